@@ -1,0 +1,1 @@
+"""Classifiers under differential privacy that hold limits on prediction rates across groups."""

@@ -1,0 +1,101 @@
+"""Checks of scalar arguments, given as keywords so that the message writes itself.
+
+Every check returns the value in its canonical Python type, and treats NaN as out of range.
+
+>>> positive(epsilon=2)
+2.0
+>>> fraction(sampling_rate=1.5)
+Traceback (most recent call last):
+...
+ratewise.exceptions.InvalidInput: sampling_rate must be above 0 and at most 1, got 1.5
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import Any
+
+from ratewise.exceptions import InvalidInput, InvalidType
+
+
+def _single(arguments: dict[str, Any]) -> tuple[str, Any]:
+    ((name, value),) = arguments.items()
+    return name, value
+
+
+def real(*, hint: str = "", **argument: Any) -> float:
+    """Return a finite real number as ``float``; booleans, text and NaN are refused."""
+    name, value = _single(argument)
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise InvalidType(_say(name, "a number", value, hint))
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise InvalidInput(_say(name, "finite", value, hint))
+    return number
+
+
+def positive(*, hint: str = "", **argument: Any) -> float:
+    """Return a finite number above zero."""
+    name, value = _single(argument)
+    number = real(hint=hint, **argument)
+    if number <= 0:
+        raise InvalidInput(_say(name, "above 0", value, hint))
+    return number
+
+
+def non_negative(*, hint: str = "", **argument: Any) -> float:
+    """Return a finite number that is zero or more."""
+    name, value = _single(argument)
+    number = real(hint=hint, **argument)
+    if number < 0:
+        raise InvalidInput(_say(name, "at least 0", value, hint))
+    return number
+
+
+def fraction(*, hint: str = "", **argument: Any) -> float:
+    """Return a number in (0, 1]."""
+    name, value = _single(argument)
+    number = real(hint=hint, **argument)
+    if not 0 < number <= 1:
+        raise InvalidInput(_say(name, "above 0 and at most 1", value, hint))
+    return number
+
+
+def inside(*, hint: str = "", **argument: Any) -> float:
+    """Return a number strictly between 0 and 1."""
+    name, value = _single(argument)
+    number = real(hint=hint, **argument)
+    if not 0 < number < 1:
+        raise InvalidInput(_say(name, "strictly between 0 and 1", value, hint))
+    return number
+
+
+def count(*, at_least: int = 1, hint: str = "", **argument: Any) -> int:
+    """Return a whole number; ``3.0`` is taken as 3, ``3.5`` and ``True`` are refused."""
+    name, value = _single(argument)
+    number = real(hint=hint, **argument)
+    if number != int(number):
+        raise InvalidInput(_say(name, "a whole number", value, hint))
+    if number < at_least:
+        raise InvalidInput(_say(name, f"at least {at_least}", value, hint))
+    return int(number)
+
+
+def one_of(choices: tuple[Any, ...], *, hint: str = "", **argument: Any) -> Any:
+    """Return the value if it is one of the choices."""
+    name, value = _single(argument)
+    if not any(value is choice or (type(value) is type(choice) and value == choice) for choice in choices):
+        listed = ", ".join(repr(choice) for choice in choices)
+        raise InvalidInput(_say(name, f"one of {listed}", value, hint))
+    return value
+
+
+def _say(name: str, rule: str, value: Any, hint: str) -> str:
+    shown = repr(value)
+    if len(shown) > 80:
+        shown = shown[:77] + "..."
+    return f"{name} must be {rule}, got {shown}" + (f"; {hint}" if hint else "")

@@ -1,0 +1,329 @@
+"""What was released, as plain data.
+
+An event is a frozen description of releases that read private rows. It knows nothing of training and
+nothing of accountants, so two accountants can be asked about the same object, and a ledger can keep it
+for years. The meaning of an event never changes; a new meaning gets a new class.
+
+Noise is always given **in units of the release's sensitivity** under adding or removing one row: the
+standard deviation of a Gaussian, the *scale* of a Laplace distribution (its standard deviation is
+``sqrt(2)`` times that).
+
+>>> event = TrainingEvent(sampling_rate=0.02, steps=1000, gradient_noise=4, histogram_noise=2)
+>>> event == event_from_dict(event.to_dict())
+True
+>>> round(event.joint_gaussian_noise, 4)
+1.7889
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import dp_accounting
+from dp_accounting import dp_event as _dp_event
+
+from ratewise import _validate
+from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
+
+NEIGHBOURS = ("add_or_remove", "replace_one", "zero_out")
+
+
+@dataclass(frozen=True)
+class Event:
+    """Base of all events: something that was, or will be, released."""
+
+    kind: ClassVar[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready description; `event_from_dict` reads it back."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {"kind": self.kind, **fields}
+
+    def to_dp_event(self) -> dp_accounting.DpEvent:
+        """Return the same event in dp-accounting's vocabulary (multipliers as floats)."""
+        raise UnsupportedCombination(f"dp-accounting has no event for {self!r}; account it with ratewise")
+
+    def _set(self, **values: Any) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True)
+class TrainingEvent(Event):
+    """A phase of training: in each step one Poisson sample, read by one or two releases.
+
+    Each step keeps every row independently with probability `sampling_rate`. From that **one** sample it
+    releases the sum of clipped row gradients with Gaussian noise, and, if there is a histogram, the table of
+    predictions per cell with its own noise. Steps may depend on everything released before them.
+
+    Parameters
+    ----------
+    sampling_rate : float in (0, 1]
+    steps : int
+        Number of steps that ran; an empty sample counts as a step.
+    gradient_noise : float or None
+        Standard deviation over clipping norm. None: no gradient was released.
+    histogram_noise : float or None
+        Standard deviation ("gaussian") or scale ("laplace"); the sensitivity of the histogram is 1.
+    histogram : "gaussian", "laplace" or None
+        Law of the histogram's noise. Without `histogram_noise` there is no histogram.
+    """
+
+    kind: ClassVar[str] = "training"
+
+    sampling_rate: float
+    steps: int
+    gradient_noise: float | None
+    histogram_noise: float | None = None
+    histogram: str | None = "gaussian"
+
+    def __post_init__(self) -> None:
+        rate = _validate.fraction(sampling_rate=self.sampling_rate)
+        steps = _validate.count(steps=self.steps)
+        gradient, noise = self.gradient_noise, self.histogram_noise
+        law = _validate.one_of(("gaussian", "laplace", None), histogram=self.histogram)
+        if gradient is not None:
+            gradient = _validate.positive(gradient_noise=gradient, hint="None means no gradient release")
+        if noise is not None:
+            noise = _validate.positive(histogram_noise=noise, hint="None means no histogram release")
+        law = _consistent_histogram(law, noise)
+        if gradient is None and law is None:
+            raise InvalidInput("a training event needs gradient_noise or histogram_noise, got None for both")
+        self._set(
+            sampling_rate=rate, steps=steps, gradient_noise=gradient, histogram_noise=noise, histogram=law
+        )
+
+    @property
+    def joint_gaussian_noise(self) -> float | None:
+        """Noise of the one Gaussian release that equals all Gaussian releases of a step together.
+
+        Releases with noise z1 and z2 (in units of their sensitivities) of one row move the scaled output by
+        at most ``sqrt(z1**-2 + z2**-2)``: the pair is a Gaussian mechanism with noise ``(z1**-2 + z2**-2)**-0.5``.
+        """
+        parts = [self.gradient_noise] if self.gradient_noise is not None else []
+        if self.histogram == "gaussian" and self.histogram_noise is not None:
+            parts.append(self.histogram_noise)
+        return join_gaussian_noise(parts) if parts else None
+
+    @property
+    def laplace_scale(self) -> float | None:
+        """Scale of the Laplace noise on the histogram, if it has any."""
+        return self.histogram_noise if self.histogram == "laplace" else None
+
+    def with_steps(self, steps: int) -> TrainingEvent:
+        """Return the same phase with another number of steps."""
+        return dataclasses.replace(self, steps=steps)
+
+    def to_dp_event(self) -> dp_accounting.DpEvent:
+        """Return `steps` Poisson-sampled releases; a Gaussian pair is given as its one Gaussian."""
+        inner: list[dp_accounting.DpEvent] = []
+        if self.joint_gaussian_noise is not None:
+            inner.append(dp_accounting.GaussianDpEvent(self.joint_gaussian_noise))
+        if self.laplace_scale is not None:
+            inner.append(dp_accounting.LaplaceDpEvent(self.laplace_scale))
+        step = inner[0] if len(inner) == 1 else dp_accounting.ComposedDpEvent(inner)
+        return dp_accounting.SelfComposedDpEvent(
+            dp_accounting.PoissonSampledDpEvent(self.sampling_rate, step), self.steps
+        )
+
+
+@dataclass(frozen=True)
+class GaussianEvent(Event):
+    """`count` releases, each with Gaussian noise of standard deviation `noise` times its L2 sensitivity."""
+
+    kind: ClassVar[str] = "gaussian"
+
+    noise: float
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        self._set(noise=_validate.positive(noise=self.noise), count=_validate.count(count=self.count))
+
+    def to_dp_event(self) -> dp_accounting.DpEvent:
+        """Return the composition of `count` Gaussian events."""
+        return dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(self.noise), self.count)
+
+
+@dataclass(frozen=True)
+class LaplaceEvent(Event):
+    """`count` releases, each with Laplace noise of scale `noise` times its L1 sensitivity."""
+
+    kind: ClassVar[str] = "laplace"
+
+    noise: float
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        self._set(noise=_validate.positive(noise=self.noise), count=_validate.count(count=self.count))
+
+    def to_dp_event(self) -> dp_accounting.DpEvent:
+        """Return the composition of `count` Laplace events."""
+        return dp_accounting.SelfComposedDpEvent(dp_accounting.LaplaceDpEvent(self.noise), self.count)
+
+
+@dataclass(frozen=True)
+class SelectionEvent(Event):
+    """The best of a random number of private candidates (Papernot and Steinke 2022).
+
+    A candidate is everything that `candidate` lists, score included. It is run R times, independently, with R
+    drawn independently of the data; only the best is released, and neither R nor the time taken is shown.
+
+    Parameters
+    ----------
+    candidate : tuple of Event
+    mean_trials : float
+        Expected number of trials, at least 1 (Poisson: above 0).
+    shape : float
+        Shape of the truncated negative binomial law of R: 1 is geometric, 0 is logarithmic, and
+        ``math.inf`` stands for a Poisson number of trials, in which zero trials release nothing.
+    """
+
+    kind: ClassVar[str] = "selection"
+
+    candidate: tuple[Event, ...]
+    mean_trials: float
+    shape: float = 1.0
+
+    def __post_init__(self) -> None:
+        candidate = as_events(self.candidate, name="candidate")
+        shape = math.inf if self.shape == math.inf else _validate.non_negative(shape=self.shape)
+        mean = _validate.positive(mean_trials=self.mean_trials)
+        if mean <= 1 and shape != math.inf:
+            raise InvalidInput(
+                f"mean_trials must be above 1 for shape {shape:g}, got {mean:g}; "
+                "a single candidate needs no selection: book its events as they are"
+            )
+        self._set(candidate=candidate, mean_trials=mean, shape=shape)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready description; an infinite shape is written as the word "poisson"."""
+        return {
+            "kind": self.kind,
+            "candidate": [event.to_dict() for event in self.candidate],
+            "mean_trials": self.mean_trials,
+            "shape": "poisson" if self.shape == math.inf else self.shape,
+        }
+
+    def to_dp_event(self) -> dp_accounting.DpEvent:
+        """Return dp-accounting's repeat-and-select event (its RDP accountant knows it)."""
+        inner = dp_accounting.ComposedDpEvent([event.to_dp_event() for event in self.candidate])
+        return _dp_event.RepeatAndSelectDpEvent(inner, self.mean_trials, self.shape)
+
+
+@dataclass(frozen=True)
+class OutsideEvent(Event):
+    """A release by other means, known to be (`epsilon`, `delta`)-private under the relation `neighbours`."""
+
+    kind: ClassVar[str] = "outside"
+
+    epsilon: float
+    delta: float = 0.0
+    neighbours: str = "add_or_remove"
+    description: str = ""
+
+    def __post_init__(self) -> None:
+        delta = _validate.non_negative(delta=self.delta)
+        if delta >= 1:
+            raise InvalidInput(f"delta must be below 1, got {self.delta!r}")
+        if not isinstance(self.description, str):
+            raise InvalidType(f"description must be text, got {self.description!r}")
+        self._set(
+            epsilon=_validate.non_negative(epsilon=self.epsilon),
+            delta=delta,
+            neighbours=_validate.one_of(NEIGHBOURS, neighbours=self.neighbours),
+        )
+
+    def to_dp_event(self) -> dp_accounting.DpEvent:
+        """Return dp-accounting's event for an (epsilon, delta) guarantee."""
+        return _dp_event.EpsilonDeltaDpEvent(self.epsilon, self.delta)
+
+
+@dataclass(frozen=True)
+class UnprotectedEvent(Event):
+    """A release without protection: whatever it is composed with, epsilon is infinite."""
+
+    kind: ClassVar[str] = "unprotected"
+
+    description: str = ""
+
+    def to_dp_event(self) -> dp_accounting.DpEvent:
+        """Return dp-accounting's non-private event."""
+        return dp_accounting.NonPrivateDpEvent()
+
+
+_KINDS: dict[str, type[Event]] = {
+    cls.kind: cls
+    for cls in (TrainingEvent, GaussianEvent, LaplaceEvent, SelectionEvent, OutsideEvent, UnprotectedEvent)
+}
+
+
+def event_from_dict(description: Mapping[str, Any]) -> Event:
+    """Read back what `Event.to_dict` wrote.
+
+    Raises
+    ------
+    InvalidInput
+        The kind is unknown, a field is missing or unknown, or a value is out of range.
+    """
+    if not isinstance(description, Mapping):
+        raise InvalidType(f"an event description must be a mapping, got {description!r}")
+    fields = dict(description)
+    kind = fields.pop("kind", None)
+    if kind not in _KINDS:
+        raise InvalidInput(f"kind must be one of {', '.join(sorted(_KINDS))}, got {kind!r}")
+    cls = _KINDS[kind]
+    known = {field.name for field in dataclasses.fields(cls)}
+    if fields.keys() - known:
+        raise InvalidInput(f"unknown fields for a {kind} event: {', '.join(sorted(fields.keys() - known))}")
+    if cls is SelectionEvent:
+        fields["candidate"] = tuple(event_from_dict(inner) for inner in fields.get("candidate", ()))
+        fields["shape"] = math.inf if fields.get("shape") == "poisson" else fields.get("shape", 1.0)
+    try:
+        return cls(**fields)
+    except TypeError as error:
+        if isinstance(error, InvalidType):
+            raise
+        raise InvalidInput(f"incomplete description of a {kind} event: {error}") from None
+
+
+def as_events(events: Event | Iterable[Event], *, name: str = "events") -> tuple[Event, ...]:
+    """Return one event or a list of events as a non-empty tuple."""
+    if isinstance(events, Event):
+        return (events,)
+    if isinstance(events, (str, bytes, Mapping)) or not isinstance(events, Iterable):
+        raise InvalidType(f"{name} must be an event or a list of events, got {events!r}")
+    found = tuple(events)
+    if not found:
+        raise InvalidInput(f"{name} must hold at least one event, got an empty list; nothing was released")
+    for event in found:
+        if not isinstance(event, Event):
+            raise InvalidType(f"{name} must hold events only, got {event!r}")
+    return found
+
+
+def join_gaussian_noise(noises: Iterable[float]) -> float:
+    """Return the noise of one Gaussian release that equals several of the same rows together.
+
+    >>> join_gaussian_noise([3.0, 4.0])
+    2.4
+    """
+    # hypot of the inverses neither overflows nor underflows where the squares would
+    return 1.0 / math.hypot(*(1.0 / noise for noise in noises))
+
+
+def _consistent_histogram(law: str | None, noise: float | None) -> str | None:
+    if noise is None:
+        if law == "laplace":
+            raise InvalidInput(
+                "histogram_noise is missing for histogram='laplace'; give the scale of its noise"
+            )
+        return None
+    if law is None:
+        raise InvalidInput(
+            f"histogram is None but histogram_noise is {noise:g}; say histogram='gaussian' or 'laplace'"
+        )
+    return law

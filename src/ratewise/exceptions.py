@@ -1,0 +1,64 @@
+"""What can go wrong, as types.
+
+::
+
+    RatewiseError
+    ├── InvalidInput (ValueError)        an argument has a value that cannot be used
+    │   └── UnsupportedCombination       each argument is fine, together there is no sound answer
+    ├── InvalidType (TypeError)          an argument is of the wrong kind
+    └── LedgerError                      the book of releases cannot be read or written
+        ├── LedgerCorrupt                the file is truncated, edited by hand, or not a ledger
+        ├── LedgerVersion                the file was written by an unknown version
+        └── BudgetExceeded               a release was refused because it would pass the cap
+
+    RatewiseWarning (UserWarning)
+    ├── PrivacyLeakWarning               something was read off the data that the ledger does not cover
+    └── SmallGroupWarning                a constraint rests on too few rows to be enforced at this budget
+
+Every message names the argument, the offending value and a way out. Messages never contain values of
+private rows.
+"""
+
+
+class RatewiseError(Exception):
+    """Base of every exception that ratewise raises on purpose."""
+
+
+class InvalidInput(RatewiseError, ValueError):  # noqa: N818 - reads as what happened
+    """An argument has a value that cannot be used."""
+
+
+class UnsupportedCombination(InvalidInput):
+    """Each argument is fine by itself, but no sound answer is known for them together."""
+
+
+class InvalidType(RatewiseError, TypeError):  # noqa: N818
+    """An argument is of the wrong kind."""
+
+
+class LedgerError(RatewiseError):
+    """The book of releases cannot be read, written, or extended."""
+
+
+class LedgerCorrupt(LedgerError):  # noqa: N818
+    """A ledger file is truncated, was edited by hand, or is no ledger at all."""
+
+
+class LedgerVersion(LedgerError):  # noqa: N818
+    """A ledger file was written in a format that this version does not know."""
+
+
+class BudgetExceeded(LedgerError):  # noqa: N818
+    """A release was refused, before it happened, because it would pass the cap."""
+
+
+class RatewiseWarning(UserWarning):
+    """Base of every warning that ratewise gives."""
+
+
+class PrivacyLeakWarning(RatewiseWarning):
+    """Something was read off private rows that the ledger does not cover."""
+
+
+class SmallGroupWarning(RatewiseWarning):
+    """A constraint rests on too few rows to be enforced at this budget."""
