@@ -102,7 +102,7 @@ class TrainingEvent(Event):
         """Noise of the one Gaussian release that equals all Gaussian releases of a step together.
 
         Releases with noise z1 and z2 (in units of their sensitivities) of one row move the scaled output by
-        at most ``sqrt(z1**-2 + z2**-2)``: the pair is a Gaussian mechanism with noise ``(z1**-2 + z2**-2)**-0.5``.
+        at most ``sqrt(z1**-2 + z2**-2)``: the pair is one Gaussian mechanism with the inverse of that as noise.
         """
         parts = [self.gradient_noise] if self.gradient_noise is not None else []
         if self.histogram == "gaussian" and self.histogram_noise is not None:
@@ -308,7 +308,7 @@ def as_events(events: Event | Iterable[Event], *, name: str = "events") -> tuple
 def join_gaussian_noise(noises: Iterable[float]) -> float:
     """Return the noise of one Gaussian release that equals several of the same rows together.
 
-    >>> join_gaussian_noise([3.0, 4.0])
+    >>> round(join_gaussian_noise([3.0, 4.0]), 12)
     2.4
     """
     # hypot of the inverses neither overflows nor underflows where the squares would
