@@ -1,0 +1,376 @@
+"""The guarantee in words.
+
+A number without its conditions is no guarantee. A statement carries epsilon together with everything it
+rests on: delta, the neighbouring relation, the unit that is protected, what is taken as public, what was
+released and how it was accounted; and it opens with what it does **not** cover.
+
+>>> from ratewise.accounting.events import GaussianEvent
+>>> statement = PrivacyStatement(epsilon=0.5, delta=1e-6, events=[GaussianEvent(noise=9.0)])
+>>> print(statement)
+These releases are (epsilon, delta)-differentially private with epsilon = 0.5 and delta = 1e-06.
+...
+>>> PrivacyStatement.from_json(statement.to_json()) == statement
+True
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import numbers
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import Any
+
+from ratewise import _validate
+from ratewise.accounting.book import strict_json, text
+from ratewise.accounting.events import (
+    NEIGHBOURS,
+    Event,
+    GaussianEvent,
+    LaplaceEvent,
+    OutsideEvent,
+    SelectionEvent,
+    TrainingEvent,
+    UnprotectedEvent,
+    as_events,
+    event_from_dict,
+)
+from ratewise.exceptions import InvalidInput, InvalidType
+
+__all__ = ["PrivacyStatement", "in_words", "state"]
+
+FORMAT = "ratewise-privacy-statement"
+VERSION = 1
+ACCOUNTANT = "ratewise, privacy loss distributions rounded upwards"
+WIDTH = 88
+
+_RELATION = {
+    "add_or_remove": "two data sets are neighbours if one is the other with {unit} added or removed",
+    "replace_one": "two data sets are neighbours if one is the other with {unit} replaced by any other",
+    "zero_out": "two data sets are neighbours if one is the other with {unit} blanked out",
+}
+
+
+def software_version(distribution: str = "ratewise") -> str:
+    """Return the installed version of a distribution; "unknown" if it runs without being installed."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacyStatement:
+    """What is guaranteed, and on which conditions.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The guarantee; an infinite epsilon means that there is none.
+    neighbours : str
+        The relation between neighbouring data sets.
+    events : iterable of Event
+        What was released; empty if nothing was.
+    unit : str
+        What one neighbour has and the other has not, in words: "one row" unless a person has several rows.
+    public : iterable of str
+        What is taken as known to everybody, so that it is not protected.
+    leaks : iterable of str
+        What was read off the private data outside the ledger. The guarantee does not cover it.
+    rows : int or None
+        Public number of rows; a delta above ``1 / rows`` is refused, because it permits publishing a row.
+    accountant, ratewise_version, dp_accounting_version : str
+        What computed epsilon.
+    """
+
+    epsilon: float
+    delta: float
+    neighbours: str = "add_or_remove"
+    events: tuple[Event, ...] = ()
+    unit: str = "one row"
+    public: tuple[str, ...] = ()
+    leaks: tuple[str, ...] = ()
+    rows: int | None = None
+    accountant: str = ACCOUNTANT
+    ratewise_version: str = field(default_factory=software_version)
+    dp_accounting_version: str = field(default_factory=lambda: software_version("dp-accounting"))
+
+    def __post_init__(self) -> None:
+        epsilon = self.epsilon
+        if not (isinstance(epsilon, numbers.Real) and epsilon == math.inf):
+            epsilon = _validate.non_negative(epsilon=epsilon, hint="math.inf means no guarantee")
+        delta = _validate.non_negative(delta=self.delta)
+        rows = None if self.rows is None else _validate.count(rows=self.rows)
+        _validate.one_of(NEIGHBOURS, neighbours=self.neighbours)
+        _refuse_useless(delta, rows)
+        for name in ("accountant", "ratewise_version", "dp_accounting_version"):
+            text(**{name: getattr(self, name)})
+        canonical = {
+            "epsilon": float(epsilon),
+            "delta": delta,
+            "events": _events(self.events),
+            "unit": text(required=True, unit=self.unit),
+            "public": texts(public=self.public),
+            "leaks": texts(leaks=self.leaks),
+            "rows": rows,
+        }
+        for name, value in canonical.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def private(self) -> bool:
+        """Whether everything that was read off the data is covered by a finite epsilon."""
+        return math.isfinite(self.epsilon) and not self.leaks
+
+    @property
+    def mechanism(self) -> tuple[str, ...]:
+        """What was released, in words, one text per event."""
+        return tuple(in_words(event) for event in self.events)
+
+    def __str__(self) -> str:
+        parts = [*self._warning(), _wrap(self._guarantee()), self._conditions()]
+        return "\n".join(parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready description; an infinite epsilon is written as the word "infinity"."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        fields["epsilon"] = "infinity" if self.epsilon == math.inf else self.epsilon
+        fields["events"] = [event.to_dict() for event in self.events]
+        fields["public"], fields["leaks"] = list(self.public), list(self.leaks)
+        return {"format": FORMAT, "version": VERSION, **fields, "mechanism": list(self.mechanism)}
+
+    @classmethod
+    def from_dict(cls, description: Mapping[str, Any]) -> PrivacyStatement:
+        """Read back what `to_dict` wrote; the words of the mechanism are derived anew."""
+        if not isinstance(description, Mapping):
+            raise InvalidType(f"a statement description must be a mapping, got {type(description).__name__}")
+        fields = dict(description)
+        _known(fields.pop("format", None), fields.pop("version", None))
+        fields.pop("mechanism", None)
+        expected = {field.name for field in dataclasses.fields(cls)}
+        if fields.keys() != expected:
+            odd = ", ".join(sorted(map(str, fields.keys() ^ expected)))
+            raise InvalidInput(f"a statement has missing or unknown fields: {odd}; use what to_dict() wrote")
+        if fields["epsilon"] == "infinity":
+            fields["epsilon"] = math.inf
+        if not isinstance(fields["events"], (list, tuple)):
+            raise InvalidType(f"events must be a list, got {type(fields['events']).__name__}")
+        fields["events"] = tuple(event_from_dict(event) for event in fields["events"])
+        return cls(**fields)
+
+    def to_json(self) -> str:
+        """Return the statement as strict JSON."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, document: str) -> PrivacyStatement:
+        """Read back what `to_json` wrote."""
+        if not isinstance(document, (str, bytes)):
+            raise InvalidType(f"document must be JSON text, got {type(document).__name__}")
+        try:
+            description = strict_json(document)
+        except ValueError:
+            raise InvalidInput("document must be JSON that to_json() wrote, got something else") from None
+        return cls.from_dict(description)
+
+    def _warning(self) -> list[str]:
+        if not self.leaks:
+            return []
+        return [
+            _wrap("NOT COVERED: the guarantee below does not cover what was read off the private data here:"),
+            *(_wrap(leak, bullet="  - ") for leak in self.leaks),
+            "",
+        ]
+
+    def _guarantee(self) -> str:
+        if not self.events:
+            return f"Nothing was released: epsilon = 0 and delta = {self.delta:g}."
+        if self.epsilon == math.inf:
+            return (
+                "There is NO PRIVACY GUARANTEE: something was released without protection (infinite epsilon)."
+            )
+        return (
+            "These releases are (epsilon, delta)-differentially private with "
+            f"epsilon = {_upwards(self.epsilon)} and delta = {self.delta:g}."
+        )
+
+    def _conditions(self) -> str:
+        public = list(self.public)
+        if self.rows is not None:
+            public.insert(0, f"the number of rows: {self.rows:,}")
+        lines = [
+            _wrap(f"Protected: {self.unit}; {_RELATION[self.neighbours].format(unit=self.unit)}."),
+            _listed("Taken as public:", public, nothing="nothing was named."),
+            _listed("Released:", self.mechanism, nothing="nothing."),
+            _wrap(
+                f"Accountant: {self.accountant}; ratewise {self.ratewise_version}, "
+                f"dp-accounting {self.dp_accounting_version}."
+            ),
+        ]
+        return "\n".join(lines)
+
+
+def state(
+    events: Event | Iterable[Event],
+    delta: float,
+    *,
+    neighbours: str = "add_or_remove",
+    unit: str = "one row",
+    public: Iterable[str] = (),
+    leaks: Iterable[str] = (),
+    rows: int | None = None,
+) -> PrivacyStatement:
+    """Account events and return their guarantee in words; `Ledger.statement` does the same for a book."""
+    from ratewise.accounting import accountant
+
+    listed = as_events(events)
+    return PrivacyStatement(
+        epsilon=accountant.epsilon(listed, delta, neighbours=neighbours),
+        delta=delta,
+        neighbours=neighbours,
+        events=listed,
+        unit=unit,
+        public=texts(public=public),
+        leaks=texts(leaks=leaks),
+        rows=rows,
+    )
+
+
+def in_words(event: Event) -> str:
+    """Return what an event released, as a sentence without its full stop.
+
+    >>> in_words(LaplaceEvent(noise=2))
+    '1 release with Laplace noise of scale 2 times its sensitivity'
+    """
+    for kind, words in _WORDS.items():
+        if isinstance(event, kind):
+            return words(event)
+    raise InvalidType(f"event must be an event of ratewise, got {type(event).__name__}")
+
+
+def texts(**argument: Any) -> tuple[str, ...]:
+    """Check that the argument is a list of texts, none of them empty."""
+    ((name, value),) = argument.items()
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        raise InvalidType(f"{name} must be a list of texts, got {value!r}; put a single text into a list")
+    return tuple(text(required=True, **{f"each of {name}": item}) for item in value)
+
+
+def _training_in_words(event: TrainingEvent) -> str:
+    releases = []
+    if event.gradient_noise is not None:
+        releases.append(
+            "the sum of clipped row gradients with Gaussian noise of standard deviation "
+            f"{event.gradient_noise:.6g} times the clipping norm"
+        )
+    if event.histogram_noise is not None:
+        noise = (
+            "Laplace noise of scale"
+            if event.histogram == "laplace"
+            else "Gaussian noise of standard deviation"
+        )
+        releases.append(f"the histogram of predictions per cell with {noise} {event.histogram_noise:.6g}")
+    return (
+        f"{_number(event.steps, 'training step')}, each of which keeps every row independently with "
+        f"probability {event.sampling_rate:.6g} and releases, from that one sample, {' and '.join(releases)}"
+    )
+
+
+def _gaussian_in_words(event: GaussianEvent) -> str:
+    return (
+        f"{_number(event.count, 'release')} with Gaussian noise of standard deviation {event.noise:.6g} "
+        "times its sensitivity"
+    )
+
+
+def _laplace_in_words(event: LaplaceEvent) -> str:
+    count = _number(event.count, "release")
+    return f"{count} with Laplace noise of scale {event.noise:.6g} times its sensitivity"
+
+
+def _selection_in_words(event: SelectionEvent) -> str:
+    law = {math.inf: "Poisson", 1.0: "geometric", 0.0: "logarithmic"}.get(
+        event.shape, f"truncated negative binomial (shape {event.shape:.6g})"
+    )
+    candidate = "; ".join(in_words(part) for part in event.candidate)
+    return (
+        f"the best of a random number of private candidates ({law} law with mean {event.mean_trials:.6g}), "
+        f"each of them: {candidate}"
+    )
+
+
+def _outside_in_words(event: OutsideEvent) -> str:
+    what = event.description or "a release by other means"
+    return (
+        f"{what}, taken to be private with epsilon {event.epsilon:.6g} and delta {event.delta:.6g} "
+        f"(neighbours: {event.neighbours})"
+    )
+
+
+def _unprotected_in_words(event: UnprotectedEvent) -> str:
+    return f"{event.description or 'a release'}, WITHOUT PROTECTION"
+
+
+_WORDS: dict[type[Event], Callable[[Any], str]] = {
+    TrainingEvent: _training_in_words,
+    GaussianEvent: _gaussian_in_words,
+    LaplaceEvent: _laplace_in_words,
+    SelectionEvent: _selection_in_words,
+    OutsideEvent: _outside_in_words,
+    UnprotectedEvent: _unprotected_in_words,
+}
+
+
+def _events(events: Any) -> tuple[Event, ...]:
+    if isinstance(events, Event):
+        return (events,)
+    if isinstance(events, (list, tuple)) and not events:
+        return ()
+    return as_events(events)
+
+
+def _refuse_useless(delta: float, rows: int | None) -> None:
+    if delta >= 1:
+        raise InvalidInput(f"delta must be below 1, got {delta:g}; 1e-5 is a usual choice")
+    if rows is not None and delta > 1 / rows:
+        raise InvalidInput(
+            f"delta must be at most 1/rows = {1 / rows:.3g}, got {delta:g}; a larger one permits publishing "
+            "a row at random"
+        )
+
+
+def _known(found: Any, version: Any) -> None:
+    if found != FORMAT:
+        raise InvalidInput(f"format must be {FORMAT!r}, got {found!r}; use what to_dict() wrote")
+    if version != VERSION or isinstance(version, bool):
+        raise InvalidInput(f"version must be {VERSION}, got {version!r}; read it with a newer ratewise")
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _upwards(epsilon: float) -> str:
+    """Show epsilon with four digits, never less than it is.
+
+    >>> _upwards(1.23412)
+    '1.235'
+    """
+    shown = f"{epsilon:.4g}"
+    if float(shown) < epsilon:
+        step = 10.0 ** (math.floor(math.log10(epsilon)) - 3)
+        shown = f"{float(shown) + step:.4g}"
+    return shown
+
+
+def _listed(title: str, items: Iterable[str], *, nothing: str) -> str:
+    bullets = [_wrap(item, bullet="  - ") for item in items]
+    return "\n".join([title, *bullets]) if bullets else f"{title} {nothing}"
+
+
+def _wrap(words: str, *, bullet: str = "") -> str:
+    return textwrap.fill(words, WIDTH, initial_indent=bullet, subsequent_indent=" " * len(bullet))
