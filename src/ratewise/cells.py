@@ -1,0 +1,333 @@
+"""The smallest partition: which rows the constraints cannot tell apart.
+
+Every subset that some constraint reads is evaluated on the *public* domain, never on rows. First each column's
+values are merged into blocks that no condition separates; then only the columns that are read are crossed;
+then combinations that lie in exactly the same subsets become one cell. Two rows are in the same cell if and
+only if they are in the same subsets.
+
+Index sets are kept as sorted arrays with a flag "all but these", so that a thousand subsets of the kind
+"everyone but group z" cost a thousand numbers and not a million.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ratewise.domain import Domain, Numeric, as_vector, list_values
+from ratewise.exceptions import InvalidInput, InvalidType
+from ratewise.predicates import Both, Either, Interval, Member, Not, Predicate, Truth, Within, show_value
+
+MAX_COMBINATIONS = 2_000_000
+MAX_CELLS = 100_000
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Subset:
+    """A set of positions in 0..n-1: the listed ones, or with `others` all but the listed ones."""
+
+    listed: Indices
+    others: bool
+
+    def __invert__(self) -> Subset:
+        return Subset(self.listed, not self.others)
+
+    def __and__(self, other: Subset) -> Subset:
+        if self.others and other.others:
+            return Subset(np.union1d(self.listed, other.listed), True)
+        if self.others:
+            return other & self
+        if other.others:
+            return Subset(np.setdiff1d(self.listed, other.listed, assume_unique=True), False)
+        return Subset(np.intersect1d(self.listed, other.listed, assume_unique=True), False)
+
+    def __or__(self, other: Subset) -> Subset:
+        return ~(~self & ~other)
+
+    def size(self, universe: int) -> int:
+        """Return the number of positions in the set."""
+        return universe - len(self.listed) if self.others else len(self.listed)
+
+    def compact(self, universe: int) -> Subset:
+        """Return the same set, listed by whichever side is smaller."""
+        if 2 * len(self.listed) <= universe:
+            return self
+        rest = np.setdiff1d(np.arange(universe, dtype=np.int64), self.listed, assume_unique=True)
+        return Subset(rest, not self.others)
+
+
+def group_equal(count: int, sets: Iterable[Indices]) -> tuple[NDArray[np.int32], int]:
+    """Return a number for each of 0..count-1, equal exactly for positions that lie in the same sets."""
+    sets = list(sets)
+    sizes = np.fromiter(map(len, sets), dtype=np.int64, count=len(sets))
+    members = np.concatenate(sets) if sets else np.empty(0, dtype=np.int64)
+    owners = np.repeat(np.arange(len(sets), dtype=np.int32), sizes)
+    order = np.argsort(members, kind="stable")  # stable: each position lists its sets in increasing order
+    owners = owners[order]
+    ends = np.cumsum(np.bincount(members, minlength=count)).tolist()
+    seen: dict[bytes, int] = {}
+    numbers = np.empty(count, dtype=np.int32)
+    start = 0
+    for position, end in enumerate(ends):
+        numbers[position] = seen.setdefault(owners[start:end].tobytes(), len(seen))
+        start = end
+    return numbers, len(seen)
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """One column that the constraints read (column None: the true label), cut into blocks."""
+
+    column: str | None
+    values: tuple[Any, ...] | None
+    thresholds: NDArray[np.float64]
+    block_of: NDArray[np.int32]
+    blocks: int
+    leaf_blocks: Mapping[Predicate, Indices]
+
+    @classmethod
+    def build(cls, column: str | None, leaves: Sequence[Member | Within], domain: Domain) -> Axis:
+        """Merge the values of a column that none of the conditions separates."""
+        declared = domain.values(column)
+        values = None if isinstance(declared, Numeric) else declared
+        thresholds = np.array(sorted(_ends(leaves)) if values is None else [], dtype=np.float64)
+        pieces = len(thresholds) + 1 if values is None else len(values)
+        codes = [_leaf_codes(leaf, domain, values, thresholds) for leaf in leaves]
+        block_of, blocks = group_equal(pieces, codes)
+        first = np.full(blocks, -1, dtype=np.int64)
+        first[block_of[::-1]] = np.arange(pieces)[::-1]
+        merged = {}
+        for leaf, inside in zip(leaves, codes, strict=True):
+            chosen = np.zeros(blocks, dtype=bool)
+            chosen[block_of[inside]] = True
+            negated = isinstance(leaf, Member) and leaf.negated
+            merged[leaf] = np.flatnonzero(~chosen if negated else chosen)
+        return cls(column, values, thresholds, block_of, blocks, merged)
+
+    def codes(self, domain: Domain, data: Any) -> NDArray[np.int32]:
+        """Return the block of each row's value."""
+        if self.column is None:
+            return self.block_of[data]
+        if self.values is not None:
+            return self.block_of[domain.column_codes(self.column, data)]
+        numbers = as_vector(data, f"column {self.column!r}")
+        try:
+            numbers = numbers.astype(np.float64, copy=False)
+        except (TypeError, ValueError):
+            raise InvalidType(
+                f"column {self.column!r} is declared numeric but holds entries that are not"
+            ) from None
+        if np.isnan(numbers).any():
+            raise InvalidInput(f"column {self.column!r} holds missing values (NaN); fill or drop those rows")
+        return self.block_of[np.searchsorted(self.thresholds, numbers, side="right")]
+
+    def describe(self, blocks: set[int]) -> str:
+        """Return the condition that a row's block is one of `blocks`; empty text if that says nothing."""
+        if len(blocks) == self.blocks:
+            return ""
+        inside = np.flatnonzero(np.isin(self.block_of, list(blocks)))
+        column = "label" if self.column is None else self.column
+        if self.values is None:
+            return " | ".join(span.describe(column) for span in self._spans(inside))
+        names = [show_value(self.values[code]) for code in inside[:6]]
+        if len(inside) == 1:
+            return f"{column}={names[0]}"
+        return f"{column} in {{{', '.join(names)}{', ...' if len(inside) > 6 else ''}}}"
+
+    def _spans(self, pieces: NDArray[np.int64]) -> list[Interval]:
+        ends = [-math.inf, *self.thresholds.tolist(), math.inf]
+        runs = np.split(pieces, np.flatnonzero(np.diff(pieces) > 1) + 1)
+        return [Interval(ends[run[0]], ends[run[-1] + 1]) for run in runs]
+
+
+@dataclass(frozen=True, eq=False)
+class CellMap:
+    """Rows to cells: the axes, and the cell of each combination of their blocks."""
+
+    domain: Domain
+    axes: tuple[Axis, ...]
+    cell_of: NDArray[np.int32]
+    n_cells: int
+
+    def cells(self, label_codes: Any, columns: Mapping[str, Any]) -> NDArray[np.int32]:
+        """Return the cell of each row."""
+        labels = _checked_labels(label_codes, len(self.domain.classes))
+        combination = np.zeros(len(labels), dtype=np.int32)
+        for axis in self.axes:
+            codes = axis.codes(self.domain, labels if axis.column is None else _column(columns, axis.column))
+            if len(codes) != len(labels):
+                raise InvalidInput(
+                    f"column {axis.column!r} has {len(codes)} rows, but there are {len(labels)} labels"
+                )
+            combination *= np.int32(axis.blocks)
+            combination += codes
+        return self.cell_of[combination]
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """What the rows of each cell have in common."""
+        order = np.argsort(self.cell_of, kind="stable")
+        parts = np.split(order, np.cumsum(np.bincount(self.cell_of, minlength=self.n_cells))[:-1])
+        return tuple(self._describe(part) for part in parts)
+
+    def _describe(self, combinations: Indices) -> str:
+        coordinates = np.unravel_index(combinations, tuple(axis.blocks for axis in self.axes) or (1,))
+        if not self.axes:
+            return "everyone"
+        blocks = [set(coordinate.tolist()) for coordinate in coordinates]
+        if math.prod(map(len, blocks)) == len(combinations):
+            said = [axis.describe(chosen) for axis, chosen in zip(self.axes, blocks, strict=True)]
+            return " & ".join(text for text in said if text) or "everyone"
+        return f"{self._describe(combinations[:1])} or {len(combinations) - 1} more combinations"
+
+
+def build_cells(predicates: Sequence[Predicate], domain: Domain) -> tuple[CellMap, list[Subset]]:
+    """Return the smallest partition that holds every predicate, and each predicate as a set of cells."""
+    axes = _axes(predicates, domain)
+    shape = tuple(axis.blocks for axis in axes)
+    universe = math.prod(shape)
+    if universe > MAX_COMBINATIONS:
+        raise InvalidInput(_too_many("combinations of values", universe, MAX_COMBINATIONS, axes))
+    place = _Evaluator(axes, shape)
+    sets = [place.subset(predicate) for predicate in predicates]
+    cell_of, n_cells = group_equal(universe, (subset.listed for subset in sets))
+    if n_cells > MAX_CELLS:
+        raise InvalidInput(_too_many("cells", n_cells, MAX_CELLS, axes))
+    if n_cells < universe:
+        sets = [Subset(np.unique(cell_of[subset.listed]).astype(np.int64), subset.others) for subset in sets]
+    return CellMap(domain, axes, cell_of, n_cells), [subset.compact(n_cells) for subset in sets]
+
+
+class _Evaluator:
+    """Evaluates predicates on the crossed blocks of the axes that are read."""
+
+    def __init__(self, axes: tuple[Axis, ...], shape: tuple[int, ...]) -> None:
+        self._axes, self._shape, self._universe = axes, shape, math.prod(shape)
+        self._position = {axis.column: number for number, axis in enumerate(axes)}
+
+    def subset(self, predicate: Predicate) -> Subset:
+        match predicate:
+            case Truth():
+                return Subset(np.empty(0, dtype=np.int64), predicate.value)
+            case Member() | Within():
+                return self._leaf(predicate)
+            case Not():
+                return ~self.subset(predicate.parts[0])
+            case Either():
+                return ~self._all([~part for part in predicate.parts])
+            case _:
+                return self._all(predicate.parts)
+
+    def _leaf(self, leaf: Member | Within) -> Subset:
+        number = self._position[leaf.column]
+        axis = self._axes[number]
+        inside = axis.leaf_blocks[leaf]
+        if 2 * len(inside) <= axis.blocks:
+            return Subset(self._box({number: inside}), False)
+        outside = np.setdiff1d(np.arange(axis.blocks), inside, assume_unique=True)
+        return Subset(self._box({number: outside}), True)
+
+    def _all(self, parts: Iterable[Predicate]) -> Subset:
+        """Intersect; conditions on single columns first and together, as one box of blocks."""
+        box: dict[int, Indices] = {}
+        others = []
+        for part in parts:
+            if not isinstance(part, Member | Within):
+                others.append(part)
+                continue
+            number = self._position[part.column]
+            inside = self._inside(part, self._axes[number])
+            box[number] = np.intersect1d(box[number], inside, assume_unique=True) if number in box else inside
+        result = Subset(self._box(box), False) if box else Subset(np.empty(0, dtype=np.int64), True)
+        for part in others:
+            result = result & self.subset(part)
+        return result.compact(self._universe)
+
+    @staticmethod
+    def _inside(leaf: Member | Within, axis: Axis) -> Indices:
+        found = axis.leaf_blocks.get(leaf)
+        if found is None:  # the denial of a condition that was met while reading an "or"
+            found = np.setdiff1d(np.arange(axis.blocks), axis.leaf_blocks[~leaf], assume_unique=True)  # type: ignore[index]
+        return found
+
+    def _box(self, chosen: Mapping[int, Indices]) -> Indices:
+        indices = np.zeros(1, dtype=np.int64)
+        for number, blocks in enumerate(self._shape):
+            inside = chosen.get(number)
+            inside = np.arange(blocks) if inside is None else inside
+            indices = (indices[:, None] * blocks + inside).ravel()
+        return indices
+
+
+def _axes(predicates: Iterable[Predicate], domain: Domain) -> tuple[Axis, ...]:
+    leaves: dict[str | None, dict[Member | Within, None]] = {}
+    for predicate in predicates:
+        for leaf in predicate.leaves():
+            leaves.setdefault(leaf.column, {})[leaf] = None
+    order = [*domain.columns, None]  # declared order, the label last: cells of one group lie together
+    unknown = next((column for column in leaves if column not in order), None)
+    if unknown is not None:
+        domain.values(unknown)  # raises, and lists the columns
+    return tuple(Axis.build(column, list(leaves[column]), domain) for column in order if column in leaves)
+
+
+def _ends(leaves: Iterable[Member | Within]) -> set[float]:
+    spans = [span for leaf in leaves if isinstance(leaf, Within) for span in leaf.intervals]
+    return {end for span in spans for end in (span.low, span.high) if math.isfinite(end)}
+
+
+def _leaf_codes(
+    leaf: Member | Within, domain: Domain, values: tuple[Any, ...] | None, thresholds: NDArray[np.float64]
+) -> Indices:
+    """Return the values (or pieces of the line) that a condition names; of a negated one, those it denies."""
+    if isinstance(leaf, Member):
+        codes = sorted(domain.code(leaf.column, value) for value in leaf.values)
+        return np.array(codes, dtype=np.int64)
+    if values is None:
+        lows = [-math.inf, *thresholds.tolist()]
+        inside = [
+            i for i, low in enumerate(lows) if any(span.low <= low < span.high for span in leaf.intervals)
+        ]
+        return np.array(inside, dtype=np.int64)
+    if not all(isinstance(value, int | float) for value in values):
+        raise InvalidInput(
+            f"column {leaf.column!r} is not numeric, {leaf!r} has no meaning; its values: {list_values(values)}"
+        )
+    inside = [i for i, value in enumerate(values) if any(s.low <= value < s.high for s in leaf.intervals)]
+    return np.array(inside, dtype=np.int64)
+
+
+def _checked_labels(label_codes: Any, classes: int) -> NDArray[Any]:
+    codes = np.asarray(label_codes)
+    if codes.ndim != 1 or codes.dtype.kind not in "iu":
+        raise InvalidType(
+            "label_codes must be a vector of whole numbers; Domain.label_codes makes them from labels"
+        )
+    if codes.size and not (codes.min() >= 0 and codes.max() < classes):
+        raise InvalidInput(f"label_codes must lie in 0..{classes - 1}, the positions of the classes")
+    return codes
+
+
+def _column(columns: Mapping[str, Any], name: str | None) -> Any:
+    try:
+        return columns[name]  # type: ignore[index]
+    except (KeyError, TypeError):
+        raise InvalidInput(f"column {name!r} is read by a constraint but was not given") from None
+
+
+def _too_many(what: str, count: int, most: int, axes: Iterable[Axis]) -> str:
+    sizes = ", ".join(
+        f"{'the label' if axis.column is None else axis.column} ({axis.blocks})" for axis in axes
+    )
+    return (
+        f"the constraints cut the domain into {count:,} {what}, more than {most:,}, by crossing {sizes}; "
+        "constrain fewer columns at once, merge values into larger groups, or train with fewer families"
+    )

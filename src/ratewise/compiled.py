@@ -1,0 +1,412 @@
+"""Compiled constraints: from a histogram of predictions to the constraints' values and the weights table.
+
+A constraint is a sparse row of coefficients over *terms*; a term is a fraction whose numerator counts the
+predictions of one class in one subset, and whose denominator counts the rows of a subset (a share) or the rows
+of a subset predicted that class (a ratio). With H the Q x K histogram and lambda the multipliers::
+
+    num_r = sum of H[i, k_r], i in I_r      den_r = sum of totals[o], o in O_r      (share)
+    v_r = num_r / den_r                     den_r = sum of H[o, k_r], o in O_r      (ratio)
+    value_j = sum_r A[j, r] v_r             c = A^T lambda
+    W[q, k] = sum_r c_r / den_r * (1[q in I_r, k = k_r] - v_r * 1[r is a ratio, q in O_r, k = k_r])
+
+Small problems use three small dense matrices, large ones sparse products over (subset, class) pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from ratewise.cells import CellMap, Subset
+from ratewise.domain import Domain
+from ratewise.exceptions import InvalidInput, InvalidType
+from ratewise.predicates import Predicate
+from ratewise.rates import Constraint
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_DENSE = 40_000  # entries of a matrix up to which a dense product beats the overhead of a sparse one
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """The distinct terms, as positions: numerator subset, class, denominator subset, and whether a ratio."""
+
+    numerator: Ints
+    klass: Ints
+    denominator: Ints
+    ratio: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.klass)
+
+
+class Kernel(Protocol):
+    """How the fractions are computed; `totals` are row counts per cell, None: those of the histogram."""
+
+    def fractions(self, h: Floats, totals: Floats | None) -> tuple[Floats, Floats]:
+        """Return numerators and denominators of the terms."""
+
+    def denominators(self, h: Floats, totals: Floats | None) -> Floats:
+        """Return the denominators of the terms."""
+
+    def spread(self, share: Floats) -> Floats:
+        """Return the table (Q * K) that gives each numerator's entries their term's amount."""
+
+    def spread_ratios(self, share: Floats) -> Floats:
+        """Return the table (Q * K) that gives each ratio's denominator entries their term's amount."""
+
+
+class DenseKernel:
+    """Everything as small matrices over the Q * K histogram."""
+
+    def __init__(self, subsets: list[Subset], terms: Terms, cells: int, classes: int) -> None:
+        inside = np.stack([_mask(subset, cells) for subset in subsets])
+        chosen = np.eye(classes)[terms.klass]
+        self._numerator = _pairs(inside[terms.numerator], chosen)
+        rows = inside[terms.denominator]
+        share = ~terms.ratio[:, None]
+        self._ratio = _pairs(rows * ~share, chosen)
+        self._of_cells = np.ascontiguousarray(rows * share)
+        over = np.repeat(self._of_cells, classes, axis=1) + self._ratio
+        self._denominator = over
+        self._both = np.concatenate([self._numerator, over])
+        self._terms, self._has_ratio = len(terms), bool(terms.ratio.any())
+
+    def fractions(self, h: Floats, totals: Floats | None) -> tuple[Floats, Floats]:
+        if totals is None:
+            both = self._both @ h
+            return both[: self._terms], both[self._terms :]
+        return self._numerator @ h, self.denominators(h, totals)
+
+    def denominators(self, h: Floats, totals: Floats | None) -> Floats:
+        if totals is None:
+            return self._denominator @ h
+        counts = self._of_cells @ totals
+        return counts + self._ratio @ h if self._has_ratio else counts
+
+    def spread(self, share: Floats) -> Floats:
+        return share @ self._numerator
+
+    def spread_ratios(self, share: Floats) -> Floats:
+        return share @ self._ratio
+
+
+class SparseKernel:
+    """Distinct (subset, class) pairs as rows of one sparse matrix; "all but" subsets by subtraction."""
+
+    def __init__(self, subsets: list[Subset], terms: Terms, cells: int, classes: int) -> None:
+        self._shape = cells, classes
+        ratio = np.flatnonzero(terms.ratio)
+        keys = np.concatenate([terms.numerator, terms.denominator[ratio]]) * classes
+        keys += np.concatenate([terms.klass, terms.klass[ratio]])
+        pairs, place = np.unique(keys, return_inverse=True)
+        self._numerator, self._ratio_pair = place[: len(terms)], place[len(terms) :]
+        self._ratio, self._share = ratio, np.flatnonzero(~terms.ratio)
+        self._pair_class = pairs % classes
+        owner = pairs // classes
+        self._others = np.array([subsets[s].others for s in owner], dtype=bool)
+        self._sign = np.where(self._others, -1.0, 1.0)
+        self._pairs = _rows(
+            [subsets[s].listed * classes + k for s, k in zip(owner, self._pair_class, strict=True)],
+            cells * classes,
+        )
+        self._spread = sp.csr_array(self._pairs.T)
+        counted, self._counted = np.unique(terms.denominator[self._share], return_inverse=True)
+        self._count_others = np.array([subsets[s].others for s in counted], dtype=bool)
+        self._count_sign = np.where(self._count_others, -1.0, 1.0)
+        self._counts = _rows([subsets[s].listed for s in counted], cells)
+
+    def fractions(self, h: Floats, totals: Floats | None) -> tuple[Floats, Floats]:
+        pairs = self._pair_counts(h)
+        return pairs[self._numerator], self._denominators(h, totals, pairs)
+
+    def denominators(self, h: Floats, totals: Floats | None) -> Floats:
+        return self._denominators(h, totals, self._pair_counts(h) if len(self._ratio) else None)
+
+    def _pair_counts(self, h: Floats) -> Floats:
+        counts: Floats = self._pairs @ h
+        if self._others.any():
+            counts *= self._sign
+            counts += self._others * h.reshape(self._shape).sum(axis=0)[self._pair_class]
+        return counts
+
+    def _denominators(self, h: Floats, totals: Floats | None, pairs: Floats | None) -> Floats:
+        totals = h.reshape(self._shape).sum(axis=1) if totals is None else totals
+        counts = (self._counts @ totals) * self._count_sign + self._count_others * totals.sum()
+        if pairs is None or not len(self._ratio):
+            return counts[self._counted]
+        result = np.empty(len(self._numerator))
+        result[self._share] = counts[self._counted]
+        result[self._ratio] = pairs[self._ratio_pair]
+        return result
+
+    def spread(self, share: Floats) -> Floats:
+        return self._spread_pairs(np.bincount(self._numerator, share, len(self._sign)))
+
+    def spread_ratios(self, share: Floats) -> Floats:
+        return self._spread_pairs(np.bincount(self._ratio_pair, share[self._ratio], len(self._sign)))
+
+    def _spread_pairs(self, amount: Floats) -> Floats:
+        table: Floats = self._spread @ (amount * self._sign)
+        if self._others.any():
+            everywhere = np.bincount(self._pair_class, amount * self._others, self._shape[1])
+            table = (table.reshape(self._shape) + everywhere).ravel()
+        return table
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledConstraints:
+    """Constraints ready for training: cells, sparse coefficients, slacks. Made by `compile_constraints`.
+
+    Constraint j, of J, says ``values(histogram)[j] <= bounds[j]``. Q is `n_cells`, K is `n_classes`; a histogram
+    H is Q x K, and ``H[q, k]`` counts the rows of cell q that are predicted class k (softly or hard). Nothing in
+    here was read off rows.
+
+    Attributes
+    ----------
+    declared : tuple of Constraint
+        The constraints after expansion of families and removal of duplicates (the tightest bound stays).
+    bounds : (J,) array
+        Right-hand sides of the normal form.
+    subsets : tuple of Predicate
+        The S distinct subsets the constraints read, in the order of `sizes`.
+    """
+
+    domain: Domain
+    declared: tuple[Constraint, ...]
+    bounds: Floats
+    coefficients: Any
+    terms: Terms
+    subsets: tuple[Predicate, ...]
+    index_sets: tuple[Subset, ...]
+    cell_map: CellMap
+
+    def __len__(self) -> int:
+        return len(self.bounds)
+
+    @property
+    def n_cells(self) -> int:
+        """Number of cells, Q."""
+        return self.cell_map.n_cells
+
+    @cached_property
+    def n_classes(self) -> int:
+        """Number of classes, K."""
+        return len(self.domain.classes)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of the constraints, for reports."""
+        return tuple(constraint.name for constraint in self.declared)
+
+    @property
+    def cell_names(self) -> tuple[str, ...]:
+        """What the rows of each cell have in common."""
+        return self.cell_map.names
+
+    @cached_property
+    def subset_names(self) -> tuple[str, ...]:
+        """Names of the subsets, in the order of `sizes`."""
+        return tuple(subset.name for subset in self.subsets)
+
+    @cached_property
+    def signs(self) -> Floats:
+        """1 for an upper bound, -1 for a lower bound, as declared."""
+        return np.array([constraint.sign for constraint in self.declared])
+
+    @cached_property
+    def declared_bounds(self) -> Floats:
+        """The bounds as the user wrote them, to set beside `reached`."""
+        return np.array([constraint.bound for constraint in self.declared])
+
+    def reached(self, values: Floats) -> Floats:
+        """Return the declared left-hand sides for values of the normal form.
+
+        ``rate(1) >= 0.2`` is kept as ``-rate(1) <= -0.2``; a report wants the rate, and 0.2 beside it.
+        """
+        return self.signs * values + np.array(
+            [constraint.expression.constant for constraint in self.declared]
+        )
+
+    def cells(self, label_codes: Any, columns: Mapping[str, Any]) -> NDArray[np.int32]:
+        """Return the cell of each row.
+
+        Parameters
+        ----------
+        label_codes : (n,) integers
+            Positions of the true labels in ``domain.classes``; see `Domain.label_codes`.
+        columns : mapping of name to (n,) array-like
+            The rows' values; columns that no constraint reads may be missing and are never touched.
+        """
+        return self.cell_map.cells(label_codes, columns)
+
+    def histogram(self, cells: Any, predictions: Any) -> Floats:
+        """Return the exact Q x K histogram of predictions. It reads rows: release it only with noise.
+
+        Parameters
+        ----------
+        cells : (n,) integers
+        predictions : (n,) integers or (n, K) floats
+            Codes of predicted classes, or soft predictions.
+        """
+        cells, predictions = np.asarray(cells), np.asarray(predictions)
+        if cells.ndim != 1 or len(cells) != len(predictions):
+            raise InvalidInput(
+                f"predictions must have one row per cell entry: {len(predictions)} against {cells.size}"
+            )
+        shape = self.n_cells, self.n_classes
+        if predictions.ndim == 1 and predictions.dtype.kind in "iu":
+            if predictions.size and not (predictions.min() >= 0 and predictions.max() < shape[1]):
+                raise InvalidInput(f"predictions must be class codes in 0..{shape[1] - 1}")
+            flat = np.bincount(cells.astype(np.int64) * shape[1] + predictions, minlength=shape[0] * shape[1])
+            return flat.reshape(shape).astype(np.float64)
+        if predictions.ndim != 2 or predictions.shape[1] != shape[1]:
+            raise InvalidType(f"predictions must be class codes or a table with {shape[1]} columns")
+        columns = [np.bincount(cells, predictions[:, k], minlength=shape[0]) for k in range(shape[1])]
+        return np.stack(columns, axis=1).astype(np.float64)
+
+    def sizes(self, histogram: Any) -> Floats:
+        """Return the number of rows of each subset, from a Q x K histogram or from Q cell totals."""
+        totals = np.asarray(histogram, dtype=np.float64)
+        totals = totals.sum(axis=1) if totals.ndim == 2 else totals
+        if totals.shape != (self.n_cells,):
+            raise InvalidInput(f"expected {self.n_cells} cells, got an array of shape {np.shape(histogram)}")
+        counts: Floats = self._size_matrix @ totals
+        others = np.array([subset.others for subset in self.index_sets])
+        return np.where(others, totals.sum() - counts, counts)
+
+    def denominators(self, histogram: Any, cell_totals: Floats | None = None) -> Floats:
+        """Return the (R,) denominators of the terms, unfloored: what each rate rests on."""
+        if not len(self.terms):
+            return np.zeros(0)
+        return self._kernel.denominators(self._flat(histogram), cell_totals)
+
+    def smallest_denominators(self, histogram: Any, cell_totals: Floats | None = None) -> Floats:
+        """Return, per constraint, the smallest denominator among its rates (infinite if it reads none)."""
+        below = self.denominators(histogram, cell_totals)
+        smallest = np.full(len(self), np.inf)
+        table = sp.csr_array(self._a)
+        owner = np.repeat(np.arange(len(self)), np.diff(table.indptr))
+        np.minimum.at(smallest, owner, below[table.indices])
+        return smallest
+
+    def values(
+        self, histogram: Any, cell_totals: Floats | None = None, *, floor: float = 1.0, clamp: bool = True
+    ) -> Floats:
+        """Return the (J,) left-hand sides from a (noisy) histogram.
+
+        Parameters
+        ----------
+        histogram : (Q, K) array
+        cell_totals : (Q,) array, optional
+            Better estimates of the number of rows per cell than the histogram's row sums.
+        floor : float
+            Smallest denominator, in rows; for exact counts a tiny one gives exact rates.
+        clamp : bool
+            Move each rate into [0, 1] first, where noise may have driven it out.
+        """
+        if not len(self.terms):
+            return np.zeros(len(self))
+        numerator, denominator = self._kernel.fractions(self._flat(histogram), cell_totals)
+        np.maximum(denominator, floor, out=denominator)
+        return self._a @ _fraction(numerator, denominator, clamp)  # type: ignore[no-any-return]
+
+    def weights(
+        self,
+        multipliers: Floats,
+        histogram: Any,
+        cell_totals: Floats | None = None,
+        *,
+        floor: float = 1.0,
+        clamp: bool = True,
+    ) -> Floats:
+        """Return the (Q, K) table W: the gradient of ``multipliers @ values`` in the histogram's entries.
+
+        W is per row of the histogram's sample: adding ``sum_k W[cell, k] * soft_k`` over its rows to the loss
+        gives theta the gradient of the Lagrangian. Shares are differentiated with fixed denominators, which a
+        row's prediction cannot change; ratios with both. Other arguments as in `values`.
+        """
+        shape = self.n_cells, self.n_classes
+        if not len(self.terms):
+            return np.zeros(shape)
+        h = self._flat(histogram)
+        amount = self._a_t @ multipliers
+        if not self._has_ratio:
+            denominator = self._kernel.denominators(h, cell_totals)
+            np.maximum(denominator, floor, out=denominator)
+            amount = amount / denominator
+            return self._kernel.spread(amount).reshape(shape)
+        numerator, denominator = self._kernel.fractions(h, cell_totals)
+        np.maximum(denominator, floor, out=denominator)
+        amount = amount / denominator
+        value = _fraction(numerator, denominator, clamp)
+        return (self._kernel.spread(amount) - self._kernel.spread_ratios(amount * value)).reshape(shape)
+
+    def _flat(self, histogram: Any) -> Floats:
+        table: Floats = np.asarray(histogram, dtype=np.float64)
+        if table.shape != (self.n_cells, self.n_classes):
+            raise InvalidInput(
+                f"histogram must be {self.n_cells} x {self.n_classes}, got shape {table.shape}"
+            )
+        return table.reshape(-1)
+
+    @cached_property
+    def _has_ratio(self) -> bool:
+        return bool(self.terms.ratio.any())
+
+    @cached_property
+    def _kernel(self) -> Kernel:
+        entries = len(self.terms) * self.n_cells * self.n_classes
+        kind = DenseKernel if entries <= _DENSE else SparseKernel
+        return kind(list(self.index_sets), self.terms, self.n_cells, self.n_classes)
+
+    @cached_property
+    def _a(self) -> Any:
+        small = self.coefficients.shape[0] * self.coefficients.shape[1] <= _DENSE
+        return self.coefficients.toarray() if small else self.coefficients
+
+    @cached_property
+    def _a_t(self) -> Any:
+        # its own copy by rows of the transpose: the product runs in every step
+        return np.ascontiguousarray(self._a.T) if isinstance(self._a, np.ndarray) else sp.csr_array(self._a.T)
+
+    @cached_property
+    def _size_matrix(self) -> Any:
+        return _rows([subset.listed for subset in self.index_sets], self.n_cells)
+
+
+def _fraction(numerator: Floats, denominator: Floats, clamp: bool) -> Floats:
+    value = numerator / denominator
+    if clamp:
+        np.maximum(value, 0.0, out=value)
+        np.minimum(value, 1.0, out=value)
+    return value
+
+
+def _mask(subset: Subset, cells: int) -> Floats:
+    mask = np.full(cells, float(subset.others))
+    mask[subset.listed] = 1.0 - subset.others
+    return mask
+
+
+def _pairs(cells: Floats, classes: Floats) -> Floats:
+    """Return row by row the outer product of a set of cells and a class, flattened to Q * K."""
+    return np.ascontiguousarray((cells[:, :, None] * classes[:, None, :]).reshape(len(cells), -1))
+
+
+def _rows(lists: list[Ints], columns: int) -> Any:
+    """Return the 0/1 matrix whose row r has ones at ``lists[r]``."""
+    ends = np.cumsum([0, *map(len, lists)])
+    listed = np.concatenate(lists) if lists else np.empty(0, dtype=np.int64)
+    kind = np.int32 if max(columns, len(listed)) < 2**31 else np.int64
+    return sp.csr_array(
+        (np.ones(len(listed)), listed.astype(kind), ends.astype(kind)), shape=(len(lists), columns)
+    )
