@@ -1,0 +1,286 @@
+"""The dual side: one multiplier per constraint, driven by released histograms only.
+
+::
+
+    table = multipliers.table            # Q x K, what each predicted class costs a row of each cell
+    multipliers.update(released)         # ascent on the released rates, then projection
+
+Everything here is post-processing of released values, so it is free: running means of group sizes, smoothing
+of rates, momentum, projection. No method ever sees a row.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ratewise.exceptions import InvalidInput
+from ratewise.plan import DualControl, Plan
+
+Floats = npt.NDArray[np.float64]
+
+
+class Constraints(Protocol):
+    """What the dual side needs to know of constraints: `ratewise.partition.CompiledConstraints` knows it."""
+
+    @property
+    def n_cells(self) -> int:
+        """Number of cells Q."""
+        ...
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes K."""
+        ...
+
+    @property
+    def bounds(self) -> Floats:
+        """Upper bounds of the J constraints."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def values(
+        self, histogram: Floats, cell_totals: Floats | None = None, *, floor: float = 1.0, clamp: bool = True
+    ) -> Floats:
+        """Return the J left-hand sides."""
+        ...
+
+    def weights(
+        self,
+        multipliers: Floats,
+        histogram: Floats,
+        cell_totals: Floats | None = None,
+        *,
+        floor: float = 1.0,
+        clamp: bool = True,
+    ) -> Floats:
+        """Return the Q x K derivative of the multipliers' term by the histogram."""
+        ...
+
+
+def project(values: Floats, cap: float | None = None, radius: float | None = None) -> Floats:
+    """Return the nearest point (in L2) of ``0 <= x <= cap, sum(x) <= radius``.
+
+    Exact up to rounding, in time J log J: the solution is ``clip(values - shift, 0, cap)`` with the smallest
+    shift >= 0 that meets the radius, and the sum is piecewise linear in the shift.
+
+    >>> project(np.array([3.0, 1.0, -2.0]), radius=3.0).tolist()
+    [2.5, 0.5, 0.0]
+    """
+    upper = np.inf if cap is None else cap
+    inside: Floats = np.clip(values, 0.0, upper)
+    if radius is None or inside.sum() <= radius:
+        return inside
+    return np.clip(values - _shift(values, upper, radius), 0.0, upper)
+
+
+def _shift(values: Floats, upper: float, radius: float) -> float:
+    """Solve ``sum(clip(values - shift, 0, upper)) == radius`` for the shift."""
+    values = values[values > 0]
+    # slope of the sum: entry i starts to fall at values[i] - upper and has reached zero at values[i]
+    breaks = np.concatenate([values, values - upper]) if np.isfinite(upper) else values
+    change = np.ones(len(breaks))
+    change[len(values) :] = -1.0
+    order = np.argsort(-breaks, kind="stable")
+    breaks, slope = breaks[order], np.cumsum(change[order])
+    # walk from the largest shift (sum 0) downwards; sums[i] is the sum at shift breaks[i]
+    sums = np.concatenate([[0.0], np.cumsum(slope[:-1] * -np.diff(breaks))])
+    last = int(np.searchsorted(sums, radius, side="right")) - 1
+    return float(breaks[last] - (radius - sums[last]) / slope[last])
+
+
+class Multipliers:
+    """State of the dual side: multipliers, running group sizes, smoothed rates.
+
+    Group sizes do not move while training, so denominators are the running mean over all released histograms,
+    floored at the level of their noise. Numerators come from the newest histogram, or from an average over
+    time (`DualControl.memory`).
+
+    Parameters
+    ----------
+    constraints : CompiledConstraints
+    plan : Plan
+        Its `dual` says how the multipliers move; its noise sets the floor under denominators.
+    margins : array of J numbers, optional
+        Taken off the bounds, besides ``plan.dual.margin``.
+
+    Attributes
+    ----------
+    table : (Q, K) array or None
+        What predicting class k costs a row of cell q, in units of one row's loss. None while all multipliers
+        are zero.
+    values : (J,) array or None
+        Left-hand sides as last read off released histograms.
+    """
+
+    def __init__(self, constraints: Constraints, plan: Plan, margins: npt.ArrayLike | None = None) -> None:
+        self.constraints = constraints
+        self.control: DualControl = plan.dual
+        self.step = 0
+        self.multipliers: Floats = np.zeros(len(constraints))
+        self.table: Floats | None = None
+        self.values: Floats | None = None
+        self._expected_rows = plan.expected_rows
+        self._noise = plan.histogram_mechanism.standard_deviation
+        self._rates = plan.dual_rates()
+        self._targets = constraints.bounds - self.control.margin
+        if margins is not None:
+            self._targets = self._targets - _finite_vector(margins, len(constraints))
+        shape = (constraints.n_cells, constraints.n_classes)
+        self._ones = np.ones(constraints.n_classes)
+        self._window: Floats = np.zeros(shape)
+        self._window_steps = 0
+        self._sum: Floats = np.zeros(shape)
+        self._seen = 0
+        self._smoothed: Floats = np.zeros(shape)
+        self._smoothed_weight = 0.0
+        self._velocity: Floats = np.zeros(len(constraints))
+        self._error_mean: Floats | None = None
+        self._multiplier_sum: Floats = np.zeros(len(constraints))
+        self._updates = 0
+
+    def __len__(self) -> int:
+        return len(self.multipliers)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape Q x K of the histograms."""
+        return self.constraints.n_cells, self.constraints.n_classes
+
+    @property
+    def average(self) -> Floats:
+        """Mean of the multipliers over all updates."""
+        return self._multiplier_sum / max(1, self._updates)
+
+    @property
+    def cell_totals(self) -> Floats:
+        """Running mean of the released number of rows of each cell in a batch."""
+        totals: Floats = self._sum.dot(self._ones)
+        totals /= max(1, self._seen)
+        return totals
+
+    @property
+    def floor(self) -> float:
+        """Smallest denominator, in rows of a batch: one row, or the noise of a cell's mean size."""
+        noise = self._noise * math.sqrt(self.constraints.n_classes / max(1, self._seen))
+        return max(1.0, self.control.floor_deviations * noise)
+
+    def update(self, released: Floats) -> None:
+        """Take in one released histogram; every `interval` steps the multipliers move."""
+        self._window += released
+        self._window_steps += 1
+        self.step += 1
+        if self._window_steps >= self.control.interval:
+            self._ascend()
+
+    def _ascend(self) -> None:
+        control, steps = self.control, self._window_steps
+        histogram = self._close_window()
+        totals, floor = self.cell_totals, self.floor
+        self.values = self.constraints.values(histogram, totals, floor=floor, clamp=control.clamp)
+        error = self.values - self._targets
+        moved = self._direction(error, steps) * self._rates[min(self.step, len(self._rates)) - 1]
+        moved += self.multipliers
+        self.multipliers = self._project(moved)
+        self._multiplier_sum += self.multipliers
+        self._updates += 1
+        effective = self.multipliers
+        if control.penalty > 0:
+            effective = self._project(effective + control.penalty * error)
+        if not np.count_nonzero(effective):
+            self.table = None
+            return
+        table = self.constraints.weights(effective, histogram, totals, floor=floor, clamp=control.clamp)
+        self.table = table * self._expected_rows
+
+    def _close_window(self) -> Floats:
+        """Book the histograms since the last update and return their mean, smoothed over time."""
+        steps, mean = self._window_steps, self._window
+        self._sum += mean
+        self._seen += steps
+        if steps > 1:
+            mean /= steps
+        self._window = np.zeros(self.shape)
+        self._window_steps = 0
+        if self.control.memory == 0:
+            return mean
+        memory = self.control.memory**steps
+        self._smoothed = memory * self._smoothed + (1.0 - memory) * mean
+        self._smoothed_weight = memory * self._smoothed_weight + (1.0 - memory)
+        return self._smoothed / self._smoothed_weight
+
+    def _direction(self, error: Floats, steps: int) -> Floats:
+        """Return the sum of the errors of `steps` steps, with proportional and momentum terms."""
+        control = self.control
+        direction = error if steps == 1 else error * steps
+        if control.proportional > 0:
+            direction = direction + control.proportional * self._change(error, control.smoothing**steps)
+        if control.momentum > 0:
+            momentum = control.momentum**steps
+            # the long-run gain of `steps` single updates, 1 / (1 - momentum), is kept
+            self._velocity = momentum * self._velocity + direction * (
+                (1.0 - momentum) / (steps * (1.0 - control.momentum))
+            )
+            direction = self._velocity
+        return direction
+
+    def _change(self, error: Floats, memory: float) -> Floats:
+        """Return how much the running mean of the errors has moved; the first error only starts it."""
+        if self._error_mean is None:
+            self._error_mean = np.zeros_like(error)
+            return self._error_mean
+        before = self._error_mean
+        self._error_mean = memory * before + (1.0 - memory) * error
+        return self._error_mean - before
+
+    def _project(self, values: Floats) -> Floats:
+        if self.control.cap is None and self.control.radius is None:
+            return np.maximum(values, 0.0, out=values)
+        return project(values, self.control.cap, self.control.radius)
+
+    def state(self) -> dict[str, Any]:
+        """Return copies of all released and derived values, enough to go on from here."""
+        return {name: _copy(getattr(self, name)) for name in _STATE}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from what `state` returned."""
+        for name in _STATE:
+            value = _copy(state[name])
+            if isinstance(value, np.ndarray) and value.shape not in (self.shape, (len(self),)):
+                raise InvalidInput(
+                    f"state of {name} has shape {value.shape}; it belongs to other constraints"
+                )
+            setattr(self, name, value)
+
+
+_STATE = (
+    "step",
+    "multipliers",
+    "table",
+    "values",
+    "_window",
+    "_window_steps",
+    "_sum",
+    "_seen",
+    "_smoothed",
+    "_smoothed_weight",
+    "_velocity",
+    "_error_mean",
+    "_multiplier_sum",
+    "_updates",
+)
+
+
+def _copy(value: Any) -> Any:
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
+def _finite_vector(values: npt.ArrayLike, length: int) -> Floats:
+    vector = np.asarray(values, dtype=np.float64)
+    if vector.shape != (length,) or not np.all(np.isfinite(vector)):
+        raise InvalidInput(f"margins must be {length} finite numbers, one per constraint")
+    return vector

@@ -1,0 +1,316 @@
+"""One frozen description of a training, read by the engine and by the ledger alike.
+
+What is released, with how much noise and how often, is said here once, so that what runs and what is
+accounted cannot drift apart. A plan holds public numbers only and never looks at rows.
+
+>>> plan = Plan(n_rows=45_000, sampling_rate=0.01, steps=500, clip=1.0, gradient_noise=2.0)
+>>> plan.expected_rows, plan.step_event.steps, plan.gradient_mechanism.standard_deviation
+(450.0, 1, 2.0)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ratewise import _validate
+from ratewise.accounting.events import TrainingEvent
+from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
+from ratewise.mechanisms import GaussianMechanism, LaplaceMechanism, Mechanism, NoNoise
+from ratewise.sampling import PoissonSampler
+
+SCHEDULES = ("constant", "cosine", "linear")
+AVERAGINGS = ("tail", "polynomial", "none")
+
+
+def schedule_values(shape: str, steps: int, warmup: float = 0.0) -> npt.NDArray[np.float64]:
+    """Return one factor per step: a linear rise over the first `warmup` share, then the named shape.
+
+    >>> schedule_values("linear", 4).tolist()
+    [1.0, 0.75, 0.5, 0.25]
+    >>> schedule_values("constant", 4, warmup=0.5).tolist()
+    [0.5, 1.0, 1.0, 1.0]
+    """
+    at = np.arange(steps) / steps
+    if shape == "cosine":
+        factors = 0.5 * (1.0 + np.cos(math.pi * at))
+    elif shape == "linear":
+        factors = 1.0 - at
+    else:
+        factors = np.ones(steps)
+    rise = math.ceil(warmup * steps)
+    if rise > 0:
+        factors[:rise] *= np.arange(1, rise + 1) / rise
+    return factors
+
+
+@dataclass(frozen=True, kw_only=True)
+class DualControl:
+    """How the multipliers follow the released rates. All of it is post-processing and costs no privacy.
+
+    With error ``e = Gamma - bound + margin`` an update adds ``rate * e``, with momentum and proportional
+    terms, to the multipliers and projects them on ``0 <= lambda <= cap, sum(lambda) <= radius``.
+
+    Parameters
+    ----------
+    rate : float
+        Step of the ascent.
+    schedule : "constant", "cosine" or "linear"
+        Shape of the rate over the run.
+    momentum : float in [0, 1)
+        Heavy-ball momentum of the ascent.
+    proportional, smoothing : float
+        The nu-PI controller of Sohrabi et al. (2024): weight of the change of the error, and the memory
+        (nu) of the average it is taken of. ``proportional=0`` is plain ascent.
+    penalty : float
+        Augmented Lagrangian: the weights use ``lambda + penalty * e``, projected, instead of ``lambda``.
+    memory : float in [0, 1)
+        Released histograms are averaged over time with this factor before rates are read off them.
+    interval : int
+        Update once in this many steps, on the mean of their histograms and with a step that many times as
+        long: it saves time, and hardly changes the path.
+    cap, radius : float or None
+        Largest single multiplier, and largest sum of all multipliers.
+    margin : float
+        Taken off every bound.
+    floor_deviations : float
+        Denominators are at least this many standard deviations of the noise on a cell's mean size (and at
+        least one row).
+    clamp : bool
+        Put noisy rates back into [0, 1].
+    """
+
+    rate: float = 0.2
+    schedule: str = "constant"
+    momentum: float = 0.0
+    proportional: float = 0.0
+    smoothing: float = 0.0
+    penalty: float = 0.0
+    memory: float = 0.0
+    interval: int = 1
+    cap: float | None = None
+    radius: float | None = None
+    margin: float = 0.0
+    floor_deviations: float = 2.0
+    clamp: bool = True
+
+    def __post_init__(self) -> None:
+        _set(
+            self,
+            rate=_validate.non_negative(dual_rate=self.rate),
+            schedule=_validate.one_of(SCHEDULES, dual_schedule=self.schedule),
+            momentum=_below_one(dual_momentum=self.momentum),
+            proportional=_validate.non_negative(dual_proportional=self.proportional),
+            smoothing=_below_one(dual_smoothing=self.smoothing),
+            penalty=_validate.non_negative(dual_penalty=self.penalty),
+            memory=_below_one(dual_memory=self.memory),
+            interval=_validate.count(dual_interval=self.interval),
+            cap=_optional_positive(dual_cap=self.cap),
+            radius=_optional_positive(dual_radius=self.radius),
+            margin=_validate.real(dual_margin=self.margin),
+            floor_deviations=_validate.non_negative(floor_deviations=self.floor_deviations),
+            clamp=_flag(clamp=self.clamp),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Everything that a training does, decided before it reads a row.
+
+    Parameters
+    ----------
+    n_rows, sampling_rate, steps
+        Each of `steps` steps keeps each of `n_rows` rows with probability `sampling_rate`. Sums over a batch
+        are divided by the constant ``n_rows * sampling_rate``, never by the number of rows that came.
+    clip : float or None
+        Largest norm of one row's gradient: the sensitivity of the gradient's sum. None (no clipping) needs
+        ``private=False``.
+    gradient_noise : float or None
+        Standard deviation of the noise on the sum of clipped gradients, in units of `clip`.
+    histogram, histogram_noise
+        Law of the noise on the histogram ("gaussian", "laplace") and its standard deviation or scale. Without
+        constraints there is no histogram: both None.
+    private : bool
+        False trains without any noise. It has to be said in so many words, and excludes noise.
+    row_norm : float or None
+        Rows longer than this are shrunk to it, in training and in prediction; a rule without data.
+    learning_rate, schedule, warmup, momentum, l2
+        Gradient descent on the released gradient; the penalty ``l2/2 * |theta|^2`` spares intercepts.
+    averaging, averaging_fraction, averaging_power
+        The model is the mean of the last ``averaging_fraction`` of the iterates ("tail"), a mean in which
+        iterate t weighs about ``t ** averaging_power`` ("polynomial"), or the last iterate ("none").
+    temperature : float
+        Soft predictions are ``softmax(temperature * logits)``.
+    rates : "hard" or "soft"
+        Which predictions the histogram counts. The gradient always follows the soft ones.
+    dual : DualControl
+    block_rows : int or None
+        Rows handled at once; None picks a number that fits in cache. It does not change what is computed.
+    """
+
+    n_rows: int
+    sampling_rate: float
+    steps: int
+    clip: float | None
+    gradient_noise: float | None
+    histogram_noise: float | None = None
+    histogram: str | None = "gaussian"
+    private: bool = True
+    row_norm: float | None = None
+    learning_rate: float = 1.0
+    schedule: str = "constant"
+    warmup: float = 0.0
+    momentum: float = 0.9
+    l2: float = 0.0
+    averaging: str = "tail"
+    averaging_fraction: float = 0.5
+    averaging_power: float = 3.0
+    temperature: float = 1.0
+    rates: str = "hard"
+    dual: DualControl = field(default_factory=DualControl)
+    block_rows: int | None = None
+
+    def __post_init__(self) -> None:
+        _set(
+            self,
+            n_rows=_validate.count(n_rows=self.n_rows),
+            sampling_rate=_validate.fraction(sampling_rate=self.sampling_rate),
+            steps=_validate.count(steps=self.steps),
+            clip=_optional_positive(clip=self.clip),
+            gradient_noise=_optional_positive(gradient_noise=self.gradient_noise),
+            histogram_noise=_optional_positive(histogram_noise=self.histogram_noise),
+            histogram=_validate.one_of(("gaussian", "laplace", None), histogram=self.histogram),
+            private=_flag(private=self.private),
+            row_norm=_optional_positive(row_norm=self.row_norm),
+        )
+        self._check_optimisation()
+        self._check_privacy()
+
+    def _check_optimisation(self) -> None:
+        block = self.block_rows
+        _set(
+            self,
+            learning_rate=_validate.positive(learning_rate=self.learning_rate),
+            schedule=_validate.one_of(SCHEDULES, schedule=self.schedule),
+            warmup=_below_one(warmup=self.warmup),
+            momentum=_below_one(momentum=self.momentum),
+            l2=_validate.non_negative(l2=self.l2),
+            averaging=_validate.one_of(AVERAGINGS, averaging=self.averaging),
+            averaging_fraction=_validate.fraction(averaging_fraction=self.averaging_fraction),
+            averaging_power=_validate.non_negative(averaging_power=self.averaging_power),
+            temperature=_validate.positive(temperature=self.temperature),
+            rates=_validate.one_of(("hard", "soft"), rates=self.rates),
+            block_rows=None if block is None else _validate.count(block_rows=block),
+        )
+        if not isinstance(self.dual, DualControl):
+            raise InvalidType(f"dual must be a DualControl, got {self.dual!r}")
+
+    def _check_privacy(self) -> None:
+        if self.histogram_noise is None:
+            _set(self, histogram=None)
+        elif self.histogram is None:
+            raise InvalidInput(
+                f"histogram is None but histogram_noise is {self.histogram_noise:g}; "
+                "say histogram='gaussian' or 'laplace'"
+            )
+        if not self.private and (self.gradient_noise is not None or self.histogram_noise is not None):
+            raise UnsupportedCombination(
+                f"private=False trains without noise, but gradient_noise is {self.gradient_noise} and "
+                f"histogram_noise is {self.histogram_noise}; set both to None"
+            )
+        if self.private and (self.gradient_noise is None or self.clip is None):
+            raise UnsupportedCombination(
+                f"a private plan needs clip and gradient_noise, got {self.clip} and {self.gradient_noise}; "
+                "private=False trains without a guarantee"
+            )
+
+    @property
+    def expected_rows(self) -> float:
+        """The constant B = n * q that sums over a batch are divided by."""
+        return self.n_rows * self.sampling_rate
+
+    @property
+    def sampler(self) -> PoissonSampler:
+        """The sampler of the batches."""
+        return PoissonSampler(self.n_rows, self.sampling_rate)
+
+    @property
+    def gradient_mechanism(self) -> Mechanism:
+        """The release of the sum of clipped gradients, of sensitivity `clip`."""
+        if self.gradient_noise is None or self.clip is None:
+            return NoNoise()
+        return GaussianMechanism(self.gradient_noise, self.clip)
+
+    @property
+    def histogram_mechanism(self) -> Mechanism:
+        """The release of the histogram, of sensitivity 1 in L1 and in L2."""
+        if not self.private:
+            return NoNoise()
+        if self.histogram_noise is None:
+            raise UnsupportedCombination(
+                "a private plan without histogram_noise cannot release a histogram; give histogram_noise"
+            )
+        law = LaplaceMechanism if self.histogram == "laplace" else GaussianMechanism
+        return law(self.histogram_noise, 1.0)
+
+    @property
+    def step_event(self) -> TrainingEvent | None:
+        """What one step releases, for the ledger; None if the plan is not private."""
+        if not self.private:
+            return None
+        return TrainingEvent(
+            sampling_rate=self.sampling_rate,
+            steps=1,
+            gradient_noise=self.gradient_noise,
+            histogram_noise=self.histogram_noise,
+            histogram=self.histogram,
+        )
+
+    def learning_rates(self) -> npt.NDArray[np.float64]:
+        """Return the learning rate of each step."""
+        return self.learning_rate * schedule_values(self.schedule, self.steps, self.warmup)
+
+    def dual_rates(self) -> npt.NDArray[np.float64]:
+        """Return the step of the multipliers' ascent at each step."""
+        return self.dual.rate * schedule_values(self.dual.schedule, self.steps)
+
+    def averaging_weights(self) -> npt.NDArray[np.float64]:
+        """Return w with ``average += w[t] * (theta - average)`` after step t; 0 leaves the average alone."""
+        weights = np.zeros(self.steps)
+        if self.averaging == "polynomial":
+            step = np.arange(1, self.steps + 1)
+            weights[:] = (self.averaging_power + 1.0) / (step + self.averaging_power)
+        else:
+            last = self.averaging_fraction if self.averaging == "tail" else 0.0
+            length = max(1, math.ceil(last * self.steps))
+            weights[self.steps - length :] = 1.0 / np.arange(1, length + 1)
+        return weights
+
+
+def _set(target: Any, **values: Any) -> None:
+    for name, value in values.items():
+        object.__setattr__(target, name, value)
+
+
+def _optional_positive(**argument: Any) -> float | None:
+    ((_, value),) = argument.items()
+    return None if value is None else _validate.positive(hint="None switches it off", **argument)
+
+
+def _below_one(**argument: Any) -> float:
+    ((name, value),) = argument.items()
+    number = _validate.non_negative(**argument)
+    if number >= 1:
+        raise InvalidInput(f"{name} must be at least 0 and below 1, got {value!r}")
+    return number
+
+
+def _flag(**argument: Any) -> bool:
+    ((name, value),) = argument.items()
+    if not isinstance(value, (bool, np.bool_)):
+        raise InvalidType(f"{name} must be True or False, got {value!r}")
+    return bool(value)
