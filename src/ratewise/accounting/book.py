@@ -286,9 +286,10 @@ def read_book(content: bytes | str, *, source: str) -> Book:
         raise _corrupt(source, "it lacks its book, records or checksum")
     try:
         lines = [canonical(record) for record in records]
+        fitting = _checksum(canonical(header), lines)
     except ValueError:
         raise _corrupt(source, "it holds a number that is not finite") from None
-    if checksum != _checksum(canonical(header), lines):
+    if checksum != fitting:
         raise _corrupt(source, "its checksum does not match: it was changed by hand or damaged")
     try:
         book = Book(_header(header))

@@ -30,6 +30,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
 from ratewise import _validate
+from ratewise.accounting import accountant
 from ratewise.accounting.book import (
     Book,
     Budget,
@@ -224,8 +225,6 @@ class Ledger:
 
     def total_delta(self, epsilon: float, *, data: str | None = None) -> float:
         """Return delta of everything in the book at this epsilon."""
-        from ratewise.accounting import accountant
-
         events = self.events(data)
         _validate.non_negative(epsilon=epsilon)
         return accountant.delta(events, epsilon, neighbours=self.neighbours) if events else 0.0
@@ -423,6 +422,8 @@ class Ledger:
     # --- the cap -----------------------------------------------------------------------------------------
 
     def _refuse_over_cap(self, asked: Mapping[Event, int], what: str, *, asking: str | None = None) -> None:
+        # What has no sound bound could be booked but never be added up again: refused here, cap or not.
+        accountant.curve(tuple(asked), self.neighbours)
         epsilon = self._over_cap(asked, asking=asking)
         if epsilon is None or self.cap is None:
             return
@@ -456,8 +457,6 @@ class Ledger:
             return 0.0
         key = (events, delta)
         if key not in self._epsilons:
-            from ratewise.accounting import accountant
-
             if len(self._epsilons) >= 256:
                 self._epsilons.clear()
             self._epsilons[key] = accountant.epsilon(events, delta, neighbours=self.neighbours)

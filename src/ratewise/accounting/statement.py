@@ -26,6 +26,7 @@ from importlib import metadata
 from typing import Any
 
 from ratewise import _validate
+from ratewise.accounting import accountant
 from ratewise.accounting.book import strict_json, text
 from ratewise.accounting.events import (
     NEIGHBOURS,
@@ -45,7 +46,6 @@ __all__ = ["PrivacyStatement", "in_words", "state"]
 
 FORMAT = "ratewise-privacy-statement"
 VERSION = 1
-ACCOUNTANT = "ratewise, privacy loss distributions rounded upwards"
 WIDTH = 88
 
 _RELATION = {
@@ -95,7 +95,7 @@ class PrivacyStatement:
     public: tuple[str, ...] = ()
     leaks: tuple[str, ...] = ()
     rows: int | None = None
-    accountant: str = ACCOUNTANT
+    accountant: str = accountant.NAME
     ratewise_version: str = field(default_factory=software_version)
     dp_accounting_version: str = field(default_factory=lambda: software_version("dp-accounting"))
 
@@ -190,13 +190,16 @@ class PrivacyStatement:
         if not self.events:
             return f"Nothing was released: epsilon = 0 and delta = {self.delta:g}."
         if self.epsilon == math.inf:
-            return (
-                "There is NO PRIVACY GUARANTEE: something was released without protection (infinite epsilon)."
-            )
+            return f"There is NO PRIVACY GUARANTEE: {self._why_infinite()}."
         return (
             "These releases are (epsilon, delta)-differentially private with "
             f"epsilon = {_upwards(self.epsilon)} and delta = {self.delta:g}."
         )
+
+    def _why_infinite(self) -> str:
+        if any(isinstance(event, UnprotectedEvent) for event in self.events):
+            return "something was released without protection, so epsilon is infinite"
+        return f"epsilon is infinite at delta = {self.delta:g}"
 
     def _conditions(self) -> str:
         public = list(self.public)
@@ -225,8 +228,6 @@ def state(
     rows: int | None = None,
 ) -> PrivacyStatement:
     """Account events and return their guarantee in words; `Ledger.statement` does the same for a book."""
-    from ratewise.accounting import accountant
-
     listed = as_events(events)
     return PrivacyStatement(
         epsilon=accountant.epsilon(listed, delta, neighbours=neighbours),

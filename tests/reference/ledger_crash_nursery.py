@@ -1,0 +1,97 @@
+"""Runs releases in processes that are made to be killed.
+
+Imports once, then forks a child for every line on standard input (mode, ledger, side file), says its
+number, waits until it has been killed, and says by what. A child books and "releases" for ever; a release
+is one line in the side file.
+"""
+
+import os
+import sys
+import time
+
+from ratewise.accounting.events import GaussianEvent, LaplaceEvent
+from ratewise.accounting.ledger import Ledger
+from ratewise.accounting.storage import AtomicFile
+
+BOOKED, STEP = GaussianEvent(noise=10.0), LaplaceEvent(noise=10.0)
+STRIDE = 5
+
+
+def slow_down():
+    """Make every part of a write take so long that most kills land inside one."""
+    write, fsync, replace = os.write, os.fsync, os.replace
+
+    def slow_write(handle, content):
+        time.sleep(0.0003)
+        return write(handle, content[: max(1000, len(content) // 2)])
+
+    def slow_fsync(handle):
+        fsync(handle)
+        time.sleep(0.001)
+
+    def slow_replace(source, target):
+        time.sleep(0.001)
+        replace(source, target)
+        time.sleep(0.001)
+
+    os.write, os.fsync, os.replace = slow_write, slow_fsync, slow_replace
+
+
+def tear():
+    """Break the writer on purpose: write into the file itself."""
+
+    def write(self, text):
+        with open(self.path, "w") as file:
+            for start in range(0, len(text), 200):
+                file.write(text[start : start + 200])
+                file.flush()
+                time.sleep(0.0005)
+
+    AtomicFile.write = write
+
+
+def releases(ledger, release, late):
+    """Book and release in turn; `late` is the mistake of booking afterwards."""
+
+    def in_order(book, name):
+        for action in (lambda: release(name), book) if late else (book, lambda: release(name)):
+            action()
+
+    while True:
+        with ledger.phase(STEP, planned_steps=12, stride=STRIDE) as phase:
+            for _ in range(12):
+                in_order(phase.step, "step")
+        for _ in range(2):
+            in_order(lambda: ledger.book(BOOKED, purpose="a table"), "booked")
+
+
+def live(mode, ledger, side):
+    handle = os.open(side, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    really_write = os.write
+    if mode in ("slow", "late"):
+        slow_down()
+    if mode == "torn":
+        tear()
+    releases(Ledger.at(ledger), lambda name: really_write(handle, f"{name}\n".encode()), mode == "late")
+
+
+def say(number):
+    sys.stdout.write(f"{number}\n")
+    sys.stdout.flush()
+
+
+def main():
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            try:
+                live(*line.rstrip("\n").split("\t"))
+            finally:
+                os._exit(3)
+        say(child)
+        _, status = os.waitpid(child, 0)
+        say(os.WTERMSIG(status) if os.WIFSIGNALED(status) else -os.WEXITSTATUS(status))
+
+
+if __name__ == "__main__":
+    main()

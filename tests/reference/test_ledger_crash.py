@@ -1,0 +1,103 @@
+"""SIGKILL at any moment leaves a readable ledger that counts at least every release that happened."""
+
+import collections
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ratewise.accounting.events import GaussianEvent, LaplaceEvent
+from ratewise.accounting.ledger import Ledger
+from ratewise.exceptions import LedgerError
+
+NURSERY = Path(__file__).with_name("ledger_crash_nursery.py")
+STRIDE = 5
+
+
+@pytest.fixture(scope="module")
+def nursery():
+    process = subprocess.Popen(
+        [sys.executable, str(NURSERY)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+    )
+    yield process
+    process.stdin.close()
+    process.wait()
+    process.stdout.close()
+
+
+def run_and_kill(nursery, mode, ledger, side, delay):
+    """Let a child run for `delay` seconds; return the signal that ended it."""
+    nursery.stdin.write(f"{mode}\t{ledger}\t{side}\n")
+    nursery.stdin.flush()
+    child = int(nursery.stdout.readline())
+    time.sleep(delay)
+    os.kill(child, signal.SIGKILL)
+    return int(nursery.stdout.readline())
+
+
+def happened(side):
+    return collections.Counter(side.read_text().split()) if side.exists() else collections.Counter()
+
+
+def counted(ledger):
+    names = {GaussianEvent: "booked", LaplaceEvent: "step"}
+    return collections.Counter({names[type(event)]: event.count for event in Ledger.open(ledger).events()})
+
+
+def problem(ledger, side):
+    """Return what is wrong with a ledger after a kill; None if it is readable and counts what happened."""
+    truth = happened(side)
+    if not ledger.exists():
+        return "no ledger, though something was released" if truth else None
+    try:
+        counts = counted(ledger)
+    except LedgerError as error:
+        return f"unreadable: {error}"
+    missing = truth - counts
+    return f"under-counted: {dict(missing)}" if missing else None
+
+
+def kills(nursery, mode, folder, times, longest=0.06, seed=20):
+    """Kill and resume on one book; yield after each kill."""
+    delays = random.Random(seed)
+    ledger, side = folder / "book.json", folder / "released.txt"
+    for _ in range(times):
+        assert run_and_kill(nursery, mode, ledger, side, delays.uniform(0, longest)) == signal.SIGKILL
+        yield ledger, side
+
+
+@pytest.mark.parametrize("mode", ["plain", "slow"])
+def test_never_under_counts_and_stays_readable(nursery, tmp_path, mode):
+    inside_a_write = 0
+    for number, (ledger, side) in enumerate(kills(nursery, mode, tmp_path, 200), start=1):
+        assert problem(ledger, side) is None, f"after kill {number}"
+        inside_a_write += (tmp_path / ".book.json.tmp").exists()
+        truth = happened(side)
+        enough = min(truth["booked"], truth["step"]) >= 3 and (mode == "plain" or inside_a_write >= 5)
+        if number >= 40 and enough:  # more kills only where a slow machine lets little happen between them
+            break
+    assert enough, (truth, inside_a_write)
+    counts = counted(ledger)
+    # Each kill leaves at most one booking that did not happen, or one stride of steps.
+    assert counts["booked"] <= truth["booked"] + number
+    assert counts["step"] <= truth["step"] + number * STRIDE
+
+
+@pytest.mark.parametrize(("mode", "expected"), [("late", "under-counted"), ("torn", "unreadable")])
+def test_the_same_check_catches_broken_ledgers(nursery, tmp_path, mode, expected):
+    found = None
+    for ledger, side in kills(nursery, mode, tmp_path, 200):
+        found = problem(ledger, side)
+        if found is not None:
+            break
+    assert found is not None
+    assert found.startswith(expected)
