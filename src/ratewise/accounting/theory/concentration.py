@@ -22,12 +22,12 @@ def sampled_rate_error(sampling_rate: float, rows: int, failure: float) -> float
 
         |p - p_r| <= u/3 + sqrt( u^2/9 + 2 (1 - r) u )
 
-    Bernstein's inequality for the sum of (B_i - r) x_i, solved for the deviation. Times L, the bound holds for
+    Bernstein's inequality for the sum of (B_i - r) x_i, solved for the deviation. Times L it holds for
     the norm of vectors with norm at most L (Pinelis 1994), which is how the loss gradient is bounded.
 
     Lemma "Error of sampled rates" of the paper states sqrt(ln(1/failure)/(r rows)) "up to an order". That is
     too small as a number: the two-sided factor 2 is missing, and 1 - r was replaced by 1/4 although only
-    r(1 - r) is at most 1/4. (Binomial sample, r = 0.01, 100,000 rows: it fails with probability 0.081 at
+    r(1 - r) is at most 1/4. (Binomial sample, r = 0.01, 100,000 rows: it fails with probability 0.083 at
     failure = 0.05.)
 
     Parameters

@@ -1,0 +1,62 @@
+"""How large the rounding error of the accountant's FFT is, against its allowance.
+
+The composed law is computed twice from the same grids: in double precision, as the accountant does, and in
+extended precision (64 bits of mantissa; meaningful on x86). The error is the largest change of the tilted sum
+that any epsilon could see: the sum of absolute differences over the window. Run:
+
+    python benchmarks/accountant_rounding.py
+"""
+
+import numpy as np
+from scipy import fft
+
+from ratewise.accounting import composition as c
+from ratewise.accounting.losses import AddLoss, GaussianLaplaceLoss, GaussianLoss, LaplaceLoss, RemoveLoss
+
+CASES = [
+    (RemoveLoss, GaussianLoss(1.0), 0.01, 1000, 1e-5),
+    (RemoveLoss, GaussianLoss(0.6), 0.02, 100, 1e-5),
+    (RemoveLoss, GaussianLoss(20.0), 0.2, 200, 1e-5),
+    (AddLoss, GaussianLoss(1.0), 0.01, 1000, 1e-5),
+    (RemoveLoss, GaussianLoss(5.0), 0.0016, 12_000, 1e-5),
+    (RemoveLoss, GaussianLaplaceLoss(1.0, 1.0), 0.05, 1, 1e-5),
+    (RemoveLoss, GaussianLaplaceLoss(4.0, 2.0), 0.05, 1000, 1e-12),
+    (RemoveLoss, LaplaceLoss(1.0), 0.02, 1000, 1e-5),
+    (RemoveLoss, GaussianLaplaceLoss(2.0, 2.0), 0.001, 1_000_000, 1e-5),
+]
+
+
+def both(kind, base, rate, steps, delta):
+    grids, tilt = c.Composition([(kind(base, rate), steps)])._resolve(
+        lambda g: c._tilt_for_delta(g, delta), 1e-8 * delta / steps
+    )
+    found = c._compose(grids, tilt)
+    log_scale, centre = grids.cumulant(tilt)
+    low = c._window(grids, tilt, log_scale, centre)[0]
+    first, size = int(np.floor(low / grids.width)), len(found.losses)
+    grid, count = grids.parts[0]
+    exponent = np.longdouble(tilt) * grid.losses.astype(np.longdouble)
+    weights = grid.mass.astype(np.longdouble) * np.exp(exponent - exponent.max())
+    weights /= weights.sum()
+    middle = round(float(weights @ grid.losses) / grids.width)
+    start = (grid.first - middle) % size
+    circle = np.zeros(-(-(start + len(weights)) // size) * size, dtype=np.longdouble)
+    circle[start : start + len(weights)] = weights
+    with np.errstate(divide="ignore"):
+        spectrum = np.exp(count * np.log(fft.rfft(circle.reshape(-1, size).sum(axis=0))))
+    exact = np.roll(fft.irfft(spectrum, size), -((first - count * middle) % size))
+    return size, float(np.abs(exact - found.weights).sum()), c._ROUNDING * (steps + 1), found
+
+
+if __name__ == "__main__":
+    print("| direction, loss | q | steps | points | error of the tilted sum | allowance | tilted sum |")
+    print("|---|---|---|---|---|---|---|")
+    for kind, base, rate, steps, delta in CASES:
+        size, error, allowance, found = both(kind, base, rate, steps, delta)
+        epsilon = found.epsilon(delta)
+        size_of_sum = delta / np.exp(found.log_scale - found.tilt * epsilon)
+        name = f"{kind.__name__[:-4].lower()}, {base}".replace("Loss", "")
+        print(
+            f"| {name} | {rate:g} | {steps} | {size} | {error:.1e} | {allowance:.1e} | {size_of_sum:.2g} |",
+            flush=True,
+        )
