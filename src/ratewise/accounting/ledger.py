@@ -355,7 +355,7 @@ class Ledger:
         purpose, data : str
             As in `book`.
         stride : int
-            A killed process leaves at most ``max(stride, ran // 8)`` steps counted that did not run.
+            A killed process leaves at most ``max(stride, ran // 4)`` steps counted that did not run.
             Small strides cost more writes; 1 is right for steps that take seconds.
         """
         step, planned = _one_step(event, planned_steps)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 STRIDE = 64
 """Steps that a phase reserves at a time while it is young."""
 
-GROWTH = 8
+GROWTH = 4
 """An old phase reserves a `GROWTH`-th of the steps it has already run."""
 
 
@@ -25,9 +25,9 @@ class Phase:
     """A loop of releases, each of which is booked before it happens.
 
     Call `step` before every release. Steps are reserved in the book in strides, so `step` is an integer
-    increment and compare under a lock nearly every time. Leaving the ``with`` block, in whatever way, settles
+    increment and a comparison nearly every time. Leaving the ``with`` block, in whatever way, settles
     the phase to the number of steps that were taken. A process that is killed inside leaves the reservation:
-    at most ``max(stride, ran // 8)`` steps that did not run, and never fewer than ran.
+    at most ``max(stride, ran // 4)`` steps that did not run, and never fewer than ran.
 
     With a cap, the whole plan must fit when the phase begins, or `BudgetExceeded` is raised; steps beyond the
     plan, and steps that no longer fit because another process has spent the budget meanwhile, raise it too.

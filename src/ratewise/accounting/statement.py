@@ -16,6 +16,7 @@ True
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import numbers
@@ -55,6 +56,7 @@ _RELATION = {
 }
 
 
+@functools.cache
 def software_version(distribution: str = "ratewise") -> str:
     """Return the installed version of a distribution; "unknown" if it runs without being installed."""
     try:
