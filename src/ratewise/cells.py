@@ -1,9 +1,9 @@
 """The smallest partition: which rows the constraints cannot tell apart.
 
-Every subset that some constraint reads is evaluated on the *public* domain, never on rows. First each column's
-values are merged into blocks that no condition separates; then only the columns that are read are crossed;
-then combinations that lie in exactly the same subsets become one cell. Two rows are in the same cell if and
-only if they are in the same subsets.
+Every subset that some constraint reads is evaluated on the *public* domain, never on rows. First each
+column's values are merged into blocks that no condition separates; then only the columns that are read are
+crossed; then combinations that lie in exactly the same subsets become one cell. Two rows are in the same cell
+if and only if they are in the same subsets.
 
 Index sets are kept as sorted arrays with a flag "all but these", so that a thousand subsets of the kind
 "everyone but group z" cost a thousand numbers and not a million.
@@ -22,10 +22,12 @@ from numpy.typing import NDArray
 
 from ratewise.domain import Domain, Numeric, as_vector, list_values
 from ratewise.exceptions import InvalidInput, InvalidType
-from ratewise.predicates import Both, Either, Interval, Member, Not, Predicate, Truth, Within, show_value
+from ratewise.predicates import Either, Member, Not, Predicate, Truth, Within
+from ratewise.values import Interval, show_value
 
 MAX_COMBINATIONS = 2_000_000
 MAX_CELLS = 100_000
+MAX_NONZEROS = 20_000_000
 
 Indices = NDArray[np.int64]
 
@@ -102,8 +104,6 @@ class Axis:
         pieces = len(thresholds) + 1 if values is None else len(values)
         codes = [_leaf_codes(leaf, domain, values, thresholds) for leaf in leaves]
         block_of, blocks = group_equal(pieces, codes)
-        first = np.full(blocks, -1, dtype=np.int64)
-        first[block_of[::-1]] = np.arange(pieces)[::-1]
         merged = {}
         for leaf, inside in zip(leaves, codes, strict=True):
             chosen = np.zeros(blocks, dtype=bool)
@@ -197,7 +197,13 @@ def build_cells(predicates: Sequence[Predicate], domain: Domain) -> tuple[CellMa
     if universe > MAX_COMBINATIONS:
         raise InvalidInput(_too_many("combinations of values", universe, MAX_COMBINATIONS, axes))
     place = _Evaluator(axes, shape)
-    sets = [place.subset(predicate) for predicate in predicates]
+    sets: list[Subset] = []
+    listed = 0
+    for predicate in predicates:
+        sets.append(place.subset(predicate))
+        listed += len(sets[-1].listed)
+        if listed > MAX_NONZEROS:
+            raise InvalidInput(too_dense(listed))
     cell_of, n_cells = group_equal(universe, (subset.listed for subset in sets))
     if n_cells > MAX_CELLS:
         raise InvalidInput(_too_many("cells", n_cells, MAX_CELLS, axes))
@@ -299,7 +305,8 @@ def _leaf_codes(
         return np.array(inside, dtype=np.int64)
     if not all(isinstance(value, int | float) for value in values):
         raise InvalidInput(
-            f"column {leaf.column!r} is not numeric, {leaf!r} has no meaning; its values: {list_values(values)}"
+            f"column {leaf.column!r} is not numeric, so {leaf!r} has no meaning; "
+            f"its values: {list_values(values)}"
         )
     inside = [i for i, value in enumerate(values) if any(s.low <= value < s.high for s in leaf.intervals)]
     return np.array(inside, dtype=np.int64)
@@ -321,6 +328,14 @@ def _column(columns: Mapping[str, Any], name: str | None) -> Any:
         return columns[name]  # type: ignore[index]
     except (KeyError, TypeError):
         raise InvalidInput(f"column {name!r} is read by a constraint but was not given") from None
+
+
+def too_dense(nonzeros: int) -> str:
+    """Return the message for constraints that list more cells than can be handled."""
+    return (
+        f"the constraints list at least {nonzeros:,} cells in their subsets, more than {MAX_NONZEROS:,}; "
+        "compare with versus='everyone', merge small groups, or constrain fewer classes"
+    )
 
 
 def _too_many(what: str, count: int, most: int, axes: Iterable[Axis]) -> str:

@@ -1,8 +1,8 @@
 """Compiled constraints: from a histogram of predictions to the constraints' values and the weights table.
 
 A constraint is a sparse row of coefficients over *terms*; a term is a fraction whose numerator counts the
-predictions of one class in one subset, and whose denominator counts the rows of a subset (a share) or the rows
-of a subset predicted that class (a ratio). With H the Q x K histogram and lambda the multipliers::
+predictions of one class in one subset, and whose denominator counts the rows of a subset (a share) or the
+rows of a subset predicted that class (a ratio). With H the Q x K histogram and lambda the multipliers::
 
     num_r = sum of H[i, k_r], i in I_r      den_r = sum of totals[o], o in O_r      (share)
     v_r = num_r / den_r                     den_r = sum of H[o, k_r], o in O_r      (ratio)
@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,149 +26,20 @@ from numpy.typing import NDArray
 from ratewise.cells import CellMap, Subset
 from ratewise.domain import Domain
 from ratewise.exceptions import InvalidInput, InvalidType
+from ratewise.kernels import DenseKernel, Floats, Kernel, SparseKernel, Terms, zero_one_rows
 from ratewise.predicates import Predicate
 from ratewise.rates import Constraint
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
 _DENSE = 40_000  # entries of a matrix up to which a dense product beats the overhead of a sparse one
-
-
-@dataclass(frozen=True, eq=False)
-class Terms:
-    """The distinct terms, as positions: numerator subset, class, denominator subset, and whether a ratio."""
-
-    numerator: Ints
-    klass: Ints
-    denominator: Ints
-    ratio: NDArray[np.bool_]
-
-    def __len__(self) -> int:
-        return len(self.klass)
-
-
-class Kernel(Protocol):
-    """How the fractions are computed; `totals` are row counts per cell, None: those of the histogram."""
-
-    def fractions(self, h: Floats, totals: Floats | None) -> tuple[Floats, Floats]:
-        """Return numerators and denominators of the terms."""
-
-    def denominators(self, h: Floats, totals: Floats | None) -> Floats:
-        """Return the denominators of the terms."""
-
-    def spread(self, share: Floats) -> Floats:
-        """Return the table (Q * K) that gives each numerator's entries their term's amount."""
-
-    def spread_ratios(self, share: Floats) -> Floats:
-        """Return the table (Q * K) that gives each ratio's denominator entries their term's amount."""
-
-
-class DenseKernel:
-    """Everything as small matrices over the Q * K histogram."""
-
-    def __init__(self, subsets: list[Subset], terms: Terms, cells: int, classes: int) -> None:
-        inside = np.stack([_mask(subset, cells) for subset in subsets])
-        chosen = np.eye(classes)[terms.klass]
-        self._numerator = _pairs(inside[terms.numerator], chosen)
-        rows = inside[terms.denominator]
-        share = ~terms.ratio[:, None]
-        self._ratio = _pairs(rows * ~share, chosen)
-        self._of_cells = np.ascontiguousarray(rows * share)
-        over = np.repeat(self._of_cells, classes, axis=1) + self._ratio
-        self._denominator = over
-        self._both = np.concatenate([self._numerator, over])
-        self._terms, self._has_ratio = len(terms), bool(terms.ratio.any())
-
-    def fractions(self, h: Floats, totals: Floats | None) -> tuple[Floats, Floats]:
-        if totals is None:
-            both = self._both @ h
-            return both[: self._terms], both[self._terms :]
-        return self._numerator @ h, self.denominators(h, totals)
-
-    def denominators(self, h: Floats, totals: Floats | None) -> Floats:
-        if totals is None:
-            return self._denominator @ h
-        counts = self._of_cells @ totals
-        return counts + self._ratio @ h if self._has_ratio else counts
-
-    def spread(self, share: Floats) -> Floats:
-        return share @ self._numerator
-
-    def spread_ratios(self, share: Floats) -> Floats:
-        return share @ self._ratio
-
-
-class SparseKernel:
-    """Distinct (subset, class) pairs as rows of one sparse matrix; "all but" subsets by subtraction."""
-
-    def __init__(self, subsets: list[Subset], terms: Terms, cells: int, classes: int) -> None:
-        self._shape = cells, classes
-        ratio = np.flatnonzero(terms.ratio)
-        keys = np.concatenate([terms.numerator, terms.denominator[ratio]]) * classes
-        keys += np.concatenate([terms.klass, terms.klass[ratio]])
-        pairs, place = np.unique(keys, return_inverse=True)
-        self._numerator, self._ratio_pair = place[: len(terms)], place[len(terms) :]
-        self._ratio, self._share = ratio, np.flatnonzero(~terms.ratio)
-        self._pair_class = pairs % classes
-        owner = pairs // classes
-        self._others = np.array([subsets[s].others for s in owner], dtype=bool)
-        self._sign = np.where(self._others, -1.0, 1.0)
-        self._pairs = _rows(
-            [subsets[s].listed * classes + k for s, k in zip(owner, self._pair_class, strict=True)],
-            cells * classes,
-        )
-        self._spread = sp.csr_array(self._pairs.T)
-        counted, self._counted = np.unique(terms.denominator[self._share], return_inverse=True)
-        self._count_others = np.array([subsets[s].others for s in counted], dtype=bool)
-        self._count_sign = np.where(self._count_others, -1.0, 1.0)
-        self._counts = _rows([subsets[s].listed for s in counted], cells)
-
-    def fractions(self, h: Floats, totals: Floats | None) -> tuple[Floats, Floats]:
-        pairs = self._pair_counts(h)
-        return pairs[self._numerator], self._denominators(h, totals, pairs)
-
-    def denominators(self, h: Floats, totals: Floats | None) -> Floats:
-        return self._denominators(h, totals, self._pair_counts(h) if len(self._ratio) else None)
-
-    def _pair_counts(self, h: Floats) -> Floats:
-        counts: Floats = self._pairs @ h
-        if self._others.any():
-            counts *= self._sign
-            counts += self._others * h.reshape(self._shape).sum(axis=0)[self._pair_class]
-        return counts
-
-    def _denominators(self, h: Floats, totals: Floats | None, pairs: Floats | None) -> Floats:
-        totals = h.reshape(self._shape).sum(axis=1) if totals is None else totals
-        counts = (self._counts @ totals) * self._count_sign + self._count_others * totals.sum()
-        if pairs is None or not len(self._ratio):
-            return counts[self._counted]
-        result = np.empty(len(self._numerator))
-        result[self._share] = counts[self._counted]
-        result[self._ratio] = pairs[self._ratio_pair]
-        return result
-
-    def spread(self, share: Floats) -> Floats:
-        return self._spread_pairs(np.bincount(self._numerator, share, len(self._sign)))
-
-    def spread_ratios(self, share: Floats) -> Floats:
-        return self._spread_pairs(np.bincount(self._ratio_pair, share[self._ratio], len(self._sign)))
-
-    def _spread_pairs(self, amount: Floats) -> Floats:
-        table: Floats = self._spread @ (amount * self._sign)
-        if self._others.any():
-            everywhere = np.bincount(self._pair_class, amount * self._others, self._shape[1])
-            table = (table.reshape(self._shape) + everywhere).ravel()
-        return table
 
 
 @dataclass(frozen=True, eq=False)
 class CompiledConstraints:
     """Constraints ready for training: cells, sparse coefficients, slacks. Made by `compile_constraints`.
 
-    Constraint j, of J, says ``values(histogram)[j] <= bounds[j]``. Q is `n_cells`, K is `n_classes`; a histogram
-    H is Q x K, and ``H[q, k]`` counts the rows of cell q that are predicted class k (softly or hard). Nothing in
-    here was read off rows.
+    Constraint j, of J, says ``values(histogram)[j] <= bounds[j]``. Q is `n_cells`, K is `n_classes`; a
+    histogram H is Q x K, and ``H[q, k]`` counts the rows of cell q that are predicted class k (softly or
+    hard). Nothing in here was read off rows.
 
     Attributes
     ----------
@@ -380,7 +251,7 @@ class CompiledConstraints:
 
     @cached_property
     def _size_matrix(self) -> Any:
-        return _rows([subset.listed for subset in self.index_sets], self.n_cells)
+        return zero_one_rows([subset.listed for subset in self.index_sets], self.n_cells)
 
 
 def _fraction(numerator: Floats, denominator: Floats, clamp: bool) -> Floats:
@@ -389,24 +260,3 @@ def _fraction(numerator: Floats, denominator: Floats, clamp: bool) -> Floats:
         np.maximum(value, 0.0, out=value)
         np.minimum(value, 1.0, out=value)
     return value
-
-
-def _mask(subset: Subset, cells: int) -> Floats:
-    mask = np.full(cells, float(subset.others))
-    mask[subset.listed] = 1.0 - subset.others
-    return mask
-
-
-def _pairs(cells: Floats, classes: Floats) -> Floats:
-    """Return row by row the outer product of a set of cells and a class, flattened to Q * K."""
-    return np.ascontiguousarray((cells[:, :, None] * classes[:, None, :]).reshape(len(cells), -1))
-
-
-def _rows(lists: list[Ints], columns: int) -> Any:
-    """Return the 0/1 matrix whose row r has ones at ``lists[r]``."""
-    ends = np.cumsum([0, *map(len, lists)])
-    listed = np.concatenate(lists) if lists else np.empty(0, dtype=np.int64)
-    kind = np.int32 if max(columns, len(listed)) < 2**31 else np.int64
-    return sp.csr_array(
-        (np.ones(len(listed)), listed.astype(kind), ends.astype(kind)), shape=(len(lists), columns)
-    )

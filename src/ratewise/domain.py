@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ratewise.exceptions import InvalidInput, InvalidType
-from ratewise.predicates import Predicate, scalar
+from ratewise.predicates import Predicate
+from ratewise.values import scalar
 
 _CHUNK = 1 << 18  # rows translated at a time, so that ten million rows of text need no second copy
 

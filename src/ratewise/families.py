@@ -17,30 +17,27 @@ P(1 | sex=Female) - P(1 | sex!=Female) >= -0.05
 1 - P(1 | label=1 & sex=Female) <= 0.2
 1 - P(1 | label=1 & sex=Male) <= 0.2
 
-Every parity family bounds the **absolute** gap, for every group and every class. For two classes the rates of
-one class say it all (the other's are one minus them), and for two groups "against the rest" is one comparison;
-such duplicates are left out.
+Every parity family bounds the **absolute** gap, for every group and every class. For two classes the rates
+of one class say it all (the other's are one minus them), and for two groups "against the rest" is one
+comparison; such duplicates are left out.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from ratewise import _validate
-from ratewise.domain import Domain, Numeric, list_values
+from ratewise.domain import Domain, list_values
 from ratewise.exceptions import InvalidInput, InvalidType
-from ratewise.predicates import Member, Predicate, conjunction, everyone, label, scalar, show_number
-from ratewise.rates import Constraint, Constraints, Expression, Rows, Term, rate
+from ratewise.measures import LIMITS, PARITIES, Measure, comparisons, crossed, pairs
+from ratewise.predicates import Predicate, everyone
+from ratewise.rates import Constraint, Constraints, Expression, Rows
+from ratewise.values import scalar, show_number
 
 VERSUS = ("rest", "everyone", "pairwise")
 MAX_CONSTRAINTS = 1_000_000
-
-Measure = Callable[[Predicate], Expression]
-"""A rate as a function of the group it is taken in."""
 
 
 class Family:
@@ -99,15 +96,18 @@ class Parity(Family):
             raise InvalidInput(
                 f"{self!r} compares groups, but the domain declares only one: {groups[0].name}"
             )
-        measures = _PARITIES[self.kind](domain, self.positive)
-        pairs = _comparisons(len(groups), self.versus)
-        _refuse_too_many(2 * pairs * len(measures), self)
+        measures = PARITIES[self.kind](domain, self.positive)
+        _refuse_too_many(2 * comparisons(len(groups), self.versus) * len(measures), self)
         return tuple(self._bounds(groups, measures))
 
     def _bounds(self, groups: list[Predicate], measures: list[Measure]) -> Iterator[Constraint]:
-        for left, right in _pairs(groups, self.versus):
-            for measure in measures:
-                bounds = abs(measure(left) - measure(right)) <= self.max_gap
+        known: dict[Predicate, list[Expression]] = {}
+        for left, right in pairs(groups, self.versus):
+            for side in (left, right):
+                if side not in known:
+                    known[side] = [measure(side) for measure in measures]
+            for first, second in zip(known[left], known[right], strict=True):
+                bounds = abs(first - second) <= self.max_gap
                 yield from bounds if self.kind != "error_rate_parity" else _as_errors(bounds, left, right)
 
 
@@ -152,7 +152,7 @@ class Limit(Family):
     def expand(self, domain: Domain) -> tuple[Constraint, ...]:
         """Return the bounds, for everyone or for each group."""
         groups = crossed(self.by, domain) if self.by else [everyone]
-        measures = _LIMITS[self.kind](domain, self.positive)
+        measures = LIMITS[self.kind](domain, self.positive)
         _refuse_too_many(2 * len(groups) * len(measures), self)
         return tuple(
             constraint
@@ -191,8 +191,8 @@ def demographic_parity(*columns: str, max_gap: float, versus: str = "rest") -> P
 def equalized_odds(*columns: str, max_gap: float, versus: str = "rest") -> Parity:
     """Limit the gaps of demographic parity among the rows of each true class.
 
-    ``|P(k | label=y & group) - P(k | label=y & other)| <= max_gap`` for every prediction k, true class y and group.
-    Parameters as in `demographic_parity`.
+    ``|P(k | label=y & group) - P(k | label=y & other)| <= max_gap`` for every prediction k, true class y and
+    group. Parameters as in `demographic_parity`.
     """
     return _parity("equalized_odds", columns, max_gap, versus)
 
@@ -241,7 +241,7 @@ def false_positive_rate(max_rate: float, positive: Any = 1, by: str | Iterable[s
 
 
 def true_positive_rate(min_rate: float, positive: Any = 1, by: str | Iterable[str] = ()) -> Limit:
-    """Demand a share of rows of class `positive` that are predicted so (recall); see `false_negative_rate`."""
+    """Demand that a share of the rows of class `positive` be predicted so; see `false_negative_rate`."""
     return _limit("true_positive_rate", min_rate, None, positive, by)
 
 
@@ -251,12 +251,12 @@ def true_negative_rate(min_rate: float, positive: Any = 1, by: str | Iterable[st
 
 
 def precision(min_rate: float, positive: Any = 1, by: str | Iterable[str] = ()) -> Limit:
-    """Demand a share of truly `positive` rows among those predicted `positive`; see `false_negative_rate`."""
+    """Demand a share of true ones among the rows predicted `positive`; see `false_negative_rate`."""
     return _limit("precision", min_rate, None, positive, by)
 
 
 def false_discovery_rate(max_rate: float, positive: Any = 1, by: str | Iterable[str] = ()) -> Limit:
-    """Limit the share of rows of other classes among those predicted `positive`; see `false_negative_rate`."""
+    """Limit the share of false ones among the rows predicted `positive`; see `false_negative_rate`."""
     return _limit("false_discovery_rate", None, max_rate, positive, by)
 
 
@@ -275,7 +275,8 @@ def positive_rate(
 def paper_false_negative_rate(max_rate: float, by: str | Iterable[str] = ()) -> Limit:
     """Limit, for every class k, the share of rows of other classes that are predicted k.
 
-    This is what the RaCO-DP paper calls its false negative rate; for two classes and k = 0 it is the usual one.
+    This is what the RaCO-DP paper calls its false negative rate; for two classes and k = 0 it is the usual
+    one.
     """
     return _limit("paper_false_negative_rate", None, max_rate, None, by)
 
@@ -293,50 +294,6 @@ def flatten(constraints: Any, domain: Domain) -> Iterator[Constraint]:
         raise InvalidType(_not_a_constraint(constraints))
 
 
-# ------------------------------------------------------------------------------ how it is said
-
-
-def crossed(columns: tuple[str, ...], domain: Domain) -> list[Predicate]:
-    """Return one predicate per combination of the columns' values; no column means all of them."""
-    columns = columns or tuple(domain.columns)
-    if not columns:
-        raise InvalidInput("the family needs groups, but the domain declares no column")
-    listed = [_listed_values(column, domain) for column in columns]
-    total = math.prod(map(len, listed))
-    if total > MAX_CONSTRAINTS:
-        raise InvalidInput(
-            f"crossing {list_values(columns)} gives {total:,} groups, more than {MAX_CONSTRAINTS:,}; name fewer columns"
-        )
-    single = [
-        [Member(column, (value,)) for value in values] for column, values in zip(columns, listed, strict=True)
-    ]
-    return [conjunction(combination) for combination in itertools.product(*single)]
-
-
-def _listed_values(column: str, domain: Domain) -> tuple[Any, ...]:
-    values = domain.values(column)
-    if isinstance(values, Numeric):
-        raise InvalidInput(
-            f"column {column!r} is numeric and has no list of groups; name the columns to use, or write the "
-            f"constraints out with group({column}=below(...)) and the like"
-        )
-    return values
-
-
-def _pairs(groups: list[Predicate], versus: str) -> Iterator[tuple[Predicate, Predicate]]:
-    if versus == "pairwise":
-        yield from itertools.combinations(groups, 2)
-    elif versus == "everyone":
-        yield from ((subset, everyone) for subset in groups)
-    else:
-        # with two groups the rest of the second is the first: the same comparison again
-        yield from ((subset, ~subset) for subset in (groups[:1] if len(groups) == 2 else groups))
-
-
-def _comparisons(groups: int, versus: str) -> int:
-    return groups * (groups - 1) // 2 if versus == "pairwise" else groups
-
-
 def _refuse_too_many(count: int, family: Family) -> None:
     if count > MAX_CONSTRAINTS:
         raise InvalidInput(
@@ -345,105 +302,12 @@ def _refuse_too_many(count: int, family: Family) -> None:
         )
 
 
-def _share(k: Any, within: Predicate = everyone) -> Measure:
-    return lambda subset: rate(k, where=within & subset)
-
-
-def _miss(k: Any, within: Predicate) -> Measure:
-    return lambda subset: 1 - rate(k, where=within & subset)
-
-
-def _of_predicted(k: Any, where: Predicate) -> Measure:
-    return lambda subset: rate(k, where=where, out_of=subset)
-
-
-def _error_rate(domain: Domain) -> Measure:
-    def measure(subset: Predicate) -> Expression:
-        # right answers are one cell per class, wrong ones all others: one minus the former is the sparse form
-        right = ((Term(k, label(k) & subset, subset, False), -1.0) for k in domain.classes)
-        return Expression(right, 1.0)
-
-    return measure
-
-
 def _as_errors(bounds: Constraints, left: Predicate, right: Predicate) -> Iterator[Constraint]:
     """Name an error gap as such, rather than by its one term per class."""
     for bound in bounds:
         yield bound.named(
             f"error({left.name}) - error({right.name}) {bound.sense} {show_number(bound.bound)}"
         )
-
-
-def _telling_classes(domain: Domain) -> tuple[Any, ...]:
-    """Return the classes whose rates determine all others up to the bound: for two classes, the second."""
-    return domain.classes[1:] if len(domain.classes) == 2 else domain.classes
-
-
-def _positive(domain: Domain, positive: Any) -> Any:
-    known = domain.classes
-    if positive not in known:
-        raise InvalidInput(
-            f"positive={positive!r} is not one of the classes: {list_values(known)}; pass positive=..."
-        )
-    return known[domain.code(None, positive)]
-
-
-def _demographic(domain: Domain, _: Any) -> list[Measure]:
-    return [_share(k) for k in _telling_classes(domain)]
-
-
-def _odds(domain: Domain, _: Any) -> list[Measure]:
-    return [_share(k, label(truth)) for truth in domain.classes for k in _telling_classes(domain)]
-
-
-def _hits(domain: Domain, positive: Any) -> list[Measure]:
-    k = _positive(domain, positive)
-    return [_share(k, label(k))]
-
-
-def _false_alarms(domain: Domain, positive: Any) -> list[Measure]:
-    k = _positive(domain, positive)
-    return [_share(k, ~label(k))]
-
-
-def _misses(domain: Domain, positive: Any) -> list[Measure]:
-    k = _positive(domain, positive)
-    return [_miss(k, label(k))]
-
-
-def _rejections(domain: Domain, positive: Any) -> list[Measure]:
-    k = _positive(domain, positive)
-    return [_miss(k, ~label(k))]
-
-
-def _precision(domain: Domain, positive: Any) -> list[Measure]:
-    k = _positive(domain, positive)
-    return [_of_predicted(k, label(k))]
-
-
-def _false_discoveries(domain: Domain, positive: Any) -> list[Measure]:
-    k = _positive(domain, positive)
-    return [_of_predicted(k, ~label(k))]
-
-
-_PARITIES: dict[str, Callable[[Domain, Any], list[Measure]]] = {
-    "demographic_parity": _demographic,
-    "equalized_odds": _odds,
-    "equal_opportunity": _hits,
-    "predictive_equality": _false_alarms,
-    "error_rate_parity": lambda domain, _: [_error_rate(domain)],
-}
-
-_LIMITS: dict[str, Callable[[Domain, Any], list[Measure]]] = {
-    "false_negative_rate": _misses,
-    "false_positive_rate": _false_alarms,
-    "true_positive_rate": _hits,
-    "true_negative_rate": _rejections,
-    "precision": _precision,
-    "false_discovery_rate": _false_discoveries,
-    "positive_rate": lambda domain, positive: [_share(_positive(domain, positive))],
-    "paper_false_negative_rate": lambda domain, _: [_share(k, ~label(k)) for k in domain.classes],
-}
 
 
 def _parity(kind: str, columns: tuple[str, ...], max_gap: float, versus: str, positive: Any = None) -> Parity:

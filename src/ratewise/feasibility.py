@@ -1,8 +1,8 @@
 """How small a constraint's left-hand side can get, whatever the classifier and whatever the rows.
 
-Used to refuse impossible demands before anything is spent. The bound is sound (never above the truth): each rate
-lies in [0, 1]; rates of different classes over the same rows are shares of one whole; so are counts over one
-denominator, where the best case puts all rows into the cheapest cell and class.
+Used to refuse impossible demands before anything is spent. The bound is sound (never above the truth): each
+rate lies in [0, 1]; rates of different classes over the same rows are shares of one whole; so are counts over
+one denominator, where the best case puts all rows into the cheapest cell and class.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from ratewise.cells import Subset
-    from ratewise.compiled import Terms
+    from ratewise.kernels import Terms
 
 Floats = NDArray[np.float64]
+
+_MOST_ENTRIES = 5_000_000  # past that the cruder bound, each rate in [0, 1], has to do
 
 
 def smallest_values(rows: Any, terms: Terms, sets: list[Subset], cells: int, classes: int) -> Floats:
@@ -85,6 +87,8 @@ def _cheapest(
     wholes: int,
 ) -> Floats:
     """Return the smallest cost of one row, over the cells of the denominator and the classes."""
+    if sum(sets[s].size(cells) for s in terms.numerator[term].tolist()) > _MOST_ENTRIES:
+        return np.bincount(whole, np.minimum(amount, 0.0), wholes)
     listed = [_members(sets[s], cells) for s in terms.numerator[term].tolist()]
     sizes = np.array([len(cell) for cell in listed])
     columns = np.concatenate(listed) * classes + np.repeat(terms.klass[term], sizes)

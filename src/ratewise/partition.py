@@ -8,9 +8,10 @@
 >>> compiled.values([[8, 2], [5, 5], [5, 5]]).round(3)
 array([-0.3 ,  0.3 ,  0.15, -0.15,  0.15, -0.15])
 
-Impossible demands end here, before any row is read: unknown columns, values or classes, subsets that no row can
-be in, bounds that no classifier can meet, lower bounds above upper bounds. Bounds that always hold are allowed.
-Stated limits: a million constraints, 100,000 cells, 2,000,000 combinations of values, 50,000,000 non-zeros.
+Impossible demands end here, before any row is read: unknown columns, values or classes, subsets that no row
+can be in, bounds that no classifier can meet, lower bounds above upper bounds. Bounds that always hold are
+allowed. Stated limits: 1,000,000 constraints, 100,000 cells, 2,000,000 combinations of values, 20,000,000
+non-zeros; past them there is an error, not a swamped machine.
 """
 
 from __future__ import annotations
@@ -23,18 +24,19 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ratewise.cells import Subset, build_cells
-from ratewise.compiled import CompiledConstraints, Terms
+from ratewise.cells import MAX_NONZEROS, Subset, build_cells, too_dense
+from ratewise.compiled import CompiledConstraints
 from ratewise.domain import Domain, Numeric
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.families import MAX_CONSTRAINTS, flatten
 from ratewise.feasibility import smallest_values
+from ratewise.kernels import Terms
 from ratewise.predicates import Predicate
-from ratewise.rates import Constraint, Term
+from ratewise.rates import Constraint
+from ratewise.terms import Term
 
 __all__ = ["CompiledConstraints", "Domain", "Numeric", "compile_constraints"]
 
-MAX_NONZEROS = 50_000_000
 _ROUNDING = 1e-9
 
 
@@ -50,8 +52,8 @@ def compile_constraints(constraints: Any, domain: Domain) -> CompiledConstraints
 
     Notes
     -----
-    Constraints with the same coefficients are kept once, with the tightest bound. Time and memory grow with the
-    number of non-zeros: coefficients, and cells listed per subset and class.
+    Constraints with the same coefficients are kept once, with the tightest bound. Time and memory grow with
+    the number of non-zeros: coefficients, and cells listed per subset and class.
     """
     if not isinstance(domain, Domain):
         raise InvalidType(f"domain must be a Domain(classes, columns), got {type(domain).__name__}")
@@ -168,9 +170,8 @@ class _Book:
         """Return the sparse J x R coefficients of the normal form."""
         columns = term_of[np.frombuffer(self._columns, dtype=np.int64)] if len(self._columns) else term_of
         data, ends = np.array(self._data, dtype=np.float64), np.array(self._ends, dtype=np.int64)
-        rows = sp.csr_array(
-            (data, columns.astype(np.int32), ends.astype(np.int32)), shape=(len(self.declared), terms)
-        )
+        shape = (len(self.declared), terms)
+        rows = sp.csr_array((data, columns.astype(np.int32), ends.astype(np.int32)), shape=shape)
         rows.sum_duplicates()
         rows.eliminate_zeros()
         return rows
@@ -196,10 +197,7 @@ def _refuse_dense(sets: list[Subset], terms: Terms) -> None:
     sizes = np.array([len(subset.listed) for subset in sets], dtype=np.int64)
     nonzeros = int(sizes[terms.numerator].sum()) if len(terms) else 0
     if nonzeros > MAX_NONZEROS:
-        raise InvalidInput(
-            f"the constraints have {nonzeros:,} non-zeros, more than {MAX_NONZEROS:,}: many subsets of many cells; "
-            "compare with versus='everyone', merge small groups, or use fewer classes"
-        )
+        raise InvalidInput(too_dense(nonzeros))
 
 
 def _refuse_impossible(
@@ -218,7 +216,8 @@ def _refuse_impossible(
         best = constraint.sign * float(smallest[beyond[0]]) + constraint.expression.constant
         side = "fall below" if constraint.sense == "<=" else "exceed"
         raise InvalidInput(
-            f"no classifier can meet {constraint.name!r}: its left-hand side can never {side} {best:.6g}; relax the bound"
+            f"no classifier can meet {constraint.name!r}: its left-hand side can never {side} {best:.6g}; "
+            "relax the bound"
         )
 
 

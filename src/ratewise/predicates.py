@@ -25,120 +25,17 @@ from __future__ import annotations
 
 import keyword
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
 import numpy as np
 
-from ratewise import _validate
 from ratewise.exceptions import InvalidInput, InvalidType
+from ratewise.values import PLAIN_TEXT, Interval, at_least, below, between, in_order, scalar, show_value
 
-_PLAIN_TEXT = re.compile(r"[A-Za-z_][\w.+/-]*(?: [\w.+/-]+)*\Z")
+__all__ = ["Interval", "Predicate", "at_least", "below", "between", "everyone", "group", "label"]
+
 _COLLECTIONS = (set, frozenset, list, tuple, range, np.ndarray)
-
-
-def scalar(*, hint: str = "", **argument: Any) -> Any:
-    """Return one label or group value as a plain Python scalar; missing values and collections are refused."""
-    ((name, value),) = argument.items()
-    if isinstance(value, np.generic):
-        value = value.item()
-    tail = f"; {hint}" if hint else ""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        raise InvalidInput(f"{name} must not be a missing value, got {value!r}{tail}")
-    if isinstance(value, Predicate | Interval | dict | np.ndarray | list | set | tuple | frozenset):
-        raise InvalidType(f"{name} must be one value, got {type(value).__name__}{tail}")
-    try:
-        hash(value)
-    except TypeError:
-        raise InvalidType(f"{name} must be a hashable value, got {type(value).__name__}{tail}") from None
-    return value
-
-
-def in_order(values: Iterable[Any]) -> list[Any]:
-    """Return values sorted where Python can sort them, else by type and text: the same on every run."""
-    items = list(values)
-    try:
-        return sorted(items)
-    except TypeError:
-        return sorted(items, key=lambda value: (type(value).__name__, repr(value)))
-
-
-def show_value(value: Any) -> str:
-    """Return a value as report text: bare where that cannot be misread, else quoted."""
-    if isinstance(value, str) and _PLAIN_TEXT.match(value) and value not in ("True", "False"):
-        return value
-    return show_number(value) if isinstance(value, float) else repr(value)
-
-
-def show_number(number: float) -> str:
-    """Return the shortest text that reads back as the same number, without a trailing ``.0``."""
-    text = repr(float(number))
-    return text[:-2] if text.endswith(".0") else text
-
-
-class Interval:
-    """The numbers from `low` (included) to `high` (not included); made by `below`, `at_least`, `between`."""
-
-    __slots__ = ("high", "low")
-    low: float
-    high: float
-
-    def __init__(self, low: float, high: float) -> None:
-        object.__setattr__(self, "low", low)
-        object.__setattr__(self, "high", high)
-
-    def __setattr__(self, name: str, value: Any) -> NoReturn:
-        raise AttributeError(f"an interval is immutable, cannot set {name}")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Interval, (self.low, self.high)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Interval) and (self.low, self.high) == (other.low, other.high)
-
-    def __hash__(self) -> int:
-        return hash((Interval, self.low, self.high))
-
-    def __repr__(self) -> str:
-        if self.low == -math.inf:
-            return f"below({show_number(self.high)})"
-        if self.high == math.inf:
-            return f"at_least({show_number(self.low)})"
-        return f"between({show_number(self.low)}, {show_number(self.high)})"
-
-    def describe(self, column: str) -> str:
-        """Return the interval as an inequality on `column`."""
-        if self.low == -math.inf:
-            return f"{column}<{show_number(self.high)}"
-        if self.high == math.inf:
-            return f"{column}>={show_number(self.low)}"
-        return f"{show_number(self.low)}<={column}<{show_number(self.high)}"
-
-
-def below(threshold: float) -> Interval:
-    """Return the numbers strictly below `threshold`.
-
-    >>> group(age=below(25)).name
-    'age<25'
-    """
-    return Interval(-math.inf, _validate.real(threshold=threshold) + 0.0)
-
-
-def at_least(threshold: float) -> Interval:
-    """Return the numbers from `threshold` upwards, `threshold` included."""
-    return Interval(_validate.real(threshold=threshold) + 0.0, math.inf)
-
-
-def between(low: float, high: float) -> Interval:
-    """Return the numbers from `low` (included) to `high` (not included).
-
-    For a two-sided bound on a rate see `ratewise.rates.Expression.between`.
-    """
-    start, stop = _validate.real(low=low) + 0.0, _validate.real(high=high) + 0.0
-    if not start < stop:
-        raise InvalidInput(f"between(low, high) needs low < high, got {start:g} and {stop:g}")
-    return Interval(start, stop)
 
 
 class Predicate:
@@ -345,9 +242,8 @@ def label(*values: Any) -> Predicate:
     """
     if not values:
         raise InvalidInput("label() needs at least one class; for all rows write everyone")
-    return Member(
-        None, (scalar(label=value, hint="give classes one by one: label(0, 1)") for value in values)
-    )
+    hint = "give classes one by one: label(0, 1)"
+    return Member(None, [_value("label", value, hint) for value in values])
 
 
 def conjunction(parts: Iterable[Predicate]) -> Predicate:
@@ -371,16 +267,24 @@ def _condition(column: str, value: Any) -> Predicate:
     if isinstance(value, Interval):
         return Within(column, (value,))
     if not isinstance(value, _COLLECTIONS):
-        return Member(column, (scalar(**{column: value}),))
+        return Member(column, (_value(column, value),))
     items = list(value)
     if not items:
         raise InvalidInput(f"{column} must name at least one value, got an empty {type(value).__name__}")
     spans = [item for item in items if isinstance(item, Interval)]
     if not spans:
-        return Member(column, (scalar(**{column: item}) for item in items))
+        return Member(column, [_value(column, item) for item in items])
     if len(spans) < len(items):
         raise InvalidType(f"{column} mixes intervals with single values; join them with | instead")
     return disjunction(Within(column, (span,)) for span in spans)
+
+
+def _value(name: str, value: Any, hint: str = "") -> Any:
+    if isinstance(value, Predicate):
+        raise InvalidType(
+            f"{name} must be a value, got the predicate {value!r}; join predicates with &, | or ~"
+        )
+    return scalar(hint, **{name: value})
 
 
 def _join(kind: type[Both] | type[Either], parts: Iterable[Predicate]) -> Predicate:
@@ -532,7 +436,7 @@ def _prose(predicate: Predicate) -> tuple[str, int]:
 def _show_column(column: str | None) -> str:
     if column is None:
         return "label"
-    return column if _PLAIN_TEXT.match(column) and column != "label" else repr(column)
+    return column if PLAIN_TEXT.match(column) and column != "label" else repr(column)
 
 
 def _member_prose(member: Member) -> str:

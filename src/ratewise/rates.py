@@ -29,118 +29,18 @@ an explanation: Python would evaluate it as two comparisons joined by ``and`` an
 
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn, SupportsIndex, overload
 
 from ratewise import _validate
 from ratewise.exceptions import InvalidInput, InvalidType
-from ratewise.predicates import Predicate, conjunction, conjuncts, everyone, scalar, show_number, show_value
+from ratewise.predicates import Predicate, everyone
+from ratewise.terms import Rows, Term, a_predicate, rows
+from ratewise.values import scalar, show_number
 
-
-class Rows:
-    """All rows of a subset, as the denominator of a rate; made by `rows`."""
-
-    __slots__ = ("where",)
-    where: Predicate
-
-    def __init__(self, where: Predicate) -> None:
-        object.__setattr__(self, "where", where)
-
-    def __setattr__(self, name: str, value: Any) -> NoReturn:
-        raise AttributeError(f"rows(...) is immutable, cannot set {name}")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Rows, (self.where,)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Rows) and self.where == other.where
-
-    def __hash__(self) -> int:
-        return hash((Rows, self.where))
-
-    def __repr__(self) -> str:
-        return f"rows({self.where!r})"
-
-
-def rows(where: Predicate) -> Rows:
-    """Return the denominator "all rows of `where`", whatever they are predicted.
-
-    >>> from ratewise.predicates import group, label
-    >>> rate(0, where=label(1), out_of=rows(group(sex="Female"))).name
-    'P(0, label=1 | sex=Female)'
-    """
-    return Rows(_predicate(where=where))
-
-
-class Term:
-    """One rate: predictions of `prediction` inside `where`, over the rows of `of` (or those predicted so).
-
-    `where` always lies inside `of`. With `predicted` the denominator counts only the rows of `of` that are
-    predicted `prediction`.
-    """
-
-    __slots__ = ("_hash", "of", "predicted", "prediction", "where")
-    prediction: Any
-    where: Predicate
-    of: Predicate
-    predicted: bool
-    _hash: int
-
-    def __init__(self, prediction: Any, where: Predicate, of: Predicate, predicted: bool) -> None:
-        put = object.__setattr__
-        put(self, "prediction", prediction)
-        put(self, "where", where)
-        put(self, "of", of)
-        put(self, "predicted", predicted)
-        put(self, "_hash", hash((prediction, where, of, predicted)))
-
-    def __setattr__(self, name: str, value: Any) -> NoReturn:
-        raise AttributeError(f"a rate is immutable, cannot set {name}")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Term, self._key
-
-    @property
-    def _key(self) -> tuple[Any, ...]:
-        return self.prediction, self.where, self.of, self.predicted
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        return isinstance(other, Term) and self._hash == other._hash and self._key == other._key
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __repr__(self) -> str:
-        where, plain = self._inside(), self.where == self.of and not self.predicted
-        arguments = [repr(self.prediction)]
-        if (where if not plain else self.where) != everyone:
-            arguments.append(f"where={self.where if plain else where!r}")
-        if not plain:
-            arguments.append(f"out_of={self.of!r}" if self.predicted else f"out_of={Rows(self.of)!r}")
-        return f"rate({', '.join(arguments)})"
-
-    def _inside(self) -> Predicate:
-        """Return what `where` says beyond `of`, for printing."""
-        beyond = conjuncts(self.where) - conjuncts(self.of)
-        return (
-            conjunction(beyond) if conjunction((conjunction(beyond), self.of)) == self.where else self.where
-        )
-
-    @property
-    def name(self) -> str:
-        """The rate as report text, such as ``P(1 | sex=Female)``."""
-        chosen, inside = show_value(self.prediction), self._inside().name
-        given = [] if self.of == everyone else [self.of.name]
-        if self.predicted:
-            event, given = inside, [f"predicted {chosen}", *given]
-        elif self.where == self.of:
-            event = chosen
-        else:
-            event = f"{chosen}, {inside}"
-        return f"P({event} | {', '.join(given)})" if given else f"P({event})"
+__all__ = ["Constraint", "Constraints", "Expression", "rate", "rows"]
 
 
 def rate(k: Any, where: Predicate = everyone, out_of: Predicate | Rows | None = None) -> Expression:
@@ -160,23 +60,16 @@ def rate(k: Any, where: Predicate = everyone, out_of: Predicate | Rows | None = 
     >>> rate("yes")
     rate('yes')
     """
-    k = scalar(k=k, hint="rate(k, where=...) takes the predicted class first")
-    where = _predicate(where=where)
+    if isinstance(k, Predicate):
+        raise InvalidType(f"k must be the predicted class, got the predicate {k!r}; pass that as where=")
+    k = scalar("rate(k, where=...) takes the predicted class first", k=k)
+    where = a_predicate(where=where)
     if out_of is None:
         return Expression._of(Term(k, where, where, False))
     if isinstance(out_of, Rows):
         return Expression._of(Term(k, where & out_of.where, out_of.where, False))
-    of = _predicate(out_of=out_of)
+    of = a_predicate(out_of=out_of)
     return Expression._of(Term(k, where & of, of, True))
-
-
-def _predicate(**argument: Any) -> Predicate:
-    ((name, value),) = argument.items()
-    if not isinstance(value, Predicate):
-        raise InvalidType(
-            f"{name} must be a predicate such as group(sex='Female') or label(1), got {type(value).__name__}"
-        )
-    return value
 
 
 class Expression:
@@ -234,9 +127,10 @@ class Expression:
         return self
 
     def __sub__(self, other: Any) -> Expression:
-        if isinstance(other, Expression) or _is_number(other):
-            return self + -other
-        return NotImplemented
+        if isinstance(other, Expression):
+            denied = ((term, -coefficient) for term, coefficient in other.terms)
+            return Expression((*self.terms, *denied), _finite(self.constant - other.constant))
+        return self + -other if _is_number(other) else NotImplemented
 
     def __rsub__(self, other: Any) -> Expression:
         return -self + other
@@ -287,7 +181,8 @@ class Expression:
     def _compare(self, other: Any, sense: str) -> Constraint:
         if isinstance(other, Expression):
             return Constraint(Expression((self - other).terms, self.constant), sense, other.constant)
-        return Constraint(self, sense, _validate.real(bound=other))
+        bound = other if type(other) is float and math.isfinite(other) else _validate.real(bound=other)
+        return Constraint(self, sense, bound)
 
     def between(self, low: float, high: float) -> Constraints:
         """Return the two constraints ``low <= self`` and ``self <= high``; both ends are allowed values.
@@ -335,8 +230,8 @@ class Magnitude:
 class Constraint:
     """A bound on an expression: ``expression <= bound`` or ``expression >= bound``.
 
-    Equality and hash look at what is demanded: ``rate(1) >= 0.2`` equals ``-rate(1) <= -0.2``, and a name given
-    with `named` does not matter.
+    Equality and hash look at what is demanded: ``rate(1) >= 0.2`` equals ``-rate(1) <= -0.2``, and a name
+    given with `named` does not matter.
     """
 
     __slots__ = ("_name", "bound", "expression", "sense")
@@ -381,8 +276,9 @@ class Constraint:
 
     def __bool__(self) -> NoReturn:
         raise InvalidType(
-            f"the constraint {self.name!r} has no truth value. A chained a <= rate <= b cannot be caught in Python: "
-            "write rate.between(a, b), or abs(rate) <= b; give several constraints as a list instead of joining with and"
+            f"the constraint {self.name!r} has no truth value. Python keeps only one half of a chained "
+            "a <= rate <= b: write rate.between(a, b), or abs(rate) <= b. "
+            "Give several constraints as a list instead of joining them with and"
         )
 
     @property
@@ -432,7 +328,9 @@ def _is_number(value: Any) -> bool:
 
 
 def _finite(number: float) -> float:
-    return _validate.real(coefficient=number)
+    if not math.isfinite(number):
+        raise InvalidInput(f"a coefficient of the expression overflows: {number}; scale it down")
+    return number
 
 
 def _sum(expression: Expression, show: Any) -> str:
