@@ -102,7 +102,7 @@ class TrainingEvent(Event):
         """Noise of the one Gaussian release that equals all Gaussian releases of a step together.
 
         Releases with noise z1 and z2 (in units of their sensitivities) of one row move the scaled output by
-        at most ``sqrt(z1**-2 + z2**-2)``: the pair is one Gaussian mechanism with the inverse of that as noise.
+        at most ``sqrt(z1**-2 + z2**-2)``: the pair is one Gaussian release, its noise the inverse of that.
         """
         parts = [self.gradient_noise] if self.gradient_noise is not None else []
         if self.histogram == "gaussian" and self.histogram_noise is not None:

@@ -1,0 +1,238 @@
+"""From what was released to epsilon and delta.
+
+`curve` is the whole answer; `epsilon` and `delta` read single points off it. All three give upper bounds that
+hold for every pair of neighbouring data sets, for adaptively chosen releases, and are tight to about 1e-4.
+
+The relations between neighbours:
+
+``add_or_remove``
+    one data set has one row more (the default, and what the noise of an event is measured against);
+``zero_out``
+    one row is replaced by an empty one that adds nothing to any release: the same curves;
+``replace_one``
+    one row is replaced by any other: in units of an event's noise the row's part moves by up to 2.
+
+>>> from ratewise.accounting import TrainingEvent, epsilon
+>>> step = TrainingEvent(0.05, steps=1, gradient_noise=1, histogram_noise=1, histogram="laplace")
+>>> round(epsilon(step, delta=1e-5), 3)
+1.655
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from ratewise import _validate
+from ratewise.accounting.composition import Composition, Part
+from ratewise.accounting.events import (
+    NEIGHBOURS,
+    Event,
+    GaussianEvent,
+    LaplaceEvent,
+    OutsideEvent,
+    SelectionEvent,
+    TrainingEvent,
+    UnprotectedEvent,
+    as_events,
+    join_gaussian_noise,
+)
+from ratewise.accounting.losses import (
+    AddLoss,
+    Array,
+    GaussianLaplaceLoss,
+    GaussianLoss,
+    LaplaceLoss,
+    OutsideLoss,
+    RemoveLoss,
+    ReplaceLoss,
+    SymmetricLoss,
+)
+from ratewise.accounting.selection import SelectedLoss, SelectionCurve
+from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
+
+NAME = "ratewise joint privacy loss (pessimistic grid, tilted FFT)"
+
+_SELECTION_TAIL = 1e-18  # delta at which the curve of a selection is cut when it is composed further
+
+Sampled = Callable[[SymmetricLoss, float], Any]
+
+
+def epsilon(events: Event | Iterable[Event], delta: float, neighbours: str = "add_or_remove") -> float:
+    """Return the smallest known epsilon such that the events together are (epsilon, delta)-private.
+
+    Infinite only if an event is unprotected, or brings as much delta of its own as is asked for.
+    """
+    return curve(events, neighbours).epsilon(_validate.inside(delta=delta))
+
+
+def delta(events: Event | Iterable[Event], epsilon: float, neighbours: str = "add_or_remove") -> float:
+    """Return the smallest known delta such that the events together are (epsilon, delta)-private."""
+    return curve(events, neighbours).delta(_validate.non_negative(epsilon=epsilon))
+
+
+def curve(events: Event | Iterable[Event], neighbours: str = "add_or_remove") -> PrivacyCurve:
+    """Return the whole privacy curve of the events."""
+    return PrivacyCurve(as_events(events), neighbours)
+
+
+class PrivacyCurve:
+    """Upper bounds on delta for every epsilon, and on epsilon for every delta.
+
+    Parameters
+    ----------
+    events : tuple of Event
+    neighbours : "add_or_remove", "replace_one" or "zero_out"
+    """
+
+    def __init__(self, events: Iterable[Event], neighbours: str = "add_or_remove") -> None:
+        self.events = as_events(events)
+        self.neighbours = _validate.one_of(NEIGHBOURS, neighbours=neighbours)
+        self._check_relations()
+        self._unprotected = any(isinstance(event, UnprotectedEvent) for event in self.events)
+        self._selection = self._lone_selection()
+        self._directions: tuple[Composition, ...] = ()
+        if not self._unprotected and self._selection is None:
+            self._directions = self._compositions()
+
+    @overload
+    def epsilon(self, delta: float) -> float: ...
+    @overload
+    def epsilon(self, delta: npt.ArrayLike) -> Array: ...
+    def epsilon(self, delta: Any) -> Any:
+        """Return epsilon for one delta or an array of them."""
+        return _elementwise(self._epsilon, "delta", delta)
+
+    @overload
+    def delta(self, epsilon: float) -> float: ...
+    @overload
+    def delta(self, epsilon: npt.ArrayLike) -> Array: ...
+    def delta(self, epsilon: Any) -> Any:
+        """Return delta for one epsilon or an array of them."""
+        asked = _numbers("epsilon", epsilon)
+        for value in asked.ravel():
+            _validate.non_negative(epsilon=float(value))
+        answers = self._deltas(asked.ravel()).reshape(asked.shape)
+        return float(answers) if asked.ndim == 0 else answers
+
+    def _epsilon(self, delta: float) -> float:
+        _validate.inside(delta=delta)
+        if self._unprotected:
+            return math.inf
+        if self._selection is not None:
+            return self._selection.epsilon(delta)
+        first, *others = self._directions
+        answer = first.epsilon(delta)
+        for other in others:
+            # nearly always the first direction is the worse one, and one look at the other shows it
+            if other.delta(answer, coarse=True) > delta:
+                answer = max(answer, other.epsilon(delta))
+        return answer
+
+    def _deltas(self, epsilons: Array) -> Array:
+        if self._unprotected:
+            return np.ones(len(epsilons))
+        if self._selection is not None:
+            return self._selection.deltas(epsilons)
+        return np.asarray(np.max([direction.deltas(epsilons) for direction in self._directions], axis=0))
+
+    def _check_relations(self) -> None:
+        for event in self.events:
+            if isinstance(event, OutsideEvent) and event.neighbours != self.neighbours:
+                raise UnsupportedCombination(
+                    f"neighbours is {self.neighbours!r}, but an outside event states its guarantee for "
+                    f"{event.neighbours!r}; account everything under one relation"
+                )
+
+    def _lone_selection(self) -> SelectionCurve | None:
+        if len(self.events) == 1 and isinstance(self.events[0], SelectionEvent):
+            return _selection_curve(self.events[0], self.neighbours)
+        return None
+
+    def _compositions(self) -> tuple[Composition, ...]:
+        if self.neighbours == "replace_one":
+            return (Composition(_parts(self.events, self.neighbours, _replaced)),)
+        return tuple(
+            Composition(_parts(self.events, self.neighbours, sampled)) for sampled in (RemoveLoss, AddLoss)
+        )
+
+
+def _parts(events: tuple[Event, ...], neighbours: str, sampled: Sampled) -> list[Part]:
+    """Return each distinct loss with its number of occurrences; unsampled Gaussians become a single one."""
+    counts: dict[Any, int] = {}
+    gaussians: list[float] = []
+    parts: list[Part] = []
+    for event in events:
+        if isinstance(event, SelectionEvent):
+            selected = SelectedLoss.from_curve(_selection_curve(event, neighbours), _SELECTION_TAIL)
+            parts.append((selected, 1))
+        elif isinstance(event, OutsideEvent):
+            parts.append((OutsideLoss(event.epsilon, event.delta), 1))
+        else:
+            base, rate, count = _base(event)
+            if rate == 1 and isinstance(base, GaussianLoss):
+                gaussians.append(base.noise / math.sqrt(count))
+            else:
+                key = sampled(base, rate)
+                counts[key] = counts.get(key, 0) + count
+    if gaussians:
+        counts[sampled(GaussianLoss(join_gaussian_noise(gaussians)), 1.0)] = 1
+    return parts + list(counts.items())
+
+
+def _base(event: Event) -> tuple[SymmetricLoss, float, int]:
+    """Return the unsampled loss of an event, its sampling rate and its number of occurrences."""
+    if isinstance(event, GaussianEvent):
+        return GaussianLoss(event.noise), 1.0, event.count
+    if isinstance(event, LaplaceEvent):
+        return LaplaceLoss(event.noise), 1.0, event.count
+    if isinstance(event, TrainingEvent):
+        return _training_loss(event), event.sampling_rate, event.steps
+    raise InvalidType(f"events must be of a kind defined in ratewise.accounting, got {event!r}")
+
+
+def _training_loss(event: TrainingEvent) -> SymmetricLoss:
+    noise, scale = event.joint_gaussian_noise, event.laplace_scale
+    if noise is None:
+        assert scale is not None  # noqa: S101 - an event has one of the two
+        return LaplaceLoss(scale)
+    return GaussianLoss(noise) if scale is None else GaussianLaplaceLoss(noise, scale)
+
+
+def _replaced(base: SymmetricLoss, rate: float) -> Any:
+    """Return the loss when one row is replaced: its part moves by 2 units instead of 1."""
+    if isinstance(base, GaussianLoss):
+        return ReplaceLoss(base.noise, rate)
+    if rate == 1 and isinstance(base, LaplaceLoss):
+        return RemoveLoss(LaplaceLoss(base.scale / 2), 1.0)
+    if rate == 1 and isinstance(base, GaussianLaplaceLoss):
+        return RemoveLoss(GaussianLaplaceLoss(base.noise / 2, base.scale / 2), 1.0)
+    raise UnsupportedCombination(
+        "neighbours='replace_one' has no sound bound for a Poisson-sampled release with histogram='laplace'; "
+        "use histogram='gaussian', or neighbours='add_or_remove'"
+    )
+
+
+def _selection_curve(event: SelectionEvent, neighbours: str) -> SelectionCurve:
+    candidate = PrivacyCurve(event.candidate, neighbours)
+    return SelectionCurve(candidate._deltas, candidate._epsilon, event.mean_trials, event.shape)
+
+
+def _elementwise(function: Callable[[float], float], name: str, values: Any) -> Any:
+    asked = _numbers(name, values)
+    if asked.ndim == 0:
+        return function(float(asked))
+    return np.asarray([function(float(value)) for value in asked.ravel()]).reshape(asked.shape)
+
+
+def _numbers(name: str, values: Any) -> Array:
+    if isinstance(values, (str, bytes, bool)) or values is None:
+        raise InvalidType(f"{name} must be a number or an array of numbers, got {values!r}")
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"{name} must be a number or an array of numbers, got {values!r}") from None

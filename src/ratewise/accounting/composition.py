@@ -1,0 +1,319 @@
+"""Composition of privacy losses: add independent losses up, and read the curve off the sum.
+
+The sum of many losses is computed by FFT **after exponential tilting**: each law is weighted with
+``exp(tilt * loss)`` and normalised, so that the sum concentrates where it is asked about. Rounding errors and
+cut tails are then small relative to the answer, whether delta is 1e-2 or 1e-30, with one step or a million.
+
+What the FFT cannot see is added on the safe side: mass above the window by a Chernoff bound, rounding by an
+explicit allowance. Mass below the window wraps around to its top and is counted as loss.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import fft, optimize
+from scipy.special import logsumexp
+
+from ratewise.accounting.losses import Array, Loss, LossGrid, discretise
+
+TOLERANCE = 2e-5  # excess of epsilon by discretisation, relative
+_SMALLEST_EPSILON = 1e-5  # below it the tolerance is absolute
+_WINDOW_TAIL = math.log(1e13)  # tilted mass outside the window, each side: at most exp(-this)
+_CUT = 1e-26  # deltas below this are bounded, not computed
+_COARSE = 1e-2  # the same for the first look, which only finds the place
+_NEGLIGIBLE = 60.0  # weights beyond exp(-this) of the scale are bounded, not summed
+_MOST_POINTS = 1 << 22
+_ROUNDING = 5e-15  # per step: sqrt(N) * |law|_2 * log2(N) * machine epsilon, generously
+
+ComplexArray = npt.NDArray[np.complex128]
+Part = tuple[Loss, int]
+
+
+@dataclass(frozen=True)
+class _Grids:
+    """The parts on one grid, with the cumulant function of their sum."""
+
+    parts: tuple[tuple[LossGrid, int], ...]
+
+    @property
+    def steps(self) -> int:
+        return sum(count for _, count in self.parts)
+
+    @property
+    def width(self) -> float:
+        return self.parts[0][0].width
+
+    @property
+    def infinite(self) -> float:
+        """Chance that any of the losses is infinite, from above."""
+        return min(
+            1.0,
+            -math.expm1(sum(count * math.log1p(-min(g.infinite, 1.0 - 1e-16)) for g, count in self.parts)),
+        )
+
+    def cumulant(self, tilt: float) -> tuple[float, float]:
+        """Return log E exp(tilt * sum) over the finite losses, and its derivative."""
+        total = slope = 0.0
+        for grid, count in self.parts:
+            losses = grid.losses
+            log_mgf, weights = _tilted(grid, losses, tilt)
+            total += count * log_mgf
+            slope += count * float(weights @ losses)
+        return total, slope
+
+
+@dataclass(frozen=True)
+class _TiltedSum:
+    """The composed law near the point it was tilted to, as weights ``law * exp(tilt * loss - log_scale)``."""
+
+    losses: Array
+    weights: Array
+    tilt: float
+    log_scale: float
+    rounding: float
+    infinite: float
+
+    def delta(self, epsilon: float) -> float:
+        """Return an upper bound of delta at epsilon."""
+        start = int(np.searchsorted(self.losses, epsilon, side="right"))
+        stop = int(np.searchsorted(self.losses, epsilon + _NEGLIGIBLE / (self.tilt + 1e-300)))
+        gain = self.losses[start:stop] - epsilon
+        body = float(self.weights[start:stop] @ (np.exp(-self.tilt * gain) * -np.expm1(-gain)))
+        body += math.exp(-_NEGLIGIBLE) if stop < len(self.losses) else 0.0
+        return min(1.0, (body + self.rounding) * _exp(self.log_scale - self.tilt * epsilon) + self.infinite)
+
+    def reliable(self, epsilon: float) -> bool:
+        """Tell whether delta at epsilon is computed rather than mostly allowance."""
+        if not self.losses[0] <= epsilon < self.losses[-1]:
+            return False
+        allowance = self.rounding * _exp(self.log_scale - self.tilt * epsilon)
+        return allowance <= 1e-6 * self.delta(epsilon)
+
+    def epsilon(self, delta: float) -> float:
+        """Return the smallest epsilon whose delta is at most the given one; infinite if there is none."""
+        left, right = float(self.losses[0]), float(self.losses[-1])
+        if self.delta(right) > delta:
+            return math.inf
+        if self.delta(left) <= delta:
+            return left
+
+        def excess(epsilon: float) -> float:
+            return math.log(max(self.delta(epsilon), 1e-300) / delta)
+
+        exact = float(optimize.brentq(excess, left, right, xtol=1e-12, rtol=1e-12))
+        step = 1e-11 * max(1.0, abs(exact))
+        while self.delta(exact) > delta:  # the root finder may stop a hair short of the safe side
+            exact, step = exact + step, 2 * step
+        return exact
+
+
+@dataclass(frozen=True)
+class _Chernoff:
+    """A bound on delta from some epsilon on, where it is too small to be worth more."""
+
+    start: float
+    bound: float
+
+    def delta(self, epsilon: float) -> float:  # noqa: ARG002 - the bound holds from `start` on
+        return min(1.0, self.bound)
+
+    def reliable(self, epsilon: float) -> bool:
+        return epsilon >= self.start
+
+
+class Composition:
+    """Independent losses, each occurring a number of times, added up.
+
+    `epsilon` and `delta` are upper bounds that hold for every pair of neighbouring data sets the losses
+    dominate; the excess over the exact value stays near `TOLERANCE` (relative, for epsilon).
+    """
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._parts = tuple(parts)
+        self._steps = sum(count for _, count in self._parts)
+
+    def epsilon(self, delta: float) -> float:
+        """Return an epsilon, at least 0, such that (epsilon, delta)-privacy holds."""
+        tail = 1e-8 * delta / self._steps
+        place, tilt, grids = self._place(lambda g: _tilt_for_delta(g, delta), tail)
+        if grids.infinite >= delta:
+            return math.inf
+        near = _compose(self._refine(place, tilt, grids, tail, TOLERANCE), tilt)
+        if near.losses[0] < 0.0 and near.delta(0.0) <= delta:
+            return 0.0
+        return max(0.0, near.epsilon(delta))
+
+    def delta(self, epsilon: float, *, coarse: bool = False) -> float:
+        """Return a delta such that (epsilon, delta)-privacy holds; `coarse` is quicker and less tight."""
+        return self._near(epsilon, _COARSE if coarse else TOLERANCE).delta(epsilon)
+
+    def deltas(self, epsilons: Array) -> Array:
+        """Return delta at every epsilon; neighbouring ones share the work."""
+        answers = np.empty(len(epsilons))
+        near: _TiltedSum | _Chernoff | None = None
+        for index in np.argsort(epsilons):
+            epsilon = float(epsilons[index])
+            if near is None or not near.reliable(epsilon):
+                near = self._near(epsilon, TOLERANCE)
+            answers[index] = near.delta(epsilon)
+        return answers
+
+    def _near(self, epsilon: float, tolerance: float) -> _TiltedSum | _Chernoff:
+        """Return the law of the sum near epsilon, or only its bound where next to nothing is left there."""
+        tail = _CUT / self._steps
+        place, tilt, grids = self._place(lambda g: _tilt_for_epsilon(g, epsilon), tail)
+        log_bound = grids.cumulant(tilt)[0] - tilt * epsilon
+        if log_bound < math.log(_CUT):
+            return _Chernoff(epsilon, _exp(log_bound) + grids.infinite)
+        return _compose(self._refine(place, tilt, grids, tail, tolerance), tilt)
+
+    def _place(
+        self, choose: Callable[[_Grids], tuple[float, float]], tail: float
+    ) -> tuple[float, float, _Grids]:
+        """Return the tilt that points to the place asked about, found on a grid just fine enough for that."""
+        width = self._first_width(tail)
+        for _ in range(8):
+            grids = self._grids(width, tail)
+            tilt, place = choose(grids)
+            coarse = max(self._width_for(_COARSE, tilt, place), self._finest_width(tail))
+            if width <= 2 * coarse:
+                break
+            width = coarse
+        return place, tilt, grids
+
+    def _refine(self, place: float, tilt: float, grids: _Grids, tail: float, tolerance: float) -> _Grids:
+        """Return grids whose excess at the place is within the tolerance."""
+        fine = max(self._width_for(tolerance, tilt, place), self._finest_width(tail))
+        return self._grids(fine, tail) if fine < grids.width else grids
+
+    def _width_for(self, tolerance: float, tilt: float, place: float) -> float:
+        """Return a width that raises epsilon by at most `tolerance`, relative.
+
+        Splitting a bucket of width w raises log E exp(tilt * loss) by at most ``tilt (tilt + 1) w^2 / 8``
+        a step, hence epsilon by ``steps (tilt + 1) w^2 / 8``; and no loss moves by more than w.
+        """
+        excess = tolerance * max(abs(place), _SMALLEST_EPSILON)
+        return max(math.sqrt(8 * excess / (self._steps * (tilt + 1))), excess / self._steps)
+
+    def _grids(self, width: float, tail: float) -> _Grids:
+        return _Grids(tuple((discretise(loss, width, tail), count) for loss, count in self._parts))
+
+    def _spread(self, tail: float) -> float:
+        spans = [loss.span(tail) for loss, _ in self._parts]
+        return max(high - low for low, high in spans)
+
+    def _first_width(self, tail: float) -> float:
+        return max(self._spread(tail) / 512, 1e-12)
+
+    def _finest_width(self, tail: float) -> float:
+        return max(self._spread(tail) / _MOST_POINTS, 1e-13)
+
+
+def _compose(grids: _Grids, tilt: float) -> _TiltedSum:
+    """Return the law of the sum, tilted, on a window that holds all but a negligible part of it."""
+    log_scale, centre = grids.cumulant(tilt)
+    low, high, log_above = _window(grids, tilt, log_scale, centre)
+    width = grids.width
+    first, last = math.floor(low / width), math.ceil(high / width)
+    size = fft.next_fast_len(last - first + 1, real=True)
+    spectrum = np.ones(size // 2 + 1, dtype=np.complex128)
+    shift = 0
+    for grid, count in grids.parts:
+        losses = grid.losses
+        _, weights = _tilted(grid, losses, tilt)
+        middle = round(float(weights @ losses) / width)
+        shift += count * middle
+        spectrum *= _power(_fold(weights, grid.first - middle, size), count)
+    cyclic = np.maximum(fft.irfft(spectrum, size), 0.0)
+    weights = np.roll(cyclic, -((first - shift) % size))
+    positions = width * (first + np.arange(size, dtype=np.float64))
+    # both allowances are relative to the scale at the asked epsilon; above the window the scale only falls
+    rounding = _ROUNDING * (grids.steps + 1) + math.exp(log_above)
+    return _TiltedSum(positions, weights, tilt, log_scale, rounding, grids.infinite)
+
+
+def _power(law: Array, count: int) -> ComplexArray:
+    spectrum = fft.rfft(law)
+    if count == 1:
+        return spectrum
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.exp(count * np.log(spectrum)))
+
+
+def _fold(law: Array, first: int, size: int) -> Array:
+    """Return the law on a circle of the given size, its index 0 at loss 0."""
+    start = first % size
+    total = -(-(start + len(law)) // size) * size
+    padded = np.zeros(total)
+    padded[start : start + len(law)] = law
+    return np.asarray(padded.reshape(-1, size).sum(axis=0))
+
+
+def _window(grids: _Grids, tilt: float, log_scale: float, centre: float) -> tuple[float, float, float]:
+    """Return (low, high, log of the tilted mass above high), both tails bounded by Chernoff."""
+    step = 1e-3 / grids.width / math.sqrt(grids.steps)
+    spread = math.sqrt(max((grids.cumulant(tilt + step)[1] - centre) / step, grids.width**2))
+    best = math.sqrt(2 * _WINDOW_TAIL) / spread
+    low, high = -math.inf, math.inf
+    for factor in (0.4, 0.7, 1.0):
+        s = best * factor
+        high = min(high, (grids.cumulant(tilt + s)[0] - log_scale + _WINDOW_TAIL) / s)
+        low = max(low, -(grids.cumulant(tilt - s)[0] - log_scale + _WINDOW_TAIL) / s)
+    return low, high, -_WINDOW_TAIL
+
+
+def _tilt_for_delta(grids: _Grids, delta: float) -> tuple[float, float]:
+    """Return the tilt whose Chernoff bound gives the smallest epsilon at delta, and that epsilon."""
+    target = -math.log(delta)
+
+    def excess(tilt: float) -> float:
+        value, slope = grids.cumulant(tilt)
+        return tilt * slope - value - target
+
+    return _solve_tilt(grids, excess)
+
+
+def _tilt_for_epsilon(grids: _Grids, epsilon: float) -> tuple[float, float]:
+    """Return the tilt that centres the sum at epsilon (or 0 if it lies above anyway), and epsilon."""
+    if grids.cumulant(0.0)[1] >= epsilon:
+        return 0.0, epsilon
+    tilt, _ = _solve_tilt(grids, lambda t: grids.cumulant(t)[1] - epsilon)
+    return tilt, epsilon
+
+
+def _solve_tilt(grids: _Grids, excess: Callable[[float], float]) -> tuple[float, float]:
+    """Return the root of an increasing function of the tilt (to a percent), and the sum's centre there."""
+    high = 1.0
+    ceiling = 600.0 / grids.width
+    while excess(high) < 0 and high < ceiling:
+        high *= 4
+    low = high / 4
+    while low > 1e-12 and excess(low) > 0:
+        low, high = low / 4, low
+    for _ in range(8):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if excess(middle) < 0 else (low, middle)
+    return low, grids.cumulant(low)[1]
+
+
+def _tilted(grid: LossGrid, losses: Array, tilt: float) -> tuple[float, Array]:
+    """Return the logarithm of the moment generating function, and the normalised tilted law."""
+    exponent = tilt * losses
+    peak = float(np.max(exponent))
+    weights = grid.mass * np.exp(exponent - peak)
+    total = float(weights.sum())
+    if total <= 0.0:  # all the mass sits where the tilt sends it below the smallest number
+        with np.errstate(divide="ignore"):
+            logs = np.log(grid.mass) + exponent
+        log_total = float(logsumexp(logs))
+        return log_total, np.exp(logs - log_total)
+    return peak + math.log(total), weights / total
+
+
+def _exp(exponent: float) -> float:
+    return math.exp(min(exponent, 700.0))
