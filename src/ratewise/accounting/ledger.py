@@ -360,10 +360,10 @@ class Ledger:
         """
         step, planned = _one_step(event, planned_steps)
         begun = PhaseBegun(
-            phase=uuid.uuid4().hex[:16],
+            phase="",
             event=step,
             planned=planned,
-            steps=0,
+            steps=0,  # this, the name and the time are filled in when the phase begins
             purpose=text(purpose=purpose),
             data=text(required=True, data=data),
             time="",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 import threading
+import uuid
 import warnings
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -40,8 +42,10 @@ class Phase:
         self._begun = begun
         self._stride = stride
         self._lock = threading.Lock()
-        self._ran = 0
         self._reserved = 0
+        # One item per step that is reserved and not yet taken. Taking an item is atomic and costs less than
+        # a lock; how many are left can be asked at any time.
+        self._slots = iter(range(0))
         self._state = "new"
         # For the cap: records of this phase, and records of others when its plan was last found to fit.
         self._written = self._checked = 0
@@ -49,7 +53,7 @@ class Phase:
     @property
     def ran(self) -> int:
         """Number of steps that were allowed so far."""
-        return self._ran
+        return self._reserved - operator.length_hint(self._slots)
 
     @property
     def planned(self) -> int:
@@ -66,19 +70,18 @@ class Phase:
         LedgerError
             The book cannot be written, or the phase is not open in this process.
         """
-        with self._lock:
-            if self._ran >= self._reserved:
-                self._reserve()
-            self._ran += 1
+        if next(self._slots, None) is None:
+            self._step_slowly()
 
     def __enter__(self) -> Self:
         with self._lock:
             if self._state != "new":
                 raise LedgerError(f"this phase is {self._state} already; ledger.phase(...) makes another one")
             first = min(self._stride, self._begun.planned)
-            self._begun = dataclasses.replace(self._begun, steps=first, time=now())
+            name = uuid.uuid4().hex[:16]
+            self._begun = dataclasses.replace(self._begun, phase=name, steps=first, time=now())
             self._ledger._begin(self, self._begun)
-            self._reserved = first
+            self._reserved, self._slots = first, iter(range(first))
             self._state = "open"
         return self
 
@@ -88,14 +91,15 @@ class Phase:
         with self._lock:
             if self._state != "open":
                 return
-            # From here on no step is allowed, so the number that is settled is final.
-            self._state, self._reserved = "settled", 0
+            self._state = "settled"
+            # Taken one by one, so that a thread that still steps either had its step or is refused.
+            self._reserved -= sum(1 for _ in self._slots)
             try:
-                self._ledger._settle(self._begun, self._ran)
+                self._ledger._settle(self._begun, self._reserved)
             except LedgerError as problem:
                 # What ran is booked already; a result must not be lost because the book stays too high.
                 warnings.warn(
-                    f"{self._ran} steps ran, but this could not be written, so the steps that were reserved "
+                    f"{self.ran} steps ran, but this could not be written, so the steps that were reserved "
                     f"stay counted: {problem}",
                     RatewiseWarning,
                     stacklevel=2,
@@ -105,7 +109,12 @@ class Phase:
         raise InvalidType("a phase cannot be pickled or copied: it is a loop that runs here and now")
 
     def __repr__(self) -> str:
-        return f"Phase({self._begun.event!r}, {self._state}, {self._ran} of {self._begun.planned} steps)"
+        return f"Phase({self._begun.event!r}, {self._state}, {self.ran} of {self._begun.planned} steps)"
+
+    def _step_slowly(self) -> None:
+        with self._lock:
+            while next(self._slots, None) is None:
+                self._reserve()
 
     def _reserve(self) -> None:
         if self._state != "open":
@@ -113,13 +122,16 @@ class Phase:
                 f"this phase is {self._state}, so it takes no step; use `with ledger.phase(...) as phase:` "
                 "in the process that releases"
             )
-        wanted = max(self._stride, self._ran // GROWTH)
+        wanted = max(self._stride, self._reserved // GROWTH)
         if self._reserved < self._begun.planned:
             wanted = min(wanted, self._begun.planned - self._reserved)
-        self._reserved += self._ledger._reserve(self, self._begun, wanted)
+        granted = self._ledger._reserve(self, self._begun, wanted)
+        # In this order: an interrupt in between makes the number of steps that ran too high, not too low.
+        self._reserved, self._slots = self._reserved + granted, iter(range(granted))
 
     def _forked(self) -> None:
         """In a forked child: the steps of this phase are counted, and settled, by the parent."""
         self._lock = threading.Lock()
         if self._state == "open":
-            self._state, self._reserved = "open in another process", 0
+            self._state = "open in another process"
+            self._reserved, self._slots = self.ran, iter(range(0))
