@@ -580,6 +580,38 @@ def test_a_write_that_fails_after_the_file_was_replaced_counts_too_much_not_too_
     assert Ledger.open(path).events() == (GaussianEvent(10.0, count=2),)
 
 
+def test_content_reaches_the_disk_before_the_name_and_the_name_before_the_release(path, monkeypatch):
+    ledger = Ledger.create(path)
+    calls = []
+    for name in ("write", "fsync", "replace"):
+        real = getattr(os, name)
+
+        def note(*args, name=name, real=real):
+            folder = name == "fsync" and os.path.isdir(f"/proc/self/fd/{args[0]}")
+            calls.append("flush folder" if folder else name)
+            return real(*args)
+
+        monkeypatch.setattr(storage.os, name, note)
+    ledger.book(GAUSS)
+    assert calls == ["write", "fsync", "replace", "flush folder"]
+
+
+def test_a_phase_that_could_not_begin_may_be_tried_again(path, monkeypatch):
+    ledger = Ledger.create(path)
+    phase = ledger.phase(GAUSS, planned_steps=4)
+
+    def fail():
+        raise OSError(errno.EIO, "the folder")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger._file, "_flush_folder", fail)
+        with pytest.raises(LedgerError, match="the folder"):
+            run(phase, 4)
+    run(phase, 3)
+    assert ledger.unsettled_steps == 4
+    assert Ledger.open(path).events() == (GaussianEvent(10.0, count=7),)
+
+
 def test_a_file_that_goes_away_or_goes_back_in_time_is_noticed(path):
     ledger = Ledger.create(path)
     ledger.book(GAUSS)

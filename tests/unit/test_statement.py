@@ -1,0 +1,234 @@
+"""The statement: says everything that epsilon rests on, and first what it does not cover."""
+
+import dataclasses
+import json
+import math
+import pickle
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ratewise.accounting import accountant
+from ratewise.accounting.events import (
+    GaussianEvent,
+    LaplaceEvent,
+    OutsideEvent,
+    SelectionEvent,
+    TrainingEvent,
+    UnprotectedEvent,
+)
+from ratewise.accounting.ledger import Budget, Ledger
+from ratewise.accounting.statement import PrivacyStatement, _upwards, in_words, state
+from ratewise.exceptions import InvalidInput, InvalidType
+
+DELTA = 1e-5
+TRAINING = TrainingEvent(sampling_rate=0.02, steps=1000, gradient_noise=4.0, histogram_noise=2.0)
+GAUSS = GaussianEvent(noise=10.0)
+
+
+def words(statement):
+    return " ".join(str(statement).split())
+
+
+def full():
+    return PrivacyStatement(
+        epsilon=1.25,
+        delta=DELTA,
+        neighbours="replace_one",
+        events=[GAUSS, TRAINING, SelectionEvent((GAUSS,), mean_trials=3, shape=math.inf)],
+        unit="one patient",
+        public=["the bounds of the columns", "the list of classes"],
+        leaks=["the means used for scaling"],
+        rows=20_000,
+    )
+
+
+def test_a_statement_names_everything_it_rests_on():
+    said = words(full())
+    for part in (
+        "epsilon = 1.25",
+        "delta = 1e-05",
+        "one is the other with one patient replaced by any other",
+        "the number of rows: 20,000",
+        "the bounds of the columns",
+        "the list of classes",
+        "1,000 training steps",
+        "from that one sample",
+        "1 release with Gaussian noise of standard deviation 10",
+        "best of a random number of private candidates (Poisson law with mean 3)",
+        accountant.NAME,
+        f"ratewise {full().ratewise_version}",
+        f"dp-accounting {full().dp_accounting_version}",
+    ):
+        assert part in said
+
+
+def test_leaks_come_first():
+    said = words(full())
+    assert said.startswith("NOT COVERED: the guarantee below does not cover")
+    assert said.index("the means used for scaling") < said.index("epsilon")
+    assert not full().private
+    assert "NOT COVERED" not in str(dataclasses.replace(full(), leaks=()))
+    assert dataclasses.replace(full(), leaks=()).private
+
+
+def test_an_infinite_epsilon_is_called_no_guarantee():
+    statement = state([GAUSS, UnprotectedEvent("a raw histogram")], DELTA)
+    assert statement.epsilon == math.inf
+    assert not statement.private
+    said = words(statement)
+    assert said.startswith("There is NO PRIVACY GUARANTEE: something was released without protection")
+    assert "a raw histogram, WITHOUT PROTECTION" in said
+    assert "differentially private" not in said
+
+
+def test_an_infinite_epsilon_without_a_culprit_names_delta():
+    said = words(PrivacyStatement(epsilon=math.inf, delta=1e-9, events=OutsideEvent(1.0, 1e-6)))
+    assert said.startswith("There is NO PRIVACY GUARANTEE: epsilon is infinite at delta = 1e-09.")
+
+
+def test_an_empty_book_released_nothing():
+    statement = Ledger(cap=Budget(1.0, DELTA)).statement()
+    assert (statement.epsilon, statement.delta, statement.events) == (0.0, DELTA, ())
+    assert words(statement).startswith("Nothing was released")
+
+
+def test_ledger_and_events_agree():
+    ledger = Ledger(neighbours="replace_one")
+    ledger.book(GAUSS, data="train")
+    ledger.book(LaplaceEvent(50.0), data="holdout")
+    more = {"unit": "one person", "public": ["n"], "leaks": ["x"], "rows": 100}
+    asked = ledger.statement(DELTA, **more)
+    assert asked == state([GAUSS, LaplaceEvent(50.0)], DELTA, neighbours="replace_one", **more)
+    assert ledger.statement(DELTA, data="train") == state(GAUSS, DELTA, neighbours="replace_one")
+    assert asked.epsilon == ledger.total(DELTA)
+
+
+@pytest.mark.parametrize("statement", [full(), state(UnprotectedEvent(), DELTA), state(TRAINING, 1e-9)])
+def test_json_round_trip(statement):
+    document = json.loads(statement.to_json(), parse_constant=pytest.fail)
+    assert document["mechanism"] == list(statement.mechanism)
+    assert document["events"] == [event.to_dict() for event in statement.events]
+    assert PrivacyStatement.from_json(statement.to_json()) == statement
+    assert PrivacyStatement.from_dict(statement.to_dict()) == statement
+    assert str(PrivacyStatement.from_json(statement.to_json())) == str(statement)
+
+
+def test_a_statement_is_a_frozen_value():
+    statement = full()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        statement.epsilon = 0.1
+    assert pickle.loads(pickle.dumps(statement)) == statement
+    assert len({statement, full()}) == 1
+
+
+def test_lines_are_short():
+    long = dataclasses.replace(full(), public=["columns " * 40], leaks=["means " * 60])
+    assert max(map(len, str(long).splitlines())) <= 88
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.floats(1e-12, 1e6))
+def test_epsilon_is_never_shown_smaller_than_it_is(epsilon):
+    assert epsilon <= float(_upwards(epsilon)) <= epsilon * 1.0011
+
+
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        (
+            TrainingEvent(0.1, 1, None, 2.0, "laplace"),
+            "1 training step, each .* with Laplace noise of scale 2$",
+        ),
+        (TrainingEvent(0.1, 2, 3.0), "2 training steps.* deviation 3 times the clipping norm$"),
+        (GaussianEvent(2.5, count=4), "4 releases with Gaussian noise of standard deviation 2.5 times"),
+        (SelectionEvent((GAUSS,), 3.0), "geometric law with mean 3.*each of them: 1 release"),
+        (SelectionEvent((GAUSS,), 3.0, 0.0), "logarithmic law"),
+        (SelectionEvent((GAUSS,), 3.0, 0.5), r"truncated negative binomial \(shape 0.5\) law"),
+        (
+            OutsideEvent(0.5, 1e-7, description="a survey"),
+            "a survey, taken to be private with epsilon 0.5 and",
+        ),
+        (OutsideEvent(0.5), "a release by other means"),
+        (UnprotectedEvent(), "a release, WITHOUT PROTECTION"),
+    ],
+)
+def test_events_in_words(event, said):
+    assert re.search(said, in_words(event))
+
+
+def without(name):
+    return {key: value for key, value in full().to_dict().items() if key != name}
+
+
+@pytest.mark.parametrize(
+    ("use", "error", "message"),
+    [
+        (
+            lambda: PrivacyStatement(epsilon=-1, delta=DELTA),
+            InvalidInput,
+            "epsilon must be at least 0, got -1",
+        ),
+        (lambda: PrivacyStatement(epsilon=math.nan, delta=DELTA), InvalidInput, "epsilon must be finite"),
+        (lambda: PrivacyStatement(epsilon=-math.inf, delta=DELTA), InvalidInput, "epsilon must be finite"),
+        (lambda: PrivacyStatement(epsilon="1", delta=DELTA), InvalidType, "epsilon must be a number"),
+        (lambda: PrivacyStatement(epsilon=1, delta=1), InvalidInput, "delta must be below 1, got 1"),
+        (lambda: PrivacyStatement(epsilon=1, delta=-1), InvalidInput, "delta must be at least 0"),
+        (lambda: PrivacyStatement(epsilon=1, delta=math.nan), InvalidInput, "delta must be finite"),
+        (lambda: state(GAUSS, 0.02, rows=100), InvalidInput, "delta must be at most 1/rows = 0.01, got 0.02"),
+        (lambda: state(GAUSS, DELTA, rows=0), InvalidInput, "rows must be at least 1"),
+        (lambda: state(GAUSS, DELTA, rows=2.5), InvalidInput, "rows must be a whole number"),
+        (lambda: state([], DELTA), InvalidInput, "events must hold at least one event"),
+        (lambda: state(GAUSS, DELTA, neighbours="near"), InvalidInput, "neighbours must be one of"),
+        (
+            lambda: PrivacyStatement(epsilon=1, delta=0, neighbours="near"),
+            InvalidInput,
+            "neighbours must be one",
+        ),
+        (lambda: state(GAUSS, DELTA, unit=" "), InvalidInput, "unit must not be empty"),
+        (lambda: state(GAUSS, DELTA, unit=1), InvalidType, "unit must be text"),
+        (lambda: state(GAUSS, DELTA, public="n"), InvalidType, "public must be a list of texts, got 'n'"),
+        (lambda: state(GAUSS, DELTA, leaks=[3]), InvalidType, "each of leaks must be text, got 3"),
+        (lambda: state(GAUSS, DELTA, leaks=[""]), InvalidInput, "each of leaks must not be empty"),
+        (lambda: Ledger().statement(DELTA, leaks="all"), InvalidType, "leaks must be a list of texts"),
+        (lambda: Ledger().statement(), InvalidInput, "delta must be given"),
+        (
+            lambda: PrivacyStatement(epsilon=1, delta=0, events=["x"]),
+            InvalidType,
+            "events must hold events only",
+        ),
+        (
+            lambda: PrivacyStatement(epsilon=1, delta=0, accountant=None),
+            InvalidType,
+            "accountant must be text",
+        ),
+        (lambda: in_words("gauss"), InvalidType, "event must be an event of ratewise, got str"),
+        (lambda: PrivacyStatement.from_json(3), InvalidType, "document must be JSON text"),
+        (lambda: PrivacyStatement.from_json("{"), InvalidInput, "document must be JSON that to_json"),
+        (lambda: PrivacyStatement.from_json('{"epsilon": NaN}'), InvalidInput, "document must be JSON"),
+        (lambda: PrivacyStatement.from_json("[]"), InvalidType, "must be a mapping, got list"),
+        (lambda: PrivacyStatement.from_dict({}), InvalidInput, "format must be"),
+        (
+            lambda: PrivacyStatement.from_dict({**full().to_dict(), "version": 9}),
+            InvalidInput,
+            "version must be 1",
+        ),
+        (
+            lambda: PrivacyStatement.from_dict(without("unit")),
+            InvalidInput,
+            "missing or unknown fields: unit",
+        ),
+        (lambda: PrivacyStatement.from_dict({**full().to_dict(), "b": 1}), InvalidInput, "unknown fields: b"),
+        (
+            lambda: PrivacyStatement.from_dict({**full().to_dict(), "events": 1}),
+            InvalidType,
+            "events must be a",
+        ),
+    ],
+)
+def test_bad_input_has_one_clear_message(use, error, message):
+    with pytest.raises(error, match=message) as caught:
+        use()
+    assert type(caught.value) is error
