@@ -345,6 +345,7 @@ class _BinaryKernel:
         self._temperature = plan.temperature
         self._hard = plan.rates == "hard"
         self._ones = np.ones(features.block_rows, dtype=self._dtype)
+        self._zeros = np.zeros(features.block_rows, dtype=self._dtype)
         self._table: Floats | None = None
         self._slopes: Array | None = None
 
@@ -371,7 +372,10 @@ class _BinaryKernel:
         if base is not None:
             soft = residual if self._temperature == 1.0 else expit(margin * self._temperature)
             counts = self._count(margin, soft, base)
-            push = self._push(soft, base)
+            if self._slopes is not None:
+                push = soft * soft  # on the way to slope * soft * (1 - soft)
+                np.subtract(soft, push, out=push)
+                push *= self._slopes.take(base)
         residual -= labels
         if push is not None:
             residual += push
@@ -390,20 +394,11 @@ class _BinaryKernel:
         """Return the histogram: each row adds a vector that sums to 1 to one cell."""
         n_cells, n_codes = self._shape[0], self._shape[0] * 2
         if self._hard:
-            counts = np.bincount(base + (margin > 0), minlength=n_codes)
-            return counts.reshape(self._shape).astype(np.float64)
+            predicted = margin > self._zeros[: len(margin)]  # an array saves half the time of a scalar
+            return np.bincount(base + predicted, minlength=n_codes).reshape(self._shape).astype(np.float64)
         cells = base >> 1
         positive = np.bincount(cells, soft, n_cells)
         return np.column_stack([np.bincount(cells, minlength=n_cells) - positive, positive])
-
-    def _push(self, soft: Array, base: Array) -> Array | None:
-        """Return what the constraints add to the residuals: slope * soft * (1 - soft)."""
-        if self._slopes is None:
-            return None
-        push = self._slopes.take(base)
-        push *= soft
-        push *= 1.0 - soft
-        return push
 
 
 class _SoftmaxKernel:

@@ -123,8 +123,6 @@ class Training:
         self.multipliers = multipliers
         self.descent = Descent(plan, engine.penalised)
         self.steps_done = 0
-        self._gradient_mechanism = plan.gradient_mechanism
-        self._histogram_mechanism = None if multipliers is None else plan.histogram_mechanism
 
     @property
     def theta(self) -> Floats:
@@ -138,30 +136,25 @@ class Training:
 
         `before_release` is called once per step before the step reads its rows, so that a ledger can refuse.
         """
-        plan, engine, descent = self.plan, self.engine, self.descent
-        release_gradient = self._gradient_mechanism.release
+        plan, engine, descent, dual = self.plan, self.engine, self.descent, self.multipliers
+        release_gradient = plan.gradient_mechanism.release
+        release_histogram = None if dual is None else plan.histogram_mechanism.release
         scale = 1.0 / plan.expected_rows
         for rows in plan.sampler.batches(plan.steps - self.steps_done, streams.sampling):
             if before_release is not None:
                 before_release()
-            table = None if self.multipliers is None else self.multipliers.table
-            private_sum, counts = engine.sums(rows, descent.theta, table)
-            histogram, values, multipliers = self._release_histogram(counts, streams)
+            private_sum, counts = engine.sums(rows, descent.theta, None if dual is None else dual.table)
             gradient = release_gradient(private_sum, streams.gradient)
+            histogram = values = multipliers = None
+            if dual is not None and release_histogram is not None and counts is not None:
+                histogram = release_histogram(counts, streams.histogram)
+                dual.update(histogram)
+                values, multipliers = dual.values, dual.multipliers
             gradient *= scale
             norm = _finite_norm(gradient)
             descent.step(gradient, self.steps_done)
             self.steps_done += 1
             yield StepRecord(self.steps_done, histogram, values, multipliers, norm)
-
-    def _release_histogram(
-        self, counts: Floats | None, streams: RandomStreams
-    ) -> tuple[Floats | None, Floats | None, Floats | None]:
-        if self.multipliers is None or self._histogram_mechanism is None or counts is None:
-            return None, None, None
-        histogram = self._histogram_mechanism.release(counts, streams.histogram)
-        self.multipliers.update(histogram)
-        return histogram, self.multipliers.values, self.multipliers.multipliers
 
     def state(self) -> dict[str, Any]:
         """Return what is needed to go on later: released and derived values only, no random state."""
@@ -223,8 +216,8 @@ class History:
         self._step = np.zeros(kept, dtype=np.int64)
         self._gradient_norm = np.zeros(kept)
         self._histogram = None if shape is None else np.zeros((kept, *shape))
-        self._values = np.full((kept, n_constraints), np.nan)
-        self._multipliers = np.zeros((kept, n_constraints))
+        self._n_constraints = n_constraints
+        self._dual: list[tuple[int, Floats | None, Floats | None]] = [(0, None, None)]
 
     @classmethod
     def of(cls, training: Training) -> History:
@@ -243,9 +236,8 @@ class History:
         self._gradient_norm[at] = record.gradient_norm
         if self._histogram is not None and record.histogram is not None:
             self._histogram[at] = record.histogram
-            self._multipliers[at] = record.multipliers
-            if record.values is not None:
-                self._values[at] = record.values
+            if record.values is not self._dual[-1][1]:  # the dual side has moved
+                self._dual.append((at, record.values, record.multipliers))
         self._count = at + 1
         self._next = record.step + self.every
 
@@ -258,8 +250,11 @@ class History:
         }
         if self._histogram is not None:
             stored["histogram"] = self._histogram[:end].copy()
-            stored["values"] = self._values[:end].copy()
-            stored["multipliers"] = self._multipliers[:end].copy()
+            stored["values"] = np.full((end, self._n_constraints), np.nan)
+            stored["multipliers"] = np.zeros((end, self._n_constraints))
+            for at, values, multipliers in self._dual[1:]:
+                stored["values"][at:] = values
+                stored["multipliers"][at:] = multipliers
         return stored
 
 
