@@ -129,7 +129,7 @@ class PrivacyCurve:
         answer = first.epsilon(delta)
         for other in others:
             # nearly always the first direction is the worse one, and one look at the other shows it
-            if other.delta(answer, coarse=True) > delta:
+            if not other.holds(answer, delta):
                 answer = max(answer, other.epsilon(delta))
         return answer
 

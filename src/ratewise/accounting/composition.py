@@ -26,6 +26,7 @@ _SMALLEST_EPSILON = 1e-5  # below it the tolerance is absolute
 _WINDOW_TAIL = math.log(1e13)  # tilted mass outside the window, each side: at most exp(-this)
 _CUT = 1e-26  # deltas below this are bounded, not computed
 _COARSE = 1e-2  # the same for the first look, which only finds the place
+_STEEPEST = 64.0  # largest tilt, in inverse standard deviations: a bounded sum has no best one
 _NEGLIGIBLE = 60.0  # weights beyond exp(-this) of the scale are bounded, not summed
 _MOST_POINTS = 1 << 22
 _ROUNDING = 5e-15  # per step: sqrt(N) * |law|_2 * log2(N) * machine epsilon, generously
@@ -65,6 +66,15 @@ class _Grids:
             total += count * log_mgf
             slope += count * float(weights @ losses)
         return total, slope
+
+    def deviation(self, tilt: float) -> float:
+        """Return the standard deviation of the tilted sum, at least one grid width."""
+        variance = 0.0
+        for grid, count in self.parts:
+            losses = grid.losses
+            _, weights = _tilted(grid, losses, tilt)
+            variance += count * float(weights @ np.square(losses - weights @ losses))
+        return math.sqrt(max(variance, self.width**2))
 
 
 @dataclass(frozen=True)
@@ -140,17 +150,21 @@ class Composition:
     def epsilon(self, delta: float) -> float:
         """Return an epsilon, at least 0, such that (epsilon, delta)-privacy holds."""
         tail = 1e-8 * delta / self._steps
-        place, tilt, grids = self._place(lambda g: _tilt_for_delta(g, delta), tail)
+        unit, tilt, grids = self._place(lambda g: _tilt_for_delta(g, delta), tail)
         if grids.infinite >= delta:
             return math.inf
-        near = _compose(self._refine(place, tilt, grids, tail, TOLERANCE), tilt)
+        near = _compose(self._refine(unit, tilt, grids, tail, TOLERANCE), tilt)
         if near.losses[0] < 0.0 and near.delta(0.0) <= delta:
             return 0.0
         return max(0.0, near.epsilon(delta))
 
-    def delta(self, epsilon: float, *, coarse: bool = False) -> float:
-        """Return a delta such that (epsilon, delta)-privacy holds; `coarse` is quicker and less tight."""
-        return self._near(epsilon, _COARSE if coarse else TOLERANCE).delta(epsilon)
+    def delta(self, epsilon: float) -> float:
+        """Return a delta such that (epsilon, delta)-privacy holds."""
+        return self._near(epsilon, TOLERANCE).delta(epsilon)
+
+    def holds(self, epsilon: float, delta: float) -> bool:
+        """Tell whether (epsilon, delta)-privacy is seen to hold at a quick look; False may mean "unclear"."""
+        return self._chernoff(epsilon) <= delta or self._near(epsilon, _COARSE).delta(epsilon) <= delta
 
     def deltas(self, epsilons: Array) -> Array:
         """Return delta at every epsilon; neighbouring ones share the work."""
@@ -165,39 +179,46 @@ class Composition:
 
     def _near(self, epsilon: float, tolerance: float) -> _TiltedSum | _Chernoff:
         """Return the law of the sum near epsilon, or only its bound where next to nothing is left there."""
+        bound = self._chernoff(epsilon)
+        if bound < _CUT:
+            return _Chernoff(epsilon, bound)
         tail = _CUT / self._steps
-        place, tilt, grids = self._place(lambda g: _tilt_for_epsilon(g, epsilon), tail)
-        log_bound = grids.cumulant(tilt)[0] - tilt * epsilon
-        if log_bound < math.log(_CUT):
-            return _Chernoff(epsilon, _exp(log_bound) + grids.infinite)
-        return _compose(self._refine(place, tilt, grids, tail, tolerance), tilt)
+        unit, tilt, grids = self._place(lambda g: _tilt_for_epsilon(g, epsilon), tail)
+        return _compose(self._refine(unit, tilt, grids, tail, tolerance), tilt)
+
+    def _chernoff(self, epsilon: float) -> float:
+        """Return a bound on delta at epsilon, and so at everything above, from a coarse grid alone."""
+        tail = _CUT / self._steps
+        grids = self._grids(self._first_width(tail), tail)
+        tilt, _ = _tilt_for_epsilon(grids, epsilon)
+        return _exp(grids.cumulant(tilt)[0] - tilt * epsilon) + grids.infinite
 
     def _place(
         self, choose: Callable[[_Grids], tuple[float, float]], tail: float
     ) -> tuple[float, float, _Grids]:
-        """Return the tilt that points to the place asked about, found on a grid just fine enough for that."""
+        """Return the unit of excess and the tilt for what is asked, found on a grid just fine enough."""
         width = self._first_width(tail)
         for _ in range(8):
             grids = self._grids(width, tail)
-            tilt, place = choose(grids)
-            coarse = max(self._width_for(_COARSE, tilt, place), self._finest_width(tail))
+            tilt, unit = choose(grids)
+            coarse = max(self._width_for(_COARSE, tilt, unit), self._finest_width(tail))
             if width <= 2 * coarse:
                 break
             width = coarse
-        return place, tilt, grids
+        return unit, tilt, grids
 
-    def _refine(self, place: float, tilt: float, grids: _Grids, tail: float, tolerance: float) -> _Grids:
-        """Return grids whose excess at the place is within the tolerance."""
-        fine = max(self._width_for(tolerance, tilt, place), self._finest_width(tail))
+    def _refine(self, unit: float, tilt: float, grids: _Grids, tail: float, tolerance: float) -> _Grids:
+        """Return grids that raise epsilon by at most `tolerance` units."""
+        fine = max(self._width_for(tolerance, tilt, unit), self._finest_width(tail))
         return self._grids(fine, tail) if fine < grids.width else grids
 
-    def _width_for(self, tolerance: float, tilt: float, place: float) -> float:
-        """Return a width that raises epsilon by at most `tolerance`, relative.
+    def _width_for(self, tolerance: float, tilt: float, unit: float) -> float:
+        """Return a width that raises epsilon by at most `tolerance` units.
 
         Splitting a bucket of width w raises log E exp(tilt * loss) by at most ``tilt (tilt + 1) w^2 / 8``
         a step, hence epsilon by ``steps (tilt + 1) w^2 / 8``; and no loss moves by more than w.
         """
-        excess = tolerance * max(abs(place), _SMALLEST_EPSILON)
+        excess = tolerance * unit
         return max(math.sqrt(8 * excess / (self._steps * (tilt + 1))), excess / self._steps)
 
     def _grids(self, width: float, tail: float) -> _Grids:
@@ -216,8 +237,8 @@ class Composition:
 
 def _compose(grids: _Grids, tilt: float) -> _TiltedSum:
     """Return the law of the sum, tilted, on a window that holds all but a negligible part of it."""
-    log_scale, centre = grids.cumulant(tilt)
-    low, high, log_above = _window(grids, tilt, log_scale, centre)
+    log_scale, _ = grids.cumulant(tilt)
+    low, high = _window(grids, tilt, log_scale)
     width = grids.width
     first, last = math.floor(low / width), math.ceil(high / width)
     size = fft.next_fast_len(last - first + 1, real=True)
@@ -233,7 +254,7 @@ def _compose(grids: _Grids, tilt: float) -> _TiltedSum:
     weights = np.roll(cyclic, -((first - shift) % size))
     positions = width * (first + np.arange(size, dtype=np.float64))
     # both allowances are relative to the scale at the asked epsilon; above the window the scale only falls
-    rounding = _ROUNDING * (grids.steps + 1) + math.exp(log_above)
+    rounding = _ROUNDING * (grids.steps + 1) + math.exp(-_WINDOW_TAIL)
     return _TiltedSum(positions, weights, tilt, log_scale, rounding, grids.infinite)
 
 
@@ -254,46 +275,53 @@ def _fold(law: Array, first: int, size: int) -> Array:
     return np.asarray(padded.reshape(-1, size).sum(axis=0))
 
 
-def _window(grids: _Grids, tilt: float, log_scale: float, centre: float) -> tuple[float, float, float]:
-    """Return (low, high, log of the tilted mass above high), both tails bounded by Chernoff."""
-    step = 1e-3 / grids.width / math.sqrt(grids.steps)
-    spread = math.sqrt(max((grids.cumulant(tilt + step)[1] - centre) / step, grids.width**2))
-    best = math.sqrt(2 * _WINDOW_TAIL) / spread
-    low, high = -math.inf, math.inf
-    for factor in (0.4, 0.7, 1.0):
+def _window(grids: _Grids, tilt: float, log_scale: float) -> tuple[float, float]:
+    """Return (low, high) with at most exp(-_WINDOW_TAIL) of the tilted sum above high, by Chernoff.
+
+    The same holds below low unless the window would grow out of bounds: what lies below is counted too high, so
+    low may be anything.
+    """
+    low = sum(count * float(grid.losses[0]) for grid, count in grids.parts)
+    high = sum(count * float(grid.losses[-1]) for grid, count in grids.parts)
+    best = math.sqrt(2 * _WINDOW_TAIL) / grids.deviation(tilt)
+    for factor in (0.1, 0.4, 0.7, 1.0):
         s = best * factor
         high = min(high, (grids.cumulant(tilt + s)[0] - log_scale + _WINDOW_TAIL) / s)
         low = max(low, -(grids.cumulant(tilt - s)[0] - log_scale + _WINDOW_TAIL) / s)
-    return low, high, -_WINDOW_TAIL
+    return max(low, high - _MOST_POINTS * grids.width), high
 
 
 def _tilt_for_delta(grids: _Grids, delta: float) -> tuple[float, float]:
-    """Return the tilt whose Chernoff bound gives the smallest epsilon at delta, and that epsilon."""
+    """Return the tilt whose Chernoff bound gives the smallest epsilon at delta, and that epsilon as unit."""
     target = -math.log(delta)
 
     def excess(tilt: float) -> float:
         value, slope = grids.cumulant(tilt)
         return tilt * slope - value - target
 
-    return _solve_tilt(grids, excess)
+    tilt, centre = _solve_tilt(grids, excess)
+    return tilt, max(abs(centre), _SMALLEST_EPSILON)
 
 
 def _tilt_for_epsilon(grids: _Grids, epsilon: float) -> tuple[float, float]:
-    """Return the tilt that centres the sum at epsilon (or 0 if it lies above anyway), and epsilon."""
-    if grids.cumulant(0.0)[1] >= epsilon:
-        return 0.0, epsilon
-    tilt, _ = _solve_tilt(grids, lambda t: grids.cumulant(t)[1] - epsilon)
-    return tilt, epsilon
+    """Return the tilt that centres the sum at epsilon (or 0 if it lies above anyway), and the unit of excess.
+
+    A shift of the losses by that unit changes delta by a factor of about e.
+    """
+    tilt = 0.0
+    if grids.cumulant(0.0)[1] < epsilon:
+        tilt, _ = _solve_tilt(grids, lambda t: grids.cumulant(t)[1] - epsilon)
+    return tilt, 1.0 / (tilt + 1.0 / grids.deviation(tilt))
 
 
 def _solve_tilt(grids: _Grids, excess: Callable[[float], float]) -> tuple[float, float]:
     """Return the root of an increasing function of the tilt (to a percent), and the sum's centre there."""
-    high = 1.0
-    ceiling = 600.0 / grids.width
-    while excess(high) < 0 and high < ceiling:
+    unit = 1.0 / grids.deviation(0.0)
+    high, ceiling = unit, _STEEPEST * unit
+    while high < ceiling and excess(high) < 0:
         high *= 4
     low = high / 4
-    while low > 1e-12 and excess(low) > 0:
+    while low > 1e-12 * unit and excess(low) > 0:
         low, high = low / 4, low
     for _ in range(8):
         middle = math.sqrt(low * high)

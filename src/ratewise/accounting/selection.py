@@ -89,7 +89,7 @@ class SelectedLoss:
     def from_curve(cls, curve: SelectionCurve, smallest_delta: float) -> SelectedLoss:
         """Return the loss of a selection, exact on a grid of knots up to where delta is negligible."""
         highest = max(curve.epsilon(smallest_delta), 1e-3)
-        positive = np.linspace(0.0, highest, 400)
+        positive = np.linspace(0.0, highest, 200)
         deltas = curve.deltas(positive)
         # an upper bound of a curve that is convex in e^epsilon stays one when made convex and decreasing
         deltas = _convex_minorant(np.exp(np.minimum(positive, 600.0)), np.minimum.accumulate(deltas))
