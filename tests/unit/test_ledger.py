@@ -802,6 +802,12 @@ class Homemade(GaussianEvent):
     kind = "homemade"
 
 
+def tampered(description):
+    event = UnprotectedEvent()
+    object.__setattr__(event, "description", description)
+    return event
+
+
 @pytest.mark.parametrize(
     ("use", "error", "words"),
     [
@@ -810,9 +816,10 @@ class Homemade(GaussianEvent):
         (lambda led: led.book(GAUSS, purpose=3), InvalidType, "purpose must be text, got 3"),
         (lambda led: led.book(GAUSS, data=""), InvalidInput, "data must not be empty"),
         (lambda led: led.book(GAUSS, data=None), InvalidType, "data must be text, got None"),
-        (lambda led: led.book(UnprotectedEvent(object())), InvalidInput, "cannot be kept in a ledger"),
-        (lambda led: led.book(UnprotectedEvent([])), InvalidInput, "cannot be kept in a ledger"),
-        (lambda led: led.book(UnprotectedEvent(math.nan)), InvalidInput, "cannot be kept in a ledger"),
+        (lambda led: led.book(tampered(object())), InvalidInput, "cannot be kept in a ledger"),
+        (lambda led: led.book(tampered([])), InvalidInput, "cannot be kept in a ledger"),
+        (lambda led: led.book(tampered(math.nan)), InvalidInput, "cannot be kept in a ledger"),
+        (lambda led: led.book(tampered(math.inf)), InvalidInput, "cannot be kept in a ledger"),
         (lambda led: led.book(Homemade(1.0)), InvalidInput, "cannot be kept in a ledger"),
         (lambda led: led.phase(UnprotectedEvent()), InvalidType, "book other events one by one"),
         (lambda led: led.phase(None), InvalidType, "got NoneType"),
