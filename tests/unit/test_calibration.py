@@ -1,0 +1,163 @@
+"""Noise, steps or sampling rate from a target: never above it, hardly below it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import dp_accounting
+import pytest
+from dp_accounting import pld
+
+from ratewise import accounting
+from ratewise.accounting import TrainingEvent
+
+TIGHT = 0.999
+
+
+def native_epsilon(event: TrainingEvent, delta: float) -> float:
+    """An accountant that is not ours, for Gaussian releases; the pair is collapsed here by hand."""
+    inverse = [1 / event.gradient_noise]
+    if event.histogram == "gaussian":
+        inverse.append(1 / event.histogram_noise)
+    accountant = pld.PLDAccountant(value_discretization_interval=1e-4)
+    gaussian = dp_accounting.GaussianDpEvent(1 / math.hypot(*inverse))
+    accountant.compose(dp_accounting.PoissonSampledDpEvent(event.sampling_rate, gaussian), event.steps)
+    return float(accountant.get_epsilon(delta))
+
+
+@pytest.mark.parametrize("histogram", ["gaussian", "laplace", None])
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "rate", "steps"),
+    [
+        (1.0, 1e-5, 0.2, 200),
+        (1.0, 1e-5, 0.0016, 12_000),
+        (0.01, 1e-6, 0.01, 100),
+        (50.0, 1e-5, 0.5, 50),
+        (8.0, 1e-12, 1.0, 10),
+        (3.0, 1e-5, 1.0, 1),
+    ],
+)
+def test_target_is_kept_and_used(epsilon, delta, rate, steps, histogram):
+    found = accounting.calibrate(epsilon, delta, rate, steps, histogram=histogram)
+    assert found.event == TrainingEvent(
+        rate, steps, found.gradient_noise, found.histogram_noise, found.event.histogram
+    )
+    spent = accounting.epsilon(found.event, delta)
+    assert TIGHT * epsilon <= spent <= epsilon
+    assert found.epsilon == pytest.approx(spent, rel=1e-9)
+    assert found.event.histogram == histogram
+
+
+@pytest.mark.parametrize("histogram", ["gaussian", None])
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "rate", "steps"),
+    [(1.0, 1e-5, 0.2, 200), (4.0, 1e-6, 0.05, 100), (0.3, 1e-5, 1.0, 3)],
+)
+def test_another_accountant_agrees_that_the_target_is_kept(epsilon, delta, rate, steps, histogram):
+    found = accounting.calibrate(epsilon, delta, rate, steps, histogram=histogram)
+    # its own answer is an upper limit with a little slack of its own
+    assert 0.998 * epsilon <= native_epsilon(found.event, delta) <= 1.001 * epsilon
+
+
+@pytest.mark.parametrize("histogram", ["gaussian", "laplace"])
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.9])
+def test_share_is_the_split_of_the_leading_terms(histogram, share):
+    found = accounting.calibrate(1.0, 1e-5, 0.1, 100, histogram=histogram, histogram_share=share)
+    assert found.histogram_noise * math.sqrt(share) == pytest.approx(
+        found.gradient_noise * math.sqrt(1 - share), rel=1e-9
+    )
+
+
+def test_gaussian_share_does_not_change_the_joint_noise():
+    plain = accounting.calibrate(1.0, 1e-5, 0.1, 100, histogram=None)
+    shared = accounting.calibrate(1.0, 1e-5, 0.1, 100, histogram_share=0.3)
+    assert shared.event.joint_gaussian_noise == pytest.approx(plain.gradient_noise, rel=2e-3)
+    assert plain.histogram_noise is None
+
+
+def test_default_share_is_a_tenth():
+    assert accounting.calibrate(1.0, 1e-5, 0.1, 100) == accounting.calibrate(
+        1.0, 1e-5, 0.1, 100, histogram_share=0.1
+    )
+
+
+@pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
+def test_other_neighbours(neighbours):
+    found = accounting.calibrate(2.0, 1e-5, 0.1, 100, neighbours=neighbours)
+    assert TIGHT * 2.0 <= accounting.epsilon(found.event, 1e-5, neighbours) <= 2.0
+
+
+def test_replacing_needs_more_noise_than_removing():
+    removing = accounting.calibrate(2.0, 1e-5, 0.1, 100).gradient_noise
+    replacing = accounting.calibrate(2.0, 1e-5, 0.1, 100, neighbours="replace_one").gradient_noise
+    assert 1.3 * removing < replacing < 2.1 * removing
+
+
+def test_gaussian_histogram_is_quieter_than_laplace():
+    gaussian = accounting.calibrate(1.0, 1e-5, 0.2, 200, histogram_share=0.5)
+    laplace = accounting.calibrate(1.0, 1e-5, 0.2, 200, histogram="laplace", histogram_share=0.5)
+    assert laplace.gradient_noise > 1.1 * gaussian.gradient_noise or (
+        math.sqrt(2) * laplace.histogram_noise > 1.2 * gaussian.histogram_noise
+    )
+
+
+def test_result_is_frozen():
+    found = accounting.calibrate(1.0, 1e-5, 0.1, 100)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        found.gradient_noise = 0.1
+
+
+def test_integers_are_floats():
+    assert accounting.calibrate(1, 1e-5, 1, 10) == accounting.calibrate(1.0, 1e-5, 1.0, 10.0)
+    assert accounting.calibrate_steps(1, 1e-5, 1, 30, 40) == accounting.calibrate_steps(
+        1.0, 1e-5, 1.0, 30.0, 40.0
+    )
+    assert accounting.calibrate_sampling_rate(1, 1e-5, 10, 4, 5) == accounting.calibrate_sampling_rate(
+        1.0, 1e-5, 10.0, 4.0, 5.0
+    )
+
+
+@pytest.mark.parametrize(
+    ("rate", "gradient", "histogram_noise", "histogram"),
+    [
+        (0.01, 1.0, None, None),
+        (0.01, 1.0, 3.0, "gaussian"),
+        (0.01, 1.0, 3.0, "laplace"),
+        (0.5, 20.0, 15.0, "laplace"),
+        (1.0, 40.0, 50.0, "gaussian"),
+    ],
+)
+def test_steps_are_as_many_as_the_target_allows(rate, gradient, histogram_noise, histogram):
+    steps = accounting.calibrate_steps(2.0, 1e-5, rate, gradient, histogram_noise, histogram=histogram)
+    event = TrainingEvent(rate, steps, gradient, histogram_noise, histogram)
+    assert isinstance(steps, int)
+    assert accounting.epsilon(event, 1e-5) <= 2.0 < accounting.epsilon(event.with_steps(steps + 1), 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("steps", "gradient", "histogram_noise", "histogram"),
+    [
+        (1000, 1.0, None, None),
+        (100, 2.0, 3.0, "gaussian"),
+        (100, 2.0, 3.0, "laplace"),
+        (1, 0.5, 1.0, "laplace"),
+    ],
+)
+def test_sampling_rate_is_as_high_as_the_target_allows(steps, gradient, histogram_noise, histogram):
+    rate = accounting.calibrate_sampling_rate(
+        2.0, 1e-5, steps, gradient, histogram_noise, histogram=histogram
+    )
+    spent = accounting.epsilon(TrainingEvent(rate, steps, gradient, histogram_noise, histogram), 1e-5)
+    assert TIGHT * 2.0 <= spent <= 2.0
+
+
+def test_sampling_rate_stops_at_everything():
+    assert accounting.calibrate_sampling_rate(5.0, 1e-5, 1, 100.0) == 1.0
+
+
+def test_inverse_questions_agree():
+    noise = accounting.calibrate(2.0, 1e-5, 0.05, 400, histogram=None)
+    assert accounting.calibrate_steps(2.0, 1e-5, 0.05, noise.gradient_noise) in range(400, 402)
+    rate = accounting.calibrate_sampling_rate(2.0, 1e-5, 400, noise.gradient_noise)
+    assert rate == pytest.approx(0.05, rel=2e-3)

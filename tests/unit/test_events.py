@@ -1,0 +1,246 @@
+"""Events: plain, frozen, readable back, and the same in dp-accounting's words."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import dp_accounting
+import numpy as np
+import pytest
+
+from ratewise.accounting import (
+    GaussianEvent,
+    LaplaceEvent,
+    OutsideEvent,
+    SelectionEvent,
+    TrainingEvent,
+    UnprotectedEvent,
+    event_from_dict,
+)
+from ratewise.accounting.events import as_events, join_gaussian_noise
+from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
+
+EVERY_KIND = [
+    TrainingEvent(0.02, 1000, 4.0, 2.0),
+    TrainingEvent(0.02, 1000, 4.0, 2.0, "laplace"),
+    TrainingEvent(1.0, 1, 4.0),
+    TrainingEvent(0.5, 3, None, 2.0, "laplace"),
+    GaussianEvent(3.0, 2),
+    LaplaceEvent(0.5),
+    SelectionEvent((TrainingEvent(0.1, 10, 2.0), GaussianEvent(9.0)), 10.0, 0.5),
+    SelectionEvent((LaplaceEvent(3.0),), 0.5, math.inf),
+    OutsideEvent(0.5, 1e-6, "replace_one", "a vendor's table"),
+    UnprotectedEvent("raw means"),
+]
+
+
+@pytest.mark.parametrize("event", EVERY_KIND, ids=lambda event: event.kind)
+def test_round_trip_through_json(event):
+    text = json.dumps(event.to_dict(), allow_nan=False)
+    assert event_from_dict(json.loads(text)) == event
+
+
+@pytest.mark.parametrize("event", EVERY_KIND, ids=lambda event: event.kind)
+def test_events_are_frozen_and_can_be_keys(event):
+    name = dataclasses.fields(event)[0].name
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(event, name, 1.0)
+    assert {event: 1}[event_from_dict(event.to_dict())] == 1
+
+
+def test_integers_numpy_numbers_and_floats_are_the_same_event():
+    plain = TrainingEvent(1.0, 10, 4.0, 2.0)
+    assert TrainingEvent(1, 10.0, 4, np.float32(2)) == plain
+    assert TrainingEvent(np.float64(1), np.int64(10), np.int32(4), 2) == plain
+    found = TrainingEvent(1, 10.0, 4, np.int64(2)).to_dict()
+    assert [type(found[k]) for k in ("sampling_rate", "steps", "gradient_noise")] == [float, int, float]
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_no_histogram_has_one_spelling():
+    assert TrainingEvent(0.1, 5, 2.0) == TrainingEvent(0.1, 5, 2.0, None, None)
+    assert TrainingEvent(0.1, 5, 2.0).histogram is None
+
+
+def test_joint_noise_collapses_gaussians_only():
+    assert TrainingEvent(0.1, 5, 3.0, 4.0).joint_gaussian_noise == pytest.approx(2.4)
+    assert TrainingEvent(0.1, 5, 3.0, 4.0).laplace_scale is None
+    assert TrainingEvent(0.1, 5, 3.0, 4.0, "laplace").joint_gaussian_noise == pytest.approx(3.0)
+    assert TrainingEvent(0.1, 5, 3.0, 4.0, "laplace").laplace_scale == 4.0
+    assert TrainingEvent(0.1, 5, None, 4.0, "laplace").joint_gaussian_noise is None
+    assert TrainingEvent(0.1, 5, None, 4.0).joint_gaussian_noise == pytest.approx(4.0)
+
+
+def test_joint_noise_survives_extreme_sizes():
+    assert join_gaussian_noise([1e-200, 1e-200]) == pytest.approx(1e-200 / math.sqrt(2))
+    assert join_gaussian_noise([1e200, 1e200]) == pytest.approx(1e200 / math.sqrt(2))
+
+
+def test_with_steps_keeps_the_rest():
+    event = TrainingEvent(0.1, 5, 3.0, 4.0, "laplace")
+    assert event.with_steps(9) == TrainingEvent(0.1, 9, 3.0, 4.0, "laplace")
+    with pytest.raises(InvalidInput, match=r"steps must be at least 1, got 0"):
+        event.with_steps(0)
+
+
+def test_dp_event_of_a_gaussian_pair_is_one_sampled_gaussian():
+    found = TrainingEvent(0.1, 5, 3, 4).to_dp_event()
+    assert found == dp_accounting.SelfComposedDpEvent(
+        dp_accounting.PoissonSampledDpEvent(0.1, dp_accounting.GaussianDpEvent(join_gaussian_noise([3, 4]))),
+        5,
+    )
+    assert isinstance(found.event.event.noise_multiplier, float)
+
+
+def test_dp_event_of_a_laplace_pair_shares_the_sample():
+    found = TrainingEvent(0.1, 5, 3, 4, "laplace").to_dp_event()
+    sampled = found.event
+    assert isinstance(sampled, dp_accounting.PoissonSampledDpEvent)
+    assert sampled.event == dp_accounting.ComposedDpEvent(
+        [dp_accounting.GaussianDpEvent(3.0), dp_accounting.LaplaceDpEvent(4.0)]
+    )
+
+
+@pytest.mark.parametrize(
+    "event", [event for event in EVERY_KIND if event.kind != "outside"], ids=lambda event: event.kind
+)
+def test_kinds_that_dp_accounting_knows(event):
+    assert isinstance(event.to_dp_event(), dp_accounting.DpEvent)
+
+
+def test_a_kind_that_dp_accounting_does_not_know():
+    with pytest.raises(UnsupportedCombination, match=r"^dp-accounting has no event for OutsideEvent"):
+        OutsideEvent(0.5, 1e-6).to_dp_event()
+
+
+# ---------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize("value", [0, -0.1, 1.5, math.nan, math.inf, -math.inf, 10**400])
+def test_sampling_rate_must_be_a_fraction(value):
+    with pytest.raises(InvalidInput, match=r"^sampling_rate must be .*, got ") as caught:
+        TrainingEvent(value, 10, 1.0)
+    assert repr(value)[:20] in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [0, -3, 2.5, math.nan, math.inf])
+def test_steps_must_be_a_count(value):
+    with pytest.raises(InvalidInput, match=r"^steps must be .*, got ") as caught:
+        TrainingEvent(0.1, value, 1.0)
+    assert repr(value) in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [0, -1.0, math.nan, math.inf])
+@pytest.mark.parametrize("name", ["gradient_noise", "histogram_noise"])
+def test_noise_must_be_positive(name, value):
+    arguments = {"gradient_noise": 1.0, "histogram_noise": 1.0, name: value}
+    with pytest.raises(InvalidInput, match=rf"^{name} must be .*, got .*None means no") as caught:
+        TrainingEvent(0.1, 10, **arguments)
+    assert repr(value) in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["0.1", None, True, [0.1], 1 + 0j, np.array([0.1])])
+def test_wrong_types_are_type_errors(value):
+    with pytest.raises(InvalidType, match=r"^sampling_rate must be a number, got "):
+        TrainingEvent(value, 10, 1.0)
+    with pytest.raises(InvalidType, match=r"^steps must be a number, got "):
+        TrainingEvent(0.1, value, 1.0)
+    with pytest.raises(InvalidType, match=r"^noise must be a number, got "):
+        GaussianEvent(value)
+    with pytest.raises(InvalidType, match=r"^epsilon must be a number, got "):
+        OutsideEvent(value)
+
+
+@pytest.mark.parametrize("cls", [GaussianEvent, LaplaceEvent])
+def test_plain_releases_check_their_numbers(cls):
+    for value in (0, -2.0, math.nan, math.inf):
+        with pytest.raises(InvalidInput, match=r"^noise must be .*, got ") as caught:
+            cls(value)
+        assert repr(value) in str(caught.value)
+    with pytest.raises(InvalidInput, match=r"^count must be at least 1, got 0"):
+        cls(1.0, 0)
+
+
+def test_histogram_law_and_noise_must_fit():
+    with pytest.raises(
+        InvalidInput, match=r"^histogram must be one of 'gaussian', 'laplace', None, got 'cauchy'"
+    ):
+        TrainingEvent(0.1, 10, 1.0, 1.0, "cauchy")
+    with pytest.raises(InvalidInput, match=r"^histogram_noise is missing for histogram='laplace'"):
+        TrainingEvent(0.1, 10, 1.0, None, "laplace")
+    with pytest.raises(InvalidInput, match=r"^histogram is None but histogram_noise is 2"):
+        TrainingEvent(0.1, 10, 1.0, 2.0, None)
+    with pytest.raises(InvalidInput, match=r"gradient_noise or histogram_noise, got None for both"):
+        TrainingEvent(0.1, 10, None)
+
+
+def test_selection_checks_its_trials():
+    inner = (GaussianEvent(1.0),)
+    with pytest.raises(InvalidInput, match=r"^mean_trials must be above 1 for shape 1, got 1"):
+        SelectionEvent(inner, 1)
+    with pytest.raises(InvalidInput, match=r"^mean_trials must be above 0, got -2"):
+        SelectionEvent(inner, -2)
+    with pytest.raises(InvalidInput, match=r"^shape must be at least 0, got -0.5"):
+        SelectionEvent(inner, 10, -0.5)
+    with pytest.raises(InvalidInput, match=r"^shape must be finite, got nan"):
+        SelectionEvent(inner, 10, math.nan)
+    with pytest.raises(InvalidInput, match=r"^candidate must hold at least one event, got an empty list"):
+        SelectionEvent((), 10)
+    with pytest.raises(InvalidType, match=r"^candidate must hold events only, got 3"):
+        SelectionEvent((3,), 10)
+
+
+def test_outside_guarantee_checks_its_numbers():
+    with pytest.raises(InvalidInput, match=r"^epsilon must be at least 0, got -1"):
+        OutsideEvent(-1)
+    with pytest.raises(InvalidInput, match=r"^epsilon must be finite, got inf"):
+        OutsideEvent(math.inf)
+    with pytest.raises(InvalidInput, match=r"^delta must be below 1, got 1"):
+        OutsideEvent(1.0, 1)
+    with pytest.raises(InvalidInput, match=r"^delta must be at least 0, got -1e-06"):
+        OutsideEvent(1.0, -1e-6)
+    with pytest.raises(InvalidInput, match=r"^neighbours must be one of .*, got 'twins'"):
+        OutsideEvent(1.0, 0, "twins")
+    with pytest.raises(InvalidType, match=r"^description must be text, got 7"):
+        OutsideEvent(1.0, 0, description=7)
+
+
+@pytest.mark.parametrize("value", ["training", b"x", {"kind": "gaussian"}, 3, None])
+def test_a_list_of_events_is_asked_for(value):
+    with pytest.raises(InvalidType, match=r"^events must be an event or a list of events, got "):
+        as_events(value)
+
+
+def test_an_empty_list_is_refused():
+    for value in ([], (), iter(())):
+        with pytest.raises(InvalidInput, match=r"^events must hold at least one event, got an empty list"):
+            as_events(value)
+
+
+@pytest.mark.parametrize(
+    ("description", "error", "message"),
+    [
+        ("gaussian", InvalidType, r"must be a mapping, got 'gaussian'"),
+        ({}, InvalidInput, r"^kind must be one of .*training.*, got None"),
+        ({"kind": "magic"}, InvalidInput, r"^kind must be one of .*, got 'magic'"),
+        ({"kind": ["gaussian"]}, InvalidInput, r"^kind must be one of .*, got \['gaussian'\]"),
+        ({"kind": "gaussian"}, InvalidInput, r"^incomplete description of a gaussian event: .*noise"),
+        ({"kind": "gaussian", "noise": 1, "colour": 2}, InvalidInput, r"unknown fields .*gaussian.*: colour"),
+        ({"kind": "gaussian", "noise": -1}, InvalidInput, r"^noise must be above 0, got -1"),
+        ({"kind": "gaussian", "noise": "1"}, InvalidType, r"^noise must be a number, got '1'"),
+        ({"kind": "selection", "mean_trials": 9}, InvalidInput, r"^candidate must hold at least one event"),
+        ({"kind": "selection", "candidate": [3], "mean_trials": 9}, InvalidType, r"must be a mapping, got 3"),
+        ({"kind": "selection", "candidate": 3, "mean_trials": 9}, (InvalidInput, InvalidType), r"candidate"),
+    ],
+)
+def test_bad_descriptions(description, error, message):
+    with pytest.raises(error, match=message):
+        event_from_dict(description)
+
+
+def test_unsupported_combinations_are_value_errors():
+    assert issubclass(UnsupportedCombination, InvalidInput)
+    assert issubclass(InvalidInput, ValueError)
+    assert issubclass(InvalidType, TypeError)
