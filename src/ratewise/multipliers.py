@@ -242,10 +242,9 @@ class Multipliers:
             direction = direction + control.proportional * self._change(error, control.smoothing**steps)
         if control.momentum > 0:
             momentum = control.momentum**steps
-            # the long-run gain of `steps` single updates, 1 / (1 - momentum), is kept
-            self._velocity = momentum * self._velocity + direction * (
-                (1.0 - momentum) / (steps * (1.0 - control.momentum))
-            )
+            # the long-run gain of single updates, 1 / (1 - momentum), is kept
+            gain = (1.0 - momentum) / (1.0 - control.momentum)
+            self._velocity = momentum * self._velocity + gain * direction
             direction = self._velocity
         return direction
 

@@ -1,0 +1,131 @@
+"""One row moves the unnoised sums by no more than the plan says, whatever the row.
+
+The sums of a batch with and without one row are compared. Adding and removing are the same comparison read in
+two directions; a swap is one of each. Nothing is assumed of the row but that it is finite.
+"""
+
+import numpy as np
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ratewise.linear import LinearEngine, Scaling
+from ratewise.plan import Plan
+
+HUGE = {np.float32: 3e38, np.float64: 1.7e308}
+
+
+@st.composite
+def problems(draw):
+    """Rows of many kinds, a model, a table of weights and a way of storing it all."""
+    dtype = draw(st.sampled_from([np.float32, np.float64]))
+    n_rows, n_features = draw(st.integers(2, 7)), draw(st.integers(1, 5))
+    n_classes, n_cells = draw(st.integers(2, 4)), draw(st.integers(1, 3))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    scale = draw(st.sampled_from([1e-30, 1.0, 50.0, 1e9, 1e18, HUGE[dtype]]))
+    X = (rng.uniform(-1, 1, (n_rows, n_features)) * min(scale, HUGE[dtype])).astype(dtype)
+    X[rng.random(X.shape) < draw(st.sampled_from([0.0, 0.5]))] = 0.0
+    if draw(st.booleans()):
+        X[0] = 0.0
+    if draw(st.booleans()):
+        X[:] = X[-1]
+    cells = np.zeros(n_rows, dtype=int) if draw(st.booleans()) else rng.integers(0, n_cells, n_rows)
+    clip = draw(st.sampled_from([1e-3, 1.0, 30.0]))
+    plan = Plan(
+        n_rows=n_rows,
+        sampling_rate=0.5,
+        steps=1,
+        clip=clip,
+        gradient_noise=1.0,
+        histogram_noise=1.0,
+        temperature=draw(st.sampled_from([1.0, 0.5, 3.0])),
+        rates=draw(st.sampled_from(["hard", "soft"])),
+        row_norm=draw(st.sampled_from([None, 0.1, 2.0])),
+        block_rows=draw(st.sampled_from([None, 1, 2])),
+    )
+    stored = scipy.sparse.csr_array(X) if draw(st.booleans()) else X
+    sparse = scipy.sparse.issparse(stored)
+    scaling = None
+    if draw(st.booleans()):
+        scaling = Scaling(-np.ones(n_features), np.full(n_features, 3.0), "zero" if sparse else "lower")
+    intercept = draw(st.booleans())
+    engine = LinearEngine(
+        plan,
+        stored,
+        rng.integers(0, n_classes, n_rows),
+        n_classes,
+        cells=cells,
+        n_cells=n_cells,
+        scaling=scaling,
+        intercept=intercept,
+    )
+    theta = rng.normal(size=engine.n_parameters) * draw(st.sampled_from([0.0, 1.0, 1e6]))
+    table = None
+    if draw(st.booleans()):
+        table = rng.normal(size=(n_cells, n_classes)) * draw(st.sampled_from([1.0, 1e5]))
+    return engine, clip, theta, table, n_rows, dtype
+
+
+def rounding(clip, n_rows, dtype):
+    """What adding up a handful of rows in this precision can change."""
+    return 8 * n_rows * float(np.finfo(dtype).eps) * clip
+
+
+@settings(max_examples=400, deadline=None)
+@given(problem=problems())
+def test_one_row_more_or_less(problem):
+    engine, clip, theta, table, n_rows, dtype = problem
+    everyone = np.arange(n_rows)
+    gradient, histogram = engine.sums(everyone, theta, table)
+    for row in everyone:
+        less, counted = engine.sums(np.delete(everyone, row), theta, table)
+        assert np.all(np.isfinite(less))
+        assert np.linalg.norm(gradient - less) <= clip + rounding(clip, n_rows, dtype)
+        change = histogram - counted
+        assert np.abs(change).sum() <= 1 + 1e-5
+        assert np.linalg.norm(change) <= 1 + 1e-5
+        assert np.count_nonzero(np.abs(change).sum(axis=1) > 1e-5) == 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(problem=problems())
+def test_one_row_alone(problem):
+    """A batch of one row shows its clipped gradient itself, without the rounding of a sum."""
+    engine, clip, theta, table, n_rows, _ = problem
+    for row in range(n_rows):
+        gradient, histogram = engine.sums(np.array([row]), theta, table)
+        assert np.linalg.norm(gradient) <= clip
+        assert histogram.sum() == np.float64(1.0) or abs(histogram.sum() - 1.0) < 1e-6
+        assert histogram.min() >= 0
+
+
+@settings(max_examples=100, deadline=None)
+@given(problem=problems())
+def test_swapping_a_row_is_adding_and_removing(problem):
+    engine, clip, theta, table, n_rows, dtype = problem
+    rest = np.arange(2, n_rows)
+    with_first, counts_first = engine.sums(np.append(0, rest), theta, table)
+    with_second, counts_second = engine.sums(np.append(1, rest), theta, table)
+    assert np.linalg.norm(with_first - with_second) <= 2 * clip + rounding(clip, n_rows, dtype)
+    assert np.abs(counts_first - counts_second).sum() <= 2 + 1e-5
+
+
+@settings(max_examples=50, deadline=None)
+@given(problem=problems())
+def test_an_empty_batch_adds_nothing(problem):
+    engine, _, theta, table, _, _ = problem
+    gradient, histogram = engine.sums(np.array([], dtype=np.intp), theta, table)
+    assert not gradient.any()
+    assert not histogram.any()
+
+
+def test_repeated_entries_of_a_sparse_row_cannot_hide_from_the_norm():
+    """(3, 4) stored as four entries in the same column is a row of norm 14, not of norm sqrt(50)."""
+    indices, data = np.zeros(4, dtype=np.int32), np.array([3.0, 4.0, 3.0, 4.0])
+    X = scipy.sparse.csr_matrix((data, indices, np.array([0, 4, 4], dtype=np.int32)), shape=(2, 1))
+    X.has_canonical_format = True  # a stale flag must not be believed
+    plan = Plan(n_rows=2, sampling_rate=1.0, steps=1, clip=1.0, gradient_noise=1.0)
+    engine = LinearEngine(plan, X, np.array([1, 0]), 2, intercept=False)
+    gradient, _ = engine.sums(np.array([0]), np.zeros(1), None)
+    assert 0.999 < abs(gradient[0]) <= 1.0
+    assert X.nnz == 4  # the caller's matrix is left as it was
