@@ -21,7 +21,7 @@ from scipy.special import logsumexp
 
 from ratewise.accounting.losses import Array, Loss, LossGrid, discretise
 
-TOLERANCE = 2e-5  # excess of epsilon by discretisation, relative
+TOLERANCE = 5e-5  # excess of epsilon by discretisation, relative
 _SMALLEST_EPSILON = 1e-5  # below it the tolerance is absolute
 _WINDOW_TAIL = math.log(1e13)  # tilted mass outside the window, each side: at most exp(-this)
 _CUT = 1e-26  # deltas below this are bounded, not computed
@@ -278,8 +278,8 @@ def _fold(law: Array, first: int, size: int) -> Array:
 def _window(grids: _Grids, tilt: float, log_scale: float) -> tuple[float, float]:
     """Return (low, high) with at most exp(-_WINDOW_TAIL) of the tilted sum above high, by Chernoff.
 
-    The same holds below low unless the window would grow out of bounds: what lies below is counted too high, so
-    low may be anything.
+    The same holds below low unless the window would grow out of bounds; what lies below is counted too high,
+    so low may be anything.
     """
     low = sum(count * float(grid.losses[0]) for grid, count in grids.parts)
     high = sum(count * float(grid.losses[-1]) for grid, count in grids.parts)
@@ -288,7 +288,7 @@ def _window(grids: _Grids, tilt: float, log_scale: float) -> tuple[float, float]
         s = best * factor
         high = min(high, (grids.cumulant(tilt + s)[0] - log_scale + _WINDOW_TAIL) / s)
         low = max(low, -(grids.cumulant(tilt - s)[0] - log_scale + _WINDOW_TAIL) / s)
-    return max(low, high - _MOST_POINTS * grids.width), high
+    return max(low, high - 2 * _MOST_POINTS * grids.width), high
 
 
 def _tilt_for_delta(grids: _Grids, delta: float) -> tuple[float, float]:

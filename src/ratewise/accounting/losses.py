@@ -214,9 +214,9 @@ class RemoveLoss:
 
     def span(self, tail: float) -> tuple[float, float]:
         """Return losses with at most `tail` of the mixture outside on either side."""
-        _, high = self.base.quantiles(min(tail / self.rate, 0.25))
-        low = -self.base.quantiles(tail)[1]
-        return _sampled(low, self.rate), _sampled(high, self.rate)
+        low, high = self.base.quantiles(tail)  # of P; those of Q are their mirror images
+        high_p = self.base.quantiles(min(tail / self.rate, 0.25))[1]
+        return _sampled(-high, self.rate), _sampled(max(high_p, -low), self.rate)
 
     def masses(self, edges: Array) -> Masses:
         """Return the buckets' masses under the mixture and under Q."""
@@ -358,7 +358,9 @@ def _sampled(loss: float, rate: float) -> float:
     """Return log(1 - rate + rate e^loss) without overflow."""
     if rate == 1:
         return loss
-    return float(np.logaddexp(math.log1p(-rate), math.log(rate) + loss))
+    if loss < 500.0:
+        return math.log1p(rate * math.expm1(loss))
+    return loss + math.log(rate)
 
 
 def _unsampled(loss: Array, rate: float) -> Array:
