@@ -58,12 +58,18 @@ class Subset:
         """Return the number of positions in the set."""
         return universe - len(self.listed) if self.others else len(self.listed)
 
+    def members(self, universe: int) -> Indices:
+        """Return all positions in the set, in order."""
+        if not self.others:
+            return self.listed
+        return np.setdiff1d(np.arange(universe, dtype=np.int64), self.listed, assume_unique=True)
+
     def compact(self, universe: int) -> Subset:
-        """Return the same set, listed by whichever side is smaller."""
-        if 2 * len(self.listed) <= universe:
+        """Return the same set, listed by whichever side is smaller; equal sets come out equal."""
+        if 2 * len(self.listed) < universe or (2 * len(self.listed) == universe and not self.others):
             return self
-        rest = np.setdiff1d(np.arange(universe, dtype=np.int64), self.listed, assume_unique=True)
-        return Subset(rest, not self.others)
+        unlisted = Subset(self.listed, True).members(universe)
+        return Subset(unlisted, not self.others)
 
 
 def group_equal(count: int, sets: Iterable[Indices]) -> tuple[NDArray[np.int32], int]:
@@ -93,7 +99,7 @@ class Axis:
     thresholds: NDArray[np.float64]
     block_of: NDArray[np.int32]
     blocks: int
-    leaf_blocks: Mapping[Predicate, Indices]
+    leaf_blocks: Mapping[Predicate, Subset]
 
     @classmethod
     def build(cls, column: str | None, leaves: Sequence[Member | Within], domain: Domain) -> Axis:
@@ -109,7 +115,7 @@ class Axis:
             chosen = np.zeros(blocks, dtype=bool)
             chosen[block_of[inside]] = True
             negated = isinstance(leaf, Member) and leaf.negated
-            merged[leaf] = np.flatnonzero(~chosen if negated else chosen)
+            merged[leaf] = Subset(np.flatnonzero(chosen), negated).compact(blocks)
         return cls(column, values, thresholds, block_of, blocks, merged)
 
     def codes(self, domain: Domain, data: Any) -> NDArray[np.int32]:
@@ -234,12 +240,13 @@ class _Evaluator:
 
     def _leaf(self, leaf: Member | Within) -> Subset:
         number = self._position[leaf.column]
-        axis = self._axes[number]
-        inside = axis.leaf_blocks[leaf]
-        if 2 * len(inside) <= axis.blocks:
-            return Subset(self._box({number: inside}), False)
-        outside = np.setdiff1d(np.arange(axis.blocks), inside, assume_unique=True)
-        return Subset(self._box({number: outside}), True)
+        chosen = self._blocks(leaf)
+        return Subset(self._box({number: chosen.listed}), chosen.others)
+
+    def _blocks(self, leaf: Member | Within) -> Subset:
+        known = self._axes[self._position[leaf.column]].leaf_blocks
+        # the denial of a condition is met where an "or" is read as a denied "and"
+        return known[leaf] if leaf in known else ~known[~leaf]
 
     def _all(self, parts: Iterable[Predicate]) -> Subset:
         """Intersect; conditions on single columns first and together, as one box of blocks."""
@@ -249,20 +256,13 @@ class _Evaluator:
             if not isinstance(part, Member | Within):
                 others.append(part)
                 continue
-            number = self._position[part.column]
-            inside = self._inside(part, self._axes[number])
+            number, chosen = self._position[part.column], self._blocks(part)
+            inside = chosen.members(self._shape[number])
             box[number] = np.intersect1d(box[number], inside, assume_unique=True) if number in box else inside
         result = Subset(self._box(box), False) if box else Subset(np.empty(0, dtype=np.int64), True)
         for part in others:
             result = result & self.subset(part)
         return result.compact(self._universe)
-
-    @staticmethod
-    def _inside(leaf: Member | Within, axis: Axis) -> Indices:
-        found = axis.leaf_blocks.get(leaf)
-        if found is None:  # the denial of a condition that was met while reading an "or"
-            found = np.setdiff1d(np.arange(axis.blocks), axis.leaf_blocks[~leaf], assume_unique=True)  # type: ignore[index]
-        return found
 
     def _box(self, chosen: Mapping[int, Indices]) -> Indices:
         indices = np.zeros(1, dtype=np.int64)

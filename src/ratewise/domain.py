@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ratewise.exceptions import InvalidInput, InvalidType
-from ratewise.predicates import Predicate
 from ratewise.values import scalar
 
 _CHUNK = 1 << 18  # rows translated at a time, so that ten million rows of text need no second copy
@@ -144,13 +143,11 @@ def encode(data: Any, values: tuple[Any, ...], lookup: Mapping[Any, int], what: 
 
 def as_vector(data: Any, what: str) -> NDArray[Any]:
     """Return a column as a one-dimensional array."""
-    if isinstance(data, Predicate | str | bytes) or np.ndim(data) != 1:
-        raise InvalidType(f"{what} must be one-dimensional, one entry per row")
     if isinstance(data, list | tuple):
         # np.asarray would turn a mix such as [1, "a"] into text
-        array = np.empty(len(data), dtype=object)
-        array[:] = data
-        return array
+        return np.fromiter(data, dtype=object, count=len(data))
+    if isinstance(data, str | bytes) or np.ndim(data) != 1:
+        raise InvalidType(f"{what} must be one-dimensional, one entry per row")
     return np.asarray(data)
 
 

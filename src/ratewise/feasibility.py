@@ -89,7 +89,7 @@ def _cheapest(
     """Return the smallest cost of one row, over the cells of the denominator and the classes."""
     if sum(sets[s].size(cells) for s in terms.numerator[term].tolist()) > _MOST_ENTRIES:
         return np.bincount(whole, np.minimum(amount, 0.0), wholes)
-    listed = [_members(sets[s], cells) for s in terms.numerator[term].tolist()]
+    listed = [sets[s].members(cells) for s in terms.numerator[term].tolist()]
     sizes = np.array([len(cell) for cell in listed])
     columns = np.concatenate(listed) * classes + np.repeat(terms.klass[term], sizes)
     cost = sp.coo_array(
@@ -102,9 +102,3 @@ def _cheapest(
     smallest = np.where(rows < of * classes, 0.0, np.inf)
     np.minimum.at(smallest, np.repeat(np.arange(wholes), rows), cost.data)
     return smallest
-
-
-def _members(subset: Subset, cells: int) -> NDArray[np.int64]:
-    if not subset.others:
-        return subset.listed
-    return np.setdiff1d(np.arange(cells, dtype=np.int64), subset.listed, assume_unique=True)

@@ -151,8 +151,8 @@ class _Book:
         for number, (predicate, subset) in enumerate(zip(self.subsets, sets, strict=True)):
             if subset.size(cells) == 0:
                 raise InvalidInput(
-                    f"constraint {self._reader(number)!r} is about rows with {predicate.name}, but no row of the "
-                    "declared domain can be such; check the condition or the declared values"
+                    f"constraint {self._reader(number)!r} is about rows with {predicate.name}, but no row of "
+                    "the declared domain can be such; check the condition or the declared values"
                 )
 
     def distinct_terms(self, subset_of: NDArray[np.int64]) -> tuple[Terms, NDArray[np.int64]]:

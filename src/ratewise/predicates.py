@@ -295,7 +295,9 @@ def _join(kind: type[Both] | type[Either], parts: Iterable[Predicate]) -> Predic
         key = (type(part), part.column) if isinstance(part, Member | Within) else part
         merged[key] = _merge(kind, merged[key], part) if key in merged else part
     left = {part for part in merged.values() if part != neutral}
-    if absorbing in left or any(isinstance(part, Not) and part.parts[0] in left for part in left):
+    if absorbing in left or any(
+        left.issuperset(_flat(kind, part.parts)) for part in left if isinstance(part, Not)
+    ):
         return absorbing
     if len(left) > 1:
         return kind(left)

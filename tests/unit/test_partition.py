@@ -1,0 +1,474 @@
+import dataclasses
+import math
+import pickle
+import tracemalloc
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from ratewise import cells as cells_module
+from ratewise.exceptions import InvalidInput, InvalidType
+from ratewise.families import demographic_parity, equalized_odds, error_rate_parity, flatten, precision
+from ratewise.partition import CompiledConstraints, Domain, Numeric, compile_constraints
+from ratewise.predicates import at_least, below, between, everyone, group, label
+from ratewise.rates import rate, rows
+
+PEOPLE = Domain((0, 1), {"sex": ("F", "M"), "race": ("A", "B", "C"), "age": Numeric(), "town": range(10)})
+
+
+def compiled(*constraints, domain=PEOPLE):
+    return compile_constraints(list(constraints), domain)
+
+
+# ------------------------------------------------------------------------------------ domain
+
+
+def test_domain_normalises_and_compares():
+    a = Domain(np.array([0, 1]), {"sex": np.array(["F", "M"]), "age": Numeric()})
+    b = Domain((0, 1), {"age": Numeric(), "sex": ["F", "M"]})
+    assert a == b
+    assert hash(a) == hash(b)
+    assert pickle.loads(pickle.dumps(a)) == a
+    assert eval(repr(a)) == a
+    assert a != Domain((1, 0), {"age": Numeric(), "sex": ["F", "M"]})
+    assert type(a.classes[0]) is int
+
+
+@pytest.mark.parametrize(
+    ("misuse", "kind"),
+    [
+        (lambda: Domain((0,)), InvalidInput),
+        (lambda: Domain(()), InvalidInput),
+        (lambda: Domain("ab"), InvalidType),
+        (lambda: Domain(2), InvalidType),
+        (lambda: Domain((0, 1, 1)), InvalidInput),
+        (lambda: Domain((0, 1, True)), InvalidInput),
+        (lambda: Domain((0, None)), InvalidInput),
+        (lambda: Domain((0, math.nan)), InvalidInput),
+        (lambda: Domain((0, 1), {"a": ()}), InvalidInput),
+        (lambda: Domain((0, 1), {"a": (True, 1)}), InvalidInput),
+        (lambda: Domain((0, 1), {"a": (1, 1.0)}), InvalidInput),
+        (lambda: Domain((0, 1), {"a": "FM"}), InvalidType),
+        (lambda: Domain((0, 1), {"a": Numeric}), InvalidType),
+        (lambda: Domain((0, 1), {1: ("F", "M")}), InvalidType),
+        (lambda: Domain((0, 1), {"": ("F", "M")}), InvalidType),
+        (lambda: compile_constraints(rate(1) <= 0.2, (0, 1)), InvalidType),
+    ],
+)
+def test_bad_domains(misuse, kind):
+    with pytest.raises(kind):
+        misuse()
+
+
+def test_a_bool_and_a_number_are_not_merged_silently():
+    with pytest.raises(InvalidInput, match="True and 1, which Python holds equal"):
+        Domain((0, 1), {"flag": (True, False, 1)})
+
+
+# -------------------------------------------------------------------------- the partition
+
+
+@pytest.mark.parametrize(
+    ("constraints", "names"),
+    [
+        ([], ("everyone",)),
+        ([rate(1) <= 0.2], ("everyone",)),
+        ([rate(1, where=group(sex="F")) <= 0.2], ("sex=F", "sex=M")),
+        ([rate(1, where=group(race="B")) <= 0.2], ("race in {A, C}", "race=B")),
+        ([rate(1, where=~group(race="B")) <= 0.2], ("race in {A, C}", "race=B")),
+        ([rate(1, where=group(age=between(20, 30))) <= 0.2], ("age<20 | age>=30", "20<=age<30")),
+        (
+            [rate(1, where=group(town=below(5))) <= 0.2],
+            ("town in {0, 1, 2, 3, 4}", "town in {5, 6, 7, 8, 9}"),
+        ),
+        (
+            [rate(0, where=label(1) & group(sex="F")) <= 0.2],
+            ("sex=F & label=0 or 2 more combinations", "sex=F & label=1"),
+        ),
+        ([demographic_parity("race", max_gap=0.1)], ("race=A", "race=B", "race=C")),
+        (
+            [equalized_odds("sex", max_gap=0.1)],
+            ("sex=F & label=0", "sex=F & label=1", "sex=M & label=0", "sex=M & label=1"),
+        ),
+        ([precision(0.8)], ("label=0", "label=1")),
+    ],
+)
+def test_smallest_partition(constraints, names):
+    assert compiled(*constraints).cell_names == names
+
+
+def test_columns_no_constraint_reads_are_not_crossed():
+    wide = Domain((0, 1), {f"c{i}": range(10) for i in range(30)})
+    table = compile_constraints(demographic_parity("c3", max_gap=0.1), wide)
+    assert table.n_cells == 10
+    assert table.cells(np.zeros(10, int), {"c3": np.arange(10)}).tolist() == list(range(10))
+
+
+def test_values_no_condition_separates_are_merged_before_crossing():
+    wide = Domain((0, 1), {f"c{i}": range(10) for i in range(10)})
+    conditions = [rate(1, where=group(**{f"c{i}": 3})) <= 0.5 for i in range(10)]
+    assert compile_constraints(conditions, wide).n_cells == 2**10
+
+
+def test_too_many_combinations_end_in_an_error_with_the_count():
+    wide = Domain((0, 1), {f"c{i}": range(10) for i in range(10)})
+    families = [demographic_parity(f"c{i}", max_gap=0.1) for i in range(10)]
+    with pytest.raises(InvalidInput, match=r"10,000,000,000 combinations.*c0 \(10\).*constrain fewer"):
+        compile_constraints(families, wide)
+
+
+def test_too_many_cells_end_in_an_error_with_the_count():
+    wide = Domain((0, 1), {f"c{i}": range(60) for i in range(3)})
+    with pytest.raises(InvalidInput, match="216,000 cells"):
+        compile_constraints([demographic_parity(f"c{i}", max_gap=0.1) for i in range(3)], wide)
+
+
+def test_too_many_nonzeros_end_in_an_error(monkeypatch):
+    crowd = Domain((0, 1), {"town": range(200)})
+    monkeypatch.setattr(cells_module, "MAX_NONZEROS", 10_000)
+    with pytest.raises(InvalidInput, match="versus='everyone'"):
+        compile_constraints(equalized_odds("town", max_gap=0.1), crowd)
+    sparse = compile_constraints(equalized_odds("town", max_gap=0.1, versus="everyone"), crowd)
+    assert sparse.n_cells == 400
+
+
+def test_wordings_of_the_same_subset_are_one_subset():
+    a = rate(1, where=group(sex="F")) <= 0.2
+    b = rate(1, where=~group(sex="M")) <= 0.3
+    table = compiled(a, b)
+    assert len(table.subsets) == 1
+    assert table.names == (a.name,)
+
+
+# --------------------------------------------------------------------- impossible demands
+
+
+@pytest.mark.parametrize(
+    ("constraints", "message"),
+    [
+        ([rate(1) >= 1.2], "no classifier.*never exceed 1"),
+        ([rate(1) <= -0.1], "no classifier.*never fall below 0"),
+        ([rate(0) + rate(1) <= 0.9], "no classifier.*never fall below 1"),
+        ([rate(0) + rate(1) >= 1.1], "no classifier"),
+        ([rate(1, where=group(sex="F")) - rate(1, where=group(sex="M")) <= -1.01], "no classifier"),
+        ([1 - rate(1, where=label(1)) >= 1.5], "no classifier"),
+        ([rate(1, where=label(1), out_of=everyone) >= 1.1], "no classifier"),
+        (
+            [1 - sum(rate(k, where=label(k), out_of=rows(group(sex="F"))) for k in (0, 1)) <= -0.1],
+            "no classifier.*never fall below 0",
+        ),
+        ([rate(1) >= 0.5, rate(1) <= 0.4], "contradict"),
+        ([2 * rate(1) >= 1, rate(1) <= 0.4], "contradict"),
+        ([rate(1, where=group(sex="F")) >= 0.5, rate(1, where=~group(sex="M")) <= 0.4], "contradict"),
+        ([rate(1, where=group(sex="F") & ~group(sex={"F", "M"})) <= 0.5], "no row"),
+        ([rate(1, where=~group(sex=["F", "M"])) <= 0.5], "no row"),
+        ([rate(1, where=label(0) & label(1)) <= 0.5], "no row"),
+        ([rate(1, where=label(1), out_of=label(0)) <= 0.5], "no row"),
+        ([rate(1, where=group(town=below(0))) <= 0.5], "no row"),
+        ([rate(2) <= 0.5], r"P\(2\).*2 is not among the classes: 0, 1"),
+        ([rate("1") <= 0.5], r"did you mean 1 \(int\)"),
+        ([rate(1, where=label(7)) <= 0.5], "7 is not among the classes: 0, 1"),
+        (
+            [rate(1, where=group(sex="X")) <= 0.5],
+            "'X' is not among the declared values of column 'sex': 'F', 'M'",
+        ),
+        ([rate(1, where=group(town="3")) <= 0.5], r"did you mean 3 \(int\)"),
+        ([rate(1, where=group(height=3)) <= 0.5], "column 'height' is not declared; the columns are: 'sex'"),
+        ([rate(1, where=group(height=below(3))) <= 0.5], "column 'height' is not declared"),
+        ([rate(1, where=group(age=25)) <= 0.5], "numeric: use below"),
+        ([rate(1, where=group(sex=below(3))) <= 0.5], "column 'sex' is not numeric"),
+    ],
+)
+def test_impossible(constraints, message):
+    with pytest.raises(InvalidInput, match=message):
+        compiled(*constraints)
+
+
+@pytest.mark.parametrize(
+    "constraint",
+    [
+        rate(1) <= 5,
+        rate(1) >= 1,
+        rate(1) <= 0,
+        rate(0) + rate(1) <= 1,
+        rate(1, where=group(sex="F")) - rate(1, where=group(sex="M")) <= -1,
+        rate(1, where=group(sex="F")) - rate(1, where=~group(sex="M")) <= 0.1,
+    ],
+)
+def test_trivial_and_extreme_bounds_are_allowed(constraint):
+    assert len(compiled(constraint)) == 1
+
+
+def test_equal_bounds_on_both_sides_are_allowed():
+    assert len(compiled(rate(1).between(0.3, 0.3))) == 2
+
+
+def test_a_gap_of_a_group_with_itself_is_nothing_and_cannot_be_negative():
+    with pytest.raises(InvalidInput, match="no classifier"):
+        compiled(rate(1, where=group(sex="F")) - rate(1, where=~group(sex="M")) <= -0.1)
+
+
+# -------------------------------------------------------------------------- rows to cells
+
+
+def sex_and_age():
+    return compiled(
+        rate(1, where=group(sex="F") & label(1)) <= 0.2,
+        rate(1, where=group(sex="M") | label(0)) <= 0.9,
+        rate(1, where=group(age=at_least(30))) <= 0.5,
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        np.array,
+        list,
+        tuple,
+        lambda v: np.array(v, dtype=object),
+        pd.Series,
+        lambda v: pd.Series(v, dtype="category"),
+        lambda v: pd.Series(pd.Categorical(v, categories=["Z", "M", "F"])),
+        lambda v: pd.Series(v, index=range(5, 5 + len(v))),
+        pl.Series,
+        lambda v: pl.Series(v).cast(pl.Categorical),
+    ],
+)
+def test_every_kind_of_column_gives_the_same_cells(wrap, seed):
+    rng = np.random.default_rng(seed)
+    truth, age = rng.integers(0, 2, 50), rng.uniform(20, 40, 50)
+    sex = [("F", "M")[code] for code in rng.integers(0, 2, 50)]
+    table = sex_and_age()
+    found = table.cells(truth, {"sex": wrap(sex), "age": age, "unread": None})
+    keys = [(s == "F" and t == 1, a >= 30) for s, t, a in zip(sex, truth, age, strict=True)]
+    expected = {}
+    for key, cell in zip(keys, found, strict=True):
+        assert expected.setdefault(key, cell) == cell
+    assert len(set(expected.values())) == len(expected)
+    assert found.dtype == np.int32
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.uint8, np.int64, np.float32, np.float64, object])
+def test_numbers_and_bools_match_by_pythons_equality(dtype):
+    domain = Domain((0, 1), {"flag": (False, True), "n": (1, 0), "x": (0.0, 0.5, 1.0)})
+    table = compile_constraints([demographic_parity(c, max_gap=0.5) for c in ("flag", "n")], domain)
+    data = np.array([0, 1, 1, 0]).astype(dtype)
+    cells = table.cells(np.zeros(4, int), {"flag": data, "n": data})
+    assert cells.tolist() == [1, 2, 2, 1]
+    halves = compile_constraints(demographic_parity("x", max_gap=0.5), domain)
+    assert halves.cells(np.zeros(4, int), {"x": data}).tolist() == [0, 2, 2, 0]
+
+
+def test_wide_integers_are_not_rounded_into_declared_ones():
+    domain = Domain((0, 1), {"n": (300, 10**30, 44)})
+    table = compile_constraints(demographic_parity("n", max_gap=0.5), domain)
+    assert table.cells(np.zeros(1, int), {"n": np.array([44], dtype=np.uint8)}).tolist() == [2]
+    with pytest.raises(InvalidInput):
+        compile_constraints(demographic_parity("n", max_gap=0.5), Domain((0, 1), {"n": (300, 400)})).cells(
+            np.zeros(1, int), {"n": np.array([44], dtype=np.uint8)}
+        )
+
+
+def test_intervals_are_half_open_on_rows():
+    table = compiled(rate(1, where=group(age=between(20, 30))) <= 0.5)
+    inside = table.cells(np.zeros(1, int), {"age": [25]})[0]
+    found = table.cells(np.zeros(5, int), {"age": np.array([19, 20, 29, 30, 1e9])})
+    assert (found == inside).tolist() == [False, True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"sex": ["F", "secret"], "age": [1, 2]}, "column 'sex' .*'F', 'M'"),
+        ({"sex": ["F", None], "age": [1, 2]}, "column 'sex'"),
+        ({"sex": np.array([1.0, 2.0]), "age": [1, 2]}, "column 'sex'"),
+        ({"sex": pd.Series(["F", None], dtype="category"), "age": [1, 2]}, "column 'sex'"),
+        ({"sex": ["F", []], "age": [1, 2]}, "unhashable"),
+        ({"sex": ["F"], "age": [1, 2]}, "'sex' has 1 rows.*2 labels"),
+        ({"sex": ["F", "M"], "age": [1, math.nan]}, "column 'age' holds missing"),
+        ({"sex": ["F", "M"], "age": [1, None]}, "column 'age' holds missing"),
+        ({"sex": ["F", "M"], "age": ["1", "secret"]}, "column 'age' is declared numeric"),
+        ({"sex": ["F", "M"]}, "column 'age' is read"),
+        ({"sex": [["F", "M"]], "age": [1, 2]}, "unhashable"),
+        ({"sex": np.array([["F", "M"]]), "age": [1, 2]}, "one-dimensional"),
+        ({"sex": "FM", "age": [1, 2]}, "one-dimensional"),
+        (None, "column 'sex' is read"),
+    ],
+)
+def test_bad_rows_name_the_column_and_no_value(columns, message):
+    with pytest.raises((InvalidInput, InvalidType), match=message) as caught:
+        sex_and_age().cells(np.array([0, 1]), columns)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("codes", [[0, 2], [0, -1], [0.0, 1.0], ["a", "b"], [[0, 1]], 3])
+def test_bad_label_codes(codes):
+    with pytest.raises((InvalidInput, InvalidType), match="label_codes"):
+        compiled().cells(codes, {})
+
+
+def test_labels_to_codes():
+    domain = Domain(("no", "yes"))
+    assert domain.label_codes(np.array(["yes", "no"])).tolist() == [1, 0]
+    with pytest.raises(InvalidInput, match=r"the labels.*'no', 'yes'"):
+        domain.label_codes(["maybe"])
+
+
+def test_more_rows_than_a_chunk(monkeypatch):
+    monkeypatch.setattr("ratewise.domain._CHUNK", 7)
+    codes = np.random.default_rng(0).integers(0, 2, 100)
+    assert (Domain(("n", "y")).label_codes(np.array(["n", "y"])[codes]) == codes).all()
+
+
+# --------------------------------------------------------------------- values and weights
+
+
+def test_by_hand():
+    table = compiled(
+        rate(1, where=group(sex="F")) - rate(1, where=~group(sex="F")) <= 0.05,
+        rate(1) >= 0.2,
+    )
+    h = np.array([[6.0, 4.0], [5.0, 15.0]])
+    np.testing.assert_allclose(table.values(h), [0.4 - 0.75, -19 / 30])
+    np.testing.assert_allclose(table.bounds, [0.05, -0.2])
+    np.testing.assert_allclose(table.reached(table.values(h)), [0.4 - 0.75, 19 / 30])
+    np.testing.assert_allclose(table.declared_bounds, [0.05, 0.2])
+    weights = table.weights(np.array([2.0, 3.0]), h)
+    np.testing.assert_allclose(weights, [[0, 2 / 10 - 3 / 30], [0, -2 / 20 - 3 / 30]])
+    np.testing.assert_allclose(table.sizes(h), table.sizes(h.sum(axis=1)))
+    assert dict(zip(table.subset_names, table.sizes(h), strict=True)) == {
+        "sex=F": 10,
+        "sex!=F": 20,
+        "everyone": 30,
+    }
+    np.testing.assert_allclose(table.smallest_denominators(h), [10, 30])
+
+
+def test_precision_by_hand():
+    table = compiled(rate(1, where=label(1), out_of=everyone) >= 0.8)
+    h = np.array([[6.0, 4.0], [5.0, 12.0]])  # rows: truth 0, truth 1
+    np.testing.assert_allclose(table.values(h), [-0.75])
+    np.testing.assert_allclose(table.weights(np.array([2.0]), h), [[0, 2 * 0.75 / 16], [0, -2 * 0.25 / 16]])
+
+
+@pytest.mark.parametrize("dense", [0, 10**9])
+def test_floor_clamp_and_better_totals(dense, monkeypatch):
+    monkeypatch.setattr("ratewise.compiled._DENSE", dense)
+    table = compiled(
+        rate(1, where=group(sex="F")) <= 0.5,
+        rate(1, where=group(sex="M")) <= 0.5,
+        rate(1, where=group(sex="M"), out_of=everyone) <= 0.5,
+    )
+    noisy = np.array([[0.2, -0.5], [3.0, 5.0]])
+    np.testing.assert_allclose(table.values(noisy), [0, 5 / 8, 1])
+    np.testing.assert_allclose(table.values(noisy, clamp=False), [-0.5, 5 / 8, 5 / 4.5])
+    np.testing.assert_allclose(table.values(noisy, floor=10.0, clamp=False), [-0.05, 0.5, 0.5])
+    totals = np.array([2.0, 10.0])
+    np.testing.assert_allclose(table.values(noisy, totals, clamp=False), [-0.25, 0.5, 5 / 4.5])
+    weights = table.weights(np.array([1.0, 2.0, 0.0]), noisy, totals)
+    np.testing.assert_allclose(weights, [[0, 1 / 2], [0, 2 / 10]])
+    # the clamped value enters the ratio's weights: 1 - 1 for men, -1 for women, over 4.5
+    np.testing.assert_allclose(
+        table.weights(np.array([0.0, 0.0, 9.0]), noisy, totals), [[0, -2], [0, 0]], atol=1e-12
+    )
+
+
+def test_no_constraints():
+    table = compile_constraints(None, PEOPLE)
+    h = np.ones((1, 2))
+    assert len(table) == 0
+    assert table.values(h).shape == (0,)
+    assert table.denominators(h).shape == (0,)
+    assert (table.weights(np.zeros(0), h) == 0).all()
+    assert table.sizes(h).shape == (0,)
+    assert table.cells([0, 1, 1], {}).tolist() == [0, 0, 0]
+
+
+def test_histogram_of_codes_and_of_soft_predictions():
+    table = sex_and_age()
+    rng = np.random.default_rng(0)
+    cells = rng.integers(0, table.n_cells, 100)
+    codes = rng.integers(0, 2, 100)
+    hard = table.histogram(cells, codes)
+    np.testing.assert_array_equal(hard, table.histogram(cells, np.eye(2)[codes]))
+    assert hard.sum() == 100
+    assert hard[cells[0], codes[0]] == ((cells == cells[0]) & (codes == codes[0])).sum()
+    for wrong in (np.full(100, 2), np.full(100, -1), np.zeros((100, 3)), np.zeros(99, int), np.zeros(100)):
+        with pytest.raises((InvalidInput, InvalidType)):
+            table.histogram(cells, wrong)
+
+
+def test_wrong_shapes_are_refused():
+    table = sex_and_age()
+    for wrong in (np.ones((3, 3)), np.ones(4), np.ones((2, 4))):
+        with pytest.raises(InvalidInput):
+            table.values(wrong)
+        with pytest.raises(InvalidInput):
+            table.sizes(wrong.T[:1])
+
+
+def test_compiled_is_frozen_and_pickles():
+    table = sex_and_age()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        table.bounds = None
+    again = pickle.loads(pickle.dumps(table))
+    h = np.random.default_rng(0).random((table.n_cells, 2)) * 9
+    np.testing.assert_array_equal(again.values(h), table.values(h))
+    assert isinstance(again, CompiledConstraints)
+    assert again.names == table.names
+
+
+# ------------------------------------------------------------------------------- scale
+
+
+def peak_and_nonzeros(constraints, domain):
+    tracemalloc.start()
+    try:
+        table = compile_constraints(constraints, domain)
+        h = np.ones((table.n_cells, table.n_classes))
+        table.weights(np.ones(len(table)), h)
+        table.values(h)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    listed = sum(len(table.index_sets[s].listed) for s in table.terms.numerator)
+    return table, peak, table.coefficients.nnz + listed + table.n_cells * table.n_classes
+
+
+def test_memory_follows_the_nonzeros():
+    # 10,000 constraints, 1,000 cells, 100 classes; as a dense J x Q x K array this would be 8 GB
+    rng = np.random.default_rng(0)
+    domain = Domain(range(100), {"town": range(1000)})
+    towns = [group(town=t) for t in range(1000)]
+    picks = zip(rng.integers(0, 1000, 10_000).tolist(), rng.integers(0, 100, 10_000).tolist(), strict=True)
+    constraints = [rate(k, where=towns[t]) - rate(k, where=~towns[t]) <= 0.3 for t, k in picks]
+    table, peak, nonzeros = peak_and_nonzeros(constraints, domain)
+    assert table.n_cells == 1000
+    assert len(table) > 9000
+    assert peak < 500 * nonzeros
+
+
+def test_memory_grows_in_proportion():
+    def per_nonzero(groups):
+        domain = Domain((0, 1), {"town": range(groups)})
+        _, peak, nonzeros = peak_and_nonzeros(demographic_parity("town", max_gap=0.1), domain)
+        return peak / nonzeros
+
+    per_nonzero(10)  # imports and caches
+    assert per_nonzero(800) < 2 * per_nonzero(100)
+
+
+def test_rest_subsets_are_stored_as_complements():
+    table = compile_constraints(
+        demographic_parity("town", max_gap=0.1), Domain((0, 1), {"town": range(1000)})
+    )
+    assert sum(len(subset.listed) for subset in table.index_sets) == 2000
+
+
+def test_error_rates_of_many_classes_stay_sparse():
+    table = compile_constraints(error_rate_parity("sex", max_gap=0.1), Domain(range(50), {"sex": ("F", "M")}))
+    assert table.coefficients.nnz == 2 * 2 * 50
+    assert len(list(flatten(error_rate_parity("sex", max_gap=0.1), table.domain))) == len(table)
