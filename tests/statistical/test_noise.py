@@ -1,0 +1,194 @@
+"""What a step releases carries the noise that the plan promises: right scale, one fresh draw per entry.
+
+The loop itself is run on an engine whose sums are all zero, so that what comes out is noise and nothing else:
+the cells of the histogram and the coordinates of the gradient, step after step. The same checks must then
+reject noise that is ten percent off, a draw shared by two cells, and draws that come back in a later step.
+"""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from ratewise.domain import Domain
+from ratewise.families import demographic_parity
+from ratewise.mechanisms import GaussianMechanism, LaplaceMechanism
+from ratewise.multipliers import Multipliers
+from ratewise.partition import compile_constraints
+from ratewise.plan import DualControl, Plan
+from ratewise.randomness import RandomStreams
+from ratewise.training import Training
+
+LEVEL = 1e-4  # of a false alarm, per check; seeds are fixed
+STEPS = 12_000
+CLIP, SIGMA, SCALE = 0.5, 3.0, 7.0
+N_PARAMETERS = 6
+
+CONSTRAINTS = compile_constraints(
+    [demographic_parity("g", max_gap=0.1)], Domain(classes=("a", "b", "c"), columns={"g": (1, 2, 3)})
+)
+SHAPE = (CONSTRAINTS.n_cells, CONSTRAINTS.n_classes)
+
+
+class Silent:
+    """An engine whose private sums are zero."""
+
+    n_parameters = N_PARAMETERS
+    penalised = np.ones(N_PARAMETERS, dtype=bool)
+    histogram_shape = SHAPE
+
+    def sums(self, rows, theta, table):
+        return np.zeros(N_PARAMETERS), np.zeros(SHAPE)
+
+
+def released(law, seed=0):
+    """Table of steps x entries, in units of the promised noise: histogram cells, then gradient coordinates."""
+    plan = Plan(
+        n_rows=40,
+        sampling_rate=0.25,
+        steps=STEPS,
+        clip=CLIP,
+        gradient_noise=SIGMA,
+        histogram=law,
+        histogram_noise=SCALE,
+        learning_rate=1.0,
+        momentum=0.0,
+        dual=DualControl(interval=50),
+    )
+    training = Training(plan, Silent(), Multipliers(CONSTRAINTS, plan))
+    cells, gradients, before = [], [], np.zeros(N_PARAMETERS)
+    for record in training.run(RandomStreams.from_seed(seed)):
+        cells.append(record.histogram.ravel() / SCALE)
+        after = training.descent.theta.copy()
+        gradients.append((before - after) * plan.expected_rows / (SIGMA * CLIP))
+        before = after
+    return np.array(cells), np.array(gradients)
+
+
+def scale_is_right(noise, law):
+    """Smallest p-value over entries (Bonferroni) of Kolmogorov-Smirnov and of the second moment."""
+    reference = stats.norm if law == "gaussian" else stats.laplace
+    p_values = []
+    for column in noise.T:
+        p_values.append(stats.kstest(column, reference.cdf).pvalue)
+        variance, fourth = reference.stats(moments="v"), reference.moment(4)
+        z = (np.mean(column**2) - variance) / np.sqrt((fourth - variance**2) / len(column))
+        p_values.append(2 * stats.norm.sf(abs(z)))
+    return min(p_values) * len(p_values)
+
+
+def entries_are_independent(noise):
+    """Correlations of all pairs of entries, of the values and of their sizes (Bonferroni)."""
+    p_values = []
+    for values in (noise, np.abs(noise)):
+        scores = (values - values.mean(axis=0)) / values.std(axis=0)
+        correlation = scores.T @ scores / np.sqrt(len(scores))
+        p_values.append(2 * stats.norm.sf(np.abs(correlation[np.triu_indices(noise.shape[1], 1)])))
+    p_values = np.concatenate(p_values)
+    return float(p_values.min() * p_values.size)
+
+
+def steps_are_independent(noise):
+    """Correlation of every entry with every entry of the next steps (Bonferroni)."""
+    scores = (noise - noise.mean(axis=0)) / noise.std(axis=0)
+    p_values = []
+    for lag in (1, 2, 3):
+        correlation = scores[:-lag].T @ scores[lag:] / np.sqrt(len(scores) - lag)
+        p_values.append(2 * stats.norm.sf(np.abs(correlation)).ravel())
+    p_values = np.concatenate(p_values)
+    return float(p_values.min() * p_values.size)
+
+
+@pytest.fixture(scope="module", params=["gaussian", "laplace"])
+def run(request):
+    return request.param, *released(request.param)
+
+
+class TestOurNoise:
+    def test_scale_of_every_cell(self, run):
+        law, cells, _ = run
+        assert scale_is_right(cells, law) > LEVEL
+
+    def test_scale_of_every_coordinate(self, run):
+        _, _, gradients = run
+        assert scale_is_right(gradients, "gaussian") > LEVEL
+
+    def test_cells_and_coordinates_are_independent(self, run):
+        _, cells, gradients = run
+        assert entries_are_independent(np.hstack([cells, gradients])) > LEVEL
+
+    def test_steps_are_independent(self, run):
+        _, cells, gradients = run
+        assert steps_are_independent(np.hstack([cells, gradients])) > LEVEL
+
+
+class TestPower:
+    """The same checks see what must never happen."""
+
+    def noise(self, law="gaussian"):
+        rng = np.random.default_rng(3)
+        mechanism = GaussianMechanism(1.0) if law == "gaussian" else LaplaceMechanism(1.0)
+        return np.array([mechanism.release(np.zeros(9), rng) for _ in range(STEPS)])
+
+    @pytest.mark.parametrize("law", ["gaussian", "laplace"])
+    @pytest.mark.parametrize("factor", [0.9, 1.1])
+    def test_one_cell_off_by_ten_percent(self, law, factor):
+        noise = self.noise(law)
+        assert scale_is_right(noise, law) > LEVEL
+        noise[:, 4] *= factor
+        assert scale_is_right(noise, law) < LEVEL
+
+    def test_the_other_law_of_the_same_variance(self):
+        assert scale_is_right(self.noise("laplace") / np.sqrt(2), "gaussian") < LEVEL
+
+    @pytest.mark.parametrize("sign", [1.0, -1.0])
+    def test_a_draw_shared_by_two_cells(self, sign):
+        noise = self.noise()
+        assert entries_are_independent(noise) > LEVEL
+        noise[:, 7] = sign * noise[:, 2]
+        assert entries_are_independent(noise) < LEVEL
+
+    def test_a_draw_shared_with_random_sign(self):
+        noise = self.noise()
+        noise[:, 7] = noise[:, 2] * np.random.default_rng(0).choice([-1, 1], STEPS)
+        assert entries_are_independent(noise) < LEVEL
+
+    def test_a_weak_common_part(self):
+        noise = self.noise()
+        noise[:, :2] += 0.3 * np.random.default_rng(0).normal(size=(STEPS, 1))
+        assert entries_are_independent(noise) < LEVEL
+
+    def test_noise_that_comes_back_in_the_next_step(self):
+        noise = self.noise()
+        assert steps_are_independent(noise) > LEVEL
+        noise[1::2] = noise[::2]
+        assert steps_are_independent(noise) < LEVEL
+
+
+def test_leaving_out_the_histogram_moves_neither_sample_nor_gradient_noise():
+    seen = {}
+
+    class Recorder(Silent):
+        def __init__(self, counted):
+            self.histogram_shape = SHAPE if counted else None
+            self.rows = []
+
+        def sums(self, rows, theta, table):
+            self.rows.append(rows)
+            return np.zeros(N_PARAMETERS), np.zeros(SHAPE) if self.histogram_shape else None
+
+    for counted in (True, False):
+        plan = Plan(
+            n_rows=200,
+            sampling_rate=0.1,
+            steps=20,
+            clip=1.0,
+            gradient_noise=1.0,
+            histogram_noise=1.0 if counted else None,
+        )
+        engine = Recorder(counted)
+        training = Training(plan, engine, Multipliers(CONSTRAINTS, plan) if counted else None)
+        for _ in training.run(RandomStreams.from_seed(9)):
+            pass
+        seen[counted] = engine.rows, training.descent.theta
+    assert all(np.array_equal(a, b) for a, b in zip(seen[True][0], seen[False][0], strict=True))
+    np.testing.assert_array_equal(seen[True][1], seen[False][1])
