@@ -225,9 +225,8 @@ class Features:
             factor = largest * shrink
             limit = None
             if self._clip is not None:
-                limit = np.minimum(
-                    self._clip / np.hypot(factor * norms, self._extra), np.finfo(np.float64).max
-                )
+                limit = np.minimum(self._clip / np.hypot(factor * norms, self._extra), 1e290)
+                limit[limit < 1e-290] = 0.0  # nearer to zero, numbers are too coarse to keep the promise
         return block, factor, limit
 
 

@@ -41,7 +41,7 @@ class Silent:
 
 
 def released(law, seed=0):
-    """Table of steps x entries, in units of the promised noise: histogram cells, then gradient coordinates."""
+    """Tables of steps x entries, in units of the promised noise: histogram cells, gradient coordinates."""
     plan = Plan(
         n_rows=40,
         sampling_rate=0.25,
