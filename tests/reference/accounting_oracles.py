@@ -118,8 +118,9 @@ def split_delta(epsilon: float, q: float, sigma: float, scale: float, parts: Seq
         values, mass = _laplace_nodes(scale / part)
         losses = np.add.outer(losses, values).ravel()
         weights = np.multiply.outer(weights, mass).ravel()
-    inner = math.log1p(math.expm1(epsilon) / q)
-    return q * float(weights @ [gaussian_delta(inner - loss, sigma) for loss in losses])
+    shifted = math.log1p(math.expm1(epsilon) / q) - losses
+    upper = special.ndtr(0.5 / sigma - shifted * sigma)
+    return q * float(weights @ (upper - np.exp(shifted + special.log_ndtr(-0.5 / sigma - shifted * sigma))))
 
 
 def _laplace_nodes(scale: float, order: int = 20) -> tuple[Array, Array]:
@@ -232,7 +233,8 @@ class Step:
             return self._replace_nodes(spacing)
         y, mass = self._absent_nodes(spacing)
         # log(1 - q + q e^y) without rounding for tiny q, and without overflow for large y
-        loss = np.where(y < 30, np.log1p(self.q * np.expm1(np.minimum(y, 30))), y + math.log(self.q))
+        small = np.expm1(np.clip(y, -700, 30))
+        loss = y if self.q == 1 else np.where(y < 30, np.log1p(self.q * small), y + math.log(self.q))
         return (loss, mass * np.exp(loss)) if direction == "remove" else (-loss, mass)
 
     def _absent_nodes(self, spacing: float) -> tuple[Array, Array]:
@@ -250,8 +252,8 @@ class Step:
         assert self.scale is None
         q, v, reach = self.q, self.sigma**2, 1 + 22 * self.sigma
         x, gap = _trapezoid(reach, min(spacing * v / 2, self.sigma / 8))
-        towards = np.log1p(q * np.expm1((-0.5 - x) / v))
-        away = np.log1p(q * np.expm1((x - 0.5) / v))
+        rows = ((-0.5 - x) / v, (x - 0.5) / v)
+        towards, away = rows if q == 1 else (np.log1p(q * np.expm1(row)) for row in rows)
         return towards - away, stats.norm.pdf(x, scale=self.sigma) * np.exp(towards) * gap
 
     def tail(self, loss: Array, direction: str) -> Array:
@@ -452,17 +454,19 @@ def exact_epsilon(
     *,
     directions: Sequence[str] = DIRECTIONS,
     tolerance: float = 2e-10,
+    tilt: float | None = None,
 ) -> float:
     """Epsilon of a composition that has some Gaussian in it; the grid is refined until nothing moves.
 
-    Zero when even epsilon 0 has a smaller delta.
+    Zero when even epsilon 0 has a smaller delta. The tilt is found by itself; give one where rare
+    large losses draw the saddle point away from the bulk.
     """
     parts = [steps] if isinstance(steps, Step) else list(steps)
     best = -math.inf
     for direction in directions:
         if best > -math.inf and _chernoff(parts, best, direction) <= delta:
             continue  # this direction is certainly the smaller one
-        best = max(best, _exact_one_way(parts, delta, direction, tolerance))
+        best = max(best, _exact_one_way(parts, delta, direction, tolerance, tilt))
     return best
 
 
@@ -476,9 +480,11 @@ def _chernoff(parts: Sequence[Step], epsilon: float, direction: str) -> float:
     return math.exp(min(0.0, *(log_limit(t) for t in np.geomspace(0.01, 1e4, 200))))
 
 
-def _exact_one_way(parts: Sequence[Step], delta: float, direction: str, tolerance: float) -> float:
+def _exact_one_way(
+    parts: Sequence[Step], delta: float, direction: str, tolerance: float, tilt: float | None
+) -> float:
     rough = [Law(*part.nodes(direction, math.inf), part.count) for part in parts]
-    theta = saddle(rough, delta)
+    theta = tilt or saddle(rough, delta)
     width, previous = math.sqrt(cumulants_of(rough, theta)[2]) / 16, math.inf
     for _ in range(12):
         laws = [deposit(*part.nodes(direction, width / 4), width, part.count) for part in parts]

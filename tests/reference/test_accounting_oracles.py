@@ -88,7 +88,7 @@ def pair(
 
 @pytest.mark.parametrize("law", ["laplace", "gaussian"])
 @pytest.mark.parametrize("direction", ["remove", "add"])
-@pytest.mark.parametrize(("epsilon", "q", "sigma", "noise"), [(0.1, 0.1, 2.0, 1.5), (0.02, 0.5, 1.0, 0.8)])
+@pytest.mark.parametrize(("epsilon", "q", "sigma", "noise"), [(0.05, 0.1, 2.0, 1.5), (0.02, 0.5, 1.0, 0.8)])
 def test_plane_integral_is_the_brute_force_sum(law, direction, epsilon, q, sigma, noise):
     fine = oracles.plane_delta(epsilon, q, sigma, noise, law, direction)
     coarse = oracles.lattice_delta(epsilon, q, sigma, noise, law, direction, points=1500)
@@ -166,7 +166,7 @@ def test_monte_carlo_agrees_with_composition():
 def test_shared_sample_table(q, sigma, scale, steps, published):
     event = pair(q, sigma, scale, steps)
     found = accounting.epsilon(event, 1e-5)
-    assert f"{found:.3f}" == f"{published:.3f}"
+    assert found == pytest.approx(published, abs=1e-3)
     assert_tight(found, oracles.exact_epsilon(step_of(event), 1e-5))
 
 
@@ -482,30 +482,26 @@ def test_unprotected_release_has_no_guarantee():
 
 
 CORNERS = [
-    # q, sigma, steps, delta: hardly anything sampled, hardly any noise, hardly any loss
-    (1e-6, 0.2, 1_000_000, 1e-12),
-    (1e-6, 0.3, 1_000_000, 1e-12),
-    (1e-6, 0.2, 1_000_000, 1e-5),
-    (1e-4, 0.5, 10_000, 1e-6),
-    (1e-5, 1.0, 1_000_000, 1e-9),
-    (0.3, 0.2, 100, 1e-12),
-    (1.0, 0.2, 50, 1e-12),
-    (0.9, 1000.0, 1, 1e-12),
-    (0.9, 300.0, 1_000_000, 1e-5),
+    # q, sigma, steps, delta, tilt: hardly anything sampled, hardly any noise, hardly any loss
+    (1e-6, 0.2, 1_000_000, 1e-12, None),
+    (1e-6, 0.3, 1_000_000, 1e-12, None),
+    (1e-4, 0.5, 10_000, 1e-6, None),
+    (1e-5, 1.0, 1_000_000, 1e-9, 16.0),
+    (0.3, 0.2, 100, 1e-12, None),
+    (1.0, 0.2, 50, 1e-12, None),
+    (0.9, 1000.0, 1, 1e-12, None),
+    (0.9, 300.0, 1_000_000, 1e-5, None),
 ]
 
 
-@pytest.mark.parametrize(("q", "sigma", "steps", "delta"), CORNERS)
-def test_corners_are_tight(q, sigma, steps, delta):
+@pytest.mark.parametrize(("q", "sigma", "steps", "delta", "tilt"), CORNERS)
+def test_corners_are_tight(q, sigma, steps, delta, tilt):
     step = Step(steps, q, sigma)
     found = accounting.epsilon(TrainingEvent(q, steps, sigma), delta)
     assert found >= oracles.attack_epsilon(step, delta) - BELOW
-    directions = ("remove",)  # where losses are rare the reverse direction is far smaller
-    try:
-        exact = oracles.exact_epsilon(step, delta, directions=directions, tolerance=1e-6)
-    except ArithmeticError:
-        exact = native_epsilon(TrainingEvent(q, steps, sigma), delta)
-    assert exact - 1e-6 * max(1.0, exact) <= found <= ABOVE * exact
+    # rounding of a million convolutions leaves the oracle six digits here
+    exact = oracles.exact_epsilon(step, delta, directions=("remove",), tolerance=1e-6, tilt=tilt)
+    assert exact - 1e-5 * exact <= found <= ABOVE * exact
 
 
 # ---------------------------------------------------------------- other libraries
