@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import repeat
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,20 +53,31 @@ class Domain:
 
     __slots__ = ("_columns", "_lookups", "classes")
     classes: tuple[Any, ...]
+    _columns: dict[str, tuple[Any, ...] | Numeric]
+    _lookups: dict[str | None, dict[Any, int]]
 
     def __init__(
         self, classes: Iterable[Any], columns: Mapping[str, Iterable[Any] | Numeric] | None = None
     ) -> None:
-        self.classes = _distinct("classes", classes)
-        if len(self.classes) < 2:
-            raise InvalidInput(f"classes must hold at least two values, got {list_values(self.classes)}")
-        self._columns = {
+        known = _distinct("classes", classes)
+        if len(known) < 2:
+            raise InvalidInput(f"classes must hold at least two values, got {list_values(known)}")
+        declared = {
             _column_name(name): _column_values(name, values) for name, values in (columns or {}).items()
         }
-        self._lookups: dict[str | None, dict[Any, int]] = {None: _positions(self.classes)}
-        for name, values in self._columns.items():
+        lookups: dict[str | None, dict[Any, int]] = {None: _positions(known)}
+        for name, values in declared.items():
             if not isinstance(values, Numeric):
-                self._lookups[name] = _positions(values)
+                lookups[name] = _positions(values)
+        object.__setattr__(self, "classes", known)
+        object.__setattr__(self, "_columns", declared)
+        object.__setattr__(self, "_lookups", lookups)
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError(f"a domain is immutable, cannot set {name}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Domain, (self.classes, self._columns)
 
     @property
     def columns(self) -> dict[str, tuple[Any, ...] | Numeric]:

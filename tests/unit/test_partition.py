@@ -1,5 +1,7 @@
 import dataclasses
+import doctest
 import math
+import pathlib
 import pickle
 import tracemalloc
 
@@ -34,6 +36,8 @@ def test_domain_normalises_and_compares():
     assert eval(repr(a)) == a
     assert a != Domain((1, 0), {"age": Numeric(), "sex": ["F", "M"]})
     assert type(a.classes[0]) is int
+    with pytest.raises(AttributeError):
+        a.classes = (0, 1, 2)
 
 
 @pytest.mark.parametrize(
@@ -272,6 +276,16 @@ def test_wide_integers_are_not_rounded_into_declared_ones():
         )
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.float64, np.uint8])
+def test_undeclared_numbers_are_refused(dtype):
+    table = compile_constraints(demographic_parity("town", max_gap=0.5), Domain((0, 1), {"town": (2, 4)}))
+    for wrong in (1, 3, 5):
+        with pytest.raises(InvalidInput, match=r"column 'town' .*2, 4"):
+            table.cells(np.zeros(3, int), {"town": np.array([2, wrong, 4], dtype=dtype)})
+    with pytest.raises(InvalidInput, match="column 'town'"):
+        table.cells(np.zeros(2, int), {"town": np.array([2, math.nan])})
+
+
 def test_intervals_are_half_open_on_rows():
     table = compiled(rate(1, where=group(age=between(20, 30))) <= 0.5)
     inside = table.cells(np.zeros(1, int), {"age": [25]})[0]
@@ -419,6 +433,14 @@ def test_compiled_is_frozen_and_pickles():
     np.testing.assert_array_equal(again.values(h), table.values(h))
     assert isinstance(again, CompiledConstraints)
     assert again.names == table.names
+
+
+def test_the_users_guide_is_true():
+    guide = pathlib.Path(__file__).parents[2] / "docs" / "constraints.md"
+    flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+    failed, tried = doctest.testfile(str(guide), module_relative=False, optionflags=flags)
+    assert tried > 15
+    assert failed == 0
 
 
 # ------------------------------------------------------------------------------- scale
