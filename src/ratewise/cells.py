@@ -110,7 +110,7 @@ class Axis:
         pieces = len(thresholds) + 1 if values is None else len(values)
         codes = [_leaf_codes(leaf, domain, values, thresholds) for leaf in leaves]
         block_of, blocks = group_equal(pieces, codes)
-        merged = {}
+        merged: dict[Predicate, Subset] = {}
         for leaf, inside in zip(leaves, codes, strict=True):
             chosen = np.zeros(blocks, dtype=bool)
             chosen[block_of[inside]] = True
@@ -121,7 +121,8 @@ class Axis:
     def codes(self, domain: Domain, data: Any) -> NDArray[np.int32]:
         """Return the block of each row's value."""
         if self.column is None:
-            return self.block_of[data]
+            blocks: NDArray[np.int32] = self.block_of[data]
+            return blocks
         if self.values is not None:
             return self.block_of[domain.column_codes(self.column, data)]
         numbers = as_vector(data, f"column {self.column!r}")

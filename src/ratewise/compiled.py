@@ -98,14 +98,16 @@ class CompiledConstraints:
         """The bounds as the user wrote them, to set beside `reached`."""
         return np.array([constraint.bound for constraint in self.declared])
 
+    @cached_property
+    def _constants(self) -> Floats:
+        return np.array([constraint.expression.constant for constraint in self.declared])
+
     def reached(self, values: Floats) -> Floats:
         """Return the declared left-hand sides for values of the normal form.
 
         ``rate(1) >= 0.2`` is kept as ``-rate(1) <= -0.2``; a report wants the rate, and 0.2 beside it.
         """
-        return self.signs * values + np.array(
-            [constraint.expression.constant for constraint in self.declared]
-        )
+        return self._constants + self.signs * values
 
     def cells(self, label_codes: Any, columns: Mapping[str, Any]) -> NDArray[np.int32]:
         """Return the cell of each row.

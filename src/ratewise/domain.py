@@ -138,10 +138,10 @@ def encode(data: Any, values: tuple[Any, ...], lookup: Mapping[Any, int], what: 
     Categorical columns of pandas are translated once per category; numbers by bisection; everything else by
     dictionary, a chunk at a time.
     """
-    category = getattr(data, "cat", None)
+    category: Any = getattr(data, "cat", None)
     if hasattr(category, "codes") and hasattr(category, "categories"):
         table = np.append(_translate(np.asarray(category.categories), lookup), np.int32(-1))
-        codes = table[np.asarray(category.codes)]
+        codes: NDArray[np.int32] = table[np.asarray(category.codes)]
     else:
         codes = _encode_array(as_vector(data, what), values, lookup)
     if codes.size and codes.min() < 0:

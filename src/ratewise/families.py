@@ -33,7 +33,8 @@ from ratewise.domain import Domain, list_values
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.measures import LIMITS, PARITIES, Measure, comparisons, crossed, pairs
 from ratewise.predicates import Predicate, everyone
-from ratewise.rates import Constraint, Constraints, Expression, Rows
+from ratewise.rates import Constraint, Constraints, Expression
+from ratewise.terms import Rows
 from ratewise.values import scalar, show_number
 
 VERSUS = ("rest", "everyone", "pairwise")
@@ -326,7 +327,7 @@ def _limit(kind: str, low: float | None, high: float | None, positive: Any, by: 
     return Limit(kind, low, high, chosen, _column_names("by", (by,) if isinstance(by, str) else tuple(by)))
 
 
-def _unit(**argument: float) -> float:
+def _unit(**argument: Any) -> float:
     ((name, value),) = argument.items()
     number = _validate.real(**argument)
     if not 0 <= number <= 1:

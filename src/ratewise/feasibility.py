@@ -7,15 +7,14 @@ one denominator, where the best case puts all rows into the cheapest cell and cl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from ratewise.cells import Subset
-    from ratewise.kernels import Terms
+from ratewise.cells import Subset
+from ratewise.kernels import Terms, sum_by
 
 Floats = NDArray[np.float64]
 
@@ -65,7 +64,7 @@ def smallest_values(rows: Any, terms: Terms, sets: list[Subset], cells: int, cla
 
 
 def _add(total: Floats, place: NDArray[Any], amount: Floats) -> None:
-    total += np.bincount(place, amount, len(total))
+    total += sum_by(place, amount, len(total))
 
 
 def _simplex(whole: NDArray[Any], amount: Floats, wholes: int, classes: int) -> Floats:
@@ -88,7 +87,7 @@ def _cheapest(
 ) -> Floats:
     """Return the smallest cost of one row, over the cells of the denominator and the classes."""
     if sum(sets[s].size(cells) for s in terms.numerator[term].tolist()) > _MOST_ENTRIES:
-        return np.bincount(whole, np.minimum(amount, 0.0), wholes)
+        return sum_by(whole, np.minimum(amount, 0.0), wholes)
     listed = [sets[s].members(cells) for s in terms.numerator[term].tolist()]
     sizes = np.array([len(cell) for cell in listed])
     columns = np.concatenate(listed) * classes + np.repeat(terms.klass[term], sizes)

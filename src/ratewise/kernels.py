@@ -120,7 +120,7 @@ class SparseKernel:
 
     def spread_ratios(self, share: Floats) -> Floats:
         """Return the table that gives each ratio's denominator entries their term's amount."""
-        return self._pairs.spread(np.bincount(self._pairs.of_ratio, share[self._ratio], len(self._pairs)))
+        return self._pairs.spread(sum_by(self._pairs.of_ratio, share[self._ratio], len(self._pairs)))
 
 
 class _Sums:
@@ -172,13 +172,13 @@ class _Pairs:
         return counts if self._own else counts[self._of_term]
 
     def spread_numerators(self, amount: Floats) -> Floats:
-        return self.spread(amount if self._own else np.bincount(self._of_term, amount, len(self)))
+        return self.spread(amount if self._own else sum_by(self._of_term, amount, len(self)))
 
     def spread(self, amount: Floats) -> Floats:
         if self._plain:
-            return self._transposed @ amount  # type: ignore[no-any-return]
+            return self._transposed @ amount
         table: Floats = self._transposed @ (amount * self._sign)
-        everywhere = np.bincount(self._class, amount * self._others, self._shape[1])
+        everywhere = sum_by(self._class, amount * self._others, self._shape[1])
         table.reshape(self._shape)[...] += everywhere
         return table
 
@@ -192,6 +192,12 @@ def _mask(subset: Subset, cells: int) -> Floats:
 def _pairs(cells: Floats, classes: Floats) -> Floats:
     """Return row by row the outer product of a set of cells and a class, flattened to Q * K."""
     return np.ascontiguousarray((cells[:, :, None] * classes[:, None, :]).reshape(len(cells), -1))
+
+
+def sum_by(place: NDArray[Any], amount: Floats, count: int) -> Floats:
+    """Return the sum of the amounts at each of 0..count-1."""
+    sums: Floats = np.bincount(place, amount, count)  # type: ignore[assignment]  # with amounts it gives floats
+    return sums
 
 
 def zero_one_rows(lists: list[Ints], columns: int) -> Any:

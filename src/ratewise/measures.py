@@ -10,7 +10,8 @@ from typing import Any
 from ratewise.domain import Domain, Numeric, list_values
 from ratewise.exceptions import InvalidInput
 from ratewise.predicates import Member, Predicate, conjunction, everyone, label
-from ratewise.rates import Expression, Term, rate
+from ratewise.rates import Expression, rate
+from ratewise.terms import Term
 
 MAX_GROUPS = 1_000_000
 

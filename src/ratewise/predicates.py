@@ -59,7 +59,7 @@ class Predicate:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return type(self) is type(other) and self._key == other._key  # type: ignore[attr-defined]
+        return isinstance(other, type(self)) and type(self) is type(other) and self._key == other._key
 
     def __hash__(self) -> int:
         return self._hash

@@ -130,10 +130,12 @@ class Expression:
         if isinstance(other, Expression):
             denied = ((term, -coefficient) for term, coefficient in other.terms)
             return Expression((*self.terms, *denied), _finite(self.constant - other.constant))
-        return self + -other if _is_number(other) else NotImplemented
+        if not _is_number(other):
+            return NotImplemented
+        return self + -_validate.real(constant=other)
 
     def __rsub__(self, other: Any) -> Expression:
-        return -self + other
+        return (-self).__add__(other)
 
     def __mul__(self, other: Any) -> Expression:
         if isinstance(other, Expression):
