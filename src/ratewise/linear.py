@@ -27,6 +27,8 @@ Array = npt.NDArray[Any]
 
 # Bytes of gathered rows handled at once: about what stays in the second-level cache (measured).
 _BLOCK_BYTES = 1 << 21
+# Rows of enormous length score no higher: differences of scores must stay finite.
+_LARGEST_SCORE = 1e150
 
 
 @dataclass(frozen=True, eq=False)
@@ -515,7 +517,10 @@ class LinearModel:
         for piece in features.blocks(np.arange(features.n_rows)):
             x, factor, _ = features.gather(piece)
             part = np.asarray(x @ weights.T.astype(x.dtype), dtype=np.float64)
-            scores[piece] = part if factor is None else part * factor[:, None]
+            if factor is not None:
+                with np.errstate(over="ignore"):
+                    part = np.clip(part * factor[:, None], -_LARGEST_SCORE, _LARGEST_SCORE)
+            scores[piece] = part
         scores += bias
         return scores[:, 0] if self.n_classes == 2 else scores
 
