@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from ratewise import sampling
 from ratewise.sampling import PoissonSampler
 
 LEVEL = 1e-4  # of a false alarm, per check; seeds are fixed
@@ -82,6 +83,14 @@ def ours(rate, seed):
 @pytest.mark.parametrize("check", CHECKS)
 def test_our_sampler_is_accepted(check, rate):
     assert check(ours(rate, seed=11), rate) > LEVEL
+
+
+@pytest.mark.parametrize("rate", [0.02, 0.1, 0.3])
+@pytest.mark.parametrize("check", CHECKS)
+def test_seams_between_draws_do_not_show(check, rate, monkeypatch):
+    """Draws are made in pieces; with pieces of a few draws every other row lies at a seam."""
+    monkeypatch.setattr(sampling, "_DRAWS_AT_ONCE", 4)
+    assert check(ours(rate, seed=12), rate) > LEVEL
 
 
 def fixed_size(rate, rng):
