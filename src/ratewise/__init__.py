@@ -1,1 +1,78 @@
-"""Classifiers under differential privacy that hold limits on prediction rates across groups."""
+"""Classifiers under differential privacy that hold limits on prediction rates across groups.
+
+In the order in which one batch walks through the house: `predicates`, `rates`, `families` (what is declared),
+`partition` (declarations to cells), `plan` and `defaults` (what will run), `sampling` and `mechanisms` (what
+touches rows), `linear` and `training` (the step), `multipliers` (the dual side), `accounting` (what it
+costs), `estimators` (the classifier), `metrics` (what was reached).
+"""
+
+from ratewise.accounting import Budget, Ledger
+from ratewise.domain import Domain, Numeric
+from ratewise.estimators import RateConstrainedClassifier
+from ratewise.exceptions import (
+    BudgetExceeded,
+    InvalidInput,
+    InvalidType,
+    PrivacyLeakWarning,
+    RatewiseError,
+    RatewiseWarning,
+    SmallGroupWarning,
+    UnsupportedCombination,
+)
+from ratewise.families import (
+    demographic_parity,
+    equal_opportunity,
+    equalized_odds,
+    error_rate_parity,
+    false_discovery_rate,
+    false_negative_rate,
+    false_positive_rate,
+    paper_false_negative_rate,
+    positive_rate,
+    precision,
+    predictive_equality,
+    true_negative_rate,
+    true_positive_rate,
+)
+from ratewise.plan import DualControl
+from ratewise.predicates import at_least, below, between, everyone, group, label, nobody
+from ratewise.rates import rate, rows
+
+__all__ = [
+    "Budget",
+    "BudgetExceeded",
+    "Domain",
+    "DualControl",
+    "InvalidInput",
+    "InvalidType",
+    "Ledger",
+    "Numeric",
+    "PrivacyLeakWarning",
+    "RateConstrainedClassifier",
+    "RatewiseError",
+    "RatewiseWarning",
+    "SmallGroupWarning",
+    "UnsupportedCombination",
+    "at_least",
+    "below",
+    "between",
+    "demographic_parity",
+    "equal_opportunity",
+    "equalized_odds",
+    "error_rate_parity",
+    "everyone",
+    "false_discovery_rate",
+    "false_negative_rate",
+    "false_positive_rate",
+    "group",
+    "label",
+    "nobody",
+    "paper_false_negative_rate",
+    "positive_rate",
+    "precision",
+    "predictive_equality",
+    "rate",
+    "rows",
+    "true_negative_rate",
+    "true_positive_rate",
+]

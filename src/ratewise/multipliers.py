@@ -178,6 +178,11 @@ class Multipliers:
         return self._multiplier_sum / max(1, self._updates)
 
     @property
+    def mean_histogram(self) -> Floats:
+        """Running mean of the released histograms."""
+        return self._sum / max(1, self._seen)
+
+    @property
     def cell_totals(self) -> Floats:
         """Running mean of the released number of rows of each cell in a batch."""
         totals: Floats = self._sum.dot(self._ones)

@@ -170,7 +170,7 @@ def calibrate_sampling_rate(
     return 1.0 / inverse
 
 
-class _OutOfReach(Exception):
+class _OutOfReach(Exception):  # noqa: N818 - reads as what happened
     """No level up to the largest meets the target."""
 
 

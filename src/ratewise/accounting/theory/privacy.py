@@ -62,7 +62,7 @@ def paper_noise(epsilon: float, delta: float, sampling_rate: float, steps: int) 
     What is wrong. Its proof amplifies an (e1, .) step to (r e1, .), which is the first-order form of
     ln(1 + r(exp(e1) - 1)) and needs e1 small, but e1 grows with epsilon and nothing bounds epsilon. From
     epsilon = 6 or so the noise can be too small: epsilon 7, delta 1e-9, r = 0.05, T = 15 really spends 8.13
-    (more in ``docs/theory.md``). For delta near 1 and one step, ln(T/delta) and with it the Gaussian noise vanish.
+    (more in ``docs/theory.md``). For delta near 1 and one step, ln(T/delta) vanishes, and the noise with it.
     The proof also writes sqrt(8 T ln(1/delta) e2) for sqrt(8 T ln(1/delta)) e2 and drops epsilon in e1.
     Use `proven_noise` for a theorem, and `ratewise.accounting.calibrate` for training.
 

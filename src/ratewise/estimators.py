@@ -1,0 +1,487 @@
+"""The classifier, with scikit-learn's manners.
+
+`fit` goes through the rooms of the library in order: declarations are compiled against public facts, a plan
+is made from public facts and the budget, the ledger is asked, the engine trains, and what is left behind is
+the model, the book, the statement and released values only.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit, softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from ratewise import _validate
+from ratewise.accounting import Budget, Ledger, PrivacyStatement, UnprotectedEvent
+from ratewise.accounting.events import NEIGHBOURS
+from ratewise.compiled import CompiledConstraints
+from ratewise.defaults import AUTO, PublicFacts, plan_for
+from ratewise.domain import Domain
+from ratewise.enforceability import Doubt, doubts
+from ratewise.exceptions import (
+    InvalidInput,
+    InvalidType,
+    PrivacyLeakWarning,
+    RatewiseWarning,
+    SmallGroupWarning,
+)
+from ratewise.linear import LinearEngine, LinearModel, Scaling
+from ratewise.multipliers import Multipliers
+from ratewise.partition import compile_constraints
+from ratewise.plan import Plan
+from ratewise.progress import Progress
+from ratewise.randomness import RandomStreams
+from ratewise.tables import interval_columns, needed_columns, read_domain, sensitive_columns
+from ratewise.training import History, StepRecord, Training
+
+Floats = npt.NDArray[np.float64]
+
+CUSTOMARY_DELTA = 1e-5
+
+_ONE_CLASS = "y holds one class only; a classifier needs rows of at least two classes"
+
+
+class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A linear classifier trained under differential privacy within limits on its prediction rates.
+
+    What `fit` leaves behind is (`epsilon`, `delta`)-differentially private with respect to adding or removing
+    one row of (X, y, sensitive_features), given the public facts that `privacy_` lists. Limits on rates are
+    aimed at, not promised: they are measured on noisy counts of the training rows.
+
+    Parameters
+    ----------
+    constraints : constraint, family, or list of them, optional
+        What to hold, such as ``demographic_parity("sex", max_gap=0.05)``. None: no limits.
+    epsilon : float or None, default 1.0
+        Privacy budget. None trains without privacy.
+    delta : float, default 1e-5
+        At most 1/n. The customary 1e-5 is let pass for larger data too, with a warning.
+    neighbours : "add_or_remove", "replace_one" or "zero_out"
+        What a neighbouring data set is.
+    classes : list, optional
+        The possible labels. Declare them: otherwise they are read off `y`, with a `PrivacyLeakWarning`.
+    group_values : mapping of column to list of values (or ``Numeric()``), optional
+        The possible values of each sensitive column; otherwise read off the data, with the same warning.
+    feature_bounds : pair (lower, upper), optional
+        Public bounds, each a number or one per feature: features are cut off there and scaled to [0, 1]
+        (sparse ones by their largest magnitude). Without bounds features are used as they are.
+    steps, sampling_rate, clip, row_norm, learning_rate, schedule, momentum, averaging, dual, histogram_share
+        Training choices; see `ratewise.plan.Plan`. None ("auto" for `clip` and `row_norm`, where None means
+        "no bound") leaves them to `ratewise.defaults.plan_for`, which looks at public facts only.
+    histogram : "gaussian" or "laplace"
+        Law of the noise on the counts of predictions.
+    temperature : float
+        Of the soft predictions that the gradient follows.
+    rates : "hard" or "soft"
+        Whether limits are meant for predicted classes (default) or for predicted probabilities.
+    l2 : float
+        Ridge penalty, intercepts spared.
+    fit_intercept : bool
+    ledger : Ledger, optional
+        A book to write this training into, with its own cap; by default each fit keeps a book of its own,
+        capped at (`epsilon`, `delta`).
+    data_name : str
+        Name of the training data in the ledger.
+    unit : str
+        What a row stands for, in words, for the statement.
+    callback : callable, optional
+        Called after each step with a `StepRecord` of released values. An exception from it stops the fit; the
+        ledger then counts the steps that ran.
+    verbose : int
+        1 shows progress on standard error.
+    random_state : int, NumPy generator or None
+        A seed makes a fit repeatable and must stay secret: whoever knows it can take the noise off.
+
+    Attributes
+    ----------
+    classes_ : array
+    coef_, intercept_ : arrays
+        On features as prepared (scaled to bounds, rows shrunk to `row_norm`).
+    privacy_ : PrivacyStatement
+        What was spent, with `.epsilon` and `.delta`; epsilon is infinite for ``epsilon=None``.
+    ledger_ : Ledger
+    history_ : dict of arrays
+        Released values by step: noisy histograms, constraint values, multipliers, norms of noisy gradients.
+    multipliers_ : array
+        Mean multiplier of each constraint over the run.
+    constraints_ : CompiledConstraints or None
+    doubts_ : tuple of Doubt
+        Constraints that rest on too few rows to be enforced at this budget, judged from released counts.
+    plan_ : Plan
+    n_features_in_, feature_names_in_, n_iter_
+        As in scikit-learn.
+
+    Examples
+    --------
+    >>> from ratewise import RateConstrainedClassifier, demographic_parity
+    >>> from ratewise.datasets import census_like
+    >>> people = census_like(2000, random_state=0)
+    >>> model = RateConstrainedClassifier(
+    ...     demographic_parity("sex", max_gap=0.1), epsilon=1.0,
+    ...     classes=people.classes, group_values=people.group_values, random_state=0,
+    ... )
+    >>> model = model.fit(people.X, people.y, sensitive_features=people.sensitive)
+    >>> model.privacy_.epsilon <= 1.0
+    True
+    """
+
+    def __init__(
+        self,
+        constraints: Any = None,
+        *,
+        epsilon: float | None = 1.0,
+        delta: float = CUSTOMARY_DELTA,
+        neighbours: str = "add_or_remove",
+        classes: Any = None,
+        group_values: Mapping[str, Any] | None = None,
+        feature_bounds: Any = None,
+        steps: int | None = None,
+        sampling_rate: float | None = None,
+        clip: float | str | None = AUTO,
+        row_norm: float | str | None = AUTO,
+        learning_rate: float | None = None,
+        schedule: str | None = None,
+        momentum: float | None = None,
+        averaging: str | None = None,
+        dual: Any = None,
+        histogram: str = "gaussian",
+        histogram_share: float | None = None,
+        temperature: float = 1.0,
+        rates: str = "hard",
+        l2: float = 0.0,
+        fit_intercept: bool = True,
+        ledger: Ledger | None = None,
+        data_name: str = "training rows",
+        unit: str = "one row",
+        callback: Callable[[StepRecord], object] | None = None,
+        verbose: int = 0,
+        random_state: Any = None,
+    ) -> None:
+        self.constraints = constraints
+        self.epsilon = epsilon
+        self.delta = delta
+        self.neighbours = neighbours
+        self.classes = classes
+        self.group_values = group_values
+        self.feature_bounds = feature_bounds
+        self.steps = steps
+        self.sampling_rate = sampling_rate
+        self.clip = clip
+        self.row_norm = row_norm
+        self.learning_rate = learning_rate
+        self.schedule = schedule
+        self.momentum = momentum
+        self.averaging = averaging
+        self.dual = dual
+        self.histogram = histogram
+        self.histogram_share = histogram_share
+        self.temperature = temperature
+        self.rates = rates
+        self.l2 = l2
+        self.fit_intercept = fit_intercept
+        self.ledger = ledger
+        self.data_name = data_name
+        self.unit = unit
+        self.callback = callback
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, *, sensitive_features: Any = None) -> Self:
+        """Train on the rows of X, y and sensitive_features.
+
+        Everything that can be wrong with the input is found before any privacy is spent.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix of shape (n, d)
+        y : array of n labels
+        sensitive_features : data frame, series, mapping of name to column, or vector
+            The columns that the constraints name. Needed to fit, never to predict.
+        """
+        self._check_budget()
+        rows = self._read(X, y, sensitive_features)
+        facts = PublicFacts(
+            n_rows=len(rows.labels),
+            n_features=rows.X.shape[1],
+            n_classes=len(rows.domain.classes),
+            constraints=rows.constraints,
+        )
+        plan = self._plan(facts)
+        engine = LinearEngine(
+            plan,
+            rows.X,
+            rows.labels,
+            facts.n_classes,
+            cells=rows.cells,
+            n_cells=None if rows.constraints is None else rows.constraints.n_cells,
+            scaling=self._scaling(rows.X),
+            intercept=bool(self.fit_intercept),
+        )
+        multipliers = None if rows.constraints is None else Multipliers(rows.constraints, plan)
+        training = Training(plan, engine, multipliers)
+        streams = RandomStreams.from_seed(self.random_state)
+        self._warn_leaks(rows.leaks)
+        self.ledger_ = self._book()
+        history = self._train(training, streams)
+        self._keep(training, engine.model, history, rows)
+        return self
+
+    def decision_function(self, X: Any) -> Floats:
+        """Return scores: the margin of the second class (n,) for two classes, logits (n, K) for more."""
+        check_is_fitted(self)
+        return self._model.scores(self._features(X), self._theta)
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Return the probability of each class, in the order of `classes_`."""
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            return np.column_stack([expit(-scores), expit(scores)])
+        return np.asarray(softmax(scores, axis=1))
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Return the most probable class of each row; group values are not needed."""
+        scores = self.decision_function(X)
+        codes = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
+        return np.asarray(self.classes_[codes])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        # noise that hides one row among thousands drowns the few hundred rows of a unit test
+        tags.classifier_tags.poor_score = self.epsilon is not None
+        return tags
+
+    # ------------------------------------------------------------------ before any privacy is spent
+
+    def _check_budget(self) -> None:
+        if self.epsilon is not None:
+            _validate.positive(epsilon=self.epsilon, hint="None trains without privacy")
+        _validate.inside(delta=self.delta)
+        _validate.one_of(NEIGHBOURS, neighbours=self.neighbours)
+        if self.ledger is not None and not isinstance(self.ledger, Ledger):
+            raise InvalidType(f"ledger must be a Ledger or None, got {type(self.ledger).__name__}")
+        if self.ledger is not None and self.ledger.neighbours != self.neighbours:
+            raise InvalidInput(
+                f"neighbours is {self.neighbours!r}, but the ledger keeps its book for "
+                f"{self.ledger.neighbours!r}; use one relation for both"
+            )
+
+    def _check_delta(self, n_rows: int) -> None:
+        if self.epsilon is None or self.delta <= 1 / n_rows:
+            return
+        advice = f"delta is {self.delta:g}, above 1/n = {1 / n_rows:.3g} for {n_rows} rows"
+        if self.delta > CUSTOMARY_DELTA:
+            raise InvalidInput(f"{advice}, which permits publishing a whole row; use a delta well below 1/n")
+        warnings.warn(f"{advice}; a delta below 1/n says more", RatewiseWarning, stacklevel=4)
+
+    def _read(self, X: Any, y: Any, sensitive_features: Any) -> _Rows:
+        X, y = validate_data(
+            self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], order="C", y_numeric=False
+        )
+        y = column_or_1d(y, warn=True)
+        check_classification_targets(y)
+        self._check_delta(len(y))
+        if self.classes is None and np.all(y == y[0]):
+            raise InvalidInput(_ONE_CLASS)
+        needed = needed_columns(self.constraints)
+        if needed != set() and sensitive_features is None:
+            listed = "all sensitive columns" if needed is None else ", ".join(sorted(map(repr, needed)))
+            raise InvalidInput(
+                f"sensitive_features is missing, but the constraints read {listed}; "
+                "pass it to fit as a data frame or a mapping of columns"
+            )
+        lone = next(iter(needed)) if needed is not None and len(needed) == 1 else None
+        columns = sensitive_columns(sensitive_features, len(y), lone_name=lone, needed=needed)
+        domain, leaks = read_domain(
+            columns,
+            y,
+            classes=self.classes,
+            group_values=self.group_values,
+            numeric=interval_columns(self.constraints),
+        )
+        labels = domain.label_codes(y)
+        _refuse_empty_classes(labels, domain)
+        compiled = self._compile(domain)
+        cells = None
+        if compiled is not None:
+            cells = compiled.cells(labels, columns)
+            _refuse_empty_subsets(compiled, cells)
+        return _Rows(X, labels, cells, domain, compiled, tuple(leaks))
+
+    def _compile(self, domain: Domain) -> CompiledConstraints | None:
+        compiled = compile_constraints(self.constraints, domain)
+        return compiled if len(compiled) else None
+
+    def _plan(self, facts: PublicFacts) -> Plan:
+        return plan_for(
+            facts,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            neighbours=self.neighbours,
+            histogram=self.histogram,
+            histogram_share=self.histogram_share,
+            sampling_rate=self.sampling_rate,
+            steps=self.steps,
+            clip=self.clip,
+            row_norm=self.row_norm,
+            dual=self.dual,
+            learning_rate=self.learning_rate,
+            schedule=self.schedule,
+            momentum=self.momentum,
+            averaging=self.averaging,
+            temperature=self.temperature,
+            rates=self.rates,
+            l2=self.l2,
+        )
+
+    def _scaling(self, X: Any) -> Scaling | None:
+        if self.feature_bounds is None:
+            return None
+        try:
+            lower, upper = self.feature_bounds
+            bounds = [np.broadcast_to(np.asarray(b, dtype=np.float64), X.shape[1]) for b in (lower, upper)]
+        except (TypeError, ValueError):
+            raise InvalidInput(
+                f"feature_bounds must be a pair (lower, upper), each a number or {X.shape[1]} numbers, "
+                f"got {self.feature_bounds!r}"
+            ) from None
+        return Scaling(bounds[0], bounds[1], origin="lower" if isinstance(X, np.ndarray) else "zero")
+
+    def _warn_leaks(self, leaks: tuple[str, ...]) -> None:
+        if leaks and self.epsilon is not None:
+            warnings.warn(
+                f"read off the data, and not covered by epsilon: {'; '.join(leaks)}. Declare them as "
+                "public facts with classes=... and group_values=...",
+                PrivacyLeakWarning,
+                stacklevel=3,
+            )
+
+    # ---------------------------------------------------------------------------------- the run
+
+    def _book(self) -> Ledger:
+        if self.ledger is not None:
+            return self.ledger
+        if self.epsilon is None:
+            return Ledger(neighbours=self.neighbours)
+        return Ledger(cap=Budget(float(self.epsilon), float(self.delta)), neighbours=self.neighbours)
+
+    def _train(self, training: Training, streams: RandomStreams) -> History:
+        history = History.of(training)
+        event = training.plan.step_event
+        if event is None:
+            self.ledger_.book(
+                UnprotectedEvent("training without noise"), purpose="train", data=self.data_name
+            )
+            self._run(training, streams, history, None)
+            return history
+        with self.ledger_.phase(
+            event, planned_steps=training.plan.steps, purpose="train", data=self.data_name
+        ) as phase:
+            self._run(training, streams, history, phase.step)
+        return history
+
+    def _run(
+        self,
+        training: Training,
+        streams: RandomStreams,
+        history: History,
+        before_release: Callable[[], object] | None,
+    ) -> None:
+        progress = Progress(training.plan.steps, enabled=bool(self.verbose))
+        for record in training.run(streams, before_release):
+            history.add(record)
+            progress.show(record)
+            if self.callback is not None:
+                self.callback(record)
+        progress.close()
+
+    def _keep(self, training: Training, model: LinearModel, history: History, rows: _Rows) -> None:
+        self.classes_ = _class_array(rows.domain)
+        self._model = model
+        self._theta = training.theta.copy()
+        self.coef_, self.intercept_ = model.coefficients(self._theta)
+        self.plan_ = training.plan
+        self.constraints_ = rows.constraints
+        self.n_iter_ = training.steps_done
+        self.history_ = history.arrays()
+        self.privacy_ = self._statement(rows)
+        self.multipliers_ = np.zeros(0) if training.multipliers is None else training.multipliers.average
+        self.doubts_: tuple[Doubt, ...] = ()
+        if training.multipliers is not None and rows.constraints is not None:
+            self.doubts_ = doubts(rows.constraints, training.multipliers, training.plan)
+            _warn_doubts(self.doubts_)
+
+    def _statement(self, rows: _Rows) -> PrivacyStatement:
+        public = [f"the number of rows, {len(rows.labels)}", "the number and meaning of the features"]
+        if self.classes is not None:
+            public.append("the classes")
+        public += [f"the values of column {name!r}" for name in (self.group_values or ())]
+        if self.feature_bounds is not None:
+            public.append("the bounds of the features")
+        leaks = rows.leaks if self.epsilon is not None else ()
+        return self.ledger_.statement(delta=self.delta, unit=self.unit, public=public, leaks=leaks)
+
+    def _features(self, X: Any) -> Any:
+        return validate_data(
+            self, X, accept_sparse="csr", dtype=[np.float64, np.float32], order="C", reset=False
+        )
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The private rows of a fit and the public domain they were read with; lives as long as the fit."""
+
+    X: Any
+    labels: npt.NDArray[np.int32]
+    cells: npt.NDArray[np.int32] | None
+    domain: Domain
+    constraints: CompiledConstraints | None
+    leaks: tuple[str, ...]
+
+
+def _refuse_empty_classes(labels: npt.NDArray[np.int32], domain: Domain) -> None:
+    found = np.bincount(labels, minlength=len(domain.classes))
+    if np.count_nonzero(found) == 1:
+        raise InvalidInput(_ONE_CLASS)
+    if not np.all(found):
+        missing = domain.classes[int(np.argmin(found))]
+        raise InvalidInput(
+            f"no row of y has the declared class {missing!r}; leave it out of classes, or add such rows"
+        )
+
+
+def _refuse_empty_subsets(compiled: CompiledConstraints, cells: npt.NDArray[np.int32]) -> None:
+    totals = np.bincount(cells, minlength=compiled.n_cells).astype(np.float64)
+    sizes = compiled.sizes(totals)
+    if len(sizes) and not sizes.min() > 0:
+        name = compiled.subset_names[int(np.argmin(sizes))]
+        raise InvalidInput(
+            f"no row is in {name!r}, which a constraint is about; drop that constraint or group, or add rows"
+        )
+
+
+def _warn_doubts(found: tuple[Doubt, ...]) -> None:
+    if found:
+        shown = "; ".join(str(doubt) for doubt in found[:5])
+        more = f"; and {len(found) - 5} more (see doubts_)" if len(found) > 5 else ""
+        warnings.warn(
+            f"too few rows to enforce at this budget: {shown}{more}", SmallGroupWarning, stacklevel=4
+        )
+
+
+def _class_array(domain: Domain) -> npt.NDArray[Any]:
+    """Return the classes as an array of their natural type; a mix of types stays a mix."""
+    kinds = {type(value) for value in domain.classes}
+    if len(kinds) == 1:
+        return np.asarray(domain.classes)
+    found = np.empty(len(domain.classes), dtype=object)
+    found[:] = domain.classes
+    return found
