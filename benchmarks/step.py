@@ -1,9 +1,9 @@
 """Time of one training step, against a bare floor and against Opacus.
 
-    python benchmarks/step.py [--rounds 300] [--steps 20] [--batch 512] [--profile]
+    python benchmarks/step.py [--rounds 150] [--steps 80] [--batch 512] [--profile]
 
 All variants run in one process on the same rows, in turns: every round runs each variant for a few steps
-(a millisecond or two), and ratios are taken within rounds, so that a busy machine slows all of them alike.
+(a few milliseconds), and ratios are taken within rounds, so that a busy machine slows all of them alike.
 Our steps are whole: Poisson sampling, both releases, multipliers, descent, iterate averaging, history.
 
     floor      gather the rows, two matrix products, the noise draws of both releases; nothing else
@@ -216,8 +216,8 @@ def profile(data: Data, batch: int, steps: int) -> None:
 
 def main(report: Callable[[str], None] = print) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=300)
-    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=150)
+    parser.add_argument("--steps", type=int, default=80)
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--json", type=Path)
@@ -243,7 +243,7 @@ def measure(options: argparse.Namespace, data: Data, report: Callable[[str], Non
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(options.rounds):
         for name, run in runs.items():
-            count = options.steps if name != "opacus" else max(1, options.steps // 10)
+            count = options.steps if name != "opacus" else max(1, options.steps // 20)
             seconds[name].append(advance(run, count))
     times = {name: np.array(values) for name, values in seconds.items()}
     for name, values in times.items():

@@ -303,7 +303,7 @@ class LinearEngine:
             mask[self.features.n_features :: self.features.n_features + 1] = False
         return mask
 
-    def sums(self, rows: Rows, theta: Floats, table: Floats | None) -> tuple[Floats, Floats | None]:
+    def sums(self, rows: Rows, theta: Floats, table: Floats | None) -> tuple[Floats, Array | None]:
         """Return the sum of clipped row gradients and the histogram over the given rows, both **private**.
 
         Parameters
@@ -319,7 +319,7 @@ class LinearEngine:
                 return self._sums(rows)
         return self._sums(rows)
 
-    def _sums(self, rows: Rows) -> tuple[Floats, Floats | None]:
+    def _sums(self, rows: Rows) -> tuple[Floats, Array | None]:
         block = self.features.block_rows
         gradient, counts = self._block_sums(rows[:block])
         for start in range(block, len(rows), block):
@@ -329,7 +329,7 @@ class LinearEngine:
                 counts += counted
         return gradient, counts
 
-    def _block_sums(self, rows: Rows) -> tuple[Floats, Floats | None]:
+    def _block_sums(self, rows: Rows) -> tuple[Floats, Array | None]:
         base = None if self._bases is None else self._bases.take(rows)
         x, factor, limit = self.features.gather(rows)
         return self._kernel.sums(x, factor, limit, self._labels.take(rows), base)
@@ -363,7 +363,7 @@ class _BinaryKernel:
 
     def sums(
         self, x: Any, factor: Array | None, limit: Array | None, labels: Array, base: Array | None
-    ) -> tuple[Floats, Floats | None]:
+    ) -> tuple[Floats, Array | None]:
         margin = x.dot(self._weights)
         if factor is not None:
             margin *= factor
@@ -391,12 +391,12 @@ class _BinaryKernel:
         gradient[: self._n_features] = x.T.dot(residual)
         return gradient, counts
 
-    def _count(self, margin: Array, soft: Array, base: Array) -> Floats:
+    def _count(self, margin: Array, soft: Array, base: Array) -> Array:
         """Return the histogram: each row adds a vector that sums to 1 to one cell."""
         n_cells, n_codes = self._shape[0], self._shape[0] * 2
         if self._hard:
             predicted = margin > self._zeros[: len(margin)]  # an array saves half the time of a scalar
-            return np.bincount(base + predicted, minlength=n_codes).reshape(self._shape).astype(np.float64)
+            return np.bincount(base + predicted, minlength=n_codes).reshape(self._shape)
         cells = base >> 1
         positive = np.bincount(cells, soft, n_cells)
         return np.column_stack([np.bincount(cells, minlength=n_cells) - positive, positive])
@@ -427,7 +427,7 @@ class _SoftmaxKernel:
 
     def sums(
         self, x: Any, factor: Array | None, limit: Array | None, labels: Array, base: Array | None
-    ) -> tuple[Floats, Floats | None]:
+    ) -> tuple[Floats, Array | None]:
         logits = self._logits(x, factor)
         residual = _softmax(logits)
         counts = push = None
@@ -458,7 +458,7 @@ class _SoftmaxKernel:
             logits += self._bias
         return np.clip(logits, -self._largest, self._largest, out=logits)
 
-    def _count(self, logits: Array, soft: Array, base: Array) -> Floats:
+    def _count(self, logits: Array, soft: Array, base: Array) -> Array:
         """Return the histogram: each row adds a vector that sums to 1 to one cell."""
         n_codes = self._shape[0] * self._shape[1]
         if self._hard:
@@ -466,7 +466,7 @@ class _SoftmaxKernel:
         else:
             codes = base[:, None] + np.arange(self._shape[1])
             counts = np.bincount(codes.reshape(-1), soft.reshape(-1), n_codes)
-        return counts.reshape(self._shape).astype(np.float64)
+        return counts.reshape(self._shape)
 
     def _push(self, soft: Array, base: Array) -> Array | None:
         """Return what the constraints add to the residuals: soft * (cost - mean cost)."""

@@ -3,7 +3,7 @@
 ::
 
     table = multipliers.table            # Q x K, what each predicted class costs a row of each cell
-    multipliers.update(released)         # ascent on the released rates, then projection
+    multipliers.update(released)         # one or several histograms: ascent on their rates, then projection
 
 Everything here is post-processing of released values, so it is free: running means of group sizes, smoothing
 of rates, momentum, projection. No method ever sees a row.
@@ -98,7 +98,7 @@ def affordable_interval(constraints: Constraints, batch_rows: float, n_features:
 
     A rule of public numbers (measured, in microseconds): an update costs some small array operations and some
     time per constraint and cell; a step costs in proportion to the entries of its batch. Updates may take a
-    fortieth of the time, or a tenth where that would put them more than 20 steps apart; at least 100 updates
+    fortieth of the time, or a tenth where that would put them more than 40 steps apart; at least 100 updates
     are made whatever they cost. With large batches and few constraints the answer is 1.
 
     Parameters
@@ -109,9 +109,9 @@ def affordable_interval(constraints: Constraints, batch_rows: float, n_features:
     n_features : int
     steps : int
     """
-    update = 25.0 + 0.012 * len(constraints) + 0.03 * constraints.n_cells * constraints.n_classes
+    update = 50.0 + 0.012 * len(constraints) + 0.03 * constraints.n_cells * constraints.n_classes
     step = 25.0 + batch_rows * (0.02 + 0.0003 * n_features)
-    interval = min(math.ceil(40.0 * update / step), max(20, math.ceil(10.0 * update / step)))
+    interval = min(math.ceil(40.0 * update / step), max(40, math.ceil(10.0 * update / step)))
     return max(1, min(interval, steps // 100))
 
 
@@ -156,10 +156,7 @@ class Multipliers:
             self._targets = self._targets - _finite_vector(margins, len(constraints))
         shape = (constraints.n_cells, constraints.n_classes)
         self.shape = shape
-        self._interval = self.control.interval
         self._ones = np.ones(constraints.n_classes)
-        self._window: Floats = np.zeros(shape)
-        self._window_steps = 0
         self._sum: Floats = np.zeros(shape)
         self._seen = 0
         self._smoothed: Floats = np.zeros(shape)
@@ -196,16 +193,13 @@ class Multipliers:
         return max(1.0, self.control.floor_deviations * noise)
 
     def update(self, released: Floats) -> None:
-        """Take in one released histogram; every `interval` steps the multipliers move."""
-        self._window += released
-        self._window_steps += 1
-        self.step += 1
-        if self._window_steps >= self._interval:
-            self._ascend()
+        """Take in one released histogram (Q, K), or those of several steps (m, Q, K), and move once.
 
-    def _ascend(self) -> None:
-        control, steps = self.control, self._window_steps
-        histogram = self._close_window()
+        Several steps count by their mean, and move the multipliers as far as that many single updates would.
+        """
+        control, steps = self.control, 1 if released.ndim == 2 else len(released)
+        self.step += steps
+        histogram = self._take_in(released, steps)
         totals, floor = self.cell_totals, self.floor
         self.values = self.constraints.values(histogram, totals, floor=floor, clamp=control.clamp)
         error = self.values - self._targets
@@ -223,15 +217,12 @@ class Multipliers:
         table = self.constraints.weights(effective, histogram, totals, floor=floor, clamp=control.clamp)
         self.table = table * self._expected_rows
 
-    def _close_window(self) -> Floats:
-        """Book the histograms since the last update and return their mean, smoothed over time."""
-        steps, mean = self._window_steps, self._window
-        self._sum += mean
+    def _take_in(self, released: Floats, steps: int) -> Floats:
+        """Book the histograms and return their mean, smoothed over time."""
+        total = released if released.ndim == 2 else released.sum(axis=0)
+        self._sum += total
         self._seen += steps
-        if steps > 1:
-            mean /= steps
-        self._window = np.zeros(self.shape)
-        self._window_steps = 0
+        mean = total if steps == 1 else total / steps
         if self.control.memory == 0:
             return mean
         memory = self.control.memory**steps
@@ -287,8 +278,6 @@ _STATE = (
     "multipliers",
     "table",
     "values",
-    "_window",
-    "_window_steps",
     "_sum",
     "_seen",
     "_smoothed",

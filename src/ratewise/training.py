@@ -5,14 +5,15 @@
     for rows in plan.sampler.batches(steps, streams.sampling):       # private: which rows take part
         before_release()                                             # the ledger books the step first
         gradient, counts = engine.sums(rows, theta, table)           # private: one pass over the batch
-        histogram = plan.histogram_mechanism.release(counts, ...)    # may be seen from here on
-        gradient = plan.gradient_mechanism.release(gradient, ...)
-        multipliers.update(histogram)                                # post-processing
+        gradient = plan.gradient_mechanism.release(gradient, ...)    # may be seen from here on
         descent.step(gradient)                                       # post-processing
+        histogram = plan.histogram_mechanism.release(counts, ...)    # may be seen from here on
+        multipliers.update(histogram)                                # post-processing
         yield StepRecord(...)                                        # released values, nothing else
 
 The weights of a step come from *earlier* releases, so one pass over the batch serves both releases. An empty
-batch releases its noise and counts like any other.
+batch releases its noise and counts like any other. If the multipliers move only every m-th step, the
+histograms of m steps wait for their noise until then: each gets its own, and is booked in its own step.
 """
 
 from __future__ import annotations
@@ -52,19 +53,31 @@ class Engine(Protocol):
         """Cells and classes of the histogram, None if the engine counts nothing."""
         ...
 
-    def sums(self, rows: Rows, theta: Floats, table: Floats | None) -> tuple[Floats, Floats | None]:
+    def sums(self, rows: Rows, theta: Floats, table: Floats | None) -> tuple[Floats, npt.NDArray[Any] | None]:
         """Return the sum of clipped row gradients and the histogram of predictions, both **private**."""
         ...
 
 
 class StepRecord(NamedTuple):
-    """What a step let out. Every field is a released value or computed from released values."""
+    """What a step let out. Every field is a released value or computed from released values.
+
+    Attributes
+    ----------
+    step : int
+        Number of the step, from 1.
+    gradient_norm : float
+        Norm of the released mean gradient, noise included.
+    histograms : (m, Q, K) array or None
+        Noisy histograms of the last m steps, this one included, if they were released now.
+    values, multipliers : (J,) arrays or None
+        Left-hand sides of the constraints as last read off released histograms, and the multipliers.
+    """
 
     step: int
-    histogram: Floats | None
-    values: Floats | None
-    multipliers: Floats | None
     gradient_norm: float
+    histograms: Floats | None = None
+    values: Floats | None = None
+    multipliers: Floats | None = None
 
 
 class Descent:
@@ -105,6 +118,32 @@ class Descent:
             self.averaged = True
 
 
+class _Window:
+    """Histograms of the steps since the multipliers last moved, **private** until they are released together.
+
+    It lives inside a run and is never stored: if the run stops, what it holds is lost, though booked.
+    """
+
+    def __init__(self, plan: Plan, dual: Multipliers, rng: np.random.Generator) -> None:
+        self._release = plan.histogram_mechanism.release
+        self._dual = dual
+        self._rng = rng
+        self._counts: Floats = np.zeros((plan.dual.interval, *dual.shape))
+        self._filled = 0
+
+    def add(self, counts: Any, last: bool) -> Floats | None:
+        """Keep a step's counts; when the window is full, release all of it and move the multipliers."""
+        filled = self._filled
+        self._counts[filled] = counts
+        self._filled = filled = filled + 1
+        if filled < len(self._counts) and not last:
+            return None
+        self._filled = 0
+        released = self._release(self._counts[:filled], self._rng)
+        self._dual.update(released)
+        return released
+
+
 class Training:
     """A training that can be run, watched step by step, stopped, and taken up again.
 
@@ -138,23 +177,22 @@ class Training:
         """
         plan, engine, descent, dual = self.plan, self.engine, self.descent, self.multipliers
         release_gradient = plan.gradient_mechanism.release
-        release_histogram = None if dual is None else plan.histogram_mechanism.release
+        window = None if dual is None else _Window(plan, dual, streams.histogram)
         scale = 1.0 / plan.expected_rows
         for rows in plan.sampler.batches(plan.steps - self.steps_done, streams.sampling):
             if before_release is not None:
                 before_release()
             private_sum, counts = engine.sums(rows, descent.theta, None if dual is None else dual.table)
             gradient = release_gradient(private_sum, streams.gradient)
-            histogram = values = multipliers = None
-            if dual is not None and release_histogram is not None and counts is not None:
-                histogram = release_histogram(counts, streams.histogram)
-                dual.update(histogram)
-                values, multipliers = dual.values, dual.multipliers
             gradient *= scale
             norm = _finite_norm(gradient)
             descent.step(gradient, self.steps_done)
             self.steps_done += 1
-            yield StepRecord(self.steps_done, histogram, values, multipliers, norm)
+            if dual is None or window is None:
+                yield StepRecord(self.steps_done, norm)
+                continue
+            histograms = window.add(counts, last=self.steps_done == plan.steps)
+            yield StepRecord(self.steps_done, norm, histograms, dual.values, dual.multipliers)
 
     def state(self) -> dict[str, Any]:
         """Return what is needed to go on later: released and derived values only, no random state."""
@@ -211,13 +249,12 @@ class History:
         width = 2 + 2 * n_constraints + (0 if shape is None else shape[0] * shape[1])
         self.every = max(1, math.ceil(steps * width / budget))
         kept = math.ceil(steps / self.every)
-        self._next = 1
-        self._count = 0
-        self._step = np.zeros(kept, dtype=np.int64)
-        self._gradient_norm = np.zeros(kept)
-        self._histogram = None if shape is None else np.zeros((kept, *shape))
+        self._first: int | None = None
+        self._end = 0
         self._n_constraints = n_constraints
-        self._dual: list[tuple[int, Floats | None, Floats | None]] = [(0, None, None)]
+        self._gradient_norm = np.full(kept, np.nan)
+        self._histogram = None if shape is None else np.full((kept, *shape), np.nan)
+        self._dual: list[tuple[int, Floats, Floats]] = []
 
     @classmethod
     def of(cls, training: Training) -> History:
@@ -228,33 +265,45 @@ class History:
         return cls(training.plan.steps, dual.shape, len(dual))
 
     def add(self, record: StepRecord) -> None:
-        """Store a record, or pass over it if it falls between kept steps."""
-        if record.step < self._next:
-            return
-        at = self._count
-        self._step[at] = record.step
-        self._gradient_norm[at] = record.gradient_norm
-        if self._histogram is not None and record.histogram is not None:
-            self._histogram[at] = record.histogram
-            if record.values is not self._dual[-1][1]:  # the dual side has moved
-                self._dual.append((at, record.values, record.multipliers))
-        self._count = at + 1
-        self._next = record.step + self.every
+        """Store a record; steps that fall between kept ones are passed over."""
+        place, between = divmod(record.step - 1, self.every)
+        if self._first is None:
+            self._first = place + (between > 0)
+        if not between:
+            self._gradient_norm[place] = record.gradient_norm
+            self._end = place + 1
+        if record.histograms is not None:
+            self._add_window(record, record.histograms)
+
+    def _add_window(self, record: StepRecord, histograms: Floats) -> None:
+        first = record.step - len(histograms)  # counted from 0
+        place = -(-first // self.every)
+        kept = histograms[place * self.every - first :: self.every]
+        if self._histogram is not None:
+            self._histogram[place : place + len(kept)] = kept
+        if record.values is not None and record.multipliers is not None:
+            known_from = -(-(record.step - 1) // self.every)
+            self._dual.append((known_from, record.values, record.multipliers))
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the stored values by name: one row per kept step."""
-        end = self._count
+        """Return the stored values by name: one row per kept step.
+
+        `step`, `gradient_norm`; with constraints also `histogram` (NaN if the run
+        stopped before its release), `values` and `multipliers` as they were known after the step.
+        """
+        first, end = self._first or 0, self._end
         stored: dict[str, npt.NDArray[Any]] = {
-            "step": self._step[:end].copy(),
-            "gradient_norm": self._gradient_norm[:end].copy(),
+            "step": np.arange(first, end) * self.every + 1,
+            "gradient_norm": self._gradient_norm[first:end].copy(),
         }
         if self._histogram is not None:
-            stored["histogram"] = self._histogram[:end].copy()
-            stored["values"] = np.full((end, self._n_constraints), np.nan)
-            stored["multipliers"] = np.zeros((end, self._n_constraints))
-            for at, values, multipliers in self._dual[1:]:
-                stored["values"][at:] = values
-                stored["multipliers"][at:] = multipliers
+            values = np.full((end, self._n_constraints), np.nan)
+            multipliers = np.zeros((end, self._n_constraints))
+            for place, value, multiplier in self._dual:
+                values[place:] = value
+                multipliers[place:] = multiplier
+            stored["histogram"] = self._histogram[first:end].copy()
+            stored["values"], stored["multipliers"] = values[first:], multipliers[first:]
         return stored
 
 

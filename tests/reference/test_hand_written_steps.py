@@ -162,7 +162,7 @@ def test_two_steps(n_classes, rates, block_rows):
     np.testing.assert_allclose(training.descent.theta, theta, atol=1e-7)
     np.testing.assert_allclose(training.theta, average, atol=1e-7)
     for record, table in zip(records, released, strict=True):
-        np.testing.assert_allclose(record.histogram, table, atol=1e-9)
+        np.testing.assert_allclose(record.histograms, [table], atol=1e-9)
     assert sum(multipliers.values()) > 0  # the second step felt the constraints
     np.testing.assert_allclose(sorted(records[-1].multipliers), sorted(multipliers.values()), atol=1e-7)
 

@@ -57,10 +57,12 @@ def released(law, seed=0):
     training = Training(plan, Silent(), Multipliers(CONSTRAINTS, plan))
     cells, gradients, before = [], [], np.zeros(N_PARAMETERS)
     for record in training.run(RandomStreams.from_seed(seed)):
-        cells.append(record.histogram.ravel() / SCALE)
+        if record.histograms is not None:
+            cells.extend(histogram.ravel() / SCALE for histogram in record.histograms)
         after = training.descent.theta.copy()
         gradients.append((before - after) * plan.expected_rows / (SIGMA * CLIP))
         before = after
+    assert len(cells) == len(gradients) == STEPS
     return np.array(cells), np.array(gradients)
 
 

@@ -51,7 +51,7 @@ class TestLoop:
         predicted = training.engine.model.predictions(X, training.theta)
         gap = abs(predicted[GROUPS == 0].mean() - predicted[GROUPS == 1].mean())
         assert [record.step for record in records] == list(range(1, 1001))
-        assert (records[-1].histogram is not None) == constrained
+        assert (records[-1].histograms is not None) == constrained
         assert np.mean(predicted == LABELS) > (0.55 if constrained else 0.8)
         assert (gap < 0.15) == constrained
 
@@ -85,7 +85,7 @@ class TestLoop:
         training = make(sampling_rate=1e-12, steps=20)
         records = finish(training)
         assert len(records) == 20
-        assert all(record.histogram.all() for record in records)
+        assert all(record.histograms.all() for record in records)
         assert all(record.gradient_norm > 0 for record in records)
 
     def test_the_normaliser_is_the_expected_size(self):
@@ -142,6 +142,15 @@ class TestState:
         np.testing.assert_array_equal(first.theta, second.theta)
         assert not np.array_equal(first.theta, whole.theta)
 
+    def test_counts_that_wait_for_their_noise_are_in_no_state(self):
+        """Between releases nothing that reads rows is kept on the training or in its state."""
+        training = make(dual=DualControl(interval=10))
+        steps = training.run(RandomStreams.from_seed(0))
+        for _ in range(5):
+            next(steps)
+        assert not training.state()["multipliers"]["_sum"].any()
+        assert not any("window" in name for name in vars(training) | vars(training.multipliers))
+
     def test_state_is_a_copy(self):
         training = make()
         state = training.state()
@@ -167,22 +176,57 @@ class TestHistory:
             records.append(record)
         arrays = history.arrays()
         assert arrays["step"].tolist() == list(range(1, 61))
-        np.testing.assert_array_equal(arrays["histogram"], [record.histogram for record in records])
+        released = [record.histograms for record in records if record.histograms is not None]
+        assert [len(histograms) for histograms in released] == [7] * 8 + [4]
+        np.testing.assert_array_equal(arrays["histogram"], np.concatenate(released))
         np.testing.assert_array_equal(arrays["multipliers"], [record.multipliers for record in records])
         np.testing.assert_array_equal(arrays["values"][6:], [record.values for record in records[6:]])
         assert np.isnan(arrays["values"][:6]).all()
         np.testing.assert_array_equal(arrays["gradient_norm"], [record.gradient_norm for record in records])
 
-    def test_long_runs_are_thinned(self):
+    @pytest.mark.parametrize("interval", [1, 3, 40])
+    def test_long_runs_are_thinned(self, interval):
         history = History(1000, (10, 2), 5, budget=320 * 10)
+        waiting = []
         for step in range(1, 1001):
-            values = np.full(5, float(step))
-            history.add(StepRecord(step, np.full((10, 2), float(step)), values, values, 1.0))
+            waiting.append(np.full((10, 2), float(step)))
+            released = None
+            if step % interval == 0 or step == 1000:
+                released, waiting = np.array(waiting), []
+            values = np.full(5, float(step - step % interval))
+            history.add(StepRecord(step, float(step), released, values, values))
         arrays = history.arrays()
+        assert history.every > 1
         assert arrays["step"].tolist() == list(range(1, 1001, history.every))
-        assert len(arrays["step"]) <= 100
-        np.testing.assert_array_equal(arrays["values"][:, 0], arrays["step"])
+        np.testing.assert_array_equal(arrays["gradient_norm"], arrays["step"])
+        np.testing.assert_array_equal(arrays["histogram"][:, 0, 0], arrays["step"])
+        known = arrays["step"] - arrays["step"] % interval
+        np.testing.assert_array_equal(arrays["multipliers"][:, 0], known)
         assert sum(array.size for array in arrays.values()) <= 3200 + 100
+
+    def test_a_run_that_stopped_between_releases_shows_what_was_released(self):
+        training = make(dual=DualControl(interval=10))
+        history = History.of(training)
+        steps = training.run(RandomStreams.from_seed(0))
+        for _ in range(15):
+            history.add(next(steps))
+        arrays = history.arrays()
+        assert np.isfinite(arrays["histogram"][:10]).all()
+        assert np.isnan(arrays["histogram"][10:]).all()
+        assert len(arrays["step"]) == 15
+
+    def test_a_resumed_run_starts_its_history_where_it_resumed(self):
+        first, second = make(), make()
+        steps = first.run(RandomStreams.from_seed(0))
+        for _ in range(15):
+            next(steps)
+        second.restore(first.state())
+        history = History.of(second)
+        for record in second.run(RandomStreams.from_seed(1)):
+            history.add(record)
+        arrays = history.arrays()
+        assert arrays["step"].tolist() == list(range(16, 61))
+        assert np.isfinite(arrays["histogram"]).all()
 
     def test_without_constraints(self):
         training = make(constrained=False)
