@@ -135,7 +135,8 @@ class Features:
         self._buffer: Array = np.empty((0, self.n_features), dtype=self.dtype)
         self._factors: Array | None = None
         self._limits: Array | None = None
-        self._first_pass(keep=self.sparse or not _memory_mapped(X))
+        self.mapped = not self.sparse and _memory_mapped(X)
+        self._first_pass(keep=not self.mapped)
 
     def _first_pass(self, *, keep: bool) -> None:
         """Refuse values that are not finite; keep what each row needs in every step, if there is room.
@@ -145,7 +146,7 @@ class Features:
         largest, factors, limits = 0.0, [], []
         for start in range(0, self.n_rows, self.block_rows):
             block = self._raw_block(np.arange(start, min(start + self.block_rows, self.n_rows)))
-            norms = _norms(block, exact=True)
+            norms = _norms(block, exact=keep)
             if not np.all(np.isfinite(norms)) and not _all_finite(block):
                 raise InvalidInput("X must be finite, but it holds NaN or infinity; impute or drop such rows")
             largest = max(largest, float(norms.max(initial=0.0)))
@@ -279,10 +280,13 @@ class LinearEngine:
         self._labels = _codes("labels", labels, n_rows, n_classes)
         self._bases: Array | None = None
         self.histogram_shape: tuple[int, int] | None = None
+        if (cells is None) != (n_cells is None):
+            raise InvalidInput("cells and n_cells belong together, got only one of them")
         if cells is not None and n_cells is not None:
             self.histogram_shape = (n_cells, n_classes)
-            # the index type of the machine saves a conversion in every step
-            self._bases = _codes("cells", cells, n_rows, n_cells).astype(np.intp) * n_classes
+            self._bases = _codes("cells", cells, n_rows, n_cells)
+            if not self.features.mapped:  # the machine's index type, ready to use, where memory is no matter
+                self._bases = self._bases.astype(np.intp) * n_classes
         kernel = _BinaryKernel if n_classes == 2 else _SoftmaxKernel
         shape = self.histogram_shape or (0, n_classes)
         self._kernel: _BinaryKernel | _SoftmaxKernel = kernel(plan, self.features, shape, intercept)
@@ -331,6 +335,8 @@ class LinearEngine:
 
     def _block_sums(self, rows: Rows) -> tuple[Floats, Array | None]:
         base = None if self._bases is None else self._bases.take(rows)
+        if base is not None and self.features.mapped:
+            base = base.astype(np.intp) * self._kernel.n_classes
         x, factor, limit = self.features.gather(rows)
         return self._kernel.sums(x, factor, limit, self._labels.take(rows), base)
 
@@ -342,6 +348,7 @@ class _BinaryKernel:
         self._dtype = np.dtype(np.float64) if features.careful else features.dtype
         self._n_features = features.n_features
         self._shape = shape
+        self.n_classes = shape[1]
         self._intercept = intercept
         self._temperature = plan.temperature
         self._hard = plan.rates == "hard"
@@ -409,6 +416,7 @@ class _SoftmaxKernel:
         self._dtype = np.dtype(np.float64) if features.careful else features.dtype
         self._n_features = features.n_features
         self._shape = shape
+        self.n_classes = shape[1]
         self._intercept = intercept
         self._temperature = plan.temperature
         self._hard = plan.rates == "hard"

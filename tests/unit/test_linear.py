@@ -60,6 +60,8 @@ class TestInput:
     def test_cells_must_be_codes(self):
         with pytest.raises(InvalidInput, match="cells"):
             LinearEngine(plan(histogram_noise=1.0), X, LABELS, 2, cells=LABELS + 1, n_cells=2)
+        with pytest.raises(InvalidInput, match="belong together"):
+            LinearEngine(plan(histogram_noise=1.0), X, LABELS, 2, cells=LABELS)
 
     def test_rows_must_be_those_of_the_plan(self):
         with pytest.raises(InvalidInput, match="40 rows"):
