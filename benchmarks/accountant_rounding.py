@@ -27,13 +27,12 @@ CASES = [
 
 
 def both(kind, base, rate, steps, delta):
-    grids, tilt = c.Composition([(kind(base, rate), steps)])._resolve(
-        lambda g: c._tilt_for_delta(g, delta), 1e-8 * delta / steps
-    )
+    tail = 1e-8 * delta / steps
+    composition = c.Composition([(kind(base, rate), steps)])
+    unit, tilt, coarse = composition._place(lambda g: c._tilt_for_delta(g, delta), tail)
+    grids = composition._refine(unit, tilt, coarse, tail, c.TOLERANCE)
     found = c._compose(grids, tilt)
-    log_scale, centre = grids.cumulant(tilt)
-    low = c._window(grids, tilt, log_scale, centre)[0]
-    first, size = int(np.floor(low / grids.width)), len(found.losses)
+    first, size = round(found.losses[0] / grids.width), len(found.losses)
     grid, count = grids.parts[0]
     exponent = np.longdouble(tilt) * grid.losses.astype(np.longdouble)
     weights = grid.mass.astype(np.longdouble) * np.exp(exponent - exponent.max())
