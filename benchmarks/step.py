@@ -4,7 +4,8 @@
 
 All variants run in one process on the same rows, in turns: every round runs each variant for a few steps
 (a few milliseconds), and ratios are taken within rounds, so that a busy machine slows all of them alike.
-Our steps are whole: Poisson sampling, both releases, multipliers, descent, iterate averaging, history.
+Times are those of the one thread in use, so that waiting for a core does not count. Our steps are whole:
+Poisson sampling, both releases, multipliers, descent, iterate averaging, history.
 
     floor      gather the rows, two matrix products, the noise draws of both releases; nothing else
     dp-sgd     our loop without constraints
@@ -188,11 +189,11 @@ def variants(data: Data, batch: int) -> dict[str, Iterator[Any]]:
 
 
 def advance(steps: Iterator[Any], count: int) -> float:
-    """Return the seconds of one of `count` steps."""
-    begin = time.perf_counter()
+    """Return the processor seconds of one of `count` steps (all variants use one thread)."""
+    begin = time.thread_time()
     for _ in range(count):
         next(steps)
-    return (time.perf_counter() - begin) / count
+    return (time.thread_time() - begin) / count
 
 
 def ratio(times: dict[str, np.ndarray], above: str, below: str) -> str:

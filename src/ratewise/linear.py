@@ -348,6 +348,7 @@ class _BinaryKernel:
         self._dtype = np.dtype(np.float64) if features.careful else features.dtype
         self._n_features = features.n_features
         self._shape = shape
+        self._n_codes = shape[0] * shape[1]
         self.n_classes = shape[1]
         self._intercept = intercept
         self._temperature = plan.temperature
@@ -379,7 +380,11 @@ class _BinaryKernel:
         counts = push = None
         if base is not None:
             soft = residual if self._temperature == 1.0 else expit(margin * self._temperature)
-            counts = self._count(margin, soft, base)
+            if self._hard:
+                predicted = margin > self._zeros[: len(margin)]  # an array saves half the time of a scalar
+                counts = np.bincount(base + predicted, minlength=self._n_codes).reshape(self._shape)
+            else:
+                counts = self._soft_counts(soft, base)
             if self._slopes is not None:
                 push = soft * soft  # on the way to slope * soft * (1 - soft)
                 np.subtract(soft, push, out=push)
@@ -398,13 +403,9 @@ class _BinaryKernel:
         gradient[: self._n_features] = x.T.dot(residual)
         return gradient, counts
 
-    def _count(self, margin: Array, soft: Array, base: Array) -> Array:
-        """Return the histogram: each row adds a vector that sums to 1 to one cell."""
-        n_cells, n_codes = self._shape[0], self._shape[0] * 2
-        if self._hard:
-            predicted = margin > self._zeros[: len(margin)]  # an array saves half the time of a scalar
-            return np.bincount(base + predicted, minlength=n_codes).reshape(self._shape)
-        cells = base >> 1
+    def _soft_counts(self, soft: Array, base: Array) -> Array:
+        """Return the histogram in which each row adds (1 - soft, soft) to one cell."""
+        cells, n_cells = base >> 1, self._shape[0]
         positive = np.bincount(cells, soft, n_cells)
         return np.column_stack([np.bincount(cells, minlength=n_cells) - positive, positive])
 

@@ -98,7 +98,7 @@ def affordable_interval(constraints: Constraints, batch_rows: float, n_features:
 
     A rule of public numbers (measured, in microseconds): an update costs some small array operations and some
     time per constraint and cell; a step costs in proportion to the entries of its batch. Updates may take a
-    fortieth of the time, or a tenth where that would put them more than 40 steps apart; at least 100 updates
+    fiftieth of the time, or a tenth where that would put them more than 50 steps apart; at least 100 updates
     are made whatever they cost. With large batches and few constraints the answer is 1.
 
     Parameters
@@ -111,7 +111,7 @@ def affordable_interval(constraints: Constraints, batch_rows: float, n_features:
     """
     update = 50.0 + 0.012 * len(constraints) + 0.03 * constraints.n_cells * constraints.n_classes
     step = 25.0 + batch_rows * (0.02 + 0.0003 * n_features)
-    interval = min(math.ceil(40.0 * update / step), max(40, math.ceil(10.0 * update / step)))
+    interval = min(math.ceil(50.0 * update / step), max(50, math.ceil(10.0 * update / step)))
     return max(1, min(interval, steps // 100))
 
 

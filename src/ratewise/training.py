@@ -128,7 +128,9 @@ class _Window:
         self._release = plan.histogram_mechanism.release
         self._dual = dual
         self._rng = rng
-        self._counts: Floats = np.zeros((plan.dual.interval, *dual.shape))
+        # whole numbers where rates are hard: no conversion until the release
+        kind = np.intp if plan.rates == "hard" else np.float64
+        self._counts: npt.NDArray[Any] = np.zeros((plan.dual.interval, *dual.shape), dtype=kind)
         self._filled = 0
 
     def add(self, counts: Any, last: bool) -> Floats | None:
