@@ -6,8 +6,8 @@ For one constraint, with L the sum that it bounds:
 1. Terms with the same denominator are one mean. Means whose rows overlap, such as a group's rate and
    everyone's, are cut into parts over disjoint rows: the sum over parts A of N_A/N times the mean over A.
 2. Each mean gets exact (Clopper-Pearson) limits l, u, given how many rows it rests on.
-3. The limits are L - sqrt(sum (m - l)^2) and L + sqrt(sum (u - m)^2). Where means were cut, the sums also hold
-   what L would move by if the number of rows in each part lay at its exact Poisson limits.
+3. The limits are L - sqrt(sum (m - l)^2) and L + sqrt(sum (u - m)^2). Where means were cut, the sums also
+   hold what L would move by if the number of rows in each part lay at its exact Poisson limits.
 
 This is the method of variance estimates recovery (MOVER): with Wilson limits and two shares it is Newcombe's
 interval. A single rate, ratios such as precision included, keeps its exact limits. Only where a ratio shares
@@ -216,7 +216,7 @@ def _disjoint(means: _Means, data: Moments, confidence: float) -> tuple[float, f
         return _length(mean - low), _length(high - mean)
     parts, joined = _parts(means, data)
     low, high, mean = _limits(parts, data, confidence)
-    down, up = _composition(means, parts, joined, data, confidence)
+    down, up = _composition(means, (low, high, parts.rows(data)), joined, data, confidence)
     return math.hypot(_length(mean - low), down), math.hypot(_length(high - mean), up)
 
 
@@ -246,25 +246,31 @@ def _parts(means: _Means, data: Moments) -> tuple[_Means, NDArray[np.bool_]]:
 
 
 def _composition(
-    means: _Means, parts: _Means, joined: NDArray[np.bool_], data: Moments, confidence: float
+    means: _Means,
+    parts: tuple[Floats, Floats, Floats],
+    joined: NDArray[np.bool_],
+    data: Moments,
+    confidence: float,
 ) -> tuple[float, float]:
     """Return how far the sum may lie off because the sample holds more or fewer rows of each part.
 
-    One row more of part A moves the mean over D by (mean over A - mean over D)/N_D. The number of rows has
-    exact Poisson limits, so that a part without a row in the sample is not taken for one without a row in the
-    population; of such a part the mean is unknown, and the worst is assumed in either direction.
+    One row more of part A moves the mean over D by (mean over A - mean over D)/N_D. The mean over A is taken
+    at whichever of its limits is worse, the number of rows at its exact Poisson limits: so a part without a
+    row in the sample is not taken for one without a row in the population.
     """
-    rows, sizes = means.rows(data), parts.rows(data)
+    low, high, sizes = parts
+    rows = means.rows(data)
     mean = means.totals(data) / rows
     least, most = means.range()
-    inner = np.tensordot(parts.inside * data.sums, means.x, axes=([1, 2], [1, 2]))
-    inner = inner / np.maximum(sizes, np.finfo(float).tiny)[:, None]
-    slope = np.where(joined, (inner - mean) / rows, 0.0).sum(axis=1)
-    worst = np.where(joined, np.maximum(most - mean, mean - least) / rows, 0.0).sum(axis=1)
+    base, lowest, highest = (joined @ (number / rows) for number in (mean, least, most))
+    counted = np.maximum(sizes, 1.0)
+    slopes = (
+        np.stack([np.where(sizes > 0, low / counted, lowest), np.where(sizes > 0, high / counted, highest)])
+        - base
+    )
     fewer, more = _count_limits(sizes, confidence)
-    empty = sizes <= 0
-    down = np.where(empty, worst * more, np.maximum(slope * fewer, -slope * more))
-    up = np.where(empty, worst * more, np.maximum(slope * more, -slope * fewer))
+    down = np.maximum(slopes * fewer, -slopes * more).max(axis=0)
+    up = np.maximum(slopes * more, -slopes * fewer).max(axis=0)
     return _length(down), _length(up)
 
 
