@@ -127,10 +127,10 @@ def test_sampled_laplace_under_replacement(gradient):
         lambda: accounting.delta([EVENT, event], 1.0, "replace_one"),
         lambda: accounting.curve(event, "replace_one"),
     ):
-        with pytest.raises(UnsupportedCombination, match=r"(?is)laplace.*replace_one") as caught:
+        with pytest.raises(
+            UnsupportedCombination, match=r"replace_one.*histogram='laplace'.*use histogram='gaussian'"
+        ):
             ask()
-        message = str(caught.value)
-        assert "gaussian" in message or "add_or_remove" in message or "zero_out" in message
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,9 @@ def test_calibration_with_unknown_words(function):
 
 
 def test_calibration_of_sampled_laplace_under_replacement():
-    with pytest.raises(UnsupportedCombination, match=r"(?is)laplace.*replace_one"):
+    with pytest.raises(
+        UnsupportedCombination, match=r"replace_one.*histogram='laplace'.*use histogram='gaussian'"
+    ):
         accounting.calibrate(**CALIBRATE, histogram="laplace", neighbours="replace_one")
 
 
