@@ -171,6 +171,16 @@ class CompiledConstraints:
         np.minimum.at(smallest, owner, below[table.indices])
         return smallest
 
+    def value_noise(
+        self, histogram: Any, cell_totals: Floats | None, noise: float, *, floor: float = 1.0
+    ) -> Floats:
+        """Return the (J,) standard deviations of `values` under noise of the given one on each count."""
+        below = np.maximum(self.denominators(histogram, cell_totals), floor)
+        cells = np.array([subset.size(self.n_cells) for subset in self.index_sets], dtype=np.float64)
+        deviations = noise * np.sqrt(cells[self.terms.numerator]) / below
+        variances: Floats = self._squares @ np.square(deviations)
+        return np.sqrt(variances)
+
     def values(
         self, histogram: Any, cell_totals: Floats | None = None, *, floor: float = 1.0, clamp: bool = True
     ) -> Floats:
@@ -250,6 +260,16 @@ class CompiledConstraints:
     def _a_t(self) -> Any:
         # its own copy by rows of the transpose: the product runs in every step
         return np.ascontiguousarray(self._a.T) if isinstance(self._a, np.ndarray) else sp.csr_array(self._a.T)
+
+    @cached_property
+    def leverage(self) -> Floats:
+        """How far each constraint's value can move at most: the sum of its coefficients' magnitudes."""
+        total: Floats = abs(sp.csr_array(self.coefficients)) @ np.ones(len(self.terms))
+        return total
+
+    @cached_property
+    def _squares(self) -> Any:
+        return sp.csr_array(self.coefficients).power(2)
 
     @cached_property
     def _size_matrix(self) -> Any:

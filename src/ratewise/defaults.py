@@ -129,4 +129,4 @@ def _dual_for(facts: PublicFacts, rate: float, steps: int) -> DualControl:
     if facts.constraints is None:
         return DualControl()
     interval = affordable_interval(facts.constraints, facts.n_rows * rate, facts.n_features, steps)
-    return DualControl(rate=0.2, interval=interval)
+    return DualControl(rate=0.5, interval=interval, normalise=True, noise_tolerance=0.05)

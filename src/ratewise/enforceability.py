@@ -7,6 +7,7 @@ closely is chasing noise; the constraint is then named as doubtful. Released val
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -55,13 +56,10 @@ def standard_errors(
 
     Two parts add up: the noise on the counts, and the chance which people are among the rows.
     """
-    below = np.maximum(compiled.denominators(histogram, totals), 1.0)
-    cells = np.array([subset.size(compiled.n_cells) for subset in compiled.index_sets], dtype=np.float64)
-    counted = noise**2 * cells[compiled.terms.numerator] / (below**2 * steps)
-    chance = 0.25 / np.maximum(below / rate, 1.0)
-    squared = sp.csr_array(compiled.coefficients).power(2)
-    variance: Floats = squared @ (counted + chance)
-    return np.sqrt(variance)
+    counted = compiled.value_noise(histogram, totals, noise / math.sqrt(steps))
+    below = np.maximum(compiled.denominators(histogram, totals) / rate, 1.0)
+    chance: Floats = sp.csr_array(compiled.coefficients).power(2) @ (0.25 / below)
+    return np.sqrt(np.square(counted) + chance)
 
 
 def doubts(compiled: CompiledConstraints, multipliers: Multipliers, plan: Plan) -> tuple[Doubt, ...]:

@@ -307,7 +307,9 @@ class LinearEngine:
             mask[self.features.n_features :: self.features.n_features + 1] = False
         return mask
 
-    def sums(self, rows: Rows, theta: Floats, table: Floats | None) -> tuple[Floats, Array | None]:
+    def sums(
+        self, rows: Rows, theta: Floats, table: Floats | None, loss_weight: float = 1.0
+    ) -> tuple[Floats, Array | None]:
         """Return the sum of clipped row gradients and the histogram over the given rows, both **private**.
 
         Parameters
@@ -315,9 +317,11 @@ class LinearEngine:
         rows : row numbers
         theta : parameters
         table : (Q, K) array or None
-            What predicting class k costs a row of cell q, in units of a row's loss.
+            What predicting class k costs a row of cell q.
+        loss_weight : float
+            Weight of a row's loss beside those costs.
         """
-        self._kernel.load(theta, table)
+        self._kernel.load(theta, table, loss_weight)
         if self.features.careful:
             with np.errstate(over="ignore", invalid="ignore"):
                 return self._sums(rows)
@@ -356,13 +360,15 @@ class _BinaryKernel:
         self._ones = np.ones(features.block_rows, dtype=self._dtype)
         self._zeros = np.zeros(features.block_rows, dtype=self._dtype)
         self._table: Floats | None = None
+        self._loss_weight: Any = 1.0
         self._slopes: Array | None = None
 
-    def load(self, theta: Floats, table: Floats | None) -> None:
+    def load(self, theta: Floats, table: Floats | None, loss_weight: float) -> None:
         self._weights = theta[: self._n_features].astype(self._dtype)
         self._bias = float(theta[-1]) if self._intercept else 0.0
         if table is not self._table:
             self._table = table
+            self._loss_weight = self._dtype.type(loss_weight)
             self._slopes = None
             if table is not None:
                 slopes = np.zeros(table.size, dtype=self._dtype)
@@ -391,6 +397,7 @@ class _BinaryKernel:
                 push *= self._slopes.take(base)
         residual -= labels
         if push is not None:
+            residual *= self._loss_weight
             residual += push
         if limit is not None:
             np.minimum(residual, limit, out=residual)
@@ -422,16 +429,18 @@ class _SoftmaxKernel:
         self._temperature = plan.temperature
         self._hard = plan.rates == "hard"
         self._table: Floats | None = None
+        self._loss_weight: Any = 1.0
         self._costs: Array | None = None
         # infinite logits (from rows of enormous length) would make NaN of a difference
         self._largest = float(np.finfo(self._dtype).max) ** 0.5
 
-    def load(self, theta: Floats, table: Floats | None) -> None:
+    def load(self, theta: Floats, table: Floats | None, loss_weight: float) -> None:
         matrix = theta.reshape(self._shape[1], -1)
         self._weights = np.ascontiguousarray(matrix[:, : self._n_features].T, dtype=self._dtype)
         self._bias = matrix[:, -1].astype(self._dtype) if self._intercept else None
         if table is not self._table:
             self._table = table
+            self._loss_weight = self._dtype.type(loss_weight)
             self._costs = None if table is None else (table * self._temperature).astype(self._dtype)
 
     def sums(
@@ -446,6 +455,7 @@ class _SoftmaxKernel:
             push = self._push(soft, base)
         residual[np.arange(len(labels)), labels] -= 1.0
         if push is not None:
+            residual *= self._loss_weight
             residual += push
         if limit is not None:
             lengths = np.sqrt(np.einsum("ij,ij->i", residual, residual))

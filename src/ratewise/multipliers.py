@@ -43,6 +43,17 @@ class Constraints(Protocol):
 
     def __len__(self) -> int: ...
 
+    @property
+    def leverage(self) -> Floats:
+        """Sum of the magnitudes of each constraint's coefficients."""
+        ...
+
+    def value_noise(
+        self, histogram: Floats, cell_totals: Floats | None, noise: float, *, floor: float = 1.0
+    ) -> Floats:
+        """Return the standard deviation of each left-hand side, from noise on the counts."""
+        ...
+
     def values(
         self, histogram: Floats, cell_totals: Floats | None = None, *, floor: float = 1.0, clamp: bool = True
     ) -> Floats:
@@ -135,8 +146,9 @@ class Multipliers:
     shape : (int, int)
         Cells and classes of the histograms.
     table : (Q, K) array or None
-        What predicting class k costs a row of cell q, in units of one row's loss. None while all multipliers
-        are zero.
+        What predicting class k costs a row of cell q. None while all multipliers are zero.
+    loss_weight : float
+        Weight of a row's loss beside those costs: 1, or less if the objective is normalised.
     values : (J,) array or None
         Left-hand sides as last read off released histograms.
     """
@@ -147,6 +159,8 @@ class Multipliers:
         self.step = 0
         self.multipliers: Floats = np.zeros(len(constraints))
         self.table: Floats | None = None
+        self.loss_weight = 1.0
+        self._believed: Floats | None = None
         self.values: Floats | None = None
         self._expected_rows = plan.expected_rows
         self._noise = plan.histogram_mechanism.standard_deviation
@@ -203,6 +217,8 @@ class Multipliers:
         totals, floor = self.cell_totals, self.floor
         self.values = self.constraints.values(histogram, totals, floor=floor, clamp=control.clamp)
         error = self.values - self._targets
+        if control.noise_tolerance is not None:
+            error *= self._trust(histogram, totals, steps)
         moved = self._direction(error, steps) * self._rates[min(self.step, len(self._rates)) - 1]
         moved += self.multipliers
         self.multipliers = self._project(moved)
@@ -215,7 +231,17 @@ class Multipliers:
             self.table = None
             return
         table = self.constraints.weights(effective, histogram, totals, floor=floor, clamp=control.clamp)
-        self.table = table * self._expected_rows
+        if control.normalise:
+            self.loss_weight = 1.0 / (1.0 + float(self.constraints.leverage @ effective))
+        self.table = table * (self._expected_rows * self.loss_weight)
+
+    def _trust(self, histogram: Floats, totals: Floats, steps: int) -> Floats:
+        """Return how far each error is to be believed, 0 to 1. Group sizes settle: it is rarely redone."""
+        if self._updates & (self._updates - 1) == 0 or self._believed is None:
+            noise = self._noise / math.sqrt(steps)
+            deviation = self.constraints.value_noise(histogram, totals, noise, floor=self.floor)
+            self._believed = 1.0 / (1.0 + np.square(deviation / (self.control.noise_tolerance or 1.0)))
+        return self._believed
 
     def _take_in(self, released: Floats, steps: int) -> Floats:
         """Book the histograms and return their mean, smoothed over time."""
@@ -277,6 +303,8 @@ _STATE = (
     "step",
     "multipliers",
     "table",
+    "loss_weight",
+    "_believed",
     "values",
     "_sum",
     "_seen",

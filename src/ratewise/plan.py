@@ -82,6 +82,12 @@ class DualControl:
         least one row).
     clamp : bool
         Put noisy rates back into [0, 1].
+    normalise : bool
+        Divide the objective by one plus the multipliers' reach, so that loss and limits share one clipping
+        norm and strong limits are not cut off by it. It moves no saddle point. False is the plain Lagrangian.
+    noise_tolerance : float or None
+        Errors count for less the noisier they are, by ``1 / (1 + (deviation / tolerance)^2)``, so that limits
+        on a handful of rows do not stir the others. None treats all alike.
     """
 
     rate: float = 0.2
@@ -97,6 +103,8 @@ class DualControl:
     margin: float = 0.0
     floor_deviations: float = 2.0
     clamp: bool = True
+    normalise: bool = False
+    noise_tolerance: float | None = None
 
     def __post_init__(self) -> None:
         _set(
@@ -114,6 +122,8 @@ class DualControl:
             margin=_validate.real(dual_margin=self.margin),
             floor_deviations=_validate.non_negative(floor_deviations=self.floor_deviations),
             clamp=_flag(clamp=self.clamp),
+            normalise=_flag(normalise=self.normalise),
+            noise_tolerance=_optional_positive(noise_tolerance=self.noise_tolerance),
         )
 
 

@@ -53,7 +53,9 @@ class Engine(Protocol):
         """Cells and classes of the histogram, None if the engine counts nothing."""
         ...
 
-    def sums(self, rows: Rows, theta: Floats, table: Floats | None) -> tuple[Floats, npt.NDArray[Any] | None]:
+    def sums(
+        self, rows: Rows, theta: Floats, table: Floats | None, loss_weight: float
+    ) -> tuple[Floats, npt.NDArray[Any] | None]:
         """Return the sum of clipped row gradients and the histogram of predictions, both **private**."""
         ...
 
@@ -184,7 +186,8 @@ class Training:
         for rows in plan.sampler.batches(plan.steps - self.steps_done, streams.sampling):
             if before_release is not None:
                 before_release()
-            private_sum, counts = engine.sums(rows, descent.theta, None if dual is None else dual.table)
+            table, weight = (None, 1.0) if dual is None else (dual.table, dual.loss_weight)
+            private_sum, counts = engine.sums(rows, descent.theta, table, weight)
             gradient = release_gradient(private_sum, streams.gradient)
             gradient *= scale
             norm = _finite_norm(gradient)

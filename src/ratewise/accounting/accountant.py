@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ratewise import _validate
-from ratewise.accounting.composition import Composition, Part
+from ratewise.accounting.composition import TOLERANCE, Composition, Part
 from ratewise.accounting.events import (
     NEIGHBOURS,
     Event,
@@ -87,11 +87,16 @@ class PrivacyCurve:
     ----------
     events : tuple of Event
     neighbours : "add_or_remove", "replace_one" or "zero_out"
+    tolerance : float
+        How far above the exact epsilon an answer may be, relative; larger is quicker.
     """
 
-    def __init__(self, events: Iterable[Event], neighbours: str = "add_or_remove") -> None:
+    def __init__(
+        self, events: Iterable[Event], neighbours: str = "add_or_remove", *, tolerance: float = TOLERANCE
+    ) -> None:
         self.events = as_events(events)
         self.neighbours = _validate.one_of(NEIGHBOURS, neighbours=neighbours)
+        self._tolerance = tolerance
         self._check_relations()
         self._unprotected = any(isinstance(event, UnprotectedEvent) for event in self.events)
         self._selection = self._lone_selection()
@@ -155,9 +160,10 @@ class PrivacyCurve:
 
     def _compositions(self) -> tuple[Composition, ...]:
         if self.neighbours == "replace_one":
-            return (Composition(_parts(self.events, self.neighbours, _replaced)),)
+            return (Composition(_parts(self.events, self.neighbours, _replaced), self._tolerance),)
         return tuple(
-            Composition(_parts(self.events, self.neighbours, sampled)) for sampled in (RemoveLoss, AddLoss)
+            Composition(_parts(self.events, self.neighbours, sampled), self._tolerance)
+            for sampled in (RemoveLoss, AddLoss)
         )
 
 

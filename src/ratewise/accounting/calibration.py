@@ -15,11 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ratewise import _validate
+from ratewise.accounting.accountant import PrivacyCurve
 from ratewise.accounting.accountant import epsilon as _epsilon_of
 from ratewise.accounting.events import TrainingEvent
 from ratewise.exceptions import InvalidInput
 
 _TIGHT = 0.9992  # aim a little above the promised 0.999
+_ROUGH = 1e-3  # excess allowed while the answer is only being approached
 _LEAST_NOISE, _MOST_NOISE = 1e-3, 1e9
 _MOST_STEPS = 10**9
 
@@ -91,8 +93,12 @@ def calibrate(
     def spent(level: float) -> float:
         return _epsilon_of(phase(level), delta, neighbours)
 
+    def roughly(level: float) -> float:
+        return PrivacyCurve([phase(level)], neighbours, tolerance=_ROUGH).epsilon(delta)
+
     guess = _first_guess(phase(1.0), target, delta)
     try:
+        guess, _ = _least_level(roughly, target, guess, least=_LEAST_NOISE, most=_MOST_NOISE)
         level, found = _least_level(spent, target, guess, least=_LEAST_NOISE, most=_MOST_NOISE)
     except _OutOfReach:
         raise InvalidInput(

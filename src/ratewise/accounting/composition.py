@@ -21,7 +21,7 @@ from scipy.special import logsumexp
 
 from ratewise.accounting.losses import Array, Loss, LossGrid, discretise
 
-TOLERANCE = 5e-5  # excess of epsilon by discretisation, relative
+TOLERANCE = 2e-5  # excess of epsilon by discretisation, relative
 _SMALLEST_EPSILON = 1e-5  # below it the tolerance is absolute
 _WINDOW_TAIL = math.log(1e13)  # tilted mass outside the window, each side: at most exp(-this)
 _CUT = 1e-26  # deltas below this are bounded, not computed
@@ -90,6 +90,9 @@ class _TiltedSum:
 
     def delta(self, epsilon: float) -> float:
         """Return an upper bound of delta at epsilon."""
+        if self.tilt > 0 and epsilon < self.losses[0]:
+            # what lies between epsilon and the window is not in it: all the weight there is bounds it
+            return min(1.0, _exp(self.log_scale - self.tilt * epsilon) + self.infinite)
         start = int(np.searchsorted(self.losses, epsilon, side="right"))
         stop = int(np.searchsorted(self.losses, epsilon + _NEGLIGIBLE / (self.tilt + 1e-300)))
         gain = self.losses[start:stop] - epsilon
@@ -140,11 +143,12 @@ class Composition:
     """Independent losses, each occurring a number of times, added up.
 
     `epsilon` and `delta` are upper bounds that hold for every pair of neighbouring data sets the losses
-    dominate; the excess over the exact value stays near `TOLERANCE` (relative, for epsilon).
+    dominate; the excess over the exact value stays near `tolerance` (relative, for epsilon).
     """
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[Part], tolerance: float = TOLERANCE) -> None:
         self._parts = tuple(parts)
+        self._tolerance = tolerance
         self._steps = sum(count for _, count in self._parts)
 
     def epsilon(self, delta: float) -> float:
@@ -153,14 +157,14 @@ class Composition:
         unit, tilt, grids = self._place(lambda g: _tilt_for_delta(g, delta), tail)
         if grids.infinite >= delta:
             return math.inf
-        near = _compose(self._refine(unit, tilt, grids, tail, TOLERANCE), tilt)
+        near = _compose(self._refine(unit, tilt, grids, tail, self._tolerance), tilt)
         if near.losses[0] < 0.0 and near.delta(0.0) <= delta:
             return 0.0
         return max(0.0, near.epsilon(delta))
 
     def delta(self, epsilon: float) -> float:
         """Return a delta such that (epsilon, delta)-privacy holds."""
-        return self._near(epsilon, TOLERANCE).delta(epsilon)
+        return self._near(epsilon, self._tolerance).delta(epsilon)
 
     def holds(self, epsilon: float, delta: float) -> bool:
         """Tell whether (epsilon, delta)-privacy is seen to hold at a quick look; False may mean "unclear"."""
@@ -173,7 +177,7 @@ class Composition:
         for index in np.argsort(epsilons):
             epsilon = float(epsilons[index])
             if near is None or not near.reliable(epsilon):
-                near = self._near(epsilon, TOLERANCE)
+                near = self._near(epsilon, self._tolerance)
             answers[index] = near.delta(epsilon)
         return answers
 
@@ -278,8 +282,8 @@ def _fold(law: Array, first: int, size: int) -> Array:
 def _window(grids: _Grids, tilt: float, log_scale: float) -> tuple[float, float]:
     """Return (low, high) with at most exp(-_WINDOW_TAIL) of the tilted sum above high, by Chernoff.
 
-    The same holds below low unless the window would grow out of bounds; what lies below is counted too high,
-    so low may be anything.
+    The same holds below low unless the window would grow out of bounds; what lies below wraps around to the
+    top and is counted too high, so low may be anything (`_TiltedSum.delta` answers for epsilons below it).
     """
     low = sum(count * float(grid.losses[0]) for grid, count in grids.parts)
     high = sum(count * float(grid.losses[-1]) for grid, count in grids.parts)

@@ -32,7 +32,9 @@ class SelectionCurve:
 
     def epsilon(self, delta: float) -> float:
         """Return an epsilon at which the selection has at most the given delta."""
-        inner = self.candidate_epsilon(min(delta / self.mean_trials, 1.0))
+        share = delta / self.mean_trials
+        # a Poisson number of trials may be so small that not even a candidate without privacy shows
+        inner = self.candidate_epsilon(share) if share < 1.0 else 0.0
         return inner + self.shift()
 
     def deltas(self, epsilons: Array) -> Array:
