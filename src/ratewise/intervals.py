@@ -10,9 +10,10 @@ For one constraint, with L the sum that it bounds:
    hold what L would move by if the number of rows in each part lay at its exact Poisson limits.
 
 This is the method of variance estimates recovery (MOVER): with Wilson limits and two shares it is Newcombe's
-interval. A single rate, ratios such as precision included, keeps its exact limits. Only where a ratio shares
-rows with another rate (precision minus recall, say) the rows that count depend on the predictions; there the
-sums of step 3 carry the correlation of the means under multinomial sampling instead.
+interval. A single rate, ratios such as precision included, keeps its exact limits. Only where a ratio and a
+share rest on the same rows (precision minus recall, say) no such cut exists, since one counts rows by their
+prediction and the other does not; there the sums of step 3 carry the correlation of the means under
+multinomial sampling instead.
 
 A mean of more than two values, or of soft predictions, varies less than a share with the same mean. Its
 limits are those of a share on n/f rows, f the ratio of the two variances, drawn towards 1 in small samples.
@@ -172,10 +173,9 @@ class _Means:
         deviation = self.x - mean[:, None, None] * self.inside
         return data.products(deviation)
 
-    def ratios_overlap(self) -> bool:
-        """Return whether some row can count in a ratio and in another mean."""
-        crowded = self.inside.sum(axis=0) > 1
-        return bool((self.inside[self.ratio] & crowded).any())
+    def ratio_meets_share(self) -> bool:
+        """Return whether some row can count in a ratio and in a share."""
+        return bool((self.inside[self.ratio].any(axis=0) & self.inside[~self.ratio].any(axis=0)).any())
 
 
 def _means(
@@ -204,7 +204,7 @@ def _interval(means: _Means, data: Moments, confidence: float) -> tuple[float, f
     if not (rows > 0).all():
         return np.nan, np.nan, np.nan
     total = float((means.totals(data) / rows).sum())
-    join = _correlated if means.ratios_overlap() else _disjoint
+    join = _correlated if means.ratio_meets_share() else _disjoint
     below, above = join(means, data, confidence)
     return total, total - below, total + above
 

@@ -27,6 +27,9 @@ MIXES = {
     "precision": rate(1, where=label(1), out_of=A),
     "difference of precisions": rate(1, where=label(1), out_of=A) - rate(1, where=label(1), out_of=B),
     "precision minus recall": rate(1, where=label(1), out_of=everyone) - rate(1, where=label(1)),
+    "precision plus recall": rate(1, where=label(1), out_of=everyone) + rate(1, where=label(1)),
+    "precision against everyone's": rate(1, where=label(1), out_of=A)
+    - rate(1, where=label(1), out_of=everyone),
     "equalized odds": rate(1, where=A & label(1)) - rate(1, where=B & label(1)),
     "error": 1 - rate(1, where=label(1), out_of=rows(A)) - rate(0, where=label(0), out_of=rows(A)),
     "unequal costs": 3 * rate(0, where=label(1), out_of=rows(A)) + rate(1, where=label(0), out_of=rows(A)),

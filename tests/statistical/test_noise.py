@@ -36,7 +36,7 @@ class Silent:
     penalised = np.ones(N_PARAMETERS, dtype=bool)
     histogram_shape = SHAPE
 
-    def sums(self, rows, theta, table):
+    def sums(self, rows, theta, table, loss_weight):
         return np.zeros(N_PARAMETERS), np.zeros(SHAPE)
 
 
@@ -174,7 +174,7 @@ def test_leaving_out_the_histogram_moves_neither_sample_nor_gradient_noise():
             self.histogram_shape = SHAPE if counted else None
             self.rows = []
 
-        def sums(self, rows, theta, table):
+        def sums(self, rows, theta, table, loss_weight):
             self.rows.append(rows)
             return np.zeros(N_PARAMETERS), np.zeros(SHAPE) if self.histogram_shape else None
 

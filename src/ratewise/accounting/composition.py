@@ -10,6 +10,7 @@ explicit allowance. Mass below the window wraps around to its top and is counted
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ _SMALLEST_EPSILON = 1e-5  # below it the tolerance is absolute
 _WINDOW_TAIL = math.log(1e13)  # tilted mass outside the window, each side: at most exp(-this)
 _CUT = 1e-26  # deltas below this are bounded, not computed
 _COARSE = 1e-2  # the same for the first look, which only finds the place
+_BLOCK = 16  # grid points merged where only a choice is made
 _STEEPEST = 64.0  # largest tilt, in inverse standard deviations: a bounded sum has no best one
 _NEGLIGIBLE = 60.0  # weights beyond exp(-this) of the scale are bounded, not summed
 _MOST_POINTS = 1 << 22
@@ -50,6 +52,11 @@ class _Grids:
         return self.parts[0][0].width
 
     @property
+    def largest(self) -> float:
+        """The largest finite sum, or 0."""
+        return max(0.0, sum(count * float(grid.losses[-1]) for grid, count in self.parts))
+
+    @property
     def infinite(self) -> float:
         """Chance that any of the losses is infinite, from above."""
         return min(
@@ -66,6 +73,10 @@ class _Grids:
             total += count * log_mgf
             slope += count * float(weights @ losses)
         return total, slope
+
+    def coarsened(self) -> _Grids:
+        """Return about the same laws on a grid that is cheaper to read; for choices, not for answers."""
+        return _Grids(tuple((_coarsened(grid), count) for grid, count in self.parts))
 
     def deviation(self, tilt: float) -> float:
         """Return the standard deviation of the tilted sum, at least one grid width."""
@@ -99,6 +110,11 @@ class _TiltedSum:
         body = float(self.weights[start:stop] @ (np.exp(-self.tilt * gain) * -np.expm1(-gain)))
         body += math.exp(-_NEGLIGIBLE) if stop < len(self.losses) else 0.0
         return min(1.0, (body + self.rounding) * _exp(self.log_scale - self.tilt * epsilon) + self.infinite)
+
+    def covers(self, epsilon: float, delta: float) -> bool:
+        """Tell whether epsilon lies in the window, and what was not computed is small beside delta."""
+        inside = self.losses[0] <= epsilon < self.losses[-1]
+        return bool(inside and self.rounding * _exp(self.log_scale - self.tilt * epsilon) <= 1e-3 * delta)
 
     def reliable(self, epsilon: float) -> bool:
         """Tell whether delta at epsilon is computed rather than mostly allowance."""
@@ -156,11 +172,18 @@ class Composition:
         tail = 1e-8 * delta / self._steps
         unit, tilt, grids = self._place(lambda g: _tilt_for_delta(g, delta), tail)
         if grids.infinite >= delta:
-            return math.inf
+            return grids.largest if grids.infinite <= delta * (1 + 1e-12) else math.inf
         near = _compose(self._refine(unit, tilt, grids, tail, self._tolerance), tilt)
-        if near.losses[0] < 0.0 and near.delta(0.0) <= delta:
-            return 0.0
-        return max(0.0, near.epsilon(delta))
+        found = near.epsilon(delta)
+        # a delta close to its largest value lies below the place that Chernoff's bound points to: look there
+        while found > 0.0 and (found < unit / 2 or not near.covers(found, delta)):
+            unit = min(unit / 2, found)
+            _, tilt, grids = self._place(functools.partial(_tilt_for_epsilon, epsilon=found), tail)
+            near = _compose(self._refine(unit, tilt, grids, tail, self._tolerance), tilt)
+            found = min(found, near.epsilon(delta))
+            if unit < _SMALLEST_EPSILON:
+                break
+        return max(0.0, found)
 
     def delta(self, epsilon: float) -> float:
         """Return a delta such that (epsilon, delta)-privacy holds."""
@@ -262,6 +285,17 @@ def _compose(grids: _Grids, tilt: float) -> _TiltedSum:
     return _TiltedSum(positions, weights, tilt, log_scale, rounding, grids.infinite)
 
 
+def _coarsened(grid: LossGrid) -> LossGrid:
+    if len(grid.mass) < 64 * _BLOCK:
+        return grid
+    padded = np.zeros(-(-len(grid.mass) // _BLOCK) * _BLOCK)
+    padded[: len(grid.mass)] = grid.mass
+    middle = (grid.first + (_BLOCK - 1) / 2) / _BLOCK
+    return LossGrid(
+        grid.width * _BLOCK, math.floor(middle), padded.reshape(-1, _BLOCK).sum(axis=1), grid.infinite
+    )
+
+
 def _power(law: Array, count: int) -> ComplexArray:
     spectrum = fft.rfft(law)
     if count == 1:
@@ -287,12 +321,28 @@ def _window(grids: _Grids, tilt: float, log_scale: float) -> tuple[float, float]
     """
     low = sum(count * float(grid.losses[0]) for grid, count in grids.parts)
     high = sum(count * float(grid.losses[-1]) for grid, count in grids.parts)
-    best = math.sqrt(2 * _WINDOW_TAIL) / grids.deviation(tilt)
-    for factor in (0.1, 0.4, 0.7, 1.0):
-        s = best * factor
-        high = min(high, (grids.cumulant(tilt + s)[0] - log_scale + _WINDOW_TAIL) / s)
-        low = max(low, -(grids.cumulant(tilt - s)[0] - log_scale + _WINDOW_TAIL) / s)
+    rough = grids.coarsened()
+    for sign in (1.0, -1.0):
+        s = sign * _best_slope(rough, tilt, sign)
+        bound = (grids.cumulant(tilt + s)[0] - log_scale + _WINDOW_TAIL) / s  # valid for every s
+        low, high = (low, min(high, bound)) if sign > 0 else (max(low, bound), high)
     return max(low, high - 2 * _MOST_POINTS * grids.width), high
+
+
+def _best_slope(grids: _Grids, tilt: float, sign: float) -> float:
+    """Return about the s for which Chernoff's bound on a tail of the tilted sum is tightest."""
+    log_scale, centre = grids.cumulant(tilt)
+
+    def distance(log_s: float) -> float:
+        s = math.exp(log_s)
+        bound = (grids.cumulant(tilt + sign * s)[0] - log_scale + _WINDOW_TAIL) / s - sign * centre
+        return math.log(max(bound, 1e-300))
+
+    gaussian = math.log(math.sqrt(2 * _WINDOW_TAIL) / grids.deviation(tilt))
+    found = optimize.minimize_scalar(
+        distance, bounds=(gaussian - 6.0, gaussian + 0.5), method="bounded", options={"xatol": 0.05}
+    )
+    return math.exp(float(found.x))
 
 
 def _tilt_for_delta(grids: _Grids, delta: float) -> tuple[float, float]:
