@@ -7,6 +7,8 @@ the model, the book, the statement and released values only.
 
 from __future__ import annotations
 
+import numbers
+import reprlib
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from ratewise import _validate
 from ratewise.accounting import Budget, Ledger, PrivacyStatement, UnprotectedEvent
+from ratewise.accounting.book import text
 from ratewise.accounting.events import NEIGHBOURS
 from ratewise.compiled import CompiledConstraints
 from ratewise.defaults import AUTO, PublicFacts, plan_for
@@ -32,6 +35,7 @@ from ratewise.exceptions import (
     PrivacyLeakWarning,
     RatewiseWarning,
     SmallGroupWarning,
+    UnsupportedCombination,
 )
 from ratewise.linear import LinearEngine, LinearModel, Scaling
 from ratewise.multipliers import Multipliers
@@ -39,12 +43,22 @@ from ratewise.partition import compile_constraints
 from ratewise.plan import Plan
 from ratewise.progress import Progress
 from ratewise.randomness import RandomStreams
-from ratewise.tables import interval_columns, needed_columns, read_domain, sensitive_columns
+from ratewise.tables import column_names, interval_columns, needed_columns, read_domain, sensitive_columns
 from ratewise.training import History, StepRecord, Training
 
 Floats = npt.NDArray[np.float64]
 
 CUSTOMARY_DELTA = 1e-5
+
+_ACCEPTED: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C"}
+
+# scikit-learn's words for these would quote values of rows
+_SHOWING_ROWS = {
+    "Expected 2D array": "X must have two dimensions, rows and features; Reshape your data with "
+    "X.reshape(-1, 1) if it is a single feature",
+    "Complex data not supported": "Complex data not supported: X must hold real numbers",
+    "could not convert string": "X holds text that is no number; encode such columns as numbers first",
+}
 
 _ONE_CLASS = "y holds one class only; a classifier needs rows of at least two classes"
 
@@ -206,7 +220,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         sensitive_features : data frame, series, mapping of name to column, or vector
             The columns that the constraints name. Needed to fit, never to predict.
         """
-        self._check_budget()
+        self._check_parameters()
         rows = self._read(X, y, sensitive_features)
         facts = PublicFacts(
             n_rows=len(rows.labels),
@@ -227,7 +241,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         )
         multipliers = None if rows.constraints is None else Multipliers(rows.constraints, plan)
         training = Training(plan, engine, multipliers)
-        streams = RandomStreams.from_seed(self.random_state)
+        streams = self._streams()
         self._warn_leaks(rows.leaks)
         self.ledger_ = self._book()
         history = self._train(training, streams)
@@ -252,6 +266,10 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         codes = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
         return np.asarray(self.classes_[codes])
 
+    def __sklearn_is_fitted__(self) -> bool:
+        # a fit that was stopped leaves its ledger, which is no model
+        return hasattr(self, "_model")
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
@@ -261,9 +279,27 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
 
     # ------------------------------------------------------------------ before any privacy is spent
 
+    def _check_parameters(self) -> None:
+        """Check what neither the plan nor the compiler of constraints looks at."""
+        self._check_budget()
+        _validate.one_of(("gaussian", "laplace"), histogram=self.histogram)
+        for name in ("fit_intercept", "verbose"):
+            value = getattr(self, name)
+            if not isinstance(value, bool | int | np.bool_ | np.integer):
+                raise InvalidType(f"{name} must be True or False, got {value!r}")
+        text(required=True, data_name=self.data_name)
+        text(required=True, unit=self.unit)
+        if self.callback is not None and not callable(self.callback):
+            raise InvalidType(f"callback must be a function or None, got {self.callback!r}")
+
     def _check_budget(self) -> None:
         if self.epsilon is not None:
             _validate.positive(epsilon=self.epsilon, hint="None trains without privacy")
+            if self.clip is None:
+                raise UnsupportedCombination(
+                    f"clip is None, but epsilon is {self.epsilon}: privacy needs a bound on each row's "
+                    "gradient; give clip a number, or 'auto'"
+                )
         _validate.inside(delta=self.delta)
         _validate.one_of(NEIGHBOURS, neighbours=self.neighbours)
         if self.ledger is not None and not isinstance(self.ledger, Ledger):
@@ -283,11 +319,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         warnings.warn(f"{advice}; a delta below 1/n says more", RatewiseWarning, stacklevel=4)
 
     def _read(self, X: Any, y: Any, sensitive_features: Any) -> _Rows:
-        X, y = validate_data(
-            self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], order="C", y_numeric=False
-        )
-        y = column_or_1d(y, warn=True)
-        check_classification_targets(y)
+        X, y = self._features_and_labels(X, y)
         self._check_delta(len(y))
         if self.classes is None and np.all(y == y[0]):
             raise InvalidInput(_ONE_CLASS)
@@ -306,6 +338,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
             classes=self.classes,
             group_values=self.group_values,
             numeric=interval_columns(self.constraints),
+            present=column_names(sensitive_features),
         )
         labels = domain.label_codes(y)
         _refuse_empty_classes(labels, domain)
@@ -315,6 +348,25 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
             cells = compiled.cells(labels, columns)
             _refuse_empty_subsets(compiled, cells)
         return _Rows(X, labels, cells, domain, compiled, tuple(leaks))
+
+    def _features_and_labels(self, X: Any, y: Any) -> tuple[Any, npt.NDArray[Any]]:
+        if hasattr(X, "collect") and not hasattr(X, "shape"):
+            raise InvalidType("X is a lazy frame; call .collect() on it first")
+        try:
+            X, y = validate_data(self, X, y, y_numeric=False, **_ACCEPTED)
+        except ValueError as problem:
+            hidden = next((said for start, said in _SHOWING_ROWS.items() if start in str(problem)), None)
+            if hidden is None:
+                raise
+            raise InvalidInput(hidden) from None
+        y = column_or_1d(y, warn=True)
+        try:
+            check_classification_targets(y)
+        except TypeError:
+            raise InvalidType(
+                "y mixes labels of types that have no common order; use labels of one type, such as text"
+            ) from None
+        return X, y
 
     def _compile(self, domain: Domain) -> CompiledConstraints | None:
         compiled = compile_constraints(self.constraints, domain)
@@ -348,12 +400,22 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         try:
             lower, upper = self.feature_bounds
             bounds = [np.broadcast_to(np.asarray(b, dtype=np.float64), X.shape[1]) for b in (lower, upper)]
+            return Scaling(bounds[0], bounds[1], origin="lower" if isinstance(X, np.ndarray) else "zero")
         except (TypeError, ValueError):
             raise InvalidInput(
-                f"feature_bounds must be a pair (lower, upper), each a number or {X.shape[1]} numbers, "
-                f"got {self.feature_bounds!r}"
+                f"feature_bounds must be a pair (lower, upper), each a finite number or {X.shape[1]}, "
+                f"lower at most upper, got {reprlib.repr(self.feature_bounds)}"
             ) from None
-        return Scaling(bounds[0], bounds[1], origin="lower" if isinstance(X, np.ndarray) else "zero")
+
+    def _streams(self) -> RandomStreams:
+        try:
+            return RandomStreams.from_seed(self.random_state)
+        except (TypeError, ValueError):
+            kind = InvalidInput if isinstance(self.random_state, numbers.Integral) else InvalidType
+            raise kind(
+                "random_state must be a whole number of at least 0, a NumPy generator or None, "
+                f"got {reprlib.repr(self.random_state)}"
+            ) from None
 
     def _warn_leaks(self, leaks: tuple[str, ...]) -> None:
         if leaks and self.epsilon is not None:
@@ -395,13 +457,12 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         history: History,
         before_release: Callable[[], object] | None,
     ) -> None:
-        progress = Progress(training.plan.steps, enabled=bool(self.verbose))
-        for record in training.run(streams, before_release):
-            history.add(record)
-            progress.show(record)
-            if self.callback is not None:
-                self.callback(record)
-        progress.close()
+        with Progress(training.plan.steps, enabled=bool(self.verbose)) as progress:
+            for record in training.run(streams, before_release):
+                history.add(record)
+                progress.show(record)
+                if self.callback is not None:
+                    self.callback(record)
 
     def _keep(self, training: Training, model: LinearModel, history: History, rows: _Rows) -> None:
         self.classes_ = _class_array(rows.domain)
@@ -430,9 +491,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         return self.ledger_.statement(delta=self.delta, unit=self.unit, public=public, leaks=leaks)
 
     def _features(self, X: Any) -> Any:
-        return validate_data(
-            self, X, accept_sparse="csr", dtype=[np.float64, np.float32], order="C", reset=False
-        )
+        return validate_data(self, X, reset=False, **_ACCEPTED)
 
 
 @dataclass(frozen=True)

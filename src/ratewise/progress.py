@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import Self
 
 from ratewise.training import StepRecord
 
@@ -38,7 +39,10 @@ class Progress:
         sys.stderr.write(f"\rstep {record.step}/{self._steps}{worst}, {left:.0f} s left   ")
         sys.stderr.flush()
 
-    def close(self) -> None:
-        """End the line."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the line, also if the training was stopped."""
         if self._enabled:
             sys.stderr.write("\n")

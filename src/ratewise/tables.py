@@ -74,6 +74,15 @@ def sensitive_columns(
     return {name: _checked(name, column, n_rows) for name, column in found.items()}
 
 
+def column_names(sensitive_features: Any) -> set[str]:
+    """Return the names of the columns, those of no use included; a vector without a name has none.
+
+    >>> column_names({"sex": ["F", "M"]})
+    {'sex'}
+    """
+    return set(_named_columns(sensitive_features, LONE_NAME))
+
+
 def as_column(data: Any, what: str) -> Any:
     """Return one column as a vector: pandas categoricals as they are, everything else as a NumPy array."""
     if _is_categorical(data):
@@ -239,6 +248,7 @@ def read_domain(
     *,
     needed: Collection[str] | None = None,
     numeric: Collection[str] = (),
+    present: Collection[str] = (),
 ) -> tuple[Domain, list[str]]:
     """Return the public domain, and what had to be read off the data because it was not declared.
 
@@ -256,6 +266,9 @@ def read_domain(
         Only these columns become part of the domain and are ever looked at; None: all.
     numeric : collection of str
         Columns of which only intervals are said (see `interval_columns`): numeric without a look.
+    present : collection of str
+        Names of further columns that the table has. Values declared for a column that is nowhere are taken
+        for a slip of the pen if a column remains whose values nobody declared, and are of no use otherwise.
 
     Returns
     -------
@@ -263,7 +276,8 @@ def read_domain(
     leaks : list of str
         What was read, to be put after "read off the data:"; empty if everything was declared.
     """
-    declared = _declared_values(group_values, columns)
+    declared = _declared_values(group_values)
+    _refuse_misspelt(declared, columns, {*numeric, *present})
     leaks: list[str] = []
     if classes is None:
         classes = distinct(as_column(labels, "y"), "y")
@@ -317,7 +331,7 @@ def _distinct_by_chunk(column: Any) -> Iterator[Collection[Any]]:
         yield np.unique(part).tolist() if part.dtype.kind in "biuf" else _entries(part)
 
 
-def _declared_values(group_values: Any, columns: Mapping[str, Any]) -> dict[str, Any]:
+def _declared_values(group_values: Any) -> dict[str, Any]:
     if group_values is None:
         return {}
     if not isinstance(group_values, Mapping):
@@ -325,14 +339,18 @@ def _declared_values(group_values: Any, columns: Mapping[str, Any]) -> dict[str,
             f"group_values must map column names to their values, got {type(group_values).__name__}; "
             "write {'sex': ('Female', 'Male')}"
         )
-    declared = {_column_name(name): values for name, values in group_values.items()}
-    unknown = next((name for name in declared if columns and name not in columns), None)
+    return {_column_name(name): _listed(values) for name, values in group_values.items()}
+
+
+def _refuse_misspelt(declared: Mapping[str, Any], columns: Mapping[str, Any], fine: Collection[str]) -> None:
+    if all(name in declared for name in columns):
+        return
+    unknown = next((name for name in declared if name not in columns and name not in fine), None)
     if unknown is not None:
         raise InvalidInput(
             f"group_values declares column {unknown!r}, but the columns of sensitive_features are "
             f"{list_values(columns)}"
         )
-    return {name: _listed(values) for name, values in declared.items()}
 
 
 def _listed(values: Any) -> Any:
