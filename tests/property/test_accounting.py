@@ -24,9 +24,9 @@ from ratewise.accounting import (
 )
 
 WIGGLE = 1e-3  # upper limits move a little with their grid; the order they tell may not
-many = settings(deadline=None, max_examples=60, derandomize=True)
-quick = settings(deadline=None, max_examples=25, derandomize=True)
-slow = settings(deadline=None, max_examples=12, derandomize=True)
+many = settings(deadline=None, max_examples=40, derandomize=True)
+quick = settings(deadline=None, max_examples=20, derandomize=True)
+slow = settings(deadline=None, max_examples=10, derandomize=True)
 
 
 def logarithmic(low: float, high: float) -> st.SearchStrategy[float]:
