@@ -255,19 +255,15 @@ def _composition(
     """Return how far the sum may lie off because the sample holds more or fewer rows of each part.
 
     One row more of part A moves the mean over D by (mean over A - mean over D)/N_D. The mean over A is taken
-    at whichever of its limits is worse, the number of rows at its exact Poisson limits: so a part without a
-    row in the sample is not taken for one without a row in the population.
+    at whichever of its limits is worse, the number of rows at its exact Poisson limits. A part without a row
+    in the sample is not taken for one without a row in the population: of it the worst is assumed.
     """
     low, high, sizes = parts
-    rows = means.rows(data)
-    mean = means.totals(data) / rows
-    least, most = means.range()
-    base, lowest, highest = (joined @ (number / rows) for number in (mean, least, most))
-    counted = np.maximum(sizes, 1.0)
-    slopes = (
-        np.stack([np.where(sizes > 0, low / counted, lowest), np.where(sizes > 0, high / counted, highest)])
-        - base
-    )
+    below, above, mean = _limits(means, data, confidence)
+    limits = (below, mean, above, *means.range())
+    least, base, most, lowest, highest = (joined @ (limit / means.rows(data)) for limit in limits)
+    some, counted = sizes > 0, np.maximum(sizes, np.finfo(float).tiny)
+    slopes = np.where(some, np.stack([low, high]) / counted - base, [lowest - most, highest - least])
     fewer, more = _count_limits(sizes, confidence)
     down = np.maximum(slopes * fewer, -slopes * more).max(axis=0)
     up = np.maximum(slopes * more, -slopes * fewer).max(axis=0)
