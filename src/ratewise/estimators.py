@@ -43,7 +43,14 @@ from ratewise.partition import compile_constraints
 from ratewise.plan import Plan
 from ratewise.progress import Progress
 from ratewise.randomness import RandomStreams
-from ratewise.tables import column_names, interval_columns, needed_columns, read_domain, sensitive_columns
+from ratewise.tables import (
+    column_names,
+    has_missing,
+    interval_columns,
+    needed_columns,
+    read_domain,
+    sensitive_columns,
+)
 from ratewise.training import History, StepRecord, Training
 
 Floats = npt.NDArray[np.float64]
@@ -359,7 +366,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
             if hidden is None:
                 raise
             raise InvalidInput(hidden) from None
-        y = column_or_1d(y, warn=True)
+        y = _typed(column_or_1d(y, warn=True))
         try:
             check_classification_targets(y)
         except TypeError:
@@ -504,6 +511,19 @@ class _Rows:
     domain: Domain
     constraints: CompiledConstraints | None
     leaks: tuple[str, ...]
+
+
+def _typed(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Give numbers in an object array the type they have in common; scikit-learn refuses them otherwise."""
+    if y.dtype != object:
+        return y
+    if has_missing(y):
+        raise InvalidInput("y holds missing values; drop those rows or fill them")
+    try:
+        common = np.array(y.tolist())
+    except ValueError:  # entries that are no scalars, refused in a moment
+        return y
+    return common if common.dtype.kind in "biuf" and common.ndim == 1 else y
 
 
 def _refuse_empty_classes(labels: npt.NDArray[np.int32], domain: Domain) -> None:

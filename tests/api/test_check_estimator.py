@@ -22,7 +22,9 @@ SKIPPED = {"check_array_api_input"}
             id="replace-one",
         ),
         pytest.param(
-            RateConstrainedClassifier(epsilon=None, fit_intercept=False, averaging="polynomial", row_norm=None),
+            RateConstrainedClassifier(
+                epsilon=None, fit_intercept=False, averaging="polynomial", row_norm=None
+            ),
             id="no intercept",
         ),
     ],
