@@ -239,7 +239,7 @@ class TestPredictions:
         np.testing.assert_allclose(chances.sum(axis=1), 1)
         np.testing.assert_allclose(chances[:, 1], 1 / (1 + np.exp(-scores)))
         np.testing.assert_array_equal(model.predict(X), (scores > 0).astype(int))
-        assert model.score(X, Y) == np.mean(model.predict(X) == Y) > 0.75
+        assert model.score(X, Y) == np.mean(model.predict(X) == Y) > 0.65
 
     def test_three_classes(self, three):
         model, y = three
