@@ -44,6 +44,7 @@ from ratewise.plan import Plan
 from ratewise.progress import Progress
 from ratewise.randomness import RandomStreams
 from ratewise.tables import (
+    as_column,
     column_names,
     has_missing,
     interval_columns,
@@ -252,6 +253,8 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         self._warn_leaks(rows.leaks)
         self.ledger_ = self._book()
         history = self._train(training, streams)
+        if not np.all(np.isfinite(training.theta)):
+            raise InvalidInput("training diverged: the model is not finite; lower learning_rate or l2")
         self._keep(training, engine.model, history, rows)
         return self
 
@@ -359,6 +362,8 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
     def _features_and_labels(self, X: Any, y: Any) -> tuple[Any, npt.NDArray[Any]]:
         if hasattr(X, "collect") and not hasattr(X, "shape"):
             raise InvalidType("X is a lazy frame; call .collect() on it first")
+        if isinstance(y, list | tuple) and not any(map(np.ndim, y)):
+            y = as_column(y, "y")  # NumPy would turn ["a", nan] into two texts
         try:
             X, y = validate_data(self, X, y, y_numeric=False, **_ACCEPTED)
         except ValueError as problem:

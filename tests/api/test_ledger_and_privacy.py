@@ -529,8 +529,9 @@ class TestLedger:
             model.fit(X, Y, sensitive_features=GROUPS)
 
     @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-    def test_divergence_is_an_error_that_the_book_survives(self):
-        model = classifier(None, learning_rate=1e300, momentum=0.9, l2=1e10)
+    @pytest.mark.parametrize("steps", [2, 30])
+    def test_divergence_is_an_error_that_the_book_survives(self, steps):
+        model = classifier(None, learning_rate=1e300, momentum=0.9, l2=1e10, steps=steps)
         with pytest.raises(ValueError, match="diverged"):
             model.fit(X, Y)
         assert 1 <= steps_in(model.ledger_) <= 30

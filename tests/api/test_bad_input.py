@@ -1,0 +1,468 @@
+"""Whatever is wrong with the input is said once, clearly, and before any privacy is spent."""
+
+import re
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ratewise import (
+    InvalidInput,
+    InvalidType,
+    Ledger,
+    Numeric,
+    RateConstrainedClassifier,
+    RatewiseError,
+    RatewiseWarning,
+    UnsupportedCombination,
+    at_least,
+    below,
+    demographic_parity,
+    equal_opportunity,
+    equalized_odds,
+    false_negative_rate,
+    group,
+    label,
+    positive_rate,
+    precision,
+    rate,
+)
+
+N = 80
+RNG = np.random.default_rng(4)
+SEX = np.resize(["F", "M"], N)
+X = RNG.normal(size=(N, 3))
+Y = np.resize([0, 1, 1], N)
+AGE = np.resize(np.arange(20, 60), N)
+PARITY = demographic_parity("sex", max_gap=0.1)
+
+small = pytest.mark.filterwarnings("ignore::ratewise.SmallGroupWarning")
+pytestmark = small
+
+
+def with_entry(value, kind=float):
+    changed = X.astype(kind)
+    changed[7, 1] = value
+    return changed
+
+
+def refused(
+    kind, match, *, features=X, labels=Y, groups=None, constraints=PARITY, give_groups=True, **changes
+):
+    """Fit, expect one error of this kind, and find the ledger empty."""
+    ledger = Ledger()
+    parameters = {
+        "classes": (0, 1),
+        "group_values": {"sex": ("F", "M")},
+        "ledger": ledger,
+        "steps": 3,
+        "random_state": 0,
+        **changes,
+    }
+    model = RateConstrainedClassifier(constraints, **parameters)
+    given = {"sensitive_features": {"sex": SEX} if groups is None else groups} if give_groups else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RatewiseWarning)
+        with pytest.raises(kind, match=match) as caught:
+            model.fit(features, labels, **given)
+    assert ledger.records == ()
+    assert not hasattr(model, "coef_")
+    assert isinstance(caught.value, ValueError | TypeError)
+    return str(caught.value)
+
+
+def test_the_data_are_fine_as_they_are():
+    """Every refusal below has a reason of its own."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RatewiseWarning)
+        with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+            refused(Exception, "no error comes")
+
+
+class TestRows:
+    @pytest.mark.parametrize(
+        ("features", "kind", "words"),
+        [
+            (with_entry(np.nan), ValueError, "X contains NaN"),
+            (with_entry(np.inf), ValueError, "X contains infinity"),
+            (with_entry(-np.inf, np.float32), ValueError, "X contains infinity"),
+            (scipy.sparse.csr_array(with_entry(np.nan)), ValueError, "NaN"),
+            (scipy.sparse.csc_array(with_entry(np.inf)), ValueError, "infinity"),
+            (pd.DataFrame(X).mask(X > 2), ValueError, "X contains NaN"),
+            (pl.DataFrame(X).with_columns(column_0=pl.lit(None)), ValueError, "NaN|None|null"),
+            (with_entry(None, object), (ValueError, TypeError), "NaN|float|None"),
+            (with_entry("secret", object), InvalidInput, "X holds text that is no number"),
+            (np.full((N, 2), "secret"), InvalidInput, "X holds text that is no number"),
+            (X.astype(complex), InvalidInput, "Complex data not supported"),
+            (X[:, 0], InvalidInput, "two dimensions"),
+            (X[:, :, None], ValueError, "dim 3"),
+            (X[:, :0], ValueError, "0 feature"),
+            (X[:0], ValueError, "0 sample"),
+            (pl.DataFrame(X).lazy(), InvalidType, "lazy frame; call .collect"),
+            (None, InvalidInput, "two dimensions"),
+            ("X", InvalidInput, "text"),
+        ],
+    )
+    def test_features(self, features, kind, words):
+        message = refused(kind, words, features=features)
+        assert "secret" not in message
+        assert not re.search(r"\d\.\d{4}", message)  # no values of rows
+
+    @pytest.mark.parametrize(
+        ("labels", "kind", "words"),
+        [
+            (Y[:-1], ValueError, "inconsistent numbers of samples"),
+            (np.append(Y, 1), ValueError, "inconsistent numbers of samples"),
+            (np.zeros(N, int), InvalidInput, "one class only"),
+            (np.where(Y, np.nan, 0.0), ValueError, "y contains NaN"),
+            (np.where(Y, np.inf, 0.0), ValueError, "y contains infinity"),
+            (np.where(Y, None, 0), InvalidInput, "y holds missing values"),
+            (np.where(Y, "a", None), InvalidInput, "y holds missing values"),
+            (["a", float("nan")] * (N // 2), ValueError, "contains NaN"),
+            (["a", None] * (N // 2), InvalidInput, "y holds missing values"),
+            (["a", 1] * (N // 2), InvalidType, "y mixes labels"),
+            (X[:, 0], ValueError, "Unknown label type: continuous"),
+            (np.column_stack([Y, Y]), ValueError, "1d array"),
+            (np.where(Y, "a", "b"), InvalidInput, "declared are 0, 1"),
+            (np.array(["a", 1] * (N // 2), dtype=object), InvalidType, "y mixes labels"),
+            (None, ValueError, "requires y"),
+            (np.where(Y, 2, 0), InvalidInput, "declared are 0, 1"),
+        ],
+    )
+    def test_labels(self, labels, kind, words):
+        refused(kind, words, labels=labels)
+
+    @pytest.mark.parametrize("classes", [None, (0, 1)])
+    def test_one_class_only(self, classes):
+        for labels in (np.ones(N, int), np.zeros(N, int)):
+            refused(InvalidInput, "one class only; a classifier needs", labels=labels, classes=classes)
+
+    def test_a_declared_class_without_a_row(self):
+        refused(InvalidInput, "no row of y has the declared class 2; leave it out", classes=(0, 1, 2))
+
+    def test_a_declared_group_without_a_row(self):
+        refused(
+            InvalidInput,
+            "no row is in 'sex=X', which a constraint is about; drop",
+            group_values={"sex": ("F", "M", "X")},
+        )
+
+
+class TestGroups:
+    @pytest.mark.parametrize(
+        ("groups", "kind", "words"),
+        [
+            ({"sex": SEX[:-1]}, InvalidInput, "column 'sex' has 79, expected 80"),
+            ({"gender": SEX}, InvalidInput, "lacks column 'sex'.*its columns are 'gender'"),
+            ({}, InvalidInput, "lacks column 'sex'"),
+            ({"sex": np.where(SEX == "F", "X", "M")}, InvalidInput, "'sex'.*declared are 'F', 'M'"),
+            ({"sex": np.where(Y, SEX, None)}, InvalidInput, "missing values in column 'sex'; drop those"),
+            ({"sex": np.where(Y, 1.0, np.nan)}, InvalidInput, "missing values in column 'sex'"),
+            (pd.DataFrame({"sex": pd.Series(SEX).mask(Y > 0)}), InvalidInput, "missing values"),
+            (pd.DataFrame({"sex": pd.Categorical([None, *SEX[1:]])}), InvalidInput, "missing values"),
+            (pl.DataFrame({"sex": [None, *SEX[1:].tolist()]}), InvalidInput, "missing values"),
+            (pl.DataFrame({"sex": SEX}).lazy(), InvalidType, "sensitive_features is a lazy frame"),
+            (pd.DataFrame(np.array([SEX, SEX]).T, columns=["sex", "sex"]), InvalidInput, "two columns"),
+            (np.column_stack([SEX, SEX]), InvalidInput, "2 columns without names"),
+            ("sex", InvalidType, "sensitive_features must be a data frame"),
+            (3, InvalidType, "sensitive_features must be a data frame"),
+            ({"sex": "F"}, InvalidType, "'sex' of sensitive_features must be a vector"),
+            ({"sex": [["F"]] * N}, InvalidType, "scalars|vector"),
+        ],
+        ids=range(16),
+    )
+    def test_tables(self, groups, kind, words):
+        refused(kind, words, groups=groups)
+
+    @pytest.mark.parametrize("constraint", [PARITY, demographic_parity(max_gap=0.1)])
+    def test_missing(self, constraint):
+        refused(
+            InvalidInput, "sensitive_features is missing.*pass it", give_groups=False, constraints=constraint
+        )
+
+    @pytest.mark.parametrize(
+        ("declared", "kind", "words"),
+        [
+            ({"sx": ("F", "M")}, InvalidInput, "group_values declares column 'sx'.*are 'sex'"),
+            ({"sex": "FM"}, InvalidType, "'sex' must be a collection"),
+            ({"sex": 2}, InvalidType, "'sex' must be a collection"),
+            ({"sex": ()}, InvalidInput, "at least one value"),
+            ({"sex": ("F", "F", "M")}, InvalidInput, "'F' twice"),
+            ({"sex": ("F", "M", None)}, InvalidInput, "missing"),
+            ({"sex": Numeric()}, (InvalidInput, InvalidType), "'sex'.*numeric"),
+            (["F", "M"], InvalidType, "group_values must map"),
+        ],
+        ids=str,
+    )
+    def test_declarations(self, declared, kind, words):
+        refused(kind, words, group_values=declared)
+
+
+class TestConstraints:
+    female = group(sex="F")
+
+    @pytest.mark.parametrize(
+        ("constraints", "kind", "words"),
+        [
+            (rate(1, where=group(race="a")) <= 0.1, InvalidInput, "lacks column 'race'"),
+            (rate(1, where=group(sex="X")) <= 0.1, InvalidInput, "'X' is not among.*'F', 'M'"),
+            (rate(7) <= 0.1, InvalidInput, "7 is not among the classes: 0, 1"),
+            (rate("1") <= 0.1, InvalidInput, r"did you mean 1 \(int\)"),
+            (rate(1, where=label(3)) <= 0.1, InvalidInput, "3 is not among the classes"),
+            (equal_opportunity("sex", max_gap=0.1, positive="yes"), InvalidInput, "'yes'"),
+            (false_negative_rate(0.1, by="race"), InvalidInput, "lacks column 'race'"),
+            ([rate(1) <= 0.2, rate(1) >= 0.3], InvalidInput, "contradict each other"),
+            (rate(1) <= -0.1, InvalidInput, "no classifier can meet"),
+            (rate(1) >= 1.2, InvalidInput, "no classifier can meet"),
+            (rate(1, where=female) + rate(0, where=female) <= 0.5, InvalidInput, "no classifier can meet"),
+            (rate(1, where=female & group(sex="M")) <= 0.2, InvalidInput, "no row of the declared domain"),
+            (3, InvalidType, "constraints must be"),
+            ("sex", InvalidType, "constraints must be"),
+            ([PARITY, 0.1], InvalidType, "constraints must be"),
+            (demographic_parity, InvalidType, "constraints must be"),
+            (iter([PARITY]), InvalidType, "iterator can be read only once"),
+        ],
+        ids=range(17),
+    )
+    def test_declarations(self, constraints, kind, words):
+        refused(kind, words, constraints=constraints)
+
+    @pytest.mark.parametrize("interval", [below(5), at_least(200)])
+    def test_an_empty_subset_of_rows(self, interval):
+        refused(
+            InvalidInput,
+            "no row is in 'age.*drop that constraint",
+            constraints=rate(1, where=group(age=interval)) <= 0.1,
+            groups={"age": AGE},
+            group_values=None,
+        )
+
+    def test_an_interval_of_text(self):
+        refused(
+            (InvalidInput, InvalidType),
+            "sex",
+            constraints=rate(1, where=group(sex=below(5))) <= 0.1,
+            group_values=None,
+        )
+
+    @pytest.mark.parametrize(
+        ("declare", "kind", "words"),
+        [
+            (lambda: demographic_parity("sex", max_gap=-0.1), InvalidInput, "max_gap must be at least 0"),
+            (
+                lambda: equalized_odds("sex", max_gap="0.1"),
+                InvalidType,
+                "max_gap must be a number, got '0.1'",
+            ),
+            (lambda: demographic_parity("sex", max_gap=np.nan), InvalidInput, "max_gap must be finite"),
+            (lambda: demographic_parity(3, max_gap=0.1), InvalidType, "3"),
+            (
+                lambda: demographic_parity("sex", max_gap=0.1, versus="x"),
+                InvalidInput,
+                "versus must be one of",
+            ),
+            (lambda: false_negative_rate(-0.2), InvalidInput, "max_rate must be"),
+            (lambda: false_negative_rate("x"), InvalidType, "max_rate must be a number"),
+            (lambda: rate(1) <= "x", InvalidType, "must be a number, got 'x'"),
+            (lambda: rate(1) <= np.inf, InvalidInput, "finite"),
+            (lambda: rate(1) * rate(0), InvalidType, "product of two rates"),
+            (positive_rate, InvalidInput, "min_rate"),
+            (lambda: positive_rate(min_rate=0.5, max_rate=0.4), InvalidInput, "min_rate|contradict"),
+        ],
+    )
+    def test_declared_wrongly(self, declare, kind, words):
+        with pytest.raises(kind, match=words):
+            declare()
+
+
+class TestParameters:
+    @pytest.mark.parametrize("value", [0, -1.0, np.nan, np.inf, -np.inf])
+    def test_epsilon_out_of_range(self, value):
+        refused(InvalidInput, "epsilon must be .*None trains without privacy", epsilon=value)
+
+    @pytest.mark.parametrize("value", [0, 1, 1.5, -1e-5, np.nan, np.inf])
+    def test_delta_out_of_range(self, value):
+        refused(InvalidInput, "delta must be", delta=value)
+
+    def test_delta_that_lets_a_row_out(self):
+        refused(InvalidInput, "delta is 0.02, above 1/n = 0.0125 for 80 rows", delta=0.02)
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            *("epsilon", "delta", "steps", "sampling_rate", "clip", "row_norm", "learning_rate", "momentum"),
+            *("histogram_share", "temperature", "l2"),
+        ],
+    )
+    @pytest.mark.parametrize("value", ["1", [1.0], True])
+    def test_no_number_where_one_is_due(self, name, value):
+        refused(InvalidType, f"{name} must be a number, got", **{name: value})
+
+    @pytest.mark.parametrize(
+        ("changes", "kind", "words"),
+        [
+            ({"steps": 1.5}, InvalidInput, "steps must be a whole number, got 1.5"),
+            ({"steps": 0}, InvalidInput, "steps must be at least 1"),
+            ({"sampling_rate": 0}, InvalidInput, "sampling_rate must be above 0 and at most 1"),
+            ({"sampling_rate": 1.01}, InvalidInput, "sampling_rate must be above 0 and at most 1"),
+            ({"clip": 0}, InvalidInput, "clip must be above 0"),
+            ({"clip": None}, UnsupportedCombination, "clip is None, but epsilon is 1.0"),
+            ({"clip": "large"}, InvalidType, "clip must be a number"),
+            ({"row_norm": -1}, InvalidInput, "row_norm must be above 0"),
+            ({"learning_rate": 0}, InvalidInput, "learning_rate must be above 0"),
+            ({"schedule": "x"}, InvalidInput, "schedule must be one of"),
+            ({"momentum": 1}, InvalidInput, "momentum must be at least 0 and below 1"),
+            ({"averaging": "x"}, InvalidInput, "averaging must be one of"),
+            ({"dual": {"rate": 1}}, InvalidType, "dual must be a DualControl"),
+            ({"histogram": "x"}, InvalidInput, "histogram must be one of 'gaussian', 'laplace'"),
+            ({"histogram": None}, InvalidInput, "histogram must be one of 'gaussian', 'laplace'"),
+            ({"histogram": "x", "epsilon": None}, InvalidInput, "histogram must be one of"),
+            ({"histogram_share": 0}, InvalidInput, "histogram_share must be strictly between"),
+            ({"histogram_share": 1}, InvalidInput, "histogram_share must be strictly between"),
+            ({"temperature": 0}, InvalidInput, "temperature must be above 0"),
+            ({"rates": "x"}, InvalidInput, "rates must be one of 'hard', 'soft'"),
+            ({"l2": -1}, InvalidInput, "l2 must be at least 0"),
+            ({"fit_intercept": "no"}, InvalidType, "fit_intercept must be True or False"),
+            ({"neighbours": "x"}, InvalidInput, "neighbours must be one of"),
+            ({"data_name": ""}, InvalidInput, "data_name must not be empty"),
+            ({"data_name": 5}, InvalidType, "data_name must be text"),
+            ({"unit": ""}, InvalidInput, "unit must not be empty"),
+            ({"unit": 5}, InvalidType, "unit must be text"),
+            ({"callback": 5}, InvalidType, "callback must be a function"),
+            ({"verbose": "x"}, InvalidType, "verbose must be"),
+            ({"random_state": "x"}, InvalidType, "random_state must be a whole number"),
+            ({"random_state": 1.5}, InvalidType, "random_state must be a whole number"),
+            ({"random_state": -1}, InvalidInput, "random_state must be a whole number of at least 0"),
+            ({"classes": 3}, InvalidType, "classes must be a collection"),
+            ({"classes": "ab"}, InvalidType, "classes must be a collection"),
+            ({"classes": (0,)}, InvalidInput, "at least two"),
+            ({"classes": (0, 0, 1)}, InvalidInput, "0 twice"),
+            ({"classes": (0, 1, None)}, InvalidInput, "missing"),
+            ({"ledger": "book.json"}, InvalidType, "ledger must be a Ledger or None, got str"),
+            ({"ledger": Ledger(neighbours="replace_one")}, InvalidInput, "one relation for both"),
+        ],
+        ids=str,
+    )
+    def test_out_of_range(self, changes, kind, words):
+        refused(kind, words, **changes)
+
+    @pytest.mark.parametrize(
+        "bounds", [3, (1, 0), ("a", "b"), (0, np.nan), (0, np.inf), ([0, 0], [1, 1]), (0, 1, 2), {"a": 1}]
+    )
+    def test_feature_bounds(self, bounds):
+        refused(InvalidInput, r"feature_bounds must be a pair \(lower, upper\)", feature_bounds=bounds)
+
+    def test_bounds_of_sparse_features_include_zero(self):
+        refused(
+            UnsupportedCombination, "include 0", features=scipy.sparse.csr_array(X), feature_bounds=(1, 2)
+        )
+
+    def test_an_error_of_ours_is_one_of_ours(self):
+        for kind in (InvalidInput, InvalidType, UnsupportedCombination):
+            assert issubclass(kind, RatewiseError)
+
+
+class TestFewRows:
+    @pytest.mark.parametrize("epsilon", [1.0, None])
+    @pytest.mark.parametrize("n", [2, 3, 5, 20])
+    @pytest.mark.parametrize("rate", [None, 1.0, 0.001])
+    def test_batches_are_never_larger_than_the_rows(self, n, epsilon, rate):
+        """A share of the rows is asked for, so few rows make small batches, or empty ones."""
+        model = RateConstrainedClassifier(
+            PARITY,
+            epsilon=epsilon,
+            classes=(0, 1),
+            group_values={"sex": ("F", "M")},
+            sampling_rate=rate,
+            steps=20,
+        )
+        model.fit(X[:n], np.resize([0, 1], n), sensitive_features=SEX[:n])
+        assert np.all(np.isfinite(model.predict_proba(X)))
+        assert model.n_iter_ == 20
+
+    def test_one_row_has_one_class(self):
+        refused(InvalidInput, "one class only", features=X[:1], labels=Y[:1], groups=SEX[:1])
+
+
+# ------------------------------------------------------------------------------------------ fuzz
+
+numbers = st.one_of(
+    st.floats(allow_nan=True, allow_infinity=True, width=64),
+    st.sampled_from([0.0, 1.0, -1.0, 1e-300, 1e300, 1e-8]),
+)
+labels = st.one_of(
+    st.sampled_from([0, 1, 2]),
+    st.sampled_from(["a", "b", ""]),
+    st.booleans(),
+    st.sampled_from([None, 0.5, "a", 1]),
+)
+groups = st.one_of(st.sampled_from(["F", "M"]), st.integers(0, 2), st.booleans(), st.none(), st.floats())
+families = st.sampled_from(
+    [
+        None,
+        PARITY,
+        demographic_parity(max_gap=0.0),
+        equalized_odds("sex", max_gap=0.05),
+        rate(1) <= 0.3,
+        rate("a", where=label("b")) <= 0.5,
+        rate(1, where=group(sex=below(1))) >= 0.1,
+        precision(min_rate=0.6),
+        [PARITY, positive_rate(min_rate=0.2, max_rate=0.4)],
+    ]
+)
+
+
+@st.composite
+def problems(draw):
+    n, d = draw(st.integers(1, 12)), draw(st.integers(1, 3))
+    wild = draw(st.booleans())
+    value = numbers if wild else st.floats(-5, 5)
+    features = np.array([[draw(value) for _ in range(d)] for _ in range(n)])
+    kind = draw(st.sampled_from([labels, st.integers(0, 1), st.sampled_from("ab")]))
+    truth = [draw(kind) for _ in range(n)]
+    kind = draw(st.sampled_from([groups, st.sampled_from("FM"), st.integers(0, 1)]))
+    table = {"sex": [draw(kind) for _ in range(n)]}
+    form = draw(st.sampled_from([np.array, scipy.sparse.csr_array, pd.DataFrame, np.float32]))
+    parameters = {
+        "constraints": draw(families),
+        "epsilon": draw(st.sampled_from([None, 0.1, 1.0, 50.0])),
+        "steps": draw(st.integers(1, 5)),
+        "sampling_rate": draw(st.sampled_from([None, 0.01, 1.0])),
+        "row_norm": draw(st.sampled_from(["auto", None, 1e-3])),
+        "feature_bounds": draw(st.sampled_from([None, (-1, 1), (0, 0)])),
+        "rates": draw(st.sampled_from(["hard", "soft"])),
+        "l2": draw(st.sampled_from([0.0, 0.1])),
+        "random_state": draw(st.integers(0, 5)),
+    }
+    with np.errstate(over="ignore"):
+        features = form(features)
+    return features, truth, table, parameters
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(problems())
+@pytest.mark.filterwarnings(
+    "ignore::ratewise.RatewiseWarning",
+    "ignore:.* in reduce:RuntimeWarning",  # scikit-learn adds up all entries before it looks at each
+)
+def test_a_finite_model_or_a_clear_error(problem):
+    features, truth, table, parameters = problem
+    ledger = Ledger()
+    model = RateConstrainedClassifier(**parameters, ledger=ledger)
+    said = None
+    try:
+        model.fit(features, truth, sensitive_features=table)
+    except (ValueError, TypeError) as error:
+        said = str(error)
+    if said is not None:
+        assert ledger.records == () or "diverged" in said
+        return
+    assert np.all(np.isfinite(model.coef_))
+    chances = model.predict_proba(features)
+    assert np.all((chances >= 0) & (chances <= 1))
+    assert set(model.predict(features)) <= set(truth)
