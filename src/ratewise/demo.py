@@ -75,8 +75,11 @@ class Row:
         return f"{self.name:<22} {self.accuracy:>8.4f}    {gaps[0]:<18} {gaps[1]:<18} {epsilon:>7}"
 
 
-def compare(n_rows: int = ROWS, *, random_state: int = 0) -> Iterator[Row]:
-    """Train the five models on `n_rows` made-up people, and measure them on twice as many others."""
+def compare(n_rows: int = ROWS, *, random_state: int = 0, **choices: Any) -> Iterator[Row]:
+    """Train the five models on `n_rows` made-up people, and measure them on twice as many others.
+
+    Further `choices`, such as ``steps`` or ``dual``, go to every classifier.
+    """
     people = census_like(n_rows, random_state=2 * random_state)
     others = census_like(2 * n_rows, random_state=2 * random_state + 1)
     for name, constraints, epsilon in _MODELS:
@@ -89,6 +92,7 @@ def compare(n_rows: int = ROWS, *, random_state: int = 0) -> Iterator[Row]:
             feature_bounds=people.feature_bounds.T,
             unit="one made-up person",
             random_state=random_state,  # repeatable; with real people a seed is a secret, or None
+            **choices,
         )
         model.fit(people.X, people.y, sensitive_features=people.sensitive)
         predicted = model.predict(others.X)
