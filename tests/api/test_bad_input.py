@@ -72,6 +72,7 @@ def refused(
             model.fit(features, labels, **given)
     assert ledger.records == ()
     assert not hasattr(model, "coef_")
+    assert not hasattr(model, "ledger_")
     assert isinstance(caught.value, ValueError | TypeError)
     return str(caught.value)
 
@@ -322,6 +323,11 @@ class TestParameters:
             ({"histogram": "x"}, InvalidInput, "histogram must be one of 'gaussian', 'laplace'"),
             ({"histogram": None}, InvalidInput, "histogram must be one of 'gaussian', 'laplace'"),
             ({"histogram": "x", "epsilon": None}, InvalidInput, "histogram must be one of"),
+            (
+                {"histogram": "laplace", "neighbours": "replace_one", "ledger": None},
+                UnsupportedCombination,
+                "use histogram='gaussian', or neighbours='add_or_remove'",
+            ),
             ({"histogram_share": 0}, InvalidInput, "histogram_share must be strictly between"),
             ({"histogram_share": 1}, InvalidInput, "histogram_share must be strictly between"),
             ({"temperature": 0}, InvalidInput, "temperature must be above 0"),

@@ -1,0 +1,151 @@
+"""What a plan from public facts promises, whatever constants it was tuned to."""
+
+import dataclasses
+import inspect
+
+import numpy as np
+import pytest
+
+from ratewise import defaults
+from ratewise.accounting import epsilon as epsilon_of
+from ratewise.defaults import PublicFacts, plan_for, sampling_rate_for
+from ratewise.domain import Domain
+from ratewise.exceptions import RatewiseError
+from ratewise.families import demographic_parity
+from ratewise.partition import compile_constraints
+from ratewise.plan import DualControl, Plan
+
+DELTA = 1e-5
+
+
+def compiled(cells, classes):
+    domain = Domain(classes=range(classes), columns={"g": range(max(2, cells))})
+    return compile_constraints(demographic_parity("g", max_gap=0.1), domain)
+
+
+def facts(n=5000, d=10, classes=2, cells=2):
+    constraints = None if cells is None else compiled(cells, classes)
+    return PublicFacts(n_rows=n, n_features=d, n_classes=classes, constraints=constraints)
+
+
+def run_event(plan):
+    return dataclasses.replace(plan.step_event, steps=plan.steps)
+
+
+class TestEverySize:
+    @pytest.mark.parametrize("n", [500, 20_000, 10_000_000])
+    @pytest.mark.parametrize("asked", [0.05, 1.0, 10.0])
+    @pytest.mark.parametrize("cells", [None, 2])
+    def test_budget_is_kept_and_used(self, n, asked, cells):
+        plan = plan_for(facts(n, cells=cells), epsilon=asked, delta=DELTA)
+        assert plan.n_rows == n
+        assert 0 < plan.sampling_rate <= 1
+        assert plan.expected_rows <= n
+        assert 0.99 * asked <= epsilon_of(run_event(plan), DELTA) <= asked
+        assert (plan.histogram_noise is None) == (cells is None)
+
+    @pytest.mark.parametrize("classes", [2, 3, 20])
+    @pytest.mark.parametrize("cells", [2, 50, 500])
+    def test_classes_and_cells(self, classes, cells):
+        plan = plan_for(facts(100_000, classes=classes, cells=cells), epsilon=1.0, delta=DELTA)
+        assert epsilon_of(run_event(plan), DELTA) <= 1.0
+        assert 1 <= plan.dual.interval <= plan.steps
+
+    @pytest.mark.parametrize("n", [1, 2, 500, 10_000_000])
+    @pytest.mark.parametrize("d", [1, 10_000])
+    def test_without_privacy(self, n, d):
+        plan = plan_for(facts(n, d), epsilon=None, delta=DELTA)
+        assert (plan.private, plan.step_event) == (False, None)
+        assert (plan.gradient_noise, plan.histogram_noise) == (None, None)
+
+    @pytest.mark.parametrize(
+        ("neighbours", "histogram"),
+        [
+            ("add_or_remove", "gaussian"),
+            ("add_or_remove", "laplace"),
+            ("replace_one", "gaussian"),
+            ("zero_out", "gaussian"),
+            ("zero_out", "laplace"),
+        ],
+    )
+    def test_relations_and_laws(self, neighbours, histogram):
+        plan = plan_for(facts(), epsilon=1.0, delta=DELTA, neighbours=neighbours, histogram=histogram)
+        assert plan.histogram == histogram
+        assert 0.99 <= epsilon_of(run_event(plan), DELTA, neighbours=neighbours) <= 1.0
+
+    def test_batches_grow_with_the_rows_but_memory_does_not(self):
+        sizes = [n * sampling_rate_for(n) for n in (10, 1000, 10**5, 10**7, 10**9)]
+        assert sizes == sorted(sizes)
+        assert sizes[-1] < 10**6
+        assert all(0 < sampling_rate_for(n) <= 1 for n in (1, 2, 10**9))
+
+    def test_more_budget_less_noise(self):
+        noises = [plan_for(facts(), epsilon=e, delta=DELTA).gradient_noise for e in (0.1, 1.0, 10.0)]
+        assert noises == sorted(noises, reverse=True)
+
+
+class TestPublicOnly:
+    def test_equal_facts_give_equal_plans(self):
+        assert plan_for(facts(), epsilon=1.0, delta=DELTA) == plan_for(facts(), epsilon=1.0, delta=DELTA)
+
+    def test_facts_are_numbers_and_constraints(self):
+        names = [field.name for field in dataclasses.fields(PublicFacts)]
+        assert names == ["n_rows", "n_features", "n_classes", "constraints"]
+
+    def test_no_array_ever_enters(self):
+        """A plan of public facts has no use for NumPy; a look at rows would need it."""
+        assert not any(value is np for value in vars(defaults).values())
+
+
+class TestOverrides:
+    @pytest.mark.parametrize("asked", [1.0, None])
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("sampling_rate", 0.123),
+            ("steps", 17),
+            ("clip", 0.77),
+            ("row_norm", 1.7),
+            ("row_norm", None),
+            ("dual", DualControl(rate=0.017, interval=3)),
+            ("learning_rate", 0.37),
+            ("schedule", "linear"),
+            ("momentum", 0.37),
+            ("averaging", "none"),
+            ("temperature", 2.5),
+            ("rates", "soft"),
+            ("l2", 0.05),
+            ("warmup", 0.1),
+            ("block_rows", 64),
+        ],
+    )
+    def test_they_win(self, name, value, asked):
+        plan = plan_for(facts(), epsilon=asked, delta=DELTA, **{name: value})
+        assert getattr(plan, name) == value
+        if asked is not None:
+            assert 0.99 <= epsilon_of(run_event(plan), DELTA) <= 1.0
+
+    def test_share_of_the_histogram(self):
+        plan = plan_for(facts(), epsilon=1.0, delta=DELTA, histogram_share=0.36)
+        assert (plan.gradient_noise / plan.histogram_noise) ** 2 == pytest.approx(0.36 / 0.64)
+
+    def test_none_leaves_the_choice(self):
+        free = plan_for(facts(), epsilon=1.0, delta=DELTA)
+        names = set(inspect.signature(plan_for).parameters) & {
+            field.name for field in dataclasses.fields(Plan)
+        }
+        open_ones = dict.fromkeys(names - {"clip", "row_norm", "histogram"})
+        left = {"learning_rate": None, "momentum": None, "averaging": None, "schedule": None}
+        assert plan_for(facts(), epsilon=1.0, delta=DELTA, **open_ones, **left) == free
+
+    def test_no_clip_without_privacy(self):
+        assert plan_for(facts(), epsilon=None, delta=DELTA, clip=None).clip is None
+
+    @pytest.mark.parametrize(
+        "bad",
+        [{"steps": 0}, {"steps": "x"}, {"sampling_rate": 2}, {"clip": None}, {"clip": "x"}, {"dual": 3}],
+        ids=str,
+    )
+    def test_what_cannot_be_is_refused(self, bad):
+        with pytest.raises(RatewiseError):
+            plan_for(facts(), epsilon=1.0, delta=DELTA, **bad)
