@@ -6,25 +6,31 @@ so choosing costs no privacy, and every choice can be overridden. What the rows 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from ratewise import _validate
-from ratewise.accounting import calibrate
+from ratewise.accounting import Calibration, calibrate
+from ratewise.exceptions import InvalidInput
 from ratewise.multipliers import Constraints, affordable_interval
-from ratewise.plan import DualControl, Plan
+from ratewise.plan import DualControl, Plan, Preparation
 
 AUTO = "auto"
 
+# One configuration for all data, found on unlike data sets (docs/benchmarks.md says how it fares).
+STEPS = 200
+ROW_NORM = 5.0  # of standardised rows
+RAW_ROW_NORM = 3.0  # of rows as they come
+HISTOGRAM_SHARE = 0.1
+_OPTIMISATION: dict[str, Any] = {"learning_rate": 10.0, "momentum": 0.5, "averaging": "tail"}
+
 _LARGEST_BATCH = 65_536
 _LARGEST_RATE = 0.5
-
-# One configuration for all data, found on unlike data sets (benchmarks/ and docs/ say how it fares).
-STEPS = 200
-CLIP = 1.0
-ROW_NORM = 3.0
-HISTOGRAM_SHARE = 0.1
-_OPTIMISATION: dict[str, Any] = {"learning_rate": 6.0, "momentum": 0.9, "averaging": "tail"}
+_GRADIENT_NOISE = 0.03  # noise on the mean gradient that the clipping norm is chosen for
+_CLIPS = (0.5, 10.0)
+_NORM_SHARE, _MOMENT_SHARE = 0.01, 0.04
+_MOMENT_ERROR = 0.2  # largest noise on a feature's variance, beside the mean variance, worth standardising at
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +62,39 @@ def sampling_rate_for(n_rows: int) -> float:
     return min(_LARGEST_RATE, _LARGEST_BATCH / n_rows)
 
 
+def clip_for(gradient_noise: float, expected_rows: float, n_parameters: int) -> float:
+    """Return the clipping norm at which the noise on a mean gradient has length 0.03, between 0.5 and 10.
+
+    A small norm distorts: rows that matter most, those of small groups with strong limits among them, are
+    cut down most. A large one costs noise. So the norm is as large as the noise allows.
+
+    >>> round(clip_for(28.0, 17_000, 104), 2)
+    1.79
+    """
+    noise = gradient_noise * math.sqrt(n_parameters) / expected_rows
+    return min(max(_GRADIENT_NOISE / noise, _CLIPS[0]), _CLIPS[1])
+
+
+def preparation_for(
+    facts: PublicFacts, epsilon: float | None, delta: float, neighbours: str, standardise: Any = AUTO
+) -> Preparation | None:
+    """Return the releases that standardise the features, for a twentieth of the budget, or None.
+
+    Left to itself, the rule standardises if the noise on a feature's variance stays below a fifth of the mean
+    variance of the features, whatever their size: that takes a few hundred rows per feature at epsilon 1.
+    """
+    if standardise is False:
+        return None
+    if epsilon is None:
+        return Preparation(norm_noise=None, moment_noise=None)
+    whole = calibrate(epsilon, delta, 1.0, 1, histogram=None, neighbours=neighbours).gradient_noise
+    moment = whole / math.sqrt(_MOMENT_SHARE)
+    error = moment * math.sqrt(2.0) * facts.n_features / facts.n_rows
+    if standardise is not True and error > _MOMENT_ERROR:
+        return None
+    return Preparation(norm_noise=whole / math.sqrt(_NORM_SHARE), moment_noise=moment)
+
+
 def plan_for(
     facts: PublicFacts,
     *,
@@ -68,6 +107,7 @@ def plan_for(
     steps: int | None = None,
     clip: Any = AUTO,
     row_norm: Any = AUTO,
+    standardise: Any = AUTO,
     dual: DualControl | None = None,
     **choices: Any,
 ) -> Plan:
@@ -80,48 +120,56 @@ def plan_for(
         None plans a training without privacy.
     delta : float
     neighbours : str
-    histogram, histogram_share, sampling_rate, steps, clip, row_norm, dual
+    histogram, histogram_share, sampling_rate, steps, clip, row_norm, standardise, dual
         None (or "auto" where None has a meaning) leaves the choice to the rules of this module.
     **choices
         Any other field of `Plan`.
     """
-    rate = (
-        sampling_rate_for(facts.n_rows)
-        if sampling_rate is None
-        else _validate.fraction(sampling_rate=sampling_rate)
-    )
+    given = _validate.fraction(sampling_rate=sampling_rate) if sampling_rate is not None else None
+    rate = given or sampling_rate_for(facts.n_rows)
     count = STEPS if steps is None else _validate.count(steps=steps)
+    preparation = preparation_for(facts, epsilon, delta, neighbours, standardise)
     fields = {**_OPTIMISATION, **{name: value for name, value in choices.items() if value is not None}}
-    fields["row_norm"] = ROW_NORM if isinstance(row_norm, str) and row_norm == AUTO else row_norm
+    fields["preparation"] = preparation
+    fields["row_norm"] = _chosen(row_norm, RAW_ROW_NORM if preparation is None else ROW_NORM, "row_norm")
     fields["dual"] = _dual_for(facts, rate, count) if dual is None else dual
+    shape: dict[str, Any] = {"n_rows": facts.n_rows, "sampling_rate": rate, "steps": count}
     if epsilon is None:
-        return Plan(
-            n_rows=facts.n_rows,
-            sampling_rate=rate,
-            steps=count,
-            clip=None if isinstance(clip, str) and clip == AUTO else clip,
-            gradient_noise=None,
-            private=False,
-            **fields,
-        )
-    found = calibrate(
-        epsilon,
-        delta,
-        rate,
-        count,
-        histogram=None if facts.constraints is None else histogram,
-        histogram_share=HISTOGRAM_SHARE if histogram_share is None else histogram_share,
-        neighbours=neighbours,
+        return Plan(**shape, clip=_chosen(clip, None, "clip"), gradient_noise=None, private=False, **fields)
+    found = _noise_for(
+        facts, rate, count, epsilon, delta, neighbours, histogram, histogram_share, preparation
     )
+    parameters = (facts.n_features + 1) * (1 if facts.n_classes == 2 else facts.n_classes)
     return Plan(
-        n_rows=facts.n_rows,
-        sampling_rate=rate,
-        steps=count,
-        clip=CLIP if isinstance(clip, str) and clip == AUTO else clip,
+        **shape,
+        clip=_chosen(clip, clip_for(found.gradient_noise, facts.n_rows * rate, parameters), "clip"),
         gradient_noise=found.gradient_noise,
         histogram_noise=found.histogram_noise,
         histogram=histogram,
         **fields,
+    )
+
+
+def _noise_for(
+    facts: PublicFacts,
+    rate: float,
+    steps: int,
+    epsilon: float,
+    delta: float,
+    neighbours: str,
+    histogram: str,
+    share: float | None,
+    preparation: Preparation | None,
+) -> Calibration:
+    return calibrate(
+        epsilon,
+        delta,
+        rate,
+        steps,
+        histogram=None if facts.constraints is None else histogram,
+        histogram_share=HISTOGRAM_SHARE if share is None else share,
+        neighbours=neighbours,
+        besides=() if preparation is None else preparation.events,
     )
 
 
@@ -130,3 +178,11 @@ def _dual_for(facts: PublicFacts, rate: float, steps: int) -> DualControl:
         return DualControl()
     interval = affordable_interval(facts.constraints, facts.n_rows * rate, facts.n_features, steps)
     return DualControl(rate=0.5, interval=interval, normalise=True, noise_tolerance=0.05)
+
+
+def _chosen(value: Any, default: Any, name: str) -> Any:
+    if isinstance(value, str):
+        if value != AUTO:
+            raise InvalidInput(f"{name} must be a number, None or {AUTO!r}, got {value!r}")
+        return default
+    return value

@@ -20,9 +20,10 @@ from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from threadpoolctl import threadpool_limits
 
 from ratewise import _validate
-from ratewise.accounting import Budget, Ledger, PrivacyStatement, UnprotectedEvent
+from ratewise.accounting import Budget, Event, Ledger, PrivacyStatement, UnprotectedEvent
 from ratewise.accounting.book import text
 from ratewise.accounting.events import NEIGHBOURS
 from ratewise.compiled import CompiledConstraints
@@ -30,6 +31,7 @@ from ratewise.defaults import AUTO, PublicFacts, plan_for
 from ratewise.domain import Domain
 from ratewise.enforceability import Doubt, doubts
 from ratewise.exceptions import (
+    BudgetExceeded,
     InvalidInput,
     InvalidType,
     PrivacyLeakWarning,
@@ -43,6 +45,7 @@ from ratewise.partition import compile_constraints
 from ratewise.plan import Plan
 from ratewise.progress import Progress
 from ratewise.randomness import RandomStreams
+from ratewise.standardisation import standardise
 from ratewise.tables import (
     as_column,
     column_names,
@@ -98,6 +101,9 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
     steps, sampling_rate, clip, row_norm, learning_rate, schedule, momentum, averaging, dual, histogram_share
         Training choices; see `ratewise.plan.Plan`. None ("auto" for `clip` and `row_norm`, where None means
         "no bound") leaves them to `ratewise.defaults.plan_for`, which looks at public facts only.
+    standardise : bool or "auto"
+        Whether features are centred and scaled by privately released means and deviations, paid for from
+        the same budget. "auto": if there are rows enough for that.
     histogram : "gaussian" or "laplace"
         Law of the noise on the counts of predictions.
     temperature : float
@@ -126,7 +132,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
     ----------
     classes_ : array
     coef_, intercept_ : arrays
-        On features as prepared (scaled to bounds, rows shrunk to `row_norm`).
+        On features as prepared (scaled to bounds, standardised, rows shrunk to `row_norm`).
     privacy_ : PrivacyStatement
         What was spent, with `.epsilon` and `.delta`; epsilon is infinite for ``epsilon=None``.
     ledger_ : Ledger
@@ -169,6 +175,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         sampling_rate: float | None = None,
         clip: float | str | None = AUTO,
         row_norm: float | str | None = AUTO,
+        standardise: bool | str = AUTO,
         learning_rate: float | None = None,
         schedule: str | None = None,
         momentum: float | None = None,
@@ -198,6 +205,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         self.sampling_rate = sampling_rate
         self.clip = clip
         self.row_norm = row_norm
+        self.standardise = standardise
         self.learning_rate = learning_rate
         self.schedule = schedule
         self.momentum = momentum
@@ -237,22 +245,24 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
             constraints=rows.constraints,
         )
         plan = self._plan(facts)
-        engine = LinearEngine(
-            plan,
-            rows.X,
-            rows.labels,
-            facts.n_classes,
-            cells=rows.cells,
-            n_cells=None if rows.constraints is None else rows.constraints.n_cells,
-            scaling=self._scaling(rows.X),
-            intercept=bool(self.fit_intercept),
-        )
-        multipliers = None if rows.constraints is None else Multipliers(rows.constraints, plan)
-        training = Training(plan, engine, multipliers)
+        scaling = self._scaling(rows.X)
         streams = self._streams()
         self._warn_leaks(rows.leaks)
-        self.ledger_ = self._book()
-        history = self._train(training, streams)
+        with threadpool_limits(1):  # small products gain nothing from threads, and sums stay repeatable
+            self.ledger_ = self._book(plan)
+            engine = LinearEngine(
+                plan,
+                rows.X,
+                rows.labels,
+                facts.n_classes,
+                cells=rows.cells,
+                n_cells=None if rows.constraints is None else rows.constraints.n_cells,
+                scaling=self._prepare(rows.X, scaling, plan, streams),
+                intercept=bool(self.fit_intercept),
+            )
+            multipliers = None if rows.constraints is None else Multipliers(rows.constraints, plan)
+            training = Training(plan, engine, multipliers)
+            history = self._train(training, streams)
         if not np.all(np.isfinite(training.theta)):
             raise InvalidInput("training diverged: the model is not finite; lower learning_rate or l2")
         self._keep(training, engine.model, history, rows)
@@ -293,6 +303,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         """Check what neither the plan nor the compiler of constraints looks at."""
         self._check_budget()
         _validate.one_of(("gaussian", "laplace"), histogram=self.histogram)
+        _validate.one_of((True, False, AUTO), standardise=self.standardise)
         for name in ("fit_intercept", "verbose"):
             value = getattr(self, name)
             if not isinstance(value, bool | int | np.bool_ | np.integer):
@@ -396,6 +407,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
             steps=self.steps,
             clip=self.clip,
             row_norm=self.row_norm,
+            standardise=self.standardise,
             dual=self.dual,
             learning_rate=self.learning_rate,
             schedule=self.schedule,
@@ -440,20 +452,34 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
 
     # ---------------------------------------------------------------------------------- the run
 
-    def _book(self) -> Ledger:
-        if self.ledger is not None:
-            return self.ledger
-        if self.epsilon is None:
-            return Ledger(neighbours=self.neighbours)
-        return Ledger(cap=Budget(float(self.epsilon), float(self.delta)), neighbours=self.neighbours)
+    def _book(self, plan: Plan) -> Ledger:
+        """Return the book, after asking it whether all that is planned fits: no budget for half a fit."""
+        cap = None if self.epsilon is None else Budget(float(self.epsilon), float(self.delta))
+        ledger = self.ledger if self.ledger is not None else Ledger(cap=cap, neighbours=self.neighbours)
+        if plan.step_event is None:
+            ledger.book(UnprotectedEvent("training without noise"), purpose="train", data=self.data_name)
+            return ledger
+        events = [*plan.preparation_events, plan.step_event.with_steps(plan.steps)]
+        if ledger.cap is not None and ledger.would_exceed(events):
+            raise BudgetExceeded(
+                f"this fit at epsilon={self.epsilon} would pass the ledger's cap {ledger.cap}, of which "
+                f"{ledger.total_epsilon:.4g} is spent; lower epsilon, or open a ledger with a larger cap"
+            )
+        return ledger
+
+    def _prepare(self, X: Any, scaling: Scaling | None, plan: Plan, streams: RandomStreams) -> Scaling | None:
+        if plan.preparation is None:
+            return scaling
+
+        def book(event: Event, purpose: str) -> None:
+            self.ledger_.book(event, purpose=purpose, data=self.data_name)
+
+        return standardise(X, scaling, plan.preparation, streams.preparation, book)
 
     def _train(self, training: Training, streams: RandomStreams) -> History:
         history = History.of(training)
         event = training.plan.step_event
         if event is None:
-            self.ledger_.book(
-                UnprotectedEvent("training without noise"), purpose="train", data=self.data_name
-            )
             self._run(training, streams, history, None)
             return history
         with self.ledger_.phase(

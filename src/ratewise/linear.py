@@ -10,7 +10,7 @@ Two classes need one weight vector: with logits ``(0, z)`` the softmax at temper
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,56 +27,98 @@ Array = npt.NDArray[Any]
 
 # Bytes of gathered rows handled at once: about what stays in the second-level cache (measured).
 _BLOCK_BYTES = 1 << 21
+# Up to here each row's label and cell are kept in the form a step needs, 8 or 9 bytes a row.
+_FEW_ROWS = 1_000_000
+# Rows of steps that may wait to be counted together, 2 bytes each.
+_MOST_WAITING = 1 << 20
+# Coefficients of 1, s and s * s (and one idle) in s - y, for the labels y = 0 and y = 1.
+_PLAIN = np.array([[0.0, 1.0, 0.0, 0.0], [-1.0, 1.0, 0.0, 0.0]])
 # Rows of enormous length score no higher: differences of scores must stay finite.
 _LARGEST_SCORE = 1e150
 
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """Map features from declared public bounds to [0, 1] (or [-1, 1]), cutting off what lies outside.
+    """Prepare features: cut them off at declared public bounds, then shift and stretch them.
 
     Parameters
     ----------
-    lower, upper : array of d numbers
+    lower, upper : array of d numbers, or None
+        Public bounds. Features are cut off there and mapped to [0, 1] (or [-1, 1]). None: as they come.
     origin : "lower" or "zero"
         "lower" sends `lower` to 0 and `upper` to 1. "zero" keeps zero at zero (as sparse features need) and
         divides by the larger of ``|lower|`` and ``|upper|``.
+    mean, deviation : array of d numbers, or None
+        Taken off, and divided by, after that. They are **released** values (`ratewise.standardisation`).
     """
 
-    lower: Floats
-    upper: Floats
+    lower: Floats | None = None
+    upper: Floats | None = None
     origin: str = "lower"
+    mean: Floats | None = None
+    deviation: Floats | None = None
 
     def __post_init__(self) -> None:
-        lower, upper = (np.asarray(bound, dtype=np.float64) for bound in (self.lower, self.upper))
-        if lower.ndim != 1 or lower.shape != upper.shape:
+        for name in ("lower", "upper", "mean", "deviation"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, np.asarray(value, dtype=np.float64))
+        self._check()
+
+    def _check(self) -> None:
+        given = [value for value in (self.lower, self.upper, self.mean, self.deviation) if value is not None]
+        shapes = [value.shape for value in given]
+        if (
+            not given
+            or len(shapes[0]) != 1
+            or len(set(shapes)) != 1
+            or (self.lower is None) != (self.upper is None)
+        ):
             raise InvalidInput(
-                f"lower and upper must be one number per feature, got shapes {lower.shape} and {upper.shape}"
+                "lower and upper must be one number per feature each, got shapes "
+                + " and ".join(str(shape) for shape in shapes)
             )
-        if not (np.all(np.isfinite(lower)) and np.all(np.isfinite(upper)) and np.all(lower <= upper)):
+        if self.lower is not None and not np.all(self.lower <= np.asarray(self.upper)):
             raise InvalidInput("bounds of features must be finite, with lower at most upper")
+        if not all(np.all(np.isfinite(value)) for value in given):
+            raise InvalidInput("bounds of features must be finite, with lower at most upper")
+        if self.deviation is not None and not np.all(self.deviation > 0):
+            raise InvalidInput("deviation must be above 0 for every feature")
         if self.origin not in ("lower", "zero"):
             raise InvalidInput(f"origin must be 'lower' or 'zero', got {self.origin!r}")
-        object.__setattr__(self, "lower", lower)
-        object.__setattr__(self, "upper", upper)
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return next(len(v) for v in (self.lower, self.mean, self.deviation) if v is not None)
+
+    def standardised(self, mean: Floats | None, deviation: Floats) -> Scaling:
+        """Return the same preparation with a released mean and deviation on top."""
+        return replace(self, mean=mean, deviation=deviation)
 
     def tables(self, dtype: npt.DTypeLike) -> _ScalingTables:
         """Return what has to be done to each feature, in the type of the features."""
-        zeros = np.zeros_like(self.lower)
+        shift, width = np.zeros(self.n_features), np.ones(self.n_features)
         with np.errstate(over="ignore"):
-            if self.origin == "lower":
-                shift, width = self.lower, self.upper - self.lower
-            else:
-                shift, width = zeros, np.maximum(np.abs(self.lower), np.abs(self.upper))
-            factor = np.divide(1.0, width, out=zeros.copy(), where=width > 0).astype(dtype)
+            if self.lower is not None and self.upper is not None:
+                if self.origin == "lower":
+                    shift, width = self.lower, self.upper - self.lower
+                else:
+                    width = np.maximum(np.abs(self.lower), np.abs(self.upper))
+            if self.mean is not None:
+                shift = shift + self.mean * width
+            if self.deviation is not None:
+                width = width * self.deviation
+            factor = np.divide(1.0, width, out=np.zeros(self.n_features), where=width > 0).astype(dtype)
         factor[~np.isfinite(factor)] = 0.0  # bounds that coincide, or nearly: the feature counts for nothing
-        lower, upper = self.lower.astype(dtype), self.upper.astype(dtype)
-        return _ScalingTables(lower, upper, shift.astype(dtype), factor)
+        bounds = None
+        if self.lower is not None and self.upper is not None:
+            bounds = self.lower.astype(dtype), self.upper.astype(dtype)
+        return _ScalingTables(bounds, shift.astype(dtype), factor)
 
 
 class _ScalingTables(NamedTuple):
-    lower: Array
-    upper: Array
+    bounds: tuple[Array, Array] | None
     shift: Array
     factor: Array
 
@@ -84,12 +126,15 @@ class _ScalingTables(NamedTuple):
         """Scale a dense or sparse block in place."""
         if _is_sparse(block):
             columns = block.indices
-            np.clip(block.data, self.lower[columns], self.upper[columns], out=block.data)
+            if self.bounds is not None:
+                np.clip(block.data, self.bounds[0][columns], self.bounds[1][columns], out=block.data)
             block.data *= self.factor[columns]
             return
-        np.clip(block, self.lower, self.upper, out=block)
-        block -= self.shift
-        block *= self.factor
+        if self.bounds is not None:
+            np.clip(block, self.bounds[0], self.bounds[1], out=block)
+        with np.errstate(over="ignore"):  # rows of enormous length are dealt with by their norm
+            block -= self.shift
+            block *= self.factor
 
 
 class Features:
@@ -182,6 +227,10 @@ class Features:
             return block, None, None
         factor, limit = self._factor_and_limit(_norms(block, exact=self.n_features > 1024))
         return block, (None if self._row_norm is None else factor), (None if self._clip is None else limit)
+
+    def prepared(self, rows: Rows) -> Any:
+        """Return the rows after scaling, before any bound on their norms; overwritten by the next call."""
+        return self._raw_block(rows)
 
     def _raw_block(self, rows: Rows) -> Any:
         if self.sparse:
@@ -277,19 +326,17 @@ class LinearEngine:
             raise InvalidInput(f"X has {n_rows} rows, the plan was made for {plan.n_rows}")
         if n_classes < 2:
             raise InvalidInput(f"n_classes must be at least 2, got {n_classes}")
-        self._labels = _codes("labels", labels, n_rows, n_classes)
-        self._bases: Array | None = None
-        self.histogram_shape: tuple[int, int] | None = None
         if (cells is None) != (n_cells is None):
             raise InvalidInput("cells and n_cells belong together, got only one of them")
-        if cells is not None and n_cells is not None:
-            self.histogram_shape = (n_cells, n_classes)
-            self._bases = _codes("cells", cells, n_rows, n_cells)
-            if not self.features.mapped:  # the machine's index type, ready to use, where memory is no matter
-                self._bases = self._bases.astype(np.intp) * n_classes
+        self._labels = _codes("labels", labels, n_rows, n_classes)
+        self._cells = None if cells is None else _codes("cells", cells, n_rows, n_cells or 0)
+        self.histogram_shape = None if n_cells is None else (n_cells, n_classes)
         kernel = _BinaryKernel if n_classes == 2 else _SoftmaxKernel
         shape = self.histogram_shape or (0, n_classes)
         self._kernel: _BinaryKernel | _SoftmaxKernel = kernel(plan, self.features, shape, intercept)
+        self._codes: tuple[Array, ...] | None = None
+        if not self.features.mapped and n_rows <= _FEW_ROWS:
+            self._codes = self._kernel.codes(self._labels, self._cells)
         self.model = LinearModel(
             self.features.n_features, n_classes, intercept, row_norm=plan.row_norm, scaling=scaling
         )
@@ -309,8 +356,11 @@ class LinearEngine:
 
     def sums(
         self, rows: Rows, theta: Floats, table: Floats | None, loss_weight: float = 1.0
-    ) -> tuple[Floats, Array | None]:
-        """Return the sum of clipped row gradients and the histogram over the given rows, both **private**.
+    ) -> tuple[Floats, Any]:
+        """Return the sum of clipped row gradients and the tally over the given rows, both **private**.
+
+        The tally is the histogram, or if several small steps are released together what `histograms` needs
+        to count all of them at once.
 
         Parameters
         ----------
@@ -327,7 +377,13 @@ class LinearEngine:
                 return self._sums(rows)
         return self._sums(rows)
 
-    def _sums(self, rows: Rows) -> tuple[Floats, Array | None]:
+    def histograms(self, tallies: list[Any]) -> Array:
+        """Return the (m, Q, K) histograms of m steps from what `sums` returned for them, **private**."""
+        if isinstance(self._kernel, _BinaryKernel) and self._kernel.later:
+            return self._kernel.count(tallies)
+        return np.stack(tallies)
+
+    def _sums(self, rows: Rows) -> tuple[Floats, Any]:
         block = self.features.block_rows
         gradient, counts = self._block_sums(rows[:block])
         for start in range(block, len(rows), block):
@@ -337,68 +393,84 @@ class LinearEngine:
                 counts += counted
         return gradient, counts
 
-    def _block_sums(self, rows: Rows) -> tuple[Floats, Array | None]:
-        base = None if self._bases is None else self._bases.take(rows)
-        if base is not None and self.features.mapped:
-            base = base.astype(np.intp) * self._kernel.n_classes
+    def _block_sums(self, rows: Rows) -> tuple[Floats, Any]:
+        codes = self._codes
+        if codes is not None:
+            taken = [code.take(rows) for code in codes]
+        else:
+            cells = None if self._cells is None else self._cells.take(rows)
+            taken = list(self._kernel.codes(self._labels.take(rows), cells))
         x, factor, limit = self.features.gather(rows)
-        return self._kernel.sums(x, factor, limit, self._labels.take(rows), base)
+        return self._kernel.sums(x, factor, limit, *taken)
 
 
 class _BinaryKernel:
-    """Two classes, one weight vector."""
+    """Two classes, one weight vector.
+
+    With s the soft prediction, y the label and a the slope of the row's cell (what class 1 costs more than
+    class 0), the residual is ``loss_weight * (s - y) + a * s * (1 - s)``: a polynomial in s whose
+    coefficients are one row of a small table, looked up by label and cell at once.
+    """
 
     def __init__(self, plan: Plan, features: Features, shape: tuple[int, int], intercept: bool) -> None:
         self._dtype = np.dtype(np.float64) if features.careful else features.dtype
         self._n_features = features.n_features
         self._shape = shape
-        self._n_codes = shape[0] * shape[1]
-        self.n_classes = shape[1]
+        self._n_codes = 2 * shape[0]
         self._intercept = intercept
         self._temperature = plan.temperature
         self._hard = plan.rates == "hard"
+        waiting = plan.expected_rows * plan.dual.interval
+        self.later = shape[0] > 0 and self._hard and plan.dual.interval > 1 and waiting <= _MOST_WAITING
         self._ones = np.ones(features.block_rows, dtype=self._dtype)
-        self._zeros = np.zeros(features.block_rows, dtype=self._dtype)
+        # arrays without dimensions: arithmetic with Python's numbers takes twice as long
+        self._zero = np.zeros((), dtype=self._dtype)
+        self._even = np.array(-2, dtype=np.min_scalar_type(-max(2, self._n_codes)))
+        # what a slope of 1 adds to the coefficients; at other temperatures s * (1 - s) is kept apart
+        tilt = [0.0, 1.0, -1.0, 0.0] if plan.temperature == 1.0 else [0.0, 0.0, 1.0, 0.0]
+        self._tilt = np.array([tilt, tilt])
         self._table: Floats | None = None
-        self._loss_weight: Any = 1.0
-        self._slopes: Array | None = None
+        self._tabulate(None, 1.0)
+
+    def codes(self, labels: Array, cells: Array | None) -> tuple[Array, ...]:
+        """Return what `sums` needs to know of rows, in few bytes: labels, or ``2 * cell + label``."""
+        if cells is None:
+            return (labels,)
+        codes = cells.astype(self._even.dtype)
+        codes *= 2
+        codes += labels
+        return (codes,)
 
     def load(self, theta: Floats, table: Floats | None, loss_weight: float) -> None:
         self._weights = theta[: self._n_features].astype(self._dtype)
         self._bias = float(theta[-1]) if self._intercept else 0.0
         if table is not self._table:
             self._table = table
-            self._loss_weight = self._dtype.type(loss_weight)
-            self._slopes = None
-            if table is not None:
-                slopes = np.zeros(table.size, dtype=self._dtype)
-                slopes[::2] = (table[:, 1] - table[:, 0]) * self._temperature
-                self._slopes = slopes
+            self._tabulate(table, loss_weight)
+
+    def _tabulate(self, table: Floats | None, loss_weight: float) -> None:
+        """Write down, for each code, the coefficients of 1, s and s * s in the residual (and one idle)."""
+        slopes = np.zeros((self._shape[0], 1, 1))
+        if table is not None:
+            np.subtract(table[:, 1:], table[:, :1], out=slopes[:, 0])
+            slopes *= self._temperature
+        terms = slopes * self._tilt
+        terms += _PLAIN if loss_weight == 1.0 else _PLAIN * loss_weight
+        self._terms = terms.reshape(-1, 4).astype(self._dtype)
 
     def sums(
-        self, x: Any, factor: Array | None, limit: Array | None, labels: Array, base: Array | None
-    ) -> tuple[Floats, Array | None]:
+        self, x: Any, factor: Array | None, limit: Array | None, codes: Array
+    ) -> tuple[Floats, Any]:
         margin = x.dot(self._weights)
         if factor is not None:
             margin *= factor
         margin += self._bias
         residual = expit(margin)
-        counts = push = None
-        if base is not None:
-            soft = residual if self._temperature == 1.0 else expit(margin * self._temperature)
-            if self._hard:
-                predicted = margin > self._zeros[: len(margin)]  # an array saves half the time of a scalar
-                counts = np.bincount(base + predicted, minlength=self._n_codes).reshape(self._shape)
-            else:
-                counts = self._soft_counts(soft, base)
-            if self._slopes is not None:
-                push = soft * soft  # on the way to slope * soft * (1 - soft)
-                np.subtract(soft, push, out=push)
-                push *= self._slopes.take(base)
-        residual -= labels
-        if push is not None:
-            residual *= self._loss_weight
-            residual += push
+        counts = None
+        if self._n_codes:
+            residual, counts = self._constrained(margin, residual, codes)
+        else:
+            residual -= codes
         if limit is not None:
             np.minimum(residual, limit, out=residual)
             np.maximum(residual, np.negative(limit, out=limit), out=residual)
@@ -410,9 +482,39 @@ class _BinaryKernel:
         gradient[: self._n_features] = x.T.dot(residual)
         return gradient, counts
 
-    def _soft_counts(self, soft: Array, base: Array) -> Array:
+    def _constrained(self, margin: Array, probability: Array, codes: Array) -> tuple[Array, Any]:
+        """Return residuals with the constraints' push, and the tally."""
+        soft = probability if self._temperature == 1.0 else expit(margin * self._temperature)
+        terms = self._terms.take(codes, 0)
+        if soft is probability:
+            residual = soft * terms[:, 2]
+            residual += terms[:, 1]
+            residual *= soft
+        else:
+            residual = soft - soft * soft
+            residual *= terms[:, 2]
+            residual += probability * terms[:, 1]
+        residual += terms[:, 0]
+        if not self._hard:
+            return residual, self._soft_counts(soft, codes)
+        tally = [(codes, margin > self._zero)]
+        return residual, tally if self.later else self.count([tally])[0]
+
+    def count(self, tallies: list[list[tuple[Array, Array]]]) -> Array:
+        """Return the histograms of several steps, each given as codes and hard predictions of its blocks."""
+        blocks = [block for tally in tallies for block in tally]
+        codes = np.concatenate([codes for codes, _ in blocks])
+        codes &= self._even  # the label goes, the cell stays
+        codes += np.concatenate([predicted for _, predicted in blocks]).view(np.int8)
+        sizes = [sum(len(codes) for codes, _ in tally) for tally in tallies]
+        places = np.repeat(np.arange(0, len(tallies) * self._n_codes, self._n_codes), sizes)
+        places += codes
+        counts = np.bincount(places, minlength=len(tallies) * self._n_codes)
+        return counts.reshape(len(tallies), *self._shape)
+
+    def _soft_counts(self, soft: Array, codes: Array) -> Array:
         """Return the histogram in which each row adds (1 - soft, soft) to one cell."""
-        cells, n_cells = base >> 1, self._shape[0]
+        cells, n_cells = codes >> 1, self._shape[0]
         positive = np.bincount(cells, soft, n_cells)
         return np.column_stack([np.bincount(cells, minlength=n_cells) - positive, positive])
 
@@ -424,7 +526,6 @@ class _SoftmaxKernel:
         self._dtype = np.dtype(np.float64) if features.careful else features.dtype
         self._n_features = features.n_features
         self._shape = shape
-        self.n_classes = shape[1]
         self._intercept = intercept
         self._temperature = plan.temperature
         self._hard = plan.rates == "hard"
@@ -433,6 +534,14 @@ class _SoftmaxKernel:
         self._costs: Array | None = None
         # infinite logits (from rows of enormous length) would make NaN of a difference
         self._largest = float(np.finfo(self._dtype).max) ** 0.5
+
+    def codes(self, labels: Array, cells: Array | None) -> tuple[Array, ...]:
+        """Return what `sums` needs to know of rows: labels, and with cells ``cell * K``."""
+        if cells is None:
+            return (labels,)
+        bases = cells.astype(np.intp)
+        bases *= self._shape[1]
+        return labels, bases
 
     def load(self, theta: Floats, table: Floats | None, loss_weight: float) -> None:
         matrix = theta.reshape(self._shape[1], -1)
@@ -444,7 +553,7 @@ class _SoftmaxKernel:
             self._costs = None if table is None else (table * self._temperature).astype(self._dtype)
 
     def sums(
-        self, x: Any, factor: Array | None, limit: Array | None, labels: Array, base: Array | None
+        self, x: Any, factor: Array | None, limit: Array | None, labels: Array, base: Array | None = None
     ) -> tuple[Floats, Array | None]:
         logits = self._logits(x, factor)
         residual = _softmax(logits)
@@ -610,14 +719,15 @@ def _fitting(
 ) -> _ScalingTables | None:
     if scaling is None:
         return None
-    if len(scaling.lower) != n_features:
-        raise InvalidInput(f"bounds are given for {len(scaling.lower)} features, X has {n_features}")
+    if scaling.n_features != n_features:
+        raise InvalidInput(f"bounds are given for {scaling.n_features} features, X has {n_features}")
     tables = scaling.tables(dtype)
     if sparse and np.any(tables.shift != 0):
         raise UnsupportedCombination(
             "sparse features cannot be shifted without becoming dense; scale them with origin='zero'"
         )
-    if sparse and not np.all((scaling.lower <= 0) & (scaling.upper >= 0)):
+    lower, upper = scaling.lower, scaling.upper
+    if sparse and lower is not None and not np.all((lower <= 0) & (np.asarray(upper) >= 0)):
         raise UnsupportedCombination(
             "bounds of sparse features must include 0, which is most of their values"
         )
@@ -654,4 +764,4 @@ def _codes(name: str, codes: npt.ArrayLike, n_rows: int, limit: int) -> Array:
         raise InvalidInput(f"{name} must be {n_rows} whole numbers, got {array.dtype} of shape {array.shape}")
     if n_rows and (array.min() < 0 or array.max() >= limit):
         raise InvalidInput(f"{name} must lie between 0 and {limit - 1}")
-    return array.astype(np.min_scalar_type(-max(1, limit)))
+    return array.astype(np.min_scalar_type(-max(1, limit)), copy=False)

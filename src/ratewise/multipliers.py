@@ -227,7 +227,7 @@ class Multipliers:
         effective = self.multipliers
         if control.penalty > 0:
             effective = self._project(effective + control.penalty * error)
-        if not np.count_nonzero(effective):
+        if not effective.any():
             self.table = None
             return
         table = self.constraints.weights(effective, histogram, totals, floor=floor, clamp=control.clamp)
@@ -245,7 +245,7 @@ class Multipliers:
 
     def _take_in(self, released: Floats, steps: int) -> Floats:
         """Book the histograms and return their mean, smoothed over time."""
-        total = released if released.ndim == 2 else released.sum(axis=0)
+        total = released if released.ndim == 2 else np.add.reduce(released)
         self._sum += total
         self._seen += steps
         mean = total if steps == 1 else total / steps

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ratewise import _validate
-from ratewise.accounting.events import TrainingEvent
+from ratewise.accounting.events import GaussianEvent, TrainingEvent
 from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
 from ratewise.mechanisms import GaussianMechanism, LaplaceMechanism, Mechanism, NoNoise
 from ratewise.sampling import PoissonSampler
@@ -128,6 +128,38 @@ class DualControl:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Preparation:
+    """Noise of the two releases that standardise features; see `ratewise.standardisation`.
+
+    Parameters
+    ----------
+    norm_noise : float or None
+        On the histogram of row norms, in units of its sensitivity.
+    moment_noise : float or None
+        On the sums of features and squares. None in both means no noise, for a training without privacy.
+    """
+
+    norm_noise: float | None
+    moment_noise: float | None
+
+    def __post_init__(self) -> None:
+        if (self.norm_noise is None) != (self.moment_noise is None):
+            raise UnsupportedCombination(
+                f"norm_noise is {self.norm_noise} and moment_noise {self.moment_noise}; give both or neither"
+            )
+        _set(
+            self,
+            norm_noise=_optional_positive(norm_noise=self.norm_noise),
+            moment_noise=_optional_positive(moment_noise=self.moment_noise),
+        )
+
+    @property
+    def events(self) -> tuple[GaussianEvent, ...]:
+        """What the preparation releases, for the ledger."""
+        return tuple(GaussianEvent(z) for z in (self.norm_noise, self.moment_noise) if z is not None)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """Everything that a training does, decided before it reads a row.
 
@@ -160,6 +192,8 @@ class Plan:
     dual : DualControl
     block_rows : int or None
         Rows handled at once; None picks a number that fits in cache. It does not change what is computed.
+    preparation : Preparation or None
+        Releases that standardise the features before the first step; None leaves them as they are.
     """
 
     n_rows: int
@@ -183,6 +217,7 @@ class Plan:
     rates: str = "hard"
     dual: DualControl = field(default_factory=DualControl)
     block_rows: int | None = None
+    preparation: Preparation | None = None
 
     def __post_init__(self) -> None:
         _set(
@@ -232,6 +267,11 @@ class Plan:
                 f"private=False trains without noise, but gradient_noise is {self.gradient_noise} and "
                 f"histogram_noise is {self.histogram_noise}; set both to None"
             )
+        if self.preparation is not None and self.private != (self.preparation.moment_noise is not None):
+            raise UnsupportedCombination(
+                f"private is {self.private}, but the preparation has moment_noise "
+                f"{self.preparation.moment_noise}; both must be private, or neither"
+            )
         if self.private and (self.gradient_noise is None or self.clip is None):
             raise UnsupportedCombination(
                 f"a private plan needs clip and gradient_noise, got {self.clip} and {self.gradient_noise}; "
@@ -279,6 +319,11 @@ class Plan:
             histogram_noise=self.histogram_noise,
             histogram=self.histogram,
         )
+
+    @property
+    def preparation_events(self) -> tuple[GaussianEvent, ...]:
+        """What is released before the first step, for the ledger."""
+        return () if self.preparation is None else self.preparation.events
 
     def learning_rates(self) -> npt.NDArray[np.float64]:
         """Return the learning rate of each step."""

@@ -4,10 +4,10 @@
 
     for rows in plan.sampler.batches(steps, streams.sampling):       # private: which rows take part
         before_release()                                             # the ledger books the step first
-        gradient, counts = engine.sums(rows, theta, table)           # private: one pass over the batch
+        gradient, tally = engine.sums(rows, theta, table)            # private: one pass over the batch
         gradient = plan.gradient_mechanism.release(gradient, ...)    # may be seen from here on
         descent.step(gradient)                                       # post-processing
-        histogram = plan.histogram_mechanism.release(counts, ...)    # may be seen from here on
+        histogram = plan.histogram_mechanism.release(tally, ...)     # may be seen from here on
         multipliers.update(histogram)                                # post-processing
         yield StepRecord(...)                                        # released values, nothing else
 
@@ -55,8 +55,12 @@ class Engine(Protocol):
 
     def sums(
         self, rows: Rows, theta: Floats, table: Floats | None, loss_weight: float
-    ) -> tuple[Floats, npt.NDArray[Any] | None]:
-        """Return the sum of clipped row gradients and the histogram of predictions, both **private**."""
+    ) -> tuple[Floats, Any]:
+        """Return the sum of clipped row gradients and a tally of predictions (or None), both **private**."""
+        ...
+
+    def histograms(self, tallies: list[Any]) -> npt.NDArray[Any]:
+        """Return the (m, Q, K) histograms of m steps from their tallies, **private**."""
         ...
 
 
@@ -121,29 +125,27 @@ class Descent:
 
 
 class _Window:
-    """Histograms of the steps since the multipliers last moved, **private** until they are released together.
+    """Tallies of the steps since the multipliers last moved, **private** until they are released together.
 
     It lives inside a run and is never stored: if the run stops, what it holds is lost, though booked.
     """
 
-    def __init__(self, plan: Plan, dual: Multipliers, rng: np.random.Generator) -> None:
+    def __init__(self, plan: Plan, engine: Engine, dual: Multipliers, rng: np.random.Generator) -> None:
+        self._histograms = engine.histograms
         self._release = plan.histogram_mechanism.release
         self._dual = dual
         self._rng = rng
-        # whole numbers where rates are hard: no conversion until the release
-        kind = np.intp if plan.rates == "hard" else np.float64
-        self._counts: npt.NDArray[Any] = np.zeros((plan.dual.interval, *dual.shape), dtype=kind)
-        self._filled = 0
+        self._interval = plan.dual.interval
+        self._kept: list[Any] = []
 
-    def add(self, counts: Any, last: bool) -> Floats | None:
-        """Keep a step's counts; when the window is full, release all of it and move the multipliers."""
-        filled = self._filled
-        self._counts[filled] = counts
-        self._filled = filled = filled + 1
-        if filled < len(self._counts) and not last:
+    def add(self, tally: Any, last: bool) -> Floats | None:
+        """Keep a step's tally; when the window is full, release all of it and move the multipliers."""
+        kept = self._kept
+        kept.append(tally)
+        if len(kept) < self._interval and not last:
             return None
-        self._filled = 0
-        released = self._release(self._counts[:filled], self._rng)
+        released = self._release(self._histograms(kept), self._rng)
+        kept.clear()
         self._dual.update(released)
         return released
 
@@ -181,13 +183,13 @@ class Training:
         """
         plan, engine, descent, dual = self.plan, self.engine, self.descent, self.multipliers
         release_gradient = plan.gradient_mechanism.release
-        window = None if dual is None else _Window(plan, dual, streams.histogram)
+        window = None if dual is None else _Window(plan, engine, dual, streams.histogram)
         scale = 1.0 / plan.expected_rows
         for rows in plan.sampler.batches(plan.steps - self.steps_done, streams.sampling):
             if before_release is not None:
                 before_release()
             table, weight = (None, 1.0) if dual is None else (dual.table, dual.loss_weight)
-            private_sum, counts = engine.sums(rows, descent.theta, table, weight)
+            private_sum, tally = engine.sums(rows, descent.theta, table, weight)
             gradient = release_gradient(private_sum, streams.gradient)
             gradient *= scale
             norm = _finite_norm(gradient)
@@ -196,7 +198,7 @@ class Training:
             if dual is None or window is None:
                 yield StepRecord(self.steps_done, norm)
                 continue
-            histograms = window.add(counts, last=self.steps_done == plan.steps)
+            histograms = window.add(tally, self.steps_done == plan.steps)
             yield StepRecord(self.steps_done, norm, histograms, dual.values, dual.multipliers)
 
     def state(self) -> dict[str, Any]:

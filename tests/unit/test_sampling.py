@@ -75,7 +75,7 @@ def test_streams_are_independent_and_repeatable():
 
 
 def test_streams_from_generators():
-    legacy = [RandomStreams.from_seed(np.random.RandomState(5)).sampling.random() for _ in range(2)]  # noqa: NPY002
+    legacy = [RandomStreams.from_seed(np.random.RandomState(5)).sampling.random() for _ in range(2)]
     assert legacy[0] == legacy[1]
     generator = np.random.default_rng(5)
     assert (

@@ -11,13 +11,13 @@ True
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from ratewise import _validate
 from ratewise.accounting.accountant import PrivacyCurve
 from ratewise.accounting.accountant import epsilon as _epsilon_of
-from ratewise.accounting.events import TrainingEvent
+from ratewise.accounting.events import Event, TrainingEvent
 from ratewise.exceptions import InvalidInput
 
 _TIGHT = 0.9992  # aim a little above the promised 0.999
@@ -59,6 +59,7 @@ def calibrate(
     histogram: str | None = "gaussian",
     histogram_share: float = 0.1,
     neighbours: str = "add_or_remove",
+    besides: Iterable[Event] = (),
 ) -> Calibration:
     """Return the least noise with which a training phase stays within (epsilon, delta).
 
@@ -74,6 +75,8 @@ def calibrate(
         ``gradient_noise = z / sqrt(1 - s)``: for two Gaussians z is the noise of the pair, for a Laplace
         histogram the same split of the leading 1/noise^2 terms, solved on the exact curve.
     neighbours : "add_or_remove", "replace_one" or "zero_out"
+    besides : iterable of Event
+        Other releases that the same target has to cover; `epsilon` of the answer includes them.
     """
     target = _validate.positive(epsilon=epsilon)
     delta = _validate.inside(delta=delta)
@@ -90,11 +93,15 @@ def calibrate(
             sampling_rate, steps, level / math.sqrt(1 - share), side, histogram or "gaussian"
         )
 
+    others = tuple(besides)
+    if others and _epsilon_of(others, delta, neighbours) >= target:
+        raise InvalidInput(f"epsilon is {target:g}, which the other releases spend already; raise it")
+
     def spent(level: float) -> float:
-        return _epsilon_of(phase(level), delta, neighbours)
+        return _epsilon_of([phase(level), *others], delta, neighbours)
 
     def roughly(level: float) -> float:
-        return PrivacyCurve([phase(level)], neighbours, tolerance=_ROUGH).epsilon(delta)
+        return PrivacyCurve([phase(level), *others], neighbours, tolerance=_ROUGH).epsilon(delta)
 
     guess = _first_guess(phase(1.0), target, delta)
     try:

@@ -1,0 +1,149 @@
+"""The two releases that standardise features: what one row can change, and that they are booked first."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from ratewise import RateConstrainedClassifier
+from ratewise.accounting import Budget, GaussianEvent, Ledger, epsilon
+from ratewise.linear import Features, Scaling
+from ratewise.plan import Preparation
+from ratewise.standardisation import bound_from, mean_and_deviation, moment_sums, norm_counts, standardise
+
+HARD = st.one_of(
+    st.floats(-10, 10), st.sampled_from([0.0, 1e-30, 1e6, -1e15, 3.0]), st.floats(-1e3, 1e3, width=32)
+)
+ROWS = st.tuples(st.integers(2, 12), st.integers(1, 6)).flatmap(
+    lambda shape: arrays(np.float64, shape, elements=HARD)
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(ROWS, st.sampled_from([0.01, 1.0, 3.0, 1e4]), st.booleans(), st.booleans())
+def test_one_row_changes_the_sums_by_at_most_their_sensitivity(X, bound, sparse, single):
+    X = X.astype(np.float32 if single else np.float64)
+    form = sp.csr_array if sparse else np.asarray
+    with_row, without = Features(form(X), intercept=False), Features(form(X[1:]), intercept=False)
+    moved = moment_sums(with_row, bound) - moment_sums(without, bound)
+    scale = max(1.0, np.abs(moment_sums(without, bound)).max() / bound)
+    assert np.linalg.norm(moved) <= math.sqrt(2) * bound * (1 + 1e-12 * scale)
+    counted = norm_counts(with_row) - norm_counts(without)
+    assert np.abs(counted).sum() == 1.0
+
+
+def test_the_sensitivity_is_reached():
+    X = np.array([[3.0, 0.0], [0.1, 0.2]])
+    moved = moment_sums(Features(X, intercept=False), 3.0) - moment_sums(
+        Features(X[1:], intercept=False), 3.0
+    )
+    assert np.linalg.norm(moved) == pytest.approx(math.sqrt(2) * 3.0, rel=1e-6)
+
+
+def test_without_noise_it_standardises():
+    rng = np.random.default_rng(0)
+    X = rng.normal([5.0, 0.0, -2.0], [0.1, 3.0, 1.0], size=(5000, 3))
+    booked = []
+    scaling = standardise(
+        X, None, Preparation(norm_noise=None, moment_noise=None), rng, lambda *entry: booked.append(entry)
+    )
+    prepared = Features(X, scaling=scaling, intercept=False).prepared(np.arange(len(X)))
+    assert not booked
+    assert np.abs(prepared.mean(axis=0)).max() < 0.3
+    # shrinking long rows blurs the first feature, which is all mean
+    assert prepared.std(axis=0) == pytest.approx(np.ones(3), rel=0.5)
+
+
+def test_bounds_come_first_and_sparse_features_are_not_shifted():
+    rng = np.random.default_rng(1)
+    X = sp.random_array((4000, 5), density=0.3, rng=rng, format="csr")
+    scaling = standardise(
+        X,
+        Scaling(np.full(5, -1.0), np.full(5, 2.0), origin="zero"),
+        Preparation(norm_noise=30.0, moment_noise=15.0),
+        rng,
+        lambda *_: None,
+    )
+    assert scaling.mean is None
+    assert scaling.origin == "zero"
+    assert np.all(scaling.deviation > 0)
+
+
+def test_noise_alone_does_not_set_the_bound():
+    rng = np.random.default_rng(2)
+    counts = norm_counts(Features(rng.normal(size=(4000, 10)), intercept=False))
+    bounds = [bound_from(counts + rng.normal(0, 37, counts.shape), 37.0) for _ in range(200)]
+    assert min(bounds) > 2.5
+    assert max(bounds) < 6.0
+    assert np.isfinite(bound_from(rng.normal(0, 37, counts.shape), 37.0))
+
+
+def test_deviations_are_floored_by_their_noise():
+    mean, deviation = mean_and_deviation(np.zeros(6), 2.0, 1000, noise=50.0)
+    assert np.all(mean == 0)
+    assert deviation == pytest.approx(np.full(3, math.sqrt(2 * 50.0 * 2.0 / 1000)))
+
+
+def test_each_release_is_booked_before_it_happens(monkeypatch):
+    import ratewise.standardisation as room
+
+    order = []
+    monkeypatch.setattr(room, "norm_counts", lambda f: order.append("counts") or np.ones(161) * 1000)
+    monkeypatch.setattr(room, "moment_sums", lambda f, b: order.append("moments") or np.ones(4))
+
+    def book(event, purpose):
+        order.append(event)
+
+    rng = np.random.default_rng(0)
+    preparation = Preparation(norm_noise=40.0, moment_noise=20.0)
+    standardise(np.ones((10, 2)), None, preparation, rng, book)
+    assert order == [GaussianEvent(40.0), "counts", GaussianEvent(20.0), "moments"]
+
+
+def test_the_ledger_of_a_fit_holds_the_preparation_and_the_whole_stays_within_the_budget():
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(6000, 4))
+    y = (X[:, 0] + rng.normal(size=6000) > 0).astype(int)
+    clf = RateConstrainedClassifier(epsilon=1.0, steps=20, classes=(0, 1), random_state=0).fit(X, y)
+    assert clf.plan_.preparation is not None
+    assert set(clf.plan_.preparation.events) <= set(clf.ledger_.events())
+    everything = [*clf.plan_.preparation.events, clf.plan_.step_event.with_steps(20)]
+    assert 0.99 < clf.privacy_.epsilon <= 1.0
+    assert clf.privacy_.epsilon == pytest.approx(epsilon(everything, 1e-5), rel=1e-9)
+    assert epsilon(everything[-1], 1e-5) < 0.995
+
+
+def test_a_cap_refuses_the_whole_fit_before_the_preparation():
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(6000, 4))
+    y = (X[:, 0] > 0).astype(int)
+    ledger = Ledger(cap=Budget(0.5, 1e-5))
+    with pytest.raises(Exception, match="would pass the ledger's cap"):
+        RateConstrainedClassifier(epsilon=1.0, steps=20, classes=(0, 1), ledger=ledger).fit(X, y)
+    assert ledger.total_epsilon == 0.0
+
+
+def test_scale_of_features_does_not_matter():
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(8000, 5)).astype(np.float64)
+    y = (X @ [1.0, -1.0, 0.5, 0.0, 0.0] + 0.5 * rng.normal(size=8000) > 0).astype(int)
+    small = X * 0.05 + 0.2
+    scores = [
+        RateConstrainedClassifier(epsilon=2.0, classes=(0, 1), random_state=0).fit(Z, y).score(Z, y)
+        for Z in (X, small)
+    ]
+    plain = RateConstrainedClassifier(epsilon=2.0, classes=(0, 1), random_state=0, standardise=False)
+    assert min(scores) > 0.85
+    assert plain.fit(small, y).score(small, y) < min(scores)
+
+
+@pytest.mark.parametrize(("norm", "moment"), [(None, 1.0), (1.0, None)])
+def test_half_a_preparation_is_refused(norm, moment):
+    with pytest.raises(ValueError, match="both or neither"):
+        Preparation(norm_noise=norm, moment_noise=moment)
