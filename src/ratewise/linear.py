@@ -458,9 +458,7 @@ class _BinaryKernel:
         terms += _PLAIN if loss_weight == 1.0 else _PLAIN * loss_weight
         self._terms = terms.reshape(-1, 4).astype(self._dtype)
 
-    def sums(
-        self, x: Any, factor: Array | None, limit: Array | None, codes: Array
-    ) -> tuple[Floats, Any]:
+    def sums(self, x: Any, factor: Array | None, limit: Array | None, codes: Array) -> tuple[Floats, Any]:
         margin = x.dot(self._weights)
         if factor is not None:
             margin *= factor
@@ -502,15 +500,16 @@ class _BinaryKernel:
 
     def count(self, tallies: list[list[tuple[Array, Array]]]) -> Array:
         """Return the histograms of several steps, each given as codes and hard predictions of its blocks."""
-        blocks = [block for tally in tallies for block in tally]
-        codes = np.concatenate([codes for codes, _ in blocks])
+        found = [(step, *block) for step, tally in enumerate(tallies) for block in tally]
+        steps, coded, predicted = zip(*found, strict=True)
+        codes = np.concatenate(coded)
         codes &= self._even  # the label goes, the cell stays
-        codes += np.concatenate([predicted for _, predicted in blocks]).view(np.int8)
-        sizes = [sum(len(codes) for codes, _ in tally) for tally in tallies]
-        places = np.repeat(np.arange(0, len(tallies) * self._n_codes, self._n_codes), sizes)
+        codes += np.concatenate(predicted).view(np.int8)
+        n_places = len(tallies) * self._n_codes
+        firsts = np.array([step * self._n_codes for step in steps], dtype=np.min_scalar_type(-n_places))
+        places = np.repeat(firsts, [len(block) for block in coded])
         places += codes
-        counts = np.bincount(places, minlength=len(tallies) * self._n_codes)
-        return counts.reshape(len(tallies), *self._shape)
+        return np.bincount(places, minlength=n_places).reshape(len(tallies), *self._shape)
 
     def _soft_counts(self, soft: Array, codes: Array) -> Array:
         """Return the histogram in which each row adds (1 - soft, soft) to one cell."""

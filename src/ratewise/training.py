@@ -53,9 +53,7 @@ class Engine(Protocol):
         """Cells and classes of the histogram, None if the engine counts nothing."""
         ...
 
-    def sums(
-        self, rows: Rows, theta: Floats, table: Floats | None, loss_weight: float
-    ) -> tuple[Floats, Any]:
+    def sums(self, rows: Rows, theta: Floats, table: Floats | None, loss_weight: float) -> tuple[Floats, Any]:
         """Return the sum of clipped row gradients and a tally of predictions (or None), both **private**."""
         ...
 
