@@ -17,13 +17,14 @@ from dataclasses import dataclass, replace
 from ratewise import _validate
 from ratewise.accounting.accountant import PrivacyCurve
 from ratewise.accounting.accountant import epsilon as _epsilon_of
+from ratewise.accounting.composition import TOLERANCE
 from ratewise.accounting.events import Event, TrainingEvent
 from ratewise.exceptions import InvalidInput
 
 _TIGHT = 0.9992  # aim a little above the promised 0.999
 _ROUGH = 1e-3  # excess allowed while the answer is only being approached
 _LEAST_NOISE, _MOST_NOISE = 1e-3, 1e9
-_MOST_STEPS = 10**9
+_MOST_STEPS = 10**8
 
 
 @dataclass(frozen=True)
@@ -132,25 +133,39 @@ def calibrate_steps(
     delta = _validate.inside(delta=delta)
     step = TrainingEvent(sampling_rate, 1, gradient_noise, histogram_noise, histogram)
 
-    def fits(steps: int) -> bool:
-        return _epsilon_of(step.with_steps(steps), delta, neighbours) <= target
+    def spent(steps: int, tolerance: float = TOLERANCE) -> float:
+        return PrivacyCurve([step.with_steps(steps)], neighbours, tolerance=tolerance).epsilon(delta)
 
-    if not fits(1):
+    if spent(1) > target:
         raise InvalidInput(
-            f"epsilon is {target:g}, but a single step with this noise already costs "
-            f"{_epsilon_of(step, delta, neighbours):.4g}; raise the noise or lower the sampling rate"
+            f"epsilon is {target:g}, but a single step with this noise already costs {spent(1):.4g}; "
+            "raise the noise or lower the sampling rate"
         )
-    low, high = 1, 2
-    while fits(high):
-        low, high = high, 2 * high
-        if high > _MOST_STEPS:
+    near, far = 1, 8
+    while spent(far, _ROUGH) <= target:
+        near, far = far, 8 * far
+        if far > _MOST_STEPS:
             raise InvalidInput(
-                f"epsilon is {target:g}, not reached in {_MOST_STEPS} steps with this noise; lower the noise"
+                f"epsilon is {target:g}, not reached in {near} steps with this noise; lower the noise"
             )
+    near, _ = _bracket(lambda n: spent(n, _ROUGH) <= target, near, far)
+    # the rough answer is a little low; the exact one lies close above it
+    low, high = near, near + max(1, near // 256)
+    while spent(high) <= target:
+        low, high = high, high + max(1, high // 64)
+    return _bracket(lambda n: spent(n) <= target, low, high)[0]
+
+
+def _bracket(fits: Callable[[int], bool], low: int, high: int) -> tuple[int, int]:
+    """Return neighbouring whole numbers of which the first fits and the second does not, by bisection.
+
+    `low` fits and `high` does not; far apart they are halved by ratio, then by difference.
+    """
     while high - low > 1:
-        middle = (low + high) // 2
+        middle = math.isqrt(low * high) if high > 4 * low else (low + high) // 2
+        middle = min(max(middle, low + 1), high - 1)
         low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+    return low, high
 
 
 def calibrate_sampling_rate(

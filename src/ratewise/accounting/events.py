@@ -237,10 +237,6 @@ class OutsideEvent(Event):
             neighbours=_validate.one_of(NEIGHBOURS, neighbours=self.neighbours),
         )
 
-    def to_dp_event(self) -> dp_accounting.DpEvent:
-        """Return dp-accounting's event for an (epsilon, delta) guarantee."""
-        return _dp_event.EpsilonDeltaDpEvent(self.epsilon, self.delta)
-
 
 @dataclass(frozen=True)
 class UnprotectedEvent(Event):
@@ -273,14 +269,17 @@ def event_from_dict(description: Mapping[str, Any]) -> Event:
         raise InvalidType(f"an event description must be a mapping, got {description!r}")
     fields = dict(description)
     kind = fields.pop("kind", None)
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise InvalidInput(f"kind must be one of {', '.join(sorted(_KINDS))}, got {kind!r}")
     cls = _KINDS[kind]
     known = {field.name for field in dataclasses.fields(cls)}
     if fields.keys() - known:
         raise InvalidInput(f"unknown fields for a {kind} event: {', '.join(sorted(fields.keys() - known))}")
     if cls is SelectionEvent:
-        fields["candidate"] = tuple(event_from_dict(inner) for inner in fields.get("candidate", ()))
+        candidate = fields.get("candidate", ())
+        if not isinstance(candidate, list | tuple):
+            raise InvalidType(f"candidate of a selection must be a list of events, got {candidate!r}")
+        fields["candidate"] = tuple(event_from_dict(inner) for inner in candidate)
         fields["shape"] = math.inf if fields.get("shape") == "poisson" else fields.get("shape", 1.0)
     try:
         return cls(**fields)
