@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ratewise.domain import Domain, Numeric, as_vector, list_values
+from ratewise.domain import Codes, Domain, Numeric, as_vector, by_chunks, list_values
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.predicates import Either, Member, Not, Predicate, Truth, Within
 from ratewise.values import Interval, show_value
@@ -118,14 +118,17 @@ class Axis:
             merged[leaf] = Subset(np.flatnonzero(chosen), negated).compact(blocks)
         return cls(column, values, thresholds, block_of, blocks, merged)
 
-    def codes(self, domain: Domain, data: Any) -> NDArray[np.int32]:
+    def codes(self, domain: Domain, data: Any) -> Codes:
         """Return the block of each row's value."""
         if self.column is None:
-            blocks: NDArray[np.int32] = self.block_of[data]
-            return blocks
+            return by_chunks(data, self.blocks, self.block_of.__getitem__)
         if self.values is not None:
-            return self.block_of[domain.column_codes(self.column, data)]
-        numbers = as_vector(data, f"column {self.column!r}")
+            places = domain.column_codes(self.column, data)
+            return by_chunks(places, self.blocks, self.block_of.__getitem__)
+        return by_chunks(as_vector(data, f"column {self.column!r}"), self.blocks, self._pieces)
+
+    def _pieces(self, numbers: NDArray[Any]) -> NDArray[np.int32]:
+        """Return the blocks of numbers of a numeric column."""
         try:
             numbers = numbers.astype(np.float64, copy=False)
         except (TypeError, ValueError):
@@ -164,19 +167,20 @@ class CellMap:
     cell_of: NDArray[np.int32]
     n_cells: int
 
-    def cells(self, label_codes: Any, columns: Mapping[str, Any]) -> NDArray[np.int32]:
+    def cells(self, label_codes: Any, columns: Mapping[str, Any]) -> Codes:
         """Return the cell of each row."""
         labels = _checked_labels(label_codes, len(self.domain.classes))
-        combination = np.zeros(len(labels), dtype=np.int32)
+        # one more than there are combinations: the number of blocks of a lone axis must fit as well
+        combination = np.zeros(len(labels), dtype=np.min_scalar_type(-len(self.cell_of) - 1))
         for axis in self.axes:
             codes = axis.codes(self.domain, labels if axis.column is None else _column(columns, axis.column))
             if len(codes) != len(labels):
                 raise InvalidInput(
                     f"column {axis.column!r} has {len(codes)} rows, but there are {len(labels)} labels"
                 )
-            combination *= np.int32(axis.blocks)
+            combination *= combination.dtype.type(axis.blocks)
             combination += codes
-        return self.cell_of[combination]
+        return by_chunks(combination, self.n_cells, self.cell_of.__getitem__)
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -21,10 +21,9 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from ratewise.cells import CellMap, Subset
-from ratewise.domain import Domain
+from ratewise.domain import Codes, Domain
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.kernels import DenseKernel, Floats, Kernel, SparseKernel, Terms, zero_one_rows
 from ratewise.predicates import Predicate
@@ -109,8 +108,8 @@ class CompiledConstraints:
         """
         return self._constants + self.signs * values
 
-    def cells(self, label_codes: Any, columns: Mapping[str, Any]) -> NDArray[np.int32]:
-        """Return the cell of each row.
+    def cells(self, label_codes: Any, columns: Mapping[str, Any]) -> Codes:
+        """Return the cell of each row, in the smallest type of whole numbers that holds all cells.
 
         Parameters
         ----------

@@ -4,7 +4,7 @@
 >>> domain.columns["sex"]
 ('Female', 'Male')
 >>> domain.label_codes([1, 0, 1])
-array([1, 0, 1], dtype=int32)
+array([1, 0, 1], dtype=int8)
 
 Nothing here is read off private rows. Rows are only ever *translated* into codes by `encode`, and a value
 that was not declared ends in an error that names the column and the declared values, not the row's value.
@@ -12,7 +12,7 @@ that was not declared ends in an error that names the column and the declared va
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import repeat
 from typing import Any, NoReturn
 
@@ -22,7 +22,10 @@ from numpy.typing import NDArray
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.values import scalar
 
-_CHUNK = 1 << 18  # rows translated at a time, so that ten million rows of text need no second copy
+# Whole numbers from 0, in the smallest type that holds them: there may be ten million.
+Codes = NDArray[Any]
+
+_CHUNK = 1 << 16  # rows translated at a time, so that ten million rows of text need no second copy
 
 
 class Numeric:
@@ -113,11 +116,11 @@ class Domain:
             raise InvalidInput(_unknown_value(column, value, values))
         return found
 
-    def label_codes(self, labels: Any) -> NDArray[np.int32]:
+    def label_codes(self, labels: Any) -> Codes:
         """Return the position of each label among the classes."""
         return encode(labels, self.classes, self._lookups[None], "the labels")
 
-    def column_codes(self, column: str, data: Any) -> NDArray[np.int32]:
+    def column_codes(self, column: str, data: Any) -> Codes:
         """Return the position of each row's value among the declared values of a categorical column."""
         values = self.values(column)
         if isinstance(values, Numeric):
@@ -132,7 +135,7 @@ def list_values(values: Iterable[Any], most: int = 12) -> str:
     return shown if len(items) <= most else f"{shown} and {len(items) - most} more"
 
 
-def encode(data: Any, values: tuple[Any, ...], lookup: Mapping[Any, int], what: str) -> NDArray[np.int32]:
+def encode(data: Any, values: tuple[Any, ...], lookup: Mapping[Any, int], what: str) -> Codes:
     """Return the position of each entry of `data` in `values`, by Python's equality.
 
     Categorical columns of pandas are translated once per category; numbers by bisection; everything else by
@@ -140,8 +143,8 @@ def encode(data: Any, values: tuple[Any, ...], lookup: Mapping[Any, int], what: 
     """
     category: Any = getattr(data, "cat", None)
     if hasattr(category, "codes") and hasattr(category, "categories"):
-        table = np.append(_translate(np.asarray(category.categories), lookup), np.int32(-1))
-        codes: NDArray[np.int32] = table[np.asarray(category.codes)]
+        table = np.append(_translate(np.asarray(category.categories), lookup), -1)
+        codes = by_chunks(np.asarray(category.codes), len(values), table.__getitem__)
     else:
         codes = _encode_array(as_vector(data, what), values, lookup)
     if codes.size and codes.min() < 0:
@@ -150,6 +153,22 @@ def encode(data: Any, values: tuple[Any, ...], lookup: Mapping[Any, int], what: 
             "declare every value that may occur, or drop those rows"
         )
     return codes
+
+
+def by_chunks(array: NDArray[Any], count: int, translate: Callable[[NDArray[Any]], NDArray[Any]]) -> Codes:
+    """Translate a vector into codes below `count` (or -1), some rows at a time and into few bytes a row."""
+    codes = np.empty(len(array), dtype=np.min_scalar_type(-max(1, count)))
+    for start in range(0, len(array), _CHUNK):
+        codes[start : start + _CHUNK] = translate(array[start : start + _CHUNK])
+    return codes
+
+
+def count_codes(codes: Codes, count: int) -> NDArray[np.int64]:
+    """Return how often each of 0..count-1 occurs; NumPy's bincount would copy small codes to large ones."""
+    found = np.zeros(count, dtype=np.int64)
+    for start in range(0, len(codes), _CHUNK):
+        found += np.bincount(codes[start : start + _CHUNK], minlength=count)
+    return found
 
 
 def as_vector(data: Any, what: str) -> NDArray[Any]:
@@ -162,15 +181,10 @@ def as_vector(data: Any, what: str) -> NDArray[Any]:
     return np.asarray(data)
 
 
-def _encode_array(
-    array: NDArray[Any], values: tuple[Any, ...], lookup: Mapping[Any, int]
-) -> NDArray[np.int32]:
+def _encode_array(array: NDArray[Any], values: tuple[Any, ...], lookup: Mapping[Any, int]) -> Codes:
     if array.dtype.kind in "biuf":
         return _encode_numbers(array, values)
-    codes = np.empty(len(array), dtype=np.int32)
-    for start in range(0, len(array), _CHUNK):
-        codes[start : start + _CHUNK] = _translate(array[start : start + _CHUNK], lookup)
-    return codes
+    return by_chunks(array, len(values), lambda part: _translate(part, lookup))
 
 
 def _translate(array: NDArray[Any], lookup: Mapping[Any, int]) -> NDArray[np.int32]:
@@ -180,11 +194,11 @@ def _translate(array: NDArray[Any], lookup: Mapping[Any, int]) -> NDArray[np.int
         raise InvalidType("a column holds entries that are no scalars (unhashable)") from None
 
 
-def _encode_numbers(array: NDArray[Any], values: tuple[Any, ...]) -> NDArray[np.int32]:
+def _encode_numbers(array: NDArray[Any], values: tuple[Any, ...]) -> Codes:
     """Translate by bisection among the declared numbers; text among the values can match no number."""
     numbers = [(value, code) for code, value in enumerate(values) if isinstance(value, bool | int | float)]
     if not numbers:
-        return np.full(len(array), -1, dtype=np.int32)
+        return np.full(len(array), -1, dtype=np.int8)
     if array.dtype.kind == "b":
         array = array.view(np.uint8)
     if array.dtype.kind in "iu" and not all(_fits(value, array.dtype) for value, _ in numbers):
@@ -193,11 +207,15 @@ def _encode_numbers(array: NDArray[Any], values: tuple[Any, ...]) -> NDArray[np.
     numbers.sort()
     keys = np.array([value for value, _ in numbers], dtype=array.dtype)
     codes = np.array([code for _, code in numbers], dtype=np.int32)
-    place = np.searchsorted(keys, array)
-    np.minimum(place, len(keys) - 1, out=place)
-    found = codes[place]
-    found[keys[place] != array] = -1
-    return found
+
+    def find(part: NDArray[Any]) -> NDArray[Any]:
+        place = np.searchsorted(keys, part)
+        np.minimum(place, len(keys) - 1, out=place)
+        found = codes[place]
+        found[keys[place] != part] = -1
+        return found
+
+    return by_chunks(array, len(values), find)
 
 
 def _fits(value: Any, dtype: np.dtype[Any]) -> bool:

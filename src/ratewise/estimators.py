@@ -28,7 +28,7 @@ from ratewise.accounting.book import text
 from ratewise.accounting.events import NEIGHBOURS
 from ratewise.compiled import CompiledConstraints
 from ratewise.defaults import AUTO, PublicFacts, plan_for
-from ratewise.domain import Domain
+from ratewise.domain import Codes, Domain, count_codes
 from ratewise.enforceability import Doubt, doubts
 from ratewise.exceptions import (
     BudgetExceeded,
@@ -557,8 +557,8 @@ def _typed(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return common if common.dtype.kind in "biuf" and common.ndim == 1 else y
 
 
-def _refuse_empty_classes(labels: npt.NDArray[np.int32], domain: Domain) -> None:
-    found = np.bincount(labels, minlength=len(domain.classes))
+def _refuse_empty_classes(labels: Codes, domain: Domain) -> None:
+    found = count_codes(labels, len(domain.classes))
     if np.count_nonzero(found) == 1:
         raise InvalidInput(_ONE_CLASS)
     if not np.all(found):
@@ -568,8 +568,8 @@ def _refuse_empty_classes(labels: npt.NDArray[np.int32], domain: Domain) -> None
         )
 
 
-def _refuse_empty_subsets(compiled: CompiledConstraints, cells: npt.NDArray[np.int32]) -> None:
-    totals = np.bincount(cells, minlength=compiled.n_cells).astype(np.float64)
+def _refuse_empty_subsets(compiled: CompiledConstraints, cells: Codes) -> None:
+    totals = count_codes(cells, compiled.n_cells).astype(np.float64)
     sizes = compiled.sizes(totals)
     if len(sizes) and not sizes.min() > 0:
         name = compiled.subset_names[int(np.argmin(sizes))]

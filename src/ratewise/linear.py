@@ -27,8 +27,6 @@ Array = npt.NDArray[Any]
 
 # Bytes of gathered rows handled at once: about what stays in the second-level cache (measured).
 _BLOCK_BYTES = 1 << 21
-# Up to here each row's label and cell are kept in the form a step needs, 8 or 9 bytes a row.
-_FEW_ROWS = 1_000_000
 # Rows of steps that may wait to be counted together, 2 bytes each.
 _MOST_WAITING = 1 << 20
 # Coefficients of 1, s and s * s (and one idle) in s - y, for the labels y = 0 and y = 1.
@@ -335,7 +333,7 @@ class LinearEngine:
         shape = self.histogram_shape or (0, n_classes)
         self._kernel: _BinaryKernel | _SoftmaxKernel = kernel(plan, self.features, shape, intercept)
         self._codes: tuple[Array, ...] | None = None
-        if not self.features.mapped and n_rows <= _FEW_ROWS:
+        if not self.features.mapped:
             self._codes = self._kernel.codes(self._labels, self._cells)
         self.model = LinearModel(
             self.features.n_features, n_classes, intercept, row_norm=plan.row_norm, scaling=scaling
@@ -538,8 +536,8 @@ class _SoftmaxKernel:
         """Return what `sums` needs to know of rows: labels, and with cells ``cell * K``."""
         if cells is None:
             return (labels,)
-        bases = cells.astype(np.intp)
-        bases *= self._shape[1]
+        bases = cells.astype(np.min_scalar_type(-self._shape[0] * self._shape[1] - 1))
+        bases *= bases.dtype.type(self._shape[1])
         return labels, bases
 
     def load(self, theta: Floats, table: Floats | None, loss_weight: float) -> None:
