@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg.blas import dnrm2
 
 from ratewise import _validate
 from ratewise.exceptions import InvalidInput, UnsupportedCombination
@@ -33,6 +34,9 @@ from ratewise.randomness import RandomStreams
 from ratewise.sampling import Rows
 
 Floats = npt.NDArray[np.float64]
+
+# Parameters of norm 1e30 are no model, and still far from the largest number of single precision.
+_LARGEST = 1e30
 
 
 class Engine(Protocol):
@@ -104,9 +108,22 @@ class Descent:
         self._weights = plan.averaging_weights()
         self._momentum = plan.momentum
         self._penalty = plan.l2 * penalised if plan.l2 > 0 else None
+        # below this, and while the parameters are below theirs, no product here can overflow
+        self._extreme = max(plan.l2, float(np.max(self._rates, initial=0.0))) > 1e100
 
     def step(self, gradient: Floats, number: int) -> None:
-        """Move by one released mean gradient (its array is used up)."""
+        """Move by one released mean gradient (its array is used up); refuse to go on from nowhere."""
+        if self._extreme:
+            with np.errstate(over="ignore", invalid="ignore"):
+                self._move(gradient, number)
+        else:
+            self._move(gradient, number)
+        if not dnrm2(self.theta) < _LARGEST:
+            raise InvalidInput(
+                "training diverged: the parameters have grown beyond measure; lower learning_rate or l2"
+            )
+
+    def _move(self, gradient: Floats, number: int) -> None:
         theta, velocity = self.theta, self.velocity
         if self._penalty is not None:
             gradient += self._penalty * theta
@@ -313,12 +330,12 @@ class History:
 
 
 def _finite_norm(gradient: Floats) -> float:
-    square = float(gradient @ gradient)
-    if not math.isfinite(square):
+    norm = float(dnrm2(gradient))  # unlike a dot product it neither overflows nor warns
+    if not math.isfinite(norm):
         raise InvalidInput(
             "training diverged: the released gradient is not finite; lower learning_rate or l2"
         )
-    return math.sqrt(square)
+    return norm
 
 
 def _check_together(plan: Plan, engine: Engine, multipliers: Multipliers | None) -> None:

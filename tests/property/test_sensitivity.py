@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ratewise.linear import LinearEngine, Scaling
-from ratewise.plan import Plan
+from ratewise.plan import DualControl, Plan
 
 HUGE = {np.float32: 3e38, np.float64: 1.7e308}
 
@@ -42,6 +42,8 @@ def problems(draw):
         rates=draw(st.sampled_from(["hard", "soft"])),
         row_norm=draw(st.sampled_from([None, 0.1, 2.0])),
         block_rows=draw(st.sampled_from([None, 1, 2])),
+        # with more than one step to a release, counting waits
+        dual=DualControl(interval=draw(st.sampled_from([1, 5]))),
     )
     # a memory map keeps no norms between steps: they are computed block by block, in its own precision
     storage = draw(st.sampled_from(["array", "map", "sparse"]))
@@ -68,6 +70,11 @@ def problems(draw):
     return engine, clip, theta, table, n_rows, dtype
 
 
+def both_sums(engine, rows, theta, table):
+    gradient, tally = engine.sums(rows, theta, table)
+    return gradient, engine.histograms([tally])[0]
+
+
 def rounding(clip, n_rows, dtype):
     """What adding up a handful of rows in this precision can change."""
     return 8 * n_rows * float(np.finfo(dtype).eps) * clip
@@ -78,9 +85,9 @@ def rounding(clip, n_rows, dtype):
 def test_one_row_more_or_less(problem):
     engine, clip, theta, table, n_rows, dtype = problem
     everyone = np.arange(n_rows)
-    gradient, histogram = engine.sums(everyone, theta, table)
+    gradient, histogram = both_sums(engine, everyone, theta, table)
     for row in everyone:
-        less, counted = engine.sums(np.delete(everyone, row), theta, table)
+        less, counted = both_sums(engine, np.delete(everyone, row), theta, table)
         assert np.all(np.isfinite(less))
         assert np.linalg.norm(gradient - less) <= clip + rounding(clip, n_rows, dtype)
         change = histogram - counted
@@ -95,7 +102,7 @@ def test_one_row_alone(problem):
     """A batch of one row shows its clipped gradient itself, without the rounding of a sum."""
     engine, clip, theta, table, n_rows, _ = problem
     for row in range(n_rows):
-        gradient, histogram = engine.sums(np.array([row]), theta, table)
+        gradient, histogram = both_sums(engine, np.array([row]), theta, table)
         assert np.linalg.norm(gradient) <= clip
         assert histogram.sum() == np.float64(1.0) or abs(histogram.sum() - 1.0) < 1e-6
         assert histogram.min() >= 0
@@ -106,8 +113,8 @@ def test_one_row_alone(problem):
 def test_swapping_a_row_is_adding_and_removing(problem):
     engine, clip, theta, table, n_rows, dtype = problem
     rest = np.arange(2, n_rows)
-    with_first, counts_first = engine.sums(np.append(0, rest), theta, table)
-    with_second, counts_second = engine.sums(np.append(1, rest), theta, table)
+    with_first, counts_first = both_sums(engine, np.append(0, rest), theta, table)
+    with_second, counts_second = both_sums(engine, np.append(1, rest), theta, table)
     assert np.linalg.norm(with_first - with_second) <= 2 * clip + rounding(clip, n_rows, dtype)
     assert np.abs(counts_first - counts_second).sum() <= 2 + 1e-5
 
@@ -116,7 +123,7 @@ def test_swapping_a_row_is_adding_and_removing(problem):
 @given(problem=problems())
 def test_an_empty_batch_adds_nothing(problem):
     engine, _, theta, table, _, _ = problem
-    gradient, histogram = engine.sums(np.array([], dtype=np.intp), theta, table)
+    gradient, histogram = both_sums(engine, np.array([], dtype=np.intp), theta, table)
     assert not gradient.any()
     assert not histogram.any()
 

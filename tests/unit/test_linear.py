@@ -191,6 +191,29 @@ class TestCost:
             np.testing.assert_allclose(gradient, sums[0][0], rtol=1e-5)
             np.testing.assert_array_equal(counts, sums[0][1])
 
+    @pytest.mark.parametrize("n_cells", [1, 42, 43, 63, 64, 65, 127, 128, 129, 20_000])
+    @pytest.mark.parametrize("n_classes", [2, 3, 128])
+    @pytest.mark.parametrize("store", [np.asarray, lambda rows: rows.view(np.memmap)])
+    def test_few_bytes_hold_every_cell(self, n_cells, n_classes, store):
+        """Around the limits of 8 and 16 bits: the last cell and class are where they belong."""
+        cells = np.arange(40) % 3 * (n_cells - 1) // 2
+        labels = np.arange(40) % 2 * (n_classes - 1)
+        engine = LinearEngine(
+            plan(histogram_noise=1.0), store(X), labels, n_classes, cells=cells, n_cells=n_cells
+        )
+        theta = np.zeros(engine.n_parameters)
+        theta[-1] = 1.0  # the last class is predicted
+        table = np.zeros((n_cells, n_classes))
+        table[-1, -1] = 2.0
+        gradient, counts = engine.sums(np.arange(40), theta, table)
+        np.testing.assert_array_equal(counts[:, -1], np.bincount(cells, minlength=n_cells))
+        assert counts.sum() == 40
+        plain, _ = engine.sums(np.flatnonzero(cells < n_cells - 1), theta, table)
+        free, _ = engine.sums(np.flatnonzero(cells < n_cells - 1), theta, None)
+        if n_cells > 1:
+            np.testing.assert_allclose(plain, free)
+        assert not np.allclose(gradient, engine.sums(np.arange(40), theta, None)[0])
+
     @pytest.mark.parametrize("scaled", [False, True])
     def test_memory_mapped_rows_are_never_held_whole(self, tmp_path, scaled):
         n_rows, n_features = 200_000, 40

@@ -252,7 +252,7 @@ def test_every_kind_of_column_gives_the_same_cells(wrap, seed):
     for key, cell in zip(keys, found, strict=True):
         assert expected.setdefault(key, cell) == cell
     assert len(set(expected.values())) == len(expected)
-    assert found.dtype == np.int32
+    assert found.dtype == np.int8
 
 
 @pytest.mark.parametrize("dtype", [bool, np.int8, np.uint8, np.int64, np.float32, np.float64, object])

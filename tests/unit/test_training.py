@@ -104,10 +104,46 @@ class TestLoop:
         finish(without)
         np.testing.assert_array_equal(with_idle.theta, without.theta)
 
-    def test_divergence_is_an_error(self):
-        training = make(private=False, l2=1e200, steps=5)
-        with pytest.raises(InvalidInput, match="diverged"), np.errstate(all="ignore"):
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"l2": 1e200},
+            {"l2": 1e3, "steps": 60},
+            {"learning_rate": 1e99},
+            {"learning_rate": 1e200},
+            {"learning_rate": 1.7e308, "schedule": "constant"},
+        ],
+        ids=repr,
+    )
+    @pytest.mark.parametrize("private", [True, False])
+    def test_divergence_is_an_error_and_no_warning(self, private, changes):
+        training = make(private, **{"steps": 5, **changes})
+        with pytest.raises(InvalidInput, match="diverged"):
             finish(training)
+
+    def test_a_gradient_too_long_to_square_is_no_warning(self):
+        training = make(private=False, steps=1, learning_rate=1e-290)
+        training.engine.sums = lambda *_: (np.full(5, 1e300), np.zeros((2, 2)))
+        assert finish(training)[0].gradient_norm == pytest.approx(1e300 * 5**0.5 / 90)
+
+    @pytest.mark.parametrize("block_rows", [None, 7])
+    def test_steps_counted_together_are_counted_as_one_by_one(self, block_rows):
+        control = DualControl(interval=4)
+        together = make(private=False, steps=10, dual=control, block_rows=block_rows)
+        tallies = []
+        original = together.engine.sums
+
+        def sums(rows, theta, table, weight):
+            found = original(rows, theta, table, weight)
+            alone = make(private=False, block_rows=block_rows).engine.sums(rows, theta, table, weight)
+            tallies.append(alone[1])
+            np.testing.assert_array_equal(found[0], alone[0])
+            return found
+
+        together.engine.sums = sums
+        released = [record.histograms for record in finish(together) if record.histograms is not None]
+        assert [len(window) for window in released] == [4, 4, 2]
+        np.testing.assert_array_equal(np.concatenate(released), tallies)
 
     def test_averages(self):
         last, tail, power = (make(averaging=name, steps=40) for name in ("none", "tail", "polynomial"))
