@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 from ratewise import cells as cells_module
+from ratewise.domain import count_codes
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.families import demographic_parity, equalized_odds, error_rate_parity, flatten, precision
 from ratewise.partition import CompiledConstraints, Domain, Numeric, compile_constraints
@@ -494,3 +495,35 @@ def test_error_rates_of_many_classes_stay_sparse():
     table = compile_constraints(error_rate_parity("sex", max_gap=0.1), Domain(range(50), {"sex": ("F", "M")}))
     assert table.coefficients.nnz == 2 * 2 * 50
     assert len(list(flatten(error_rate_parity("sex", max_gap=0.1), table.domain))) == len(table)
+
+
+@pytest.mark.parametrize("n_values", [2, 126, 127, 128, 129, 300])
+def test_codes_and_cells_of_many_values_fit_their_small_types(n_values):
+    domain = Domain((0, 1), {"g": range(n_values)})
+    data = np.arange(n_values)[::-1]
+    assert domain.column_codes("g", data).tolist() == data.tolist()
+    table = compile_constraints(demographic_parity("g", max_gap=0.5), domain)
+    cells = table.cells(np.zeros(n_values, int), {"g": data})
+    assert len(set(cells.tolist())) == (n_values if n_values > 2 else 2)
+    assert cells.min() == 0
+    assert cells.max() == table.n_cells - 1
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.int64, np.float64, "category", "<U1"])
+def test_labels_and_cells_take_a_few_bytes_a_row(kind):
+    """One byte for a label and one for a cell, and little more on the way, beside what was given."""
+    n_rows = 1_000_000
+    groups = np.full(n_rows, 0, dtype=np.int8 if kind == "category" else kind)
+    groups[::3] = 1
+    domain = Domain((0, 1), {"g": ("0", "1") if kind == "<U1" else (0, 1)})
+    table = compile_constraints(demographic_parity("g", max_gap=0.5), domain)
+    labels = np.zeros(n_rows, dtype=np.int8)
+    given = pd.Series(groups).astype("category") if kind == "category" else groups
+    tracemalloc.start()
+    cells = table.cells(domain.label_codes(labels), {"g": given})
+    counted = count_codes(cells, table.n_cells)
+    kept, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert sorted(counted.tolist()) == [333_334, 666_666]
+    assert kept < 1.1 * n_rows
+    assert peak < 4 * n_rows + 6e6

@@ -111,7 +111,7 @@ class TestLoop:
             {"l2": 1e3, "steps": 60},
             {"learning_rate": 1e99},
             {"learning_rate": 1e200},
-            {"learning_rate": 1.7e308, "schedule": "constant"},
+            {"learning_rate": 1000.0, "l2": 1.7e308},
         ],
         ids=repr,
     )
