@@ -62,7 +62,7 @@ class People:
     sensitive : dict of (n,) text arrays
         "sex" and "region".
     feature_names : tuple of str
-    feature_bounds : (16, 2) array
+    feature_bounds : (2, 16) array
         Public lower and upper bound of each feature; no row lies outside.
     classes : (0, 1)
     group_values : dict
@@ -124,7 +124,7 @@ def census_like(n_rows: int = 20_000, *, random_state: Any = None) -> People:
         y=y,
         sensitive={"sex": np.array(list(SEXES))[sex], "region": np.array(list(REGIONS))[region]},
         feature_names=_FEATURES,
-        feature_bounds=np.array([*NUMERIC.values(), *([(0.0, 1.0)] * (len(_FEATURES) - len(NUMERIC)))]),
+        feature_bounds=np.array([*NUMERIC.values(), *([(0.0, 1.0)] * (len(_FEATURES) - len(NUMERIC)))]).T,
         classes=(0, 1),
         group_values={"sex": tuple(SEXES), "region": tuple(REGIONS)},
         group_shares=MappingProxyType(shares),

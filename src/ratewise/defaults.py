@@ -12,7 +12,7 @@ from typing import Any
 
 from ratewise import _validate
 from ratewise.accounting import Calibration, calibrate
-from ratewise.exceptions import InvalidInput
+from ratewise.exceptions import InvalidType
 from ratewise.multipliers import Constraints, affordable_interval
 from ratewise.plan import DualControl, Plan, Preparation
 
@@ -183,6 +183,8 @@ def _dual_for(facts: PublicFacts, rate: float, steps: int) -> DualControl:
 def _chosen(value: Any, default: Any, name: str) -> Any:
     if isinstance(value, str):
         if value != AUTO:
-            raise InvalidInput(f"{name} must be a number, None or {AUTO!r}, got {value!r}")
+            raise InvalidType(
+                f"{name} must be a number, got {value!r}; None switches it off, {AUTO!r} leaves it open"
+            )
         return default
     return value

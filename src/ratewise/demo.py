@@ -89,7 +89,7 @@ def compare(n_rows: int = ROWS, *, random_state: int = 0, **choices: Any) -> Ite
             delta=DELTA,
             classes=people.classes,
             group_values={"sex": people.group_values["sex"]},
-            feature_bounds=people.feature_bounds.T,
+            feature_bounds=people.feature_bounds,
             unit="one made-up person",
             random_state=random_state,  # repeatable; with real people a seed is a secret, or None
             **choices,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 
-_NARROWEST, _WIDEST = 0.02, 0.05
+_NARROWEST, _WIDEST = 0.02, 0.1
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def standard_errors(
 
 
 def doubts(compiled: CompiledConstraints, multipliers: Multipliers, plan: Plan) -> tuple[Doubt, ...]:
-    """Return the constraints whose standard error, doubled, exceeds their bound (between 0.02 and 0.05)."""
+    """Return the constraints whose standard error, doubled, exceeds their bound (between 0.02 and 0.1)."""
     histogram, totals = multipliers.mean_histogram, multipliers.cell_totals
     noise = plan.histogram_mechanism.standard_deviation
     errors = standard_errors(compiled, histogram, totals, noise, plan.sampling_rate, max(1, plan.steps // 2))

@@ -39,7 +39,7 @@ from ratewise.exceptions import (
     SmallGroupWarning,
     UnsupportedCombination,
 )
-from ratewise.linear import LinearEngine, LinearModel, Scaling
+from ratewise.linear import LinearEngine, LinearModel, Scaling, scaling_tables
 from ratewise.multipliers import Multipliers
 from ratewise.partition import compile_constraints
 from ratewise.plan import Plan
@@ -151,7 +151,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
     --------
     >>> from ratewise import RateConstrainedClassifier, demographic_parity
     >>> from ratewise.datasets import census_like
-    >>> people = census_like(2000, random_state=0)
+    >>> people = census_like(5000, random_state=0)
     >>> model = RateConstrainedClassifier(
     ...     demographic_parity("sex", max_gap=0.1), epsilon=1.0,
     ...     classes=people.classes, group_values=people.group_values, random_state=0,
@@ -424,12 +424,14 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         try:
             lower, upper = self.feature_bounds
             bounds = [np.broadcast_to(np.asarray(b, dtype=np.float64), X.shape[1]) for b in (lower, upper)]
-            return Scaling(bounds[0], bounds[1], origin="lower" if isinstance(X, np.ndarray) else "zero")
+            scaling = Scaling(bounds[0], bounds[1], origin="lower" if isinstance(X, np.ndarray) else "zero")
         except (TypeError, ValueError):
             raise InvalidInput(
                 f"feature_bounds must be a pair (lower, upper), each a finite number or {X.shape[1]}, "
                 f"lower at most upper, got {reprlib.repr(self.feature_bounds)}"
             ) from None
+        scaling_tables(scaling, X.shape[1], not isinstance(X, np.ndarray), X.dtype)
+        return scaling
 
     def _streams(self) -> RandomStreams:
         try:
@@ -459,8 +461,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         if plan.step_event is None:
             ledger.book(UnprotectedEvent("training without noise"), purpose="train", data=self.data_name)
             return ledger
-        events = [*plan.preparation_events, plan.step_event.with_steps(plan.steps)]
-        if ledger.cap is not None and ledger.would_exceed(events):
+        if ledger.cap is not None and ledger.would_exceed(plan.events):
             raise BudgetExceeded(
                 f"this fit at epsilon={self.epsilon} would pass the ledger's cap {ledger.cap}, of which "
                 f"{ledger.total_epsilon:.4g} is spent; lower epsilon, or open a ledger with a larger cap"

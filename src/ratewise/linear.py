@@ -167,7 +167,7 @@ class Features:
         self.n_rows, self.n_features = self.matrix.shape
         self.dtype = self.matrix.dtype
         self.block_rows = block_rows or _block_rows(self.matrix)
-        self.scaling = _fitting(scaling, self.n_features, self.sparse, self.dtype)
+        self.scaling = scaling_tables(scaling, self.n_features, self.sparse, self.dtype)
         self._row_norm = row_norm
         self._extra = 1.0 if intercept else 0.0
         # What rounding can add to a row's norm, in single or double precision, is taken off the clip.
@@ -711,9 +711,10 @@ def _block_rows(matrix: Any) -> int:
     return int(min(1 << 16, max(16, _BLOCK_BYTES // (max(1, width) * matrix.dtype.itemsize))))
 
 
-def _fitting(
+def scaling_tables(
     scaling: Scaling | None, n_features: int, sparse: bool, dtype: npt.DTypeLike
 ) -> _ScalingTables | None:
+    """Return the tables of a scaling, or say why it does not fit the features."""
     if scaling is None:
         return None
     if scaling.n_features != n_features:

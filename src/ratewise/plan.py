@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ratewise import _validate
-from ratewise.accounting.events import GaussianEvent, TrainingEvent
+from ratewise.accounting.events import Event, GaussianEvent, TrainingEvent
 from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
 from ratewise.mechanisms import GaussianMechanism, LaplaceMechanism, Mechanism, NoNoise
 from ratewise.sampling import PoissonSampler
@@ -321,9 +321,12 @@ class Plan:
         )
 
     @property
-    def preparation_events(self) -> tuple[GaussianEvent, ...]:
-        """What is released before the first step, for the ledger."""
-        return () if self.preparation is None else self.preparation.events
+    def events(self) -> tuple[Event, ...]:
+        """Everything that the plan releases, for the ledger; nothing is listed if it is not private."""
+        if self.step_event is None:
+            return ()
+        before = () if self.preparation is None else self.preparation.events
+        return (*before, self.step_event.with_steps(self.steps))
 
     def learning_rates(self) -> npt.NDArray[np.float64]:
         """Return the learning rate of each step."""

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from ratewise.accounting.events import GaussianEvent
 from ratewise.linear import Features, Scaling
@@ -97,10 +98,10 @@ def moment_sums(features: Features, bound: float) -> Floats:
     """
     total = np.zeros(2 * features.n_features)
     for norms, block in _blocks(features):
-        # a hair below the bound, so that rounding cannot lead past it
-        factor = np.minimum(1.0, bound * (1 - 1e-9) / np.maximum(norms, _SMALLEST))
-        total[: features.n_features] += factor @ block
-        total[features.n_features :] += np.square(factor) @ _squared(block) / bound
+        # a hair below the bound, lest rounding lead past it; a row of infinite length counts as zero
+        shrunk = _times(block, np.minimum(1.0, bound * (1 - 1e-9) / np.maximum(norms, _SMALLEST)))
+        total[: features.n_features] += np.asarray(shrunk.sum(axis=0)).ravel()
+        total[features.n_features :] += np.asarray(_squared(shrunk).sum(axis=0)).ravel() / bound
     return total
 
 
@@ -116,11 +117,19 @@ def _blocks(features: Features) -> Any:
     for start in range(0, features.n_rows, features.block_rows):
         rows = np.arange(start, min(start + features.block_rows, features.n_rows))
         block = features.prepared(rows).astype(np.float64)
-        yield np.sqrt(np.asarray(_squared(block).sum(axis=1)).ravel()), block
+        with np.errstate(over="ignore"):
+            squared = np.asarray(_squared(block).sum(axis=1)).ravel()
+        yield np.sqrt(squared), block
+
+
+def _times(block: Any, factor: Floats) -> Any:
+    if not isinstance(block, np.ndarray):
+        return sp.csr_array(sp.diags_array(factor) @ block)
+    return block * factor[:, None]
 
 
 def _squared(block: Any) -> Any:
-    return block.power(2) if hasattr(block, "power") else np.square(block)
+    return np.square(block) if isinstance(block, np.ndarray) else block.power(2)
 
 
 def _mechanism(noise: float | None, sensitivity: float) -> Mechanism:

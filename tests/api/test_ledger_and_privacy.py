@@ -83,9 +83,9 @@ class TestSpent:
 
     def test_said_is_what_the_accountant_says_of_what_ran(self):
         model = fit()
-        (event,) = model.privacy_.events
-        assert event == dataclasses.replace(model.plan_.step_event, steps=30)
-        assert model.privacy_.epsilon == epsilon(event, DELTA)
+        assert set(model.privacy_.events) == set(model.plan_.events)
+        assert dataclasses.replace(model.plan_.step_event, steps=30) in model.privacy_.events
+        assert model.privacy_.epsilon == pytest.approx(epsilon(model.plan_.events, DELTA), rel=1e-9)
         assert model.n_iter_ == 30
 
     def test_without_privacy_epsilon_is_infinite(self):
@@ -176,7 +176,8 @@ class TestOneLoop:
 
     def test_private_and_constrained(self):
         model = fit()
-        (event,) = model.privacy_.events
+        event = model.plan_.events[-1]
+        assert event in model.privacy_.events
         assert (event.histogram, event.histogram_noise) == ("gaussian", model.plan_.histogram_noise)
         assert set(model.history_) == {"step", "gradient_norm", "histogram", "values", "multipliers"}
         assert model.history_["histogram"].shape == (30, 2, 2)
@@ -186,7 +187,8 @@ class TestOneLoop:
     @pytest.mark.parametrize("empty", [None, [], ()])
     def test_without_constraints_it_is_dp_sgd(self, empty):
         model = fit(empty)
-        (event,) = model.privacy_.events
+        event = model.plan_.events[-1]
+        assert event in model.privacy_.events
         assert (event.histogram, event.histogram_noise) == (None, None)
         assert event.gradient_noise == model.plan_.gradient_noise
         assert set(model.history_) == {"step", "gradient_norm"}
@@ -205,7 +207,15 @@ class TestOneLoop:
 
     def test_with_neither_it_is_gradient_descent(self):
         """One step from zero, by hand."""
-        model = fit(None, epsilon=None, sampling_rate=1.0, steps=1, learning_rate=0.5, row_norm=None)
+        model = fit(
+            None,
+            epsilon=None,
+            sampling_rate=1.0,
+            steps=1,
+            learning_rate=0.5,
+            row_norm=None,
+            standardise=False,
+        )
         expected = 0.5 * X.T @ (Y - 0.5) / N
         np.testing.assert_allclose(model.coef_[0], expected)
         np.testing.assert_allclose(model.intercept_[0], 0.5 * np.mean(Y - 0.5))
@@ -411,8 +421,8 @@ class TestSmallGroups:
 class TestLedger:
     def test_two_fits_add_up_in_one_book(self):
         ledger = Ledger()
-        first = fit(ledger=ledger, data_name="train")
-        second = fit(ledger=ledger, data_name="train", steps=50, random_state=1)
+        first = fit(ledger=ledger, data_name="train", standardise=False)
+        second = fit(ledger=ledger, data_name="train", steps=50, random_state=1, standardise=False)
         assert first.ledger_ is second.ledger_ is ledger
         (one,), (two,) = first.privacy_.events, second.privacy_.events[1:]
         assert {one.steps, two.steps} == {30, 50}
@@ -426,7 +436,7 @@ class TestLedger:
         records, spent, called = ledger.records, ledger.total_epsilon, []
         monkeypatch.setattr(LinearEngine, "sums", lambda *arguments: called.append(arguments))
         model = classifier(ledger=ledger)
-        with pytest.raises(BudgetExceeded, match=r"above the cap of 1\.2"):
+        with pytest.raises(BudgetExceeded, match=r"would pass the ledger's cap .*1\.2"):
             model.fit(X, Y, sensitive_features=GROUPS)
         assert not called
         assert (ledger.records, ledger.total_epsilon) == (records, spent)

@@ -104,7 +104,7 @@ class TestRouting:
             scoring=["accuracy", "roc_auc", "neg_log_loss"],
         )
         assert np.all(found["test_roc_auc"] > 0.7)
-        assert {model.privacy_.events[0].steps for model in found["estimator"]} == {30}
+        assert {model.plan_.events[-1].steps for model in found["estimator"]} == {30}
         sizes = sorted(model.plan_.n_rows for model in found["estimator"])
         assert sizes == [400, 400, 400]
 
@@ -259,13 +259,14 @@ class TestPredictions:
         assert model.intercept_.shape == (3,)
         assert np.mean(model.predict(X) == y) > 0.7
 
-    def test_coefficients_are_the_model(self, model):
+    def test_coefficients_are_the_model(self):
+        model = fitted(standardise=False)
         shrunk = X * np.minimum(1, model.plan_.row_norm / np.linalg.norm(X, axis=1))[:, None]
         expected = shrunk @ model.coef_[0] + model.intercept_[0]
         np.testing.assert_allclose(model.decision_function(X), expected)
 
     def test_without_an_intercept(self):
-        model = fitted(fit_intercept=False)
+        model = fitted(fit_intercept=False, standardise=False)
         assert model.intercept_.tolist() == [0.0]
         assert model.decision_function(np.zeros((1, 3))).tolist() == [0.0]
 

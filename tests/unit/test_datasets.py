@@ -58,7 +58,7 @@ def test_shares_add_up():
 
 
 def test_rows_fit_the_public_schema():
-    low, high = PEOPLE.feature_bounds.T
+    low, high = PEOPLE.feature_bounds
     assert PEOPLE.X.dtype == np.float32
     assert PEOPLE.X.shape == (200_000, len(PEOPLE.feature_names))
     assert (PEOPLE.X.min(axis=0) >= low).all()
@@ -89,7 +89,7 @@ def test_schema_does_not_depend_on_the_rows():
 
 
 def test_a_plain_model_is_useful_and_unfair():
-    low, high = PEOPLE.feature_bounds.T
+    low, high = PEOPLE.feature_bounds
     X = (PEOPLE.X[:40_000] - low) / (high - low)
     model = LogisticRegression(C=10.0, max_iter=1000).fit(X[:20_000], PEOPLE.y[:20_000])
     predicted, sex = model.predict(X[20_000:]), PEOPLE.sensitive["sex"][20_000:40_000]

@@ -29,7 +29,7 @@ def facts(n=5000, d=10, classes=2, cells=2):
 
 
 def run_event(plan):
-    return dataclasses.replace(plan.step_event, steps=plan.steps)
+    return plan.events
 
 
 class TestEverySize:
