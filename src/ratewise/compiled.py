@@ -209,12 +209,14 @@ class CompiledConstraints:
         *,
         floor: float = 1.0,
         clamp: bool = True,
+        ratio_floor: float = 0.0,
     ) -> Floats:
         """Return the (Q, K) table W: the gradient of ``multipliers @ values`` in the histogram's entries.
 
         W is per row of the histogram's sample: adding ``sum_k W[cell, k] * soft_k`` over its rows to the loss
         gives theta the gradient of the Lagrangian. Shares are differentiated with fixed denominators, which a
-        row's prediction cannot change; ratios with both. Other arguments as in `values`.
+        row's prediction cannot change; ratios with both, their denominators at least `ratio_floor`. Other
+        arguments as in `values`.
         """
         shape = self.n_cells, self.n_classes
         if not len(self.terms):
@@ -228,8 +230,8 @@ class CompiledConstraints:
             return self._kernel.spread(amount).reshape(shape)
         numerator, denominator = self._kernel.fractions(h, cell_totals)
         np.maximum(denominator, floor, out=denominator)
-        amount = amount / denominator
         value = _fraction(numerator, denominator, clamp)
+        amount = amount / np.where(self.terms.ratio, np.maximum(denominator, ratio_floor), denominator)
         return (self._kernel.spread(amount) - self._kernel.spread_ratios(amount * value)).reshape(shape)
 
     def _flat(self, histogram: Any) -> Floats:

@@ -23,7 +23,7 @@ STEPS = 200
 ROW_NORM = 5.0  # of standardised rows
 RAW_ROW_NORM = 3.0  # of rows as they come
 HISTOGRAM_SHARE = 0.1
-_OPTIMISATION: dict[str, Any] = {"learning_rate": 10.0, "momentum": 0.5, "averaging": "tail"}
+_OPTIMISATION: dict[str, Any] = {"learning_rate": 10.0, "schedule": "linear", "momentum": 0.5}
 
 _LARGEST_BATCH = 65_536
 _LARGEST_RATE = 0.5
@@ -177,7 +177,15 @@ def _dual_for(facts: PublicFacts, rate: float, steps: int) -> DualControl:
     if facts.constraints is None:
         return DualControl()
     interval = affordable_interval(facts.constraints, facts.n_rows * rate, facts.n_features, steps)
-    return DualControl(rate=0.5, interval=interval, normalise=True, noise_tolerance=0.05)
+    # both rates fall to zero together: what still swings at the start comes to rest
+    return DualControl(
+        rate=0.5,
+        schedule="linear",
+        interval=interval,
+        ratio_floor=0.02,
+        normalise=True,
+        noise_tolerance=0.05,
+    )
 
 
 def _chosen(value: Any, default: Any, name: str) -> Any:

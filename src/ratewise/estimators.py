@@ -384,7 +384,8 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
             raise InvalidInput(hidden) from None
         y = _typed(column_or_1d(y, warn=True))
         try:
-            check_classification_targets(y)
+            if self.classes is None:  # it counts labels, which need not be where they are declared
+                check_classification_targets(y)
         except TypeError:
             raise InvalidType(
                 "y mixes labels of types that have no common order; use labels of one type, such as text"

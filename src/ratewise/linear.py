@@ -120,13 +120,21 @@ class _ScalingTables(NamedTuple):
     shift: Array
     factor: Array
 
+    def guarded(self) -> _ScalingTables:
+        """Return the same tables with cuts so far out that only what would overflow is cut off."""
+        with np.errstate(divide="ignore", over="ignore"):
+            reach = float(np.finfo(self.factor.dtype).max) * 1e-3 / np.maximum(np.abs(self.factor), 1.0)
+        lower, upper = (-reach, reach) if self.bounds is None else self.bounds
+        return self._replace(bounds=(np.maximum(lower, -reach), np.minimum(upper, reach)))
+
     def apply(self, block: Any) -> None:
         """Scale a dense or sparse block in place."""
         if _is_sparse(block):
             columns = block.indices
             if self.bounds is not None:
                 np.clip(block.data, self.bounds[0][columns], self.bounds[1][columns], out=block.data)
-            block.data *= self.factor[columns]
+            with np.errstate(over="ignore"):
+                block.data *= self.factor[columns]
             return
         if self.bounds is not None:
             np.clip(block, self.bounds[0], self.bounds[1], out=block)
@@ -178,6 +186,7 @@ class Features:
         self._buffer: Array = np.empty((0, self.n_features), dtype=self.dtype)
         self._factors: Array | None = None
         self._limits: Array | None = None
+        self._guarded = False
         self.mapped = not self.sparse and _memory_mapped(X)
         self._first_pass(keep=not self.mapped)
 
@@ -191,6 +200,9 @@ class Features:
             block = self._raw_block(np.arange(start, min(start + self.block_rows, self.n_rows)))
             norms = _norms(block, exact=keep)
             if not np.all(np.isfinite(norms)) and not _all_finite(block):
+                if self.scaling is not None and not self._guarded:
+                    self.scaling, self._guarded = self.scaling.guarded(), True
+                    return self._first_pass(keep=keep)
                 raise InvalidInput("X must be finite, but it holds NaN or infinity; impute or drop such rows")
             largest = max(largest, float(norms.max(initial=0.0)))
             if keep:
@@ -202,6 +214,7 @@ class Features:
             self._factors = _joined(factors, self.dtype) if self._row_norm is not None else None
             self._limits = _joined(limits, self.dtype) if self._clip is not None else None
         self._kept = keep and not self.careful
+        return None
 
     def blocks(self, rows: Rows) -> list[Rows]:
         """Cut row numbers into pieces of at most `block_rows`."""

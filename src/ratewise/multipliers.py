@@ -68,6 +68,7 @@ class Constraints(Protocol):
         *,
         floor: float = 1.0,
         clamp: bool = True,
+        ratio_floor: float = 0.0,
     ) -> Floats:
         """Return the Q x K derivative of the multipliers' term by the histogram."""
         ...
@@ -109,7 +110,7 @@ def affordable_interval(constraints: Constraints, batch_rows: float, n_features:
 
     A rule of public numbers (measured, in microseconds): an update costs some small array operations and some
     time per constraint and cell; a step costs in proportion to the entries of its batch. Updates may take a
-    fiftieth of the time, or a tenth where that would put them more than 50 steps apart; at least 100 updates
+    fiftieth of the time, or a tenth where that would put them more than 50 steps apart; at least 200 updates
     are made whatever they cost. With large batches and few constraints the answer is 1.
 
     Parameters
@@ -123,7 +124,7 @@ def affordable_interval(constraints: Constraints, batch_rows: float, n_features:
     update = 50.0 + 0.012 * len(constraints) + 0.03 * constraints.n_cells * constraints.n_classes
     step = 25.0 + batch_rows * (0.02 + 0.0003 * n_features)
     interval = min(math.ceil(50.0 * update / step), max(50, math.ceil(10.0 * update / step)))
-    return max(1, min(interval, steps // 100))
+    return max(1, min(interval, steps // 200))
 
 
 class Multipliers:
@@ -227,10 +228,18 @@ class Multipliers:
         effective = self.multipliers
         if control.penalty > 0:
             effective = self._project(effective + control.penalty * error)
+        self.loss_weight = 1.0
         if not effective.any():
             self.table = None
             return
-        table = self.constraints.weights(effective, histogram, totals, floor=floor, clamp=control.clamp)
+        table = self.constraints.weights(
+            effective,
+            histogram,
+            totals,
+            floor=floor,
+            clamp=control.clamp,
+            ratio_floor=control.ratio_floor * self._expected_rows,
+        )
         if control.normalise:
             self.loss_weight = 1.0 / (1.0 + float(self.constraints.leverage @ effective))
         self.table = table * (self._expected_rows * self.loss_weight)

@@ -82,6 +82,9 @@ class DualControl:
         least one row).
     clamp : bool
         Put noisy rates back into [0, 1].
+    ratio_floor : float
+        Predictions of a class count, as the denominator of a ratio such as precision, for at least this share
+        of a batch when weights are made: a class that is hardly ever predicted must not weigh without bound.
     normalise : bool
         Divide the objective by one plus the multipliers' reach, so that loss and limits share one clipping
         norm and strong limits are not cut off by it. It moves no saddle point. False is the plain Lagrangian.
@@ -103,6 +106,7 @@ class DualControl:
     margin: float = 0.0
     floor_deviations: float = 2.0
     clamp: bool = True
+    ratio_floor: float = 0.0
     normalise: bool = False
     noise_tolerance: float | None = None
 
@@ -122,6 +126,7 @@ class DualControl:
             margin=_validate.real(dual_margin=self.margin),
             floor_deviations=_validate.non_negative(floor_deviations=self.floor_deviations),
             clamp=_flag(clamp=self.clamp),
+            ratio_floor=_below_one(ratio_floor=self.ratio_floor),
             normalise=_flag(normalise=self.normalise),
             noise_tolerance=_optional_positive(noise_tolerance=self.noise_tolerance),
         )

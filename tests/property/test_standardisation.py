@@ -147,3 +147,17 @@ def test_scale_of_features_does_not_matter():
 def test_half_a_preparation_is_refused(norm, moment):
     with pytest.raises(ValueError, match="both or neither"):
         Preparation(norm_noise=norm, moment_noise=moment)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(("dtype", "size", "huge"), [("float32", 1e-3, 3e38), ("float64", 1e-9, 1e308)])
+def test_one_enormous_row_neither_stops_the_fit_nor_spoils_it(sparse, dtype, size, huge):
+    rng = np.random.default_rng(6)
+    X = (rng.normal(size=(4000, 3)) * size).astype(dtype)
+    y = (X[:, 0] > 0).astype(int)
+    X[7] = huge
+    form = sp.csr_array if sparse else np.asarray
+    model = RateConstrainedClassifier(epsilon=1.0, steps=5, classes=(0, 1), random_state=0, standardise=True)
+    model.fit(form(X), y)
+    assert np.all(np.isfinite(model.coef_))
+    assert np.all(np.isfinite(model.predict_proba(form(X))))

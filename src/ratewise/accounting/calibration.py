@@ -23,7 +23,7 @@ from ratewise.exceptions import InvalidInput
 
 _TIGHT = 0.9992  # aim a little above the promised 0.999
 _ROUGH = 1e-3  # excess allowed while the answer is only being approached
-_LEAST_NOISE, _MOST_NOISE = 1e-3, 1e9
+_LEAST_NOISE, _MOST_NOISE = 0.03, 1e9
 _MOST_STEPS = 10**8
 
 

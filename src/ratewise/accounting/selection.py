@@ -90,7 +90,9 @@ class SelectedLoss:
     @classmethod
     def from_curve(cls, curve: SelectionCurve, smallest_delta: float) -> SelectedLoss:
         """Return the loss of a selection, exact on a grid of knots up to where delta is negligible."""
-        highest = max(curve.epsilon(smallest_delta), 1e-3)
+        while smallest_delta < 0.1 and math.isinf(curve.epsilon(smallest_delta)):
+            smallest_delta *= 10  # the candidate brings a delta of its own
+        highest = min(max(curve.epsilon(smallest_delta), 1e-3), 500.0)
         positive = np.linspace(0.0, highest, 200)
         deltas = curve.deltas(positive)
         # an upper bound of a curve that is convex in e^epsilon stays one when made convex and decreasing
