@@ -10,8 +10,9 @@ ledger books before they happen:
 2. *Means and squares.* With every row shrunk to norm at most R, the sum over rows of ``(x, x^2 / R)``. One
    row adds a vector of norm at most ``sqrt(R^2 + (R^2 / R)^2) = sqrt(2) R``: that is the sensitivity.
 
-Everything after that is post-processing. Variances are floored at twice their noise, so that a feature about
-which nothing is known is left at the size of the others.
+Everything after that is post-processing. Variances are floored at twice their noise. That noise is in
+proportion to the length of whole rows: beside one feature that is a thousand times as large as the others, the
+others are lost, and need declared bounds first.
 """
 
 from __future__ import annotations
