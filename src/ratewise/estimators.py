@@ -248,6 +248,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         scaling = self._scaling(rows.X)
         streams = self._streams()
         self._warn_leaks(rows.leaks)
+        self._forget()
         with threadpool_limits(1):  # small products gain nothing from threads, and sums stay repeatable
             self.ledger_ = self._book(plan)
             engine = LinearEngine(
@@ -468,6 +469,12 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
                 f"{ledger.total_epsilon:.4g} is spent; lower epsilon, or open a ledger with a larger cap"
             )
         return ledger
+
+    def _forget(self) -> None:
+        """Drop what an earlier fit left, so that an interrupted one leaves no mix of two models."""
+        for name in [n for n in vars(self) if n.endswith("_") and not n.startswith("_")]:
+            if name not in ("n_features_in_", "feature_names_in_"):
+                delattr(self, name)
 
     def _prepare(self, X: Any, scaling: Scaling | None, plan: Plan, streams: RandomStreams) -> Scaling | None:
         if plan.preparation is None:

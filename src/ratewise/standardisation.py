@@ -11,8 +11,8 @@ ledger books before they happen:
    row adds a vector of norm at most ``sqrt(R^2 + (R^2 / R)^2) = sqrt(2) R``: that is the sensitivity.
 
 Everything after that is post-processing. Variances are floored at twice their noise. That noise is in
-proportion to the length of whole rows: beside one feature that is a thousand times as large as the others, the
-others are lost, and need declared bounds first.
+proportion to the length of whole rows: beside one feature a thousand times as large as the others, the others
+are lost, and need declared bounds first.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Real data at epsilon 1, delta 1e-5, defaults only, everything public declared: errors and limits reached.
 
 The data folder is the environment variable RATEWISE_DATA, else ``shared/data`` beside the repository; where
-there is none, this module holds no tests. Features are one-hot over the vocabularies of the whole table, which
-stand for public ones, and numbers with declared bounds; no mean or deviation is read off the rows.
+there is none, this module holds no tests. Features are one-hot over the vocabularies of the whole table,
+which stand for public ones, and numbers with declared bounds; no mean or deviation is read off the rows.
 """
 
 from __future__ import annotations
