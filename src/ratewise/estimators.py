@@ -472,9 +472,10 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
 
     def _forget(self) -> None:
         """Drop what an earlier fit left, so that an interrupted one leaves no mix of two models."""
-        for name in [n for n in vars(self) if n.endswith("_") and not n.startswith("_")]:
-            if name not in ("n_features_in_", "feature_names_in_"):
-                delattr(self, name)
+        kept = ("n_features_in_", "feature_names_in_")
+        learned = [name for name in vars(self) if name.endswith("_") and name not in kept]
+        for name in (*learned, "_model", "_theta"):
+            self.__dict__.pop(name, None)
 
     def _prepare(self, X: Any, scaling: Scaling | None, plan: Plan, streams: RandomStreams) -> Scaling | None:
         if plan.preparation is None:

@@ -561,3 +561,18 @@ class TestLedger:
         assert capsys.readouterr().err.endswith("\n")
         fit()
         assert capsys.readouterr().err == ""
+
+
+def test_an_interrupted_refit_leaves_no_mix_of_two_models():
+    def stop(record):
+        if record.step == 3:
+            raise RuntimeError("stop")
+
+    model = fit()
+    model.set_params(callback=stop)
+    with pytest.raises(RuntimeError):
+        model.fit(X, Y, sensitive_features=GROUPS)
+    assert not hasattr(model, "privacy_")
+    assert 0 < model.ledger_.total(DELTA) < 1
+    with pytest.raises(NotFittedError):
+        model.predict(X)
