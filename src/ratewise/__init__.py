@@ -2,7 +2,7 @@
 
 In the order in which one batch walks through the house: `predicates`, `rates`, `families` (what is declared),
 `partition` (declarations to cells), `plan` and `defaults` (what will run), `sampling` and `mechanisms` (what
-touches rows), `linear` and `training` (the step), `multipliers` (the dual side), `accounting` (what it
+touches rows), `features`, `linear` and `training` (the step), `multipliers` (the dual side), `accounting` (what it
 costs), `estimators` (the classifier), `metrics` (what was reached).
 """
 

@@ -39,7 +39,8 @@ from ratewise.exceptions import (
     SmallGroupWarning,
     UnsupportedCombination,
 )
-from ratewise.linear import LinearEngine, LinearModel, Scaling, scaling_tables
+from ratewise.features import Scaling, scaling_tables
+from ratewise.linear import LinearEngine, LinearModel
 from ratewise.multipliers import Multipliers
 from ratewise.partition import compile_constraints
 from ratewise.plan import Plan

@@ -24,6 +24,7 @@ comparison; such duplicates are left out.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -41,19 +42,19 @@ VERSUS = ("rest", "everyone", "pairwise")
 MAX_CONSTRAINTS = 1_000_000
 
 
-class Family:
+class Family(ABC):
     """A declaration that stands for several constraints; see `Parity` and `Limit`."""
 
     kind: str
 
+    @abstractmethod
     def expand(self, domain: Domain) -> tuple[Constraint, ...]:
         """Return the constraints that the family means on this domain."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """The family as report text."""
-        raise NotImplementedError
 
     def __str__(self) -> str:
         return self.name

@@ -26,7 +26,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from ratewise.accounting.events import GaussianEvent
-from ratewise.linear import Features, Scaling
+from ratewise.features import Features, Scaling
 from ratewise.mechanisms import GaussianMechanism, Mechanism, NoNoise
 from ratewise.plan import Preparation
 

@@ -9,7 +9,8 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratewise.linear import LinearEngine, Scaling
+from ratewise.features import Scaling
+from ratewise.linear import LinearEngine
 from ratewise.plan import DualControl, Plan
 
 HUGE = {np.float32: 3e38, np.float64: 1.7e308}

@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 from ratewise import RateConstrainedClassifier
 from ratewise.accounting import Budget, GaussianEvent, Ledger, epsilon
-from ratewise.linear import Features, Scaling
+from ratewise.features import Features, Scaling
 from ratewise.plan import Preparation
 from ratewise.standardisation import bound_from, mean_and_deviation, moment_sums, norm_counts, standardise
 

@@ -12,7 +12,8 @@ import scipy.sparse
 
 from ratewise.domain import Domain
 from ratewise.families import demographic_parity
-from ratewise.linear import LinearEngine, Scaling
+from ratewise.features import Scaling
+from ratewise.linear import LinearEngine
 from ratewise.multipliers import Multipliers
 from ratewise.partition import compile_constraints
 from ratewise.plan import DualControl, Plan

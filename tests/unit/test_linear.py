@@ -7,7 +7,8 @@ import pytest
 import scipy.sparse
 
 from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
-from ratewise.linear import Features, LinearEngine, LinearModel, Scaling
+from ratewise.features import Features, Scaling
+from ratewise.linear import LinearEngine, LinearModel
 from ratewise.plan import Plan
 from ratewise.randomness import RandomStreams
 from ratewise.training import Training

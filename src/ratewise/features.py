@@ -1,0 +1,364 @@
+"""Rows of features, prepared and handed out in blocks: scaling, bounds on row norms, the clip of each row.
+
+Nothing here copies a whole matrix or keeps more of it than a number per row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+
+from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
+from ratewise.sampling import Rows
+
+Floats = npt.NDArray[np.float64]
+Array = npt.NDArray[Any]
+
+# Bytes of gathered rows handled at once: about what stays in the second-level cache (measured).
+_BLOCK_BYTES = 1 << 21
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """Prepare features: cut them off at declared public bounds, then shift and stretch them.
+
+    Parameters
+    ----------
+    lower, upper : array of d numbers, or None
+        Public bounds. Features are cut off there and mapped to [0, 1] (or [-1, 1]). None: as they come.
+    origin : "lower" or "zero"
+        "lower" sends `lower` to 0 and `upper` to 1. "zero" keeps zero at zero (as sparse features need) and
+        divides by the larger of ``|lower|`` and ``|upper|``.
+    mean, deviation : array of d numbers, or None
+        Taken off, and divided by, after that. They are **released** values (`ratewise.standardisation`).
+    """
+
+    lower: Floats | None = None
+    upper: Floats | None = None
+    origin: str = "lower"
+    mean: Floats | None = None
+    deviation: Floats | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("lower", "upper", "mean", "deviation"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, np.asarray(value, dtype=np.float64))
+        self._check()
+
+    def _check(self) -> None:
+        given = [value for value in (self.lower, self.upper, self.mean, self.deviation) if value is not None]
+        shapes = [value.shape for value in given]
+        if (
+            not given
+            or len(shapes[0]) != 1
+            or len(set(shapes)) != 1
+            or (self.lower is None) != (self.upper is None)
+        ):
+            raise InvalidInput(
+                "lower and upper must be one number per feature each, got shapes "
+                + " and ".join(str(shape) for shape in shapes)
+            )
+        if self.lower is not None and not np.all(self.lower <= np.asarray(self.upper)):
+            raise InvalidInput("bounds of features must be finite, with lower at most upper")
+        if not all(np.all(np.isfinite(value)) for value in given):
+            raise InvalidInput("bounds of features must be finite, with lower at most upper")
+        if self.deviation is not None and not np.all(self.deviation > 0):
+            raise InvalidInput("deviation must be above 0 for every feature")
+        if self.origin not in ("lower", "zero"):
+            raise InvalidInput(f"origin must be 'lower' or 'zero', got {self.origin!r}")
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return next(len(v) for v in (self.lower, self.mean, self.deviation) if v is not None)
+
+    def standardised(self, mean: Floats | None, deviation: Floats) -> Scaling:
+        """Return the same preparation with a released mean and deviation on top."""
+        return replace(self, mean=mean, deviation=deviation)
+
+    def tables(self, dtype: npt.DTypeLike) -> _ScalingTables:
+        """Return what has to be done to each feature, in the type of the features."""
+        shift, width = np.zeros(self.n_features), np.ones(self.n_features)
+        with np.errstate(over="ignore"):
+            if self.lower is not None and self.upper is not None:
+                if self.origin == "lower":
+                    shift, width = self.lower, self.upper - self.lower
+                else:
+                    width = np.maximum(np.abs(self.lower), np.abs(self.upper))
+            if self.mean is not None:
+                shift = shift + self.mean * width
+            if self.deviation is not None:
+                width = width * self.deviation
+            factor = np.divide(1.0, width, out=np.zeros(self.n_features), where=width > 0).astype(dtype)
+        factor[~np.isfinite(factor)] = 0.0  # bounds that coincide, or nearly: the feature counts for nothing
+        bounds = None
+        if self.lower is not None and self.upper is not None:
+            bounds = self.lower.astype(dtype), self.upper.astype(dtype)
+        return _ScalingTables(bounds, shift.astype(dtype), factor)
+
+
+class _ScalingTables(NamedTuple):
+    bounds: tuple[Array, Array] | None
+    shift: Array
+    factor: Array
+
+    def guarded(self) -> _ScalingTables:
+        """Return the same tables with cuts so far out that only what would overflow is cut off."""
+        with np.errstate(divide="ignore", over="ignore"):
+            reach = float(np.finfo(self.factor.dtype).max) * 1e-3 / np.maximum(np.abs(self.factor), 1.0)
+        lower, upper = (-reach, reach) if self.bounds is None else self.bounds
+        return self._replace(bounds=(np.maximum(lower, -reach), np.minimum(upper, reach)))
+
+    def apply(self, block: Any) -> None:
+        """Scale a dense or sparse block in place."""
+        if _is_sparse(block):
+            columns = block.indices
+            if self.bounds is not None:
+                np.clip(block.data, self.bounds[0][columns], self.bounds[1][columns], out=block.data)
+            with np.errstate(over="ignore"):
+                block.data *= self.factor[columns]
+            return
+        if self.bounds is not None:
+            np.clip(block, self.bounds[0], self.bounds[1], out=block)
+        with np.errstate(over="ignore"):  # rows of enormous length are dealt with by their norm
+            block -= self.shift
+            block *= self.factor
+
+
+class Features:
+    """Rows of features, handed out in blocks that are ready for use. Never copies the whole matrix.
+
+    A block comes with a factor per row (from the bound on row norms) and with the longest residual that a row
+    may have: ``clip / sqrt(|x|^2 + 1)``. One pass at the start refuses NaN and infinity.
+
+    Parameters
+    ----------
+    X : C-ordered float32 or float64 array (or memory map), or SciPy CSR matrix
+    clip, row_norm : float or None
+    scaling : Scaling or None
+    intercept : bool
+    n_classes : int
+        Only sets how much room rounding needs.
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        *,
+        clip: float | None = None,
+        row_norm: float | None = None,
+        scaling: Scaling | None = None,
+        intercept: bool = True,
+        n_classes: int = 2,
+        block_rows: int | None = None,
+    ) -> None:
+        self.matrix = _usable(X)
+        self.sparse = _is_sparse(self.matrix)
+        self.n_rows, self.n_features = self.matrix.shape
+        self.dtype = self.matrix.dtype
+        self.block_rows = block_rows or _block_rows(self.matrix)
+        self.scaling = scaling_tables(scaling, self.n_features, self.sparse, self.dtype)
+        self._row_norm = row_norm
+        self._extra = 1.0 if intercept else 0.0
+        # What rounding can add to a row's norm, in single or double precision, is taken off the clip.
+        room = (min(self.n_features, 1024) + n_classes + 16) * float(np.finfo(self.dtype).eps)
+        self._clip = None if clip is None else clip * (1.0 - room)
+        # A norm whose squares underflow is this much longer than computed, at most.
+        self._lost = float(np.sqrt(self.n_features * float(np.finfo(self.dtype).tiny)))
+        self._buffer: Array = np.empty((0, self.n_features), dtype=self.dtype)
+        self._factors: Array | None = None
+        self._limits: Array | None = None
+        self._guarded = False
+        self.mapped = not self.sparse and _memory_mapped(X)
+        self._first_pass(keep=not self.mapped)
+
+    def _first_pass(self, *, keep: bool) -> None:
+        """Refuse values that are not finite; keep what each row needs in every step, if there is room.
+
+        Rows so long that their products could overflow switch the whole matrix to slower, careful arithmetic.
+        """
+        largest, factors, limits = 0.0, [], []
+        for start in range(0, self.n_rows, self.block_rows):
+            block = self._raw_block(np.arange(start, min(start + self.block_rows, self.n_rows)))
+            norms = _norms(block, exact=keep)
+            if not np.all(np.isfinite(norms)) and not _all_finite(block):
+                if self.scaling is not None and not self._guarded:
+                    self.scaling, self._guarded = self.scaling.guarded(), True
+                    return self._first_pass(keep=keep)
+                raise InvalidInput("X must be finite, but it holds NaN or infinity; impute or drop such rows")
+            largest = max(largest, float(norms.max(initial=0.0)))
+            if keep:
+                factor, limit = self._factor_and_limit(norms)
+                factors.append(factor)
+                limits.append(limit)
+        self.careful = largest > float(np.finfo(self.dtype).max) ** 0.25
+        if keep and not self.careful:
+            self._factors = _joined(factors, self.dtype) if self._row_norm is not None else None
+            self._limits = _joined(limits, self.dtype) if self._clip is not None else None
+        self._kept = keep and not self.careful
+        return None
+
+    def blocks(self, rows: Rows) -> list[Rows]:
+        """Cut row numbers into pieces of at most `block_rows`."""
+        if len(rows) <= self.block_rows:
+            return [rows] if len(rows) else []
+        return [rows[start : start + self.block_rows] for start in range(0, len(rows), self.block_rows)]
+
+    def gather(self, rows: Rows) -> tuple[Any, Array | None, Array | None]:
+        """Return the block of rows, the factor of each row, and the longest residual of each row.
+
+        The rows meant are ``factor[:, None] * block``. The block is overwritten by the next call.
+        """
+        if self.careful:
+            return self._gather_carefully(rows)
+        block = self._raw_block(rows)
+        if self._kept:
+            factor = None if self._factors is None else self._factors.take(rows)
+            limit = None if self._limits is None else self._limits.take(rows)
+            return block, factor, limit
+        if self._row_norm is None and self._clip is None:
+            return block, None, None
+        factor, limit = self._factor_and_limit(_norms(block, exact=self.n_features > 1024))
+        return block, (None if self._row_norm is None else factor), (None if self._clip is None else limit)
+
+    def prepared(self, rows: Rows) -> Any:
+        """Return the rows after scaling, before any bound on their norms; overwritten by the next call."""
+        return self._raw_block(rows)
+
+    def _raw_block(self, rows: Rows) -> Any:
+        if self.sparse:
+            block = self.matrix[rows]
+        else:
+            block = self._room_for(len(rows))
+            self.matrix.take(rows, 0, block, "clip")  # row numbers are in range; "clip" skips a copy
+        if self.scaling is not None:
+            self.scaling.apply(block)
+        return block
+
+    def _room_for(self, count: int) -> Array:
+        if len(self._buffer) < count:
+            self._buffer = np.empty((min(count + count // 8, self.block_rows), self.n_features), self.dtype)
+        return self._buffer[:count]
+
+    def _factor_and_limit(self, norms: Array) -> tuple[Array, Array]:
+        """Return min(1, row_norm / norm) and clip / sqrt((factor * norm)^2 + 1), in the features' type."""
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            factor = np.ones(len(norms), dtype=self.dtype)
+            if self._row_norm is not None:
+                factor = np.minimum(1.0, self._row_norm / norms).astype(self.dtype)
+            length = np.hypot(factor * norms, self._extra) + self._lost
+            limit = (self._clip or np.inf) / length
+            largest = float(np.finfo(self.dtype).max)
+            return factor, np.minimum(limit, largest).astype(self.dtype)
+
+    def _gather_carefully(self, rows: Rows) -> tuple[Any, Array | None, Array | None]:
+        """Gather with every row divided by its largest entry, in double precision: no product overflows."""
+        block = self._raw_block(rows).astype(np.float64)
+        entries = abs(block)
+        largest = entries.max(axis=1)
+        largest = np.asarray(largest.todense()).ravel() if _is_sparse(largest) else largest
+        largest = np.maximum(largest, 1.0)
+        if self.sparse:
+            block = scipy.sparse.csr_array(scipy.sparse.diags_array(1.0 / largest) @ block)
+        else:
+            block /= largest[:, None]
+        norms = _norms(block, exact=True)
+        with np.errstate(over="ignore", divide="ignore"):
+            shrink = np.ones(len(norms))
+            if self._row_norm is not None:
+                shrink = np.minimum(1.0, self._row_norm / norms / largest)
+            factor = largest * shrink
+            limit = None
+            if self._clip is not None:
+                limit = np.minimum(self._clip / np.hypot(factor * norms, self._extra), 1e290)
+                limit[limit < 1e-290] = 0.0  # nearer to zero, numbers are too coarse to keep the promise
+        return block, factor, limit
+
+
+def scaling_tables(
+    scaling: Scaling | None, n_features: int, sparse: bool, dtype: npt.DTypeLike
+) -> _ScalingTables | None:
+    """Return the tables of a scaling, or say why it does not fit the features."""
+    if scaling is None:
+        return None
+    if scaling.n_features != n_features:
+        raise InvalidInput(f"bounds are given for {scaling.n_features} features, X has {n_features}")
+    tables = scaling.tables(dtype)
+    if sparse and np.any(tables.shift != 0):
+        raise UnsupportedCombination(
+            "sparse features cannot be shifted without becoming dense; scale them with origin='zero'"
+        )
+    lower, upper = scaling.lower, scaling.upper
+    if sparse and lower is not None and not np.all((lower <= 0) & (np.asarray(upper) >= 0)):
+        raise UnsupportedCombination(
+            "bounds of sparse features must include 0, which is most of their values"
+        )
+    return tables
+
+
+def _is_sparse(matrix: Any) -> bool:
+    return bool(scipy.sparse.issparse(matrix))
+
+
+def _usable(X: Any) -> Any:
+    """Return X as a plain C-ordered array (a view where possible) or a canonical CSR array."""
+    if _is_sparse(X):
+        csr = scipy.sparse.csr_array(X)
+        # a fresh object: the flag of the old one may be stale, and a repeated entry would hide from the norm
+        csr = scipy.sparse.csr_array((csr.data, csr.indices, csr.indptr), shape=csr.shape)
+        if not csr.has_canonical_format:
+            csr = csr.copy()
+            csr.sum_duplicates()
+        X = csr
+    else:
+        X = np.asarray(X)
+        if X.ndim == 2 and not X.flags.c_contiguous:
+            X = np.ascontiguousarray(X)
+    if X.ndim != 2:
+        raise InvalidInput(f"X must have two dimensions, got {X.ndim}")
+    if X.dtype not in (np.float32, np.float64):
+        raise InvalidType(f"X must hold float32 or float64, got {X.dtype}; convert it")
+    return X
+
+
+def _memory_mapped(X: Any) -> bool:
+    while X is not None:
+        if isinstance(X, np.memmap):
+            return True
+        X = getattr(X, "base", None)
+    return False
+
+
+def _block_rows(matrix: Any) -> int:
+    width = matrix.shape[1]
+    if _is_sparse(matrix):
+        width = 2 * max(1, matrix.nnz // max(1, matrix.shape[0]))
+    return int(min(1 << 16, max(16, _BLOCK_BYTES // (max(1, width) * matrix.dtype.itemsize))))
+
+
+def _norms(block: Any, *, exact: bool) -> Array:
+    """Return the L2 norm of each row; `exact` adds up in double precision."""
+    with np.errstate(over="ignore"):
+        if _is_sparse(block):
+            squares = scipy.sparse.csr_array(
+                (block.data.astype(np.float64), block.indices, block.indptr), block.shape
+            )
+            squares.data **= 2
+            return np.sqrt(np.asarray(squares.sum(axis=1)).ravel())
+        if exact:
+            block = block.astype(np.float64)
+        squared: Array = np.einsum("ij,ij->i", block, block)
+        return np.sqrt(squared, out=squared)
+
+
+def _joined(pieces: list[Array], dtype: npt.DTypeLike) -> Array:
+    return np.concatenate([np.empty(0, dtype), *pieces])
+
+
+def _all_finite(block: Any) -> bool:
+    return bool(np.all(np.isfinite(block.data if _is_sparse(block) else block)))
