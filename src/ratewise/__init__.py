@@ -1,9 +1,9 @@
 """Classifiers under differential privacy that hold limits on prediction rates across groups.
 
-In the order in which one batch walks through the house: `predicates`, `rates`, `families` (what is declared),
-`partition` (declarations to cells), `plan` and `defaults` (what will run), `sampling` and `mechanisms` (what
-touches rows), `features`, `linear` and `training` (the step), `multipliers` (the dual side), `accounting` (what it
-costs), `estimators` (the classifier), `metrics` (what was reached).
+In the order in which one batch walks through the house: `predicates`, `rates`, `families` (what is
+declared), `partition` (declarations to cells), `plan` and `defaults` (what will run), `sampling` and
+`mechanisms` (what touches rows), `features`, `linear` and `training` (the step), `multipliers` (the dual
+side), `accounting` (what it costs), `estimators` (the classifier), `metrics` (what was reached).
 """
 
 from ratewise.accounting import Budget, Ledger
