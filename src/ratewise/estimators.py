@@ -386,7 +386,9 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
             raise InvalidInput(hidden) from None
         y = _typed(column_or_1d(y, warn=True))
         try:
-            if self.classes is None:  # it counts labels, which need not be where they are declared
+            with warnings.catch_warnings():
+                if self.classes is not None:  # what it says of rare labels is read off the rows
+                    warnings.simplefilter("ignore", UserWarning)
                 check_classification_targets(y)
         except TypeError:
             raise InvalidType(
