@@ -6,8 +6,8 @@ from scipy.integrate import quad
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
-from ratewise import datasets
 from ratewise.datasets import census_like
+from ratewise.datasets import people as law
 from ratewise.exceptions import InvalidInput, InvalidType
 
 PEOPLE = census_like(200_000, random_state=7)
@@ -39,13 +39,13 @@ def test_wrong_rates_would_be_noticed():
 
 def test_stated_rates_are_the_integral_of_the_law():
     rate = PEOPLE.group_rates["sex=Male & region=West"]
-    level = datasets._LEVEL["Male"] + datasets._SHIFT["West"]
+    level = law._LEVEL["Male"] + law._SHIFT["West"]
 
     def density(z):
-        return expit(level + datasets._SLOPE * z) * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
+        return expit(level + law._SLOPE * z) * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
 
     assert rate == pytest.approx(quad(density, -12, 12, epsabs=1e-13)[0], abs=1e-10)
-    assert np.linalg.norm(datasets._MIX) == pytest.approx(1.0)
+    assert np.linalg.norm(law._MIX) == pytest.approx(1.0)
 
 
 def test_shares_add_up():
