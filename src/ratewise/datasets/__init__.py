@@ -1,0 +1,57 @@
+"""Data to try things on: made-up people with known rates, and public data sets with their public schemas.
+
+`census_like` draws people from a known law. Each ``load_...`` finds the files of a published data set (in the
+folder given, in $RATEWISE_DATA, in the cache, else from its home, by checksum) and returns a `Table`: a data
+frame, and features, labels and groups encoded by a schema that is written down here, so that nothing about
+the encoding is learned from rows.
+
+>>> sorted(LOADERS)
+['acs_employment', 'adult', 'adult_doubled', 'celeba', 'credit_card', 'german', 'heart', 'nursery',
+ 'parkinsons', 'student', 'utkface']
+"""
+
+from ratewise.datasets.adult import load_adult, load_adult_doubled
+from ratewise.datasets.credit import load_credit_card, load_german
+from ratewise.datasets.employment import load_acs_employment
+from ratewise.datasets.faces import Images, load_celeba, load_utkface
+from ratewise.datasets.files import DataCorrupt, DataNotFound
+from ratewise.datasets.health import load_heart, load_parkinsons
+from ratewise.datasets.people import People, census_like
+from ratewise.datasets.schema import Schema, Table
+from ratewise.datasets.schools import load_nursery, load_student
+
+LOADERS = {
+    "acs_employment": load_acs_employment,
+    "adult": load_adult,
+    "adult_doubled": load_adult_doubled,
+    "celeba": load_celeba,
+    "credit_card": load_credit_card,
+    "german": load_german,
+    "heart": load_heart,
+    "nursery": load_nursery,
+    "parkinsons": load_parkinsons,
+    "student": load_student,
+    "utkface": load_utkface,
+}
+
+__all__ = [
+    "LOADERS",
+    "DataCorrupt",
+    "DataNotFound",
+    "Images",
+    "People",
+    "Schema",
+    "Table",
+    "census_like",
+    "load_acs_employment",
+    "load_adult",
+    "load_adult_doubled",
+    "load_celeba",
+    "load_credit_card",
+    "load_german",
+    "load_heart",
+    "load_nursery",
+    "load_parkinsons",
+    "load_student",
+    "load_utkface",
+]

@@ -1,0 +1,188 @@
+"""Files of public data sets: found in a folder or the cache, else fetched from their home; by checksum.
+
+Folders are looked through in this order: the one given, else $RATEWISE_DATA; then the cache
+($XDG_CACHE_HOME/ratewise, else ~/.cache/ratewise). A file that is found is never changed, and a download
+takes its place in the cache only once its checksum is right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ratewise.exceptions import InvalidInput, InvalidType, RatewiseError
+
+VARIABLE = "RATEWISE_DATA"
+_PIECE = 1 << 16
+
+
+class DataNotFound(RatewiseError, FileNotFoundError):  # noqa: N818 - reads as what happened
+    """A data file is in no known folder and cannot be fetched."""
+
+
+class DataCorrupt(RatewiseError, ValueError):  # noqa: N818
+    """A data file is not the one that was published: its checksum differs."""
+
+
+@dataclass(frozen=True)
+class KnownFile:
+    """A file by name and content.
+
+    Parameters
+    ----------
+    path : str
+        Place under a data folder, such as "adult/adult.data".
+    sha256 : str
+    archive : str or None
+        Address of a zip archive that holds the file; None if the file cannot be fetched by a program.
+    """
+
+    path: str
+    sha256: str
+    archive: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Last part of the path."""
+        return self.path.rsplit("/", 1)[-1]
+
+
+def folders(data_home: Any = None) -> list[Path]:
+    """Return the folders to look through, in order."""
+    return [*_given(data_home), cache_folder()]
+
+
+def cache_folder() -> Path:
+    """Return the folder that downloads are kept in; it may not exist yet."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "ratewise"
+
+
+def locate(choices: Iterable[KnownFile], home: str, data_home: Any = None) -> Path:
+    """Return the path of the first of several equivalent files that is found, fetching one if none is.
+
+    Parameters
+    ----------
+    choices : iterable of KnownFile
+        Forms of the same file, such as plain and compressed.
+    home : str
+        Where the data are published, for messages.
+    data_home : str or path, optional
+    """
+    known = list(choices)
+    searched = folders(data_home)
+    for folder in searched:
+        for file in known:
+            path = folder / file.path
+            if path.is_file():
+                verify(path, file.sha256)
+                return path
+    for file in known:
+        if file.archive is not None:
+            return _fetch(file, file.archive, home)
+    raise not_found([file.path for file in known], searched, home)
+
+
+def not_found(paths: Iterable[str], searched: Iterable[Path], home: str) -> DataNotFound:
+    """Return the error that says what was looked for, where, and what to do."""
+    wanted = " or ".join(paths)
+    places = ", ".join(str(folder) for folder in searched)
+    return DataNotFound(
+        f"{wanted} is in none of {places}; get it from {home} and name the folder above it in data_home "
+        f"or ${VARIABLE}"
+    )
+
+
+def verify(path: Path, sha256: str) -> None:
+    """Raise `DataCorrupt` unless the file has the checksum."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    if digest.hexdigest() != sha256:
+        raise DataCorrupt(
+            f"{path} has sha256 {digest.hexdigest()[:16]}..., expected {sha256[:16]}...; it is cut off or "
+            "another version: move it away and get the published file"
+        )
+
+
+def _given(data_home: Any) -> list[Path]:
+    if data_home is None:
+        value = os.environ.get(VARIABLE)
+        return [Path(value)] if value else []
+    if not isinstance(data_home, str | os.PathLike):
+        raise InvalidType(f"data_home must be a path, got {type(data_home).__name__}")
+    folder = Path(data_home)
+    if not folder.is_dir():
+        raise InvalidInput(f"data_home must be an existing folder, got {str(folder)!r}")
+    return [folder]
+
+
+def _fetch(file: KnownFile, address: str, home: str) -> Path:
+    """Download the archive, take the file out of it, check it, and only then put it into the cache."""
+    target = cache_folder() / file.path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        archive, fresh = Path(scratch) / "archive.zip", Path(scratch) / file.name
+        _download(address, archive, file, home)
+        try:
+            with (
+                zipfile.ZipFile(archive) as opened,
+                opened.open(_member(opened, file.name)) as source,
+                fresh.open("wb") as out,
+            ):
+                shutil.copyfileobj(source, out)
+        except (zipfile.BadZipFile, KeyError):
+            raise DataCorrupt(
+                f"{address} is no zip archive that holds {file.name}; get the file by hand from {home}"
+            ) from None
+        verify(fresh, file.sha256)
+        os.replace(fresh, target)
+    return target
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> str:
+    for member in archive.namelist():
+        if member.rsplit("/", 1)[-1] == name:
+            return member
+    raise KeyError(name)
+
+
+def _download(address: str, target: Path, file: KnownFile, home: str) -> None:
+    if not address.startswith("https://"):
+        raise InvalidInput(f"data are fetched over https only, got {address!r}")
+    try:
+        with (
+            urllib.request.urlopen(address, timeout=30) as source,  # noqa: S310 - https, checked above
+            target.open("wb") as out,
+        ):
+            _copy(source, out, int(source.headers.get("Content-Length") or 0), file.name)
+    except (urllib.error.URLError, OSError) as problem:
+        reason = getattr(problem, "reason", problem)
+        raise DataNotFound(
+            f"cannot fetch {address} ({reason}); without a network get {file.name} from {home}, put it "
+            f"into a folder as {file.path} and name that folder in data_home or ${VARIABLE}"
+        ) from None
+
+
+def _copy(source: BinaryIO, out: BinaryIO, total: int, name: str) -> None:
+    """Copy with a bar on standard error if that is a terminal."""
+    done, shown = 0, sys.stderr.isatty()
+    while piece := source.read(_PIECE):
+        out.write(piece)
+        done += len(piece)
+        if shown:
+            share = f"{100 * done // total:3d}%" if total else ""
+            sys.stderr.write(f"\r{name}: {done / 1e6:.1f} MB {share}")
+    if shown:
+        sys.stderr.write("\n")
