@@ -1,0 +1,299 @@
+"""Recursive descent over constraint text, with Python's operators and their precedence.
+
+::
+
+    comparison = union [("<=" | ">=") union]...       union  = meet ("|" meet)...
+    meet       = sum ("&" sum)...                     sum    = term (("+" | "-") term)...
+    term       = factor (("*" | "/") factor)...       factor = ("-" | "+" | "~")... primary
+    primary    = atom ("." name "(" arguments ")")...
+    atom       = number | text | name | name "(" arguments ")"
+               | "(" comparison ["," ...] ")" | "[" comparison, ... "]" | "{" comparison, ... "}"
+    arguments  = comparison | name "=" ("*" | comparison) | "**" "{" text ":" comparison, ... "}", ...
+
+Values are made on the way, by the same functions that Python calls, so text and Python cannot disagree.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from typing import Any
+
+from ratewise.exceptions import InvalidInput, InvalidType
+from ratewise.families import Family
+from ratewise.grammar import operations
+from ratewise.grammar.errors import GrammarError
+from ratewise.grammar.tokens import Token, tokenize
+from ratewise.grammar.words import (
+    CONSTANTS,
+    Argument,
+    Call,
+    Star,
+    Word,
+    WrongArgument,
+    call,
+    function_names,
+    is_function,
+)
+from ratewise.rates import Constraint, Constraints
+
+MAX_NESTING = 40
+"""Brackets that may be open at once."""
+
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
+_PYTHONS_WORDS = {"and": "write & for and", "or": "write | for or", "not": "write ~ for not"}
+
+
+def parse_constraint(text: str) -> Constraint | Constraints | Family:
+    """Return the constraint, or the family of constraints, that the text says.
+
+    The text is Python as one would write it with `ratewise`, or one of the shorter forms: a ready-made family
+    compared with its bound, columns and values without quotes, and ``column=*`` for "in every group".
+
+    Raises
+    ------
+    GrammarError
+        An `InvalidInput` that points at the character and says what was expected.
+
+    Examples
+    --------
+    >>> parse_constraint("demographic_parity(sex) <= 0.05")
+    demographic_parity('sex', max_gap=0.05)
+    >>> parse_constraint("fnr(label=1, race=*) <= 0.2")
+    false_negative_rate(0.2, by='race')
+    >>> parse_constraint('rate(1, where=group(sex="F")) >= 0.8 * rate(1, where=group(sex="M"))')
+    rate(1, where=group(sex='F')) - 0.8 * rate(1, where=group(sex='M')) >= 0
+    >>> parse_constraint("rate(1 <= 0.2")
+    Traceback (most recent call last):
+    ...
+    ratewise.grammar.errors.GrammarError: constraint, character 8: a number is no rate...
+        rate(1 <= 0.2
+               ^
+    """
+    return _Parser(text).whole()
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._tokens = tokenize(text)
+        self._text = text
+        self._at = 0
+        self._open = 0
+
+    def whole(self) -> Constraint | Constraints | Family:
+        if self._here.kind == "end":
+            raise self._error("expected a constraint such as demographic_parity(sex) <= 0.05")
+        value = self._comparison()
+        if self._here.kind != "end":
+            raise self._error(f"expected <= or >=, an operator or the end, found {self._here}")
+        if not isinstance(value, Constraint | Constraints | Family):
+            raise self._error(operations.unfinished(value))
+        return value
+
+    # ------------------------------------------------------------------------------ small steps
+
+    @property
+    def _here(self) -> Token:
+        return self._tokens[self._at]
+
+    def _take(self) -> Token:
+        token = self._here
+        self._at += 1
+        return token
+
+    def _skip(self, *marks: str) -> bool:
+        if self._here.is_mark(*marks):
+            self._at += 1
+            return True
+        return False
+
+    def _expect(self, mark: str) -> None:
+        if not self._skip(mark):
+            raise self._error(f"expected {mark} , found {self._here}")
+
+    def _error(self, reason: str, start: int | None = None) -> GrammarError:
+        return GrammarError(reason, self._text, self._here.start if start is None else start)
+
+    def _make(self, build: Callable[..., Any], *arguments: Any, start: int) -> Any:
+        """Build a value; what the library refuses is reported at the place where it was written."""
+        try:
+            return build(*arguments)
+        except GrammarError:
+            raise
+        except WrongArgument as problem:
+            raise self._error(str(problem), start if problem.start is None else problem.start) from None
+        except (InvalidInput, InvalidType) as problem:
+            raise self._error(str(problem), start) from None
+
+    def _nested(self, read: Callable[[], Any]) -> Any:
+        if self._open >= MAX_NESTING:
+            raise self._error(f"more than {MAX_NESTING} brackets are open here; write it flatter")
+        self._open += 1
+        value = read()
+        self._open -= 1
+        return value
+
+    # ------------------------------------------------------------------------------- operators
+
+    def _comparison(self) -> Any:
+        operands, marks = [self._union()], []
+        while self._here.is_mark("<=", ">=", "<", ">", "==", "!=", "="):
+            marks.append(self._take())
+            operands.append(self._union())
+        if not marks:
+            return operands[0]
+        return self._make(operations.compare, operands, [mark.value for mark in marks], start=marks[0].start)
+
+    def _union(self) -> Any:
+        return self._joined("|", self._meet)
+
+    def _meet(self) -> Any:
+        return self._joined("&", self._sum)
+
+    def _joined(self, mark: str, read: Callable[[], Any]) -> Any:
+        value, count = read(), 1
+        while self._here.is_mark(mark):
+            token = self._take()
+            count += 1
+            if count > operations.MAX_JOINED:
+                raise self._error(
+                    f"more than {operations.MAX_JOINED} parts are joined by {mark}", token.start
+                )
+            value = self._make(operations.join, mark, value, read(), start=token.start)
+        return value
+
+    def _sum(self) -> Any:
+        total = self._term()
+        if not self._here.is_mark("+", "-"):
+            return total
+        summands, start = [("+", total)], self._here.start
+        while self._here.is_mark("+", "-"):
+            mark = self._take()
+            summands.append((mark.value, self._term()))
+            self._make(operations.check_summands, summands[-2:], start=mark.start)
+        return self._make(operations.add, summands, start=start)
+
+    def _term(self) -> Any:
+        value = self._factor()
+        while self._here.is_mark("*", "/"):
+            mark = self._take()
+            value = self._make(operations.scale, value, mark.value, self._factor(), start=mark.start)
+        return value
+
+    def _factor(self) -> Any:
+        signs = []
+        while self._here.is_mark("-", "+", "~"):
+            signs.append(self._take())
+        value = self._primary()
+        for sign in reversed(signs):
+            value = self._make(operations.sign, sign.value, value, start=sign.start)
+        return value
+
+    # ------------------------------------------------------------------------- names and brackets
+
+    def _primary(self) -> Any:
+        value = self._atom()
+        while self._here.is_mark("."):
+            self._take()
+            name = self._take()
+            if name.kind != "name" or name.value not in ("between", "named"):
+                raise self._error("expected .between(low, high) or .named(text)", name.start)
+            made = self._arguments(name.value)
+            value = self._make(operations.method, value, made, start=name.start)
+        return value
+
+    def _atom(self) -> Any:
+        token = self._here
+        if token.kind in ("number", "text"):
+            return self._take().value
+        if token.kind == "name":
+            return self._name(self._take())
+        if token.is_mark(*_CLOSING):
+            return self._nested(self._bracket)
+        raise self._error(f"expected a rate, a number or a name, found {token}")
+
+    def _name(self, token: Token) -> Any:
+        name = token.value
+        if self._here.is_mark("("):
+            if not is_function(name):
+                raise self._error(_unknown(name), token.start)
+            made = self._arguments(name)
+            return self._make(call, made, start=token.start)
+        if name in CONSTANTS:
+            return CONSTANTS[name]
+        if name == "None":
+            raise self._error("None is a missing value and has no meaning here", token.start)
+        if name in _PYTHONS_WORDS:
+            raise self._error(_PYTHONS_WORDS[name], token.start)
+        return Word(name)
+
+    def _bracket(self) -> Any:
+        opening = self._take()
+        closing = _CLOSING[opening.value]
+        if self._skip(closing):
+            raise self._error("expected something between the brackets", opening.start)
+        items = [self._comparison()]
+        comma = False
+        while comma := self._skip(","):
+            if self._here.is_mark(closing):
+                break
+            items.append(self._comparison())
+        self._expect(closing)
+        if opening.value == "(" and len(items) == 1 and not comma:
+            return items[0]
+        return self._make(operations.gather, items, opening.value, start=opening.start)
+
+    def _arguments(self, name: str) -> Call:
+        return self._nested(lambda: self._read_arguments(Call(name)))  # type: ignore[no-any-return]
+
+    def _read_arguments(self, made: Call) -> Call:
+        self._expect("(")
+        while not self._here.is_mark(")"):
+            self._argument(made)
+            if not self._skip(","):
+                break
+        if not self._here.is_mark(")"):
+            raise self._error(f"expected , or ) in {made.name}(...), found {self._here}")
+        self._take()
+        return made
+
+    def _argument(self, made: Call) -> None:
+        token = self._here
+        if self._skip("**"):
+            self._nested(lambda: self._mapping(made))
+        elif token.kind == "name" and self._tokens[self._at + 1].is_mark("="):
+            self._at += 2
+            self._keyword(made, token.value, token.start)
+        elif made.keywords:
+            raise self._error("expected column=value or option=value after the first such argument")
+        else:
+            made.positional.append(Argument(self._comparison(), token.start))
+
+    def _keyword(self, made: Call, name: str, start: int) -> None:
+        if name in made.keywords:
+            raise self._error(f"{name!r} is given twice", start)
+        here = self._here
+        if here.is_mark("*") and self._tokens[self._at + 1].is_mark(",", ")", "}"):
+            self._take()
+            value: Any = Star()
+        else:
+            value = self._comparison()
+        made.keywords[name] = Argument(value, here.start)
+
+    def _mapping(self, made: Call) -> None:
+        self._expect("{")
+        while not self._here.is_mark("}"):
+            key = self._take()
+            if key.kind != "text":
+                raise self._error("expected a column's name in quotes", key.start)
+            self._expect(":")
+            self._keyword(made, key.value, key.start)
+            if not self._skip(","):
+                break
+        self._expect("}")
+
+
+def _unknown(name: str) -> str:
+    close = difflib.get_close_matches(name[:60], function_names(), n=1)
+    hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(function_names())}"
+    return f"there is no function {name[:60]}{hint}"

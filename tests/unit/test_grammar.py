@@ -1,0 +1,269 @@
+import pickle
+
+import pytest
+
+from ratewise import (
+    at_least,
+    below,
+    between,
+    demographic_parity,
+    equal_opportunity,
+    everyone,
+    false_negative_rate,
+    false_positive_rate,
+    group,
+    label,
+    nobody,
+    paper_false_negative_rate,
+    positive_rate,
+    precision,
+    predictive_equality,
+    rate,
+    rows,
+    true_positive_rate,
+)
+from ratewise.exceptions import InvalidInput, InvalidType
+from ratewise.grammar import GrammarError, format_constraint, parse_constraint
+from ratewise.grammar.parser import MAX_NESTING
+from ratewise.grammar.tokens import MAX_TEXT
+
+F, M = group(sex="Female"), group(sex="Male")
+
+SAID = [
+    ("demographic_parity(sex) <= 0.05", demographic_parity("sex", max_gap=0.05)),
+    ("demographic_parity('sex', max_gap=0.05)", demographic_parity("sex", max_gap=0.05)),
+    ("0.05 >= demographic_parity(sex, race)", demographic_parity("sex", "race", max_gap=0.05)),
+    ("demographic_parity() <= 1e-2", demographic_parity(max_gap=0.01)),
+    ("demographic_parity(sex=*, race=*) <= .5", demographic_parity("sex", "race", max_gap=0.5)),
+    (
+        "predictive_equality('hours-per-week', positive='yes', versus=pairwise) <= 0.1",
+        predictive_equality("hours-per-week", max_gap=0.1, positive="yes", versus="pairwise"),
+    ),
+    ("equal_opportunity(sex, label=2) <= 0.1", equal_opportunity("sex", max_gap=0.1, positive=2)),
+    ("fnr(label=1, race=*) <= 0.2", false_negative_rate(0.2, by="race")),
+    ("fnr(label=yes, race=*, sex=*) <= 0.2", false_negative_rate(0.2, "yes", by=("race", "sex"))),
+    ("false_negative_rate(0.2, by='race')", false_negative_rate(0.2, by="race")),
+    ("false_negative_rate(by=sex*race) <= 0.2", false_negative_rate(0.2, by=("sex", "race"))),
+    ("false_positive_rate(0.2, 'yes', ('sex', 'race'))", false_positive_rate(0.2, "yes", ("sex", "race"))),
+    ("fpr() <= 1/5", false_positive_rate(0.2)),
+    ("tpr(by=['hours per week']) >= 0.7", true_positive_rate(0.7, by="hours per week")),
+    ("precision(positive=3) >= 0.7", precision(0.7, 3)),
+    ("paper_false_negative_rate(sex=*) <= 0.1", paper_false_negative_rate(0.1, by="sex")),
+    ("positive_rate(min_rate=0.1, max_rate=0.2)", positive_rate(0.1, 0.2)),
+    ("0.1 <= positive_rate(by=sex) <= 0.2", positive_rate(0.1, 0.2, by="sex")),
+    ("0.2 >= positive_rate(by=sex) >= 0.1", positive_rate(0.1, 0.2, by="sex")),
+    ("positive_rate(sex=*).between(0.1, 0.2)", positive_rate(0.1, 0.2, by="sex")),
+    ("positive_rate() >= 0.1", positive_rate(0.1)),
+    ("fnr(sex=Female) <= 0.2", 1 - rate(1, where=label(1) & F) <= 0.2),
+    (
+        "tpr(sex=Female) >= 0.8 * tpr(sex=Male)",
+        rate(1, where=label(1) & F) >= 0.8 * rate(1, where=label(1) & M),
+    ),
+    (
+        'rate(1, where=group(sex="Female")) >= 0.8 * rate(1, where=group(sex="Male"))',
+        rate(1, where=F) >= 0.8 * rate(1, where=M),
+    ),
+    ("0.2 <= rate(1)", rate(1) >= 0.2),
+    ("-rate(1) / 2 - +rate(0) + 1 <= 0.2 - 0.1", -rate(1) / 2 - rate(0) + 1 <= 0.2 - 0.1),
+    ("abs(rate(1, group(sex=Female)) - rate(1)) <= 0.1", abs(rate(1, F) - rate(1)) <= 0.1),
+    ("0.1 >= abs(rate(1) - rate(0))", abs(rate(1) - rate(0)) <= 0.1),
+    ("rate(1).between(0.1, 0.2)", rate(1).between(0.1, 0.2)),
+    ("(rate(1) - rate(0)).between(-0.1, 0.2)", (rate(1) - rate(0)).between(-0.1, 0.2)),
+    (
+        "rate(1, where=label(1) & group(age=below(25)) | ~group(race={'A', 'B'})) <= 0.3",
+        rate(1, where=label(1) & group(age=below(25)) | ~group(race={"A", "B"})) <= 0.3,
+    ),
+    (
+        "rate(1, where=group(age=[between(1, 2), at_least(5)], sex=Female), out_of=rows(everyone)) <= 0.3",
+        rate(1, where=group(age=[between(1, 2), at_least(5)], sex="Female"), out_of=rows(everyone)) <= 0.3,
+    ),
+    ("rate(k=1, out_of=label(0, 1), where=label(1)) >= 0.3", rate(1, label(1), label(0, 1)) >= 0.3),
+    ("rate(1, where=group(**{'hours-per-week': 40})) <= 1", rate(1, group(**{"hours-per-week": 40})) <= 1),
+    ("rate(1, where=~~~nobody) <= 1", rate(1, where=~nobody) <= 1),
+    ("rate(True) <= 1", rate(True) <= 1),
+    (r"rate('it\'s\n\x41\u00e9\U0001F600') <= 1", rate("it's\nAé😀") <= 1),
+]
+
+
+@pytest.mark.parametrize(("text", "meant"), SAID, ids=[text for text, _ in SAID])
+def test_text_means_what_python_means(text, meant):
+    assert parse_constraint(text) == meant
+    written = format_constraint(meant)
+    assert parse_constraint(written) == meant
+    assert format_constraint(parse_constraint(written)) == written
+
+
+def test_names_of_families_are_texts_that_read_back():
+    for family in (
+        demographic_parity("sex", "race", max_gap=0.1, versus="everyone"),
+        positive_rate(0.1, 0.3),
+    ):
+        assert parse_constraint(family.name) == family
+
+
+def test_names_given_to_constraints_survive():
+    one = (rate(1) <= 0.2).named("few")
+    several = (abs(rate(1) - rate(0)) <= 0.1).named("close")
+    assert parse_constraint(format_constraint(one)).name == "few"
+    again = parse_constraint(format_constraint(several))
+    assert [c.name for c in again] == ["close (at most)", "close (at least)"]
+    assert again == several
+    assert parse_constraint("[rate(1) <= 0.5, abs(rate(0)) <= 0.1]") == (
+        rate(1) <= 0.5,
+        rate(0) <= 0.1,
+        rate(0) >= -0.1,
+    )
+
+
+# text, the character that the caret stands under, words of the message
+WRONG = [
+    ("", 0, "expected a constraint"),
+    ("rate(1)", 7, "expected <= or >= and a bound"),
+    ("fnr(race=*)", 11, "expected <= or >= and a bound"),
+    ("group(sex=Female)", 17, "expected a constraint"),
+    ("rate(1) <=", 10, "found the end"),
+    ("rate(1) <= 0.2 0.3", 15, "found 0.3"),
+    ("rate(1) < 0.2", 8, "cannot be told apart"),
+    ("rate(1) == 0.2", 8, "between"),
+    ("rate(1) = 0.2", 8, "expected <= or >="),
+    ("0.1 <= rate(1) <= 0.2", 4, "chained"),
+    ("0.1 <= 0.2", 4, "a number is no rate"),
+    ("rate(1 <= 0.2", 7, "a number is no rate"),
+    ("rate(1, <= 0.2", 8, "found <="),
+    ("rate(1 0) <= 0.2", 7, "expected , or )"),
+    ("rate(1, sex=2) <= 0.2", 12, "no argument 'sex'"),
+    ("rate(1, 2, 3, 4) <= 0.2", 14, "at most 3"),
+    ("rate(1, k=2) <= 0.2", 10, "twice"),
+    ("rate() <= 0.2", 0, "needs k"),
+    ("rte(1) <= 0.2", 0, "did you mean rate"),
+    ("__import__('os') <= 0.2", 0, "no function"),
+    ("rate(1).__class__ <= 1", 8, "expected .between"),
+    ("rate(1) and rate(2) <= 1", 8, "expected <= or >="),
+    ("rate(1, where=not everyone) <= 1", 14, "write ~ for not"),
+    ("rate(1, where=None) <= 1", 14, "missing value"),
+    ("rate(1) * rate(2) <= 1", 8, "not linear"),
+    ("1 / rate(2) <= 1", 2, "not linear"),
+    ("rate(2) / 0 <= 1", 8, "division by 0"),
+    ("rate(1) + everyone <= 1", 8, "a set of rows"),
+    ("rate(1) + sex <= 1", 8, "the name 'sex'"),
+    ("rate(1, where=everyone & 1) <= 1", 23, "a number"),
+    ("rate(1, where=~1) <= 1", 14, "denies a set of rows"),
+    ("rate(1) - rate(1) <= 1", 18, "cancel"),
+    ("rate(1, where=sex) <= 1", 0, "where must be a predicate"),
+    ("rate(1, where=group()) <= 1", 14, "at least one column"),
+    ("rate(1, where=group(1)) <= 1", 20, "column=value"),
+    ("rate(1, where=group(sex=*)) <= 1", 24, "ready-made"),
+    ("rate(1, where=group(sex=1, sex=2)) <= 1", 27, "given twice"),
+    ("rate(1, where=group(sex=1, 2)) <= 1", 27, "expected column=value"),
+    ("rate(1, where=group(**{sex: 2})) <= 1", 23, "in quotes"),
+    ("rate(1, where=group(sex={})) <= 1", 24, "between the brackets"),
+    ("rate(1, where=group(sex={1, below(2)})) <= 1", 14, "mixes intervals"),
+    ("rate(1, where=group(age=between(2, 1))) <= 1", 24, "low < high"),
+    ("fnr(label=1, race=*) >= 0.2", 21, "from above only"),
+    ("tpr(race=*) <= 0.2", 12, "from below only"),
+    ("demographic_parity(sex) >= 0.2", 24, "from above only"),
+    ("demographic_parity(sex) <= -1", 24, "at least 0"),
+    ("demographic_parity(sex, sex) <= 1", 29, "each column once"),
+    ("demographic_parity(0.1) <= 1", 19, "name of a column"),
+    ("demographic_parity(sex=Female) <= 1", 0, "compares groups"),
+    ("fnr(race=*, sex=Female) <= 1", 0, "every column"),
+    ("fnr(race=*) + fnr(sex=*) <= 1", 12, "several rates"),
+    ("fnr(label=1, positive=1) <= 0.2", 22, "two words for one thing"),
+    ("fnr(race=*) <= 1.5", 12, "between 0 and 1"),
+    ("rate('a) <= 1", 5, "no closing '"),
+    ("rate('a\nb') <= 1", 5, "no closing"),
+    (r"rate('\q') <= 1", 6, "unknown escape"),
+    (r"rate('\Uffffffff') <= 1", 6, "unknown escape"),
+    ("rate(1) <= 0.2%", 14, "has no meaning"),
+    ("rate(1) <= 1e999", 11, "too large"),
+    ("rate(1) <= 0.8rate(2)", 11, "expected a number"),
+    ("rate(1) <= 1__0", 11, "expected a number"),
+    ("rate(1) <= 012", 11, "expected a number"),
+    (f"rate(1) <= {'9' * 401}", 11, "400 characters"),
+    (f"rate(1) <= {'9' * 350}", 8, "too large"),
+    (f"rate(1) * {'9' * 350} <= 1", 8, "too large"),
+    ("rate(1) * 1e200 * 1e200 <= 1", 16, "overflows"),
+    ("rate(1).named('x') <= 1", 8, "behind a constraint"),
+    ("(rate(1) <= 1).named('')", 15, "not empty"),
+    ("everyone.between(1, 2)", 9, "behind a rate"),
+    ("rate(1).between(a, 2)", 8, "takes numbers"),
+    ("abs(1) <= 2", 4, "combination of rates"),
+    ("abs(rate(1)) >= 2", 13, "from above"),
+]
+
+
+@pytest.mark.parametrize(("text", "at", "words"), WRONG, ids=[repr(text)[:40] for text, _, _ in WRONG])
+def test_errors_point_at_the_character(text, at, words):
+    with pytest.raises(GrammarError) as caught:
+        parse_constraint(text)
+    error = caught.value
+    assert error.position == at
+    assert words in error.reason
+    assert f"character {at + 1}: " in str(error)
+    line, caret = str(error).split("\n")[-2:]
+    if len(text) <= 100:
+        assert caret.index("^") == at + 4
+        assert line[4:] == text.replace("\n", " ")
+
+
+def test_long_texts_are_shown_around_the_place():
+    text = "rate(1) + " * 50 + "? <= 1"
+    with pytest.raises(GrammarError) as caught:
+        parse_constraint(text)
+    line, caret = str(caught.value).split("\n")[-2:]
+    assert line[caret.index("^")] == "?"
+    assert len(line) < 120
+    assert pickle.loads(pickle.dumps(caught.value)).position == 500
+
+
+@pytest.mark.parametrize("opening", ["(", "[", "{", "rate(", "group(a=", "~(", "-(", "abs("])
+@pytest.mark.parametrize("closed", [False, True])
+def test_deep_nesting_is_refused_not_a_crash(opening, closed):
+    text = opening * 2000 + "1" + ")" * 2000 * closed
+    with pytest.raises(GrammarError):
+        parse_constraint(text[:MAX_TEXT])
+
+
+def test_nesting_up_to_the_limit_is_read():
+    depth = MAX_NESTING - 1
+    assert parse_constraint("(" * depth + "rate(1)" + ")" * depth + " <= 1") == (rate(1) <= 1)
+    with pytest.raises(GrammarError, match="brackets"):
+        parse_constraint("(" * (depth + 2) + "rate(1)" + ")" * (depth + 2) + " <= 1")
+    assert parse_constraint("-" * 2000 + "rate(1) <= 1") == (rate(1) <= 1)
+    assert parse_constraint(f"rate(1, where={'~' * 2001}everyone) <= 1") == (rate(1, where=nobody) <= 1)
+
+
+def test_predicates_nested_beyond_reason_are_refused_both_ways():
+    text = "group(a=1)"
+    for level in range(12):
+        text = f"~({text} & group(c{level}=1))"
+    with pytest.raises(GrammarError, match="levels deep"):
+        parse_constraint(f"rate(1, where={text}) <= 1")
+    deep = group(a=1)
+    for level in range(9):
+        deep = ~(deep & group(**{f"c{level}": 1}))
+    with pytest.raises(InvalidInput, match="levels deep"):
+        format_constraint(rate(1, where=deep) <= 1)
+
+
+def test_texts_beyond_the_limit_are_refused():
+    with pytest.raises(GrammarError, match="20,000 characters"):
+        parse_constraint("rate(1) + " * 2001 + "rate(1) <= 1")
+    with pytest.raises(GrammarError, match="joined by &"):
+        parse_constraint(f"rate(1, where={' & '.join(['everyone'] * 201)}) <= 1")
+    with pytest.raises(InvalidType, match="must be text"):
+        parse_constraint(3)
+    # long sums are fine, and quick
+    long = " + ".join(f"rate({k})" for k in range(1500))
+    assert len(parse_constraint(f"{long} <= 1").expression.terms) == 1500
+
+
+@pytest.mark.parametrize("value", [b"x", 1j, float("inf"), frozenset, 10**301, "x" * MAX_TEXT])
+def test_values_that_text_cannot_say_are_refused_in_writing(value):
+    with pytest.raises(InvalidInput, match="text"):
+        format_constraint(rate(1, where=group(a=value)) <= 1)
+
+
+def test_only_constraints_can_be_written():
+    with pytest.raises(InvalidType, match="expected a constraint"):
+        format_constraint(rate(1))
