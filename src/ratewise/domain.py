@@ -149,7 +149,7 @@ def encode(data: Any, values: tuple[Any, ...], lookup: Mapping[Any, int], what: 
         codes = _encode_array(as_vector(data, what), values, lookup)
     if codes.size and codes.min() < 0:
         raise InvalidInput(
-            f"{what} holds entries that are missing or not declared; declared are {list_values(values)}: "
+            f"{what}: some entries are missing or not declared; declared are {list_values(values)}: "
             "declare every value that may occur, or drop those rows"
         )
     return codes
@@ -161,14 +161,6 @@ def by_chunks(array: NDArray[Any], count: int, translate: Callable[[NDArray[Any]
     for start in range(0, len(array), _CHUNK):
         codes[start : start + _CHUNK] = translate(array[start : start + _CHUNK])
     return codes
-
-
-def count_codes(codes: Codes, count: int) -> NDArray[np.int64]:
-    """Return how often each of 0..count-1 occurs; NumPy's bincount would copy small codes to large ones."""
-    found = np.zeros(count, dtype=np.int64)
-    for start in range(0, len(codes), _CHUNK):
-        found += np.bincount(codes[start : start + _CHUNK], minlength=count)
-    return found
 
 
 def as_vector(data: Any, what: str) -> NDArray[Any]:

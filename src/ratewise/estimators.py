@@ -11,27 +11,22 @@ import numbers
 import reprlib
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
-from threadpoolctl import threadpool_limits
+from sklearn.utils.validation import check_is_fitted
 
 from ratewise import _validate
-from ratewise.accounting import Budget, Event, Ledger, PrivacyStatement, UnprotectedEvent
+from ratewise.accounting import Budget, Ledger, PrivacyStatement
 from ratewise.accounting.book import text
 from ratewise.accounting.events import NEIGHBOURS
-from ratewise.compiled import CompiledConstraints
 from ratewise.defaults import AUTO, PublicFacts, plan_for
-from ratewise.domain import Codes, Domain, count_codes
+from ratewise.domain import Domain
 from ratewise.enforceability import Doubt, doubts
 from ratewise.exceptions import (
-    BudgetExceeded,
     InvalidInput,
     InvalidType,
     PrivacyLeakWarning,
@@ -40,39 +35,16 @@ from ratewise.exceptions import (
     UnsupportedCombination,
 )
 from ratewise.features import Scaling, scaling_tables
-from ratewise.linear import LinearEngine, LinearModel
-from ratewise.multipliers import Multipliers
-from ratewise.partition import compile_constraints
+from ratewise.fitting import Fitting, open_ledger
 from ratewise.plan import Plan
 from ratewise.progress import Progress
 from ratewise.randomness import RandomStreams
-from ratewise.standardisation import standardise
-from ratewise.tables import (
-    as_column,
-    column_names,
-    has_missing,
-    interval_columns,
-    needed_columns,
-    read_domain,
-    sensitive_columns,
-)
-from ratewise.training import History, StepRecord, Training
+from ratewise.reading import PrivateRows, read_features, read_labels, read_rows
+from ratewise.training import StepRecord
 
 Floats = npt.NDArray[np.float64]
 
 CUSTOMARY_DELTA = 1e-5
-
-_ACCEPTED: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C"}
-
-# scikit-learn's words for these would quote values of rows
-_SHOWING_ROWS = {
-    "Expected 2D array": "X must have two dimensions, rows and features; Reshape your data with "
-    "X.reshape(-1, 1) if it is a single feature",
-    "Complex data not supported": "Complex data not supported: X must hold real numbers",
-    "could not convert string": "X holds text that is no number; encode such columns as numbers first",
-}
-
-_ONE_CLASS = "y holds one class only; a classifier needs rows of at least two classes"
 
 
 class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -238,42 +210,47 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
             The columns that the constraints name. Needed to fit, never to predict.
         """
         self._check_parameters()
-        rows = self._read(X, y, sensitive_features)
+        X = read_features(self, X, reset=True)
+        y = read_labels(y, X.shape[0])
+        self._check_delta(len(y))
+        rows = read_rows(
+            X,
+            y,
+            sensitive_features,
+            constraints=self.constraints,
+            classes=self.classes,
+            group_values=self.group_values,
+        )
         facts = PublicFacts(
-            n_rows=len(rows.labels),
-            n_features=rows.X.shape[1],
+            n_rows=rows.n_rows,
+            n_features=X.shape[1],
             n_classes=len(rows.domain.classes),
             constraints=rows.constraints,
         )
         plan = self._plan(facts)
-        scaling = self._scaling(rows.X)
+        scaling = self._scaling(X)
         streams = self._streams()
         self._warn_leaks(rows.leaks)
         self._forget()
-        with threadpool_limits(1):  # small products gain nothing from threads, and sums stay repeatable
-            self.ledger_ = self._book(plan)
-            engine = LinearEngine(
-                plan,
-                rows.X,
-                rows.labels,
-                facts.n_classes,
-                cells=rows.cells,
-                n_cells=None if rows.constraints is None else rows.constraints.n_cells,
-                scaling=self._prepare(rows.X, scaling, plan, streams),
-                intercept=bool(self.fit_intercept),
-            )
-            multipliers = None if rows.constraints is None else Multipliers(rows.constraints, plan)
-            training = Training(plan, engine, multipliers)
-            history = self._train(training, streams)
-        if not np.all(np.isfinite(training.theta)):
-            raise InvalidInput("training diverged: the model is not finite; lower learning_rate or l2")
-        self._keep(training, engine.model, history, rows)
+        cap = None if self.epsilon is None else Budget(float(self.epsilon), float(self.delta))
+        self.ledger_ = open_ledger(plan, self.ledger, cap, self.neighbours)
+        fitting = Fitting(
+            rows,
+            plan,
+            self.ledger_,
+            streams,
+            scaling=scaling,
+            intercept=bool(self.fit_intercept),
+            data_name=self.data_name,
+        )
+        self._run(fitting)
+        self._keep(fitting)
         return self
 
     def decision_function(self, X: Any) -> Floats:
         """Return scores: the margin of the second class (n,) for two classes, logits (n, K) for more."""
         check_is_fitted(self)
-        return self._model.scores(self._features(X), self._theta)
+        return self._model.scores(read_features(self, X, reset=False), self._theta)
 
     def predict_proba(self, X: Any) -> Floats:
         """Return the probability of each class, in the order of `classes_`."""
@@ -306,10 +283,10 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         self._check_budget()
         _validate.one_of(("gaussian", "laplace"), histogram=self.histogram)
         _validate.one_of((True, False, AUTO), standardise=self.standardise)
-        for name in ("fit_intercept", "verbose"):
-            value = getattr(self, name)
-            if not isinstance(value, bool | int | np.bool_ | np.integer):
-                raise InvalidType(f"{name} must be True or False, got {value!r}")
+        if not isinstance(self.fit_intercept, bool | np.bool_):
+            raise InvalidType(f"fit_intercept must be True or False, got {self.fit_intercept!r}")
+        if not isinstance(self.verbose, bool | np.bool_):
+            _validate.count(at_least=0, verbose=self.verbose)
         text(required=True, data_name=self.data_name)
         text(required=True, unit=self.unit)
         if self.callback is not None and not callable(self.callback):
@@ -339,66 +316,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         advice = f"delta is {self.delta:g}, above 1/n = {1 / n_rows:.3g} for {n_rows} rows"
         if self.delta > CUSTOMARY_DELTA:
             raise InvalidInput(f"{advice}, which permits publishing a whole row; use a delta well below 1/n")
-        warnings.warn(f"{advice}; a delta below 1/n says more", RatewiseWarning, stacklevel=4)
-
-    def _read(self, X: Any, y: Any, sensitive_features: Any) -> _Rows:
-        X, y = self._features_and_labels(X, y)
-        self._check_delta(len(y))
-        if self.classes is None and np.all(y == y[0]):
-            raise InvalidInput(_ONE_CLASS)
-        needed = needed_columns(self.constraints)
-        if needed != set() and sensitive_features is None:
-            listed = "all sensitive columns" if needed is None else ", ".join(sorted(map(repr, needed)))
-            raise InvalidInput(
-                f"sensitive_features is missing, but the constraints read {listed}; "
-                "pass it to fit as a data frame or a mapping of columns"
-            )
-        lone = next(iter(needed)) if needed is not None and len(needed) == 1 else None
-        columns = sensitive_columns(sensitive_features, len(y), lone_name=lone, needed=needed)
-        domain, leaks = read_domain(
-            columns,
-            y,
-            classes=self.classes,
-            group_values=self.group_values,
-            numeric=interval_columns(self.constraints),
-            present=column_names(sensitive_features),
-        )
-        labels = domain.label_codes(y)
-        _refuse_empty_classes(labels, domain)
-        compiled = self._compile(domain)
-        cells = None
-        if compiled is not None:
-            cells = compiled.cells(labels, columns)
-            _refuse_empty_subsets(compiled, cells)
-        return _Rows(X, labels, cells, domain, compiled, tuple(leaks))
-
-    def _features_and_labels(self, X: Any, y: Any) -> tuple[Any, npt.NDArray[Any]]:
-        if hasattr(X, "collect") and not hasattr(X, "shape"):
-            raise InvalidType("X is a lazy frame; call .collect() on it first")
-        if isinstance(y, list | tuple) and not any(map(np.ndim, y)):
-            y = as_column(y, "y")  # NumPy would turn ["a", nan] into two texts
-        try:
-            X, y = validate_data(self, X, y, y_numeric=False, **_ACCEPTED)
-        except ValueError as problem:
-            hidden = next((said for start, said in _SHOWING_ROWS.items() if start in str(problem)), None)
-            if hidden is None:
-                raise
-            raise InvalidInput(hidden) from None
-        y = _typed(column_or_1d(y, warn=True))
-        try:
-            with warnings.catch_warnings():
-                if self.classes is not None:  # what it says of rare labels is read off the rows
-                    warnings.simplefilter("ignore", UserWarning)
-                check_classification_targets(y)
-        except TypeError:
-            raise InvalidType(
-                "y mixes labels of types that have no common order; use labels of one type, such as text"
-            ) from None
-        return X, y
-
-    def _compile(self, domain: Domain) -> CompiledConstraints | None:
-        compiled = compile_constraints(self.constraints, domain)
-        return compiled if len(compiled) else None
+        warnings.warn(f"{advice}; a delta below 1/n says more", RatewiseWarning, stacklevel=3)
 
     def _plan(self, facts: PublicFacts) -> Plan:
         return plan_for(
@@ -435,6 +353,11 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
                 f"feature_bounds must be a pair (lower, upper), each a finite number or {X.shape[1]}, "
                 f"lower at most upper, got {reprlib.repr(self.feature_bounds)}"
             ) from None
+        if np.all(bounds[0] == bounds[1]):
+            raise InvalidInput(
+                "feature_bounds has equal lower and upper bounds for every feature, got "
+                f"{reprlib.repr(self.feature_bounds)}; nothing would be left of X"
+            )
         scaling_tables(scaling, X.shape[1], not isinstance(X, np.ndarray), X.dtype)
         return scaling
 
@@ -459,20 +382,6 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
 
     # ---------------------------------------------------------------------------------- the run
 
-    def _book(self, plan: Plan) -> Ledger:
-        """Return the book, after asking it whether all that is planned fits: no budget for half a fit."""
-        cap = None if self.epsilon is None else Budget(float(self.epsilon), float(self.delta))
-        ledger = self.ledger if self.ledger is not None else Ledger(cap=cap, neighbours=self.neighbours)
-        if plan.step_event is None:
-            ledger.book(UnprotectedEvent("training without noise"), purpose="train", data=self.data_name)
-            return ledger
-        if ledger.cap is not None and ledger.would_exceed(plan.events):
-            raise BudgetExceeded(
-                f"this fit at epsilon={self.epsilon} would pass the ledger's cap {ledger.cap}, of which "
-                f"{ledger.total_epsilon:.4g} is spent; lower epsilon, or open a ledger with a larger cap"
-            )
-        return ledger
-
     def _forget(self) -> None:
         """Drop what an earlier fit left, so that an interrupted one leaves no mix of two models."""
         kept = ("n_features_in_", "feature_names_in_")
@@ -480,50 +389,26 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         for name in (*learned, "_model", "_theta"):
             self.__dict__.pop(name, None)
 
-    def _prepare(self, X: Any, scaling: Scaling | None, plan: Plan, streams: RandomStreams) -> Scaling | None:
-        if plan.preparation is None:
-            return scaling
+    def _run(self, fitting: Fitting) -> None:
+        with Progress(fitting.plan.steps, enabled=bool(self.verbose)) as progress:
 
-        def book(event: Event, purpose: str) -> None:
-            self.ledger_.book(event, purpose=purpose, data=self.data_name)
-
-        return standardise(X, scaling, plan.preparation, streams.preparation, book)
-
-    def _train(self, training: Training, streams: RandomStreams) -> History:
-        history = History.of(training)
-        event = training.plan.step_event
-        if event is None:
-            self._run(training, streams, history, None)
-            return history
-        with self.ledger_.phase(
-            event, planned_steps=training.plan.steps, purpose="train", data=self.data_name
-        ) as phase:
-            self._run(training, streams, history, phase.step)
-        return history
-
-    def _run(
-        self,
-        training: Training,
-        streams: RandomStreams,
-        history: History,
-        before_release: Callable[[], object] | None,
-    ) -> None:
-        with Progress(training.plan.steps, enabled=bool(self.verbose)) as progress:
-            for record in training.run(streams, before_release):
-                history.add(record)
+            def on_step(record: StepRecord) -> None:
                 progress.show(record)
                 if self.callback is not None:
                     self.callback(record)
 
-    def _keep(self, training: Training, model: LinearModel, history: History, rows: _Rows) -> None:
+            fitting.run(on_step)
+
+    def _keep(self, fitting: Fitting) -> None:
+        training, rows = fitting.training, fitting.rows
         self.classes_ = _class_array(rows.domain)
-        self._model = model
-        self._theta = training.theta.copy()
-        self.coef_, self.intercept_ = model.coefficients(self._theta)
-        self.plan_ = training.plan
+        self._model = fitting.model
+        self._theta = fitting.theta
+        self.coef_, self.intercept_ = self._model.coefficients(self._theta)
+        self.plan_ = fitting.plan
         self.constraints_ = rows.constraints
         self.n_iter_ = training.steps_done
-        self.history_ = history.arrays()
+        self.history_ = fitting.history.arrays()
         self.privacy_ = self._statement(rows)
         self.multipliers_ = np.zeros(0) if training.multipliers is None else training.multipliers.average
         self.doubts_: tuple[Doubt, ...] = ()
@@ -531,8 +416,8 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
             self.doubts_ = doubts(rows.constraints, training.multipliers, training.plan)
             _warn_doubts(self.doubts_)
 
-    def _statement(self, rows: _Rows) -> PrivacyStatement:
-        public = [f"the number of rows, {len(rows.labels)}", "the number and meaning of the features"]
+    def _statement(self, rows: PrivateRows) -> PrivacyStatement:
+        public = [f"the number of rows, {rows.n_rows}", "the number and meaning of the features"]
         if self.classes is not None:
             public.append("the classes")
         public += [f"the values of column {name!r}" for name in (self.group_values or ())]
@@ -540,55 +425,6 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
             public.append("the bounds of the features")
         leaks = rows.leaks if self.epsilon is not None else ()
         return self.ledger_.statement(delta=self.delta, unit=self.unit, public=public, leaks=leaks)
-
-    def _features(self, X: Any) -> Any:
-        return validate_data(self, X, reset=False, **_ACCEPTED)
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """The private rows of a fit and the public domain they were read with; lives as long as the fit."""
-
-    X: Any
-    labels: npt.NDArray[np.int32]
-    cells: npt.NDArray[np.int32] | None
-    domain: Domain
-    constraints: CompiledConstraints | None
-    leaks: tuple[str, ...]
-
-
-def _typed(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Give numbers in an object array the type they have in common; scikit-learn refuses them otherwise."""
-    if y.dtype != object:
-        return y
-    if has_missing(y):
-        raise InvalidInput("y holds missing values; drop those rows or fill them")
-    try:
-        common = np.array(y.tolist())
-    except ValueError:  # entries that are no scalars, refused in a moment
-        return y
-    return common if common.dtype.kind in "biuf" and common.ndim == 1 else y
-
-
-def _refuse_empty_classes(labels: Codes, domain: Domain) -> None:
-    found = count_codes(labels, len(domain.classes))
-    if np.count_nonzero(found) == 1:
-        raise InvalidInput(_ONE_CLASS)
-    if not np.all(found):
-        missing = domain.classes[int(np.argmin(found))]
-        raise InvalidInput(
-            f"no row of y has the declared class {missing!r}; leave it out of classes, or add such rows"
-        )
-
-
-def _refuse_empty_subsets(compiled: CompiledConstraints, cells: Codes) -> None:
-    totals = count_codes(cells, compiled.n_cells).astype(np.float64)
-    sizes = compiled.sizes(totals)
-    if len(sizes) and not sizes.min() > 0:
-        name = compiled.subset_names[int(np.argmin(sizes))]
-        raise InvalidInput(
-            f"no row is in {name!r}, which a constraint is about; drop that constraint or group, or add rows"
-        )
 
 
 def _warn_doubts(found: tuple[Doubt, ...]) -> None:

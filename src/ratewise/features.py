@@ -174,7 +174,7 @@ class Features:
         self._factors: Array | None = None
         self._limits: Array | None = None
         self._guarded = False
-        self.mapped = not self.sparse and _memory_mapped(X)
+        self.mapped = not self.sparse and memory_mapped(X)
         self._first_pass(keep=not self.mapped)
 
     def _first_pass(self, *, keep: bool) -> None:
@@ -326,7 +326,8 @@ def _usable(X: Any) -> Any:
     return X
 
 
-def _memory_mapped(X: Any) -> bool:
+def memory_mapped(X: Any) -> bool:
+    """Return whether an array is a view of a memory map, which stays on disk."""
     while X is not None:
         if isinstance(X, np.memmap):
             return True

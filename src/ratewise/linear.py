@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
+from ratewise.coding import CellCodes, LabelCodes, RowCodes
 from ratewise.exceptions import InvalidInput
 from ratewise.features import Features, Scaling
 from ratewise.plan import Plan
@@ -40,9 +41,9 @@ class LinearEngine:
     ----------
     plan : Plan
     X : array or CSR matrix of shape (n, d), float32 or float64
-    labels : array of n class numbers 0..K-1
+    labels : n class numbers 0..K-1, an array or what gives them batch by batch
     n_classes : int
-    cells : array of n cell numbers 0..Q-1, optional
+    cells : n cell numbers 0..Q-1, likewise, optional
         Together with `n_cells`; without them nothing is counted.
     scaling : Scaling, optional
     intercept : bool
@@ -52,10 +53,10 @@ class LinearEngine:
         self,
         plan: Plan,
         X: Any,
-        labels: npt.ArrayLike,
+        labels: npt.ArrayLike | RowCodes,
         n_classes: int,
         *,
-        cells: npt.ArrayLike | None = None,
+        cells: npt.ArrayLike | RowCodes | None = None,
         n_cells: int | None = None,
         scaling: Scaling | None = None,
         intercept: bool = True,
@@ -83,7 +84,7 @@ class LinearEngine:
         shape = self.histogram_shape or (0, n_classes)
         self._kernel: BinaryKernel | SoftmaxKernel = kernel(plan, self.features, shape, intercept)
         self._codes: tuple[Array, ...] | None = None
-        if not self.features.mapped:
+        if not self.features.mapped and isinstance(self._labels, np.ndarray):
             self._codes = self._kernel.codes(self._labels, self._cells)
         self.model = LinearModel(
             self.features.n_features, n_classes, intercept, row_norm=plan.row_norm, scaling=scaling
@@ -213,8 +214,10 @@ class LinearModel:
         return np.asarray(scores.argmax(axis=1), dtype=np.intp)
 
 
-def _codes(name: str, codes: npt.ArrayLike, n_rows: int, limit: int) -> Array:
-    """Return whole numbers 0..limit-1 in the smallest type that holds them."""
+def _codes(name: str, codes: Any, n_rows: int, limit: int) -> Any:
+    """Return whole numbers 0..limit-1 in the smallest type that holds them, or what gives them when asked."""
+    if isinstance(codes, LabelCodes | CellCodes) and len(codes) == n_rows:
+        return codes
     array = np.asarray(codes)
     if array.shape != (n_rows,) or array.dtype.kind not in "iu":
         raise InvalidInput(f"{name} must be {n_rows} whole numbers, got {array.dtype} of shape {array.shape}")

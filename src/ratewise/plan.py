@@ -25,6 +25,7 @@ from ratewise.sampling import PoissonSampler
 
 SCHEDULES = ("constant", "cosine", "linear")
 AVERAGINGS = ("tail", "polynomial", "none")
+_SMALLEST = 1e-100
 
 
 def schedule_values(shape: str, steps: int, warmup: float = 0.0) -> npt.NDArray[np.float64]:
@@ -244,7 +245,7 @@ class Plan:
         block = self.block_rows
         _set(
             self,
-            learning_rate=_validate.positive(learning_rate=self.learning_rate),
+            learning_rate=_sane(learning_rate=self.learning_rate),
             schedule=_validate.one_of(SCHEDULES, schedule=self.schedule),
             warmup=_below_one(warmup=self.warmup),
             momentum=_below_one(momentum=self.momentum),
@@ -361,7 +362,16 @@ def _set(target: Any, **values: Any) -> None:
 
 def _optional_positive(**argument: Any) -> float | None:
     ((_, value),) = argument.items()
-    return None if value is None else _validate.positive(hint="None switches it off", **argument)
+    return None if value is None else _sane(hint="None switches it off", **argument)
+
+
+def _sane(hint: str = "", **argument: Any) -> float:
+    """Return a number above zero that no arithmetic of a training can lose or overflow."""
+    ((name, value),) = argument.items()
+    number = _validate.positive(hint=hint, **argument)
+    if not _SMALLEST <= number <= 1 / _SMALLEST:
+        raise InvalidInput(f"{name} must lie between {_SMALLEST:g} and {1 / _SMALLEST:g}, got {value!r}")
+    return number
 
 
 def _below_one(**argument: Any) -> float:

@@ -109,10 +109,9 @@ def has_missing(column: Any) -> bool:
         return bool((np.asarray(column.cat.codes) < 0).any())
     if isinstance(column, np.ma.MaskedArray) and np.ma.is_masked(column):
         return True
-    if column.dtype.kind in "fc":
-        return bool(np.isnan(column).any())
-    if column.dtype.kind in "mM":
-        return bool(np.isnat(column).any())
+    if column.dtype.kind in "fcmM":
+        absent = np.isnat if column.dtype.kind in "mM" else np.isnan
+        return any(absent(column[start : start + _CHUNK]).any() for start in range(0, len(column), _CHUNK))
     return column.dtype.kind == "O" and any(_is_missing(value) for value in _entries(column))
 
 

@@ -110,7 +110,6 @@ class TestLoop:
             {"l2": 1e200},
             {"l2": 1e3, "steps": 60},
             {"learning_rate": 1e99},
-            {"learning_rate": 1e200},
             {"learning_rate": 1000.0, "l2": 1.7e308},
         ],
         ids=repr,
@@ -122,7 +121,8 @@ class TestLoop:
             finish(training)
 
     def test_a_gradient_too_long_to_square_is_no_warning(self):
-        training = make(private=False, steps=1, learning_rate=1e-290)
+        training = make(private=False, steps=1)
+        training.descent._rates[:] = 1e-290
         training.engine.sums = lambda *_: (np.full(5, 1e300), np.zeros((2, 2)))
         assert finish(training)[0].gradient_norm == pytest.approx(1e300 * 5**0.5 / 90)
 

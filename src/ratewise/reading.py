@@ -1,0 +1,299 @@
+"""What is handed to `fit`, checked and translated before any privacy is spent.
+
+Everything that can be wrong with rows is found here and said in one exception that names the argument and
+the way out, never the value of a row.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.exceptions import DataConversionWarning
+from sklearn.utils.validation import validate_data
+
+from ratewise.coding import CellCodes, LabelCodes, RowCodes, counts, held
+from ratewise.compiled import CompiledConstraints
+from ratewise.domain import Domain
+from ratewise.exceptions import InvalidInput, InvalidType
+from ratewise.features import memory_mapped
+from ratewise.partition import compile_constraints
+from ratewise.tables import (
+    as_column,
+    column_names,
+    distinct,
+    has_missing,
+    interval_columns,
+    needed_columns,
+    read_domain,
+    sensitive_columns,
+)
+
+_ACCEPTED: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C"}
+
+_RESHAPE = (
+    "X must have two dimensions, rows and features; Reshape your data with X.reshape(-1, 1) if it is a "
+    "single feature, or X.reshape(len(X), -1) if it has more than two"
+)
+_WORDS = {  # what scikit-learn's message holds, and what is said instead: some of its words would quote rows
+    "Expected 2D": _RESHAPE,
+    "Found array with dim": _RESHAPE,
+    "inhomogeneous": "X must have as many entries in every row",
+    "Complex data not supported": "Complex data not supported: X must hold real numbers",
+    "could not convert string": "X holds text that is no number; encode such columns as numbers first",
+    "dtype='numeric'": "X holds text or bytes; encode such columns as numbers first",
+    "contains NaN": "X contains NaN or None; impute or drop such rows",
+    "contains infinity": "X contains infinity or a value too large for its type; clip or drop such rows",
+    "argument must be": "X holds entries that are no numbers (an argument must be a string or a number); "
+    "encode such columns as numbers first",
+    "np.matrix": "X is a np.matrix, which NumPy has given up; use np.asarray(X)",
+}
+_KEPT = ("sample(s)", "feature(s)", "features", "feature names")  # counts and names, no values of rows
+_NO_TABLE = "X must be an array, a data frame or a sparse matrix of numbers, with two dimensions"
+
+ONE_CLASS = "y holds one class only; a classifier needs rows of at least two classes"
+
+
+@dataclass(frozen=True, eq=False)
+class PrivateRows:
+    """The private rows of a fit and the public domain they were read with; lives as long as the fit.
+
+    Attributes
+    ----------
+    X : array, memory map or CSR matrix
+    labels, cells : RowCodes
+        The class of each row, and its cell if there are constraints.
+    domain : Domain
+    constraints : CompiledConstraints or None
+    leaks : tuple of str
+        Public facts that were not declared and had to be read off the rows.
+    """
+
+    X: Any
+    labels: RowCodes
+    cells: RowCodes | None
+    domain: Domain
+    constraints: CompiledConstraints | None
+    leaks: tuple[str, ...]
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows, a public number."""
+        return len(self.labels)
+
+
+def read_features(estimator: Any, X: Any, *, reset: bool) -> Any:
+    """Return X as a C-ordered float array, memory map or CSR matrix, finite throughout.
+
+    Parameters
+    ----------
+    estimator : BaseEstimator
+        Learns the number and names of the features with `reset`, is held to them without.
+    X : array, data frame or sparse matrix
+    reset : bool
+    """
+    _refuse_foreign(X)
+    try:
+        with np.errstate(
+            over="ignore", invalid="ignore"
+        ):  # what does not fit becomes infinite, and is refused as such
+            return validate_data(estimator, X, reset=reset, **_ACCEPTED)
+    except (ValueError, TypeError, OverflowError) as problem:
+        kind = InvalidType if isinstance(problem, TypeError) else InvalidInput
+        raise kind(_own_words(str(problem))) from None
+
+
+def _refuse_foreign(X: Any) -> None:
+    if hasattr(X, "collect") and not hasattr(X, "shape"):
+        raise InvalidType("X is a lazy frame; call .collect() on it first")
+    if isinstance(X, Mapping | set | frozenset | str | bytes):
+        raise InvalidType(f"{_NO_TABLE}; got {type(X).__name__}")
+    kinds = getattr(X, "dtypes", None)
+    kinds = [getattr(X, "dtype", None)] if kinds is None else kinds
+    if any(_is_time(kind) for kind in kinds):
+        raise InvalidType("X holds dates or times; turn them into numbers first, such as days since a date")
+
+
+def _is_time(kind: Any) -> bool:
+    return getattr(kind, "kind", "") in ("m", "M") or str(kind).lower().startswith(("datetime", "duration"))
+
+
+def _own_words(problem: str) -> str:
+    said = next((words for part, words in _WORDS.items() if part in problem), None)
+    if said is not None:
+        return said
+    # scikit-learn's words about shapes and names quote no rows, and its users know them
+    return f"X does not fit: {problem}" if any(part in problem for part in _KEPT) else _NO_TABLE
+
+
+def read_labels(y: Any, n_rows: int) -> Any:
+    """Return y as a vector of `n_rows` labels, none missing: an array, a memory map or a pandas series.
+
+    Numbers with a fraction are refused, as scikit-learn refuses them: they are measurements, not classes.
+    """
+    if y is None:
+        raise InvalidInput("fit requires y to be passed, but the target y is None")
+    y = _vector(y)
+    if len(y) != n_rows:
+        raise InvalidInput(f"X and y have inconsistent numbers of samples: {n_rows} rows, {len(y)} labels")
+    if y.dtype.kind == "O":
+        y = _typed(y)
+    if y.dtype.kind not in "biufOUSTmM":
+        raise InvalidType(f"Unknown label type: y holds {y.dtype}; use whole numbers or text")
+    if y.dtype.kind == "f":
+        _by_parts(y, _refuse_measurements)
+    return y
+
+
+def _vector(y: Any) -> Any:
+    shape = np.shape(y) if hasattr(y, "shape") else None
+    if shape is not None and len(shape) == 2 and shape[1] == 1:
+        warnings.warn(
+            "A column-vector y was passed when a 1d array was expected; pass y.ravel()",
+            DataConversionWarning,
+            stacklevel=5,
+        )
+    try:
+        column = as_column(y, "y")
+    except InvalidType:
+        raise
+    except (ValueError, TypeError):
+        raise InvalidInput("y must be a vector with one label per row") from None
+    if hasattr(column, "cat"):
+        if has_missing(column):
+            raise InvalidInput("y holds missing values; drop those rows or fill them")
+        column = np.asarray(column)
+    if isinstance(column, np.ma.MaskedArray):
+        if has_missing(column):
+            raise InvalidInput("y holds missing values; drop those rows or fill them")
+        column = np.asarray(column)
+    return column
+
+
+def _by_parts(y: Any, check: Callable[[npt.NDArray[Any]], None], size: int = 1 << 16) -> None:
+    for start in range(0, len(y), size):
+        check(y[start : start + size])
+
+
+def _refuse_measurements(part: npt.NDArray[Any]) -> None:
+    if np.isnan(part).any():
+        raise InvalidInput("y holds missing values (NaN); drop those rows or fill them")
+    if np.isinf(part).any():
+        raise InvalidInput("y holds infinity; drop those rows")
+    if np.any(part != np.floor(part)):
+        raise InvalidInput(
+            "Unknown label type: y holds numbers with a fraction, which are measurements; cut them into "
+            "classes first"
+        )
+
+
+def _typed(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Give numbers in an object array the type they have in common; a mix without an order is refused."""
+    kinds = {type(value) for value in y.tolist()}
+    if any(issubclass(kind, list | tuple | dict | set | np.ndarray) for kind in kinds):
+        raise InvalidType("y holds entries that are no scalars; a label is a whole number or a text")
+    if has_missing(y):
+        raise InvalidInput("y holds missing values; drop those rows or fill them")
+    if len({_family(kind) for kind in kinds}) > 1:
+        raise InvalidType(
+            "y mixes labels of types that have no common order; use labels of one type, such as text"
+        )
+    common = np.array(y.tolist())
+    return common if common.dtype.kind in "biufcmM" and common.ndim == 1 else y
+
+
+def _family(kind: type) -> str:
+    if issubclass(kind, bool | int | float | complex | np.number | np.bool_):
+        return "number"
+    return "text" if issubclass(kind, str) else kind.__name__
+
+
+def read_rows(
+    X: Any,
+    y: Any,
+    sensitive_features: Any,
+    *,
+    constraints: Any,
+    classes: Any = None,
+    group_values: Mapping[str, Any] | None = None,
+) -> PrivateRows:
+    """Translate labels and groups by public facts, compile the constraints, and refuse what cannot be held.
+
+    Parameters
+    ----------
+    X : as `read_features` returns it
+    y : as `read_labels` returns it
+    sensitive_features : table, mapping, vector or None
+    constraints : declarations
+    classes, group_values
+        Declared public facts; what is not declared is read off the rows and listed in `leaks`.
+    """
+    columns = _columns(sensitive_features, constraints, len(y))
+    domain, leaks = read_domain(
+        columns,
+        y,
+        classes=_two_classes(y) if classes is None else classes,
+        group_values=group_values,
+        numeric=interval_columns(constraints),
+        present=column_names(sensitive_features),
+    )
+    if classes is None:
+        leaks.insert(0, "the classes")
+    compiled = compile_constraints(constraints, domain)
+    found = compiled if len(compiled) else None
+    labels: RowCodes = LabelCodes(domain, y)
+    mapped = memory_mapped(X)
+    if not mapped:
+        labels = held(labels, len(domain.classes))
+    _refuse_empty_classes(labels, domain)
+    cells: RowCodes | None = None
+    if found is not None:
+        cells = CellCodes(found, labels, columns)
+        if not mapped:
+            cells = held(cells, found.n_cells)
+        _refuse_empty_subsets(found, cells)
+    return PrivateRows(X, labels, cells, domain, found, tuple(leaks))
+
+
+def _columns(sensitive_features: Any, constraints: Any, n_rows: int) -> dict[str, Any]:
+    needed = needed_columns(constraints)
+    if needed != set() and sensitive_features is None:
+        listed = "all sensitive columns" if needed is None else ", ".join(sorted(map(repr, needed)))
+        raise InvalidInput(
+            f"sensitive_features is missing, but the constraints read {listed}; "
+            "pass it to fit as a data frame or a mapping of columns"
+        )
+    lone = next(iter(needed)) if needed is not None and len(needed) == 1 else None
+    return sensitive_columns(sensitive_features, n_rows, lone_name=lone, needed=needed)
+
+
+def _two_classes(y: Any) -> Any:
+    """Return the distinct labels, read off the rows."""
+    found = distinct(y, "y")
+    if len(found) < 2:
+        raise InvalidInput(ONE_CLASS)
+    return found
+
+
+def _refuse_empty_classes(labels: RowCodes, domain: Domain) -> None:
+    found = counts(labels, len(domain.classes))
+    if np.count_nonzero(found) == 1:
+        raise InvalidInput(ONE_CLASS)
+    if not np.all(found):
+        missing = domain.classes[int(np.argmin(found))]
+        raise InvalidInput(
+            f"no row of y has the declared class {missing!r}; leave it out of classes, or add such rows"
+        )
+
+
+def _refuse_empty_subsets(compiled: CompiledConstraints, cells: RowCodes) -> None:
+    sizes = compiled.sizes(counts(cells, compiled.n_cells).astype(np.float64))
+    if len(sizes) and not sizes.min() > 0:
+        name = compiled.subset_names[int(np.argmin(sizes))]
+        raise InvalidInput(
+            f"no row is in {name!r}, which a constraint is about; drop that constraint or group, or add rows"
+        )
