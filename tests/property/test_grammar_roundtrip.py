@@ -1,7 +1,8 @@
 """Round trips between Python and text, and a parser that a fuzzer cannot surprise.
 
-For minutes rather than seconds: ``RATEWISE_FUZZ=50 python -m pytest tests/property/test_grammar_roundtrip.py``
-runs fifty times as many examples.
+For minutes rather than seconds, fifty times as many examples::
+
+    RATEWISE_FUZZ=50 python -m pytest tests/property/test_grammar_roundtrip.py
 """
 
 import os
