@@ -1,0 +1,47 @@
+"""The release of histograms, and the dual side that follows them."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ratewise.multipliers import Multipliers
+from ratewise.plan import Plan
+from ratewise.torch.distributed import Processes
+
+Floats = npt.NDArray[np.float64]
+
+
+class HistogramRelease:
+    """Releases the histograms of the steps since the multipliers last moved, and moves them.
+
+    What waits is **private** and never stored: if the run stops, it is lost, though booked. The noise is the
+    plan's, drawn by the core's mechanism in process 0 and added to its part before the parts are added up.
+    """
+
+    def __init__(
+        self, plan: Plan, multipliers: Multipliers, stream: np.random.Generator, processes: Processes
+    ) -> None:
+        self._mechanism = plan.histogram_mechanism
+        self._interval = plan.dual.interval
+        self._multipliers = multipliers
+        self._stream = stream
+        self._processes = processes
+        self._kept: list[Floats] = []
+
+    def add(self, tally: Tensor, last: bool) -> Floats | None:
+        """Keep a step's tally; when it is time, release all that is kept and move the multipliers."""
+        self._kept.append(tally.numpy().astype(np.float64))
+        if len(self._kept) < self._interval and not last:
+            return None
+        part = np.stack(self._kept)
+        self._kept.clear()
+        if self._processes.leads:
+            part = self._mechanism.release(part, self._stream)
+        total = torch.from_numpy(part)
+        self._processes.add_up([total])
+        released: Floats = total.numpy()
+        self._multipliers.update(released)
+        return released

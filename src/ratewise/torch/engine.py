@@ -1,0 +1,160 @@
+"""The part of a step that reads rows, for any module.
+
+::
+
+    for piece in pieces(rows):                           # as many rows as fit in memory
+        logits = module(x)                               # one forward: objective and histogram
+        tally += histogram of the predictions
+        sums += sum of the rows' clipped gradients       # one backward
+
+The table of costs of a step comes from *earlier* releases, so one pass over each piece suffices, and the
+result is that of the whole batch at once, up to the order of additions. Memory is bounded by the piece.
+
+**Sensitivity.** One row, added or removed, moves the sums by at most ``plan.clip`` in L2 norm over all
+parameters together, and the tally by at most 1 in L1 and L2 norm. Both are private until they are released;
+`ratewise.torch.trainer` and `ratewise.torch.private` book the step before that.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from ratewise import _validate
+from ratewise.exceptions import InvalidInput, InvalidType
+from ratewise.plan import Plan
+from ratewise.sampling import Rows
+from ratewise.torch.data import Batch, RowSource
+from ratewise.torch.objective import Objective
+
+Floats = npt.NDArray[np.float64]
+
+PHYSICAL_BATCH = 256
+
+
+class Clipper(Protocol):
+    """Sums of clipped per-row gradients; `ratewise.torch.clipping.PerRowClipper` is one."""
+
+    parameters: list[nn.Parameter]
+
+    def recording(self) -> AbstractContextManager[object]:
+        """Return a context in which a forward pass of the module is recorded."""
+        ...
+
+    def clipped_sum(self, losses: Tensor, clip: float | None) -> list[Tensor]:
+        """Return the sum over rows of gradients clipped to norm `clip`, one tensor per parameter."""
+        ...
+
+
+class TorchEngine:
+    """Sums of clipped row gradients and histograms of predictions of a module.
+
+    Parameters
+    ----------
+    plan : Plan
+    module : nn.Module
+        Takes a batch of inputs and returns logits, one per class. Rows must not mix.
+    rows : RowSource
+    objective : Objective
+    physical_batch : int
+        Rows handled at once. It does not change what is computed.
+    device : device
+    clipper : Clipper, optional
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        module: nn.Module,
+        rows: RowSource,
+        objective: Objective,
+        *,
+        physical_batch: int | None = None,
+        device: torch.device | str = "cpu",
+        clipper: Clipper | None = None,
+    ) -> None:
+        if rows.n_rows != plan.n_rows:
+            raise InvalidInput(f"data has {rows.n_rows} rows, the plan was made for {plan.n_rows}")
+        self.objective = objective
+        self.device = torch.device(device)
+        self.module = module.to(self.device)
+        self.clipper = clipper_for(self.module) if clipper is None else clipper
+        self.parameters = list(self.clipper.parameters)
+        self._rows = rows
+        self._clip = plan.clip
+        self._piece = _validate.count(
+            physical_batch=PHYSICAL_BATCH if physical_batch is None else physical_batch
+        )
+        self._shape = (sum(parameter.numel() for parameter in self.parameters),)
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of trained parameters."""
+        return self._shape[0]
+
+    @property
+    def histogram_shape(self) -> tuple[int, int] | None:
+        """Cells and classes of the histogram, None if nothing is counted."""
+        return self.objective.histogram_shape
+
+    def try_out(self) -> None:
+        """Run made-up rows through module and loss: what cannot work ends here, before any release."""
+        self.module.train()
+        labels = torch.arange(2, device=self.device) % self.objective.n_classes
+        cells = None if self.histogram_shape is None else torch.zeros_like(labels)
+        batch = Batch(self._rows.blank(2).to(self.device), labels, cells)
+        with torch.random.fork_rng(devices=[]):
+            sums, _ = self._piece_sums(batch)
+        if not all(bool(torch.isfinite(total).all()) for total in sums):
+            raise InvalidInput("the gradient of made-up rows is not finite; check the module and the loss")
+
+    def sums(
+        self, rows: Rows, table: Floats | None, loss_weight: float = 1.0
+    ) -> tuple[list[Tensor], Tensor | None]:
+        """Return the sum of clipped row gradients, by parameter, and the tally: both **private**."""
+        self.objective.load(table, loss_weight, self.device)
+        self.module.train()
+        sums = [torch.zeros_like(parameter) for parameter in self.parameters]
+        tally = self.objective.empty_tally()
+        for start in range(0, len(rows), self._piece):
+            batch = self._rows.take(rows[start : start + self._piece]).to(self.device)
+            more, counted = self._piece_sums(batch)
+            for total, part in zip(sums, more, strict=True):
+                total += part
+            if tally is not None and counted is not None:
+                tally += counted.cpu()
+        return sums, tally
+
+    def _piece_sums(self, batch: Batch) -> tuple[list[Tensor], Tensor | None]:
+        with self.clipper.recording():
+            logits = self.module(batch.x)
+        self.objective.check(logits, len(batch.labels))
+        losses = self.objective.losses(logits, batch.labels, batch.cells)
+        refuse_undefined(losses)
+        tally = self.objective.tally(logits, batch.cells)
+        return self.clipper.clipped_sum(losses, self._clip), tally
+
+
+def refuse_undefined(losses: Tensor) -> None:
+    """Refuse a loss that is NaN or infinite: no clipping bounds what such a row adds."""
+    if not bool(torch.isfinite(losses.detach()).all()):
+        raise InvalidInput(
+            "the loss is not finite (NaN or infinite); check inputs for missing values, lower the learning "
+            "rate, and write the loss so that it is finite for all finite logits"
+        )
+
+
+def clipper_for(module: nn.Module) -> Clipper:
+    """Return the clipper of a module; one that mixes rows is refused there."""
+    from ratewise.torch.clipping import PerRowClipper
+
+    if not isinstance(module, nn.Module):
+        raise InvalidType(f"module must be a torch.nn.Module, got {type(module).__name__}")
+    if not any(parameter.requires_grad for parameter in module.parameters()):
+        raise InvalidInput("module has no parameter to train; set requires_grad_(True) on some")
+    return PerRowClipper(module)
