@@ -1,0 +1,335 @@
+"""Arrays and plain fields in one file that is safe to open, and models kept in such files.
+
+The file is an uncompressed ``.npz`` archive: ``header.json`` first, then one ``.npy`` per array, which
+``numpy.load`` reads too. Opening it runs nothing that is in it: there is no pickle, every name, type and
+shape is compared with the header before an array is read, and sizes are checked before memory is taken. The
+header carries a checksum of each array and of itself, so a damaged or edited file is refused. A checksum is
+no signature: it shows accidents and careless edits, not who wrote the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import math
+import os
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ratewise.accounting.book import strict_json
+from ratewise.encoding import TableEncoder
+from ratewise.exceptions import InvalidInput, InvalidType
+from ratewise.features import Scaling
+from ratewise.linear import LinearModel
+from ratewise.schema import Schema
+
+Path = str | os.PathLike[str]
+Arrays = dict[str, npt.NDArray[Any]]
+
+FORMAT = "ratewise-arrays"
+VERSION = 1
+
+_HEADER = "header.json"
+_LARGEST_HEADER = 1 << 26
+_NPY_HEADER = 1 << 12  # what precedes the numbers of an array, at most
+_KINDS = {"float64": "<f8", "int64": "<i8", "bool": "|b1"}
+
+
+class ModelFileError(InvalidInput):
+    """A file is no file of ours, is damaged, was edited, or is of another kind or version."""
+
+
+# ------------------------------------------------------------------------------ arrays in a file
+
+
+def write_arrays(path: Path, kind: str, fields: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+    """Write fields and arrays of float64, int64 or bool to a file, whole or not at all.
+
+    Parameters
+    ----------
+    path : path
+        Replaced in one step if it exists.
+    kind : str
+        What the file is; `read_arrays` must be told the same.
+    fields : mapping
+        Plain data that JSON can hold.
+    arrays : mapping of name to array
+    """
+    members = {name: _npy(array) for name, array in arrays.items()}
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "kind": kind,
+        "fields": dict(fields),
+        "arrays": {name: _described(array, members[name]) for name, array in arrays.items()},
+    }
+    header["sha256"] = _digest(_canonical(header))
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr(_stamped(_HEADER), _canonical(header))
+        for name, content in members.items():
+            archive.writestr(_stamped(f"{name}.npy"), content)
+    write_whole(path, buffer.getvalue())
+
+
+def read_arrays(path: Path, kind: str) -> tuple[dict[str, Any], Arrays]:
+    """Return fields and arrays of a file that `write_arrays` wrote as this kind.
+
+    Raises
+    ------
+    ModelFileError
+        There is no such file, or it is not what it should be. Nothing in it was run.
+    """
+    content = _read(path)
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            header = _header(archive, kind)
+            return header["fields"], {
+                name: _array(archive, name, described) for name, described in header["arrays"].items()
+            }
+    except ModelFileError as problem:
+        raise ModelFileError(f"{os.fspath(path)!r} {problem}") from None
+    except (zipfile.BadZipFile, ValueError, KeyError, OSError, EOFError, NotImplementedError, RuntimeError):
+        raise ModelFileError(
+            f"{os.fspath(path)!r} is no file that ratewise wrote, or it is damaged; nothing in it was run"
+        ) from None
+
+
+def write_whole(path: Path, content: bytes | str) -> None:
+    """Write a file under its final name in one step, on disk when this returns; or raise `OSError`."""
+    target = os.path.abspath(os.fspath(path))
+    folder, name = os.path.split(target)
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    handle, temporary = tempfile.mkstemp(prefix=f".{name}.", suffix=".tmp", dir=folder)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    flush_folder(folder)
+
+
+def flush_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk, where the system can."""
+    if os.name != "posix":  # pragma: no cover - folders cannot be opened there
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as problem:
+        reason = problem.strerror or type(problem).__name__
+        raise ModelFileError(f"cannot read {os.fspath(path)!r}: {reason}") from None
+
+
+def _canonical(header: Any) -> str:
+    return json.dumps(header, sort_keys=True, allow_nan=False, separators=(",", ":"))
+
+
+def _digest(content: str | bytes) -> str:
+    return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()
+
+
+def _stamped(name: str) -> zipfile.ZipInfo:
+    return zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))  # the same bytes for the same content
+
+
+def _npy(array: Any) -> bytes:
+    found = np.asarray(array)
+    if found.dtype.name not in _KINDS:
+        raise InvalidType(f"arrays in a file must be {', '.join(_KINDS)}, got {found.dtype}")
+    buffer = io.BytesIO()
+    np.lib.format.write_array(
+        buffer,
+        np.ascontiguousarray(found, dtype=_KINDS[found.dtype.name]),
+        version=(1, 0),
+        allow_pickle=False,
+    )
+    return buffer.getvalue()
+
+
+def _described(array: Any, content: bytes) -> dict[str, Any]:
+    found = np.asarray(array)
+    return {"dtype": found.dtype.name, "shape": list(found.shape), "sha256": _digest(content)}
+
+
+def _header(archive: zipfile.ZipFile, kind: str) -> dict[str, Any]:
+    listed = archive.infolist()
+    if not listed or listed[0].filename != _HEADER:
+        raise ModelFileError("is no file that ratewise wrote; nothing in it was run")
+    if any(info.compress_type != zipfile.ZIP_STORED for info in listed):
+        raise ModelFileError("holds compressed parts, which ratewise does not write; nothing in it was run")
+    if listed[0].file_size > _LARGEST_HEADER:
+        raise ModelFileError("has a header beyond all measure")
+    header = strict_json(archive.read(_HEADER))
+    expected = {"format", "version", "kind", "fields", "arrays", "sha256"}
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise ModelFileError("is no file that ratewise wrote; nothing in it was run")
+    if header.get("version") != VERSION:
+        raise ModelFileError(f"has version {header.get('version')!r}; this ratewise reads version {VERSION}")
+    claimed = header.pop("sha256", None)
+    if header.keys() != expected - {"sha256"} or _digest(_canonical(header)) != claimed:
+        raise ModelFileError("was edited or is damaged: its checksum does not fit; take the original file")
+    if header["kind"] != kind:
+        raise ModelFileError(f"holds {str(header['kind'])[:40]!r}, expected {kind!r}")
+    _check_members(listed, header)
+    return header
+
+
+def _check_members(listed: list[zipfile.ZipInfo], header: Mapping[str, Any]) -> None:
+    arrays = header["arrays"]
+    if not isinstance(arrays, dict) or not isinstance(header["fields"], dict):
+        raise ModelFileError("has a header of the wrong shape")
+    if sorted(info.filename for info in listed[1:]) != sorted(f"{name}.npy" for name in arrays):
+        raise ModelFileError("holds parts that its header does not name; take the original file")
+    sizes = {info.filename: info.file_size for info in listed}
+    for name, described in arrays.items():
+        shape = described.get("shape")
+        known = described.get("dtype") in _KINDS and isinstance(shape, list)
+        if not known or not all(type(side) is int and 0 <= side < 1 << 40 for side in shape):
+            raise ModelFileError(f"describes the array {name!r} in an unknown way")
+        expected = math.prod(shape) * np.dtype(described["dtype"]).itemsize
+        if not expected <= sizes[f"{name}.npy"] <= expected + _NPY_HEADER:
+            raise ModelFileError(f"holds an array {name!r} of another size than its header says")
+
+
+def _array(archive: zipfile.ZipFile, name: str, described: Mapping[str, Any]) -> npt.NDArray[Any]:
+    content = archive.read(f"{name}.npy")
+    if _digest(content) != described["sha256"]:
+        raise ModelFileError(f"was edited or is damaged: the checksum of {name!r} does not fit")
+    array = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
+    if array.dtype.str != _KINDS[described["dtype"]] or list(array.shape) != described["shape"]:
+        raise ModelFileError(f"holds an array {name!r} of another type or shape than its header says")
+    return array
+
+
+# ------------------------------------------------------------------------------------- a model
+
+_MODEL_FIELDS = {"schema", "intercept", "row_norm", "origin"}
+_SCALING = ("lower", "upper", "mean", "deviation")
+
+
+@dataclass(frozen=True, eq=False)
+class TableModel:
+    """A trained model of a table: the schema that encodes rows, and how their features are scored.
+
+    Everything in it is released or public. It predicts, and can be written to a file and read back.
+
+    Parameters
+    ----------
+    schema : Schema
+        With bounds for every number.
+    model : LinearModel
+    theta : array
+        The parameters.
+    """
+
+    schema: Schema
+    model: LinearModel
+    theta: npt.NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        if self.model.n_features != self.schema.n_features:
+            raise ModelFileError(
+                f"the model has {self.model.n_features} features, its schema {self.schema.n_features}"
+            )
+        if self.model.n_classes != len(self.schema.classes):
+            raise ModelFileError("the model and its schema differ in the number of classes")
+        if self.theta.shape != (self.model.n_parameters,) or not np.all(np.isfinite(self.theta)):
+            raise ModelFileError(f"theta must be {self.model.n_parameters} finite numbers")
+
+    def predict(self, frame: Any) -> npt.NDArray[Any]:
+        """Return the most probable class of each row; label and group columns are not needed."""
+        codes = self.model.predictions(self._encoded(frame), self.theta)
+        classes = np.empty(len(self.schema.classes), dtype=object)
+        classes[:] = self.schema.classes
+        return classes[codes]
+
+    def predict_proba(self, frame: Any) -> npt.NDArray[np.float64]:
+        """Return the probability of each class, in the order of ``schema.classes``."""
+        return self.model.probabilities(self._encoded(frame), self.theta)
+
+    def _encoded(self, frame: Any) -> Any:
+        return TableEncoder(self.schema)._encode(frame, unknown="error")
+
+    def save(self, path: Path) -> None:
+        """Write the model to a file, in one step."""
+        scaling = self.model.scaling
+        given = {} if scaling is None else {name: getattr(scaling, name) for name in _SCALING}
+        fields = {
+            "schema": self.schema.to_dict(),
+            "intercept": self.model.intercept,
+            "row_norm": self.model.row_norm,
+            "origin": None if scaling is None else scaling.origin,
+        }
+        arrays = {name: value for name, value in given.items() if value is not None}
+        write_arrays(path, "model", fields, {"theta": self.theta, **arrays})
+
+    @classmethod
+    def load(cls, path: Path) -> TableModel:
+        """Read a model that `save` wrote; a foreign, damaged or edited file is refused."""
+        fields, arrays = read_arrays(path, "model")
+        try:
+            return cls._of(fields, arrays)
+        except (InvalidInput, InvalidType) as problem:
+            raise ModelFileError(f"{os.fspath(path)!r} holds no sound model: {problem}") from None
+
+    @classmethod
+    def _of(cls, fields: dict[str, Any], arrays: Arrays) -> TableModel:
+        if fields.keys() != _MODEL_FIELDS or not {"theta"} <= arrays.keys() <= {"theta", *_SCALING}:
+            raise ModelFileError("fields are missing or unknown")
+        if not isinstance(fields["intercept"], bool):
+            raise ModelFileError("intercept must be true or false")
+        row_norm = fields["row_norm"]
+        if row_norm is not None and not (type(row_norm) in (int, float) and row_norm > 0):
+            raise ModelFileError("row_norm must be a number above 0, or nothing")
+        if any(array.dtype != np.float64 for array in arrays.values()):
+            raise ModelFileError("the arrays of a model must be float64")
+        schema = Schema.from_dict(fields["schema"])
+        model = LinearModel(
+            schema.n_features,
+            len(schema.classes),
+            fields["intercept"],
+            row_norm=row_norm,
+            scaling=scaling_of(fields["origin"], arrays),
+        )
+        if model.scaling is not None and model.scaling.n_features != schema.n_features:
+            raise ModelFileError("the scaling does not fit the schema")
+        return cls(schema, model, arrays["theta"])
+
+
+def scaling_of(origin: Any, arrays: Mapping[str, Any]) -> Scaling | None:
+    """Return the preparation of features that a file describes; None if it describes none."""
+    given = {name: arrays[name] for name in _SCALING if name in arrays}
+    if origin is None:
+        if given:
+            raise ModelFileError("a scaling without an origin")
+        return None
+    return Scaling(**given, origin=origin)
