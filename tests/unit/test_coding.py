@@ -6,9 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ratewise import Domain, RateConstrainedClassifier, compile_constraints, equalized_odds
+from ratewise import Domain, RateConstrainedClassifier, equalized_odds
 from ratewise.coding import CellCodes, LabelCodes, counts, held
 from ratewise.exceptions import InvalidInput
+from ratewise.partition import compile_constraints
 
 DOMAIN = Domain(("no", "yes"), {"sex": ("F", "M"), "town": (1, 2, 3)})
 ODDS = equalized_odds("sex", "town", max_gap=0.1)
