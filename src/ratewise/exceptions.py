@@ -13,7 +13,8 @@
 
     RatewiseWarning (UserWarning)
     ├── PrivacyLeakWarning               something was read off the data that the ledger does not cover
-    └── SmallGroupWarning                a constraint rests on too few rows to be enforced at this budget
+    ├── SmallGroupWarning                a constraint rests on too few rows to be enforced at this budget
+    └── SeedWarning                      noise was made from a seed, which must stay secret
 
 Every message names the argument, the offending value and a way out. Messages never contain values of
 private rows.
@@ -62,3 +63,7 @@ class PrivacyLeakWarning(RatewiseWarning):
 
 class SmallGroupWarning(RatewiseWarning):
     """A constraint rests on too few rows to be enforced at this budget."""
+
+
+class SeedWarning(RatewiseWarning):
+    """Noise was made from a seed: whoever learns it can take the noise off."""

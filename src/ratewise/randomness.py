@@ -5,50 +5,266 @@ histogram, one that of the preparation of features. They are independent of each
 release out does not move the others, and every function that draws takes its stream as an argument: there is
 no global state and no default seed.
 
+Without a seed all four are `SecureGenerator`: bytes of the operating system's cryptographic generator as
+stretched by OpenSSL, which is fast, keeps no state that could be copied, stored or guessed from its output,
+and never gives two threads or a process and its fork the same bytes. With a seed they are NumPy's:
+repeatable, for made-up data and tests, because whoever knows the seed can take the noise off.
+
 Anything with the methods of `numpy.random.Generator` can serve as a stream.
 
 >>> streams = RandomStreams.from_seed(7)
 >>> RandomStreams.from_seed(7).sampling.random() == streams.sampling.random()
 True
+>>> RandomStreams.from_seed().secure
+True
 """
 
 from __future__ import annotations
 
+import math
 import numbers
+import os
+import warnings
+import weakref
 from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
 
-from ratewise.exceptions import InvalidType
+from ratewise.exceptions import InvalidInput, InvalidType, SeedWarning
+
+try:  # the generator of OpenSSL: reseeds itself, knows forks and threads, gigabytes per second
+    from ssl import RAND_bytes as _secure_bytes
+except ImportError:  # a Python built without OpenSSL: the kernel itself, ten times slower
+    _secure_bytes = os.urandom
+
+Floats = npt.NDArray[np.float64]
+Size = int | tuple[int, ...] | None
+
+_AT_MOST = 1 << 27  # bytes asked of OpenSSL at once
+
+
+class SecureGenerator:
+    """Random numbers from the operating system, with the methods of `numpy.random.Generator` that we use.
+
+    Every call takes fresh bytes; nothing is kept between calls. So there is no state to seed, to store, to
+    share between threads or to inherit by a fork.
+
+    >>> SecureGenerator().random(3).shape
+    (3,)
+    """
+
+    __slots__ = ()
+
+    def bytes(self, length: int) -> bytes:
+        """Return random bytes."""
+        if length <= _AT_MOST:
+            return _secure_bytes(length)
+        pieces = [_secure_bytes(min(_AT_MOST, length - start)) for start in range(0, length, _AT_MOST)]
+        return b"".join(pieces)
+
+    def words(self, size: Size) -> npt.NDArray[np.uint64]:
+        """Return uniform 64-bit words."""
+        shape = () if size is None else size
+        count = math.prod(shape) if isinstance(shape, tuple) else int(shape)
+        return np.frombuffer(self.bytes(8 * count), dtype=np.uint64).reshape(shape)
+
+    def random(self, size: Size = None, dtype: npt.DTypeLike = np.float64) -> Any:
+        """Return uniform numbers in [0, 1), multiples of 2**-53 (single precision: 2**-24)."""
+        kept = 24 if np.dtype(dtype) == np.float32 else 53
+        uniform = (self.words(size) >> np.uint64(64 - kept)).astype(np.float64)
+        return (uniform * 2.0**-kept).astype(dtype)[()]
+
+    def standard_normal(self, size: Size = None, dtype: npt.DTypeLike = np.float64) -> Any:
+        """Return normal numbers, each from a word of its own by the inverse of the distribution function."""
+        words = self.words(size)
+        normal = ndtri(_above_zero(words >> np.uint64(1), 2.0**-64))
+        return np.where(words & np.uint64(1), normal, -normal).astype(dtype)[()]
+
+    def standard_exponential(self, size: Size = None, dtype: npt.DTypeLike = np.float64) -> Any:
+        """Return exponential numbers of mean 1."""
+        return (-np.log(_above_zero(self.words(size), 2.0**-64))).astype(dtype)[()]
+
+    def normal(self, loc: float = 0.0, scale: float = 1.0, size: Size = None) -> Any:
+        """Return normal numbers of the given mean and standard deviation."""
+        return loc + scale * self.standard_normal(size)
+
+    def laplace(self, loc: float = 0.0, scale: float = 1.0, size: Size = None) -> Any:
+        """Return Laplace numbers of the given mean and scale."""
+        words = self.words(size)
+        length = -np.log(_above_zero(words >> np.uint64(1), 2.0**-63))
+        return loc + scale * np.where(words & np.uint64(1), length, -length)
+
+    def integers(
+        self,
+        low: int,
+        high: int | None = None,
+        size: Size = None,
+        dtype: Any = np.int64,
+        endpoint: bool = False,
+    ) -> Any:
+        """Return whole numbers from `low` up to, and without, `high` (from 0 if only one is given).
+
+        Ranges that are no power of two are drawn with rejection: no value is favoured.
+        """
+        low, high = (0, low) if high is None else (low, high)
+        span = int(high) - int(low) + bool(endpoint)
+        if not 1 <= span <= 1 << 64:
+            raise InvalidInput(f"the range of integers must hold 1 to 2**64 numbers, got {span}")
+        if span == 1 << 64:
+            return self.words(size).astype(dtype)[()] if not low else self._shifted(size, low, dtype)
+        words = np.array(self.words(size), ndmin=1)
+        most = np.uint64((1 << 64) - (1 << 64) % span - 1)
+        while (again := np.flatnonzero(words.reshape(-1) > most)).size:
+            words.reshape(-1)[again] = self.words(again.size)
+        found = (words % np.uint64(span)).astype(np.int64 if span + low <= 1 << 63 else np.uint64)
+        return (
+            (found + np.array(low, dtype=found.dtype)).astype(dtype).reshape(() if size is None else size)[()]
+        )
+
+    def _shifted(self, size: Size, low: int, dtype: Any) -> Any:
+        if low != -(1 << 63):
+            raise InvalidInput(f"2**64 integers must start at 0 or -2**63, got {low}")
+        return self.words(size).view(np.int64).astype(dtype)[()]
+
+    def spawn(self, n_children: int) -> list[SecureGenerator]:
+        """Return independent generators; any two are, since none has a state."""
+        return [SecureGenerator() for _ in range(n_children)]
+
+    def __repr__(self) -> str:
+        return "SecureGenerator()"
 
 
 @dataclass(frozen=True)
 class RandomStreams:
-    """Four independent streams of random numbers; `repr` shows nothing of their state."""
+    """Four independent streams of random numbers; `repr` shows nothing of their state.
+
+    A pickle or a copy of streams carries nothing of them: what comes back are fresh secure streams, because
+    noise that is stored or drawn twice hides nobody. For the same reason seeded streams take fresh entropy in
+    a forked process: a child never repeats its parent's noise.
+    """
 
     sampling: np.random.Generator
     gradient: np.random.Generator
     histogram: np.random.Generator
     preparation: np.random.Generator
 
+    def __post_init__(self) -> None:
+        if not self.secure:
+            _seeded.append(weakref.ref(self, _seeded.remove))
+
     @classmethod
     def from_seed(
-        cls, seed: int | np.random.SeedSequence | np.random.Generator | np.random.RandomState | None = None
+        cls,
+        seed: int
+        | np.random.SeedSequence
+        | np.random.Generator
+        | np.random.RandomState
+        | SecureGenerator
+        | None = None,
     ) -> RandomStreams:
-        """Split a seed into the four streams; None takes fresh entropy from the operating system.
+        """Split a seed into the four streams; None takes the secure source of the operating system.
 
         A run that resumes must not be given the seed it started with: it would draw the same noise again.
         Continue with fresh entropy, or with the very generator object that was in use.
         """
+        if seed is None or isinstance(seed, SecureGenerator):
+            # it has the methods that streams are read by, and no numpy.random.Generator can have its source
+            return cls(*(cast(np.random.Generator, SecureGenerator()) for _ in range(4)))
         if isinstance(seed, np.random.Generator):
             return cls(*seed.spawn(4))
         if isinstance(seed, np.random.RandomState):
             seed = np.random.SeedSequence(seed.randint(0, 2**32, size=8, dtype=np.uint32).tolist())
         elif not isinstance(seed, np.random.SeedSequence):
-            if isinstance(seed, bool) or not (seed is None or isinstance(seed, numbers.Integral)):
+            if isinstance(seed, bool) or not isinstance(seed, numbers.Integral):
                 raise InvalidType(f"seed must be a whole number, a NumPy generator or None, got {seed!r}")
-            seed = np.random.SeedSequence(None if seed is None else int(seed))
+            seed = np.random.SeedSequence(int(seed))
         return cls(*(np.random.default_rng(child) for child in seed.spawn(4)))
+
+    @property
+    def secure(self) -> bool:
+        """Whether all four streams are cryptographically secure."""
+        return all(isinstance(stream, SecureGenerator) for stream in self._all())
+
+    def _all(self) -> tuple[Any, ...]:
+        return self.sampling, self.gradient, self.histogram, self.preparation
 
     def __repr__(self) -> str:
         return "RandomStreams(...)"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RandomStreams.from_seed, ()
+
+
+class UsedSeeds:
+    """The seeds that fits have used on each book, in the memory of this process and nowhere else.
+
+    Two fits with one seed share their noise: the difference of what they release has none, and the sum of
+    their epsilons says nothing. A hash of a seed in the ledger's file would give small seeds away, so this
+    finds a repetition only within a process; generators and None cannot repeat.
+
+    >>> used = UsedSeeds()
+    >>> used.add("book", 7)
+    >>> used.add("book", 7)
+    Traceback (most recent call last):
+    ...
+    ratewise.exceptions.InvalidInput: random_state was used for an earlier fit on this ledger: ...
+    """
+
+    def __init__(self) -> None:
+        self._used: dict[str, set[int]] = {}
+
+    def add(self, book: str, seed: Any) -> None:
+        """Note a seed for a book; refuse one that was noted before."""
+        if isinstance(seed, bool) or not isinstance(seed, numbers.Integral):
+            return
+        used = self._used.setdefault(book, set())
+        if int(seed) in used:
+            raise InvalidInput(
+                "random_state was used for an earlier fit on this ledger: both would have the same noise, "
+                "and what they release together is protected by neither; use None, or another seed"
+            )
+        used.add(int(seed))
+
+
+class _Said:
+    """Whether something was said already."""
+
+    seed = False
+
+
+def warn_of_seed(seed: Any) -> None:
+    """Say, once in the life of a process, that a seed given to a private training must stay secret."""
+    if seed is None or isinstance(seed, SecureGenerator) or _Said.seed:
+        return
+    _Said.seed = True
+    warnings.warn(
+        "random_state makes the noise repeatable: whoever learns it can take the noise off, so keep it as "
+        "secret as the rows; random_state=None is safe (said once)",
+        SeedWarning,
+        stacklevel=3,
+    )
+
+
+_seeded: list[weakref.ref[RandomStreams]] = []
+
+
+def _after_fork() -> None:
+    """Give the streams that a child inherited fresh entropy."""
+    for reference in _seeded:
+        streams = reference()
+        for stream in () if streams is None else streams._all():
+            bits = getattr(stream, "bit_generator", None)
+            if bits is not None:
+                bits.state = type(bits)().state
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _above_zero(words: npt.NDArray[np.uint64], unit: float) -> Floats:
+    """Return (word + 1/2) * unit: uniform, never zero, and at its most precise next to zero."""
+    return (words.astype(np.float64) + 0.5) * unit
