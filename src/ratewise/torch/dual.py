@@ -7,11 +7,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ratewise.mechanisms import GaussianMechanism, LaplaceMechanism, NoNoise
 from ratewise.multipliers import Multipliers
 from ratewise.plan import Plan
 from ratewise.torch.distributed import Processes
 
 Floats = npt.NDArray[np.float64]
+
+_CONTINUOUS = (GaussianMechanism, LaplaceMechanism, NoNoise)
 
 
 class HistogramRelease:
@@ -38,10 +41,20 @@ class HistogramRelease:
             return None
         part = np.stack(self._kept)
         self._kept.clear()
-        if self._processes.leads:
+        released = self._released(part)
+        self._multipliers.update(released)
+        return released
+
+    def _released(self, part: Floats) -> Floats:
+        """Return the total over processes with its noise; a mechanism on a grid must see the whole total."""
+        leads, early = self._processes.leads, isinstance(self._mechanism, _CONTINUOUS)
+        if leads and early:
             part = self._mechanism.release(part, self._stream)
         total = torch.from_numpy(part)
         self._processes.add_up([total])
+        if not early:
+            if leads:
+                total = torch.from_numpy(self._mechanism.release(total.numpy(), self._stream))
+            self._processes.share([total])
         released: Floats = total.numpy()
-        self._multipliers.update(released)
         return released

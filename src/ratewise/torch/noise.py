@@ -10,7 +10,7 @@ normal only up to rounding, see docs/sharp-edges.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -19,21 +19,25 @@ from torch import Tensor
 
 from ratewise.exceptions import UnsupportedCombination
 from ratewise.mechanisms import GaussianMechanism, Mechanism, NoNoise
+from ratewise.torch.distributed import Processes
 
 _STATE_BYTES = 5056  # of the twister, as `Generator.get_state` writes it
 _FIRST, _WORDS = 24, 624  # seed, two counters and the position come before the words
 
 
 class GradientNoise(Protocol):
-    """Adds noise to sums of clipped gradients."""
+    """Releases sums of clipped gradients."""
 
-    def add(self, sums: Iterable[Tensor], mechanism: Mechanism) -> None:
-        """Release the sums in place: an independent draw on every entry of every tensor."""
+    def release(self, sums: Sequence[Tensor], mechanism: Mechanism, processes: Processes) -> None:
+        """Turn the parts of all processes, in place, into their total with one draw of noise per entry."""
         ...
 
 
 class DeviceNoise:
     """Gaussian noise from a generator on the device of the gradients.
+
+    Process 0 adds the noise to its own part before the parts are added up: no process ever holds the total
+    without noise. Noise of other kinds, such as that on a grid, comes from `StreamNoise`.
 
     Parameters
     ----------
@@ -44,31 +48,40 @@ class DeviceNoise:
 
     def __init__(self, stream: np.random.Generator, device: torch.device | str = "cpu") -> None:
         self._generator = generator_from(stream, torch.device(device))
+        self._otherwise = StreamNoise(stream)
 
-    def add(self, sums: Iterable[Tensor], mechanism: Mechanism) -> None:
-        """Add an independent normal draw of the mechanism's standard deviation to every entry."""
-        if isinstance(mechanism, NoNoise):
+    def release(self, sums: Sequence[Tensor], mechanism: Mechanism, processes: Processes) -> None:
+        """Add an independent normal draw of the mechanism's standard deviation to every entry, and add up."""
+        if not isinstance(mechanism, GaussianMechanism | NoNoise):
+            self._otherwise.release(sums, mechanism, processes)
             return
-        if not isinstance(mechanism, GaussianMechanism):
-            raise UnsupportedCombination(
-                f"gradients are released with Gaussian noise, got {type(mechanism).__name__}"
-            )
-        for total in sums:
-            draw = torch.randn(total.shape, generator=self._generator, dtype=total.dtype, device=total.device)
-            total.add_(draw, alpha=mechanism.standard_deviation)
+        if processes.leads and isinstance(mechanism, GaussianMechanism):
+            for part in sums:
+                draw = torch.randn(
+                    part.shape, generator=self._generator, dtype=part.dtype, device=part.device
+                )
+                part.add_(draw, alpha=mechanism.standard_deviation)
+        processes.add_up(sums)
 
 
 class StreamNoise:
-    """Noise by the mechanism itself from a stream of NumPy's kind: slower, in 64 bits, any mechanism."""
+    """Noise by the mechanism itself, on the whole vector in 64 bits: slower, and any mechanism.
+
+    Process 0 releases the total; a mechanism that rounds to a grid must see the total, not a part.
+    """
 
     def __init__(self, stream: np.random.Generator) -> None:
         self._stream = stream
 
-    def add(self, sums: Iterable[Tensor], mechanism: Mechanism) -> None:
-        """Release each tensor by the mechanism."""
-        for total in sums:
-            noisy = mechanism.release(total.detach().cpu().double().numpy(), self._stream)
-            total.copy_(torch.from_numpy(noisy))
+    def release(self, sums: Sequence[Tensor], mechanism: Mechanism, processes: Processes) -> None:
+        """Add up, release the total in process 0, and hand the released one out."""
+        processes.add_up(sums)
+        if processes.leads:
+            flat = torch.cat([part.detach().reshape(-1) for part in sums]).cpu().double().numpy()
+            noisy = torch.from_numpy(mechanism.release(flat, self._stream))
+            for part, piece in zip(sums, torch.split(noisy, [part.numel() for part in sums]), strict=True):
+                part.copy_(piece.view_as(part))
+        processes.share(sums)
 
 
 def generator_from(stream: np.random.Generator, device: torch.device) -> torch.Generator:

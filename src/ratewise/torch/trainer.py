@@ -8,8 +8,7 @@
             for step in stretch:
                 rows = sampler.rows(step)                # private: which rows take part
                 sums, tally = engine.sums(rows, table)   # private: one pass over the batch
-                noise.add(sums)                          # process 0, once in total
-                processes.add_up(sums)                   # may be seen from here on
+                noise.release(sums)                      # once in total; may be seen from here on
                 optimizer.step()                         # post-processing
                 histogram = release(tally), likewise     # may be seen from here on
                 multipliers.update(histogram)            # post-processing
@@ -140,6 +139,7 @@ class Trainer:
         self.module = module
         self.processes = Processes() if processes is None else processes
         self.steps_done = 0
+        self._gradient_mechanism = plan.gradient_mechanism
         self.ledger = Ledger() if ledger is None else ledger
         self._given = ledger
         self._data_name = data_name
@@ -233,9 +233,7 @@ class Trainer:
         table, weight = (None, 1.0) if dual is None else (dual.table, dual.loss_weight)
         rows = self._sampler.rows(self.steps_done)
         sums, tally = self.engine.sums(rows, table, weight)
-        if self.processes.leads:
-            self._noise.add(sums, plan.gradient_mechanism)
-        self.processes.add_up(sums)
+        self._noise.release(sums, self._gradient_mechanism, self.processes)
         self._whole = False
         norm = self.descent.step(sums, self.steps_done)
         self.steps_done += 1
