@@ -1,6 +1,8 @@
 """The PyTorch engine: any network whose rows do not mix, one backward per step.
 
-`clipping` holds the numeric heart (per-row clipped sums), `networks` ready-made networks.
+`clipping` holds the numeric heart (per-row clipped sums), `networks` ready-made networks. `trainer` is the
+loop, `estimator` the classifier with scikit-learn's manners, `private` the parts for a loop of one's own,
+`distributed` and `checkpoint` what longer runs need.
 Needs ``pip install ratewise[torch]``.
 """
 
@@ -10,6 +12,26 @@ except ImportError as error:  # pragma: no cover - a test runs it in a fresh int
     raise ImportError("ratewise.torch needs PyTorch: pip install ratewise[torch]") from error
 
 from ratewise.torch.clipping import PerRowClipper
+from ratewise.torch.data import DatasetRows, TensorRows
+from ratewise.torch.defaults import network_plan
+from ratewise.torch.distributed import Processes, ProcessLost, join
+from ratewise.torch.estimator import TorchRateConstrainedClassifier
 from ratewise.torch.networks import MLP, ResNet, SmallCNN, TransformerEncoder, resnet16
+from ratewise.torch.trainer import Trainer
 
-__all__ = ["MLP", "PerRowClipper", "ResNet", "SmallCNN", "TransformerEncoder", "resnet16"]
+__all__ = [
+    "MLP",
+    "DatasetRows",
+    "PerRowClipper",
+    "ProcessLost",
+    "Processes",
+    "ResNet",
+    "SmallCNN",
+    "TensorRows",
+    "TorchRateConstrainedClassifier",
+    "Trainer",
+    "TransformerEncoder",
+    "join",
+    "network_plan",
+    "resnet16",
+]

@@ -25,7 +25,7 @@ from ratewise import _validate
 from ratewise.exceptions import InvalidInput, UnsupportedCombination
 from ratewise.torch.fallback import TappedModule
 from ratewise.torch.layers import closed_form
-from ratewise.torch.shares import Share, squared_norms
+from ratewise.torch.shares import Share, combined, squared_norms
 from ratewise.torch.validation import check_module
 
 # What rounding may take: norms are right to about 1e-6 in float32, and no row may pass the clip by it.
@@ -150,7 +150,7 @@ class PerRowClipper:
                 f"parameter {outside[0]!r} reaches the losses other than through its layer inside recording()"
                 ", where rows cannot be told apart; call the layer (tie weights by sharing the parameter)"
             )
-        return self._tape.shares
+        return {key: combined(parts) for key, parts in self._tape.shares.items()}
 
     def _check_rows_apart(self, losses: Tensor) -> None:
         """Once: the first row's loss must reach nothing but the first row of every layer's output."""

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from ratewise.exceptions import UnsupportedCombination
 from ratewise.torch.convolutions import Geometry, convolved
-from ratewise.torch.shares import Dense, Outer, Share, widen
+from ratewise.torch.shares import Dense, Outer, Share, outer, widen
 
 Tensors = tuple[Tensor, ...]
 
@@ -112,7 +112,7 @@ class TappedLinear(TappedLayer):
         if wanted:
             left = gradient.reshape(gradient.shape[0], -1, gradient.shape[-1])
             right = x.reshape(x.shape[0], -1, x.shape[-1])
-            self.tape.add(self.layer.weight, lambda: Outer(left, right, weight.shape))
+            self.tape.add(self.layer.weight, lambda: outer(left, right, weight.shape))
             self.tape.add(self.layer.bias, lambda: Dense(widen(left).sum(1)))
         return gradient @ weight if needs_input else None
 

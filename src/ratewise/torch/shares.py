@@ -21,9 +21,12 @@ import torch
 from torch import Tensor
 
 # Per-row gradients that are only looked at are formed a few rows at a time: 16 MB in float32.
-_CHUNK = 1 << 22
+CHUNK = 1 << 22
 # A long float32 sum of squares loses digits: norms are taken over pieces of this length, then in float64.
 _PIECE = 4096
+# A kept per-row gradient may be this much larger than the input and output gradient that it replaces:
+# it spares the layer a second product.
+_WORTH_KEEPING = 1.25
 
 
 class Share(ABC):
@@ -124,8 +127,30 @@ class Outer(Share):
         return norms.index_add_(0, owner, sums_of_squares(sums))
 
 
+def outer(left: Tensor, right: Tensor, shape: torch.Size) -> Share:
+    """Return the share of one call of a linear layer: gradients if no larger than what they replace."""
+    share = Outer(left, right, shape)
+    if share.positions > 1 and is_worth_keeping(shape.numel(), share.positions * (shape[0] + shape[1])):
+        return Dense(share.per_row(slice(None)))
+    return share
+
+
+def combined(shares: Sequence[Share]) -> list[Share]:
+    """Join outer products along their positions, so that a layer called often costs what one call costs."""
+    joint: list[Share] = [share for share in shares if not isinstance(share, Outer)]
+    for one_hot in (False, True):
+        alike = [share for share in shares if isinstance(share, Outer) and share.one_hot == one_hot]
+        if len(alike) == 1:
+            joint += alike
+        elif alike:
+            left = torch.cat([share.left for share in alike], dim=1)
+            right = torch.cat([share.right for share in alike], dim=1)
+            joint.append(Outer(left, right, alike[0].shape))
+    return joint
+
+
 def squared_norms(shares: Sequence[Share]) -> Tensor:
-    """Return each row's squared norm of the SUM of the shares of one parameter, in float64."""
+    """Return each row's squared norm of the SUM of the combined shares of one parameter, in float64."""
     if len(shares) == 1:
         return shares[0].squared_norms()
     outer = [share for share in shares if isinstance(share, Outer)]
@@ -138,23 +163,36 @@ def outer_squared_norms(shares: Sequence[Outer]) -> Tensor:
     """Return norms of sums of outer products, with all cross terms, from Gram matrices if that is cheaper."""
     outputs, inputs = shares[0].shape
     positions = sum(share.positions for share in shares)
-    # a float64 product costs about two float32 ones
-    ghost = 2 * positions * (outputs + inputs)
-    if ghost > outputs * inputs:
+    ghost = ghost_cost(positions, outputs) + ghost_cost(positions, inputs)
+    if ghost > direct_cost(positions, outputs, inputs):
         return chunked_squared_norms(shares)
     total = wide_zeros(shares[0].rows, shares[0].right)
-    merged = _merge(shares)
-    for i, first in enumerate(merged):
+    for i, first in enumerate(shares):
         total += _inner(first, first)
-        for second in merged[i + 1 :]:
+        for second in shares[i + 1 :]:
             total += 2 * _inner(first, second)
     return total
+
+
+def ghost_cost(positions: int, width: int) -> float:
+    """Return what a Gram matrix costs a row in float32 multiplications: small float64 ones run slowly."""
+    return 5.0 * positions**2 * width
+
+
+def direct_cost(positions: int, outputs: int, inputs: int) -> float:
+    """Return what forming a row's gradient and walking over it costs, in float32 multiplications."""
+    return (positions + 30.0) * outputs * inputs
+
+
+def is_worth_keeping(gradients: int, factors: int) -> bool:
+    """Return whether per-row gradients are about as small as what they would be formed from."""
+    return gradients <= _WORTH_KEEPING * factors
 
 
 def chunked_squared_norms(shares: Sequence[Share]) -> Tensor:
     """Return norms by forming the summed gradient of a few rows at a time."""
     rows = shares[0].rows
-    step = max(1, _CHUNK // max(1, math.prod(shares[0].shape)))
+    step = max(1, CHUNK // max(1, math.prod(shares[0].shape)))
     pieces = []
     for start in range(0, rows, step):
         part = slice(start, min(rows, start + step))
@@ -193,18 +231,6 @@ def widest(values: Tensor) -> Tensor:
 
 def _wide(like: Tensor) -> torch.dtype:
     return torch.float32 if like.device.type == "mps" else torch.float64
-
-
-def _merge(shares: Sequence[Outer]) -> list[Outer]:
-    """Join the calls of one layer along their positions, so that one Gram matrix holds their cross terms."""
-    merged = []
-    for one_hot in (False, True):
-        alike = [share for share in shares if share.one_hot == one_hot]
-        if alike:
-            left = torch.cat([share.left for share in alike], dim=1)
-            right = torch.cat([share.right for share in alike], dim=1)
-            merged.append(Outer(left, right, alike[0].shape))
-    return merged
 
 
 def _inner(first: Outer, second: Outer) -> Tensor:
