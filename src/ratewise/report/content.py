@@ -1,0 +1,330 @@
+"""What a report says, as plain data: numbers, texts and nothing that draws.
+
+Everything that the page, the card and the figures show is a field in here, so all of them agree, and the
+JSON of a report is enough to draw it again. A number that does not exist (a rate of no rows, an infinite
+epsilon) is None. Texts are as the user gave them; whoever renders them escapes them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ratewise.exceptions import InvalidInput, InvalidType
+
+FORMAT = "ratewise-report"
+VERSION = 1
+
+HELD, MISSED, UNCLEAR = "held", "missed", "unclear"
+STATES = (MISSED, UNCLEAR, HELD)
+
+STATE_WORDS = {HELD: "held", MISSED: "missed", UNCLEAR: "cannot tell"}
+
+MEASURES = {
+    "selection_rate": "predicted",
+    "true_positive_rate": "found among those who are (TPR)",
+    "false_positive_rate": "false alarms among others (FPR)",
+    "false_negative_rate": "missed among those who are (FNR)",
+    "true_negative_rate": "left alone among others (TNR)",
+    "precision": "right among predicted (precision)",
+    "false_discovery_rate": "wrong among predicted (FDR)",
+    "base_rate": "true share",
+}
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share of `rows` rows, with its confidence limits; None where there are no rows."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    rows: int
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One constraint: what was asked, what was reached, and what may be said about it.
+
+    `gap` is by how much the bound is exceeded, negative where there is room left. `state` is "held" if the
+    whole interval is within the bound, "missed" if it is wholly beyond, "unclear" if these rows cannot tell.
+    """
+
+    name: str
+    family: str | None
+    sense: str
+    bound: float
+    reached: float | None
+    low: float | None
+    high: float | None
+    gap: float | None
+    state: str
+    doubt: str | None = None
+
+    @property
+    def gap_interval(self) -> tuple[float, float] | None:
+        """The interval as distances from the bound, the better end first."""
+        if self.low is None or self.high is None:
+            return None
+        if self.sense == "<=":
+            return self.low - self.bound, self.high - self.bound
+        return self.bound - self.high, self.bound - self.low
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A family of constraints as it was declared, in words, and the state of its worst constraint."""
+
+    name: str
+    words: str
+    count: int
+    state: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """What predictions do to a group: rates by class and by measure, and how often they are right."""
+
+    name: str
+    rows: int
+    accuracy: Share
+    rates: dict[str, dict[str, Share]]
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """All groups by the values of some columns."""
+
+    by: tuple[str, ...]
+    groups: tuple[Group, ...]
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Rows with similar scores: their mean score, and how often it was so."""
+
+    score: float
+    observed: Share
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Scores of a group against outcomes.
+
+    `error` is the mean distance between score and outcome over bins, weighted by rows; `brier` the mean
+    square distance over rows.
+    """
+
+    group: str
+    by: str
+    bins: tuple[Bin, ...]
+    error: float
+    brier: float
+    rows: int
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A model on the same rows: the one reported comes first, others are there to compare.
+
+    `worst` is the largest gap over all limits; `difference` is its accuracy minus that of the model reported,
+    with limits for the same rows judged twice.
+    """
+
+    name: str
+    accuracy: Share
+    worst: float | None
+    reached: tuple[float | None, ...]
+    epsilon: float | None
+    private: bool
+    difference: tuple[float, float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One constraint during training: released values minus bound, and its multiplier, by kept step."""
+
+    name: str
+    excess: tuple[float | None, ...]
+    multiplier: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class Training:
+    """What was released while the model was trained; `left_out` counts constraints without a curve."""
+
+    steps: tuple[int, ...]
+    gradient_norm: tuple[float | None, ...]
+    curves: tuple[Curve, ...]
+    left_out: int
+
+
+@dataclass(frozen=True)
+class Booking:
+    """An entry of the ledger: `before` and `after` are epsilon of the book without and with it.
+
+    `alone` is epsilon of this entry by itself. Epsilons do not add up, so `after - before` is smaller.
+    """
+
+    purpose: str
+    data: str
+    words: str
+    alone: float | None
+    before: float | None
+    after: float | None
+
+
+@dataclass(frozen=True)
+class Spending:
+    """The ledger as a picture: entries in order of booking, and epsilon over the steps of the last phase.
+
+    `gradient_share` is the part of a step's budget (by inverse squared noise) that bought gradients, the rest
+    bought counts of predictions; None if there was no such split.
+    """
+
+    delta: float
+    cap: float | None
+    total: float | None
+    entries: tuple[Booking, ...]
+    steps: tuple[int, ...]
+    epsilons: tuple[float, ...]
+    gradient_share: float | None
+
+
+@dataclass(frozen=True)
+class Note:
+    """A limit or warning: `kind` is "leak", "privacy", "doubt", "chance", "rows" or "page"."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Content:
+    """Everything a report says."""
+
+    title: str
+    model: str
+    created: str
+    version: str
+    rows: int
+    confidence: float
+    soft: bool
+    classes: tuple[str, ...]
+    score_words: str
+    families: tuple[Declared, ...]
+    limits: tuple[Limit, ...]
+    everyone: Group
+    groupings: tuple[Grouping, ...]
+    calibration: tuple[Calibration, ...]
+    models: tuple[Rival, ...]
+    training: Training | None
+    spending: Spending | None
+    statement: dict[str, Any] | None
+    words: tuple[str, ...]
+    notes: tuple[Note, ...]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of limits in each state."""
+        return {state: sum(limit.state == state for limit in self.limits) for state in STATES}
+
+    @property
+    def shown_classes(self) -> tuple[str, ...]:
+        """The classes worth a picture: of two, the second says it all."""
+        return self.classes[1:] if len(self.classes) == 2 else self.classes
+
+    def by_worst(self) -> list[Limit]:
+        """Return the limits, the worst first: missed, then unclear, then held, each by its gap."""
+        return sorted(self.limits, key=lambda limit: (STATES.index(limit.state), -_gap(limit)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, fit for JSON."""
+        return {"format": FORMAT, "version_of_format": VERSION, **_plain(self)}
+
+    @classmethod
+    def from_dict(cls, description: Any) -> Content:
+        """Read back what `to_dict` wrote."""
+        if not isinstance(description, Mapping):
+            raise InvalidType(f"a report must be a mapping, got {type(description).__name__}")
+        fields = dict(description)
+        found = fields.pop("format", None), fields.pop("version_of_format", None)
+        if found != (FORMAT, VERSION):
+            raise InvalidInput(
+                f"format must be {FORMAT!r} of version {VERSION}, got {found[0]!r} of version {found[1]!r}; "
+                "use what Report.to_json() wrote"
+            )
+        revived: Content = _revive(cls, fields, "report")
+        return revived
+
+
+def _gap(limit: Limit) -> float:
+    return math.inf if limit.gap is None else limit.gap
+
+
+def finite(number: float) -> float | None:
+    """Return the number as a float, or None for NaN and infinities, which JSON does not know."""
+    return float(number) if math.isfinite(number) else None
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    return value
+
+
+def _revive(kind: Any, value: Any, where: str) -> Any:
+    """Read plain data back into the type that a field declares; refuse what does not fit."""
+    origin = typing.get_origin(kind)
+    if kind is Any:
+        return value
+    if dataclasses.is_dataclass(kind):
+        return _revive_record(kind, value, where)
+    if origin in (types.UnionType, typing.Union):
+        inner = [part for part in typing.get_args(kind) if part is not type(None)]
+        return None if value is None else _revive(inner[0], value, where)
+    if origin is tuple:
+        return _revive_tuple(typing.get_args(kind), value, where)
+    if origin is dict:
+        _expect(isinstance(value, dict), "an object", where)
+        inside = typing.get_args(kind)[1]
+        return {str(name): _revive(inside, item, f"{where}.{name}") for name, item in value.items()}
+    return _revive_scalar(kind, value, where)
+
+
+def _revive_record(kind: Any, value: Any, where: str) -> Any:
+    _expect(isinstance(value, dict), "an object", where)
+    hints = typing.get_type_hints(kind)
+    names = {field.name for field in dataclasses.fields(kind)}
+    _expect(value.keys() == names, f"an object with the fields {', '.join(sorted(names))}", where)
+    return kind(**{name: _revive(hints[name], value[name], f"{where}.{name}") for name in names})
+
+
+def _revive_tuple(kinds: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
+    _expect(isinstance(value, list), "a list", where)
+    if kinds[-1] is not Ellipsis:
+        _expect(len(value) == len(kinds), f"a list of {len(kinds)}", where)
+        return tuple(_revive(kind, item, where) for kind, item in zip(kinds, value, strict=True))
+    return tuple(_revive(kinds[0], item, where) for item in value)
+
+
+def _revive_scalar(kind: Any, value: Any, where: str) -> Any:
+    if kind is float:
+        _expect(isinstance(value, int | float) and not isinstance(value, bool), "a number", where)
+        return float(value)
+    _expect(isinstance(value, kind) and (kind is bool or not isinstance(value, bool)), kind.__name__, where)
+    return value
+
+
+def _expect(fits: bool, what: str, where: str) -> None:
+    if not fits:
+        raise InvalidInput(f"{where} must be {what}; use what Report.to_json() wrote")
