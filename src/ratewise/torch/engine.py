@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from ratewise import _validate
-from ratewise.exceptions import InvalidInput, InvalidType
+from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
 from ratewise.plan import Plan
 from ratewise.sampling import Rows
 from ratewise.torch.data import Batch, RowSource
@@ -110,6 +110,7 @@ class TorchEngine:
         batch = Batch(self._rows.blank(2).to(self.device), labels, cells)
         with torch.random.fork_rng(devices=[]):
             sums, _ = self._piece_sums(batch)
+            refuse_mixing(self.module, batch.x)
         if not all(bool(torch.isfinite(total).all()) for total in sums):
             raise InvalidInput("the gradient of made-up rows is not finite; check the module and the loss")
 
@@ -146,6 +147,26 @@ def refuse_undefined(losses: Tensor) -> None:
         raise InvalidInput(
             "the loss is not finite (NaN or infinite); check inputs for missing values, lower the learning "
             "rate, and write the loss so that it is finite for all finite logits"
+        )
+
+
+@torch.no_grad()
+def refuse_mixing(module: nn.Module, x: Tensor) -> None:
+    """Refuse a module in which made-up rows change each other's logits.
+
+    Clipping bounds what a row's own gradient adds, not what the row does to the gradients of others.
+    """
+    other = x.clone()
+    other[1:] = 1 - x[1:] if x.dtype != torch.bool else ~x[1:]
+    found = []
+    for inputs in (x, other):
+        torch.manual_seed(0)  # the same dropout for both; the caller puts the generator back
+        found.append(module(inputs)[0])
+    if not torch.allclose(found[0], found[1], rtol=1e-4, atol=1e-6):
+        raise UnsupportedCombination(
+            "module mixes rows: the logits of a row change when another row of the batch changes, so no clip "
+            "bounds what one row does; keep rows apart (no statistics over the first axis), and replace "
+            "batch norm, for example with opacus.validators.ModuleValidator.fix(module)"
         )
 
 

@@ -1,0 +1,261 @@
+"""The classifier for networks: manners, guarantee, and one clear exception for each bad input."""
+
+import copy
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from torch import nn
+
+from ratewise import demographic_parity
+from ratewise.accounting import Budget, Ledger
+from ratewise.exceptions import (
+    BudgetExceeded,
+    InvalidInput,
+    InvalidType,
+    PrivacyLeakWarning,
+    RatewiseError,
+    UnsupportedCombination,
+)
+from ratewise.torch import MLP, TorchRateConstrainedClassifier
+
+torch.set_num_threads(1)
+rng = np.random.default_rng(3)
+N, D = 1500, 5
+SEX = rng.choice(["F", "M"], N)
+X = rng.normal(size=(N, D)).astype(np.float32)
+X[:, 1] += 2.0 * (SEX == "M")
+Y = np.where(X[:, 0] + 2.0 * (SEX == "M") + 0.3 * rng.normal(size=N) > 1.0, "yes", "no")
+LIMIT = demographic_parity("sex", max_gap=0.1)
+FACTS = {"classes": ("no", "yes"), "group_values": {"sex": ("F", "M")}}
+
+
+def network():
+    return MLP(D, 2, (8,))
+
+
+def classifier(module=network, constraints=LIMIT, **changes):
+    choices = {"epsilon": 4.0, "delta": 1e-5, "steps": 12, "sampling_rate": 0.1, "random_state": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return TorchRateConstrainedClassifier(module, constraints, **{**choices, **FACTS, **changes})
+
+
+def fitted(*args, **changes):
+    return quietly(classifier(*args, **changes), X, Y, sensitive_features={"sex": SEX})
+
+
+def quietly(model, *args, **kwargs):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # few rows, few steps, a seed: all meant here
+        return model.fit(*args, **kwargs)
+
+
+class People(torch.utils.data.Dataset):
+    def __init__(self, groups=True):
+        self.groups = groups
+
+    def __len__(self):
+        return N
+
+    def __getitem__(self, row):
+        item = torch.from_numpy(X[row]), str(Y[row])
+        return (*item, {"sex": str(SEX[row])}) if self.groups else item
+
+
+class TestManners:
+    def test_predictions_have_the_usual_shapes(self):
+        model = fitted()
+        assert model.predict(X).shape == (N,)
+        assert set(model.predict(X)) <= {"no", "yes"}
+        probability = model.predict_proba(X)
+        assert probability.shape == (N, 2)
+        np.testing.assert_allclose(probability.sum(axis=1), 1.0)
+        np.testing.assert_array_equal(model.predict(X) == "yes", model.decision_function(X) > 0)
+        assert 0 <= model.score(X, Y) <= 1
+
+    def test_learns(self):
+        model = fitted(epsilon=None, steps=150, constraints=None)
+        assert model.score(X, Y) > 0.77  # logistic regression: 0.80
+        assert model.privacy_.epsilon == np.inf
+
+    def test_constraint_moves_the_gap(self):
+        def gap(model):
+            chosen = model.predict(X) == "yes"
+            return abs(chosen[SEX == "F"].mean() - chosen[SEX == "M"].mean())
+
+        free = fitted(epsilon=None, steps=200, constraints=None)
+        held = fitted(epsilon=None, steps=200, constraints=demographic_parity("sex", max_gap=0.05))
+        assert gap(free) > 0.25
+        assert gap(held) < 0.12
+
+    def test_spends_what_the_ledger_says_and_no_more_than_asked(self):
+        model = fitted()
+        (event,) = model.ledger_.events()
+        assert event == model.plan_.step_event.with_steps(12)
+        assert 0.99 * 4.0 < model.privacy_.epsilon <= 4.0
+        assert model.n_iter_ == 12
+        assert model.history_["histogram"].shape == (12, 2, 2)
+        assert "the network" in model.privacy_.public
+
+    def test_repeatable_with_a_seed_and_not_without(self):
+        first, second, other = fitted(), fitted(), fitted(random_state=None)
+        np.testing.assert_array_equal(first.decision_function(X), second.decision_function(X))
+        assert not np.array_equal(first.decision_function(X), other.decision_function(X))
+
+    def test_given_module_is_copied(self):
+        module = network()
+        before = copy.deepcopy(module.state_dict())
+        model = fitted(module)
+        assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
+        assert any(not torch.equal(before[n], v) for n, v in model.module_.state_dict().items())
+
+    def test_clone_and_pickle(self):
+        model = fitted(network())
+        assert not hasattr(clone(model), "module_")
+        again = pickle.loads(pickle.dumps(model))
+        np.testing.assert_array_equal(again.predict(X), model.predict(X))
+
+    def test_dataset_is_the_same_as_arrays(self):
+        ours = quietly(classifier(), People())
+        np.testing.assert_allclose(ours.decision_function(X), fitted().decision_function(X), atol=1e-6)
+
+    def test_any_optimizer_and_scheduler(self):
+        model = fitted(
+            optimizer=lambda parameters: torch.optim.Adam(parameters, lr=0.02),
+            scheduler=lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 12),
+        )
+        assert model.n_iter_ == 12
+
+    def test_bounds_scale_inputs_inside_the_network(self):
+        model = quietly(classifier(feature_bounds=(-3, 3)), 255 * X, Y, sensitive_features={"sex": SEX})
+        cut = np.clip(255 * X, -3, 3)
+        np.testing.assert_array_equal(model.predict(255 * X), model.predict(cut))
+
+    def test_undeclared_facts_are_called_a_leak(self):
+        model = classifier(classes=None)
+        with pytest.warns(PrivacyLeakWarning, match="the classes"):
+            model.fit(X, Y, sensitive_features={"sex": SEX})
+        assert model.privacy_.leaks == ("the classes",)
+
+    def test_callback_sees_each_step_and_can_stop_the_fit(self):
+        def stop(record):
+            if record.step == 3:
+                raise RuntimeError("enough")
+
+        model = classifier(callback=stop)
+        with pytest.raises(RuntimeError, match="enough"):
+            quietly(model, X, Y, sensitive_features={"sex": SEX})
+        (event,) = model.ledger_.events()
+        assert event.steps == 3
+        assert not hasattr(model, "module_")
+
+
+class Mixing(nn.Module):
+    """Takes the mean over the batch, in a way that no list of layers knows."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Linear(D, 2)
+
+    def forward(self, x):
+        return self.last(x - x.mean(dim=0))
+
+
+def nan_loss(logits, labels):
+    return nn.functional.cross_entropy(logits, labels, reduction="none") * float("nan")
+
+
+def mean_loss(logits, labels):
+    return nn.functional.cross_entropy(logits, labels)
+
+
+BAD = {
+    "batch norm": (
+        {"module": lambda: nn.Sequential(nn.BatchNorm1d(D), nn.Linear(D, 2))},
+        UnsupportedCombination,
+    ),
+    "mixes rows in its own way": ({"module": Mixing}, UnsupportedCombination),
+    "loss is NaN": ({"loss": nan_loss}, InvalidInput),
+    "loss is averaged": ({"loss": mean_loss}, InvalidInput),
+    "wrong number of classes": ({"module": lambda: MLP(D, 3, (4,))}, InvalidInput),
+    "optimizer over other parameters": (
+        {"optimizer": lambda _: torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)},
+        InvalidInput,
+    ),
+    "optimizer over some parameters": (
+        {"optimizer": lambda parameters: torch.optim.SGD(parameters[:1], lr=0.1)},
+        InvalidInput,
+    ),
+    "optimizer is none": ({"optimizer": lambda _: "sgd"}, InvalidType),
+    "no module": ({"module": lambda: 3}, InvalidType),
+    "nothing to train": ({"module": lambda: network().requires_grad_(False)}, InvalidInput),
+    "bounds the wrong way round": ({"feature_bounds": (1, 0)}, InvalidInput),
+    "epochs and steps": ({"epochs": 3}, UnsupportedCombination),
+    "no clip": ({"clip": None}, UnsupportedCombination),
+    "epsilon": ({"epsilon": -1.0}, InvalidInput),
+    "physical batch": ({"physical_batch": 0}, InvalidInput),
+}
+
+
+class TestBadInput:
+    @pytest.mark.parametrize("case", BAD)
+    def test_one_clear_exception_before_any_privacy_is_spent(self, case):
+        changes, kind = BAD[case]
+        ledger = Ledger(cap=Budget(4.0, 1e-5))
+        with pytest.raises(kind) as caught:
+            fitted(**{"ledger": ledger, **changes})
+        assert isinstance(caught.value, RatewiseError)
+        assert len(str(caught.value)) < 500
+        assert ledger.records == ()
+
+    def test_data_without_groups(self):
+        with pytest.raises(InvalidInput, match="sensitive_features is missing"):
+            classifier().fit(X, Y)
+        with pytest.raises(InvalidInput, match="data has no groups"):
+            classifier().fit(People(groups=False))
+
+    def test_loader_is_batched_already(self):
+        loader = torch.utils.data.DataLoader(People(), batch_size=32)
+        with pytest.raises(InvalidType, match="batched already"):
+            classifier().fit(loader)
+
+    def test_dataset_needs_declared_facts(self):
+        with pytest.raises(InvalidInput, match="classes must be declared"):
+            classifier(classes=None).fit(People())
+        with pytest.raises(InvalidInput, match="group_values must be declared"):
+            classifier(group_values=None).fit(People())
+
+    def test_iterable_dataset_cannot_be_sampled(self):
+        class Stream(torch.utils.data.IterableDataset):
+            def __iter__(self):
+                yield from ()
+
+        with pytest.raises(InvalidType, match="cannot be sampled"):
+            classifier().fit(Stream())
+
+    def test_values_that_are_not_finite(self):
+        broken = X.copy()
+        broken[7, 2] = np.nan
+        with pytest.raises(InvalidInput, match="NaN"):
+            classifier().fit(broken, Y, sensitive_features={"sex": SEX})
+
+    def test_rows_of_another_shape_at_prediction(self):
+        with pytest.raises(InvalidInput, match="shape"):
+            fitted().predict(X[:, :2])
+
+    def test_ledger_that_is_too_small(self):
+        ledger = Ledger(cap=Budget(1.0, 1e-5))
+        with pytest.raises(BudgetExceeded):
+            fitted(ledger=ledger)
+        assert ledger.records == ()
+
+    def test_undeclared_value_is_not_shown(self):
+        with pytest.raises(InvalidInput) as caught:
+            quietly(
+                classifier(), X, Y, sensitive_features={"sex": np.where(np.arange(N) == 5, "secret", SEX)}
+            )
+        assert "secret" not in str(caught.value)
