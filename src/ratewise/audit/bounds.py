@@ -1,0 +1,177 @@
+"""Lower bounds on epsilon from the results of guessing games.
+
+All of them hold with probability at least `confidence` over the games, whatever the mechanism and the
+adversary do, as long as how to guess was fixed without looking at the games that are counted.
+`gaussian_bound` alone assumes more, and says what.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import brentq
+from scipy.special import log_ndtr, ndtri
+from scipy.stats import beta, binom
+
+from ratewise import _validate
+from ratewise.exceptions import InvalidInput
+
+Floats = npt.NDArray[np.float64]
+
+
+def proportion_bounds(hits: int, games: int, level: float) -> tuple[float, float]:
+    """Return Clopper and Pearson's lower and upper bound on a probability, each wrong with chance `level`.
+
+    >>> [round(bound, 4) for bound in proportion_bounds(0, 100, 0.05)]
+    [0.0, 0.0295]
+    """
+    lower = 0.0 if hits == 0 else float(beta.ppf(level, hits, games - hits + 1))
+    upper = 1.0 if hits == games else float(beta.ppf(1.0 - level, hits + 1, games - hits))
+    return lower, upper
+
+
+def many_runs_bound(
+    hits_in: int,
+    games_in: int,
+    hits_out: int,
+    games_out: int,
+    *,
+    delta: float = 0.0,
+    confidence: float = 0.95,
+) -> float:
+    """Return the lower bound on epsilon from games in which the row was in, and games in which it was not.
+
+    A hit is a game that the adversary guessed "in". If the mechanism is (epsilon, delta)-private, then
+    ``P(hit | in) <= exp(epsilon) P(hit | out) + delta``, and the same of guesses "out" with the roles
+    exchanged. Both use the same two bounds on proportions, so nothing more has to be corrected.
+
+    >>> round(many_runs_bound(900, 1000, 100, 1000, delta=1e-5), 4)
+    1.9897
+    """
+    level = (1.0 - _confidence(confidence)) / 2.0
+    _check_delta(delta)
+    _check_hits(hits_in=hits_in, games_in=games_in)
+    _check_hits(hits_out=hits_out, games_out=games_out)
+    power, _ = proportion_bounds(hits_in, games_in, level)
+    _, alarms = proportion_bounds(hits_out, games_out, level)
+    found = 0.0
+    if power > delta and alarms > 0:
+        found = max(found, math.log((power - delta) / alarms))
+    if 1.0 - alarms > delta and power < 1:
+        found = max(found, math.log((1.0 - alarms - delta) / (1.0 - power)))
+    return found
+
+
+def gaussian_bound(
+    hits_in: int,
+    games_in: int,
+    hits_out: int,
+    games_out: int,
+    *,
+    delta: float,
+    confidence: float = 0.95,
+) -> float:
+    """Return the lower bound on epsilon **if** the two laws are normal laws of one variance, some way apart.
+
+    That is so for a Gaussian release without sampling. Then error rates (alarms, misses) show that the
+    distance is at least ``quantile(1 - alarms) - quantile(misses)``, and epsilon follows from it. It is
+    sharper than `many_runs_bound`, and says nothing of any other mechanism.
+
+    >>> round(gaussian_bound(8413, 10000, 1587, 10000, delta=1e-5), 2)
+    9.63
+    """
+    level = (1.0 - _confidence(confidence)) / 2.0
+    _check_delta(delta)
+    if not delta > 0:
+        raise InvalidInput(f"delta must be above 0 for a Gaussian release, got {delta!r}")
+    _check_hits(hits_in=hits_in, games_in=games_in)
+    _check_hits(hits_out=hits_out, games_out=games_out)
+    power, _ = proportion_bounds(hits_in, games_in, level)
+    _, alarms = proportion_bounds(hits_out, games_out, level)
+    if power <= 0 or alarms >= 1:
+        return 0.0
+    distance = float(ndtri(1.0 - alarms) - ndtri(1.0 - power))
+    return gaussian_epsilon(distance, delta) if distance > 0 else 0.0
+
+
+def gaussian_epsilon(distance: float, delta: float) -> float:
+    """Return epsilon of two unit normal laws that are `distance` apart.
+
+    >>> round(gaussian_epsilon(1.0, 1e-5), 3)
+    4.377
+    """
+
+    def excess(epsilon: float) -> float:
+        shift, half = epsilon / distance, distance / 2.0
+        first = math.exp(float(log_ndtr(half - shift)))
+        return first - math.exp(epsilon + float(log_ndtr(-half - shift))) - delta
+
+    if excess(0.0) <= 0:
+        return 0.0
+    high = 1.0
+    while excess(high) > 0:
+        high *= 2.0
+    return float(brentq(excess, 0.0, high, xtol=1e-10))
+
+
+def one_run_bound(
+    canaries: int, guesses: int, correct: int, *, delta: float = 0.0, confidence: float = 0.95
+) -> float:
+    """Return the lower bound on epsilon from one training with many canaries (Steinke, Nasr, Jagielski 2023).
+
+    Each of `canaries` rows was in with probability 1/2, independently; the adversary guessed `guesses` of
+    them (a number fixed beforehand) and abstained from the rest; `correct` guesses were right.
+
+    >>> round(one_run_bound(1000, 100, 75, delta=1e-4), 3)
+    0.673
+    >>> round(one_run_bound(100_000, 1510, 1439, delta=1e-5), 3)
+    2.676
+    """
+    alpha = 1.0 - _confidence(confidence)
+    _check_delta(delta)
+    _check_hits(correct=correct, guesses=guesses)
+    if guesses > canaries:
+        raise InvalidInput(f"guesses must be at most canaries ({canaries}), got {guesses}")
+    if _one_run_p_value(canaries, guesses, correct, 0.0, delta) >= alpha:
+        return 0.0
+    low, high = 0.0, 1.0
+    while high < 1024 and _one_run_p_value(canaries, guesses, correct, high, delta) < alpha:
+        low, high = high, 2.0 * high
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        if _one_run_p_value(canaries, guesses, correct, middle, delta) < alpha:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _one_run_p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
+    """Return the chance that an (epsilon, delta)-private training lets at least so many guesses be right."""
+    chance = 1.0 / (1.0 + math.exp(-epsilon))
+    plain = float(binom.sf(correct - 1, guesses, chance))
+    if delta == 0 or correct == 0:
+        return plain
+    back = np.arange(1, correct + 1)
+    between: Floats = binom.cdf(correct - 1, guesses, chance) - binom.cdf(correct - back - 1, guesses, chance)
+    return plain + 2.0 * canaries * delta * float(np.max(between / back))
+
+
+def _confidence(confidence: float) -> float:
+    return _validate.inside(confidence=confidence)
+
+
+def _check_delta(delta: float) -> None:
+    if _validate.non_negative(delta=delta) >= 1:
+        raise InvalidInput(f"delta must be below 1, got {delta!r}")
+
+
+def _check_hits(**arguments: Any) -> None:
+    (name, hits), (total_name, total) = arguments.items()
+    checked: dict[str, Any] = {name: hits}
+    whole: dict[str, Any] = {total_name: total}
+    if _validate.count(at_least=0, **checked) > _validate.count(**whole):
+        raise InvalidInput(f"{name} must be at most {total_name} ({total}), got {hits}")
