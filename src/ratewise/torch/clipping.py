@@ -206,9 +206,13 @@ class _Tape:
 
 
 def _taps(module: nn.Module, name: str, tape: _Tape) -> Iterator[tuple[Any, Any]]:
-    """Yield every module that is to be tapped, with its tap; frozen ones are left alone."""
-    own = [p for p in module.parameters(recurse=False) if p.requires_grad]
-    if own:
+    """Yield every module that is to be tapped, with its tap; frozen ones are left alone.
+
+    A parameter that a child owns too is the child's affair: should the parent use it by itself after all,
+    the backward finds out.
+    """
+    below = {id(p) for child in module.children() for p in child.parameters()}
+    if any(p.requires_grad and id(p) not in below for p in module.parameters(recurse=False)):
         tapped = closed_form(module) or TappedModule
         yield module, tapped(module, name, tape)
         return
