@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ratewise.accounting import Ledger, PrivacyStatement
 from ratewise.accounting.book import now, text
 from ratewise.accounting.statement import software_version
 from ratewise.exceptions import InvalidInput, InvalidType
+from ratewise.metrics import RateReport
 from ratewise.report.content import Content, Note, Rival, finite
 from ratewise.report.curves import training_of
 from ratewise.report.evaluation import Evaluation, as_probabilities
@@ -58,7 +60,6 @@ class Background:
     compiled: Any = None
     doubts: Iterable[Any] = ()
     notes: Iterable[str] = ()
-    epsilon: float | None = field(default=None)
 
     @classmethod
     def of(cls, model: Any, name: str | None = None) -> Background:
@@ -107,7 +108,7 @@ def content_of(
         everyone=everyone,
         groupings=groupings,
         calibration=calibration_of(data),
-        models=_models(data, background, rivals or {}),
+        models=_models(data, report, background, rivals or {}),
         training=None if history is None else training_of(history, background.compiled),
         spending=spending,
         statement=None if statement is None else statement.to_dict(),
@@ -155,10 +156,12 @@ def _score_words(data: Evaluation) -> str:
     return "predicted probability of the predicted class"
 
 
-def _models(data: Evaluation, background: Background, rivals: Mapping[str, Any]) -> tuple[Rival, ...]:
+def _models(
+    data: Evaluation, report: RateReport, background: Background, rivals: Mapping[str, Any]
+) -> tuple[Rival, ...]:
     statement = background.statement
-    epsilon = background.epsilon if statement is None else statement.epsilon
-    first, ours = _rival(data, background.name, data.predicted, None, epsilon)
+    epsilon = None if statement is None else statement.epsilon
+    first, ours = _rival(data, report, background.name, data.predicted, epsilon)
     found = [first]
     for name, rival in rivals.items():
         predicted, scores, spent = (
@@ -170,16 +173,15 @@ def _models(data: Evaluation, background: Background, rivals: Mapping[str, Any])
                 f"{len(data.truth)} rows"
             )
         table = None if scores is None else as_probabilities(scores, len(data.truth), data.classes)
-        other, theirs = _rival(data, name, predicted, table, spent)
+        other, theirs = _rival(data, data.rates(predicted, table), name, predicted, spent)
         found.append(Rival(**{**vars(other), "difference": difference(ours, theirs, data.confidence)}))
     return tuple(found)
 
 
 def _rival(
-    data: Evaluation, name: str, predicted: Any, scores: Any, epsilon: float | None
-) -> tuple[Rival, Any]:
-    own = predicted is data.predicted
-    report = data.rates() if own else data.rates(predicted, scores)
+    data: Evaluation, report: RateReport, name: str, predicted: Any, epsilon: float | None
+) -> tuple[Rival, npt.NDArray[np.bool_]]:
+    """Return a model as it does on the rows, and on which of them it is right."""
     accuracy, right = accuracy_of(data, predicted)
     gaps = [row.gap for row in report if not math.isnan(row.gap)]
     spent = None if epsilon is None else finite(epsilon)

@@ -17,6 +17,7 @@ from ratewise.values import show_number
 OPEN_LIMITS = 12
 MOST_LIMITS = 2000
 OPEN_GROUPS = 12
+MOST_GROUPS = 150
 WIDEST = 0.3  # a gap beyond this is drawn at the edge: near the limit is where one looks
 
 PANELS = ("selection_rate", "true_positive_rate", "false_positive_rate", "precision")
@@ -190,9 +191,9 @@ def _class_panels(
 
 
 def share_panel(words: str, rows: Sequence[tuple[str, Share]], everyone: Share, figure: str) -> Html:
-    """Return a share of each group, with everyone's as a line through all; the farthest from it first.
+    """Return a share of each group, with everyone's as a line through all.
 
-    A dozen groups are open, the others folded.
+    Of many groups the farthest from everyone come first, a dozen open and the others folded.
     """
     known = [share for _, share in rows if share.value is not None]
     ends = [end for share in [*known, everyone] for end in (share.low, share.high) if end is not None]
@@ -204,9 +205,11 @@ def share_panel(words: str, rows: Sequence[tuple[str, Share]], everyone: Share, 
     table = _panel_table(words, [*lines[:OPEN_GROUPS], last], axis, figure)
     if len(lines) <= OPEN_GROUPS:
         return table
-    more = _panel_table(words, lines[OPEN_GROUPS:], axis, f"{figure}-more")
-    summary = el("summary", f"{len(lines) - OPEN_GROUPS:,} more groups, nearer to everyone")
-    return el("div", table, el("details", summary, more, class_="more"), class_="panel-box")
+    folded, left = lines[OPEN_GROUPS:MOST_GROUPS], len(lines) - MOST_GROUPS
+    more = _panel_table(words, folded, axis, f"{figure}-more")
+    note = el("p", f"{left:,} more are in the data of this page only.", class_="quiet") if left > 0 else None
+    summary = el("summary", f"{len(folded):,} more groups, nearer to everyone")
+    return el("div", table, el("details", summary, more, note, class_="more"), class_="panel-box")
 
 
 def _panel_table(words: str, lines: Sequence[Html], axis: Axis, figure: str) -> Html:

@@ -1,0 +1,489 @@
+"""The report: what it says is what was measured, whoever made the predictions."""
+
+import dataclasses
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+
+from ratewise import (
+    RateConstrainedClassifier,
+    below,
+    demographic_parity,
+    false_negative_rate,
+    group,
+    positive_rate,
+    rate,
+)
+from ratewise.accounting import Budget, GaussianEvent, Ledger, TrainingEvent, accountant
+from ratewise.datasets import census_like
+from ratewise.exceptions import InvalidInput, InvalidType, SmallGroupWarning
+from ratewise.metrics import rate_report
+from ratewise.report import Report
+from ratewise.report.content import STATES, Content
+from ratewise.report.curves import MOST_CURVES, POINTS, training_of
+from ratewise.report.evaluation import Evaluation
+from ratewise.report.measure import difference
+from ratewise.report.spending import MOST_ENTRIES, spending_of
+from ratewise.report.words import epsilon_text, verdict
+
+
+def people(n=400, seed=0):
+    rng = np.random.default_rng(seed)
+    sex = rng.choice(["F", "M"], n)
+    truth = rng.integers(0, 2, n)
+    guess = np.where(rng.random(n) < 0.8, truth, 1 - truth)
+    return truth, guess, {"sex": sex}
+
+
+@pytest.fixture(scope="module")
+def trained():
+    rows, others = census_like(4000, random_state=0), census_like(4000, random_state=1)
+    public = {"classes": rows.classes, "group_values": rows.group_values, "random_state": 0}
+    limits = [demographic_parity("sex", max_gap=0.05), false_negative_rate(0.7, by="region")]
+    model = RateConstrainedClassifier(limits, feature_bounds=rows.feature_bounds, **public)
+    with pytest.warns(SmallGroupWarning):
+        model.fit(rows.X, rows.y, sensitive_features=rows.sensitive)
+    plain = RateConstrainedClassifier(epsilon=None, feature_bounds=rows.feature_bounds, **public)
+    plain.fit(rows.X, rows.y)
+    report = Report.from_model(model, others.X, others.y, others.sensitive, baseline=plain)
+    return model, plain, others, report
+
+
+class TestStates:
+    """Three of them, by where the whole interval lies; with a witness of each and of the boundary."""
+
+    def reported(self, n, hits, bound):
+        guess = np.zeros(n, dtype=int)
+        guess[:hits] = 1
+        return Report.from_predictions(
+            np.arange(n) % 2, guess, None, rate(1) <= bound, classes=[0, 1]
+        ).content.limits[0]
+
+    def test_well_within_is_held(self):
+        assert self.reported(1000, 100, 0.2).state == "held"
+
+    def test_well_beyond_is_missed(self):
+        assert self.reported(1000, 300, 0.2).state == "missed"
+
+    @pytest.mark.parametrize("hits", [195, 205])
+    def test_near_the_limit_cannot_be_told_on_either_side(self, hits):
+        assert self.reported(1000, hits, 0.2).state == "unclear"
+
+    def test_more_rows_can_tell(self):
+        assert self.reported(100_000, 19_500, 0.2).state == "held"
+        assert self.reported(100_000, 20_500, 0.2).state == "missed"
+
+    def test_no_rows_cannot_be_told_and_count_as_worst_of_those(self):
+        truth, guess, sensitive = people()
+        report = Report.from_predictions(
+            truth,
+            guess,
+            sensitive,
+            positive_rate(max_rate=0.9, by="sex"),
+            group_values={"sex": ["F", "M", "X"]},
+        )
+        empty = next(limit for limit in report.content.limits if "sex=X" in limit.name)
+        assert (empty.state, empty.reached, empty.gap) == ("unclear", None, None)
+        assert report.content.by_worst()[0] is empty
+        assert any("without a row" in note.text for note in report.content.notes)
+
+    def test_order_is_missed_unclear_held_then_by_gap(self):
+        truth, guess, sensitive = people()
+        bounds = [rate(1) <= b for b in (0.9, 0.1, 0.5, 0.2, 0.8)]
+        ordered = Report.from_predictions(truth, guess, sensitive, bounds).content.by_worst()
+        assert [limit.bound for limit in ordered] == [0.1, 0.2, 0.5, 0.8, 0.9]
+        assert [STATES.index(limit.state) for limit in ordered] == [0, 0, 1, 2, 2]
+
+    @pytest.mark.parametrize(
+        ("held", "missed", "unclear", "state", "words"),
+        [
+            (0, 0, 0, "none", "No limits"),
+            (3, 0, 0, "held", "All 3 limits are held"),
+            (2, 0, 1, "unclear", "1 of 3 limits these rows cannot tell"),
+            (1, 1, 1, "missed", "1 of 3 limits missed"),
+            (1, 0, 0, "held", "The limit is held"),
+        ],
+    )
+    def test_the_headline_never_says_more(self, held, missed, unclear, state, words):
+        said = verdict({"held": held, "missed": missed, "unclear": unclear})
+        assert said[0] == state
+        assert words in said[1]
+
+
+class TestNumbers:
+    def test_limits_are_those_of_the_rate_report(self, trained):
+        model, _, others, report = trained
+        direct = rate_report(
+            model.constraints,
+            others.y,
+            model.predict(others.X),
+            sensitive_features=others.sensitive,
+            group_values=others.group_values,
+        )
+        found = report.content.limits
+        assert [limit.name for limit in found] == [row.name for row in direct]
+        assert [limit.reached for limit in found] == [row.reached for row in direct]
+        assert [(limit.low, limit.high) for limit in found] == [row.interval for row in direct]
+
+    def test_rates_by_hand(self):
+        truth = [1, 1, 0, 0, 1, 0]
+        guess = [1, 0, 0, 1, 1, 0]
+        sex = ["F", "F", "F", "M", "M", "M"]
+        content = Report.from_predictions(truth, guess, {"sex": sex}).content
+        assert [grouping.by for grouping in content.groupings] == [("sex",)]
+        women, men = content.groupings[0].groups
+        assert (women.name, women.rows, women.accuracy.value) == ("sex=F", 3, pytest.approx(2 / 3))
+        found = women.rates["1"]
+        assert (found["true_positive_rate"].value, found["true_positive_rate"].rows) == (0.5, 2)
+        assert (found["false_positive_rate"].value, found["false_positive_rate"].rows) == (0.0, 1)
+        assert (found["precision"].value, found["precision"].rows) == (1.0, 1)
+        assert men.rates["1"]["selection_rate"].value == pytest.approx(2 / 3)
+        assert men.rates["1"]["precision"].value == 0.5
+        assert content.everyone.rows == 6
+
+    def test_a_rate_of_no_rows_is_none(self):
+        content = Report.from_predictions([1, 1, 0], [0, 0, 0], {"g": ["a", "a", "b"]}).content
+        assert content.groupings[0].groups[0].rates["1"]["precision"].value is None
+        assert content.groupings[0].groups[0].rates["1"]["false_positive_rate"].rows == 0
+
+    def test_intervals_are_exact_and_hold_the_rate(self):
+        # Clopper-Pearson for 8 of 10, from published tables
+        truth, guess = [1] * 10 + [0] * 10, [1] * 8 + [0] * 12
+        share = Report.from_predictions(truth, guess).content.everyone.rates["1"]["true_positive_rate"]
+        assert share.value == 0.8
+        assert (share.low, share.high) == (pytest.approx(0.44390, abs=1e-5), pytest.approx(0.97479, abs=1e-5))
+
+    def test_calibration_by_hand(self):
+        scores = np.array([0.05, 0.05, 0.15, 0.95])
+        content = Report.from_predictions([0, 1, 0, 1], [0, 0, 0, 1], scores=scores).content
+        bins = content.calibration[0].bins
+        assert [(round(b.score, 3), b.observed.value, b.observed.rows) for b in bins] == [
+            (0.05, 0.5, 2),
+            (0.15, 0.0, 1),
+            (0.95, 1.0, 1),
+        ]
+        assert content.calibration[0].error == pytest.approx((0.9 + 0.15 + 0.05) / 4)
+        assert content.calibration[0].brier == pytest.approx((0.05**2 + 0.95**2 + 0.15**2 + 0.05**2) / 4)
+
+    def test_calibration_of_groups_adds_up_to_everyone(self, trained):
+        content = trained[3].content
+        everyone, *groups = content.calibration
+        by_sex = [each for each in groups if each.by == "sex"]
+        assert sum(each.rows for each in by_sex) == everyone.rows == content.rows
+        weighted = sum(each.brier * each.rows for each in by_sex) / everyone.rows
+        assert weighted == pytest.approx(everyone.brier)
+
+    def test_several_classes_are_calibrated_by_their_best_guess(self):
+        scores = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4], [0.1, 0.1, 0.8]])
+        content = Report.from_predictions(list("abcc"), list("abcc"), scores=scores).content
+        assert content.shown_classes == ("a", "b", "c")
+        assert "predicted class" in content.score_words
+        assert content.calibration[0].error == pytest.approx((0.3 + 0.2 + 0.6 + 0.2) / 4)
+
+    def test_the_price_of_the_limits(self, trained):
+        model, plain, others, report = trained
+        first, second = report.content.models
+        ours, theirs = model.predict(others.X) == others.y, plain.predict(others.X) == others.y
+        assert first.accuracy.value == pytest.approx(ours.mean())
+        assert second.name == "without limits"
+        assert not second.private
+        value, low, high = second.difference
+        assert value == pytest.approx(theirs.mean() - ours.mean())
+        assert low <= value <= high
+
+    def test_difference_of_the_same_predictions_is_zero(self):
+        right = np.array([True, False, True])
+        assert difference(right, right, 0.95) == (0.0, 0.0, 0.0)
+
+    def test_difference_covers_as_often_as_it_says(self):
+        rng = np.random.default_rng(3)
+        covered = 0
+        for _ in range(400):
+            ours = rng.random(300) < 0.8
+            theirs = np.where(rng.random(300) < 0.2, rng.random(300) < 0.6, ours)
+            _, low, high = difference(ours, theirs, 0.9)
+            covered += low <= 0.2 * (0.6 - 0.8) <= high
+        # given the number of rows that differ, the share has exact limits; that number adds a little
+        assert 0.86 <= covered / 400 <= 1.0
+
+    def test_soft_rates_are_judged_softly(self):
+        rows = census_like(3000, random_state=0)
+        model = RateConstrainedClassifier(
+            positive_rate(max_rate=0.9), epsilon=None, rates="soft", random_state=0, steps=20
+        ).fit(rows.X, rows.y)
+        content = Report.from_model(model, rows.X, rows.y).content
+        assert content.soft
+        assert content.limits[0].reached == pytest.approx(model.predict_proba(rows.X)[:, 1].mean())
+
+
+class TestSpending:
+    def test_the_book_in_order_and_in_sum(self, trained):
+        model, _, _, report = trained
+        spending = report.content.spending
+        assert spending.total == pytest.approx(model.privacy_.epsilon, rel=1e-9)
+        assert spending.cap == 1.0
+        assert [entry.purpose for entry in spending.entries][-1] == "train"
+        afters = [entry.after for entry in spending.entries]
+        assert afters == sorted(afters)
+        assert [entry.before for entry in spending.entries] == [0.0, *afters[:-1]]
+        for entry in spending.entries:
+            assert entry.after - entry.before <= entry.alone + 1e-9
+        assert spending.epsilons[-1] == pytest.approx(spending.total, rel=1e-9)
+        assert spending.steps[-1] == model.n_iter_
+
+    def test_share_of_the_gradient(self, trained):
+        model, _, _, report = trained
+        event = model.plan_.step_event
+        expected = event.histogram_noise**2 / (event.histogram_noise**2 + event.gradient_noise**2)
+        assert report.content.spending.gradient_share == pytest.approx(expected)
+
+    def test_a_phase_that_stopped_counts_what_ran(self):
+        ledger = Ledger(cap=Budget(10.0, 1e-5))
+        event = TrainingEvent(0.1, 1, gradient_noise=2.0)
+        with ledger.phase(event, planned_steps=50, purpose="train") as phase:
+            for _ in range(7):
+                phase.step()
+        spending = spending_of(ledger, 1e-5)
+        assert spending.steps[-1] == 7
+        assert spending.total == pytest.approx(accountant.epsilon(event.with_steps(7), 1e-5))
+
+    def test_many_entries_are_joined_without_losing_any(self):
+        ledger = Ledger()
+        for i in range(MOST_ENTRIES + 25):
+            ledger.book(GaussianEvent(noise=100.0 + i), purpose=f"release {i}")
+        spending = spending_of(ledger, 1e-5)
+        assert len(spending.entries) == MOST_ENTRIES
+        assert spending.entries[0].before == 0.0
+        assert spending.entries[0].after == spending.entries[1].before
+        assert spending.entries[-1].after == spending.total == pytest.approx(ledger.total(1e-5))
+
+    def test_without_protection_there_is_no_number(self, trained):
+        _, plain, others, _ = trained
+        content = Report.from_model(plain, others.X, others.y, others.sensitive).content
+        assert content.spending.total is None
+        assert content.statement["epsilon"] == "infinity"
+        assert any("no privacy guarantee" in note.text for note in content.notes)
+
+    @pytest.mark.parametrize("epsilon", [0.12341, 0.99951, 1.0, 3.00001, 12.34501])
+    def test_epsilon_is_never_shown_smaller(self, epsilon):
+        assert epsilon <= float(epsilon_text(epsilon)) <= epsilon * 1.001
+
+
+class TestCurves:
+    def test_they_are_the_released_values(self, trained):
+        model, _, _, report = trained
+        curves = report.content.training.curves
+        assert sorted(curve.name for curve in curves) == sorted(model.constraints_.names)
+        j = model.constraints_.names.index(curves[0].name)
+        excess = model.history_["values"][:, j] - model.constraints_.bounds[j]
+        shown = np.array(curves[0].excess, dtype=float)
+        assert np.nanmin(excess) - 1e-12 <= np.nanmin(shown)
+        assert np.nanmax(shown) <= np.nanmax(excess) + 1e-12
+        assert np.nanmean(shown) == pytest.approx(np.nanmean(excess), abs=0.02)
+
+    def test_a_long_history_of_many_constraints_is_thinned(self):
+        class Compiled:
+            bounds = np.zeros(100)
+            names = tuple(f"limit {j}" for j in range(100))
+
+        steps = np.arange(1, 5001)
+        values = np.tile(np.linspace(-1, 1, 100), (5000, 1))
+        history = {
+            "step": steps,
+            "gradient_norm": steps.astype(float),
+            "values": values,
+            "multipliers": np.zeros((5000, 100)),
+        }
+        training = training_of(history, Compiled())
+        assert len(training.steps) == len(training.gradient_norm) == POINTS
+        assert training.steps[-1] == 5000
+        assert (len(training.curves), training.left_out) == (MOST_CURVES, 100 - MOST_CURVES)
+        assert training.curves[0].name == "limit 99"
+
+    def test_no_history_no_curves(self):
+        assert training_of({}) is None
+
+
+class TestPlainData:
+    def test_json_and_back(self, trained):
+        report = trained[3]
+        again = Report.from_json(report.to_json())
+        assert again.content == report.content
+        assert again.to_html() == report.to_html()
+
+    def test_json_is_strict_and_written_whole(self, trained, tmp_path):
+        path = tmp_path / "report.json"
+        text = trained[3].to_json(path)
+        assert path.read_text(encoding="utf-8") == text
+        json.loads(text, parse_constant=pytest.fail)
+        assert [entry.name for entry in tmp_path.iterdir()] == ["report.json"]
+
+    @pytest.mark.parametrize(
+        ("change", "said"),
+        [
+            (lambda d: d.pop("limits"), "fields"),
+            (lambda d: d.update(more=1), "fields"),
+            (lambda d: d.update(format="other"), "format"),
+            (lambda d: d.update(version_of_format=2), "version"),
+            (lambda d: d["limits"][0].update(bound="0.05"), "limits"),
+            (lambda d: d.update(rows=True), "rows"),
+            (lambda d: d.update(classes="ab"), "classes"),
+            (lambda d: d["models"][1].update(difference=[1.0]), "difference"),
+        ],
+    )
+    def test_foreign_json_is_refused(self, trained, change, said):
+        description = json.loads(trained[3].to_json())
+        change(description)
+        with pytest.raises(InvalidInput, match=said):
+            Report.from_json(json.dumps(description))
+
+    def test_what_is_no_json_is_refused(self):
+        with pytest.raises(InvalidInput, match="JSON"):
+            Report.from_json("{")
+        with pytest.raises(InvalidType, match="JSON"):
+            Report.from_json(3)
+        with pytest.raises(InvalidType, match="mapping"):
+            Report.from_json("[]")
+        with pytest.raises(InvalidType, match="content"):
+            Report({})
+
+    def test_no_field_holds_a_row(self, trained):
+        """What is kept is counts and rates: nothing in it has one entry per row."""
+        content = trained[3].content
+
+        def longest(value):
+            if dataclasses.is_dataclass(value):
+                return max(longest(getattr(value, f.name)) for f in dataclasses.fields(value))
+            if isinstance(value, tuple | list | dict):
+                items = value.values() if isinstance(value, dict) else value
+                return max([len(value), *map(longest, items)], default=0)
+            return 0
+
+        assert longest(content) < 300 < content.rows
+
+
+class TestBadInput:
+    def test_scores_that_are_no_probabilities(self):
+        truth, guess, sensitive = people()
+        for scores in (guess * 3.0, np.full(len(guess), np.nan), np.full(len(guess), -0.1)):
+            with pytest.raises(InvalidInput, match="scores must be probabilities"):
+                Report.from_predictions(truth, guess, sensitive, scores=scores)
+        with pytest.raises(InvalidInput, match="scores must have"):
+            Report.from_predictions(truth, guess, sensitive, scores=np.ones((3, 2)))
+        with pytest.raises(InvalidType, match="scores must be numbers"):
+            Report.from_predictions(truth, guess, sensitive, scores=["a"] * len(truth))
+
+    def test_wrong_lengths_and_names(self):
+        truth, guess, sensitive = people()
+        with pytest.raises(InvalidInput, match="y_pred must have one entry per row"):
+            Report.from_predictions(truth, guess[:-1], sensitive)
+        with pytest.raises(InvalidInput, match="race"):
+            Report.from_predictions(truth, guess, sensitive, demographic_parity("race", max_gap=0.1))
+        with pytest.raises(InvalidInput, match="one prediction per row"):
+            Report.from_predictions(truth, guess, sensitive, baseline=guess[:-1])
+        with pytest.raises(InvalidType, match="by must list"):
+            Report.from_predictions(truth, guess, sensitive, by=[3])
+        with pytest.raises(InvalidInput, match="title"):
+            Report.from_predictions(truth, guess, sensitive, title=" ")
+        with pytest.raises(InvalidInput, match="confidence"):
+            Report.from_predictions(truth, guess, sensitive, rate(1) <= 0.5, confidence=1.0)
+
+    def test_a_baseline_must_predict(self, trained):
+        model, _, others, _ = trained
+        with pytest.raises(InvalidType, match="baseline"):
+            Report.from_model(model, others.X, others.y, others.sensitive, baseline=3)
+
+    def test_soft_rates_need_scores(self):
+        with pytest.raises(InvalidInput, match="scores is missing"):
+            Evaluation.read([0, 1], [0, 1], None, None, soft=True)
+
+
+class TestAnyPredictions:
+    def test_columns_that_nobody_asked_about_are_not_looked_at(self):
+        truth, guess, sensitive = people()
+        table = {**sensitive, "id": [None] * len(truth)}
+        content = Report.from_predictions(truth, guess, table, demographic_parity("sex", max_gap=0.2)).content
+        assert [grouping.by for grouping in content.groupings] == [("sex",)]
+
+    def test_crossed_families_show_crossed_groups(self):
+        truth, guess, sensitive = people()
+        table = {**sensitive, "age": np.where(np.arange(len(truth)) % 3, "old", "young")}
+        family = demographic_parity("sex", "age", max_gap=0.2)
+        content = Report.from_predictions(truth, guess, table, family).content
+        assert [grouping.by for grouping in content.groupings] == [("sex",), ("age",), ("sex", "age")]
+        assert len(content.groupings[2].groups) == 4
+        chosen = Report.from_predictions(truth, guess, table, family, by=["age", ("age", "sex")]).content
+        assert [grouping.by for grouping in chosen.groupings] == [("age",), ("age", "sex")]
+
+    def test_numeric_columns_have_limits_but_no_list_of_groups(self):
+        truth, guess, sensitive = people()
+        table = {**sensitive, "age": np.linspace(18, 90, len(truth))}
+        limit = rate(1, where=group(age=below(30))) <= 0.9
+        content = Report.from_predictions(
+            truth, guess, table, [limit, demographic_parity("sex", max_gap=0.5)]
+        )
+        assert [grouping.by for grouping in content.content.groupings] == [("sex",)]
+        assert len(content.content.limits) == 3
+
+    def test_frames_and_text_labels(self):
+        pandas = pytest.importorskip("pandas")
+        truth, guess, sensitive = people()
+        names = np.array(["no", "yes"])
+        frame = pandas.DataFrame(sensitive)
+        family = demographic_parity("sex", max_gap=0.2)
+        plain = Report.from_predictions(truth, guess, sensitive, family).content
+        framed = Report.from_predictions(
+            pandas.Series(names[truth]), pandas.Series(names[guess]), frame, family
+        ).content
+        assert framed.classes == ("no", "yes")
+        assert [limit.reached for limit in framed.limits] == [limit.reached for limit in plain.limits]
+
+    def test_a_foreign_model(self):
+        sklearn = pytest.importorskip("sklearn.linear_model")
+        rows = census_like(500, random_state=0)
+        model = sklearn.LogisticRegression(max_iter=2000).fit(rows.X / 100, rows.y)
+        report = Report.from_model(model, rows.X / 100, rows.y, rows.sensitive)
+        assert report.content.model == "LogisticRegression"
+        assert report.content.statement is None
+        assert report.content.calibration
+        assert "Assume they were not" in report.to_html()
+
+    def test_no_limits_no_groups(self):
+        truth, guess, _ = people()
+        content = Report.from_predictions(truth, guess).content
+        assert isinstance(content, Content)
+        assert (content.limits, content.groupings) == ((), ())
+        assert verdict(content.counts)[0] == "none"
+
+
+def test_nothing_is_left_of_a_page_that_could_not_be_written(trained, tmp_path, monkeypatch):
+    report, path = trained[3], tmp_path / "page.html"
+    path.write_text("old")
+    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("full")))
+    with pytest.raises(OSError, match="full"):
+        report.save_html(path)
+    monkeypatch.undo()
+    assert path.read_text() == "old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["page.html"]
+    with pytest.raises(FileNotFoundError):
+        report.save_html(tmp_path / "no such folder" / "page.html")
+
+
+def test_repr_says_how_many(trained):
+    report = trained[3]
+    counts = report.content.counts
+    assert repr(report) == (
+        f"<Report: {counts['held']} limits held, {counts['missed']} missed, "
+        f"{counts['unclear']} cannot be told, on {report.content.rows:,} rows>"
+    )
+    assert verdict(counts)[1] in str(report)
+
+
+def test_words_of_privacy_give_the_factor_of_the_definition(trained):
+    model, _, _, report = trained
+    factor = float(re.search(r"at most ([\d.]+) times as likely", " ".join(report.content.words))[1])
+    assert math.exp(model.privacy_.epsilon) <= factor <= math.exp(model.privacy_.epsilon) * 1.001
+    assert "plus 1e-05" in " ".join(report.content.words)
