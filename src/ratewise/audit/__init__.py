@@ -22,7 +22,7 @@ were played: reading of data, files, logs, clocks, seeds, other fits on the same
 """
 
 from ratewise.audit.bounds import gaussian_bound, many_runs_bound, one_run_bound
-from ratewise.audit.games import LinearSubject, Subject
+from ratewise.audit.games import LinearSubject, Subject, WorstRows
 from ratewise.audit.report import AuditResult
 from ratewise.audit.run import ATTACKS, RELEASES, audit_one_run, audit_step, audit_training
 
@@ -32,6 +32,7 @@ __all__ = [
     "AuditResult",
     "LinearSubject",
     "Subject",
+    "WorstRows",
     "audit_one_run",
     "audit_step",
     "audit_training",

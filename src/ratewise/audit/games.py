@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ratewise.compiled import CompiledConstraints
 from ratewise.domain import Domain
 from ratewise.families import demographic_parity
 from ratewise.linear import LinearEngine
@@ -71,12 +72,42 @@ class Subject(Protocol):
         ...
 
 
-class LinearSubject:
-    """The NumPy engine with worst-case rows.
+class WorstRows:
+    """Rows that show the most of themselves.
 
     Every canary has a feature of its own, so large that its gradient is clipped, and a cell of its own.
     Opponents, rows that are always there, pull the other way along the first canary's feature: rules that let
-    one row change what others add (an average over the rows that came) are at their worst then.
+    one row change what others add (an average over the rows that came) are at their worst then. One cell
+    stays empty.
+    """
+
+    def __init__(self, n_canaries: int, n_opponents: int, *, counted: bool) -> None:
+        n_rows = n_canaries + n_opponents
+        self.X = np.zeros((n_rows, n_canaries))
+        self.X[np.arange(n_canaries), np.arange(n_canaries)] = _LONG
+        self.X[n_canaries:, 0] = -_LONG
+        self.labels = np.zeros(n_rows, dtype=np.int64)  # a residual of a half pulls all of them
+        self.constraints: CompiledConstraints | None = None
+        if counted:
+            groups = np.minimum(np.arange(n_rows), n_canaries)
+            self.constraints = compile_constraints(
+                [demographic_parity("cell", max_gap=1.0)],
+                Domain(classes=(0, 1), columns={"cell": list(range(n_canaries + 2))}),
+            )
+            self.cells = self.constraints.cells(self.labels, {"cell": groups})
+            self._own = self.cells[:n_canaries].astype(np.intp)
+            self._empty = max(set(range(self.constraints.n_cells)) - set(self.cells.tolist()))
+
+    def sight(self, along: Floats, histogram: Floats | None, positive: Bools) -> Sight:
+        """Return what is seen of each canary, given whether the model predicts it positive."""
+        if histogram is None:
+            return Sight(along)
+        predicted = positive.astype(np.intp)
+        return Sight(along, histogram[self._own, predicted], histogram[self._empty, predicted])
+
+
+class LinearSubject:
+    """The NumPy engine with worst-case rows.
 
     Parameters
     ----------
@@ -89,33 +120,22 @@ class LinearSubject:
     def __init__(
         self, plan: Plan, n_canaries: int = 1, n_opponents: int = 9, dtype: Any = np.float64
     ) -> None:
-        n_rows = n_canaries + n_opponents
         self.n_canaries = n_canaries
-        self.plan = still(plan, n_rows)
-        X = np.zeros((n_rows, n_canaries), dtype=dtype)
-        X[np.arange(n_canaries), np.arange(n_canaries)] = _LONG
-        X[n_canaries:, 0] = -_LONG
-        labels = np.zeros(n_rows, dtype=np.int64)  # all pulled by their residual, a half
-        # each canary a cell; opponents one; and one that stays empty
-        cells = np.minimum(np.arange(n_rows), n_canaries)
-        compiled = None
+        self.plan = still(plan, n_canaries + n_opponents)
+        self._rows = rows = WorstRows(n_canaries, n_opponents, counted=plan.histogram_noise is not None)
         counted: dict[str, Any] = {}
-        if plan.histogram_noise is not None:
-            groups = list(range(n_canaries + 2))
-            compiled = compile_constraints(
-                [demographic_parity("cell", max_gap=1.0)], Domain(classes=(0, 1), columns={"cell": groups})
-            )
-            counted = {"cells": compiled.cells(labels, {"cell": cells}), "n_cells": compiled.n_cells}
-            self._cell = counted["cells"][:n_canaries].astype(np.intp)
-            self._empty = max(set(range(compiled.n_cells)) - set(counted["cells"].tolist()))
-        self._compiled = compiled
-        self._engine = LinearEngine(self.plan, X, labels, 2, intercept=False, **counted)
+        if rows.constraints is not None:
+            counted = {"cells": rows.cells, "n_cells": rows.constraints.n_cells}
+        self._engine = LinearEngine(
+            self.plan, rows.X.astype(dtype), rows.labels, 2, intercept=False, **counted
+        )
 
     def play(self, coins: Bools, steps: int, streams: RandomStreams) -> Iterator[Sight]:
         """Play the games one after another in one long run of the shipped loop."""
         plan = dataclasses.replace(self.plan, steps=len(coins) * steps)
         guarded = _Present(self._engine, np.ones(plan.n_rows, dtype=np.bool_))
-        dual = None if self._compiled is None else Multipliers(self._compiled, plan)
+        compiled = self._rows.constraints
+        dual = None if compiled is None else Multipliers(compiled, plan)
         training = Training(plan, guarded, dual)
         rest, shifts = self._shifts(training)
         guarded.present[: self.n_canaries] = coins[0]
@@ -144,12 +164,7 @@ class LinearSubject:
 
     def _sights(self, waiting: list[tuple[Floats, Floats]], histograms: Floats | None) -> Iterator[Sight]:
         for place, (along, theta) in enumerate(waiting):
-            if histograms is None:
-                yield Sight(along)
-                continue
-            predicted = (theta > 0).astype(np.intp)  # a canary's feature is positive
-            table = histograms[place]
-            yield Sight(along, table[self._cell, predicted], table[self._empty, predicted])
+            yield self._rows.sight(along, None if histograms is None else histograms[place], theta > 0)
 
 
 def still(plan: Plan, n_rows: int) -> Plan:
