@@ -150,7 +150,8 @@ def _read(path: Path) -> bytes:
 
 
 def _canonical(header: Any) -> str:
-    return json.dumps(header, sort_keys=True, allow_nan=False, separators=(",", ":"))
+    # keys in their order: that of a schema's columns is that of the model's features
+    return json.dumps(header, allow_nan=False, separators=(",", ":"))
 
 
 def _digest(content: str | bytes) -> str:

@@ -15,7 +15,7 @@ from ratewise.model_files import ModelFileError, TableModel, read_arrays, write_
 from ratewise.schema import Category, Number, Schema
 
 SCHEMA = Schema(
-    {"age": Number(17, 90), "job": Category(["clerk", "sales"])},
+    {"job": Category(["sales", "clerk"]), "age": Number(17, 90)},  # neither sorted
     label="repaid",
     classes=["no", "yes"],
     groups={"sex": Category(["F", "M"])},
