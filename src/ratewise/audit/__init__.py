@@ -22,6 +22,7 @@ were played: reading of data, files, logs, clocks, seeds, other fits on the same
 """
 
 from ratewise.audit.bounds import gaussian_bound, many_runs_bound, one_run_bound
+from ratewise.audit.checks import Check, check_book, check_noise, check_replay, check_sampling
 from ratewise.audit.games import LinearSubject, Subject, WorstRows
 from ratewise.audit.report import AuditResult
 from ratewise.audit.run import ATTACKS, RELEASES, audit_one_run, audit_step, audit_training
@@ -30,12 +31,17 @@ __all__ = [
     "ATTACKS",
     "RELEASES",
     "AuditResult",
+    "Check",
     "LinearSubject",
     "Subject",
     "WorstRows",
     "audit_one_run",
     "audit_step",
     "audit_training",
+    "check_book",
+    "check_noise",
+    "check_replay",
+    "check_sampling",
     "gaussian_bound",
     "many_runs_bound",
     "one_run_bound",
