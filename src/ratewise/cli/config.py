@@ -1,0 +1,93 @@
+"""Settings from files: TOML, JSON, and YAML where PyYAML is installed."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from ratewise.exceptions import InvalidInput
+from ratewise.schema import Schema
+
+_BESIDES = frozenset(("config", "force"))
+
+
+def read_plain(path: str) -> Any:
+    """Return the content of a TOML, JSON or YAML file as plain data."""
+    place = Path(path)
+    kind = place.suffix.lower()
+    readers: dict[str, Callable[[str], Any]] = {
+        ".toml": tomllib.loads,
+        ".json": json.loads,
+        ".yaml": _yaml,
+        ".yml": _yaml,
+    }
+    if kind not in readers:
+        raise InvalidInput(f"{path!r} must end in .toml, .json or .yaml")
+    try:
+        text = place.read_text(encoding="utf-8")
+    except OSError as problem:
+        raise InvalidInput(f"cannot read {path!r}: {problem.strerror or type(problem).__name__}") from None
+    except UnicodeDecodeError:
+        raise InvalidInput(f"{path!r} is not UTF-8 text") from None
+    try:
+        return readers[kind](text)
+    except (InvalidInput, RecursionError):
+        raise
+    except Exception as problem:  # YAML has errors of its own
+        raise InvalidInput(f"{path!r} is no {kind[1:].upper()}: {problem}") from None
+
+
+def _yaml(text: str) -> Any:
+    try:
+        yaml = importlib.import_module("yaml")
+    except ImportError:
+        raise InvalidInput("YAML needs PyYAML: pip install pyyaml, or write TOML or JSON") from None
+    return yaml.safe_load(text)  # safe: plain data only, nothing in the file is run
+
+
+def read_schema(path: str) -> Schema:
+    """Return the schema in a file."""
+    content = read_plain(path)
+    try:
+        return Schema.from_dict(content)
+    except ValueError as problem:
+        raise InvalidInput(f"{path!r} is no schema: {problem}") from None
+    except TypeError as problem:
+        raise InvalidInput(f"{path!r} is no schema: {problem}") from None
+
+
+def merged(context: click.Context, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of the configuration file, under the flags that were given, over the defaults."""
+    found = dict(values)
+    path = found.pop("config", None)
+    if path is None:
+        return found
+    content = read_plain(path)
+    if not isinstance(content, Mapping):
+        raise InvalidInput(f"{path!r} must hold fields by name")
+    parameters = {p.name: p for p in context.command.params if p.name not in _BESIDES}
+    for name, value in content.items():
+        name = str(name).replace("-", "_")
+        if name not in parameters:
+            known = ", ".join(sorted(filter(None, parameters)))
+            raise InvalidInput(f"{path!r} has the unknown field {name!r}; known are {known}")
+        if context.get_parameter_source(name) == ParameterSource.DEFAULT:
+            found[name] = _converted(context, parameters[name], value, path)
+    return found
+
+
+def _converted(context: click.Context, parameter: click.Parameter, value: Any, path: str) -> Any:
+    if parameter.multiple and isinstance(value, str):
+        value = [value]
+    try:
+        return parameter.type_cast_value(context, value)
+    except (click.BadParameter, TypeError, ValueError) as problem:
+        said = problem.format_message() if isinstance(problem, click.BadParameter) else str(problem)
+        raise InvalidInput(f"{path!r}, field {parameter.name!r}: {said}") from None

@@ -1,0 +1,148 @@
+"""``ratewise sweep``: several runs on the same rows, in one book whose total is stated before the first."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ratewise.accounting import Budget, Ledger, accountant
+from ratewise.cli.config import merged, read_schema
+from ratewise.cli.options import Names, budget_options, plan_options, run_options, table_options
+from ratewise.cli.output import Console
+from ratewise.cli.tables import read_table
+from ratewise.cli.training import own_command, required, run, settings_from, warn_of_leaks
+from ratewise.cli.using import compared, side_by_side
+from ratewise.exceptions import BudgetExceeded, InvalidInput
+from ratewise.plan import Plan
+from ratewise.runs import RunFolder, Settings, facts_of, plan_run, row_count, schema_for
+from ratewise.runs.folder import refuse_taken, write_json
+
+SLACK = "{slack}"
+
+
+@click.command()
+@click.argument("data", required=False)
+@click.option("--slack", type=Names(), default=(), help="Bounds to try in place of {slack}: 0.01,0.05.")
+@click.option("--epsilons", type=Names(), default=(), help="Budgets to try: 0.5,1,2.")
+@click.option("--max-total", type=float, default=None, help="Refuse if all runs together spend more.")
+@click.option("--test", "test", default=None, metavar="FILE", help="Labelled table to measure the runs on.")
+@table_options
+@budget_options
+@plan_options
+@run_options
+@click.pass_context
+def sweep(ctx: click.Context, /, **values: Any) -> None:
+    """Train a run for every pair of slack and epsilon, all on DATA and in one ledger.
+
+    Write {slack} for the bound: --constraint "demographic_parity(sex) <= {slack}" --slack 0.01,0.05.
+    """
+    console = ctx.find_object(Console) or Console()
+    fields = merged(ctx, values)
+    data, out = required(fields, "data"), Path(os.path.abspath(required(fields, "out")))
+    if fields["ledger"] is not None:
+        raise click.UsageError("a sweep keeps a ledger of its own; leave --ledger out")
+    asked = pairs(fields)
+    refuse_taken(out, force=False)
+    given = None if fields["schema"] is None else read_schema(fields["schema"])
+    frame = read_table(data, fields["missing"])
+    schema = schema_for(frame, asked[0][1], given)
+    warn_of_leaks(console, schema, drafted=given is None, private=any(s.epsilon for _, s in asked))
+    planned = [(how, s, plan_run(facts_of(schema, s, row_count(frame)), s)) for how, s in asked]
+    total = total_epsilon([plan for _, _, plan in planned], asked[0][1])
+    _say_total(console, total, asked[0][1], len(planned), fields["max_total"])
+    ledger = _open_book(out, total, asked[0][1])
+    rows = []
+    for number, (how, settings, plan) in enumerate(planned, start=1):
+        folder = RunFolder.create(
+            out / f"run-{number:02d}",
+            settings=settings,
+            schema=schema,
+            plan=plan,
+            data=data,
+            command=own_command(),
+            reading={"missing": list(fields["missing"])},
+            ledger=ledger,
+        )
+        console.note(f"run {number} of {len(planned)}: {how}")
+        seed = None if fields["seed"] is None else fields["seed"] + number  # never the same noise twice
+        run(console, folder, frame, seed=seed, every=fields["checkpoint_every"], final=False)
+        rows.append({**compared(folder, folder.path.name, fields["test"]), **how})
+        write_json(
+            out / "sweep.json", {"total_epsilon": _plain(total), "runs": [_plain_row(r) for r in rows]}
+        )
+    spent = Ledger.open(ledger).total(asked[0][1].delta)
+    console.result(
+        f"{side_by_side(rows)}\n\nall {len(rows)} runs together: epsilon {spent:.4g} at delta "
+        f"{asked[0][1].delta:g}. Choosing one of them uses them all: state this total, not the run's own",
+        runs=rows,
+        total_epsilon=spent,
+        out=str(out),
+    )
+
+
+def pairs(fields: dict[str, Any]) -> list[tuple[dict[str, Any], Settings]]:
+    """Return what to vary and the settings of every run."""
+    texts = fields["constraints"]
+    slacks: list[float | None] = [_number("slack", text) for text in fields["slack"]]
+    slacks = slacks or [None]
+    budgets = [_number("epsilons", text) for text in fields["epsilons"]] or [fields["epsilon"]]
+    if (slacks != [None]) != any(SLACK in text for text in texts):
+        raise InvalidInput(f"--slack and {SLACK} in a --constraint go together; one is missing")
+    found = []
+    for slack in slacks:
+        filled = tuple(text.replace(SLACK, repr(slack)) for text in texts)
+        for epsilon in budgets:
+            settings = settings_from({**fields, "constraints": filled, "epsilon": epsilon})
+            found.append(({"slack": slack, "asked_epsilon": epsilon}, settings))
+    return found
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise InvalidInput(f"--{name} must be numbers separated by commas, got {text!r}") from None
+    if not math.isfinite(number):
+        raise InvalidInput(f"--{name} must be finite numbers, got {text!r}")
+    return number
+
+
+def total_epsilon(plans: list[Plan], settings: Settings) -> float:
+    """Return epsilon of all that is planned together, at the runs' delta."""
+    if not all(plan.private for plan in plans):
+        return math.inf
+    events = [event for plan in plans for event in plan.events]
+    return accountant.epsilon(events, settings.delta, neighbours=settings.neighbours)
+
+
+def _say_total(console: Console, total: float, settings: Settings, runs: int, most: float | None) -> None:
+    console.note(
+        f"{runs} runs on the same rows: together epsilon {total:.4g} at delta {settings.delta:g}",
+        total_epsilon=total,
+        runs=runs,
+    )
+    if most is not None and total > most:
+        raise BudgetExceeded(
+            f"all runs together would spend epsilon {total:.4g}, above --max-total {most:g}; nothing was "
+            "released: try fewer runs or smaller budgets"
+        )
+
+
+def _open_book(out: Path, total: float, settings: Settings) -> str:
+    out.mkdir(parents=True)
+    # a hair above the total, for sums in another order
+    cap = Budget(total * (1 + 1e-3), float(settings.delta)) if math.isfinite(total) else None
+    Ledger.create(out / "ledger.json", cap=cap, neighbours=settings.neighbours)
+    return str(out / "ledger.json")
+
+
+def _plain(number: float | None) -> Any:
+    return number if number is None or math.isfinite(number) else "infinity"
+
+
+def _plain_row(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: _plain(value) if isinstance(value, float) else value for name, value in row.items()}

@@ -1,0 +1,186 @@
+"""``ratewise train`` and ``ratewise resume``."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ratewise.accounting import Budget, Ledger
+from ratewise.cli.config import merged, read_schema
+from ratewise.cli.options import budget_options, force_option, plan_options, run_options, table_options
+from ratewise.cli.output import Console
+from ratewise.cli.tables import read_table
+from ratewise.cli.watching import Stopped, Watcher
+from ratewise.exceptions import InvalidInput
+from ratewise.grammar import parse_constraint
+from ratewise.runs import (
+    Result,
+    RunFolder,
+    Settings,
+    facts_of,
+    plan_run,
+    row_count,
+    schema_for,
+    train_run,
+)
+from ratewise.runs.folder import refuse_taken
+from ratewise.schema import Schema
+from ratewise.tables import needed_columns
+
+
+@click.command()
+@click.argument("data", required=False)
+@table_options
+@budget_options
+@plan_options
+@run_options
+@force_option
+@click.pass_context
+def train(ctx: click.Context, /, **values: Any) -> None:
+    """Train a classifier on the table DATA (CSV, CSV.gz or Parquet) and write a run folder."""
+    console = ctx.find_object(Console) or Console()
+    fields = merged(ctx, values)
+    data, out = required(fields, "data"), required(fields, "out")
+    settings = settings_from(fields)
+    refuse_taken(Path(os.path.abspath(out)), fields["force"])
+    given = None if fields["schema"] is None else read_schema(fields["schema"])
+    console.note(f"reading {data}")
+    frame = read_table(data, fields["missing"])
+    schema = schema_for(frame, settings, given)
+    warn_of_leaks(console, schema, drafted=given is None, private=settings.epsilon is not None)
+    plan = plan_run(facts_of(schema, settings, row_count(frame)), settings)
+    folder = RunFolder.create(
+        out,
+        settings=settings,
+        schema=schema,
+        plan=plan,
+        data=data,
+        command=own_command(),
+        reading={"missing": list(fields["missing"])},
+        ledger=shared_ledger(fields, settings),
+        force=fields["force"],
+    )
+    run(console, folder, frame, seed=fields["seed"], every=fields["checkpoint_every"])
+
+
+@click.command()
+@click.argument("run_folder", metavar="RUN")
+@click.option("--data", default=None, help="Where the rows are now, if not where they were.")
+@click.option("--checkpoint-every", type=int, default=20, show_default=True)
+@click.pass_context
+def resume(ctx: click.Context, run_folder: str, data: str | None, checkpoint_every: int) -> None:
+    """Go on with a run that was stopped, with fresh randomness; what was spent stays spent."""
+    console = ctx.find_object(Console) or Console()
+    folder = RunFolder.open(run_folder)
+    if folder.finished:
+        raise InvalidInput(f"the run in {run_folder!r} is finished; there is nothing to go on with")
+    place = data or folder.description["data"]
+    console.note(f"reading {place}")
+    frame = read_table(place, folder.missing)
+    run(console, folder, frame, seed=None, every=checkpoint_every)
+
+
+# ----------------------------------------------------------------------- shared with other commands
+
+
+def required(fields: dict[str, Any], name: str) -> str:
+    """Return a field that may come from a flag or from the configuration file."""
+    value = fields[name]
+    if not value:
+        flag = name.upper() if name == "data" else f"--{name.replace('_', '-')}"
+        raise click.UsageError(f"{flag} is missing; give it as a flag or in --config")
+    return str(value)
+
+
+def settings_from(fields: dict[str, Any]) -> Settings:
+    """Return the settings; columns that constraints read are groups without being named."""
+    required(fields, "label")
+    read = needed_columns([parse_constraint(text) for text in fields["constraints"]]) or set()
+    groups = tuple(dict.fromkeys((*fields["groups"], *sorted(read))))
+    names = {field.name for field in dataclasses.fields(Settings)}
+    return Settings(**{**{name: fields[name] for name in names if name in fields}, "groups": groups})
+
+
+def warn_of_leaks(console: Console, schema: Schema, *, drafted: bool, private: bool) -> None:
+    """Say plainly what was read off the data outside the budget."""
+    if schema.signed or not private:
+        return
+    what = "; ".join(schema.leaks)
+    if drafted:
+        console.warn(
+            "no --schema was given, so these were READ OFF THE DATA, and the privacy guarantee does not "
+            f"cover them: {what}. To close the leak: ratewise schema, check and sign the file, --schema FILE"
+        )
+    else:
+        console.warn(
+            f"the schema is not signed, so what it says counts as leaked: {what}. Once a person has checked "
+            "that all of it is public knowledge, write signed = true in it"
+        )
+
+
+def shared_ledger(fields: dict[str, Any], settings: Settings) -> str | None:
+    """Return the path of the book that the run shall write into, making it if it is new."""
+    path = fields["ledger"]
+    if path is None:
+        return None
+    if not os.path.lexists(path):
+        cap = fields["ledger_cap"]
+        limit = None if cap is None else Budget(float(cap), float(settings.delta))
+        Ledger.create(path, cap=limit, neighbours=settings.neighbours)
+    ledger = Ledger.open(path)
+    if ledger.neighbours != settings.neighbours:
+        raise InvalidInput(
+            f"neighbours is {settings.neighbours!r}, but the ledger keeps its book for {ledger.neighbours!r}"
+        )
+    return str(path)
+
+
+def own_command() -> list[str]:
+    """Return the words of the command, without a seed: whoever knows it can take the noise off."""
+    words = ["ratewise", *sys.argv[1:]]
+    for place, word in enumerate(words):
+        if word == "--seed" and place + 1 < len(words):
+            words[place + 1] = "(not kept)"
+        elif word.startswith("--seed="):
+            words[place] = "--seed=(not kept)"
+    return words
+
+
+def run(
+    console: Console, folder: RunFolder, frame: Any, *, seed: int | None, every: int, final: bool = True
+) -> Result:
+    """Train with live progress, and say how it ended (unless it is not the `final` word)."""
+    watcher = Watcher(console, folder.settings.delta)
+    try:
+        with watcher.stoppable():
+            result = train_run(folder, frame, seed=seed, watch=watcher.watch, every=every)
+    except (Stopped, KeyboardInterrupt):
+        raise Stopped(
+            f"stopped; what was released is written down. Go on with: ratewise resume {folder.path}"
+        ) from None
+    finally:
+        watcher.end()
+    for doubt in result.doubts[:5]:
+        console.warn(f"too few rows to enforce at this budget: {doubt}")
+    if result.steps < folder.plan.steps:
+        console.warn(
+            f"{folder.plan.steps - result.steps} of {folder.plan.steps} steps were not run: they were booked "
+            "before the run was interrupted, and a step is never paid for twice"
+        )
+    statement = result.statement
+    if not final:
+        return result
+    console.done(
+        f"{statement}\n\nmodel, ledger, statement and history are in {folder.path}",
+        out=str(folder.path),
+        epsilon=statement.epsilon,
+        delta=statement.delta,
+        steps=result.steps,
+        leaks=list(statement.leaks),
+    )
+    return result

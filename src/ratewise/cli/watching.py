@@ -1,0 +1,148 @@
+"""Live progress of a run, from released values only, and a way to stop between two steps."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+import click
+import numpy as np
+
+from ratewise.accounting import Ledger, accountant
+from ratewise.cli.output import HUMAN, JSON, Console
+from ratewise.compiled import CompiledConstraints
+from ratewise.plan import Plan
+from ratewise.runs import Watch
+from ratewise.training import StepRecord
+
+_SECONDS_BETWEEN = 0.5
+_LINES_APART = 10.0  # seconds, where standard error is a file
+
+
+class Stopped(Exception):  # noqa: N818 - reads as what happened
+    """The user asked to stop; the step that was going on is complete and written down."""
+
+
+class Watcher:
+    """Show step, epsilon so far, length of the released gradient, worst gap and time left.
+
+    Everything is read off released values: the gradient with its noise, the constraints' values from noisy
+    counts. It also stops the run when asked to, between two steps.
+    """
+
+    def __init__(self, console: Console, delta: float) -> None:
+        self._console = console
+        self._delta = delta
+        self._stop = threading.Event()
+        self._bounds: Any = None
+        self._live = console.mode == HUMAN and sys.stderr.isatty()
+        self._first = 0
+        self._last = -np.inf
+        self._shown = False
+
+    @property
+    def watch(self) -> Watch:
+        """What `train_run` calls."""
+        return Watch(on_start=self.on_start, on_step=self.on_step)
+
+    def on_start(
+        self, plan: Plan, compiled: CompiledConstraints | None, ledger: Ledger, steps_done: int
+    ) -> None:
+        """Note what is planned, and say it."""
+        self._plan, self._ledger, self._first = plan, ledger, steps_done
+        self._bounds = None if compiled is None else compiled.bounds
+        self._before = tuple(ledger.events())
+        self._start = time.monotonic()
+        going = f"going on after step {steps_done} of" if steps_done else "training for"
+        limits = "no limits" if compiled is None else f"{len(compiled)} limits"
+        rows = f"about {plan.expected_rows:.0f} of {plan.n_rows} rows in each"
+        self._console.note(
+            f"{going} {plan.steps} steps, {rows}, {limits}",
+            steps=plan.steps,
+            steps_done=steps_done,
+            rows=plan.n_rows,
+        )
+
+    def on_step(self, record: StepRecord) -> None:
+        """Show the step, now and then; stop if asked to."""
+        now = time.monotonic()
+        apart = _SECONDS_BETWEEN if self._live or self._console.mode == JSON else _LINES_APART
+        if now - self._last >= apart or record.step == self._plan.steps:
+            self._last = now
+            self._show(record, now)
+        if self._stop.is_set():
+            raise Stopped
+
+    def end(self) -> None:
+        """End the line."""
+        if self._live and self._shown:
+            click.echo("", err=True)
+
+    def _show(self, record: StepRecord, now: float) -> None:
+        if self._console.mode not in (HUMAN, JSON):
+            return
+        steps = self._plan.steps
+        left = (now - self._start) / max(1, record.step - self._first) * (steps - record.step)
+        worst = None
+        if record.values is not None and self._bounds is not None:
+            worst = float(np.max(record.values - self._bounds))
+        epsilon = self._epsilon(record.step)
+        if self._console.mode == JSON:
+            self._console.step(
+                step=record.step,
+                steps=steps,
+                epsilon=epsilon,
+                gradient_norm=record.gradient_norm,
+                worst_gap=worst,
+                seconds_left=round(left, 1),
+            )
+            return
+        parts = [
+            f"{_bar(record.step / steps)} step {record.step}/{steps}",
+            "no privacy" if epsilon is None else f"epsilon {epsilon:.3f}",
+            f"gradient {record.gradient_norm:.3g}",
+        ]
+        if worst is not None:
+            parts.append(f"worst gap {worst:+.3f}")
+        line = ", ".join([*parts, f"{left:.0f} s left"])
+        click.echo(f"\r{line:<100}" if self._live else line, err=True, nl=not self._live)
+        self._shown = True
+
+    def _epsilon(self, step: int) -> float | None:
+        """Return what was spent when this run's steps up to here are counted, whatever is reserved ahead."""
+        event = self._plan.step_event
+        if event is None:
+            return None
+        steps = max(1, step - self._first)
+        events = (*self._before, event.with_steps(steps))
+        return accountant.epsilon(events, self._delta, neighbours=self._ledger.neighbours)
+
+    @contextlib.contextmanager
+    def stoppable(self) -> Iterator[None]:
+        """Let Ctrl-C stop the run after the step that is going on; a second one stops at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = signal.getsignal(signal.SIGINT)
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            if self._stop.is_set():
+                signal.default_int_handler(number, frame)
+            self._stop.set()
+
+        signal.signal(signal.SIGINT, stop)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+def _bar(share: float, width: int = 20) -> str:
+    full = round(share * width)
+    return f"[{'#' * full}{'.' * (width - full)}]"

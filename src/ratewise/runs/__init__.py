@@ -1,0 +1,21 @@
+"""Runs as folders: from a table and a few settings to a model, a book, a statement and released values.
+
+`settings` (what is asked), `folder` (where everything is), `resumable` (checkpoints of released state), `job`
+(training, and going on after a stop).
+"""
+
+from ratewise.runs.folder import RunFolder
+from ratewise.runs.job import Result, Watch, facts_of, plan_run, row_count, schema_for, train_run
+from ratewise.runs.settings import Settings
+
+__all__ = [
+    "Result",
+    "RunFolder",
+    "Settings",
+    "Watch",
+    "facts_of",
+    "plan_run",
+    "row_count",
+    "schema_for",
+    "train_run",
+]

@@ -1,0 +1,251 @@
+"""Training a run folder from a table, and going on with one that was stopped.
+
+What is released, in order and each booked before it happens: bounds of numbers that the schema leaves open
+(`ratewise.bounds`), means and deviations of features (`ratewise.standardisation`), and per training step the
+noisy gradient and histogram (`ratewise.training`). The folder holds these and what follows from them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ratewise import _validate
+from ratewise.accounting import Ledger, PrivacyStatement
+from ratewise.compiled import CompiledConstraints
+from ratewise.defaults import AUTO, PublicFacts, plan_for
+from ratewise.encoding import TableEncoder
+from ratewise.enforceability import Doubt, doubts
+from ratewise.exceptions import BudgetExceeded, InvalidInput, PrivacyLeakWarning
+from ratewise.frames import chosen_columns, named_columns
+from ratewise.model_files import TableModel
+from ratewise.partition import compile_constraints
+from ratewise.plan import Plan
+from ratewise.randomness import RandomStreams
+from ratewise.reading import read_labels, read_rows
+from ratewise.runs.folder import RunFolder
+from ratewise.runs.resumable import ResumableFitting, read_checkpoint, write_checkpoint
+from ratewise.runs.settings import Settings
+from ratewise.schema import Schema
+from ratewise.tables import needed_columns
+from ratewise.training import StepRecord
+
+CHECKPOINT_EVERY = 20
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who looks at a run while it goes on; everything shown is released.
+
+    Parameters
+    ----------
+    on_start : callable
+        Called once before the first step, with the plan, the compiled constraints and the ledger.
+    on_step : callable
+        Called after each step with its `StepRecord`; an exception stops the run between two steps.
+    """
+
+    on_start: Callable[[Plan, CompiledConstraints | None, Ledger, int], object] = lambda *_: None
+    on_step: Callable[[StepRecord], object] = lambda _: None
+
+
+def facts_of(schema: Schema, settings: Settings, n_rows: int) -> PublicFacts:
+    """Return what is known without reading rows; constraints that cannot be held are refused here."""
+    compiled = compile_constraints(settings.declared, schema.domain)
+    return PublicFacts(
+        n_rows=n_rows,
+        n_features=schema.n_features,
+        n_classes=len(schema.classes),
+        constraints=compiled if len(compiled) else None,
+    )
+
+
+def plan_run(facts: PublicFacts, settings: Settings) -> Plan:
+    """Return the plan of a run, from public facts."""
+    _check(settings, facts.n_rows)
+    return plan_for(
+        facts,
+        epsilon=settings.epsilon,
+        delta=settings.delta,
+        neighbours=settings.neighbours,
+        histogram=settings.histogram,
+        histogram_share=settings.histogram_share,
+        sampling_rate=settings.sampling_rate,
+        steps=settings.steps,
+        clip=AUTO if settings.clip is None else settings.clip,
+        row_norm=AUTO if settings.row_norm is None else settings.row_norm,
+        standardise=AUTO if settings.standardise is None else settings.standardise,
+        learning_rate=settings.learning_rate,
+        schedule=settings.schedule,
+        momentum=settings.momentum,
+        averaging=settings.averaging,
+        temperature=settings.temperature,
+        rates=settings.rates,
+        l2=settings.l2,
+    )
+
+
+def _check(settings: Settings, n_rows: int) -> None:
+    if settings.epsilon is not None:
+        _validate.positive(epsilon=settings.epsilon, hint="none trains without privacy")
+    delta = _validate.inside(delta=settings.delta)
+    if settings.epsilon is not None and delta > 1 / n_rows:
+        raise InvalidInput(
+            f"delta is {delta:g}, above 1/n = {1 / n_rows:.3g} for {n_rows} rows, which permits publishing a "
+            "whole row; use a delta well below 1/n"
+        )
+
+
+def schema_for(frame: Any, settings: Settings, schema: Schema | None) -> Schema:
+    """Return the schema to train by: the given one, if it fits the settings, or one read off the data."""
+    if schema is None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PrivacyLeakWarning)  # the caller says it in its own words
+            return Schema.draft(
+                frame, label=settings.label, groups=settings.groups, leave_out=settings.leave_out
+            )
+    if schema.label != settings.label:
+        raise InvalidInput(f"label is {settings.label!r}, but the schema's label is {schema.label!r}")
+    for name in settings.groups:
+        if name not in schema.groups:
+            raise InvalidInput(
+                f"group {name!r} is not among the schema's groups: {', '.join(schema.groups) or 'none'}"
+            )
+    return schema
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run left behind, beside its folder."""
+
+    folder: RunFolder
+    statement: PrivacyStatement
+    steps: int
+    doubts: tuple[Doubt, ...]
+
+
+def train_run(
+    folder: RunFolder,
+    frame: Any,
+    *,
+    seed: int | None = None,
+    watch: Watch | None = None,
+    every: int = CHECKPOINT_EVERY,
+) -> Result:
+    """Train, or go on training, the run of a folder on its rows.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        Fresh, or stopped at any moment.
+    frame : data frame
+        The rows; the same as before, if the run goes on.
+    seed : int, optional
+        For made-up data. A run that goes on must not be given the seed it began with.
+    watch : Watch, optional
+    every : int
+        Steps between two checkpoints.
+    """
+    if folder.finished:
+        raise InvalidInput(f"the run in {str(folder.path)!r} is finished; there is nothing to go on with")
+    watch = watch or Watch()
+    _validate.count(checkpoint_every=every)
+    settings, plan, schema = folder.settings, folder.plan, folder.schema
+    saved = read_checkpoint(folder.checkpoint_path) if folder.checkpoint_path.exists() else None
+    if saved is not None:
+        schema = saved["schema"]
+    rows = _rows(frame, schema, settings)
+    if rows.n_rows != plan.n_rows:
+        raise InvalidInput(f"the table has {rows.n_rows} rows, the run was planned for {plan.n_rows}")
+    ledger = folder.ledger()
+    if saved is None and plan.private and ledger.cap is not None and ledger.would_exceed(plan.events):
+        raise BudgetExceeded(
+            f"this run at epsilon={settings.epsilon:g} would pass the cap {ledger.cap} of its ledger, of "
+            f"which {ledger.total_epsilon:.4g} is spent; nothing was released"
+        )
+    fitting = ResumableFitting(
+        rows,
+        plan,
+        ledger,
+        RandomStreams.from_seed(seed),
+        intercept=settings.fit_intercept,
+        data_name=folder.description["data_name"],
+    )
+    fitting.purpose = folder.purpose
+    fitting.start_from(saved)
+    _run(fitting, folder, schema, watch, every)
+    return _results(fitting, folder, schema)
+
+
+def _rows(frame: Any, schema: Schema, settings: Settings) -> Any:
+    declared = settings.declared
+    needed = needed_columns(declared)
+    groups = tuple(schema.groups) if needed is None else tuple(sorted(needed))
+    unknown = [name for name in groups if name not in schema.groups]
+    if unknown:
+        raise InvalidInput(
+            f"the constraints read column {unknown[0]!r}, which is not among the groups "
+            f"({', '.join(schema.groups) or 'none'}); name it with --groups"
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyLeakWarning)  # said once, by the caller
+        X = TableEncoder(schema).fit_transform(frame)
+    chosen = chosen_columns(frame, (schema.label, *groups), "the table")
+    return read_rows(
+        X,
+        read_labels(chosen[schema.label], X.shape[0]),
+        {name: chosen[name] for name in groups},
+        constraints=declared,
+        classes=schema.classes,
+        group_values={name: schema.group_values[name] for name in groups},
+    )
+
+
+def _run(fitting: ResumableFitting, folder: RunFolder, schema: Schema, watch: Watch, every: int) -> None:
+    def save() -> None:
+        write_checkpoint(folder.checkpoint_path, fitting, schema)
+
+    def on_start() -> None:
+        save()
+        watch.on_start(fitting.plan, fitting.rows.constraints, fitting.ledger, fitting.training.steps_done)
+
+    def on_step(record: StepRecord) -> None:
+        try:
+            watch.on_step(record)
+        except BaseException:
+            save()  # between two steps: all of it is released
+            raise
+        if record.step % every == 0:
+            save()
+
+    fitting.run(on_step, on_start)
+
+
+def _results(fitting: ResumableFitting, folder: RunFolder, schema: Schema) -> Result:
+    training, compiled = fitting.training, fitting.rows.constraints
+    statement = _statement(fitting, folder, schema)
+    model = TableModel(schema, fitting.model, fitting.theta)
+    folder.finish(model, statement, fitting.history.arrays())
+    found: tuple[Doubt, ...] = ()
+    if compiled is not None and training.multipliers is not None and training.steps_done > 0:
+        found = doubts(compiled, training.multipliers, fitting.plan)
+    return Result(folder, statement, training.steps_done, found)
+
+
+def _statement(fitting: ResumableFitting, folder: RunFolder, schema: Schema) -> PrivacyStatement:
+    settings = folder.settings
+    public = [f"the number of rows, {fitting.plan.n_rows}", "the columns and their kinds", *schema.public]
+    leaks = schema.leaks if settings.epsilon is not None else ()
+    return fitting.ledger.statement(
+        delta=settings.delta, unit=settings.unit, public=tuple(dict.fromkeys(public)), leaks=leaks
+    )
+
+
+def row_count(frame: Any) -> int:
+    """Return the number of rows, which is public."""
+    columns = named_columns(frame, "the table")
+    if not columns:
+        raise InvalidInput("the table has no columns")
+    return len(next(iter(columns.values())))
