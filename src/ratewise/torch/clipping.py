@@ -118,15 +118,12 @@ class PerRowClipper:
         _check_losses(losses)
         if losses.shape[0] == 0:
             return [torch.zeros_like(parameter) for parameter in self.parameters]
+        scales = _scales(losses, scale_rows)
+        _check_finite(losses.detach())
         try:
             self._check_rows_apart(losses)
-            shares = self._backward(losses)
-            scales = _scales(losses, scale_rows)
-            weights = scales if bound is None else scales * self._factors(shares, scales, bound)
-            totals = [_total(shares[id(p)], p, weights) for p in self.parameters]
-            if bound is None:
-                _check_finite(*totals)
-            return totals
+            with torch.no_grad():
+                return self._sums(self._backward(losses), scales, bound)
         finally:
             self._tape.clear()
 
@@ -141,9 +138,11 @@ class PerRowClipper:
         if not losses.requires_grad:
             raise InvalidInput("losses do not depend on the module; compute them inside recording()")
         self._tape.start(losses.shape[0], probe=probe)
-        total = losses[0] if probe else losses.sum()
+        asked = torch.ones_like(losses)
+        if probe:
+            asked[1:] = 0.0
         inputs = [self._tape.anchor, *self.parameters]
-        direct = torch.autograd.grad(total, inputs, retain_graph=probe, allow_unused=True)[1:]
+        direct = torch.autograd.grad(losses, inputs, asked, retain_graph=probe, allow_unused=True)[1:]
         outside = [name for name, got in zip(self._names, direct, strict=True) if got is not None]
         if outside:
             raise UnsupportedCombination(
@@ -157,6 +156,13 @@ class PerRowClipper:
         if not self._rows_checked and losses.shape[0] > 1:
             self._backward(losses, probe=True)
             self._rows_checked = True
+
+    def _sums(self, shares: dict[int, list[Share]], scales: Tensor, clip: float | None) -> list[Tensor]:
+        weights = scales if clip is None else scales * self._factors(shares, scales, clip)
+        totals = [_total(shares[id(parameter)], parameter, weights) for parameter in self.parameters]
+        if clip is None:
+            _check_finite(*totals)
+        return totals
 
     def _factors(self, shares: dict[int, list[Share]], scales: Tensor, clip: float) -> Tensor:
         squares = sum(squared_norms(parts) for parts in shares.values() if parts)
@@ -191,7 +197,8 @@ class _Tape:
                 f"layer {layer!r} works on {tuple(gradient.shape)} while there are {self._rows} losses; the "
                 "first axis must be the rows in every layer (batch_first=True for sequences)"
             )
-        if self._probe and bool(gradient[1:].count_nonzero()):
+        # 0 times an overflow is not a number: it mixes nothing, and the true backward refuses it
+        if self._probe and bool(gradient[1:].nan_to_num(0.0, 0.0, 0.0).count_nonzero()):
             raise UnsupportedCombination(
                 f"layer {layer!r} gives the loss of one row something of other rows, so rows have no "
                 "gradient of their own; keep the rows on the first axis and do not mix them "
@@ -230,8 +237,8 @@ def _check_losses(losses: Tensor) -> None:
 def _check_finite(*values: Tensor) -> None:
     if not all(bool(torch.isfinite(value).all()) for value in values):
         raise InvalidInput(
-            "a row's gradient is not finite, so it cannot be clipped; check the loss for divisions and "
-            "logarithms of zero, and the features for values that are not finite"
+            "a row's loss or gradient is not finite, so it cannot be clipped; check the loss for divisions "
+            "and logarithms of zero, and the features for values that are not finite"
         )
 
 

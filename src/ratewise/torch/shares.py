@@ -23,7 +23,7 @@ from torch import Tensor
 # Per-row gradients that are only looked at are formed a few rows at a time: 16 MB in float32.
 CHUNK = 1 << 22
 # A long float32 sum of squares loses digits: norms are taken over pieces of this length, then in float64.
-_PIECE = 4096
+_PIECE = 512
 # A kept per-row gradient may be this much larger than the input and output gradient that it replaces:
 # it spares the layer a second product.
 _WORTH_KEEPING = 1.25

@@ -1,0 +1,373 @@
+"""The clipper as its users meet it: what it refuses, what it leaves behind, and how often it works."""
+
+import io
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
+from ratewise.torch import PerRowClipper, SmallCNN, layers, shares
+from ratewise.torch.convolutions import Convolved, Geometry
+
+
+def step(module, x, clip=1.0, clipper=None, **options):
+    clipper = clipper or PerRowClipper(module)
+    with clipper.recording():
+        losses = module(x).flatten(1).square().sum(1)
+    return clipper.clipped_sum(losses, clip, **options)
+
+
+def norm(parts):
+    return float(torch.sqrt(sum(part.double().square().sum() for part in parts)))
+
+
+@pytest.mark.parametrize("layer", [nn.BatchNorm1d(4), nn.BatchNorm2d(4), nn.SyncBatchNorm(4)])
+def test_batch_norm_is_refused_by_name_with_the_remedy(layer):
+    with pytest.raises(UnsupportedCombination, match=r"'body\.1'.*BatchNorm.*ModuleValidator\.fix"):
+        PerRowClipper(Body(layer))
+
+
+class Body(nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(4, 4), layer)
+
+
+@pytest.mark.parametrize(
+    ("layer", "remedy"),
+    [
+        (nn.InstanceNorm1d(4, affine=True, track_running_stats=True), "track_running_stats=False"),
+        (nn.LSTM(4, 4), r"ModuleValidator\.fix"),
+        (nn.MultiheadAttention(4, 2), r"ModuleValidator\.fix"),
+        (nn.Embedding(4, 4, max_norm=1.0), "without max_norm"),
+        (nn.Embedding(4, 4, scale_grad_by_freq=True), "scale_grad_by_freq"),
+        (nn.EmbeddingBag(4, 4), "nn.Embedding"),
+    ],
+)
+def test_layers_without_per_row_gradients_are_refused(layer, remedy):
+    with pytest.raises(UnsupportedCombination, match=rf"'body\.1'.*{remedy}"):
+        PerRowClipper(Body(layer))
+
+
+def test_frozen_layers_need_no_per_row_gradient():
+    body = Body(nn.LSTM(4, 4)).body
+    body[1].requires_grad_(False)
+    assert len(PerRowClipper(body).parameters) == 2
+
+
+def test_other_things_are_refused():
+    with pytest.raises(InvalidType, match=r"torch\.nn\.Module, got function"):
+        PerRowClipper(step)
+    with pytest.raises(InvalidInput, match="no trainable parameter"):
+        PerRowClipper(nn.Linear(2, 2).requires_grad_(False))
+    with pytest.raises(InvalidInput, match=r"'weight' has type torch\.bfloat16.*autocast"):
+        PerRowClipper(nn.Linear(2, 2, dtype=torch.bfloat16))
+    with pytest.raises(InvalidInput, match="no shape yet"):
+        PerRowClipper(nn.LazyLinear(2))
+
+
+class Centred(nn.Module):
+    """Mixes rows without any layer that could be recognised."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(3, 3)
+
+    def forward(self, x):
+        x = self.inner(x)
+        return torch.tanh(x - x.mean(0))
+
+
+class TimeFirst(nn.Module):
+    """Gives its layer the positions where the rows should be."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.inner(x.transpose(0, 1)).transpose(0, 1)
+
+
+def test_rows_that_mix_are_found_on_the_first_batch():
+    with pytest.raises(UnsupportedCombination, match="'inner' gives the loss of one row something of other"):
+        step(Centred(), torch.randn(4, 3))
+
+
+def test_rows_on_another_axis_are_found_even_if_the_sizes_agree():
+    with pytest.raises(
+        UnsupportedCombination, match=r"'inner' works on \(5, 4, 3\) while there are 4 losses"
+    ):
+        step(TimeFirst(), torch.randn(4, 5, 3))
+    with pytest.raises(UnsupportedCombination, match="'inner' gives the loss of one row something of other"):
+        step(TimeFirst(), torch.randn(4, 4, 3))
+
+
+def test_inputs_without_a_row_axis_are_refused():
+    with pytest.raises(UnsupportedCombination, match="no axis for rows"):
+        step(nn.Conv1d(3, 3, 1), torch.randn(3, 5))
+
+
+class Aside(nn.Module):
+    """Uses a weight other than through its layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(7, 3)
+
+    def forward(self, ids):
+        return functional.linear(self.embedding(ids), self.embedding.weight)
+
+
+def test_a_weight_used_beside_its_layer_is_refused():
+    with pytest.raises(UnsupportedCombination, match=r"'embedding\.weight' reaches the losses other than"):
+        step(Aside(), torch.randint(0, 7, (4, 2)))
+
+
+def test_a_penalty_on_weights_is_refused():
+    module = nn.Linear(3, 2)
+    clipper = PerRowClipper(module)
+    with clipper.recording():
+        losses = module(torch.randn(4, 3)).sum(1) + module.weight.square().sum()
+    with pytest.raises(UnsupportedCombination, match="'weight' reaches the losses other than"):
+        clipper.clipped_sum(losses, 1.0)
+
+
+def test_losses_must_be_one_per_row_and_recorded():
+    module = nn.Linear(3, 2)
+    clipper = PerRowClipper(module)
+    with clipper.recording():
+        out = module(torch.randn(4, 3))
+    with pytest.raises(InvalidInput, match=r"one number per row, got shape \(4, 2\)"):
+        clipper.clipped_sum(out, 1.0)
+    with pytest.raises(InvalidInput, match=r"got shape \(\)"):
+        clipper.clipped_sum(out.sum(), 1.0)
+    with pytest.raises(InvalidInput, match="do not depend on the module"):
+        clipper.clipped_sum(torch.ones(4), 1.0)
+    with pytest.raises(InvalidInput, match="clip must be above 0"):
+        clipper.clipped_sum(out.sum(1), 0.0)
+    with pytest.raises(UnsupportedCombination, match="other than through its layer inside recording"):
+        clipper.clipped_sum(module(torch.randn(4, 3)).sum(1), 1.0)
+
+
+@pytest.mark.parametrize("clip", [1.0, None])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_gradient_that_is_not_finite_returns_nothing(clip, bad):
+    module = nn.Linear(3, 2)
+    x = torch.randn(4, 3)
+    x[2, 1] = bad
+    with pytest.raises(InvalidInput, match="not finite") as caught:
+        step(module, x, clip)
+    assert str(bad) not in str(caught.value)
+    assert module.weight.grad is None
+
+
+def test_an_empty_batch_gives_zeros():
+    module = SmallCNN(2)
+    got = step(module, torch.zeros(0, 3, 8, 8))
+    assert [part.shape for part in got] == [p.shape for p in module.parameters()]
+    assert norm(got) == 0.0
+
+
+def test_parameters_that_no_row_reaches_get_zeros():
+    module = Body(nn.Linear(4, 4))
+    module.spare = nn.Linear(3, 3)
+    module.forward = module.body.forward
+    got = step(module, torch.randn(2, 4))
+    assert norm(got[:4]) > 0
+    assert norm(got[4:]) == 0.0
+
+
+def test_shared_parameters_are_listed_once():
+    tied = nn.ModuleList([nn.Embedding(5, 3), nn.Linear(3, 5, bias=False)])
+    tied[1].weight = tied[0].weight
+    assert PerRowClipper(tied).parameters == [tied[0].weight]
+
+
+def test_rows_are_scaled_before_the_clip():
+    module = nn.Linear(3, 1)
+    x = torch.randn(4, 3)
+    scales = torch.tensor([0.0, 1e-3, 1.0, 1e6])
+    clipper = PerRowClipper(module)
+    got = step(module, x, 0.5, clipper, scale_rows=scales)
+    want = [torch.zeros_like(part) for part in got]
+    for i in range(4):
+        row = [scales[i] * part for part in step(module, x[i : i + 1], None, clipper)]
+        factor = min(1.0, 0.5 / max(norm(row), 1e-30))
+        want = [total + factor * part for total, part in zip(want, row, strict=True)]
+    for a, b in zip(got, want, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+    with pytest.raises(InvalidInput, match=r"scale_rows must be one number per row, got shape \(3,\)"):
+        step(module, x, 0.5, clipper, scale_rows=scales[:3])
+
+
+def test_the_module_is_untouched_outside_recording():
+    module = SmallCNN(2)
+    keys, attributes = list(module.state_dict()), {k for m in module.modules() for k in m.__dict__}
+    clipper = PerRowClipper(module)
+    with pytest.raises(RuntimeError, match="stop"), clipper.recording():
+        raise RuntimeError("stop")
+    got = step(module, torch.randn(3, 3, 8, 8), 1.0, clipper)
+    assert list(module.state_dict()) == keys
+    assert {k for m in module.modules() for k in m.__dict__} == attributes
+    assert all(parameter.grad is None for parameter in module.parameters())
+    assert all(not part.requires_grad for part in got)
+    assert not any(m._forward_hooks or m._backward_hooks for m in module.modules())
+    again = pickle.loads(pickle.dumps(module))
+    torch.save(module.state_dict(), io.BytesIO())
+    torch.testing.assert_close(again(torch.ones(1, 3, 8, 8)), module(torch.ones(1, 3, 8, 8)))
+
+
+def test_existing_gradients_are_not_touched():
+    module = nn.Linear(3, 2)
+    module.weight.grad = torch.full((2, 3), 7.0)
+    step(module, torch.randn(4, 3))
+    assert bool((module.weight.grad == 7.0).all())
+
+
+def test_nothing_private_stays_after_the_step():
+    clipper = PerRowClipper(module := nn.Linear(3, 2))
+    step(module, torch.randn(4, 3), 1.0, clipper)
+    assert clipper.last_norms is None
+    assert clipper._tape.shares == {}
+
+
+def test_forgetting_the_module():
+    clipper = PerRowClipper(nn.Linear(3, 2))
+    clipper.detach()
+    assert clipper.parameters == []
+    with pytest.raises(InvalidInput, match="build it anew"), clipper.recording():
+        pass
+
+
+def test_thawed_parameters_are_noticed():
+    module = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+    module[0].requires_grad_(False)
+    clipper = PerRowClipper(module)
+    module[0].requires_grad_(True)
+    with pytest.raises(InvalidInput, match="other trainable parameters"), clipper.recording():
+        pass
+
+
+def test_one_backward_per_step_and_none_for_frozen_layers(monkeypatch):
+    """The first batch of two rows or more is looked at once more, to see that rows do not mix."""
+    passed = []
+    back = layers.TappedLinear.back
+    monkeypatch.setattr(
+        layers.TappedLinear, "back", lambda self, *a: passed.append(self.name) or back(self, *a)
+    )
+    module = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3), nn.Linear(3, 2))
+    module[2].requires_grad_(False)
+    clipper = PerRowClipper(module)
+    step(module, torch.randn(4, 3), 1.0, clipper)
+    assert sorted(passed) == ["0", "0", "3", "3"]
+    passed.clear()
+    step(module, torch.randn(4, 3), 1.0, clipper)
+    assert sorted(passed) == ["0", "3"]
+
+
+def test_dropout_is_drawn_once_and_differs_between_rows():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.PReLU(8), nn.Dropout(0.5), nn.Linear(8, 1, bias=False))
+    x = torch.ones(3, 8)
+    clipper = PerRowClipper(module)
+    with clipper.recording():
+        losses = module(x)[:, 0]
+    got = clipper.clipped_sum(losses, None)
+    assert not bool((got[1] == 0).all())
+    assert torch.unique(got[1]).numel() > 1
+
+
+@pytest.mark.filterwarnings("ignore:TF32 acceleration")
+@pytest.mark.parametrize("rows", [1, 6])
+def test_bfloat16_autocast_keeps_the_clip(rows):
+    """Norms and sums are taken in float32 of what the passes in bfloat16 brought."""
+    torch.manual_seed(0)
+    module = nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1), nn.GroupNorm(4, 16), nn.ReLU(), nn.Conv2d(16, 32, 3, stride=2),
+        nn.Flatten(), nn.Linear(288, 64), nn.LayerNorm(64), nn.Linear(64, 2),
+    )  # fmt: skip
+    clipper = PerRowClipper(module)
+    x = 10 * torch.randn(rows, 3, 8, 8)
+    with (
+        torch.backends.mkldnn.flags(enabled=False),  # virtual machines may announce tiles and forbid them
+        torch.autocast("cpu", dtype=torch.bfloat16),
+        clipper.recording(),
+    ):
+        out = module(x)
+        losses = out.float().square().sum(1) * 100
+    with torch.backends.mkldnn.flags(enabled=False):
+        got = clipper.clipped_sum(losses, 0.1)
+    assert out.dtype == torch.bfloat16
+    assert all(part.dtype == torch.float32 for part in got)
+    assert norm(got) <= rows * 0.1 * (1 + 1e-5)
+    if rows == 1:
+        assert norm(got) >= 0.1 * (1 - 1e-5)
+    exact = step(module, x, 0.1)
+    difference = norm([a - b for a, b in zip(got, exact, strict=True)])
+    assert norm(got) > 0
+    assert difference < 0.2 * norm(exact) * max(1, rows**0.5)
+
+
+def row_norms(share):
+    return share.per_row(slice(None)).double().flatten(1).square().sum(1)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("kernel", [(3,), (2, 3), (2, 1, 2)])
+def test_three_ways_to_a_convolution_norm_agree(groups, stride, kernel):
+    torch.manual_seed(0)
+    axes = len(kernel)
+    geometry = Geometry((stride,) * axes, (1,) * axes, (2,) * axes, groups)
+    x, weight = torch.randn(3, 4, *(6,) * axes).double(), torch.randn(6, 4 // groups, *kernel).double()
+    share = Convolved(x, torch.randn_like(geometry.forward(x, weight, None)), weight, geometry)
+    want = row_norms(share)
+    for way in (share._direct, share._by_patches, share._by_pixels):
+        torch.testing.assert_close(way(), want)
+
+
+def test_the_cheapest_way_to_a_norm_is_taken(monkeypatch):
+    """As measured for a residual network on 64 x 64 images: early, first strided, middle and late layers."""
+    taken = []
+    for way in ("_direct", "_by_patches", "_by_pixels"):
+        monkeypatch.setattr(Convolved, way, lambda self, way=way: taken.append(way))
+    for channels, size, outputs, stride in [(64, 16, 128, 2), (128, 8, 128, 1), (512, 2, 512, 1)]:
+        geometry = Geometry((stride, stride), (1, 1), (1, 1), 1)
+        x, weight = torch.zeros(1, channels, size, size), torch.zeros(outputs, channels, 3, 3)
+        Convolved(x, geometry.forward(x, weight, None), weight, geometry).squared_norms()
+    assert taken == ["_direct", "_by_pixels", "_by_pixels"]
+
+
+def test_norms_of_many_rows_are_taken_a_few_rows_at_a_time(monkeypatch):
+    monkeypatch.setattr(shares, "CHUNK", 100)
+    torch.manual_seed(0)
+    share = shares.Outer(torch.randn(7, 9, 6), torch.randn(7, 9, 8), torch.Size((6, 8)))
+    torch.testing.assert_close(shares.chunked_squared_norms([share]), row_norms(share), rtol=1e-6, atol=0)
+
+
+def test_long_sums_of_squares_lose_nothing():
+    """A plain float32 sum of this many equal squares is off by more than one part in a hundred thousand."""
+    values = torch.full((2, 20_000_000), 0.1)
+    want = 20_000_000 * float(values[0, 0].double() ** 2)
+    assert float(shares.sums_of_squares(values)[0]) == pytest.approx(want, rel=1e-6)
+
+
+class Root(nn.Module):
+    """Its loss is finite where its gradient is not."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(3, 3, bias=False)
+
+    def forward(self, x):
+        return self.inner(x).abs().sum(1, keepdim=True).sqrt().sqrt().sqrt()
+
+
+@pytest.mark.parametrize("clip", [1.0, None])
+def test_a_finite_loss_with_an_endless_slope_returns_nothing(clip):
+    with pytest.raises(InvalidInput, match="gradient is not finite"):
+        step(Root(), torch.zeros(3, 3), clip)
