@@ -1,0 +1,218 @@
+"""Where random numbers come from: secure without a seed, repeatable with one, never stored, never twice."""
+
+import copy
+import os
+import pickle
+import threading
+import warnings
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from ratewise import randomness
+from ratewise.exceptions import InvalidInput, InvalidType, SeedWarning
+from ratewise.mechanisms import RoundedGaussianMechanism
+from ratewise.randomness import RandomStreams, SecureGenerator, UsedSeeds, warn_of_seed
+
+SURE = 1e-9  # fresh entropy every time: raise the alarm only when sure
+
+
+def streams_of(streams):
+    return [streams.sampling, streams.gradient, streams.histogram, streams.preparation]
+
+
+class TestSecureGenerator:
+    rng = SecureGenerator()
+
+    @pytest.mark.parametrize(
+        ("draw", "law"),
+        [
+            (lambda rng, n: rng.random(n), stats.uniform),
+            (lambda rng, n: rng.standard_normal(n), stats.norm),
+            (lambda rng, n: rng.normal(2.0, 3.0, n), stats.norm(2.0, 3.0)),
+            (lambda rng, n: rng.standard_exponential(n), stats.expon),
+            (lambda rng, n: rng.laplace(1.0, 2.0, n), stats.laplace(1.0, 2.0)),
+            (lambda rng, n: rng.integers(0, 1 << 64, n, dtype=np.uint64) / 2.0**64, stats.uniform),
+            (lambda rng, n: rng.integers(-(1 << 63), 1 << 63, n) / 2.0**64 + 0.5, stats.uniform),
+        ],
+    )
+    def test_right_distribution_with_power(self, draw, law):
+        found = draw(self.rng, 40_000)
+        assert stats.kstest(found, law.cdf).pvalue > SURE
+        assert stats.kstest(found * 1.1, law.cdf).pvalue < SURE
+
+    def test_neighbouring_draws_are_independent(self):
+        draws = self.rng.standard_normal((20_000, 4))
+        table = np.hstack([draws[:-1], draws[1:], np.abs(draws[:-1])])
+        correlation = np.corrcoef(table.T)[np.triu_indices(12, 1)] * np.sqrt(len(table))
+        pairs = [
+            c
+            for c, (i, j) in zip(correlation, zip(*np.triu_indices(12, 1), strict=True), strict=True)
+            if j - i != 8
+        ]  # a draw and its own size are no pair
+        assert 2 * stats.norm.sf(np.max(np.abs(pairs))) * len(pairs) > SURE
+
+    def test_bits_are_balanced(self):
+        bits = np.unpackbits(np.frombuffer(self.rng.bytes(40_000), dtype=np.uint8))
+        assert 2 * stats.norm.sf(abs(bits.sum() - bits.size / 2) / np.sqrt(bits.size / 4)) > SURE
+
+    @pytest.mark.parametrize(("low", "high"), [(0, 6), (-3, 4), (5, 6), (0, 1000)])
+    def test_integers_are_uniform(self, low, high):
+        found = self.rng.integers(low, high, 50_000)
+        assert found.min() >= low
+        assert found.max() < high
+        counts = np.bincount(found - low, minlength=high - low)
+        assert stats.chisquare(counts).pvalue > SURE if high - low > 1 else counts[0] == 50_000
+
+    def test_integers_like_numpys(self):
+        assert set(self.rng.integers(3, size=200).tolist()) == {0, 1, 2}
+        assert set(self.rng.integers(1, 2, size=50, endpoint=True).tolist()) == {1, 2}
+        assert self.rng.integers(0, 2**32, 5, dtype=np.uint64).dtype == np.uint64
+        assert isinstance(self.rng.integers(10).item(), int)
+        with pytest.raises(InvalidInput, match="range of integers"):
+            self.rng.integers(3, 3)
+        with pytest.raises(InvalidInput, match="must start at"):
+            self.rng.integers(5, 5 + (1 << 64))
+
+    def test_shapes_and_types(self):
+        assert self.rng.random((2, 3)).shape == (2, 3)
+        assert np.ndim(self.rng.random()) == 0
+        assert np.ndim(self.rng.standard_normal()) == 0
+        for draw in (self.rng.random, self.rng.standard_normal, self.rng.standard_exponential):
+            assert draw(4, dtype=np.float32).dtype == np.float32
+        assert np.all(self.rng.random(100_000, dtype=np.float32) < 1)
+        assert len(self.rng.spawn(3)) == 3
+
+    def test_large_requests_are_cut_up(self, monkeypatch):
+        monkeypatch.setattr(randomness, "_AT_MOST", 100)
+        assert len(self.rng.bytes(1050)) == 1050
+
+    def test_no_state_to_store(self):
+        assert not hasattr(self.rng, "__dict__")
+        assert isinstance(pickle.loads(pickle.dumps(self.rng)), SecureGenerator)
+        assert repr(self.rng) == "SecureGenerator()"
+
+
+class TestStreams:
+    def test_secure_without_a_seed_and_only_then(self):
+        assert RandomStreams.from_seed().secure
+        assert RandomStreams.from_seed(SecureGenerator()).secure
+        for seed in (0, np.random.default_rng(0), np.random.SeedSequence(1), np.random.RandomState(0)):
+            assert not RandomStreams.from_seed(seed).secure
+
+    def test_a_seed_repeats_and_its_streams_differ(self):
+        one, two = RandomStreams.from_seed(5), RandomStreams.from_seed(5)
+        drawn = [stream.random() for stream in streams_of(one)]
+        assert drawn == [stream.random() for stream in streams_of(two)]
+        assert len(set(drawn)) == 4
+
+    def test_no_seed_never_repeats(self):
+        drawn = {stream.random() for _ in range(50) for stream in streams_of(RandomStreams.from_seed())}
+        assert len(drawn) == 200
+
+    @pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda s: pickle.loads(pickle.dumps(s))])
+    def test_copies_and_pickles_carry_nothing(self, again):
+        streams = RandomStreams.from_seed(5)
+        other = again(streams)
+        assert other.secure
+        assert other.gradient.random() != RandomStreams.from_seed(5).gradient.random()
+        assert b"PCG64" not in pickle.dumps(streams)
+
+    @pytest.mark.parametrize("seed", [True, "7", 1.5, [1]])
+    def test_what_is_no_seed(self, seed):
+        with pytest.raises(InvalidType, match="seed must be"):
+            RandomStreams.from_seed(seed)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+class TestFork:
+    """A forked child never repeats its parent's noise: not fresh draws, not waiting ones, not seeded ones."""
+
+    def in_child(self, draw):
+        read, write = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # other threads of the test runner
+            child = os.fork()
+        if child == 0:
+            try:
+                os.write(write, np.asarray(draw(), dtype=np.float64).tobytes())
+            finally:
+                os._exit(0)
+        os.close(write)
+        with os.fdopen(read, "rb") as pipe:
+            found = np.frombuffer(pipe.read(), dtype=np.float64)
+        os.waitpid(child, 0)
+        return found
+
+    @pytest.mark.parametrize("seed", [None, 11])
+    def test_streams(self, seed):
+        streams = RandomStreams.from_seed(seed)
+        streams.gradient.random(3)
+        child = self.in_child(lambda: streams.gradient.standard_normal(8))
+        parent = streams.gradient.standard_normal(8)
+        assert child.shape == parent.shape
+        assert not np.intersect1d(child, parent).size
+
+    def test_two_children_differ(self):
+        streams = RandomStreams.from_seed(11)
+        one, two = (self.in_child(lambda: streams.gradient.standard_normal(8)) for _ in range(2))
+        assert len(one) == 8
+        assert not np.intersect1d(one, two).size
+
+    def test_the_parent_goes_on_as_if_nothing_happened(self):
+        streams, quiet = RandomStreams.from_seed(11), RandomStreams.from_seed(11)
+        self.in_child(lambda: streams.gradient.standard_normal(8))
+        assert streams.gradient.random() == quiet.gradient.random()
+
+    @pytest.mark.parametrize("seed", [None, 11])
+    def test_noise_that_waits(self, seed):
+        streams, mechanism = RandomStreams.from_seed(seed), RoundedGaussianMechanism(1.0)
+        mechanism.release(np.zeros(4), streams.gradient)  # fills the stock
+        child = self.in_child(lambda: mechanism.release(np.zeros(8), streams.gradient))
+        parent = mechanism.release(np.zeros(8), streams.gradient)
+        assert child.shape == parent.shape
+        assert not np.intersect1d(child, parent).size
+
+
+def test_threads_share_a_mechanism_and_no_draw():
+    streams, mechanism = RandomStreams.from_seed(), RoundedGaussianMechanism(1.0)
+    found = []
+
+    def work():
+        found.append([mechanism.release(np.zeros(5), streams.gradient) for _ in range(300)])
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    draws = np.array(found)
+    assert draws.shape == (8, 300, 5)
+    # five draws at once: on a grid of a millionth two single draws may agree by chance, five do not
+    assert len({row.tobytes() for row in draws.reshape(-1, 5)}) == 2400
+
+
+class TestSeeds:
+    def test_the_warning_is_given_once(self, monkeypatch):
+        monkeypatch.setattr(randomness._Said, "seed", False)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for seed in (None, SecureGenerator(), 7, 7, 8):
+                warn_of_seed(seed)
+        assert [found.category for found in caught] == [SeedWarning]
+        assert "7" not in str(caught[0].message)
+
+    def test_one_seed_twice_on_a_book_is_refused_without_showing_it(self):
+        used = UsedSeeds()
+        used.add("a", 987_654_321)
+        used.add("b", 987_654_321)
+        used.add("a", 5)
+        with pytest.raises(InvalidInput, match="random_state was used for an earlier fit") as refused:
+            used.add("a", np.int64(987_654_321))
+        assert "987" not in str(refused.value)
+
+    def test_what_cannot_repeat_is_not_noted(self):
+        used, rng = UsedSeeds(), np.random.default_rng(0)
+        for seed in (None, None, rng, rng, np.random.SeedSequence(0)):
+            used.add("a", seed)
