@@ -76,7 +76,7 @@ def test_every_changed_byte_of_the_content_is_noticed(tmp_path):
     whole = path.read_bytes()
     rng = np.random.default_rng(0)
     changed = 0
-    for place in sorted(rng.choice(len(whole), 150, replace=False)):
+    for place in sorted(rng.choice(len(whole), 60, replace=False)):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x41]) + whole[place + 1 :])
         try:
             found = TableModel.load(path)
@@ -85,7 +85,7 @@ def test_every_changed_byte_of_the_content_is_noticed(tmp_path):
         else:  # dates and the like in the archive's own directory say nothing
             np.testing.assert_array_equal(found.theta, a_model().theta)
             assert found.schema == SCHEMA
-    assert changed > 100
+    assert changed > 40
     for length in (0, 1, 100, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:length])
         with pytest.raises(ModelFileError):
