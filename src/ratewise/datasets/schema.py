@@ -77,13 +77,13 @@ def encode(frame: Any, schema: Schema) -> npt.NDArray[np.float32]:
 
 def codes(column: Any, values: tuple[Any, ...], name: str) -> npt.NDArray[np.intp]:
     """Return the place of each entry among the values; an entry that is none of them is an error."""
-    found = pandas().Categorical(column, categories=list(values)).codes.astype(np.intp)
+    found = np.asarray(pandas().Index(list(values)).get_indexer(column), dtype=np.intp)
     if (found < 0).any():
         raise InvalidInput(
             f"{int((found < 0).sum())} rows of column {name!r} hold none of its {len(values)} known values; "
             "the file is not the published one"
         )
-    return np.asarray(found)
+    return found
 
 
 @dataclass(frozen=True, eq=False, repr=False)

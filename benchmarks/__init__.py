@@ -1,0 +1,1 @@
+"""Scripts that measure, and the suite that compares; no part of the package."""

@@ -1,0 +1,91 @@
+"""What a method is: fit on training rows, then predict; with a word on what it protects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from benchmarks.suite.problem import Part
+
+Predictor = Callable[[Part], tuple[np.ndarray, np.ndarray | None]]
+
+ROW = "every row"
+ATTRIBUTE = "the sensitive attribute only"
+NOTHING = "not private"
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A fitted method.
+
+    Attributes
+    ----------
+    predict : callable
+        From a part to the probability that each row is given class 1 (0 or 1 unless randomised), and to the
+        predicted probabilities (or None).
+    epsilon, delta : float
+        What was spent, computed from what ran; infinite without privacy.
+    neighbours : str
+        The relation that epsilon is about.
+    """
+
+    predict: Predictor
+    epsilon: float
+    delta: float
+    neighbours: str = "add_or_remove"
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+class Fit(Protocol):
+    """Train on a part: `knob` is the slack or weight, `epsilon` None for no privacy."""
+
+    def __call__(
+        self, part: Part, knob: float | None, epsilon: float | None, delta: float, seed: int, **settings: Any
+    ) -> Model:
+        """Return the model."""
+        ...
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method of the comparison.
+
+    Attributes
+    ----------
+    fit : Fit
+    label : str
+        As in figures.
+    protects : str
+    knob : str
+        What is varied along its curve.
+    """
+
+    fit: Fit
+    label: str
+    protects: str
+    knob: str
+
+
+def hard(soft: np.ndarray) -> np.ndarray:
+    """Return 1.0 where the probability of class 1 is above a half, else 0.0."""
+    return (soft > 0.5).astype(float)
+
+
+class RawScaler:
+    """Standardise by raw means and deviations of training rows: **it leaks**, and no ledger covers it.
+
+    Several published methods do so; they are run as published.
+    """
+
+    def __init__(self, X: np.ndarray) -> None:
+        self.mean = X.mean(axis=0, dtype=np.float64)
+        deviation = X.std(axis=0, dtype=np.float64)
+        self.scale = np.where(deviation > 0, 1.0 / np.maximum(deviation, 1e-12), 0.0)
+
+    def __call__(self, X: np.ndarray, intercept: bool = False) -> np.ndarray:
+        """Return the standardised rows, with a column of ones if there is to be an intercept."""
+        Z = (X - self.mean) * self.scale
+        return np.hstack([Z, np.ones((len(Z), 1))]) if intercept else Z

@@ -1,0 +1,132 @@
+"""Run the jobs of an experiment that have no result yet, on several cores, one line of results each."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from importlib.metadata import version
+from typing import Any
+
+from benchmarks.suite.config import Experiment
+from benchmarks.suite.store import Store, job_key, results_path
+
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_PACKAGES = ("ratewise", "numpy", "scipy", "scikit-learn", "dp-accounting")
+
+Say = Callable[[str], object]
+
+
+def run_job(job: dict[str, Any]) -> dict[str, Any]:
+    """Return the result of one job: what was asked, what came out, and with which versions."""
+    if job["constraint"] == "timing":
+        from benchmarks.suite.timing import time_step
+
+        found = time_step(job)
+    else:
+        found = _fit_and_measure(job)
+    versions = {package: version(package) for package in _PACKAGES}
+    return {
+        "key": job_key(job),
+        **job,
+        **found,
+        "versions": {"python": platform.python_version(), **versions},
+    }
+
+
+def _fit_and_measure(job: dict[str, Any]) -> dict[str, Any]:
+    from benchmarks.suite.methods import METHODS
+    from benchmarks.suite.problem import Task, measure, split
+
+    train, test, digest = split(Task(job["dataset"], job["constraint"], job["column"]), job["split"])
+    seed = int(job_key(job)[:8], 16)
+    known = {"seed": seed, "split_hash": digest, "n_train": len(train), "n_test": len(test)}
+    method = METHODS[job["method"]]
+    begin = time.perf_counter()
+    try:
+        model = method.fit(train, job["knob"], job["epsilon"], job["delta"], seed, **job["settings"])
+    except ValueError as problem:  # a method that gives up at this budget says so
+        return {**known, "failed": str(problem)}
+    seconds = time.perf_counter() - begin
+    private = model.epsilon != float("inf")
+    return {
+        **known,
+        "spent": {"epsilon": model.epsilon if private else None, "delta": model.delta if private else None},
+        "protects": method.protects,
+        "neighbours": model.neighbours if private else None,
+        **measure(test, *model.predict(test)),
+        "seconds": round(seconds, 3),
+        "details": model.details,
+    }
+
+
+def run(
+    experiment: Experiment,
+    mode: str,
+    *,
+    workers: int | None = None,
+    only: dict[str, str] | None = None,
+    say: Say | None = None,
+) -> int:
+    """Run what is missing and return how many jobs ran.
+
+    Parameters
+    ----------
+    only : mapping of field to value
+        Restricts the run to jobs with these values, such as {"method": "ours"}.
+    """
+    report = say or _say
+    store = Store(results_path(experiment.name, mode), experiment.name)
+    jobs = {key: job for key, job in experiment.jobs(mode).items() if _chosen(job, only or {})}
+    missing = [job for key, job in jobs.items() if key not in store]
+    report(
+        f"{experiment.name} ({mode}): {len(jobs) - len(missing)} of {len(jobs)} results are in {store.path}"
+    )
+    if not missing:
+        return 0
+    alone = experiment.constraint == "timing"  # times must not compete
+    count = 1 if alone else min(workers or os.cpu_count() or 1, len(missing))
+    for name in _THREADS:
+        os.environ.setdefault(name, "1")
+    progress = _Progress(len(missing), report)
+    with ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn")) as pool:
+        futures: list[Future[dict[str, Any]]] = [pool.submit(run_job, job) for job in missing]
+        try:
+            for future in as_completed(futures):
+                store.add(future.result())
+                progress.advance()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return len(missing)
+
+
+class _Progress:
+    """Says how many jobs are done and how long the others will take, every few seconds."""
+
+    def __init__(self, total: int, report: Say) -> None:
+        self._total, self._report = total, report
+        self._done, self._begin, self._said = 0, time.monotonic(), 0.0
+
+    def advance(self) -> None:
+        """Count one more job."""
+        self._done += 1
+        now = time.monotonic()
+        if now - self._said < 10.0 and self._done < self._total:
+            return
+        self._said = now
+        left = (now - self._begin) / self._done * (self._total - self._done)
+        self._report(f"  {self._done}/{self._total} done, about {left / 60:.1f} min left")
+
+
+def _chosen(job: dict[str, Any], only: dict[str, str]) -> bool:
+    return all(str(job.get(field)) in value.split(",") for field, value in only.items())
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()

@@ -1,0 +1,209 @@
+"""Loaders on small made-up files: where files are looked for, what is refused, what schemas promise."""
+
+import hashlib
+import io
+import urllib.error
+import zipfile
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ratewise.datasets import DataCorrupt, DataNotFound, adult, files, load_adult, load_celeba, load_utkface
+from ratewise.datasets.adult import SCHEMA
+from ratewise.datasets.files import KnownFile, locate
+from ratewise.datasets.schema import Schema, encode, table
+from ratewise.exceptions import InvalidInput, InvalidType
+
+TEXT = b"some rows\n"
+ADDRESS = "https://example.org/archive.zip"
+KNOWN = KnownFile("set/rows.data", hashlib.sha256(TEXT).hexdigest(), ADDRESS)
+
+
+def archive(name="folder/rows.data", content=TEXT):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as opened:
+        opened.writestr(name, content)
+    return buffer.getvalue()
+
+
+class Answer(io.BytesIO):
+    @property
+    def headers(self):
+        return {"Content-Length": "1"}
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv(files.VARIABLE, raising=False)
+    return tmp_path / "cache" / "ratewise"
+
+
+@pytest.fixture
+def network(monkeypatch):
+    """Answer every request with the bytes in the list, or fail with the exception in it."""
+    answers, asked = [], []
+
+    def urlopen(address, timeout):
+        asked.append(address)
+        if isinstance(answers[0], Exception):
+            raise answers[0]
+        return Answer(answers[0])
+
+    monkeypatch.setattr(files.urllib.request, "urlopen", urlopen)
+    return answers, asked
+
+
+def put(folder, content=TEXT):
+    path = folder / "set" / "rows.data"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    return path
+
+
+def test_the_given_folder_comes_before_the_variable_and_the_cache(tmp_path, cache, monkeypatch, network):
+    given, named = put(tmp_path / "given"), put(tmp_path / "named")
+    cached = put(cache)
+    monkeypatch.setenv(files.VARIABLE, str(tmp_path / "named"))
+    assert locate([KNOWN], "home", tmp_path / "given") == given
+    assert locate([KNOWN], "home") == named
+    monkeypatch.delenv(files.VARIABLE)
+    assert locate([KNOWN], "home") == cached
+    assert network[1] == []
+
+
+def test_a_missing_file_is_fetched_once_and_checked(cache, network):
+    answers, asked = network
+    answers.append(archive())
+    path = locate([KNOWN], "home")
+    assert path == cache / "set" / "rows.data"
+    assert path.read_bytes() == TEXT
+    assert locate([KNOWN], "home") == path
+    assert asked == [ADDRESS]
+
+
+@pytest.mark.parametrize("content", [archive(content=b"other rows\n"), archive("other.data"), b"no zip"])
+def test_a_wrong_download_leaves_nothing_behind(cache, network, content):
+    network[0].append(content)
+    with pytest.raises(DataCorrupt):
+        locate([KNOWN], "home")
+    assert list((cache / "set").iterdir()) == []
+
+
+def test_no_network_says_what_to_do(cache, network):
+    network[0].append(urllib.error.URLError("no route"))
+    with pytest.raises(
+        DataNotFound, match=r"cannot fetch https://example.org.*no route.*rows.data.*data_home"
+    ):
+        locate([KNOWN], "home")
+
+
+def test_a_damaged_file_is_refused_and_kept(tmp_path, cache):
+    path = put(tmp_path, b"some ro")
+    with pytest.raises(DataCorrupt, match="cut off or another version"):
+        locate([KNOWN], "home", tmp_path)
+    assert path.read_bytes() == b"some ro"
+
+
+def test_what_cannot_be_fetched_names_its_home(tmp_path, cache):
+    with pytest.raises(DataNotFound, match=r"set/rows.data is in none of .*get it from its home"):
+        locate([KnownFile("set/rows.data", "0")], "its home", tmp_path)
+
+
+def test_bad_folders(tmp_path):
+    with pytest.raises(InvalidInput, match="existing folder"):
+        load_adult(tmp_path / "nowhere")
+    with pytest.raises(InvalidType, match="data_home must be a path"):
+        load_adult(3)
+
+
+SMALL = Schema("small", {"age": (0, 10)}, {"job": ("a", "b")}, "label", (0, 1), {"sex": ("F", "M")})
+
+
+def test_encoding_follows_the_schema_alone():
+    frame = pd.DataFrame({"age": [5, 99, -3], "job": ["b", "b", "a"], "label": [0, 1, 1]})
+    assert SMALL.feature_names == ("age", "job=a", "job=b")
+    assert encode(frame, SMALL).tolist() == [[5, 0, 1], [10, 0, 1], [0, 1, 0]]
+    assert encode(frame.iloc[:1], SMALL).tolist() == [[5, 0, 1]]
+    found = table(frame, frame["label"], {"sex": ["F", "M", "M"]}, SMALL)
+    assert found.feature_bounds.tolist() == [[0, 0, 0], [10, 1, 1]]
+    assert found.data.columns.tolist() == ["age", "job"]
+    assert found.target.tolist() == [0, 1, 1]
+    assert "3 rows, 3 features" in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("column", "label", "sex"), [("c", 0, "F"), ("a", 2, "F"), ("a", 0, "X"), (None, 0, "F")]
+)
+def test_unknown_values_are_refused_without_showing_them(column, label, sex):
+    frame = pd.DataFrame({"age": [5], "job": [column], "label": [label]})
+    with pytest.raises(InvalidInput, match=r"1 rows of column .* hold none of its 2 known values"):
+        table(frame, frame["label"], {"sex": [sex]}, SMALL)
+
+
+ROW = "39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, {sex}, 2174, 0"
+ROW += ", 40, {country}, {label}\n"
+
+
+def write_adult(folder, monkeypatch):
+    (folder / "adult").mkdir()
+    train = ROW.format(sex="Male", country="United-States", label="<=50K")
+    train += ROW.format(sex="Male", country="?", label="<=50K")
+    test = "|1x3 Cross validator\n" + ROW.format(sex="Female", country="Cuba", label=">50K.")
+    for name, text in (("TRAIN", train), ("TEST", test)):
+        file = getattr(adult, name)
+        (folder / file.path).write_text(text)
+        known = KnownFile(file.path, hashlib.sha256(text.encode()).hexdigest())
+        monkeypatch.setattr(adult, name, known)
+
+
+def test_adult_once_per_person_and_doubled_only_by_name(tmp_path, monkeypatch):
+    write_adult(tmp_path, monkeypatch)
+    once, twice = load_adult(tmp_path), adult.load_adult_doubled(tmp_path)
+    assert once.y.tolist() == [0, 1]
+    assert once.sensitive["sex"].tolist() == ["Male", "Female"]
+    assert twice.y.tolist() == [0, 0]
+    assert twice.schema.name == "adult-doubled"
+    assert "sex" not in {*SCHEMA.numbers, *SCHEMA.categories}
+
+
+def picture(colour):
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.new("RGB", (20, 20), colour).save(buffer, "JPEG")
+    return buffer.getvalue()
+
+
+def test_utkface_reads_names_and_pictures(tmp_path):
+    folder = tmp_path / "faces" / "UTKFace"
+    folder.mkdir(parents=True)
+    (folder / "26_1_2_2017.jpg.chip.jpg").write_bytes(picture((255, 0, 0)))
+    (folder / "85_0_0_2018.jpg.chip.jpg").write_bytes(picture((0, 0, 255)))
+    (folder / "61_3_2019.jpg.chip.jpg").write_bytes(picture((0, 0, 0)))  # lacks a field
+    faces = load_utkface(tmp_path)
+    assert faces.y.tolist() == ["female", "male"]
+    assert faces.sensitive["race"].tolist() == ["Asian", "White"]
+    assert load_utkface(tmp_path, label="age").y.tolist() == ["20-29", "80+"]
+    pixels = faces.images([1, 0], size=8)
+    assert pixels.shape == (2, 3, 8, 8)
+    assert pixels.dtype == np.uint8
+    assert pixels[0, 2].min() > 240 > 20 > pixels[0, 0].max()
+    assert pixels[1, 0].min() > 240 > 20 > pixels[1, 2].max()
+
+
+def test_celeba_reads_the_authors_lists(tmp_path):
+    folder = tmp_path / "celeba"
+    (folder / "img_align_celeba").mkdir(parents=True)
+    lines = ["2", "Male Smiling", "000001.jpg -1  1", "000002.jpg  1 -1"]
+    (folder / "list_attr_celeba.txt").write_text("\n".join(lines) + "\n")
+    (folder / "list_eval_partition.txt").write_text("000001.jpg 0\n000002.jpg 2\n")
+    (folder / "img_align_celeba" / "000002.jpg").write_bytes(picture((0, 255, 0)))
+    faces = load_celeba(tmp_path)
+    assert faces.y.tolist() == [1, 0]
+    assert faces.sensitive["gender"].tolist() == ["female", "male"]
+    assert faces.frame["partition"].tolist() == [0, 2]
+    assert faces.images([1], size=4)[0, 1].min() > 200
+    with pytest.raises(InvalidInput, match="label must be one of"):
+        load_celeba(tmp_path, label="Happy")
