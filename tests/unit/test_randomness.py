@@ -3,6 +3,7 @@
 import copy
 import os
 import pickle
+import sys
 import threading
 import warnings
 
@@ -168,7 +169,7 @@ class TestFork:
     @pytest.mark.parametrize("seed", [None, 11])
     def test_noise_that_waits(self, seed):
         streams, mechanism = RandomStreams.from_seed(seed), RoundedGaussianMechanism(1.0)
-        mechanism.release(np.zeros(4), streams.gradient)  # fills the stock
+        mechanism.release(np.zeros(8), streams.gradient)  # fills the stock
         child = self.in_child(lambda: mechanism.release(np.zeros(8), streams.gradient))
         parent = mechanism.release(np.zeros(8), streams.gradient)
         assert child.shape == parent.shape
@@ -182,11 +183,16 @@ def test_threads_share_a_mechanism_and_no_draw():
     def work():
         found.append([mechanism.release(np.zeros(5), streams.gradient) for _ in range(300)])
 
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    often = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(often)
     draws = np.array(found)
     assert draws.shape == (8, 300, 5)
     # five draws at once: on a grid of a millionth two single draws may agree by chance, five do not
