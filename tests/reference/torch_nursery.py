@@ -1,0 +1,203 @@
+"""A process that loads PyTorch once and forks trainings, to be killed or to work together.
+
+In a folder given on the command line it trains in one, two and three processes (gloo on loopback), lets one
+of three die and two resume, and kills runs at random moments until they end. What happened is written to
+result.json there, and whether it was right is for the test to say.
+"""
+
+import datetime
+import json
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+import warnings
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from ratewise import Domain, demographic_parity
+from ratewise.accounting import Ledger
+from ratewise.partition import compile_constraints
+from ratewise.plan import DualControl, Plan
+from ratewise.torch import MLP, ProcessLost, TensorRows, Trainer, join
+from ratewise.torch.checkpoint import booked_steps, decode
+
+N, D, STEPS, EVERY = 600, 5, 40, 5
+WORLDS = (1, 2, 3)
+CRASHES = ((1, "MEMORY"), (2, "FILE"))
+
+
+def trainer_for(folder, **choices):
+    rng = np.random.default_rng(0)
+    X = torch.from_numpy(rng.normal(size=(N, D)))
+    group = rng.integers(0, 2, N)
+    labels = (X[:, 0].numpy() + group + rng.normal(size=N) > 0.5).astype(int)
+    compiled = compile_constraints(demographic_parity("sex", max_gap=0.02), Domain((0, 1), {"sex": (0, 1)}))
+    plan = Plan(
+        n_rows=N,
+        sampling_rate=0.2,
+        steps=STEPS,
+        clip=1.0,
+        gradient_noise=2.0,
+        histogram_noise=5.0,
+        learning_rate=0.5,
+        schedule="linear",
+        dual=DualControl(rate=0.5, normalise=True),
+    )
+    torch.manual_seed(1)
+    rows = TensorRows(X, labels, compiled.cells(labels, {"sex": group}))
+    module = MLP(D, 2, (6,)).double()
+    return Trainer(
+        module,
+        rows,
+        plan,
+        compiled,
+        checkpoint=os.path.join(folder, "run.ckpt"),
+        checkpoint_every=EVERY,
+        physical_batch=32,
+        **choices,
+    )
+
+
+def noting_releases(trainer, folder):
+    """Write a byte just before each release: what was released is never more than what is noted."""
+    place = os.open(os.path.join(folder, "released"), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    begin = trainer._begin
+
+    def begin_and_note():
+        begin()
+        if trainer._noise is None:
+            return
+        release = trainer._noise.release
+
+        def note(*arguments):
+            os.write(place, b".")
+            release(*arguments)
+
+        trainer._noise.release = note
+
+    trainer._begin = begin_and_note
+
+
+def noted(folder):
+    path = os.path.join(folder, "released")
+    return os.path.getsize(path) if os.path.exists(path) else 0
+
+
+def booked(folder, kind):
+    """Return what a resumed run would find in its book."""
+    path = os.path.join(folder, "run.ckpt")
+    if not os.path.exists(path):
+        return None
+    with open(path, "rb") as file:
+        state = decode(file.read(), "the checkpoint")
+    ledger = Ledger.open(os.path.join(folder, "book.json")) if kind == "FILE" else None
+    return booked_steps(ledger or Ledger.from_json(state["ledger"]), state["run"])
+
+
+def one_life(folder, kind):
+    ledger = Ledger.at(os.path.join(folder, "book.json")) if kind == "FILE" else None
+    trainer = trainer_for(folder, ledger=ledger, random_state=3)
+    noting_releases(trainer, folder)
+    trainer.resume()
+    trainer.run()
+
+
+def forked(work, *arguments):
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        warnings.simplefilter("error")
+        work(*arguments)
+        code = 0
+    except ProcessLost as problem:
+        sys.stderr.write(f"ProcessLost: {problem}\n")
+        code = 7
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def crash(folder, seed, kind):
+    chance = random.Random(seed)
+    lives, codes = [], []
+    for life in range(60):
+        child = forked(one_life, folder, kind)
+        time.sleep(chance.uniform(0.0, 0.25))
+        if life < 50:
+            os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        codes.append(os.waitstatus_to_exitcode(status))
+        lives.append((noted(folder), booked(folder, kind)))
+        if codes[-1] != -signal.SIGKILL:
+            break
+    return {"lives": lives, "codes": codes, "steps": STEPS}
+
+
+def member(folder, rank, world, dies_at=None, resume=False):
+    store = os.path.join(folder, f"store-{world}-{resume}")
+    patience = datetime.timedelta(seconds=60)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{store}", rank=rank, world_size=world, timeout=patience
+    )
+    trainer = trainer_for(folder, processes=join(), random_state=5)
+    noting_releases(trainer, folder)
+    if resume:
+        trainer.resume()
+    for record in trainer.steps():
+        if record.step == dies_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+    flat = torch.cat([p.detach().reshape(-1) for p in trainer.module.parameters()])
+    np.savez(
+        os.path.join(folder, f"rank{rank}.npz"),
+        parameters=flat.numpy(),
+        **trainer.history.arrays(),
+    )
+
+
+def together(folder, world):
+    children = [forked(member, folder, rank, world) for rank in range(world)]
+    return {"codes": [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]}
+
+
+def orphan(folder):
+    children = [forked(member, folder, rank, 3, 12 if rank == 1 else None) for rank in range(3)]
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    counted = (noted(folder), booked(folder, "MEMORY"))
+    children = [forked(member, folder, rank, 2, None, True) for rank in range(2)]
+    again = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    return {"codes": codes, "counted": counted, "again": again, "at_last": booked(folder, "MEMORY")}
+
+
+def everything(folder):
+    """Do all of it, each in a folder of its own, and return what happened."""
+    warm = within(folder, "warm")
+    trainer_for(warm).run()  # what PyTorch loads on first use is loaded once, not in every child
+    told = {}
+    for world in WORLDS:
+        told[f"together {world}"] = together(within(folder, f"together-{world}"), world)
+    told["orphan"] = orphan(within(folder, "orphan"))
+    for seed, kind in CRASHES:
+        told[f"crash {seed} {kind}"] = crash(within(folder, f"crash-{seed}-{kind}"), seed, kind)
+    return told
+
+
+def within(folder, name):
+    path = os.path.join(folder, name)
+    os.mkdir(path)
+    return path
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    result = everything(sys.argv[1])
+    with open(os.path.join(sys.argv[1], "result.json"), "w") as file:
+        json.dump(result, file)

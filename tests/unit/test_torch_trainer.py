@@ -1,0 +1,412 @@
+"""The loop for modules: physical batches, empty batches, booking, checkpoints, noise and samples."""
+
+import os
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ratewise import Domain, demographic_parity
+from ratewise.accounting import Budget, Ledger, TrainingEvent
+from ratewise.exceptions import BudgetExceeded, InvalidInput, UnsupportedCombination
+from ratewise.partition import compile_constraints
+from ratewise.plan import DualControl, Plan
+from ratewise.torch import MLP, TensorRows, Trainer
+from ratewise.torch import checkpoint as checkpoints
+from ratewise.torch.noise import DeviceNoise, generator_from
+from ratewise.torch.sampling import BlockSampler, share_of
+
+torch.set_num_threads(1)
+N, D = 300, 4
+
+
+def problem():
+    rng = np.random.default_rng(2)
+    X = torch.from_numpy(rng.normal(size=(N, D)))
+    group = rng.integers(0, 2, N)
+    labels = (X[:, 0].numpy() + group > 0.5).astype(int)
+    compiled = compile_constraints(demographic_parity("sex", max_gap=0.02), Domain((0, 1), {"sex": (0, 1)}))
+    return TensorRows(X, labels, compiled.cells(labels, {"sex": group})), compiled
+
+
+def plan_of(**changes):
+    fields = {
+        "n_rows": N,
+        "sampling_rate": 0.2,
+        "steps": 20,
+        "clip": 1.0,
+        "gradient_noise": 2.0,
+        "histogram_noise": 4.0,
+        "learning_rate": 0.3,
+        "schedule": "linear",
+        "dual": DualControl(rate=0.5, normalise=True),
+    }
+    return Plan(**{**fields, **changes})
+
+
+def trainer_of(plan=None, module=None, **choices):
+    rows, compiled = problem()
+    torch.manual_seed(0)
+    module = MLP(D, 2, (6,)).double() if module is None else module
+    return Trainer(module, rows, plan or plan_of(), compiled, **{"random_state": 1, **choices})
+
+
+def flat(trainer):
+    return torch.cat([p.detach().reshape(-1) for p in trainer.module.parameters()]).numpy()
+
+
+class TestStep:
+    @pytest.mark.parametrize("rates", ["hard", "soft"])
+    def test_physical_batches_change_nothing(self, rates):
+        found = []
+        for size in (1, 7, 1000):
+            trainer = trainer_of(plan_of(rates=rates, steps=6), physical_batch=size)
+            history = trainer.run().arrays()
+            found.append((flat(trainer), history["histogram"]))
+        for other, histogram in found[1:]:
+            np.testing.assert_allclose(other, found[0][0], rtol=1e-10, atol=1e-13)
+            np.testing.assert_allclose(histogram, found[0][1], rtol=1e-12, atol=1e-9)
+
+    def test_empty_batch_releases_noise_and_counts(self):
+        class Nobody:
+            def rows(self, step):
+                return np.zeros(0, dtype=np.intp)
+
+        trainer = trainer_of()
+        trainer._sampler = Nobody()
+        before = flat(trainer)
+        records = list(trainer.steps())
+        assert len(records) == 20
+        assert all(record.gradient_norm > 0 for record in records)
+        assert not np.array_equal(before, flat(trainer))
+        assert all(np.abs(record.histograms).sum() > 0 for record in records)
+        assert trainer.ledger.events()[0].steps == 20
+
+    def test_sums_are_divided_by_the_expected_rows_and_never_by_those_that_came(self):
+        """One row, no noise: the step is its clipped gradient over q * n."""
+
+        class One:
+            def rows(self, step):
+                return np.array([5])
+
+        plan = plan_of(
+            private=False,
+            gradient_noise=None,
+            histogram_noise=None,
+            steps=1,
+            schedule="constant",
+            momentum=0.0,
+        )
+        trainer = trainer_of(plan)
+        trainer._sampler = One()
+        before = flat(trainer)
+        list(trainer.steps())
+        moved = np.linalg.norm(before - flat(trainer))
+        assert 0 < moved <= plan.learning_rate * plan.clip / plan.expected_rows * (1 + 1e-9)
+
+    def test_one_row_moves_what_is_released_by_at_most_the_sensitivity(self):
+        """Before noise, with and without each of some rows: the clip for the gradient, 1 for the counts."""
+        trainer = trainer_of(plan_of(clip=0.3))
+        trainer.run()
+        engine, dual = trainer.engine, trainer.multipliers
+        rows = np.arange(40)
+        full, tally = engine.sums(rows, dual.table, dual.loss_weight)
+        largest = 0.0
+        for left_out in range(0, 40, 3):
+            fewer, counted = engine.sums(np.delete(rows, left_out), dual.table, dual.loss_weight)
+            gap = torch.cat([(a - b).reshape(-1) for a, b in zip(full, fewer, strict=True)])
+            largest = max(largest, float(gap.norm()))
+            difference = (tally - counted).numpy()
+            assert np.abs(difference).sum() == 1
+        assert 0.29 < largest <= 0.3 * (1 + 1e-9)
+
+    def test_module_with_its_own_gradients_is_left_alone(self):
+        module = MLP(D, 2, (6,)).double()
+        frozen = module[1].bias
+        frozen.requires_grad_(False)
+        before = frozen.clone()
+        trainer = trainer_of(module=module)
+        trainer.run()
+        assert torch.equal(frozen, before)
+        assert len(trainer.engine.parameters) == 3
+
+
+class TestBooking:
+    def test_steps_are_booked_before_they_read_rows(self):
+        trainer = trainer_of()
+        read = trainer.engine._rows.take
+        seen = []
+
+        def noting(rows):
+            seen.append(sum(event.steps for event in trainer.ledger.events()))
+            return read(rows)
+
+        trainer.engine._rows.take = noting
+        for taken, _ in enumerate(trainer.steps(), start=1):
+            assert seen[-1] >= taken
+
+    def test_book_says_what_ran_when_the_loop_is_left(self):
+        trainer = trainer_of()
+        for record in trainer.steps():
+            if record.step == 7:
+                break
+        (event,) = trainer.ledger.events()
+        assert event == TrainingEvent(0.2, 7, 2.0, 4.0)
+
+    def test_cap_refuses_before_the_first_row(self):
+        trainer = trainer_of(ledger=Ledger(cap=Budget(0.01, 1e-5)))
+        trainer.engine._rows.take = None  # a read would end in another error
+        with pytest.raises(BudgetExceeded):
+            trainer.run()
+        assert trainer.ledger.records == ()
+
+    def test_without_privacy_the_book_says_so(self):
+        plan = plan_of(private=False, gradient_noise=None, histogram_noise=None)
+        trainer = trainer_of(plan)
+        trainer.run()
+        assert trainer.ledger.total(1e-5) == np.inf
+
+    def test_plan_and_constraints_must_fit(self):
+        rows, compiled = problem()
+        with pytest.raises(UnsupportedCombination, match="histogram_noise"):
+            Trainer(MLP(D, 2).double(), rows, plan_of(histogram_noise=None), compiled)
+        with pytest.raises(InvalidInput, match="300 rows"):
+            Trainer(MLP(D, 2).double(), rows, plan_of(n_rows=301), compiled)
+
+
+def stopped(path, at, **choices):
+    trainer = trainer_of(checkpoint=path, checkpoint_every=4, **choices)
+    for record in trainer.steps():
+        if record.step == at:
+            break
+    return trainer
+
+
+class TestCheckpoint:
+    def test_resumes_where_it_was(self, tmp_path):
+        path = tmp_path / "run"
+        first = stopped(path, 6)
+        again = trainer_of(checkpoint=path, checkpoint_every=4)
+        assert again.resume()
+        assert again.steps_done == 6
+        np.testing.assert_array_equal(flat(again), flat(first))
+        np.testing.assert_array_equal(again.multipliers.multipliers, first.multipliers.multipliers)
+        assert again.descent.optimizer.param_groups[0]["lr"] == first.descent.optimizer.param_groups[0]["lr"]
+        again.run()
+        assert again.ledger.events()[0].steps == 20
+
+    def test_without_a_file_the_run_starts_afresh(self, tmp_path):
+        assert not trainer_of(checkpoint=tmp_path / "none").resume()
+
+    def test_existing_file_is_not_overwritten_by_another_run(self, tmp_path):
+        stopped(tmp_path / "run", 6)
+        with pytest.raises(InvalidInput, match="exists already"):
+            trainer_of(checkpoint=tmp_path / "run").run()
+
+    def test_noise_and_samples_are_fresh_though_the_seed_is_the_same(self, tmp_path):
+        first = stopped(tmp_path / "run", 6)
+        again = trainer_of(checkpoint=tmp_path / "run", checkpoint_every=4)
+        again.resume()
+        again._begin()
+        assert again._sampler._secret != first._sampler._secret
+        afresh = trainer_of()
+        afresh._begin()
+        assert afresh._sampler._secret == first._sampler._secret  # so the comparison above says something
+        states = [trainer._noise._generator.get_state() for trainer in (again, afresh)]
+        assert not torch.equal(*states)
+
+    def test_lost_steps_count_as_taken(self, tmp_path):
+        """The file is as a kill within the second stretch leaves it: weights after 4 steps, 8 booked."""
+        path = tmp_path / "run"
+        trainer = trainer_of(checkpoint=path, checkpoint_every=4)
+        for record in trainer.steps():
+            if record.step == 6:
+                left = path.read_bytes()
+                break
+        path.write_bytes(left)
+        again = trainer_of(checkpoint=path, checkpoint_every=4)
+        again.resume()
+        assert again.steps_done == 8
+        assert again.multipliers.step == 8
+        rate = plan_of().learning_rate * (1 - 8 / 20)
+        assert again.descent.optimizer.param_groups[0]["lr"] == pytest.approx(rate)
+        again.run()
+        assert again.ledger.events()[0].steps == 20
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"gradient_noise": 1.9},
+            {"histogram_noise": 3.0},
+            {"clip": 2.0},
+            {"sampling_rate": 0.3},
+            {"steps": 30},
+            {"histogram": "laplace"},
+        ],
+        ids=lambda change: next(iter(change)),
+    )
+    def test_other_privacy_parameters_are_refused(self, tmp_path, change):
+        stopped(tmp_path / "run", 6)
+        other = trainer_of(plan_of(**change), checkpoint=tmp_path / "run")
+        with pytest.raises(InvalidInput, match=next(iter(change))):
+            other.resume()
+
+    def test_another_model_or_another_book_is_refused(self, tmp_path):
+        stopped(tmp_path / "run", 6)
+        with pytest.raises(InvalidInput, match="parameters differs"):
+            trainer_of(module=MLP(D, 2, (7,)).double(), checkpoint=tmp_path / "run").resume()
+        foreign = Ledger.create(tmp_path / "book.json")
+        with pytest.raises(InvalidInput, match="not the one"):
+            trainer_of(ledger=foreign, checkpoint=tmp_path / "run").resume()
+
+    def test_book_in_a_file_outlives_an_old_copy_of_the_checkpoint(self, tmp_path):
+        path, book = tmp_path / "run", tmp_path / "book.json"
+        trainer = trainer_of(checkpoint=path, checkpoint_every=4, ledger=Ledger.create(book))
+        for record in trainer.steps():
+            if record.step == 2:
+                old = path.read_bytes()
+        path.write_bytes(old)
+        again = trainer_of(checkpoint=path, checkpoint_every=4, ledger=Ledger.open(book))
+        again.resume()
+        assert again.steps_done == 20
+        assert list(again.steps()) == []
+
+    @pytest.mark.parametrize(
+        "broken", [lambda data: data[:-100], lambda data: data[:200] + b"x" + data[201:]]
+    )
+    def test_damaged_file_is_refused(self, tmp_path, broken):
+        stopped(tmp_path / "run", 6)
+        path = tmp_path / "run"
+        path.write_bytes(broken(path.read_bytes()))
+        with pytest.raises(InvalidInput, match="damaged"):
+            trainer_of(checkpoint=path).resume()
+        path.write_bytes(b"something else")
+        with pytest.raises(InvalidInput, match="no checkpoint"):
+            trainer_of(checkpoint=path).resume()
+
+    def test_reading_executes_nothing(self, tmp_path):
+        class Malice:
+            def __reduce__(self):
+                return os.mkdir, (str(tmp_path / "executed"),)
+
+        data = checkpoints.encode({"module": Malice()})
+        with pytest.raises(Exception, match=r"[Ww]eights"):
+            checkpoints.decode(data, "it")
+        assert not (tmp_path / "executed").exists()
+
+    @pytest.mark.parametrize("failing", ["fsync", "replace"])
+    def test_write_that_fails_leaves_the_old_file(self, tmp_path, monkeypatch, failing):
+        path = str(tmp_path / "run")
+        checkpoints.write_file(path, b"old")
+
+        def fail(*_):
+            raise OSError("no space")
+
+        monkeypatch.setattr(os, failing, fail)
+        with pytest.raises(OSError, match="no space"):
+            checkpoints.write_file(path, b"new")
+        assert checkpoints.read_file(path) == b"old"
+        assert os.listdir(tmp_path) == ["run"]
+
+    def test_any_optimizer_resumes(self, tmp_path):
+        def build():
+            torch.manual_seed(0)
+            module = MLP(D, 2, (6,)).double()
+            optimizer = torch.optim.Adam(module.parameters(), lr=0.01)
+            scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3)
+            return trainer_of(
+                module=module, optimizer=optimizer, scheduler=scheduler, checkpoint=tmp_path / "run"
+            )
+
+        first = build()
+        for record in first.steps():
+            if record.step == 5:
+                break
+        again = build()
+        again.resume()
+        kept = again.descent.optimizer.state_dict()["state"][0]["exp_avg"]
+        assert torch.equal(kept, first.descent.optimizer.state_dict()["state"][0]["exp_avg"])
+
+
+class TestNoise:
+    def test_seed_of_pytorch_is_too_small_and_ours_is_not(self):
+        """The reason for filling the whole state: numbers that differ by 2**32 seed the same sequence."""
+        small = [torch.Generator().manual_seed(5 + shift) for shift in (0, 2**32)]
+        assert torch.equal(*(torch.randn(20, generator=generator) for generator in small))
+        stream = np.random.default_rng(0)
+        state = generator_from(stream, torch.device("cpu")).get_state().numpy()[24 : 24 + 8 * 624]
+        words = np.random.default_rng(0).integers(0, 2**32, 624, dtype=np.uint64)
+        np.testing.assert_array_equal(state.view(np.uint64), words)
+
+    def test_noise_has_the_plan_s_deviation_on_every_entry(self):
+        plan = plan_of(clip=0.5, gradient_noise=3.0)
+        noise = DeviceNoise(np.random.default_rng(8))
+        sums = [torch.zeros(20_000), torch.zeros(100, 300)]
+        trainer = trainer_of()
+        noise.release(sums, plan.gradient_mechanism, trainer.processes)
+        drawn = torch.cat([part.reshape(-1) for part in sums])
+        assert float(drawn.std()) == pytest.approx(1.5, rel=0.02)
+        assert abs(float(drawn.mean())) < 0.03
+        assert len(torch.unique(drawn)) > 0.99 * len(drawn)
+
+    def test_mechanism_on_a_grid_is_used_as_it_is(self):
+        class Rounding:
+            standard_deviation = 1.0
+
+            def release(self, value, rng):
+                assert value.shape == (7,)
+                return np.full(7, 2.5)
+
+        sums = [torch.zeros(3), torch.zeros(2, 2)]
+        DeviceNoise(np.random.default_rng(8)).release(sums, Rounding(), trainer_of().processes)
+        assert all(bool((part == 2.5).all()) for part in sums)
+
+
+class TestSamples:
+    def test_shares_cover_all_rows_once(self):
+        for world in (1, 2, 3, 7):
+            shares = [share_of(101, rank, world) for rank in range(world)]
+            assert [row for share in shares for row in share] == list(range(101))
+
+    @pytest.mark.parametrize("block", [10, 64, 1 << 20])
+    def test_sample_does_not_depend_on_the_shares(self, block):
+        whole = BlockSampler(997, 0.3, (1, 2), block=block)
+        for world in (2, 3, 50):
+            parts = [
+                BlockSampler(997, 0.3, (1, 2), share_of(997, rank, world), block=block)
+                for rank in range(world)
+            ]
+            for step in range(5):
+                together = np.concatenate([part.rows(step) for part in parts])
+                np.testing.assert_array_equal(together, whole.rows(step))
+
+    def test_rows_are_kept_with_the_rate_independently_of_steps_and_rows(self):
+        sampler = BlockSampler(200, 0.3, (9,), block=64)
+        kept = np.zeros((4000, 200))
+        for step in range(4000):
+            kept[step, sampler.rows(step)] = 1
+        deviation = np.sqrt(0.3 * 0.7 / 4000)
+        assert np.abs(kept.mean(axis=0) - 0.3).max() < 5 * deviation
+        correlation = np.corrcoef(kept[:, [0, 1, 63, 64, 127, 128]].T) - np.eye(6)
+        assert np.abs(correlation).max() < 5 / np.sqrt(4000)
+        sizes = kept.sum(axis=1)
+        assert sizes.var() == pytest.approx(200 * 0.3 * 0.7, rel=0.15)
+        assert abs(np.corrcoef(sizes[1:], sizes[:-1])[0, 1]) < 5 / np.sqrt(4000)
+
+
+class TestModules:
+    def test_averaged_module_is_the_mean_of_the_last_iterates(self):
+        trainer = trainer_of(plan_of(averaging_fraction=0.25))
+        seen = [flat(trainer) for _ in trainer.steps()]
+        mean = torch.cat([p.reshape(-1) for p in trainer.averaged_module().parameters()]).detach().numpy()
+        np.testing.assert_allclose(mean, np.mean(seen[-5:], axis=0), rtol=1e-12)
+
+    def test_training_that_diverges_says_so(self):
+        trainer = trainer_of(plan_of(learning_rate=1e30))
+        with pytest.raises(InvalidInput, match=r"diverged|finite"):
+            trainer.run()
+
+    def test_dropout_and_other_modules_without_parameters_are_fine(self):
+        module = nn.Sequential(nn.Linear(D, 6), nn.Dropout(0.3), nn.Tanh(), nn.Linear(6, 2)).double()
+        assert len(list(trainer_of(module=module).steps())) == 20
