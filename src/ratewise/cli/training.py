@@ -18,6 +18,7 @@ from ratewise.cli.tables import read_table
 from ratewise.cli.watching import Stopped, Watcher
 from ratewise.exceptions import InvalidInput
 from ratewise.grammar import parse_constraint
+from ratewise.plan import Plan
 from ratewise.runs import (
     Result,
     RunFolder,
@@ -29,6 +30,7 @@ from ratewise.runs import (
     train_run,
 )
 from ratewise.runs.folder import refuse_taken
+from ratewise.runs.job import refuse_over_cap
 from ratewise.schema import Schema
 from ratewise.tables import needed_columns
 
@@ -62,7 +64,7 @@ def train(ctx: click.Context, /, **values: Any) -> None:
         data=data,
         command=own_command(),
         reading={"missing": list(fields["missing"])},
-        ledger=shared_ledger(fields, settings),
+        ledger=shared_ledger(fields, settings, plan),
         force=fields["force"],
     )
     run(console, folder, frame, seed=fields["seed"], every=fields["checkpoint_every"])
@@ -123,8 +125,8 @@ def warn_of_leaks(console: Console, schema: Schema, *, drafted: bool, private: b
         )
 
 
-def shared_ledger(fields: dict[str, Any], settings: Settings) -> str | None:
-    """Return the path of the book that the run shall write into, making it if it is new."""
+def shared_ledger(fields: dict[str, Any], settings: Settings, plan: Plan) -> str | None:
+    """Return the path of the book that the run shall write into, making it if it is new and has room."""
     path = fields["ledger"]
     if path is None:
         return None
@@ -137,6 +139,7 @@ def shared_ledger(fields: dict[str, Any], settings: Settings) -> str | None:
         raise InvalidInput(
             f"neighbours is {settings.neighbours!r}, but the ledger keeps its book for {ledger.neighbours!r}"
         )
+    refuse_over_cap(ledger, plan)
     return str(path)
 
 

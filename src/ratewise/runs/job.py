@@ -160,11 +160,8 @@ def train_run(
     if rows.n_rows != plan.n_rows:
         raise InvalidInput(f"the table has {rows.n_rows} rows, the run was planned for {plan.n_rows}")
     ledger = folder.ledger()
-    if saved is None and plan.private and ledger.cap is not None and ledger.would_exceed(plan.events):
-        raise BudgetExceeded(
-            f"this run at epsilon={settings.epsilon:g} would pass the cap {ledger.cap} of its ledger, of "
-            f"which {ledger.total_epsilon:.4g} is spent; nothing was released"
-        )
+    if saved is None:
+        refuse_over_cap(ledger, plan)
     fitting = ResumableFitting(
         rows,
         plan,
@@ -177,6 +174,15 @@ def train_run(
     fitting.start_from(saved)
     _run(fitting, folder, schema, watch, every)
     return _results(fitting, folder, schema)
+
+
+def refuse_over_cap(ledger: Ledger, plan: Plan) -> None:
+    """Refuse a run of which not everything fits under the cap of its book: no budget for half a run."""
+    if plan.private and ledger.cap is not None and ledger.would_exceed(plan.events):
+        raise BudgetExceeded(
+            f"the run would pass the cap {ledger.cap} of its ledger, of which {ledger.total_epsilon:.4g} is "
+            "spent; nothing was released: lower epsilon, or open a ledger with a larger cap"
+        )
 
 
 def _rows(frame: Any, schema: Schema, settings: Settings) -> Any:

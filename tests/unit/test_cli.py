@@ -1,0 +1,572 @@
+"""Each command as a person would use it, in one process; see test_cli_process.py for real ones."""
+
+import gzip
+import json
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from ratewise import Ledger
+from ratewise.cli.app import cli
+from ratewise.cli.toml import to_toml
+from ratewise.runs import RunFolder
+from ratewise.schema import Category, Number, Schema
+
+SCHEMA = Schema(
+    {"job": Category(["sales", "clerk"]), "age": Number(17, 90)},
+    label="rich",
+    classes=["no", "yes"],
+    groups={"sex": Category(["F", "M"]), "race": Category(["A", "B"])},
+)
+PARITY = "demographic_parity(sex) <= 0.1"
+
+
+def people(rows, seed):
+    rng = np.random.default_rng(seed)
+    age, job = rng.uniform(17, 90, rows).round(1), rng.choice(["sales", "clerk"], rows)
+    sex, race = rng.choice(["F", "M"], rows), rng.choice(["A", "B"], rows)
+    rich = (age - 50) / 10 + (job == "clerk") + (sex == "M") + rng.logistic(size=rows) > 0.5
+    return pd.DataFrame(
+        {"age": age, "job": job, "sex": sex, "race": race, "rich": np.where(rich, "yes", "no")}
+    )
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """A folder with tables, a signed schema, and a finished run."""
+    place = tmp_path_factory.mktemp("world")
+    people(2000, 0).to_csv(place / "people.csv", index=False)
+    people(1000, 1).to_csv(place / "test.csv", index=False)
+    (place / "schema.toml").write_text(to_toml(SCHEMA.to_dict()))
+    done = invoke(
+        *(
+            "train",
+            place / "people.csv",
+            "--schema",
+            place / "schema.toml",
+            "--label",
+            "rich",
+            "--steps",
+            "30",
+        ),
+        *("--constraint", PARITY, "--constraint", "fnr(label=yes, race=*) <= 0.9", "--out", place / "run"),
+    )
+    assert done.exit_code == 0, done.output
+    return place
+
+
+def invoke(*words):
+    result = CliRunner().invoke(cli, [str(word) for word in words])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def lines(result):
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+# ------------------------------------------------------------------------------------------- train
+
+
+def test_train_says_what_it_does_and_what_it_guarantees(world, tmp_path):
+    done = invoke(
+        *("train", world / "people.csv", "--schema", world / "schema.toml", "--label", "rich"),
+        *("--constraint", PARITY, "--epsilon", "2", "--steps", "20", "--out", tmp_path / "run"),
+    )
+    assert done.exit_code == 0
+    assert "epsilon = " in done.stdout
+    assert "NOT COVERED" not in done.stdout
+    assert "step 20/20" in done.stderr
+    assert "worst gap" in done.stderr
+    folder = RunFolder.open(tmp_path / "run")
+    assert folder.finished
+    assert 1.8 < folder.statement().epsilon <= 2.0
+    assert folder.settings.constraints == ("demographic_parity(sex) <= 0.1",)
+    assert folder.settings.groups == ("sex",)
+
+
+def test_train_without_a_schema_says_what_it_reads_off_the_data(world, tmp_path):
+    done = invoke(
+        *("train", world / "people.csv", "--label", "rich", "--groups", "sex,race", "--steps", "5"),
+        *("--out", tmp_path / "run"),
+    )
+    assert done.exit_code == 0
+    assert "READ OFF THE DATA" in done.stderr
+    for said in ("the classes", "the values of column 'sex'", "the bounds of column 'age'"):
+        assert said in done.stderr
+        assert said in done.stdout  # and again in the statement
+    assert set(RunFolder.open(tmp_path / "run").schema.columns) == {"age", "job"}
+
+
+def test_tables_come_as_gzip_and_parquet_too(world, tmp_path):
+    frame = pd.read_csv(world / "people.csv")
+    with gzip.open(tmp_path / "people.csv.gz", "wt") as file:
+        frame.to_csv(file, index=False)
+    frame.to_parquet(tmp_path / "people.parquet")
+    for name in ("people.csv.gz", "people.parquet"):
+        done = invoke(
+            *("-q", "train", tmp_path / name, "--schema", world / "schema.toml", "--label", "rich"),
+            *("--steps", "3", "--seed", "1", "--out", tmp_path / f"run-{name}"),
+        )
+        assert done.exit_code == 0, done.output
+        assert done.stdout == ""
+    first, second = (RunFolder.open(tmp_path / f"run-people.{n}").model() for n in ("csv.gz", "parquet"))
+    np.testing.assert_array_equal(first.theta, second.theta)
+
+
+def test_json_mode_is_lines_of_json(world, tmp_path):
+    done = invoke(
+        *("--json", "train", world / "people.csv", "--schema", world / "schema.toml", "--label", "rich"),
+        *("--constraint", PARITY, "--steps", "10", "--out", tmp_path / "run"),
+    )
+    said = lines(done)
+    steps = [line for line in said if line["event"] == "step"]
+    assert steps[-1]["step"] == steps[-1]["steps"] == 10
+    assert 0 < steps[0]["epsilon"] <= steps[-1]["epsilon"] <= 1.0
+    assert {"gradient_norm", "worst_gap", "seconds_left"} <= steps[0].keys()
+    assert said[-1]["event"] == "done"
+    assert said[-1]["epsilon"] == pytest.approx(steps[-1]["epsilon"], rel=1e-9)
+
+
+def test_the_last_progress_is_what_the_ledger_says(world):
+    folder = RunFolder.open(world / "run")
+    assert folder.ledger().total_epsilon == folder.statement().epsilon
+
+
+def test_a_file_gives_every_field_and_flags_win(world, tmp_path):
+    fields = {
+        "data": str(world / "people.csv"),
+        "schema": str(world / "schema.toml"),
+        "label": "rich",
+        "constraints": [PARITY],
+        "epsilon": 3,
+        "steps": 7,
+        "out": str(tmp_path / "a"),
+    }
+    (tmp_path / "run.toml").write_text(to_toml(fields))
+    assert invoke("-q", "train", "--config", tmp_path / "run.toml").exit_code == 0
+    found = RunFolder.open(tmp_path / "a").settings
+    assert (found.epsilon, found.steps, found.constraints) == (3.0, 7, ("demographic_parity(sex) <= 0.1",))
+    (tmp_path / "run.json").write_text(json.dumps({**fields, "learning-rate": 1.5}))
+    done = invoke(
+        *("-q", "train", "--config", tmp_path / "run.json", "--epsilon", "1", "--out", tmp_path / "b"),
+        *("--constraint", "rate(yes) <= 0.9"),
+    )
+    assert done.exit_code == 0, done.output
+    found = RunFolder.open(tmp_path / "b").settings
+    assert (found.epsilon, found.steps, found.learning_rate) == (1.0, 7, 1.5)
+    assert found.constraints == ("rate('yes') <= 0.9",)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('speed = "high"', "unknown field 'speed'"),
+        ("steps = 'many'", "'steps'"),
+        ("epsilon = ", "no TOML"),
+        ("force = true", "unknown field 'force'"),
+        ("groups = 3", "expected names"),
+    ],
+)
+def test_wrong_files_of_settings_are_refused(tmp_path, content, words):
+    (tmp_path / "a.toml").write_text(content)
+    done = invoke("train", "x.csv", "--config", tmp_path / "a.toml", "--out", tmp_path / "run")
+    assert done.exit_code == 2
+    assert words in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_seed_is_used_but_never_kept(world, tmp_path, monkeypatch):
+    words = ["train", str(world / "people.csv"), "--schema", str(world / "schema.toml"), "--label", "rich"]
+    words += ["--steps", "3", "--seed", "918273645", "--out"]
+    monkeypatch.setattr(sys, "argv", ["ratewise", *words, "x", "--seed=918273645"])
+    for name in ("a", "b"):
+        assert invoke("-q", *words, tmp_path / name).exit_code == 0
+    first, second = (RunFolder.open(tmp_path / name).model().theta for name in ("a", "b"))
+    np.testing.assert_array_equal(first, second)
+    for path in (tmp_path / "a").rglob("*"):
+        if path.is_file():
+            assert b"918273645" not in path.read_bytes()
+
+
+# --------------------------------------------------------------------------------------- bad input
+
+BAD = [
+    (["--label", "wealth"], 2, "label is 'wealth'"),
+    (["--constraint", "demographic_parity(religion) <= 0.1"], 2, "religion"),
+    (["--constraint", "demographic_parity(sex) <= "], 2, "character 28"),
+    (["--constraint", "demografic_parity(sex) <= 0.1"], 2, "did you mean demographic_parity?"),
+    (["--constraint", "rate(1) <= 0.1"], 2, "not among the classes"),
+    (["--epsilon", "-1"], 2, "epsilon must be above 0"),
+    (["--epsilon", "much"], 2, "neither a number nor none"),
+    (["--delta", "0.1"], 2, "above 1/n"),
+    (["--steps", "0"], 2, "steps"),
+    (["--momentum", "2"], 2, "momentum"),
+    (["--schema", "nowhere.toml"], 2, "cannot read 'nowhere.toml'"),
+    (["--schema", "nowhere.txt"], 2, "must end in"),
+    (["--checkpoint-every", "0"], 2, "checkpoint_every"),
+    (["--frobnicate"], 2, "No such option"),
+]
+
+
+@pytest.mark.parametrize(("words", "code", "said"), BAD, ids=[" ".join(words) for words, _, _ in BAD])
+def test_bad_input_ends_with_one_message_before_anything_is_spent(world, tmp_path, words, code, said):
+    base = ["train", world / "people.csv", "--schema", world / "schema.toml", "--label", "rich"]
+    done = invoke(*base, "--steps", "5", "--out", tmp_path / "run", *words)
+    assert done.exit_code == code
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    if (tmp_path / "run").exists():
+        assert RunFolder.open(tmp_path / "run").ledger().records == ()
+
+
+def test_wrong_constraint_text_gets_a_caret(world, tmp_path):
+    done = invoke(
+        "train",
+        world / "people.csv",
+        "--label",
+        "rich",
+        "--constraint",
+        "rate(1) < 0.2",
+        "--out",
+        tmp_path / "r",
+    )
+    assert done.exit_code == 2
+    shown = done.stderr.splitlines()
+    at = next(i for i, line in enumerate(shown) if line.strip() == "rate(1) < 0.2")
+    assert shown[at + 1].index("^") == shown[at].index("<")
+
+
+def test_missing_columns_and_files(world, tmp_path):
+    out = ["--out", tmp_path / "run"]
+    done = invoke("train", world / "people.csv", "--label", "wealth", *out)
+    assert (done.exit_code, "no column 'wealth'" in done.stderr) == (2, True)
+    done = invoke("train", world / "people.csv", "--label", "rich", "--groups", "faith", *out)
+    assert (done.exit_code, "no column 'faith'" in done.stderr) == (2, True)
+    done = invoke("train", tmp_path / "nowhere.csv", "--label", "rich", *out)
+    assert (done.exit_code, "there is no file" in done.stderr) == (2, True)
+    done = invoke("train", world / "people.csv", *out)
+    assert (done.exit_code, "--label is missing" in done.stderr) == (2, True)
+    done = invoke("train", world / "people.csv", "--label", "rich")
+    assert (done.exit_code, "--out is missing" in done.stderr) == (2, True)
+    done = invoke("train", *out, "--label", "rich")
+    assert (done.exit_code, "DATA is missing" in done.stderr) == (2, True)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.csv", b"", "it is empty"),
+        ("a.csv", b"x,y\n1,2\n3,4,5\n", "same number of fields"),
+        ("a.csv", b"x,y\n", "no rows"),
+        ("a.csv", b"\xff\xfe\x00", "UTF-8"),
+        ("a.csv.gz", b"secret,1", "gzip"),
+        ("a.parquet", b"secret", "Parquet"),
+        ("a.xlsx", b"secret", "neither CSV"),
+    ],
+)
+def test_tables_that_cannot_be_read_are_refused_without_showing_them(tmp_path, name, content, words):
+    (tmp_path / name).write_bytes(content)
+    done = invoke("train", tmp_path / name, "--label", "y", "--out", tmp_path / "run")
+    assert done.exit_code == 2
+    assert words in done.stderr
+    assert "secret" not in done.output.replace(str(tmp_path), "")
+
+
+def test_nothing_is_replaced_without_force(world, tmp_path):
+    base = ["-q", "train", world / "people.csv", "--schema", world / "schema.toml", "--label", "rich"]
+    base += ["--steps", "3", "--out", tmp_path / "run"]
+    assert invoke(*base).exit_code == 0
+    before = (tmp_path / "run" / "model.npz").read_bytes()
+    done = invoke(*base)
+    assert done.exit_code == 2
+    assert "exists already" in done.stderr
+    assert (tmp_path / "run" / "model.npz").read_bytes() == before
+    assert invoke(*base, "--force").exit_code == 0
+    assert (tmp_path / "run" / "model.npz").read_bytes() != before
+
+
+def test_a_file_where_the_folder_should_be_made(world, tmp_path):
+    (tmp_path / "file").write_text("")
+    done = invoke(
+        *("train", world / "people.csv", "--schema", world / "schema.toml", "--label", "rich"),
+        *("--out", tmp_path / "file" / "run"),
+    )
+    assert done.exit_code == 1
+    assert "error: " in done.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_spent_book_refuses_with_its_own_exit_code(world, tmp_path):
+    base = ["-q", "train", world / "people.csv", "--schema", world / "schema.toml", "--label", "rich"]
+    base += ["--steps", "5", "--ledger", tmp_path / "book.json", "--ledger-cap", "1.2"]
+    assert invoke(*base, "--out", tmp_path / "one").exit_code == 0
+    done = invoke(*base, "--out", tmp_path / "two")
+    assert done.exit_code == 3
+    assert "nothing was released" in done.stderr
+    assert not (tmp_path / "two").exists()
+    assert Ledger.open(tmp_path / "book.json").total_epsilon <= 1.0
+    done = invoke("--json", *base[1:], "--out", tmp_path / "three")
+    assert lines(done)[-1]["exit_code"] == 3
+
+
+# ------------------------------------------------------------------------------- after the training
+
+
+def test_predict_needs_neither_label_nor_groups(world, tmp_path):
+    pd.read_csv(world / "test.csv")[["age", "job"]].to_csv(tmp_path / "new.csv", index=False)
+    done = invoke("predict", world / "run", tmp_path / "new.csv", "--proba", "--out", tmp_path / "found.csv")
+    assert done.exit_code == 0
+    found = pd.read_csv(tmp_path / "found.csv")
+    assert list(found) == ["prediction", "probability of no", "probability of yes"]
+    assert ((found["probability of yes"] > 0.5) == (found["prediction"] == "yes")).all()
+    model = RunFolder.open(world / "run").model()
+    assert found["prediction"].tolist() == model.predict(pd.read_csv(tmp_path / "new.csv")).tolist()
+    piped = invoke("predict", world / "run", tmp_path / "new.csv")
+    assert piped.stdout.splitlines()[1:] == found["prediction"].tolist()
+    again = invoke("predict", world / "run", tmp_path / "new.csv", "--out", tmp_path / "found.csv")
+    assert (again.exit_code, "exists already" in again.stderr) == (2, True)
+    pd.DataFrame({"age": [30]}).to_csv(tmp_path / "short.csv", index=False)
+    done = invoke("predict", world / "run", tmp_path / "short.csv")
+    assert (done.exit_code, "'job'" in done.stderr) == (2, True)
+    pd.DataFrame({"age": [30], "job": ["secret agent"]}).to_csv(tmp_path / "odd.csv", index=False)
+    done = invoke("predict", world / "run", tmp_path / "odd.csv")
+    assert (done.exit_code, "secret agent" in done.output) == (2, False)
+
+
+def test_evaluate_agrees_with_a_count_by_hand(world):
+    done = invoke("--json", "evaluate", world / "run", world / "test.csv")
+    assert done.exit_code == 0
+    found = next(line for line in lines(done) if line["event"] == "result")
+    test = pd.read_csv(world / "test.csv")
+    predicted = RunFolder.open(world / "run").model().predict(test)
+    assert found["accuracy"] == pytest.approx(np.mean(predicted == test["rich"]))
+    rates = pd.Series(predicted == "yes").groupby(test["sex"]).mean()
+    gap = next(limit for limit in found["limits"] if "sex" in limit["name"] and limit["asked"] == "<= 0.1")
+    assert gap["reached"] == pytest.approx(rates["F"] - rates["M"])
+    assert sum("race" in limit["name"] for limit in found["limits"]) == 2
+    assert "missed" in invoke("evaluate", world / "run", world / "test.csv").stdout or not found["missed"]
+
+
+def test_strict_evaluation_fails_exactly_if_a_limit_is_exceeded(world, tmp_path):
+    base = ["-q", "train", world / "people.csv", "--schema", world / "schema.toml", "--label", "rich"]
+    kept, broken = "rate(yes) <= 1", "rate(yes, where=group(sex=F)) >= 0.99"
+    for name, constraint, code in (("kept", kept, 0), ("broken", broken, 4)):
+        words = ["--epsilon", "none", "--steps", "3", "--constraint", constraint, "--out", tmp_path / name]
+        assert invoke(*base, *words).exit_code == 0
+        assert invoke("evaluate", tmp_path / name, world / "test.csv").exit_code == 0
+        assert invoke("evaluate", tmp_path / name, world / "test.csv", "--strict").exit_code == code
+
+
+def test_report_writes_a_page_and_a_card(world, tmp_path):
+    base = ["-q", "train", world / "people.csv", "--schema", world / "schema.toml", "--label", "rich"]
+    assert invoke(*base, "--steps", "3", "--constraint", PARITY, "--out", tmp_path / "run").exit_code == 0
+    done = invoke("report", tmp_path / "run")
+    assert (done.exit_code, "not evaluated yet" in done.stderr) == (2, True)
+    done = invoke("report", tmp_path / "run", world / "test.csv", "--card", tmp_path / "card.md")
+    assert done.exit_code == 0
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "<html" in page
+    assert "epsilon" in page
+    assert "sex" in (tmp_path / "card.md").read_text()
+    assert invoke("report", tmp_path / "run").exit_code == 0  # from the last evaluation
+    done = invoke("report", tmp_path / "run", "--card", tmp_path / "card.md")
+    assert (done.exit_code, "exists already" in done.stderr) == (2, True)
+
+
+def test_compare_shows_runs_side_by_side(world, tmp_path):
+    base = ["-q", "train", world / "people.csv", "--schema", world / "schema.toml", "--label", "rich"]
+    assert invoke(*base, "--steps", "3", "--epsilon", "none", "--out", tmp_path / "free").exit_code == 0
+    done = invoke("--json", "compare", world / "run", tmp_path / "free", "--data", world / "test.csv")
+    assert done.exit_code == 0
+    first, second = lines(done)[-1]["runs"]
+    assert first["epsilon"] <= 1.0
+    assert second["epsilon"] == "infinity"
+    assert min(first["accuracy"], second["accuracy"]) > 0.5
+    shown = invoke("compare", world / "run", tmp_path / "free").stdout
+    assert "demographic_parity(sex) <= 0.1" in shown
+    assert "none" in shown
+    assert invoke("compare", tmp_path).exit_code == 2
+
+
+def test_a_tampered_model_is_refused(world, tmp_path):
+    import shutil
+
+    shutil.copytree(world / "run", tmp_path / "run")
+    path = tmp_path / "run" / "model.npz"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    done = invoke("predict", tmp_path / "run", world / "test.csv")
+    assert done.exit_code == 2
+    assert "model.npz" in done.stderr
+
+
+# --------------------------------------------------------------------------------- schema and plan
+
+
+def test_schema_drafts_a_file_that_a_person_signs(world, tmp_path):
+    words = ["schema", world / "people.csv", "--label", "rich", "--groups", "sex", "--leave-out", "race"]
+    done = invoke(*words, "--out", tmp_path / "s.toml")
+    assert done.exit_code == 0
+    assert "READ OFF THE DATA" in done.stderr
+    text = (tmp_path / "s.toml").read_text()
+    assert "signed = false" in text
+    assert "DRAFTED FROM THE DATA" in text
+    done = invoke(*words, "--out", tmp_path / "s.toml")
+    assert (done.exit_code, "exists already" in done.stderr) == (2, True)
+    train = [
+        "train",
+        world / "people.csv",
+        "--schema",
+        tmp_path / "s.toml",
+        "--label",
+        "rich",
+        "--steps",
+        "3",
+    ]
+    done = invoke(*train, "--out", tmp_path / "a")
+    assert "not signed" in done.stderr
+    (tmp_path / "s.toml").write_text(text.replace("signed = false", "signed = true"))
+    done = invoke(*train, "--out", tmp_path / "b")
+    assert "warning" not in done.stderr
+    assert RunFolder.open(tmp_path / "b").statement().private
+    assert invoke(*words, "--out", tmp_path / "s.json").exit_code == 0
+    assert Schema.from_dict(json.loads((tmp_path / "s.json").read_text())).groups.keys() == {"sex"}
+    shown = lines(invoke("--json", *words))
+    assert shown[0]["schema"]["label"]["name"] == "rich"
+    assert invoke(*words, "--out", tmp_path / "s.txt").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"a": "é\n\t\"'\\\x7f\x01😀", "b": [1, -2.5, True, "x"], "c": {"d e": {"f": 1e-9}, "g": {}}},
+        SCHEMA.to_dict(),
+    ],
+)
+def test_toml_reads_back(content):
+    import tomllib
+
+    assert tomllib.loads(to_toml(content)) == content
+
+
+def test_plan_touches_no_data_and_agrees_with_the_training(world):
+    words = [
+        "plan",
+        "--rows",
+        "2000",
+        "--schema",
+        world / "schema.toml",
+        "--constraint",
+        PARITY,
+        "--steps",
+        "30",
+    ]
+    words += ["--constraint", "fnr(label=yes, race=*) <= 0.9", "--no-rehearse"]
+    shown = lines(invoke("--json", *words))[0]
+    plan = RunFolder.open(world / "run").plan
+    assert shown["gradient_noise"] == plan.gradient_noise
+    assert shown["histogram_noise"] == plan.histogram_noise
+    assert (shown["steps"], shown["rows_per_step"]) == (30, plan.expected_rows)
+    assert "gradient:" in invoke(*words).stdout
+
+
+def test_plan_from_numbers_rehearses_on_made_up_rows():
+    words = ["--json", "plan", "--rows", "3000", "--features", "5", "--steps", "30", "--group", "sex=F,M"]
+    words += [
+        "--group",
+        "age=number",
+        "--constraint",
+        PARITY,
+        "--constraint",
+        "rate(1, group(age=below(50))) <= 0.9",
+    ]
+    losses = {}
+    for epsilon in ("0.1", "20"):
+        found = lines(invoke(*words, "--epsilon", epsilon))[0]["rehearsal"]
+        assert found["rows"] == 3000
+        assert found["accuracy_without"] > 0.7
+        losses[epsilon] = found["loss"]
+    assert losses["20"] < losses["0.1"]
+    assert invoke("plan", "--features", "5").exit_code == 2
+    assert invoke("plan", "--rows", "5").exit_code == 2
+    done = invoke("plan", "--rows", "500", "--features", "5", "--group", "sex")
+    assert (done.exit_code, "COLUMN=A,B" in done.stderr) == (2, True)
+
+
+# ------------------------------------------------------------------------------------------- sweep
+
+
+def test_sweep_states_its_total_and_books_all_runs_in_one_ledger(world, tmp_path):
+    words = ["--json", "sweep", world / "people.csv", "--schema", world / "schema.toml", "--label", "rich"]
+    words += [
+        "--constraint",
+        "demographic_parity(sex) <= {slack}",
+        "--slack",
+        "0.05,0.3",
+        "--epsilons",
+        "0.5,1",
+    ]
+    words += ["--steps", "5", "--test", world / "test.csv"]
+    done = invoke(*words, "--max-total", "0.8", "--out", tmp_path / "no")
+    assert done.exit_code == 3
+    assert not (tmp_path / "no").exists()
+    done = invoke(*words, "--out", tmp_path / "sweep")
+    assert done.exit_code == 0, done.output
+    said = lines(done)
+    stated = next(line["total_epsilon"] for line in said if "total_epsilon" in line)
+    result = said[-1]
+    assert len(result["runs"]) == 4
+    ledger = Ledger.open(tmp_path / "sweep" / "ledger.json")
+    assert result["total_epsilon"] == ledger.total_epsilon == pytest.approx(stated, rel=1e-3)
+    assert 1.0 < ledger.total_epsilon < 3.0
+    assert sorted(p.name for p in (tmp_path / "sweep").glob("run-*")) == [f"run-0{i}" for i in (1, 2, 3, 4)]
+    assert not list((tmp_path / "sweep").glob("run-*/ledger.json"))
+    found = [RunFolder.open(p) for p in sorted((tmp_path / "sweep").glob("run-*"))]
+    assert [f.settings.epsilon for f in found] == [0.5, 1.0, 0.5, 1.0]
+    assert found[0].settings.constraints == ("demographic_parity(sex) <= 0.05",)
+    assert all(row["accuracy"] > 0.5 for row in result["runs"])
+    assert invoke(*words, "--out", tmp_path / "sweep").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--slack", "0.1"], "go together"),
+        (["--constraint", "fnr() <= {slack}"], "go together"),
+        (["--epsilons", "a"], "must be numbers"),
+        (["--epsilons", "inf"], "finite"),
+        (["--ledger", "x.json"], "ledger of its own"),
+    ],
+)
+def test_sweeps_that_cannot_be(world, tmp_path, words, said):
+    done = invoke("sweep", world / "people.csv", "--label", "rich", "--out", tmp_path / "s", *words)
+    assert done.exit_code == 2
+    assert said in done.stderr
+
+
+# -------------------------------------------------------------------------------------- the command
+
+
+def test_help_version_and_unknown_commands():
+    assert "Exit codes" in invoke("--help").stdout
+    for command in cli.commands:
+        assert invoke(command, "--help").exit_code == 0
+    assert set(cli.commands) == {
+        *("train", "resume", "schema", "plan", "predict", "evaluate", "report", "compare", "sweep")
+    }
+    assert invoke("--version").stdout.startswith("ratewise, version ")
+    assert invoke("frobnicate").exit_code == 2
+
+
+def test_resume_of_what_is_finished_or_missing(world, tmp_path):
+    done = invoke("resume", world / "run")
+    assert (done.exit_code, "finished" in done.stderr) == (2, True)
+    done = invoke("resume", tmp_path / "nowhere")
+    assert (done.exit_code, "no run folder" in done.stderr) == (2, True)
