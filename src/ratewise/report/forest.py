@@ -125,7 +125,7 @@ def _limit_row(limit: Limit, axis: Axis, other: float | None) -> Html:
 
 
 def _asked(limit: Limit) -> str:
-    return f"{_SIGNS[limit.sense]} {show_number(limit.bound)}".replace("-", "\N{MINUS SIGN}")
+    return f"{_SIGNS[limit.sense]} {limit.bound:.6g}".replace("-", "\N{MINUS SIGN}")
 
 
 def _left_side(limit: Limit) -> str:
@@ -214,9 +214,8 @@ def share_panel(words: str, rows: Sequence[tuple[str, Share]], everyone: Share, 
 
 def _panel_table(words: str, lines: Sequence[Html], axis: Axis, figure: str) -> Html:
     head = [("Group", "name"), ("Rate", "number")]
-    scale = el(
-        "th", strip_axis(axis), scope="col", class_="picture", role="columnheader", aria_label="Picture"
-    )
+    hidden = el("span", "Picture", class_="sr")
+    scale = el("th", hidden, strip_axis(axis), scope="col", class_="picture", role="columnheader")
     return _table(words, head, scale, lines, figure, "forest panel", shown_caption=True)
 
 

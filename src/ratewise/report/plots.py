@@ -34,7 +34,9 @@ def calibration_view(content: Content) -> list[Html]:
                 class_="more",
             )
         )
-    found.append(_numbers("The numbers behind these figures", [_calibration_table(content.calibration)]))
+    found.append(
+        _numbers("The numbers behind the calibration figures", [_calibration_table(content.calibration)])
+    )
     return found
 
 
@@ -117,7 +119,7 @@ def training_view(training: Training) -> list[Html]:
     return [
         _picker(training) if training.curves else el("span"),
         el("div", figures, class_="panels wide"),
-        _numbers("The numbers behind these figures", [_training_table(training)]),
+        _numbers("The numbers behind the training figures", [_training_table(training)]),
     ]
 
 
