@@ -31,7 +31,7 @@ Bools = npt.NDArray[np.bool_]
 # Long enough that a row's gradient is clipped, whatever the clip is.
 _LONG = 1e6
 # So small that the model stays where it is: every step then shows the worst case.
-_STILL = 1e-100
+_STILL = 1e-20
 # Steps whose histograms are released together; each has its own noise, and it saves time.
 _TOGETHER = 50
 
@@ -113,7 +113,9 @@ class LinearSubject:
     ----------
     plan : Plan
         Noise, rate, clip, kinds of release; how the model would learn does not matter and is replaced.
-    n_canaries, n_opponents : int
+    n_canaries : int
+    n_opponents : int or None
+        None: a few, unless rows are sampled, for then they would hide the canary.
     dtype : type of the features
     """
 
@@ -165,6 +167,11 @@ class LinearSubject:
     def _sights(self, waiting: list[tuple[Floats, Floats]], histograms: Floats | None) -> Iterator[Sight]:
         for place, (along, theta) in enumerate(waiting):
             yield self._rows.sight(along, None if histograms is None else histograms[place], theta > 0)
+
+
+def opponents(plan: Plan) -> int:
+    """Return how many opponents make the worst case; in a sampled batch they would hide the canary."""
+    return 9 if plan.sampling_rate >= 1 else 0
 
 
 def still(plan: Plan, n_rows: int) -> Plan:

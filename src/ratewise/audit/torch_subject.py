@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ratewise.audit.games import _STILL, Bools, Floats, Sight, WorstRows, still
+from ratewise.audit.games import _STILL, Bools, Floats, Sight, WorstRows, opponents, still
 from ratewise.plan import Plan
 from ratewise.randomness import RandomStreams
 from ratewise.sampling import Rows
@@ -25,10 +25,12 @@ class TorchSubject:
     ----------
     plan : Plan
         As for `LinearSubject`.
-    n_canaries, n_opponents : int
+    n_canaries : int
+    n_opponents : int or None
     """
 
-    def __init__(self, plan: Plan, n_canaries: int = 1, n_opponents: int = 9) -> None:
+    def __init__(self, plan: Plan, n_canaries: int = 1, n_opponents: int | None = None) -> None:
+        n_opponents = opponents(plan) if n_opponents is None else n_opponents
         self.n_canaries = n_canaries
         self.plan = still(plan, n_canaries + n_opponents)
         self._rows = WorstRows(n_canaries, n_opponents, counted=plan.histogram_noise is not None)
