@@ -17,6 +17,7 @@ from ratewise.torch.defaults import network_plan
 from ratewise.torch.distributed import Processes, ProcessLost, join
 from ratewise.torch.estimator import TorchRateConstrainedClassifier
 from ratewise.torch.networks import MLP, ResNet, SmallCNN, TransformerEncoder, resnet16
+from ratewise.torch.private import make_private
 from ratewise.torch.trainer import Trainer
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "Trainer",
     "TransformerEncoder",
     "join",
+    "make_private",
     "network_plan",
     "resnet16",
 ]

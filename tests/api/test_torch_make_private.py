@@ -1,0 +1,221 @@
+"""Parts for a loop of one's own: the usual lines, the same guarantee."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+from ratewise import demographic_parity
+from ratewise.accounting import Budget, Ledger
+from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType, UnsupportedCombination
+from ratewise.torch import MLP, DatasetRows, Trainer, make_private
+from ratewise.torch.inputs import declared
+
+torch.set_num_threads(1)
+rng = np.random.default_rng(4)
+N, D = 400, 4
+SEX = rng.choice(["F", "M"], N)
+X = rng.normal(size=(N, D)).astype(np.float32)
+Y = (X[:, 0] + (SEX == "M") > 0.5).astype(int)
+LIMIT = demographic_parity("sex", max_gap=0.05)
+FACTS = {"classes": (0, 1), "group_values": {"sex": ("F", "M")}}
+
+
+class People(Dataset):
+    def __len__(self):
+        return N
+
+    def __getitem__(self, row):
+        return X[row], int(Y[row]), str(SEX[row])
+
+
+def parts(module=None, optimizer=None, loader=None, constraints=LIMIT, **changes):
+    torch.manual_seed(0)
+    module = MLP(D, 2, (6,)) if module is None else module
+    optimizer = optimizer or torch.optim.SGD(module.parameters(), lr=0.5, momentum=0.9)
+    loader = DataLoader(People(), batch_size=40) if loader is None else loader
+    choices = {"epsilon": 5.0, "delta": 1e-5, "epochs": 2, "random_state": 6, **FACTS, **changes}
+    return make_private(module, optimizer, loader, constraints, **choices)
+
+
+def train(model, optimizer, loader, criterion, epochs=2):
+    model.train()
+    for _ in range(epochs):
+        for x, labels, cells in loader:
+            optimizer.zero_grad()
+            loss = criterion(model(x), labels, cells)
+            loss.backward()
+            optimizer.step()
+
+
+def weights(module):
+    return torch.cat([parameter.detach().reshape(-1) for parameter in module.parameters()])
+
+
+def test_usual_loop_spends_what_was_asked_and_no_more():
+    model, optimizer, loader, criterion = parts()
+    assert len(loader) == 10
+    assert optimizer.plan.sampling_rate == 0.1
+    train(model, optimizer, loader, criterion)
+    (event,) = optimizer.ledger.events()
+    assert event == optimizer.plan.step_event.with_steps(20)
+    assert 4.9 < optimizer.ledger.total_epsilon <= 5.0
+    assert optimizer.history.arrays()["histogram"].shape == (20, 2, 2)
+    assert list(loader) == [], "the budget was planned for two passes"
+
+
+def test_same_as_the_trainer():
+    torch.manual_seed(0)
+    module = MLP(D, 2, (6,))
+    domain, compiled = declared(LIMIT, **FACTS)
+    ours = parts()
+    trainer = Trainer(
+        module,
+        DatasetRows(People(), domain, compiled),
+        ours.optimizer.plan,
+        compiled,
+        optimizer=torch.optim.SGD(module.parameters(), lr=0.5, momentum=0.9),
+        random_state=6,
+    )
+    trainer.run()
+    train(*ours)
+    torch.testing.assert_close(weights(ours.model.module), weights(module))
+    assert ours.optimizer.multipliers.multipliers.any()
+
+
+def test_pieces_change_nothing():
+    whole, cut = parts(), parts(physical_batch=7)
+    train(*whole)
+    train(*cut)
+    torch.testing.assert_close(weights(cut.model), weights(whole.model), rtol=1e-4, atol=1e-5)
+    assert cut.optimizer.ledger.events() == whole.optimizer.ledger.events()
+
+
+def test_scheduler_on_either_optimizer():
+    model, optimizer, loader, criterion = parts()
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    for x, labels, cells in loader:
+        criterion(model(x), labels, cells).backward()
+        optimizer.step()
+        break
+    scheduler.step()
+    assert optimizer.original.param_groups[0]["lr"] == 0.25
+    optimizer.finish()
+    assert optimizer.ledger.events()[0].steps == 1
+
+
+def test_loss_cannot_be_read():
+    model, _, loader, criterion = parts()
+    x, labels, cells = next(iter(loader))
+    loss = criterion(model(x), labels, cells)
+    with pytest.raises(UnsupportedCombination, match="private"):
+        loss.item()
+    with pytest.raises(UnsupportedCombination, match="private"):
+        float(loss)
+
+
+class TestRowsCountOnce:
+    def test_backward_twice(self):
+        model, _, loader, criterion = parts()
+        x, labels, cells = next(iter(loader))
+        loss = criterion(model(x), labels, cells)
+        loss.backward()
+        with pytest.raises(InvalidInput, match="twice"):
+            loss.backward()
+
+    def test_batch_used_twice(self):
+        model, optimizer, loader, criterion = parts()
+        x, labels, cells = next(iter(loader))
+        for _ in range(2):
+            criterion(model(x), labels, cells).backward()
+        with pytest.raises(InvalidInput, match="each row of its sample once"):
+            optimizer.step()
+        assert optimizer.ledger.records == ()
+
+    def test_step_twice(self):
+        model, optimizer, loader, criterion = parts()
+        x, labels, cells = next(iter(loader))
+        criterion(model(x), labels, cells).backward()
+        optimizer.step()
+        with pytest.raises(InvalidInput, match="without a fresh sample"):
+            optimizer.step()
+
+    def test_rows_from_elsewhere(self):
+        model, _, _, criterion = parts()
+        loss = criterion(
+            model(torch.from_numpy(X[:5])), torch.zeros(5, dtype=torch.int64), torch.zeros(5).long()
+        )
+        with pytest.raises(InvalidInput, match="private loader"):
+            loss.backward()
+
+    def test_empty_sample_is_a_step(self):
+        model, optimizer, loader, criterion = parts(sampling_rate=1e-6, epochs=None, steps=3)
+        before = weights(model)
+        for count, (x, labels, cells) in enumerate(loader):
+            assert len(x) == 0
+            criterion(model(x), labels, cells).backward()
+            optimizer.step()
+            if count == 1:
+                break
+        assert not torch.equal(before, weights(model))
+        optimizer.finish()
+        assert optimizer.ledger.events()[0].steps == 2
+
+
+BATCHED = [DataLoader(People(), batch_size=None), DataLoader(People(), batch_sampler=[[0, 1], [2]])]
+
+
+class TestBadInput:
+    @pytest.mark.parametrize("loader", BATCHED, ids=["no batch size", "a batch sampler"])
+    def test_loader_that_is_batched_already(self, loader):
+        with pytest.raises(InvalidInput, match="batched already"):
+            parts(loader=loader)
+
+    def test_collate_of_its_own(self):
+        with pytest.raises(InvalidInput, match="collate_fn"):
+            parts(loader=DataLoader(People(), batch_size=4, collate_fn=list))
+
+    def test_optimizer_over_other_parameters(self):
+        with pytest.raises(InvalidInput, match="optimizer holds 2 parameters of which 0"):
+            parts(optimizer=torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=1.0))
+
+    def test_module_that_mixes_rows(self):
+        with pytest.raises(UnsupportedCombination, match="mixes"):
+            parts(nn.Sequential(nn.Linear(D, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)))
+
+    def test_wrong_number_of_classes(self):
+        with pytest.raises(InvalidInput, match="2 classes"):
+            parts(MLP(D, 5))
+
+    def test_loss_that_is_not_a_number(self):
+        with pytest.raises(InvalidInput, match="finite"):
+            parts(loss=lambda logits, labels: logits[:, 0] * float("inf") * 0)
+
+    def test_data_without_groups(self):
+        class Bare(People):
+            def __getitem__(self, row):
+                return X[row], int(Y[row])
+
+        with pytest.raises(InvalidInput, match="no groups"):
+            parts(loader=DataLoader(Bare(), batch_size=4))
+
+    def test_no_model(self):
+        with pytest.raises(InvalidType):
+            parts(module=3, optimizer=object())
+
+    def test_cells_left_out(self):
+        model, _, loader, criterion = parts()
+        x, labels, _ = next(iter(loader))
+        with pytest.raises(InvalidInput, match="cells is missing"):
+            criterion(model(x), labels)
+
+    def test_closure(self):
+        with pytest.raises(UnsupportedCombination, match="closure"):
+            parts().optimizer.step(lambda: 0.0)
+
+    def test_budget_that_is_too_small(self):
+        ledger = Ledger(cap=Budget(1.0, 1e-5))
+        with pytest.raises(BudgetExceeded):
+            parts(ledger=ledger)
+        assert ledger.records == ()
