@@ -7,6 +7,7 @@ what the library's own defaults would do, so that methods differ in their penalt
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import numpy as np
@@ -51,7 +52,8 @@ def train(
     ledger = Ledger(cap=Budget(epsilon, delta))
     streams = RandomStreams.from_seed(seed)
     prepare = _preparation(part, plan, streams, ledger)
-    theta = descend(prepare(part), part.y, cells, n_cells, penalty, plan, streams)
+    for average in iterates(prepare(part), part.y, cells, n_cells, penalty, plan, streams):
+        theta = average
     ledger.book(plan.step_event.with_steps(plan.steps), purpose="train")
 
     def predict(other: Part) -> tuple[np.ndarray, np.ndarray]:
@@ -61,7 +63,7 @@ def train(
     return Model(predict, ledger.total_epsilon, delta, details={"steps": plan.steps, "clip": plan.clip})
 
 
-def descend(
+def iterates(
     Z: np.ndarray,
     y: np.ndarray,
     cells: np.ndarray,
@@ -69,8 +71,8 @@ def descend(
     penalty: Penalty,
     plan: Plan,
     streams: RandomStreams,
-) -> np.ndarray:
-    """Return the averaged iterate; a step releases one clipped sum of gradients and one histogram."""
+) -> Iterator[np.ndarray]:
+    """Yield the averaged iterate after each step, which releases a clipped sum of gradients and counts."""
     theta, velocity, average = (np.zeros(Z.shape[1]) for _ in range(3))
     norms = np.sqrt(np.einsum("ij,ij->i", Z, Z))
     rates, weights = plan.learning_rates(), plan.averaging_weights()
@@ -87,10 +89,12 @@ def descend(
         ones = np.bincount(own, penalty.counted(soft), n_cells)
         counts = np.column_stack([np.bincount(own, minlength=n_cells) - ones, ones])
         penalty.update(plan.histogram_mechanism.release(counts, streams.histogram))
-    return average
+        yield average
 
 
-def _preparation(part: Part, plan: Plan, streams: RandomStreams, ledger: Ledger):
+def _preparation(
+    part: Part, plan: Plan, streams: RandomStreams, ledger: Ledger
+) -> Callable[[Part], np.ndarray]:
     """Return how rows are prepared: public bounds, released means and deviations, a bound on their norm."""
     lower, upper = part.table.feature_bounds
     scaling = Scaling(lower, upper)
