@@ -1,48 +1,157 @@
-"""A line on standard error that moves while a training runs; it shows released values only."""
+"""A bar that moves while a training runs, in a terminal or in a notebook; it shows released values only.
+
+In a terminal the bar is one line of standard error that is written over. In a notebook (IPython with a
+kernel) it is one output that is replaced. Elsewhere, a log file say, it is a line now and then.
+"""
 
 from __future__ import annotations
 
+import html
 import sys
 import time
-from typing import Self
+from collections.abc import Callable
+from typing import Any, Protocol, Self
 
 from ratewise.training import StepRecord
 
 _SECONDS_BETWEEN = 0.5
+_WIDTH = 24
+
+
+class Screen(Protocol):
+    """Where a bar is shown."""
+
+    def show(self, share: float, words: str) -> None:
+        """Show how much is done, 0 to 1, and what there is to say."""
+        ...
+
+    def end(self) -> None:
+        """Leave the last state standing."""
+        ...
 
 
 class Progress:
-    """Show steps done, the largest constraint value as released, and the time left.
+    """Show steps done, the largest constraint value as released, epsilon so far, and the time left.
 
     Parameters
     ----------
     steps : int
     enabled : bool
         False shows nothing and costs next to nothing.
+    epsilon : callable, optional
+        Epsilon after so many steps; asked only when something is shown.
+    screen : Screen, optional
+        By default a notebook's output if there is one, else standard error.
     """
 
-    def __init__(self, steps: int, *, enabled: bool) -> None:
+    def __init__(
+        self,
+        steps: int,
+        *,
+        enabled: bool,
+        epsilon: Callable[[int], float] | None = None,
+        screen: Screen | None = None,
+    ) -> None:
         self._steps = steps
-        self._enabled = enabled
+        self._epsilon = epsilon
+        self._screen = (screen or find_screen()) if enabled else None
         self._start = self._last = time.monotonic() if enabled else 0.0
 
     def show(self, record: StepRecord) -> None:
         """Show a record, at most twice a second and once at the end."""
-        if not self._enabled:
+        if self._screen is None:
             return
         now = time.monotonic()
         if now - self._last < _SECONDS_BETWEEN and record.step < self._steps:
             return
         self._last = now
         left = (now - self._start) / record.step * (self._steps - record.step)
-        worst = "" if record.values is None else f", largest constraint value {record.values.max():+.3f}"
-        sys.stderr.write(f"\rstep {record.step}/{self._steps}{worst}, {left:.0f} s left   ")
-        sys.stderr.flush()
+        self._screen.show(record.step / self._steps, self._words(record, left))
+
+    def _words(self, record: StepRecord, left: float) -> str:
+        said = [f"step {record.step}/{self._steps}"]
+        if record.values is not None:
+            said.append(f"largest constraint value {record.values.max():+.3f}")
+        if self._epsilon is not None:
+            said.append(f"epsilon {self._epsilon(record.step):.4g}")
+        return ", ".join([*said, f"{left:.0f} s left"])
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         """End the line, also if the training was stopped."""
-        if self._enabled:
-            sys.stderr.write("\n")
+        if self._screen is not None:
+            self._screen.end()
+
+
+class Line:
+    """A bar on one line of standard error, written over and over; below each other if it is no terminal."""
+
+    def __init__(self, stream: Any = None) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._over = bool(getattr(self._stream, "isatty", bool)())
+        self._length = 0
+
+    def show(self, share: float, words: str) -> None:
+        """Write the bar; on a terminal, over the old one."""
+        done = round(_WIDTH * min(1.0, max(0.0, share)))
+        line = f"[{'#' * done}{'.' * (_WIDTH - done)}] {words}"
+        if self._over:
+            self._stream.write(f"\r{line.ljust(self._length)}")
+        else:
+            self._stream.write(f"{line}\n")
+        self._length = len(line)
+        self._stream.flush()
+
+    def end(self) -> None:
+        """End the line."""
+        if self._over or not self._length:
+            self._stream.write("\n")
+
+
+class Output:
+    """A bar in a notebook: one output that is replaced, so a saved notebook keeps the last state only."""
+
+    def __init__(self, display: Callable[..., Any]) -> None:
+        self._display = display
+        self._handle: Any = None
+
+    def show(self, share: float, words: str) -> None:
+        """Replace the output."""
+        drawn = _Bar(share, words)
+        if self._handle is None:
+            self._handle = self._display(drawn, display_id=True)
+        else:
+            self._handle.update(drawn)
+
+    def end(self) -> None:
+        """Leave the last state standing."""
+
+
+class _Bar:
+    """What a notebook shows: a progress element, or its words where there is no HTML."""
+
+    def __init__(self, share: float, words: str) -> None:
+        self._share = min(1.0, max(0.0, share))
+        self._words = words
+
+    def _repr_html_(self) -> str:
+        label = html.escape(self._words)
+        return (
+            f'<progress max="1" value="{self._share:.4f}" style="width:16em" aria-label="{label}">'
+            f'</progress> <span style="font-variant-numeric:tabular-nums">{label}</span>'
+        )
+
+    def __repr__(self) -> str:
+        return self._words
+
+
+def find_screen() -> Screen:
+    """Return the notebook's output if this runs in one, else standard error. IPython is never imported."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    display = getattr(sys.modules.get("IPython.display"), "display", None)
+    # a kernel can show HTML, IPython in a terminal cannot
+    if display is not None and getattr(shell, "kernel", None) is not None:
+        return Output(display)
+    return Line()
