@@ -7,6 +7,8 @@ noisy gradient and histogram (`ratewise.training`). The folder holds these and w
 
 from __future__ import annotations
 
+import math
+import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,6 +35,7 @@ from ratewise.tables import needed_columns
 from ratewise.training import StepRecord
 
 CHECKPOINT_EVERY = 20
+SECONDS_APART = 0.5  # between checkpoints of a run with quick steps
 
 
 @dataclass(frozen=True)
@@ -146,7 +149,7 @@ def train_run(
         For made-up data. A run that goes on must not be given the seed it began with.
     watch : Watch, optional
     every : int
-        Steps between two checkpoints.
+        Steps between two checkpoints; quick steps are written down at most twice a second.
     """
     if folder.finished:
         raise InvalidInput(f"the run in {str(folder.path)!r} is finished; there is nothing to go on with")
@@ -210,8 +213,12 @@ def _rows(frame: Any, schema: Schema, settings: Settings) -> Any:
 
 
 def _run(fitting: ResumableFitting, folder: RunFolder, schema: Schema, watch: Watch, every: int) -> None:
+    last = -math.inf
+
     def save() -> None:
+        nonlocal last
         write_checkpoint(folder.checkpoint_path, fitting, schema)
+        last = time.monotonic()
 
     def on_start() -> None:
         save()
@@ -223,7 +230,7 @@ def _run(fitting: ResumableFitting, folder: RunFolder, schema: Schema, watch: Wa
         except BaseException:
             save()  # between two steps: all of it is released
             raise
-        if record.step % every == 0:
+        if record.step % every == 0 and time.monotonic() - last >= SECONDS_APART:
             save()
 
     fitting.run(on_step, on_start)
