@@ -30,10 +30,10 @@ class _Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's output."""
-        out = functional.relu(self.norm1(self.conv1(x)), inplace=True)
+        out = functional.relu(self.norm1(self.conv1(x)))
         out = self.norm2(self.conv2(out))
-        out += self.shortcut(x)
-        return functional.relu(out, inplace=True)
+        out = out + self.shortcut(x)
+        return functional.relu(out)
 
 
 class ResNet(nn.Module):
@@ -64,7 +64,7 @@ class ResNet(nn.Module):
         self.stem = nn.Sequential(
             nn.Conv2d(in_channels, widths[0], 7, stride=2, padding=3, bias=False),
             nn.GroupNorm(groups, widths[0]),
-            nn.ReLU(inplace=True),
+            nn.ReLU(),
             nn.MaxPool2d(3, stride=2, padding=1),
         )
         stages, inputs = [], widths[0]
@@ -104,7 +104,7 @@ class SmallCNN(nn.Module):
             layers += [
                 nn.Conv2d(inputs, outputs, 3, stride=2, padding=1),
                 nn.GroupNorm(min(8, outputs), outputs),
-                nn.ReLU(inplace=True),
+                nn.ReLU(),
             ]
             inputs = outputs
         self.body = nn.Sequential(*layers)
@@ -122,7 +122,7 @@ class MLP(nn.Sequential):
         sizes = [inputs, *hidden]
         layers: list[nn.Module] = [nn.Flatten()]
         for before, after in pairwise(sizes):
-            layers += [nn.Linear(before, after), nn.ReLU(inplace=True)]
+            layers += [nn.Linear(before, after), nn.ReLU()]
         super().__init__(*layers, nn.Linear(sizes[-1], num_classes))
 
 
