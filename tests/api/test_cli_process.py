@@ -51,7 +51,7 @@ def steps_of(lines):
 def interrupted(table, out, how, *words):
     """Start a long training, wait until its progress has moved, and send it a signal."""
     child = subprocess.Popen(
-        training(table, out, "--steps", "5000", *words),
+        training(table, out, "--steps", "8000", *words),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -89,11 +89,11 @@ def test_ctrl_c_leaves_a_valid_folder_and_resume_finishes(table, tmp_path):
     assert not [p for p in out.iterdir() if p.name.endswith(".tmp")]
     resumed = ratewise("resume", out)
     assert resumed.returncode == 0, resumed.stderr
-    assert f"going on after step {done} of 5000" in resumed.stderr
+    assert f"going on after step {done} of 8000" in resumed.stderr
     folder = RunFolder.open(out)
     assert folder.finished
     assert folder.statement().epsilon <= 1.0
-    assert booked_steps(folder.ledger(), folder.purpose) == 5000
+    assert booked_steps(folder.ledger(), folder.purpose) == 8000
     # and the model that two processes have made predicts the same in a third as here
     found = ratewise("predict", out, table, "--proba", "--out", tmp_path / "found.csv")
     assert found.returncode == 0, found.stderr
@@ -113,11 +113,11 @@ def test_kill_leaves_a_valid_folder_and_resume_never_spends_more(table, tmp_path
     assert booked > kept
     resumed = ratewise("resume", out)
     assert resumed.returncode == 0, resumed.stderr
-    assert f"{booked - kept} of 5000 steps were not run" in resumed.stderr
+    assert f"{booked - kept} of 8000 steps were not run" in resumed.stderr
     folder = RunFolder.open(out)
     assert folder.finished
     assert folder.statement().epsilon <= 1.0
-    assert booked_steps(folder.ledger(), folder.purpose) == 5000
+    assert booked_steps(folder.ledger(), folder.purpose) == 8000
 
 
 def test_a_terminal_sees_a_line_that_moves(table, tmp_path):
