@@ -224,7 +224,7 @@ def private_evaluation(
     columns, domain, leaks = _groups(constraints, data, sensitive_features, group_values)
     if known is None:
         leaks = ["the classes", *leaks]
-    measured = _Measured(constraints, domain)
+    measured = Measured(constraints, domain)
     _refuse_useless(len(data.truth), noise, measured.partition, epsilon, level)
     _warn_leaks(leaks)
     cells = measured.partition.cells(data.truth_codes, columns)
@@ -314,7 +314,7 @@ def _refuse_useless(
 # ------------------------------------------------------------------------------- what is measured
 
 
-class _Measured:
+class Measured:
     """Accuracy, group rates and constraints on one partition, so that one histogram tells them all."""
 
     def __init__(self, constraints: Any, domain: Domain) -> None:

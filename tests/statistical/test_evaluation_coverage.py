@@ -10,7 +10,7 @@ import pytest
 
 from ratewise import demographic_parity, equalized_odds, everyone, label, rate
 from ratewise.domain import Domain
-from ratewise.evaluation import _Measured
+from ratewise.evaluation import Measured
 
 GROUPS = ("a", "b", "c")
 DOMAIN = Domain((0, 1), {"g": GROUPS})
@@ -38,7 +38,7 @@ def population_table(measured):
 
 
 def coverage(n_rows, noise, believed, seed):
-    measured = _Measured(CONSTRAINTS, DOMAIN)
+    measured = Measured(CONSTRAINTS, DOMAIN)
     law = population_table(measured)
     truth = np.array([e.value for e in measured.estimates(law * 1e9, 10**9, 1e-9, 0.95)])
     rng = np.random.default_rng(seed)
@@ -71,7 +71,7 @@ def test_noise_taken_for_half_of_what_it_is_is_noticed():
 
 
 def test_sampling_is_part_of_the_intervals():
-    measured = _Measured(CONSTRAINTS, DOMAIN)
+    measured = Measured(CONSTRAINTS, DOMAIN)
     law = population_table(measured)
     # the noise alone makes intervals less than half as wide as both together
     both = measured.estimates(law * 20_000, 20_000, 7.5, 0.95)
