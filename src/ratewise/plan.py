@@ -20,11 +20,20 @@ import numpy.typing as npt
 from ratewise import _validate
 from ratewise.accounting.events import Event, GaussianEvent, TrainingEvent
 from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
-from ratewise.mechanisms import GaussianMechanism, LaplaceMechanism, Mechanism, NoNoise
+from ratewise.mechanisms import (
+    GaussianMechanism,
+    LaplaceMechanism,
+    Mechanism,
+    NoNoise,
+    RoundedGaussianMechanism,
+    RoundedLaplaceMechanism,
+    summation_slack,
+)
 from ratewise.sampling import PoissonSampler
 
 SCHEDULES = ("constant", "cosine", "linear")
 AVERAGINGS = ("tail", "polynomial", "none")
+NOISES = ("continuous", "discrete")
 _SMALLEST = 1e-100
 
 
@@ -200,6 +209,10 @@ class Plan:
         Rows handled at once; None picks a number that fits in cache. It does not change what is computed.
     preparation : Preparation or None
         Releases that standardise the features before the first step; None leaves them as they are.
+    noise : "continuous" or "discrete"
+        Whether noise is drawn and added in floating point, or exactly and on a grid (`ratewise.mechanisms`),
+        which leaves no low bits to read data off. The ledger's numbers are the same: what rounding adds to
+        a sensitivity, the noise makes up for.
     """
 
     n_rows: int
@@ -224,10 +237,12 @@ class Plan:
     dual: DualControl = field(default_factory=DualControl)
     block_rows: int | None = None
     preparation: Preparation | None = None
+    noise: str = "continuous"
 
     def __post_init__(self) -> None:
         _set(
             self,
+            noise=_validate.one_of(NOISES, noise=self.noise),
             n_rows=_validate.count(n_rows=self.n_rows),
             sampling_rate=_validate.fraction(sampling_rate=self.sampling_rate),
             steps=_validate.count(steps=self.steps),
@@ -299,7 +314,9 @@ class Plan:
         """The release of the sum of clipped gradients, of sensitivity `clip`."""
         if self.gradient_noise is None or self.clip is None:
             return NoNoise()
-        return GaussianMechanism(self.gradient_noise, self.clip)
+        if self.noise == "continuous":
+            return GaussianMechanism(self.gradient_noise, self.clip)
+        return RoundedGaussianMechanism(self.gradient_noise, self.clip, slack=self._slack)
 
     @property
     def histogram_mechanism(self) -> Mechanism:
@@ -310,8 +327,23 @@ class Plan:
             raise UnsupportedCombination(
                 "a private plan without histogram_noise cannot release a histogram; give histogram_noise"
             )
-        law = LaplaceMechanism if self.histogram == "laplace" else GaussianMechanism
-        return law(self.histogram_noise, 1.0)
+        laplace = self.histogram == "laplace"
+        if self.noise == "continuous":
+            return (LaplaceMechanism if laplace else GaussianMechanism)(self.histogram_noise, 1.0)
+        counted = self.rates == "hard"  # whole numbers are summed and rounded exactly
+        rounded = RoundedLaplaceMechanism if laplace else RoundedGaussianMechanism
+        return rounded(self.histogram_noise, 1.0, whole=counted, slack=0.0 if counted else self._slack)
+
+    @property
+    def _slack(self) -> float:
+        """Return by how much rounding errors of a batch's sum, in double precision, can raise a sensitivity.
+
+        A sum of m rows of norm at most C is off by at most ``m * m * 2**-53 * C``, whatever the order; two
+        sums by twice that. A batch has more than the m below with probability below exp(-50).
+        """
+        expected = self.expected_rows
+        most = min(self.n_rows, expected + 10.0 * math.sqrt(expected) + 40.0)
+        return summation_slack(most)
 
     @property
     def step_event(self) -> TrainingEvent | None:

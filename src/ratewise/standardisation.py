@@ -27,7 +27,7 @@ import scipy.sparse as sp
 
 from ratewise.accounting.events import GaussianEvent
 from ratewise.features import Features, Scaling
-from ratewise.mechanisms import GaussianMechanism, Mechanism, NoNoise
+from ratewise.mechanisms import Mechanism, NoNoise, RoundedGaussianMechanism, summation_slack
 from ratewise.plan import Preparation
 
 Floats = npt.NDArray[np.float64]
@@ -62,11 +62,12 @@ def standardise(
     features = Features(X, scaling=scaling, intercept=False)
     if preparation.norm_noise is not None:
         book(GaussianEvent(preparation.norm_noise), "lengths of rows")
-    release = _mechanism(preparation.norm_noise, 1.0)
+    release = _counting(preparation.norm_noise)
     bound = bound_from(release.release(norm_counts(features), rng), release.standard_deviation)
     if preparation.moment_noise is not None:
         book(GaussianEvent(preparation.moment_noise), "means and deviations of features")
-    release = _mechanism(preparation.moment_noise, math.sqrt(2.0) * bound)
+    slack = summation_slack(features.n_rows, in_blocks_of=features.block_rows)
+    release = _summing(preparation.moment_noise, math.sqrt(2.0) * bound, slack)
     sums = release.release(moment_sums(features, bound), rng)
     mean, deviation = mean_and_deviation(sums, bound, features.n_rows, release.standard_deviation)
     return (scaling or Scaling(deviation=deviation)).standardised(
@@ -133,5 +134,9 @@ def _squared(block: Any) -> Any:
     return np.square(block) if isinstance(block, np.ndarray) else block.power(2)
 
 
-def _mechanism(noise: float | None, sensitivity: float) -> Mechanism:
-    return NoNoise() if noise is None else GaussianMechanism(noise, sensitivity)
+def _counting(noise: float | None) -> Mechanism:
+    return NoNoise() if noise is None else RoundedGaussianMechanism(noise, 1.0, whole=True)
+
+
+def _summing(noise: float | None, sensitivity: float, slack: float) -> Mechanism:
+    return NoNoise() if noise is None else RoundedGaussianMechanism(noise, sensitivity, slack=slack)
