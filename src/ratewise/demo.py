@@ -2,15 +2,17 @@
 
 Five models of the same rows: plain; private; within a limit on the gap between women and men; private and
 within it; private and within a limit on the gap among people of equal true income. What the table shows was
-measured on other people, drawn from the same law.
+measured on other people, drawn from the same law. At the end the last model is reported on one page, which is
+written to the current folder.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +22,12 @@ from ratewise.datasets import People, census_like
 from ratewise.estimators import RateConstrainedClassifier
 from ratewise.families import demographic_parity, equalized_odds
 from ratewise.metrics import rate_report
+from ratewise.report import Report
 
 ROWS = 100_000
 EPSILON, DELTA = 1.0, 1e-6
 MAX_GAP = 0.05
+PAGE = "ratewise-demo.html"
 
 _RATES = demographic_parity("sex", max_gap=MAX_GAP)
 _ODDS = equalized_odds("sex", max_gap=MAX_GAP)
@@ -108,19 +112,46 @@ def compare(n_rows: int = ROWS, *, random_state: int = 0, **choices: Any) -> Ite
         )
 
 
+def report_of(rows: Sequence[Row], n_people: int = 2 * ROWS, *, random_state: int = 0) -> Report:
+    """Return the report of the last model on people that no model has seen, beside the other models."""
+    last, others = rows[-1], census_like(n_people, random_state=2 * random_state + 1)
+    unlimited = [row for row in rows[:-1] if row.rates_asked is None and row.odds_asked is None]
+    private = sorted(unlimited, key=lambda row: math.isinf(row.epsilon))
+    rivals = [*private, *(row for row in rows[:-1] if row not in unlimited)]
+    return Report.from_model(
+        last.model,
+        others.X,
+        others.y,
+        others.sensitive,
+        baseline={row.name: row.model for row in rivals},
+        by=["sex", "region"],
+        name=last.name,
+        title=f"Who earns much? A model that is {last.name.replace(', ', ' and within ')}",
+    )
+
+
 def main() -> None:
-    """Print the table row by row, and what may be said about the privacy of the last model."""
+    """Print the table row by row and the privacy of the last model, and write the page of that model."""
     begin = time.monotonic()
     print(f"Who earns much? Five models of {ROWS:,} made-up people; delta is {DELTA:g}.\n")
     print(f"{_HEAD}\n{'-' * len(_HEAD)}")
-    last = None
-    for done, row in enumerate(_with_progress(compare()), start=1):
+    rows = []
+    for row in _with_progress(compare()):
         print(row, flush=True)
-        last = row if done == len(_MODELS) else None
+        rows.append(row)
     print(_LEGEND)
-    if last is not None:
-        print(f"\nPrivacy of the last model ({last.name}):\n\n{last.model.privacy_}")
+    print(f"\nPrivacy of the last model ({rows[-1].name}):\n\n{rows[-1].model.privacy_}")
+    print(f"\n{_written(report_of(rows))}")
     print(f"\n{time.monotonic() - begin:.0f} seconds in all.")
+
+
+def _written(report: Report) -> str:
+    """Write the page and say where; a folder that cannot be written to does not spoil the rest."""
+    try:
+        report.save_html(PAGE)
+    except OSError as problem:
+        return f"The page {PAGE} could not be written here: {problem.strerror}."
+    return f"{report.headline}. All about it on one page, to open in a browser:\n{os.path.abspath(PAGE)}"
 
 
 def _with_progress(rows: Iterator[Row]) -> Iterator[Row]:

@@ -56,13 +56,39 @@ def test_epsilon_is_what_the_ledger_and_the_statement_say(rows):
         assert row.epsilon == math.inf or 0.999 * demo.EPSILON <= row.epsilon <= demo.EPSILON
 
 
-def test_the_output_fits_the_screen_and_shows_every_row(rows, monkeypatch, capsys):
+def test_the_output_fits_the_screen_and_shows_every_row(rows, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(demo, "compare", lambda: iter(rows))
     demo.main()
     shown = capsys.readouterr().out
     assert all(str(row) in shown for row in rows)
     assert str(rows[-1].model.privacy_) in shown
-    assert max(map(len, shown.splitlines())) <= 90
+    path = str(tmp_path / demo.PAGE)
+    assert max(len(line) for line in shown.splitlines() if line != path) <= 90
+    assert f"\n{path}\n" in shown
+    assert [path.name for path in tmp_path.iterdir()] == [demo.PAGE]
+
+
+def test_the_page_is_about_the_last_model_beside_the_others(rows):
+    content = demo.report_of(rows, 2 * N_ROWS).content
+    assert [model.name for model in content.models] == [
+        "private, equal odds",
+        "private",
+        "plain",
+        "equal rates",
+        "private, equal rates",
+    ]
+    for model in content.models:
+        row = named(rows, model.name)
+        assert model.accuracy.value == pytest.approx(row.accuracy)
+        assert max(map(abs, model.reached)) == pytest.approx(row.odds_gap)
+    assert [grouping.by for grouping in content.groupings] == [("sex",), ("region",)]
+
+
+def test_a_folder_that_cannot_be_written_to_is_said_and_borne(rows, monkeypatch):
+    report = demo.report_of(rows[-1:], 1000)
+    monkeypatch.setattr(demo, "PAGE", "no such folder/page.html")
+    assert "could not be written here: No such file or directory" in demo._written(report)
 
 
 def test_a_row_reads_as_one_line(rows):

@@ -102,9 +102,11 @@ class TestStates:
         [
             (0, 0, 0, "none", "No limits"),
             (3, 0, 0, "held", "All 3 limits are held"),
-            (2, 0, 1, "unclear", "1 of 3 limits these rows cannot tell"),
+            (2, 0, 1, "unclear", "2 of 3 limits held, none missed, 1 cannot be told"),
             (1, 1, 1, "missed", "1 of 3 limits missed"),
             (1, 0, 0, "held", "The limit is held"),
+            (0, 0, 1, "unclear", "cannot tell whether the limit is held"),
+            (0, 1, 0, "missed", "The limit is missed"),
         ],
     )
     def test_the_headline_never_says_more(self, held, missed, unclear, state, words):

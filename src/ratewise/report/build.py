@@ -218,7 +218,7 @@ def _with_notes(content: Content, statement: PrivacyStatement | None, background
     if content.limits:
         notes.append(
             Note(
-                "page",
+                "aim",
                 "Limits were aimed at on training rows. Other people differ by chance, and more so if they "
                 "come from another population.",
             )

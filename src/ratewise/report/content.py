@@ -198,7 +198,7 @@ class Spending:
 
 @dataclass(frozen=True)
 class Note:
-    """A limit or warning: `kind` is "leak", "privacy", "doubt", "chance", "rows" or "page"."""
+    """A limit or warning: `kind` is "leak", "privacy", "doubt", "rows", "chance", "aim" or "page"."""
 
     kind: str
     text: str

@@ -20,8 +20,9 @@ MOST_CURVES = 40
 def training_of(history: Mapping[str, Any], compiled: Any = None) -> Training | None:
     """Return the curves of a history; `compiled` names the constraints and holds their bounds.
 
-    At most `MOST_CURVES` constraints are kept, those that ended nearest to their bound or beyond it, and at
-    most `POINTS` steps, each the mean over the steps it stands for.
+    At most `MOST_CURVES` constraints are kept, those that took most pressure in the last quarter of the run
+    (then those nearest to their bound), and at most `POINTS` steps, each the mean over the steps it stands
+    for.
     """
     steps = np.asarray(history.get("step", ()))
     if not len(steps):
@@ -44,8 +45,8 @@ def _curves(
         return (), 0
     excess = np.asarray(history["values"], dtype=np.float64) - np.asarray(compiled.bounds)
     multipliers = np.asarray(history["multipliers"], dtype=np.float64)
-    last = np.nan_to_num(excess[-1], nan=-np.inf)
-    order = np.argsort(-last, kind="stable")
+    late = slice(3 * len(excess) // 4, None)
+    order = np.lexsort((-_late_mean(excess[late]), -_late_mean(multipliers[late])))
     kept = [
         Curve(
             compiled.names[j], _numbers(_thin(excess[:, j], edges)), _numbers(_thin(multipliers[:, j], edges))
@@ -53,6 +54,13 @@ def _curves(
         for j in order[:MOST_CURVES]
     ]
     return tuple(kept), max(0, len(order) - MOST_CURVES)
+
+
+def _late_mean(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the mean of what is finite, by column; -inf if nothing is."""
+    there = np.isfinite(values)
+    sums, counts = np.where(there, values, 0.0).sum(axis=0), there.sum(axis=0)
+    return np.where(counts > 0, sums / np.maximum(counts, 1), -np.inf)
 
 
 def _thin(values: npt.NDArray[np.float64], edges: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:

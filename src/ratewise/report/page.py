@@ -30,6 +30,7 @@ _KINDS = {
     "doubt": "Few rows",
     "rows": "Few rows",
     "chance": "Chance",
+    "aim": "Aim",
     "page": "This page",
 }
 
@@ -231,7 +232,7 @@ def _errors(content: Content) -> list[Html]:
     if content.calibration:
         words = (
             f"Rows are sorted by the {content.score_words} into ten ranges. On the dashed line, what was "
-            "predicted is what happened; in grey, everyone."
+            "predicted is what happened; in grey, everyone. Beside each name: the mean distance from it."
         )
         found += [el("h3", "Calibration"), el("p", words, class_="quiet")]
         found.append(el("div", calibration_view(content), class_="card"))
@@ -253,9 +254,7 @@ def _training(content: Content) -> list[Html]:
     if content.spending is None or content.spending.total is None:
         words = "What the training recorded, step by step."
     if training.left_out:
-        words += (
-            f" The {len(training.curves)} limits that ended worst are drawn, {training.left_out:,} are not."
-        )
+        words += f" Of the limits, the {len(training.curves)} under most pressure are drawn."
     return [el("p", words, class_="quiet"), el("div", training_view(training), class_="card")]
 
 

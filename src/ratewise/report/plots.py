@@ -63,7 +63,7 @@ def _calibration_panel(each: Calibration, everyone: Calibration, score: str) -> 
     caption = el(
         "figcaption",
         el("b", each.group),
-        el("span", f" off by {four(each.error)} on average, {each.rows:,} rows", class_="quiet"),
+        el("span", f" off by {four(each.error)}, {each.rows:,} rows", class_="quiet"),
     )
     return el("figure", caption, plot.html(), class_="panel-box")
 
@@ -92,7 +92,7 @@ def _calibration_table(found: Sequence[Calibration]) -> Html:
 
 
 def training_view(training: Training) -> list[Html]:
-    """Return the curves of a training; the constraint that ended worst is drawn over the others."""
+    """Return the curves of a training; the constraint under most pressure is drawn over the others."""
     figures = []
     if training.curves:
         figures += [

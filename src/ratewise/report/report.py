@@ -199,7 +199,12 @@ class Report:
         )
 
     def __str__(self) -> str:
-        return f"{verdict(self.content.counts)[1]}.\n{repr(self).strip('<>')}"
+        return f"{self.headline}.\n{repr(self).strip('<>')}"
+
+    @property
+    def headline(self) -> str:
+        """The verdict in one sentence, without its full stop."""
+        return verdict(self.content.counts)[1]
 
     # ----------------------------------------------------------------------------- as figures
 

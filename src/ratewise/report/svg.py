@@ -111,7 +111,7 @@ def _dot(axis: Axis, value: float) -> Html:
 
 def strip_axis(axis: Axis, *, signed: bool = False) -> Html:
     """Return the scale above a column of strips."""
-    ticks = axis.ticks(4)
+    ticks = next((found for most in (4, 5, 6, 8) if len(found := axis.ticks(most)) > 1), axis.ticks(8))
     return el(
         "svg",
         [_x_label(axis, tick, 14, number_text(tick, signed=signed)) for tick in ticks],

@@ -7,6 +7,7 @@ from typing import Any
 
 from ratewise.accounting import PrivacyStatement
 from ratewise.families import Family, Limit, Parity
+from ratewise.report.content import HELD, MISSED, UNCLEAR
 from ratewise.values import show_number
 
 _PARITY = {
@@ -64,15 +65,17 @@ def family_in_words(family: Family) -> str:
 
 def verdict(counts: dict[str, int]) -> tuple[str, str]:
     """Return the state of a whole report, and a headline that says it."""
-    held, missed, unclear = counts["held"], counts["missed"], counts["unclear"]
+    held, missed, unclear = counts[HELD], counts[MISSED], counts[UNCLEAR]
     total = held + missed + unclear
     if not total:
         return "none", "No limits were asked for"
     if missed:
-        return "missed", f"{_of(missed, total)} missed"
+        return MISSED, "The limit is missed" if total == 1 else f"{missed:,} of {total:,} limits missed"
+    if unclear and total == 1:
+        return UNCLEAR, "These rows cannot tell whether the limit is held"
     if unclear:
-        return "unclear", f"No limit is missed, but for {_of(unclear, total)} these rows cannot tell"
-    return "held", "The limit is held" if total == 1 else f"All {total:,} limits are held"
+        return UNCLEAR, f"{held:,} of {total:,} limits held, none missed, {unclear:,} cannot be told"
+    return HELD, "The limit is held" if total == 1 else f"All {total:,} limits are held"
 
 
 def verdict_detail(counts: dict[str, int], rows: int, confidence: float) -> str:
@@ -130,12 +133,6 @@ def _upwards(number: float) -> str:
     if float(shown) < number:
         shown = f"{float(shown) + 10.0 ** (math.floor(math.log10(number)) - 3):.4g}"
     return shown
-
-
-def _of(count: int, total: int) -> str:
-    if total == 1:
-        return "the one limit"
-    return f"{count:,} of {total:,} limits"
 
 
 def _positive(positive: Any) -> str:
