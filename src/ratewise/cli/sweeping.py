@@ -18,7 +18,7 @@ from ratewise.cli.training import own_command, required, run, settings_from, war
 from ratewise.cli.using import compared, side_by_side
 from ratewise.exceptions import BudgetExceeded, InvalidInput
 from ratewise.plan import Plan
-from ratewise.runs import RunFolder, Settings, facts_of, plan_run, row_count, schema_for
+from ratewise.runs import RunFolder, Settings, facts_of, plan_run, read_run_rows, schema_for
 from ratewise.runs.folder import refuse_taken, write_json
 
 SLACK = "{slack}"
@@ -51,7 +51,8 @@ def sweep(ctx: click.Context, /, **values: Any) -> None:
     frame = read_table(data, fields["missing"])
     schema = schema_for(frame, asked[0][1], given)
     warn_of_leaks(console, schema, drafted=given is None, private=any(s.epsilon for _, s in asked))
-    planned = [(how, s, plan_run(facts_of(schema, s, row_count(frame)), s)) for how, s in asked]
+    n_rows = read_run_rows(frame, schema, asked[0][1]).n_rows
+    planned = [(how, s, plan_run(facts_of(schema, s, n_rows), s)) for how, s in asked]
     total = total_epsilon([plan for _, _, plan in planned], asked[0][1])
     _say_total(console, total, asked[0][1], len(planned), fields["max_total"])
     ledger = _open_book(out, total, asked[0][1])

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from ratewise import _validate
 from ratewise.accounting import Budget, Ledger
 from ratewise.cli.config import merged, read_schema
 from ratewise.cli.options import budget_options, force_option, plan_options, run_options, table_options
@@ -19,13 +20,14 @@ from ratewise.cli.watching import Stopped, Watcher
 from ratewise.exceptions import InvalidInput
 from ratewise.grammar import parse_constraint
 from ratewise.plan import Plan
+from ratewise.reading import PrivateRows
 from ratewise.runs import (
     Result,
     RunFolder,
     Settings,
     facts_of,
     plan_run,
-    row_count,
+    read_run_rows,
     schema_for,
     train_run,
 )
@@ -49,13 +51,15 @@ def train(ctx: click.Context, /, **values: Any) -> None:
     fields = merged(ctx, values)
     data, out = required(fields, "data"), required(fields, "out")
     settings = settings_from(fields)
+    every = _validate.count(checkpoint_every=fields["checkpoint_every"])
     refuse_taken(Path(os.path.abspath(out)), fields["force"])
     given = None if fields["schema"] is None else read_schema(fields["schema"])
     console.note(f"reading {data}")
     frame = read_table(data, fields["missing"])
     schema = schema_for(frame, settings, given)
     warn_of_leaks(console, schema, drafted=given is None, private=settings.epsilon is not None)
-    plan = plan_run(facts_of(schema, settings, row_count(frame)), settings)
+    rows = read_run_rows(frame, schema, settings)
+    plan = plan_run(facts_of(schema, settings, rows.n_rows), settings)
     folder = RunFolder.create(
         out,
         settings=settings,
@@ -67,7 +71,7 @@ def train(ctx: click.Context, /, **values: Any) -> None:
         ledger=shared_ledger(fields, settings, plan),
         force=fields["force"],
     )
-    run(console, folder, frame, seed=fields["seed"], every=fields["checkpoint_every"])
+    run(console, folder, frame, rows=rows, seed=fields["seed"], every=every)
 
 
 @click.command()
@@ -155,13 +159,20 @@ def own_command() -> list[str]:
 
 
 def run(
-    console: Console, folder: RunFolder, frame: Any, *, seed: int | None, every: int, final: bool = True
+    console: Console,
+    folder: RunFolder,
+    frame: Any,
+    *,
+    rows: PrivateRows | None = None,
+    seed: int | None,
+    every: int,
+    final: bool = True,
 ) -> Result:
     """Train with live progress, and say how it ended (unless it is not the `final` word)."""
     watcher = Watcher(console, folder.settings.delta)
     try:
         with watcher.stoppable():
-            result = train_run(folder, frame, seed=seed, watch=watcher.watch, every=every)
+            result = train_run(folder, frame, rows=rows, seed=seed, watch=watcher.watch, every=every)
     except (Stopped, KeyboardInterrupt):
         raise Stopped(
             f"stopped; what was released is written down. Go on with: ratewise resume {folder.path}"

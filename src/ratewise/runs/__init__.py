@@ -5,7 +5,16 @@
 """
 
 from ratewise.runs.folder import RunFolder
-from ratewise.runs.job import Result, Watch, facts_of, plan_run, row_count, schema_for, train_run
+from ratewise.runs.job import (
+    Result,
+    Watch,
+    facts_of,
+    plan_run,
+    read_run_rows,
+    row_count,
+    schema_for,
+    train_run,
+)
 from ratewise.runs.settings import Settings
 
 __all__ = [
@@ -15,6 +24,7 @@ __all__ = [
     "Watch",
     "facts_of",
     "plan_run",
+    "read_run_rows",
     "row_count",
     "schema_for",
     "train_run",

@@ -26,7 +26,7 @@ from ratewise.model_files import TableModel
 from ratewise.partition import compile_constraints
 from ratewise.plan import Plan
 from ratewise.randomness import RandomStreams
-from ratewise.reading import read_labels, read_rows
+from ratewise.reading import PrivateRows, read_labels, read_rows
 from ratewise.runs.folder import RunFolder
 from ratewise.runs.resumable import ResumableFitting, read_checkpoint, write_checkpoint
 from ratewise.runs.settings import Settings
@@ -133,6 +133,7 @@ def train_run(
     folder: RunFolder,
     frame: Any,
     *,
+    rows: PrivateRows | None = None,
     seed: int | None = None,
     watch: Watch | None = None,
     every: int = CHECKPOINT_EVERY,
@@ -145,6 +146,8 @@ def train_run(
         Fresh, or stopped at any moment.
     frame : data frame
         The rows; the same as before, if the run goes on.
+    rows : PrivateRows, optional
+        What `read_run_rows` made of the frame, if that was done already.
     seed : int, optional
         For made-up data. A run that goes on must not be given the seed it began with.
     watch : Watch, optional
@@ -159,7 +162,8 @@ def train_run(
     saved = read_checkpoint(folder.checkpoint_path) if folder.checkpoint_path.exists() else None
     if saved is not None:
         schema = saved["schema"]
-    rows = _rows(frame, schema, settings)
+    if rows is None or saved is not None:
+        rows = read_run_rows(frame, schema, settings)
     if rows.n_rows != plan.n_rows:
         raise InvalidInput(f"the table has {rows.n_rows} rows, the run was planned for {plan.n_rows}")
     ledger = folder.ledger()
@@ -188,7 +192,8 @@ def refuse_over_cap(ledger: Ledger, plan: Plan) -> None:
         )
 
 
-def _rows(frame: Any, schema: Schema, settings: Settings) -> Any:
+def read_run_rows(frame: Any, schema: Schema, settings: Settings) -> PrivateRows:
+    """Return the rows, encoded by the schema; what is wrong with them is found here, before any release."""
     declared = settings.declared
     needed = needed_columns(declared)
     groups = tuple(schema.groups) if needed is None else tuple(sorted(needed))
