@@ -41,7 +41,6 @@ class Experiment:
     constraint: str
     column: str
     delta: float
-    hours: str
     shared_split: bool
     modes: dict[str, dict[str, Any]]
     curves: tuple[dict[str, Any], ...]
@@ -108,7 +107,6 @@ def _read(path: Path, number: int, name: str) -> Experiment:
         constraint=raw["constraint"],
         column=raw.get("column", "sex"),
         delta=raw.get("delta", 1e-5),
-        hours=raw["hours"],
         shared_split=raw.get("shared_split", False),
         modes={"full": {"splits": 10, **raw.get("full", {})}, "quick": {"splits": 2, **raw.get("quick", {})}},
         curves=tuple(raw["curves"]),

@@ -143,6 +143,7 @@ def measure(part: Part, positive: np.ndarray, soft: np.ndarray | None = None) ->
         "rows": rows,
         "violation": _worst(hard, rows),
         "positive_rate": float(np.mean(positive)),
+        "share_of_ones": float(np.mean(part.y)),
     }
     if soft is not None:
         found["soft"], _ = _reached(compiled, cells, soft)
