@@ -28,7 +28,7 @@ from ratewise.accounting import calibrate
 from ratewise.accounting.events import Event, GaussianEvent
 from ratewise.domain import list_values
 from ratewise.exceptions import InvalidInput, RatewiseWarning
-from ratewise.mechanisms import GaussianMechanism, Mechanism, NoNoise
+from ratewise.mechanisms import Mechanism, NoNoise, RoundedGaussianMechanism
 
 __all__ = ["BoundsPlan", "OutsideCount", "bounds_plan", "count_outside", "private_bounds"]
 
@@ -260,7 +260,10 @@ def warn_outside(found: Mapping[str, OutsideCount], n_rows: int, share: float = 
 
 
 def _mechanism(noise: float | None, n_columns: int) -> Mechanism:
-    return NoNoise() if noise is None else GaussianMechanism(noise, math.sqrt(n_columns))
+    if noise is None:
+        return NoNoise()
+    # the slack covers the rounding of the root
+    return RoundedGaussianMechanism(noise, math.sqrt(n_columns), whole=True, slack=1e-12)
 
 
 def _book(book: Any, noise: float | None, purpose: str) -> None:

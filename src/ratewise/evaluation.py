@@ -40,7 +40,7 @@ from ratewise.domain import Domain, Numeric
 from ratewise.exceptions import InvalidInput, InvalidType, PrivacyLeakWarning
 from ratewise.families import Family, flatten
 from ratewise.layout import html_table, number, plain, text_table
-from ratewise.mechanisms import GaussianMechanism
+from ratewise.mechanisms import RoundedGaussianMechanism
 from ratewise.metrics import RateRow
 from ratewise.noisy_rates import noisy_intervals
 from ratewise.partition import compile_constraints
@@ -231,7 +231,7 @@ def private_evaluation(
     book = ledger if ledger is not None else Ledger(cap=Budget(epsilon, delta), neighbours=neighbours)
     event = GaussianEvent(noise)
     book.book(event, purpose="evaluation", data=data_name)
-    mechanism = GaussianMechanism(noise, 1.0)
+    mechanism = RoundedGaussianMechanism(noise, 1.0, whole=True)
     released = mechanism.release(measured.partition.histogram(cells, data.predictions), streams.histogram)
     estimates = measured.estimates(released, len(data.truth), mechanism.standard_deviation, level)
     return PrivateReport(

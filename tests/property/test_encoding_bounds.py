@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+import ratewise.bounds as bounds_room
 from ratewise.accounting import GaussianEvent, epsilon
 from ratewise.bounds import (
     bounds_plan,
@@ -53,40 +54,37 @@ def test_one_row_moves_every_release_by_at_most_its_sensitivity(X, low, width):
     )
 
 
-def test_the_noise_is_on_every_entry_and_in_units_of_the_sensitivity():
-    class Recorder:
-        def __init__(self):
-            self.rng = np.random.default_rng(0)
-            self.shapes = []
-
-        def standard_normal(self, shape):
-            self.shapes.append(shape)
-            return np.zeros(shape)
-
-    rng = Recorder()
-    columns = {name: np.full(1000, 7.0) for name in "abcd"}
-    private_bounds(columns, 3.0, rng, lambda *_: None)
-    assert rng.shapes == [(4, 123), (4, 34)]
-    (found,) = {
-        c.deviation
-        for c in count_outside(columns, dict.fromkeys(columns, (0.0, 1.0)), 3.0, rng, print).values()
-    }
-    assert found == pytest.approx(3.0 * math.sqrt(4))
-
-
-def test_bounds_are_booked_before_they_are_released():
+def test_releases_are_booked_first_and_have_noise_in_units_of_the_sensitivity(monkeypatch):
     order = []
 
-    class Watched(np.random.Generator):
-        def standard_normal(self, *args, **kwargs):
-            order.append("noise")
-            return super().standard_normal(*args, **kwargs)
+    class Watched(bounds_room.RoundedGaussianMechanism):
+        def release(self, value, rng):
+            order.append((value.shape, self.noise, self.sensitivity))
+            return super().release(value, rng)
 
-    rng = Watched(np.random.PCG64(0))
-    columns = {"a": np.linspace(20, 60, 5000)}
+    monkeypatch.setattr(bounds_room, "RoundedGaussianMechanism", Watched)
+    rng = np.random.default_rng(0)
+    columns = {name: np.linspace(20, 60, 5000) for name in "abcd"}
     private_bounds(columns, 20.0, rng, lambda event, purpose: order.append(event))
-    count_outside(columns, {"a": (0.0, 30.0)}, 40.0, rng, lambda event, purpose: order.append(event))
-    assert order == [GaussianEvent(20.0), "noise", GaussianEvent(20.0), "noise", GaussianEvent(40.0), "noise"]
+    bounds = dict.fromkeys(columns, (0.0, 30.0))
+    found = count_outside(columns, bounds, 40.0, rng, lambda event, purpose: order.append(event))
+    assert order == [
+        GaussianEvent(20.0),
+        ((4, 123), 20.0, 2.0),
+        GaussianEvent(20.0),
+        ((4, 34), 20.0, 2.0),
+        GaussianEvent(40.0),
+        ((4, 2), 40.0, 2.0),
+    ]
+    assert {count.deviation for count in found.values()} == {80.0}
+
+
+def test_every_entry_has_noise_of_its_own():
+    columns = {name: np.full(100, 7.0) for name in "ab"}
+    exact = coarse_counts(columns)
+    released = bounds_room._mechanism(30.0, 2).release(exact, np.random.default_rng(0)) - exact
+    assert len(np.unique(released)) > 0.9 * released.size
+    assert released.std() == pytest.approx(30.0 * math.sqrt(2), rel=0.15)
 
 
 def test_the_plan_costs_what_its_events_say_and_little_of_the_budget():

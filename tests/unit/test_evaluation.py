@@ -56,13 +56,13 @@ def evaluate(**changes):
 
 def test_without_noise_it_tells_what_the_open_report_tells(monkeypatch):
     class Silent:
-        def __init__(self, noise, sensitivity):
+        def __init__(self, noise, sensitivity, whole):
             self.standard_deviation = 1e-9
 
         def release(self, value, rng):
             return value.copy()
 
-    monkeypatch.setattr(evaluation, "GaussianMechanism", Silent)
+    monkeypatch.setattr(evaluation, "RoundedGaussianMechanism", Silent)
     private = evaluate()
     report = rate_report(
         CONSTRAINTS, PEOPLE.y, GUESS, sensitive_features=PEOPLE.sensitive, group_values=PEOPLE.group_values
@@ -84,7 +84,7 @@ def test_one_row_changes_one_count_by_one(monkeypatch):
     seen = []
 
     class Spy:
-        def __init__(self, noise, sensitivity):
+        def __init__(self, noise, sensitivity, whole):
             assert sensitivity == 1.0
             self.standard_deviation = noise
 
@@ -92,7 +92,7 @@ def test_one_row_changes_one_count_by_one(monkeypatch):
             seen.append(value.copy())
             return value.copy()
 
-    monkeypatch.setattr(evaluation, "GaussianMechanism", Spy)
+    monkeypatch.setattr(evaluation, "RoundedGaussianMechanism", Spy)
 
     @settings(deadline=None, max_examples=8)
     @given(st.integers(0, len(PEOPLE) - 1))
@@ -114,10 +114,10 @@ def test_one_row_changes_one_count_by_one(monkeypatch):
 
 def test_it_is_booked_before_it_is_released_and_costs_what_was_asked(monkeypatch):
     order = []
-    book, release = Ledger.book, evaluation.GaussianMechanism.release
+    book, release = Ledger.book, evaluation.RoundedGaussianMechanism.release
     monkeypatch.setattr(Ledger, "book", lambda self, e, **k: (order.append("book"), book(self, e, **k))[1])
     monkeypatch.setattr(
-        evaluation.GaussianMechanism, "release", lambda *a: (order.append("release"), release(*a))[1]
+        evaluation.RoundedGaussianMechanism, "release", lambda *a: (order.append("release"), release(*a))[1]
     )
     report = evaluate(epsilon=0.7)
     assert order == ["book", "release"]
