@@ -36,15 +36,17 @@ from ratewise.exceptions import (
 )
 from ratewise.features import Scaling, scaling_tables
 from ratewise.fitting import Fitting, open_ledger
-from ratewise.plan import Plan
+from ratewise.plan import NOISES, Plan
 from ratewise.progress import Progress
-from ratewise.randomness import RandomStreams
+from ratewise.randomness import RandomStreams, UsedSeeds, warn_of_seed
 from ratewise.reading import PrivateRows, read_features, read_labels, read_rows
 from ratewise.training import StepRecord
 
 Floats = npt.NDArray[np.float64]
 
 CUSTOMARY_DELTA = 1e-5
+
+_USED_SEEDS = UsedSeeds()
 
 
 class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -79,6 +81,9 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         the same budget. "auto": if there are rows enough for that.
     histogram : "gaussian" or "laplace"
         Law of the noise on the counts of predictions.
+    noise : "discrete" or "continuous"
+        Noise that is drawn exactly and added on a grid, or in floating point, whose low bits may tell more
+        than epsilon allows.
     temperature : float
         Of the soft predictions that the gradient follows.
     rates : "hard" or "soft"
@@ -99,7 +104,8 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
     verbose : int
         1 shows progress on standard error.
     random_state : int, NumPy generator or None
-        A seed makes a fit repeatable and must stay secret: whoever knows it can take the noise off.
+        None takes a cryptographically secure source. A seed makes a fit repeatable and must stay secret:
+        whoever knows it can take the noise off. A second fit on one ledger with one seed is refused.
 
     Attributes
     ----------
@@ -156,6 +162,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         dual: Any = None,
         histogram: str = "gaussian",
         histogram_share: float | None = None,
+        noise: str = "discrete",
         temperature: float = 1.0,
         rates: str = "hard",
         l2: float = 0.0,
@@ -186,6 +193,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         self.dual = dual
         self.histogram = histogram
         self.histogram_share = histogram_share
+        self.noise = noise
         self.temperature = temperature
         self.rates = rates
         self.l2 = l2
@@ -234,6 +242,9 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         self._forget()
         cap = None if self.epsilon is None else Budget(float(self.epsilon), float(self.delta))
         self.ledger_ = open_ledger(plan, self.ledger, cap, self.neighbours)
+        if plan.private:
+            warn_of_seed(self.random_state)
+            _USED_SEEDS.add(self.ledger_, self.random_state)
         fitting = Fitting(
             rows,
             plan,
@@ -339,6 +350,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
             temperature=self.temperature,
             rates=self.rates,
             l2=self.l2,
+            noise=_validate.one_of(NOISES, noise=self.noise),
         )
 
     def _scaling(self, X: Any) -> Scaling | None:

@@ -205,22 +205,26 @@ class UsedSeeds:
     their epsilons says nothing. A hash of a seed in the ledger's file would give small seeds away, so this
     finds a repetition only within a process; generators and None cannot repeat.
 
+    >>> class Book:
+    ...     path = "privacy.json"
     >>> used = UsedSeeds()
-    >>> used.add("book", 7)
-    >>> used.add("book", 7)
+    >>> used.add(Book(), 7)
+    >>> used.add(Book(), 7)
     Traceback (most recent call last):
     ...
     ratewise.exceptions.InvalidInput: random_state was used for an earlier fit on this ledger: ...
     """
 
     def __init__(self) -> None:
-        self._used: dict[str, set[int]] = {}
+        self._in_files: dict[str, set[int]] = {}
+        self._in_memory: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
 
-    def add(self, book: str, seed: Any) -> None:
-        """Note a seed for a book; refuse one that was noted before."""
+    def add(self, book: Any, seed: Any) -> None:
+        """Note a seed for a book (its file, if it has a path); refuse one that was noted before."""
         if isinstance(seed, bool) or not isinstance(seed, numbers.Integral):
             return
-        used = self._used.setdefault(book, set())
+        known: Any = self._in_memory if book.path is None else self._in_files
+        used = known.setdefault(book if book.path is None else os.path.realpath(book.path), set())
         if int(seed) in used:
             raise InvalidInput(
                 "random_state was used for an earlier fit on this ledger: both would have the same noise, "

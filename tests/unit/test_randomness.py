@@ -1,6 +1,7 @@
 """Where random numbers come from: secure without a seed, repeatable with one, never stored, never twice."""
 
 import copy
+import gc
 import os
 import pickle
 import sys
@@ -11,7 +12,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ratewise import randomness
+from ratewise import RateConstrainedClassifier, randomness
+from ratewise.accounting import Ledger
 from ratewise.exceptions import InvalidInput, InvalidType, SeedWarning
 from ratewise.mechanisms import RoundedGaussianMechanism
 from ratewise.randomness import RandomStreams, SecureGenerator, UsedSeeds, warn_of_seed
@@ -210,15 +212,42 @@ class TestSeeds:
         assert "7" not in str(caught[0].message)
 
     def test_one_seed_twice_on_a_book_is_refused_without_showing_it(self):
-        used = UsedSeeds()
-        used.add("a", 987_654_321)
-        used.add("b", 987_654_321)
-        used.add("a", 5)
+        used, one, other = UsedSeeds(), Ledger(), Ledger()
+        used.add(one, 987_654_321)
+        used.add(other, 987_654_321)
+        used.add(one, 5)
         with pytest.raises(InvalidInput, match="random_state was used for an earlier fit") as refused:
-            used.add("a", np.int64(987_654_321))
+            used.add(one, np.int64(987_654_321))
         assert "987" not in str(refused.value)
 
+    def test_one_file_is_one_book(self, tmp_path):
+        used, path = UsedSeeds(), tmp_path / "privacy.json"
+        used.add(Ledger.create(path), 3)
+        with pytest.raises(InvalidInput, match="random_state was used"):
+            used.add(Ledger.open(path), 3)
+
+    def test_books_that_are_gone_are_forgotten(self):
+        used = UsedSeeds()
+        for _ in range(3):
+            used.add(Ledger(), 3)
+        gc.collect()
+        assert len(used._in_memory) == 0
+
+    def test_two_fits_on_one_ledger(self):
+        X = np.random.default_rng(0).normal(size=(2000, 2))
+        y = (X[:, 0] > 0).astype(int)
+        ledger = Ledger()
+        model = RateConstrainedClassifier(
+            epsilon=1.0, delta=1e-6, classes=[0, 1], steps=3, ledger=ledger, random_state=4
+        ).fit(X, y)
+        spent = ledger.total(1e-6)
+        with pytest.raises(InvalidInput, match="random_state was used"):
+            model.fit(X, y)
+        assert ledger.total(1e-6) == spent
+        model.set_params(random_state=None).fit(X, y).fit(X, y)
+        model.set_params(random_state=4, ledger=None).fit(X, y).fit(X, y)  # each has a book of its own
+
     def test_what_cannot_repeat_is_not_noted(self):
-        used, rng = UsedSeeds(), np.random.default_rng(0)
+        used, rng, book = UsedSeeds(), np.random.default_rng(0), Ledger()
         for seed in (None, None, rng, rng, np.random.SeedSequence(0)):
-            used.add("a", seed)
+            used.add(book, seed)
