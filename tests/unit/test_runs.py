@@ -149,10 +149,18 @@ def test_noise_is_fresh_when_a_run_goes_on(tmp_path):
     assert not np.any(a[10:] == b[10:])
 
 
-def test_steps_lost_in_a_crash_are_not_paid_twice(tmp_path):
-    """A killed process leaves 64 reserved steps and an old checkpoint; the run ends earlier instead."""
+@pytest.mark.parametrize("shared", [False, True])
+def test_steps_lost_in_a_crash_are_not_paid_twice(tmp_path, shared):
+    """A killed process leaves 64 reserved steps and an old checkpoint; the run ends earlier instead.
+
+    In a book without a cap nothing else would hold it back.
+    """
     settings = Settings(label="rich", groups=("sex",), steps=200)
-    folder = a_folder(tmp_path / "run", settings)
+    book = None
+    if shared:
+        book = tmp_path / "book.json"
+        Ledger.create(book)
+    folder = a_folder(tmp_path / "run", settings, ledger=book)
     with pytest.raises(Stop):
         train_run(folder, people(), watch=stop_after(40), every=10)
     ledger = folder.ledger()
