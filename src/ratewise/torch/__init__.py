@@ -18,6 +18,8 @@ from ratewise.torch.distributed import Processes, ProcessLost, join
 from ratewise.torch.estimator import TorchRateConstrainedClassifier
 from ratewise.torch.networks import MLP, ResNet, SmallCNN, TransformerEncoder, resnet16
 from ratewise.torch.private import make_private
+from ratewise.torch.sampling import share_of
+from ratewise.torch.shards import ShardedRows, shards_from_parquet
 from ratewise.torch.trainer import Trainer
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "ProcessLost",
     "Processes",
     "ResNet",
+    "ShardedRows",
     "SmallCNN",
     "TensorRows",
     "TorchRateConstrainedClassifier",
@@ -36,4 +39,6 @@ __all__ = [
     "make_private",
     "network_plan",
     "resnet16",
+    "shards_from_parquet",
+    "share_of",
 ]

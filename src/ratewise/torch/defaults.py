@@ -21,8 +21,7 @@ EPOCHS = 20.0
 _BATCHES = (256, 4096)
 _ROWS_SHARE = 1 / 25
 _LARGEST_RATE = 0.5
-_PRIVATE: dict[str, Any] = {"learning_rate": 0.5, "momentum": 0.9, "schedule": "linear"}
-_PLAIN: dict[str, Any] = {"learning_rate": 0.2, "momentum": 0.9, "schedule": "linear"}
+_OPTIMISATION: dict[str, Any] = {"learning_rate": 0.5, "momentum": 0.9, "schedule": "linear"}
 
 
 def network_plan(
@@ -55,7 +54,8 @@ def network_plan(
     epochs : float, optional
         How often each row is read on average, 20 unless told; or say `steps`.
     steps : int, optional
-    clip : float or "auto"
+    clip : float, "auto" or None
+        1 unless told; None (no clipping) is for training without privacy.
     dual : DualControl, optional
     **choices
         Other arguments of `ratewise.defaults.plan_for` and fields of `ratewise.plan.Plan`.
@@ -77,7 +77,7 @@ def network_plan(
         passes = EPOCHS if epochs is None else _validate.positive(epochs=epochs)
         steps = max(1, math.ceil(passes / rate))
     if isinstance(clip, str) and clip == AUTO:
-        clip = None if epsilon is None else CLIP
+        clip = CLIP  # without privacy too: it keeps the same learning rate safe
     fields = {name: value for name, value in choices.items() if value is not None}
     facts = PublicFacts(
         n_rows=rows, n_features=n_parameters, n_classes=n_classes or 2, constraints=constraints
@@ -92,7 +92,7 @@ def network_plan(
         row_norm=None,
         standardise=False,
         dual=_control(constraints) if dual is None else dual,
-        **{**(_PLAIN if epsilon is None else _PRIVATE), **fields},
+        **{**_OPTIMISATION, **fields},
     )
 
 
