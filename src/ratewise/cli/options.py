@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from ratewise.accounting.events import NEIGHBOURS
-from ratewise.plan import AVERAGINGS, SCHEDULES
+from ratewise.plan import AVERAGINGS, NOISES, SCHEDULES
 from ratewise.runs.settings import CUSTOMARY_DELTA
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -97,6 +97,7 @@ def plan_options(function: Function) -> Function:
             click.option(
                 "--histogram-share", **number, help="Share of the budget for counts of predictions."
             ),
+            click.option("--noise", type=click.Choice(NOISES), default="discrete", show_default=True),
             click.option("--temperature", type=float, default=1.0, show_default=True),
             click.option("--rates", type=click.Choice(["hard", "soft"]), default="hard", show_default=True),
             click.option("--l2", type=float, default=0.0, show_default=True, help="Ridge penalty."),

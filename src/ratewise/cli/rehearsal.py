@@ -20,7 +20,7 @@ _TEST_ROWS = 10_000
 _INFORMATIVE = 8
 _PASSED_ON = (
     *("delta", "neighbours", "steps", "sampling_rate", "learning_rate", "schedule", "momentum", "averaging"),
-    *("histogram", "histogram_share", "temperature", "rates", "l2", "fit_intercept"),
+    *("histogram", "histogram_share", "noise", "temperature", "rates", "l2", "fit_intercept"),
 )
 
 

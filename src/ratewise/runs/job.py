@@ -25,7 +25,7 @@ from ratewise.frames import chosen_columns, named_columns
 from ratewise.model_files import TableModel
 from ratewise.partition import compile_constraints
 from ratewise.plan import Plan
-from ratewise.randomness import RandomStreams
+from ratewise.randomness import RandomStreams, warn_of_seed
 from ratewise.reading import PrivateRows, read_labels, read_rows
 from ratewise.runs.folder import RunFolder
 from ratewise.runs.resumable import ResumableFitting, read_checkpoint, write_checkpoint
@@ -87,6 +87,7 @@ def plan_run(facts: PublicFacts, settings: Settings) -> Plan:
         temperature=settings.temperature,
         rates=settings.rates,
         l2=settings.l2,
+        noise=settings.noise,
     )
 
 
@@ -169,6 +170,8 @@ def train_run(
     ledger = folder.ledger()
     if saved is None:
         refuse_over_cap(ledger, plan)
+    if plan.private:
+        warn_of_seed(seed)
     fitting = ResumableFitting(
         rows,
         plan,

@@ -30,7 +30,7 @@ class Settings:
     leave_out : tuple of str
         Columns that are not used, if the schema is drafted.
     steps, sampling_rate, clip, row_norm, standardise, learning_rate, schedule, momentum, averaging,
-    histogram, histogram_share, temperature, rates, l2, fit_intercept
+    histogram, histogram_share, noise, temperature, rates, l2, fit_intercept
         As in `RateConstrainedClassifier`; None leaves the choice to `ratewise.defaults`.
     """
 
@@ -53,6 +53,7 @@ class Settings:
     averaging: str | None = None
     histogram: str = "gaussian"
     histogram_share: float | None = None
+    noise: str = "discrete"
     temperature: float = 1.0
     rates: str = "hard"
     l2: float = 0.0
