@@ -15,22 +15,23 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from ratewise.torch.shares import (
     CHUNK,
     Dense,
     Share,
-    chunked_squared_norms,
     direct_cost,
     ghost_cost,
     is_worth_keeping,
+    sums_of_squares,
     widen,
     widest,
 )
 
 # Below this many positions a weight gradient is quicker as one plain matrix product.
 _FEW_POSITIONS = 16
+# Gram matrices are walked over often: 1 MB of them at a time, in float64.
+_GRAM_CHUNK = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -100,26 +101,36 @@ class Geometry:
         With the pixels' products ``G[i, j]``, the products of the patches at u and v are the sum over the
         kernel's offsets k of ``G[u + k, v + k]``; offsets are added up one axis after the other.
         """
-        axes = len(kernel)
         pixels = x.reshape(x.shape[0] * self.groups, -1, math.prod(x.shape[2:]))
         gram = (pixels.mT @ pixels).reshape(-1, *x.shape[2:], *x.shape[2:])
-        pads = [pad for pad in reversed(self.padding) for _ in range(2)]
-        gram = functional.pad(gram, pads + pads) if any(pads) else gram
-        for axis in range(axes):
-            total: Tensor | None = None
-            for offset in range(kernel[axis]):
-                at = [slice(None)] * gram.dim()
-                at[1 + axis] = at[1 + axes + axis] = self._slice(axis, offset, positions[axis])
-                shifted = gram[tuple(at)]
-                total = shifted.clone() if total is None else total.add_(shifted)
-            assert total is not None  # noqa: S101 - kernels are not empty
-            gram = total
+        for axis in range(len(kernel)):
+            gram = self._along(axis, gram, kernel[axis], positions[axis])
         count = math.prod(positions)
         return gram.reshape(x.shape[0], self.groups, count, count)
 
-    def _slice(self, axis: int, offset: int, positions: int) -> slice:
-        start = offset * self.dilation[axis]
-        return slice(start, start + (positions - 1) * self.stride[axis] + 1, self.stride[axis])
+    def _along(self, axis: int, gram: Tensor, kernel: int, positions: int) -> Tensor:
+        """Add up what the kernel's offsets along one axis see, from pixels to positions of that axis."""
+        pair = (1 + axis, 1 + len(self.stride) + axis)
+        sizes = list(gram.shape)
+        sizes[pair[0]] = sizes[pair[1]] = positions
+        total = gram.new_zeros(sizes)
+        for offset in range(kernel):
+            seeing, seen = self._overlap(axis, offset, positions, gram.shape[pair[0]])
+            to, of = [slice(None)] * gram.dim(), [slice(None)] * gram.dim()
+            to[pair[0]] = to[pair[1]] = seeing
+            of[pair[0]] = of[pair[1]] = seen
+            total[tuple(to)] += gram[tuple(of)]
+        return total
+
+    def _overlap(self, axis: int, offset: int, positions: int, pixels: int) -> tuple[slice, slice]:
+        """Return the positions whose patch has a pixel at this offset of the kernel, and those pixels."""
+        stride, shift = self.stride[axis], offset * self.dilation[axis] - self.padding[axis]
+        first = max(0, -(shift // stride))
+        last = min(positions - 1, (pixels - 1 - shift) // stride)
+        if last < first:
+            return slice(0, 0), slice(0, 0)
+        start = first * stride + shift
+        return slice(first, last + 1), slice(start, start + (last - first) * stride + 1, stride)
 
 
 class Convolved(Share):
@@ -136,8 +147,15 @@ class Convolved(Share):
 
     def channels_last(self, rows: slice) -> Tensor:
         """Return one weight gradient per row, (rows, groups, outputs of the group, kernel x channels)."""
-        gradient = self._grouped(widen(self.gradient[rows]))
-        return gradient @ self.geometry.patches(widen(self.x[rows]), self.shape[2:], self._positions)
+        x, gradient = widen(self.x[rows]), self._grouped(widen(self.gradient[rows]))
+        inputs = math.prod(self.shape[1:])
+        out = gradient.new_empty(*gradient.shape[:3], inputs)
+        step = max(1, CHUNK // (self.geometry.groups * gradient.shape[3] * inputs))
+        for start in range(0, len(x), step):
+            part = slice(start, start + step)
+            patches = self.geometry.patches(x[part], self.shape[2:], self._positions)
+            torch.bmm(gradient[part].flatten(0, 1), patches.flatten(0, 1), out=out[part].flatten(0, 1))
+        return out
 
     def weighted(self, weights: Tensor) -> Tensor:
         """Return one ordinary weight gradient, with the output gradients weighted row by row."""
@@ -163,7 +181,10 @@ class Convolved(Share):
         return min(costs, key=lambda way: costs[way])()
 
     def _direct(self) -> Tensor:
-        return chunked_squared_norms([self])
+        step = max(1, CHUNK // self.shape.numel())
+        starts = range(0, self.rows, step)
+        # in any order of the entries: a norm does not care
+        return torch.cat([sums_of_squares(self.channels_last(slice(i, i + step))) for i in starts])
 
     def _by_patches(self) -> Tensor:
         def gram(x: Tensor) -> Tensor:
@@ -179,7 +200,7 @@ class Convolved(Share):
         return self._by_gram(gram, math.prod(self.x.shape[2:]) ** 2)
 
     def _by_gram(self, gram: Callable[[Tensor], Tensor], size: int) -> Tensor:
-        step = max(1, CHUNK // (self.geometry.groups * size))
+        step = max(1, _GRAM_CHUNK // (self.geometry.groups * size))
         pieces = []
         for start in range(0, self.rows, step):
             back = self._grouped(widest(self.gradient[start : start + step]))

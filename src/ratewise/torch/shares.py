@@ -20,8 +20,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-# Per-row gradients that are only looked at are formed a few rows at a time: 16 MB in float32.
-CHUNK = 1 << 22
+# Work on a few rows at a time: 4 MB in float32, which stays near the processor and off the page tables.
+CHUNK = 1 << 20
 # A long float32 sum of squares loses digits: norms are taken over pieces of this length, then in float64.
 _PIECE = 512
 # A kept per-row gradient may be this much larger than the input and output gradient that it replaces:
