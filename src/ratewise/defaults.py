@@ -7,11 +7,12 @@ so choosing costs no privacy, and every choice can be overridden. What the rows 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from ratewise import _validate
-from ratewise.accounting import Calibration, calibrate
+from ratewise.accounting import Calibration, Event, calibrate
 from ratewise.exceptions import InvalidType
 from ratewise.multipliers import Constraints, affordable_interval
 from ratewise.plan import DualControl, Plan, Preparation
@@ -109,6 +110,7 @@ def plan_for(
     row_norm: Any = AUTO,
     standardise: Any = AUTO,
     dual: DualControl | None = None,
+    besides: Iterable[Event] = (),
     **choices: Any,
 ) -> Plan:
     """Return a plan that spends at most (epsilon, delta), with every open choice made from public facts.
@@ -122,6 +124,8 @@ def plan_for(
     neighbours : str
     histogram, histogram_share, sampling_rate, steps, clip, row_norm, standardise, dual
         None (or "auto" where None has a meaning) leaves the choice to the rules of this module.
+    besides : iterable of Event
+        Releases outside the plan that the same budget has to cover.
     **choices
         Any other field of `Plan`.
     """
@@ -136,9 +140,8 @@ def plan_for(
     shape: dict[str, Any] = {"n_rows": facts.n_rows, "sampling_rate": rate, "steps": count}
     if epsilon is None:
         return Plan(**shape, clip=_chosen(clip, None, "clip"), gradient_noise=None, private=False, **fields)
-    found = _noise_for(
-        facts, rate, count, epsilon, delta, neighbours, histogram, histogram_share, preparation
-    )
+    others = (*(() if preparation is None else preparation.events), *besides)
+    found = _noise_for(facts, rate, count, epsilon, delta, neighbours, histogram, histogram_share, others)
     parameters = (facts.n_features + 1) * (1 if facts.n_classes == 2 else facts.n_classes)
     return Plan(
         **shape,
@@ -159,7 +162,7 @@ def _noise_for(
     neighbours: str,
     histogram: str,
     share: float | None,
-    preparation: Preparation | None,
+    besides: tuple[Event, ...],
 ) -> Calibration:
     return calibrate(
         epsilon,
@@ -169,7 +172,7 @@ def _noise_for(
         histogram=None if facts.constraints is None else histogram,
         histogram_share=HISTOGRAM_SHARE if share is None else share,
         neighbours=neighbours,
-        besides=() if preparation is None else preparation.events,
+        besides=besides,
     )
 
 
