@@ -10,7 +10,7 @@ from __future__ import annotations
 import numbers
 import reprlib
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -20,7 +20,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from ratewise import _validate
-from ratewise.accounting import Budget, Ledger, PrivacyStatement
+from ratewise.accounting import Budget, Event, Ledger, PrivacyStatement
 from ratewise.accounting.book import text
 from ratewise.accounting.events import NEIGHBOURS
 from ratewise.defaults import AUTO, PublicFacts, plan_for
@@ -36,6 +36,7 @@ from ratewise.exceptions import (
 )
 from ratewise.features import Scaling, scaling_tables
 from ratewise.fitting import Fitting, open_ledger
+from ratewise.notebook import Reported
 from ratewise.plan import NOISES, Plan
 from ratewise.progress import Progress
 from ratewise.randomness import RandomStreams, UsedSeeds, warn_of_seed
@@ -49,7 +50,7 @@ CUSTOMARY_DELTA = 1e-5
 _USED_SEEDS = UsedSeeds()
 
 
-class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A linear classifier trained under differential privacy within limits on its prediction rates.
 
     What `fit` leaves behind is (`epsilon`, `delta`)-differentially private with respect to adding or removing
@@ -94,6 +95,9 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
     ledger : Ledger, optional
         A book to write this training into, with its own cap; by default each fit keeps a book of its own,
         capped at (`epsilon`, `delta`).
+    besides : sequence of Event
+        Other releases of the same rows that `epsilon` has to cover: training takes the rest. They are not
+        booked here; whoever makes them books them, in `ledger`.
     data_name : str
         Name of the training data in the ledger.
     unit : str
@@ -168,6 +172,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         l2: float = 0.0,
         fit_intercept: bool = True,
         ledger: Ledger | None = None,
+        besides: Sequence[Event] = (),
         data_name: str = "training rows",
         unit: str = "one row",
         callback: Callable[[StepRecord], object] | None = None,
@@ -199,6 +204,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         self.l2 = l2
         self.fit_intercept = fit_intercept
         self.ledger = ledger
+        self.besides = besides
         self.data_name = data_name
         self.unit = unit
         self.callback = callback
@@ -217,26 +223,8 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         sensitive_features : data frame, series, mapping of name to column, or vector
             The columns that the constraints name. Needed to fit, never to predict.
         """
-        self._check_parameters()
-        X = read_features(self, X, reset=True)
-        y = read_labels(y, X.shape[0])
-        self._check_delta(len(y))
-        rows = read_rows(
-            X,
-            y,
-            sensitive_features,
-            constraints=self.constraints,
-            classes=self.classes,
-            group_values=self.group_values,
-        )
-        facts = PublicFacts(
-            n_rows=rows.n_rows,
-            n_features=X.shape[1],
-            n_classes=len(rows.domain.classes),
-            constraints=rows.constraints,
-        )
-        plan = self._plan(facts)
-        scaling = self._scaling(X)
+        rows, plan = self._ready(X, y, sensitive_features)
+        scaling = self._scaling(rows.X)
         streams = self._streams()
         self._warn_leaks(rows.leaks)
         self._forget()
@@ -257,6 +245,13 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         self._run(fitting)
         self._keep(fitting)
         return self
+
+    def planned_events(self, X: Any, y: Any, *, sensitive_features: Any = None) -> tuple[Event, ...]:
+        """Return what `fit` would release on these rows, after all its checks; nothing is released here.
+
+        It depends on public facts only: the number of rows and features, the classes, the constraints.
+        """
+        return self._ready(X, y, sensitive_features)[1].events
 
     def decision_function(self, X: Any) -> Floats:
         """Return scores: the margin of the second class (n,) for two classes, logits (n, K) for more."""
@@ -288,6 +283,28 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         return tags
 
     # ------------------------------------------------------------------ before any privacy is spent
+
+    def _ready(self, X: Any, y: Any, sensitive_features: Any) -> tuple[PrivateRows, Plan]:
+        """Return the rows, checked, and the plan for them."""
+        self._check_parameters()
+        X = read_features(self, X, reset=True)
+        y = read_labels(y, X.shape[0])
+        self._check_delta(len(y))
+        rows = read_rows(
+            X,
+            y,
+            sensitive_features,
+            constraints=self.constraints,
+            classes=self.classes,
+            group_values=self.group_values,
+        )
+        facts = PublicFacts(
+            n_rows=rows.n_rows,
+            n_features=X.shape[1],
+            n_classes=len(rows.domain.classes),
+            constraints=rows.constraints,
+        )
+        return rows, self._plan(facts)
 
     def _check_parameters(self) -> None:
         """Check what neither the plan nor the compiler of constraints looks at."""
@@ -327,7 +344,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         advice = f"delta is {self.delta:g}, above 1/n = {1 / n_rows:.3g} for {n_rows} rows"
         if self.delta > CUSTOMARY_DELTA:
             raise InvalidInput(f"{advice}, which permits publishing a whole row; use a delta well below 1/n")
-        warnings.warn(f"{advice}; a delta below 1/n says more", RatewiseWarning, stacklevel=3)
+        warnings.warn(f"{advice}; a delta below 1/n says more", RatewiseWarning, stacklevel=4)
 
     def _plan(self, facts: PublicFacts) -> Plan:
         return plan_for(
@@ -350,6 +367,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
             temperature=self.temperature,
             rates=self.rates,
             l2=self.l2,
+            besides=self.besides,
             noise=_validate.one_of(NOISES, noise=self.noise),
         )
 
