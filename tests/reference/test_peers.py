@@ -11,11 +11,14 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.suite.methods import METHODS, fermi, jagielski, tran
+from benchmarks.suite.methods.engine import iterates
 from benchmarks.suite.methods.others import expected
 from benchmarks.suite.problem import Part, Task, measure
 
 from ratewise.accounting import TrainingEvent, epsilon
 from ratewise.datasets.schema import Schema, table
+from ratewise.plan import Plan
+from ratewise.randomness import RandomStreams
 
 
 def joint(seed, groups=3, classes=4):
@@ -177,6 +180,68 @@ def test_a_heavier_penalty_narrows_the_gap():
         model = METHODS["fermi"].fit(part, weight, 5.0, 1e-5, 0)
         gaps.append(measure(part, *model.predict(part))["violation"])
     assert gaps[1] < 0.5 * gaps[0]
+
+
+class Recorder:
+    """A penalty that keeps what is released."""
+
+    def __init__(self, penalty):
+        self.penalty, self.loss_weight, self.released = penalty, penalty.loss_weight, []
+
+    def residual(self, soft, cells):
+        return self.penalty.residual(soft, cells)
+
+    def counted(self, soft):
+        return self.penalty.counted(soft)
+
+    def update(self, released):
+        self.released.append(released)
+        self.penalty.update(released)
+
+
+def first_release(Z, y, cells, penalty, clip):
+    """Return the sum of gradients and the counts of the first step, without noise, all rows in it."""
+    plan = Plan(
+        n_rows=len(Z),
+        sampling_rate=1.0,
+        steps=1,
+        clip=clip,
+        gradient_noise=None,
+        private=False,
+        momentum=0.0,
+        averaging="none",
+    )
+    watched = Recorder(penalty)
+    (theta,) = iterates(Z, y, cells, 2, watched, plan, RandomStreams.from_seed(0))
+    return -theta * len(Z), watched.released[0]
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 10_000), st.sampled_from([0.1, 1.0]), st.booleans())
+def test_one_row_changes_both_releases_by_their_sensitivity_at_most(seed, clip, near):
+    rng = np.random.default_rng(seed)
+    Z, y, cells = rng.normal(0, 5, (6, 3)), rng.integers(0, 2, 6), rng.integers(0, 2, 6)
+
+    def driven():
+        penalty = tran.Mitigation(5.0, 2) if near else fermi.Ermi(5.0, 2)
+        penalty.update(np.array([[60.0, 40.0], [90.0, 10.0]]))
+        return penalty
+
+    gradient, counts = first_release(Z, y, cells, driven(), clip)
+    less, fewer = first_release(Z[1:], y[1:], cells[1:], driven(), clip)
+    assert np.linalg.norm(gradient - less) <= clip * (1 + 1e-9)
+    assert np.abs(counts - fewer).sum() <= 1 + 1e-9
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 10_000), st.sampled_from([0.1, 1.0]))
+def test_a_row_of_pfld_adds_no_more_than_its_pull(seed, clip):
+    rng = np.random.default_rng(seed)
+    x, soft, pull = rng.normal(0, 5, (5, 3)), rng.random(5), rng.normal(0, 3, 5)
+    norms = np.linalg.norm(x, axis=1)
+    whole = tran.pulled_sum(x, norms, soft, pull, clip)
+    rest = tran.pulled_sum(x[1:], norms[1:], soft[1:], pull[1:], clip)
+    assert np.linalg.norm(whole - rest) <= clip * abs(pull[0]) * (1 + 1e-9)
 
 
 def test_weight_zero_is_plain_training_whatever_the_penalty():

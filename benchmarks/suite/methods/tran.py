@@ -89,6 +89,18 @@ def gaps_from(sums: np.ndarray, sizes: np.ndarray, reference: np.ndarray) -> tup
     return np.abs(gap), np.sign(gap)
 
 
+def pulled_sum(
+    x: np.ndarray, norms: np.ndarray, soft: np.ndarray, pull: np.ndarray, clip: float
+) -> np.ndarray:
+    """Return the sum over rows of ``pull * clip(gradient of the score)``: the part that reads groups.
+
+    A row adds at most ``clip * |pull|`` in L2 norm, whichever group it is in.
+    """
+    slope = soft * (1.0 - soft)
+    slope *= np.minimum(1.0, clip / np.maximum(slope * norms, 1e-12))
+    return x.T @ (pull * slope)
+
+
 def pfld(
     part: Part,
     knob: float | None,
@@ -139,11 +151,9 @@ def pfld(
         gradient = x.T @ (soft - y[rows]) / batch
         if lam.any():
             shares = np.maximum(sizes / max(sizes.sum(), 1.0), 0.01)
-            slope = soft * (1.0 - soft)
-            slope *= np.minimum(1.0, clip / np.maximum(slope * norms[rows], 1e-12))
             pull = lam * sign / shares
             noise = found.gradient_noise * clip * np.abs(pull).max() * rng.standard_normal(Z.shape[1])
-            gradient += (x.T @ (pull[cells[rows]] * slope) + noise) / batch
+            gradient += (pulled_sum(x, norms[rows], soft, pull[cells[rows]], clip) + noise) / batch
             # the reference does not read the group: it is neither clipped nor noised
             back = reference @ (lam * sign) / label_shares
             gradient -= x.T @ (back[cells[rows]] * soft * (1.0 - soft)) / batch
