@@ -191,10 +191,10 @@ def main() -> None:
     torch.set_num_threads(1)
     data = pictures(options)
     lines = []
-    for private in (True, False):
-        if options.only == ("plain" if private else "private"):
-            continue
-        for limited in (True, False):
+    for limited in (True, False):
+        for private in (True, False):
+            if options.only == ("plain" if private else "private"):
+                continue
             for line in run(options, data, private, limited):
                 print(json.dumps(line), flush=True)
                 lines.append(line)
