@@ -180,6 +180,17 @@ def test_wrong_files_of_settings_are_refused(tmp_path, content, words):
     assert not (tmp_path / "run").exists()
 
 
+def test_yaml_is_read_as_plain_data_where_pyyaml_is(tmp_path, monkeypatch):
+    import types
+
+    (tmp_path / "a.yaml").write_text('{"speed": 3}')
+    words = ["train", "x.csv", "--config", tmp_path / "a.yaml", "--out", tmp_path / "run"]
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    assert "pip install pyyaml" in invoke(*words).stderr
+    monkeypatch.setitem(sys.modules, "yaml", types.SimpleNamespace(safe_load=json.loads))
+    assert "unknown field 'speed'" in invoke(*words).stderr
+
+
 def test_a_seed_is_used_but_never_kept(world, tmp_path, monkeypatch):
     words = ["train", str(world / "people.csv"), "--schema", str(world / "schema.toml"), "--label", "rich"]
     words += ["--steps", "3", "--seed", "918273645", "--out"]
@@ -598,6 +609,12 @@ def test_help_version_and_unknown_commands():
     }
     assert invoke("--version").stdout.startswith("ratewise, version ")
     assert invoke("frobnicate").exit_code == 2
+    for words in (
+        ["--json", "predict", "a", "b"],
+        ["predict", "a", "b", "--json"],
+        ["predict", "--json", "a", "b"],
+    ):
+        assert lines(invoke(*words))[0]["exit_code"] == 2  # wherever the flag stands
 
 
 def test_resume_of_what_is_finished_or_missing(world, tmp_path):

@@ -10,10 +10,12 @@ import pytest
 
 from ratewise import Ledger
 from ratewise.accounting import accountant
+from ratewise.accounting.book import Release
 from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType, LedgerError
 from ratewise.model_files import ModelFileError
 from ratewise.runs import RunFolder, Settings, Watch, facts_of, plan_run, row_count, schema_for, train_run
 from ratewise.runs.folder import plan_from
+from ratewise.runs.job import bounds_of
 from ratewise.runs.resumable import booked_steps, read_checkpoint
 from ratewise.schema import Category, Number, Schema
 
@@ -196,6 +198,7 @@ def test_a_shared_book_refuses_before_anything_is_released(tmp_path):
     first = a_folder(tmp_path / "one", ledger=book)
     assert not (first.path / "ledger.json").exists()
     train_run(first, people())
+    assert first.description["ledger"] == os.path.join("..", "book.json")
     before = book.read_bytes()
     second = a_folder(tmp_path / "two", ledger=book)
     with pytest.raises(BudgetExceeded, match="nothing was released"):
@@ -310,6 +313,38 @@ def test_what_was_read_off_the_data_is_in_the_statement(tmp_path):
     assert "the values of column 'sex'" in result.statement.leaks
     assert not result.statement.private
     assert train_run(a_folder(tmp_path / "two"), frame).statement.private
+
+
+def test_bounds_that_nobody_declared_are_found_within_the_budget(tmp_path):
+    """Released bounds count in the one epsilon, are in the model, and are not released again after a stop."""
+    schema = Schema(
+        {"job": Category(["sales", "clerk"]), "age": Number()},
+        label="rich",
+        classes=["no", "yes"],
+        groups={"sex": Category(["F", "M"])},
+    )
+    rows, settings = 20_000, Settings(label="rich", groups=("sex",), steps=20, delta=1e-5)
+    own = bounds_of(schema, settings, rows)
+    assert len(own.events) == 1
+    plan = plan_run(facts_of(schema, settings, rows), settings, own.events)
+    folder = RunFolder.create(
+        tmp_path / "run", settings=settings, schema=schema, plan=plan, data="x.csv", command=["ratewise"]
+    )
+    frame = people(rows)
+    with pytest.raises(Stop):
+        train_run(folder, frame, watch=stop_after(5))
+    found = read_checkpoint(folder.checkpoint_path)["schema"].columns["age"]
+    assert 0 <= found.lower < 30
+    assert 80 < found.upper <= 128
+    before = sum(isinstance(record, Release) for record in folder.ledger().records)
+    result = train_run(RunFolder.open(folder.path), frame)
+    assert sum(isinstance(record, Release) for record in folder.ledger().records) == before
+    assert RunFolder.open(folder.path).model().schema.columns["age"] == found
+    assert RunFolder.open(folder.path).schema.columns["age"] == Number()
+    assert 0.97 < result.statement.epsilon <= 1.0
+    assert not any("age" in said for said in result.statement.public)
+    assert result.statement.epsilon == pytest.approx(accountant.epsilon((*own.events, *plan.events), 1e-5))
+    assert np.mean(RunFolder.open(folder.path).model().predict(frame) == frame["rich"]) > 0.75
 
 
 def test_without_privacy_the_statement_says_so(tmp_path):

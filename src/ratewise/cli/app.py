@@ -17,11 +17,19 @@ from ratewise.cli.output import HUMAN, JSON, QUIET, Console
 from ratewise.cli.watching import Stopped
 from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType, RatewiseError, RatewiseWarning
 
+_SHARED = ("--json", "--quiet", "-q")
+
 FAILED, WRONG_INPUT, NO_BUDGET, INTERRUPTED = 1, 2, 3, 130
 
 
 class Commands(click.Group):
     """Commands whose errors are one line and an exit code."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take the flags that all commands share wherever they stand."""
+        end = args.index("--") if "--" in args else len(args)
+        shared = [word for word in args[:end] if word in _SHARED]
+        return super().parse_args(ctx, [*shared, *(w for w in args[:end] if w not in _SHARED), *args[end:]])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; what goes wrong is said once and becomes the exit code."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ratewise.accounting import Event
 from ratewise.cli.config import merged, read_schema
 from ratewise.cli.options import budget_options, force_option, plan_options, table_options
 from ratewise.cli.output import Console
@@ -24,6 +25,7 @@ from ratewise.partition import compile_constraints
 from ratewise.plan import Plan
 from ratewise.runs import Settings, facts_of, plan_run
 from ratewise.runs.folder import write_json
+from ratewise.runs.job import bounds_of
 from ratewise.schema import Schema
 
 _HEAD = """\
@@ -89,19 +91,20 @@ def plan(ctx: click.Context, /, **values: Any) -> None:
     fields = merged(ctx, values)
     if fields["rows"] is None:
         raise click.UsageError("--rows is missing; give it as a flag or in --config")
-    settings, facts, domain = _facts(fields)
-    found = plan_run(facts, settings)
+    settings, facts, domain, own = _facts(fields)
+    found = plan_run(facts, settings, own)
     shown = describe(found, facts, settings)
     if fields["rehearse"]:
         shown["rehearsal"] = rehearse(facts, settings, domain)
     console.result("\n".join(_in_words(shown)), **shown)
 
 
-def _facts(fields: dict[str, Any]) -> tuple[Settings, PublicFacts, Domain]:
+def _facts(fields: dict[str, Any]) -> tuple[Settings, PublicFacts, Domain, tuple[Event, ...]]:
     if fields["schema"] is not None:
         described = read_schema(fields["schema"])
         settings = settings_from({**fields, "label": described.label, "groups": tuple(described.groups)})
-        return settings, facts_of(described, settings, fields["rows"]), described.domain
+        own = bounds_of(described, settings, fields["rows"]).events
+        return settings, facts_of(described, settings, fields["rows"]), described.domain, own
     if fields["features"] is None:
         raise click.UsageError("--features is missing; or give --schema FILE")
     columns = dict(_column(text) for text in fields["group"])
@@ -114,7 +117,7 @@ def _facts(fields: dict[str, Any]) -> tuple[Settings, PublicFacts, Domain]:
         n_classes=fields["classes"],
         constraints=compiled if len(compiled) else None,
     )
-    return settings, facts, domain
+    return settings, facts, domain, ()
 
 
 def _column(text: str) -> tuple[str, Any]:

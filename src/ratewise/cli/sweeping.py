@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ratewise.accounting import Budget, Ledger, accountant
+from ratewise.accounting import Budget, Event, Ledger, accountant
 from ratewise.cli.config import merged, read_schema
 from ratewise.cli.options import Names, budget_options, plan_options, run_options, table_options
 from ratewise.cli.output import Console
@@ -20,6 +20,9 @@ from ratewise.exceptions import BudgetExceeded, InvalidInput
 from ratewise.plan import Plan
 from ratewise.runs import RunFolder, Settings, facts_of, plan_run, read_run_rows, schema_for
 from ratewise.runs.folder import refuse_taken, write_json
+from ratewise.runs.job import bounds_of
+from ratewise.schema import Schema
+from ratewise.table_preparation import provisional
 
 SLACK = "{slack}"
 
@@ -51,13 +54,13 @@ def sweep(ctx: click.Context, /, **values: Any) -> None:
     frame = read_table(data, fields["missing"])
     schema = schema_for(frame, asked[0][1], given)
     warn_of_leaks(console, schema, drafted=given is None, private=any(s.epsilon for _, s in asked))
-    n_rows = read_run_rows(frame, schema, asked[0][1]).n_rows
-    planned = [(how, s, plan_run(facts_of(schema, s, n_rows), s)) for how, s in asked]
-    total = total_epsilon([plan for _, _, plan in planned], asked[0][1])
+    n_rows = read_run_rows(frame, provisional(schema), asked[0][1]).n_rows
+    planned = [(how, s, *_planned(schema, s, n_rows)) for how, s in asked]
+    total = total_epsilon([events for *_, events in planned], asked[0][1])
     _say_total(console, total, asked[0][1], len(planned), fields["max_total"])
     ledger = _open_book(out, total, asked[0][1])
     rows = []
-    for number, (how, settings, plan) in enumerate(planned, start=1):
+    for number, (how, settings, plan, _) in enumerate(planned, start=1):
         folder = RunFolder.create(
             out / f"run-{number:02d}",
             settings=settings,
@@ -112,11 +115,18 @@ def _number(name: str, text: str) -> float:
     return number
 
 
-def total_epsilon(plans: list[Plan], settings: Settings) -> float:
-    """Return epsilon of all that is planned together, at the runs' delta."""
-    if not all(plan.private for plan in plans):
+def _planned(schema: Schema, settings: Settings, n_rows: int) -> tuple[Plan, tuple[Event, ...]]:
+    """Return the plan of a run, and everything that it will release."""
+    own = bounds_of(schema, settings, n_rows)
+    plan = plan_run(facts_of(schema, settings, n_rows), settings, own.events)
+    return plan, (*own.events, *plan.events)
+
+
+def total_epsilon(planned: list[tuple[Event, ...]], settings: Settings) -> float:
+    """Return epsilon of all that is planned together, at the runs' delta; infinite if one has no noise."""
+    if not all(planned):
         return math.inf
-    events = [event for plan in plans for event in plan.events]
+    events = [event for events in planned for event in events]
     return accountant.epsilon(events, settings.delta, neighbours=settings.neighbours)
 
 

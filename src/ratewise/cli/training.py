@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from ratewise import _validate
-from ratewise.accounting import Budget, Ledger
+from ratewise.accounting import Budget, Event, Ledger
 from ratewise.cli.config import merged, read_schema
 from ratewise.cli.options import budget_options, force_option, plan_options, run_options, table_options
 from ratewise.cli.output import Console
@@ -19,7 +19,6 @@ from ratewise.cli.tables import read_table
 from ratewise.cli.watching import Stopped, Watcher
 from ratewise.exceptions import InvalidInput
 from ratewise.grammar import parse_constraint
-from ratewise.plan import Plan
 from ratewise.reading import PrivateRows
 from ratewise.runs import (
     Result,
@@ -32,8 +31,9 @@ from ratewise.runs import (
     train_run,
 )
 from ratewise.runs.folder import refuse_taken
-from ratewise.runs.job import refuse_over_cap
+from ratewise.runs.job import bounds_of, refuse_over_cap
 from ratewise.schema import Schema
+from ratewise.table_preparation import provisional
 from ratewise.tables import needed_columns
 
 
@@ -58,8 +58,9 @@ def train(ctx: click.Context, /, **values: Any) -> None:
     frame = read_table(data, fields["missing"])
     schema = schema_for(frame, settings, given)
     warn_of_leaks(console, schema, drafted=given is None, private=settings.epsilon is not None)
-    rows = read_run_rows(frame, schema, settings)
-    plan = plan_run(facts_of(schema, settings, rows.n_rows), settings)
+    rows = read_run_rows(frame, provisional(schema), settings)
+    own = bounds_of(schema, settings, rows.n_rows)
+    plan = plan_run(facts_of(schema, settings, rows.n_rows), settings, own.events)
     folder = RunFolder.create(
         out,
         settings=settings,
@@ -68,7 +69,7 @@ def train(ctx: click.Context, /, **values: Any) -> None:
         data=data,
         command=own_command(),
         reading={"missing": list(fields["missing"])},
-        ledger=shared_ledger(fields, settings, plan),
+        ledger=shared_ledger(fields, settings, (*own.events, *plan.events)),
         force=fields["force"],
     )
     run(console, folder, frame, rows=rows, seed=fields["seed"], every=every)
@@ -129,7 +130,7 @@ def warn_of_leaks(console: Console, schema: Schema, *, drafted: bool, private: b
         )
 
 
-def shared_ledger(fields: dict[str, Any], settings: Settings, plan: Plan) -> str | None:
+def shared_ledger(fields: dict[str, Any], settings: Settings, events: tuple[Event, ...]) -> str | None:
     """Return the path of the book that the run shall write into, making it if it is new and has room."""
     path = fields["ledger"]
     if path is None:
@@ -143,7 +144,7 @@ def shared_ledger(fields: dict[str, Any], settings: Settings, plan: Plan) -> str
         raise InvalidInput(
             f"neighbours is {settings.neighbours!r}, but the ledger keeps its book for {ledger.neighbours!r}"
         )
-    refuse_over_cap(ledger, plan)
+    refuse_over_cap(ledger, events)
     return str(path)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,9 +16,11 @@ from ratewise.frames import chosen_columns, named_columns
 from ratewise.layout import text_table
 from ratewise.model_files import write_whole
 from ratewise.partition import compile_constraints
-from ratewise.report import Report
-from ratewise.report.content import Content
 from ratewise.runs import RunFolder
+
+if TYPE_CHECKING:  # loaded when asked for: other commands need not wait for it
+    from ratewise.report import Report
+    from ratewise.report.content import Content
 
 CONSTRAINT_MISSED = 4
 _ROUNDING = 1e-9
@@ -129,6 +131,8 @@ def compare(ctx: click.Context, runs: tuple[str, ...], data: str | None) -> None
 
 def measured(folder: RunFolder, data: str, confidence: float = 0.95) -> Report:
     """Return the report of a run on a labelled table."""
+    from ratewise.report import Report
+
     model = folder.model()
     schema, settings = model.schema, folder.settings
     frame = read_table(data, folder.missing)
@@ -155,6 +159,8 @@ def measured(folder: RunFolder, data: str, confidence: float = 0.95) -> Report:
 
 
 def _last(folder: RunFolder) -> Report:
+    from ratewise.report import Report
+
     path = folder.path / "report.json"
     if not path.exists():
         raise InvalidInput(

@@ -114,7 +114,7 @@ class RunFolder:
             "data": os.path.abspath(data),
             "rows": plan.n_rows,
             "settings": settings.to_dict(),
-            "ledger": None if ledger is None else os.path.abspath(ledger),
+            "ledger": None if ledger is None else _place_of(ledger, target),
             "reading": {"missing": list((reading or {}).get("missing", ()))},
             "data_name": f"rows of {os.path.basename(data)}",
             "versions": versions(),
@@ -180,7 +180,7 @@ class RunFolder:
 
     def ledger(self) -> Ledger:
         """Open the book."""
-        return Ledger.open(self.description["ledger"] or self.path / "ledger.json")
+        return Ledger.open(self.path / (self.description["ledger"] or "ledger.json"))
 
     @property
     def checkpoint_path(self) -> Path:
@@ -271,6 +271,12 @@ def _fill(
     if own_ledger:
         cap = None if settings.epsilon is None else Budget(float(settings.epsilon), float(settings.delta))
         Ledger.create(draft / "ledger.json", cap=cap, neighbours=settings.neighbours)
+
+
+def _place_of(ledger: str | os.PathLike[str], target: Path) -> str:
+    """Return where the book is: beside the run, it is found again when both are moved."""
+    place = Path(os.path.abspath(ledger))
+    return os.path.join("..", place.name) if place.parent == target.parent else str(place)
 
 
 def _umask() -> int:

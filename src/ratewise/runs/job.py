@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from ratewise import _validate
-from ratewise.accounting import Ledger, PrivacyStatement
+from ratewise.accounting import Event, Ledger, PrivacyStatement
+from ratewise.bounds import BoundsPlan, bounds_plan
 from ratewise.compiled import CompiledConstraints
 from ratewise.defaults import AUTO, PublicFacts, plan_for
 from ratewise.encoding import TableEncoder
@@ -31,6 +32,7 @@ from ratewise.runs.folder import RunFolder
 from ratewise.runs.resumable import ResumableFitting, read_checkpoint, write_checkpoint
 from ratewise.runs.settings import Settings
 from ratewise.schema import Schema
+from ratewise.table_preparation import prepare, provisional
 from ratewise.tables import needed_columns
 from ratewise.training import StepRecord
 
@@ -65,8 +67,16 @@ def facts_of(schema: Schema, settings: Settings, n_rows: int) -> PublicFacts:
     )
 
 
-def plan_run(facts: PublicFacts, settings: Settings) -> Plan:
-    """Return the plan of a run, from public facts."""
+def bounds_of(schema: Schema, settings: Settings, n_rows: int) -> BoundsPlan:
+    """Return the releases that find bounds of numbers which the schema leaves open; usually none."""
+    _check(settings, n_rows)
+    return bounds_plan(
+        settings.epsilon, settings.delta, settings.neighbours, n_rows=n_rows, n_columns=len(schema.unbounded)
+    )
+
+
+def plan_run(facts: PublicFacts, settings: Settings, besides: Iterable[Event] = ()) -> Plan:
+    """Return the plan of a run, from public facts; `besides` are other releases in the same budget."""
     _check(settings, facts.n_rows)
     return plan_for(
         facts,
@@ -88,6 +98,7 @@ def plan_run(facts: PublicFacts, settings: Settings) -> Plan:
         rates=settings.rates,
         l2=settings.l2,
         noise=settings.noise,
+        besides=besides,
     )
 
 
@@ -164,19 +175,24 @@ def train_run(
     if saved is not None:
         schema = saved["schema"]
     if rows is None or saved is not None:
-        rows = read_run_rows(frame, schema, settings)
+        rows = read_run_rows(frame, provisional(schema), settings)
     if rows.n_rows != plan.n_rows:
         raise InvalidInput(f"the table has {rows.n_rows} rows, the run was planned for {plan.n_rows}")
     ledger = folder.ledger()
+    own = bounds_of(schema, settings, plan.n_rows)
     if saved is None:
-        refuse_over_cap(ledger, plan)
+        refuse_over_cap(ledger, (*own.events, *plan.events))
+    streams = RandomStreams.from_seed(seed)
     if plan.private:
         warn_of_seed(seed)
+    if schema.unbounded:
+        schema = _with_bounds(frame, schema, own, streams, ledger, folder)
+        rows = read_run_rows(frame, schema, settings)
     fitting = ResumableFitting(
         rows,
         plan,
         ledger,
-        RandomStreams.from_seed(seed),
+        streams,
         intercept=settings.fit_intercept,
         data_name=folder.description["data_name"],
     )
@@ -186,9 +202,20 @@ def train_run(
     return _results(fitting, folder, schema)
 
 
-def refuse_over_cap(ledger: Ledger, plan: Plan) -> None:
+def _with_bounds(
+    frame: Any, schema: Schema, own: BoundsPlan, streams: RandomStreams, ledger: Ledger, folder: RunFolder
+) -> Schema:
+    """Return the schema with released bounds where it has none."""
+
+    def book(event: Event, purpose: str) -> None:
+        ledger.book(event, purpose=purpose, data=folder.description["data_name"])
+
+    return prepare(frame, schema, own, streams.preparation, book, outside=False).schema
+
+
+def refuse_over_cap(ledger: Ledger, events: tuple[Event, ...]) -> None:
     """Refuse a run of which not everything fits under the cap of its book: no budget for half a run."""
-    if plan.private and ledger.cap is not None and ledger.would_exceed(plan.events):
+    if events and ledger.cap is not None and ledger.would_exceed(events):
         raise BudgetExceeded(
             f"the run would pass the cap {ledger.cap} of its ledger, of which {ledger.total_epsilon:.4g} is "
             "spent; nothing was released: lower epsilon, or open a ledger with a larger cap"
@@ -246,7 +273,7 @@ def _run(fitting: ResumableFitting, folder: RunFolder, schema: Schema, watch: Wa
 
 def _results(fitting: ResumableFitting, folder: RunFolder, schema: Schema) -> Result:
     training, compiled = fitting.training, fitting.rows.constraints
-    statement = _statement(fitting, folder, schema)
+    statement = _statement(fitting, folder)
     model = TableModel(schema, fitting.model, fitting.theta)
     folder.finish(model, statement, fitting.history.arrays())
     found: tuple[Doubt, ...] = ()
@@ -255,8 +282,8 @@ def _results(fitting: ResumableFitting, folder: RunFolder, schema: Schema) -> Re
     return Result(folder, statement, training.steps_done, found)
 
 
-def _statement(fitting: ResumableFitting, folder: RunFolder, schema: Schema) -> PrivacyStatement:
-    settings = folder.settings
+def _statement(fitting: ResumableFitting, folder: RunFolder) -> PrivacyStatement:
+    settings, schema = folder.settings, folder.schema  # as declared: bounds that were found are releases
     public = [f"the number of rows, {fitting.plan.n_rows}", "the columns and their kinds", *schema.public]
     leaks = schema.leaks if settings.epsilon is not None else ()
     return fitting.ledger.statement(
