@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import os
 import platform
+import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -13,7 +16,7 @@ from importlib.metadata import version
 from typing import Any
 
 from benchmarks.suite.config import Experiment
-from benchmarks.suite.store import Store, job_key, results_path
+from benchmarks.suite.store import ROOT, Store, job_key, results_path
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _PACKAGES = ("ratewise", "numpy", "scipy", "scikit-learn", "dp-accounting")
@@ -29,7 +32,8 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
         found = time_step(job)
     else:
         found = _fit_and_measure(job)
-    versions = {package: version(package) for package in _PACKAGES}
+    found = _rounded(found)
+    versions = {**{package: version(package) for package in _PACKAGES}, "commit": _commit()}
     return {
         "key": job_key(job),
         **job,
@@ -121,6 +125,27 @@ class _Progress:
         self._said = now
         left = (now - self._begin) / self._done * (self._total - self._done)
         self._report(f"  {self._done}/{self._total} done, about {left / 60:.1f} min left")
+
+
+@functools.cache
+def _commit() -> str:
+    """Return the commit that the sources are at, with a plus sign if the package has changed since."""
+    git = shutil.which("git")
+    if git is None:
+        return "unknown"
+    ask = functools.partial(subprocess.run, cwd=ROOT, capture_output=True, text=True, check=False)
+    head = ask([git, "rev-parse", "--short", "HEAD"]).stdout.strip()
+    changed = ask([git, "status", "--porcelain", "--untracked-files=no", "src/ratewise"]).stdout.strip()
+    return f"{head}+" if head and changed else head or "unknown"
+
+
+def _rounded(value: Any) -> Any:
+    """Return plain data with six digits of every number: enough to plot, and half the bytes."""
+    if isinstance(value, dict):
+        return {name: _rounded(each) for name, each in value.items()}
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    return value
 
 
 def _chosen(job: dict[str, Any], only: dict[str, str]) -> bool:

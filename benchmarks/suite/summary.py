@@ -178,16 +178,36 @@ def published(name: str, dataset: str, epsilon: float | None) -> dict[str, np.nd
 
 
 def _fermi_points(name: str, dataset: str, epsilon: float | None) -> dict[str, np.ndarray]:
+    if name not in ("parity", "fermi-curves", "equalized-odds"):
+        return {}
+    kind = "equalized_odds" if name == "equalized-odds" else "demographic_parity"
+    found = fermi_rows(dataset, kind, epsilon)
+    if not found:
+        return {}
+    return {"DP-FERMI, published": np.array([(row["error"], row["violation"]) for row in found])}
+
+
+def fermi_rows(dataset: str, kind: str, epsilon: float | None) -> list[dict[str, float]]:
+    """Return DP-FERMI's published points: weight, error, violation and its band; none without the file."""
     folder = data_home() or Path(os.environ.get("RATEWISE_DATA", "."))
     path = folder / "baselines" / "fermi_repo_results.csv"
-    kind = {"parity": "demographic_parity", "fermi-curves": "demographic_parity"}.get(name, "equalized_odds")
-    if not path.is_file() or name not in ("parity", "fermi-curves", "equalized-odds"):
-        return {}
-    found = defaultdict(list)
-    wanted = ("dp_fermi", dataset, kind)
+    if not path.is_file() or epsilon is None:
+        return []
     with path.open(newline="") as file:
-        for row in csv.DictReader(file):
-            this = (row["method"], row["dataset"].replace("-", "_"), row["constraint"])
-            if this == wanted and epsilon is not None and float(row["epsilon"]) == epsilon:
-                found["DP-FERMI, published"].append((float(row["test_error"]), float(row["violation"])))
-    return {label: np.array(points) for label, points in found.items()}
+        rows = [
+            row
+            for row in csv.DictReader(file)
+            if (row["method"], row["dataset"].replace("-", "_"), row["constraint"])
+            == ("dp_fermi", dataset, kind)
+            and float(row["epsilon"]) == epsilon
+        ]
+    return [
+        {
+            "weight": float(row["hyperparameter"].split("=")[1]),
+            "error": float(row["test_error"]),
+            "violation": float(row["violation"]),
+            "low": float(row["violation_lower"]),
+            "high": float(row["violation_upper"]),
+        }
+        for row in rows
+    ]
