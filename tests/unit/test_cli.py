@@ -399,6 +399,26 @@ def test_evaluate_agrees_with_a_count_by_hand(world):
     assert "missed" in invoke("evaluate", world / "run", world / "test.csv").stdout or not found["missed"]
 
 
+def test_private_evaluation_is_one_booked_release(world, tmp_path):
+    import shutil
+
+    shutil.copytree(world / "run", tmp_path / "run")
+    words = ["--json", "evaluate", tmp_path / "run", world / "test.csv", "--epsilon", "2", "--delta", "1e-4"]
+    done = invoke(*words)
+    assert done.exit_code == 0, done.output
+    found = lines(done)[-1]
+    exact = lines(invoke("--json", "evaluate", world / "run", world / "test.csv"))[-1]["accuracy"]
+    assert found["accuracy"]["value"] != exact
+    assert found["accuracy"]["value"] == pytest.approx(exact, abs=0.1)
+    book = Ledger.open(tmp_path / "run" / "evaluations.json")
+    assert book.total(1e-4) == found["total_epsilon"] <= 2.0
+    assert lines(invoke(*words))[-1]["total_epsilon"] > 2.0  # the second one adds up
+    assert RunFolder.open(tmp_path / "run").ledger().total_epsilon <= 1.0
+    assert "released with noise" in invoke(*words[1:]).stdout
+    done = invoke(*words, "--ledger", tmp_path / "nowhere.json")
+    assert done.exit_code == 1
+
+
 def test_strict_evaluation_fails_exactly_if_a_limit_is_exceeded(world, tmp_path):
     base = ["-q", "train", world / "people.csv", "--schema", world / "schema.toml", "--label", "rich"]
     kept, broken = "rate(yes) <= 1", "rate(yes, where=group(sex=F)) >= 0.99"

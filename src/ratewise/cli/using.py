@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from ratewise.cli.measuring import in_words, last, measured, measured_privately, missed, numbers, shown
 from ratewise.cli.options import force_option
 from ratewise.cli.output import Console
 from ratewise.cli.tables import read_table, write_table
 from ratewise.exceptions import InvalidInput
-from ratewise.frames import chosen_columns, named_columns
 from ratewise.layout import text_table
 from ratewise.model_files import write_whole
-from ratewise.partition import compile_constraints
 from ratewise.runs import RunFolder
-
-if TYPE_CHECKING:  # loaded when asked for: other commands need not wait for it
-    from ratewise.report import Report
-    from ratewise.report.content import Content
+from ratewise.runs.settings import CUSTOMARY_DELTA
 
 CONSTRAINT_MISSED = 4
-_ROUNDING = 1e-9
 _NOT_COVERED = (
     "evaluation reads the rows of the test table without noise; the run's privacy guarantee does not cover "
     "what it shows of them"
@@ -65,17 +60,40 @@ def predict(
 @click.argument("data")
 @click.option("--strict", is_flag=True, help="Exit with 4 unless every limit is held on these rows.")
 @click.option("--confidence", type=float, default=0.95, show_default=True, help="Of each interval.")
+@click.option("--epsilon", type=float, default=None, help="Measure by one private release at this cost.")
+@click.option("--delta", type=float, default=CUSTOMARY_DELTA, show_default=True, help="With --epsilon.")
+@click.option("--ledger", default=None, metavar="FILE", help="With --epsilon: the book of these rows.")
 @click.pass_context
-def evaluate(ctx: click.Context, run_folder: str, data: str, strict: bool, confidence: float) -> None:
-    """Measure a run on the labelled table DATA: accuracy, and asked against reached for every limit."""
+def evaluate(ctx: click.Context, /, run_folder: str, data: str, strict: bool, **values: Any) -> None:
+    """Measure a run on the labelled table DATA: accuracy, and asked against reached for every limit.
+
+    With --epsilon the rows of DATA are private, and what is shown is one noisy release of them.
+    """
     console = ctx.find_object(Console) or Console()
     folder = RunFolder.open(run_folder)
-    found = measured(folder, data, confidence)
-    write_whole(folder.path / "report.json", found.to_json())
-    console.note(f"note: {_NOT_COVERED}")
-    console.result(in_words(found.content), **numbers(found.content))
-    if strict and missed(found.content):
+    if values["epsilon"] is not None:
+        held = _privately(console, folder, data, values)
+    else:
+        found = measured(folder, data, values["confidence"])
+        write_whole(folder.path / "report.json", found.to_json())
+        console.note(f"note: {_NOT_COVERED}")
+        console.result(in_words(found.content), **numbers(found.content))
+        held = not missed(found.content)
+    if strict and not held:
         ctx.exit(CONSTRAINT_MISSED)
+
+
+def _privately(console: Console, folder: RunFolder, data: str, values: dict[str, Any]) -> bool:
+    found = measured_privately(folder, data, **values)
+    spent = found.ledger.total(values["delta"])
+    console.result(
+        f"{found}\n\nreleased with noise for epsilon {values['epsilon']:g} at delta {values['delta']:g}; "
+        f"the book {found.ledger.path} now holds epsilon {spent:.4g}",
+        **{("release" if name == "event" else name): value for name, value in found.to_dict().items()},
+        total_epsilon=spent,
+        ledger=found.ledger.path,
+    )
+    return found.all_hold
 
 
 @click.command()
@@ -105,7 +123,7 @@ def report(
         found = measured(folder, data, confidence)
         write_whole(folder.path / "report.json", found.to_json())
     else:
-        found = _last(folder)
+        found = last(folder)
     page = out or str(folder.path / "report.html")
     found.save_html(page)
     if card is not None:
@@ -126,109 +144,11 @@ def compare(ctx: click.Context, runs: tuple[str, ...], data: str | None) -> None
     console.result(side_by_side(rows), runs=rows)
 
 
-# ------------------------------------------------------------------------------------- measuring
-
-
-def measured(folder: RunFolder, data: str, confidence: float = 0.95) -> Report:
-    """Return the report of a run on a labelled table."""
-    from ratewise.report import Report
-
-    model = folder.model()
-    schema, settings = model.schema, folder.settings
-    frame = read_table(data, folder.missing)
-    present = named_columns(frame, "the table")
-    needed = {*settings.groups}
-    groups = [name for name in schema.groups if name in present or name in needed]
-    chosen = chosen_columns(frame, (schema.label, *groups), "the table")
-    compiled = compile_constraints(settings.declared, schema.domain)
-    return Report.from_predictions(
-        chosen[schema.label],
-        model.predict(frame),
-        {name: chosen[name] for name in groups} or None,
-        settings.declared or None,
-        scores=model.predict_proba(frame),
-        classes=schema.classes,
-        group_values={name: schema.group_values[name] for name in groups},
-        confidence=confidence,
-        name=folder.path.name,
-        statement=folder.statement(),
-        ledger=folder.ledger(),
-        history=folder.history(),
-        compiled=compiled if len(compiled) else None,
-    )
-
-
-def _last(folder: RunFolder) -> Report:
-    from ratewise.report import Report
-
-    path = folder.path / "report.json"
-    if not path.exists():
-        raise InvalidInput(
-            f"the run in {str(folder.path)!r} was not evaluated yet; give a labelled table: "
-            f"ratewise report {folder.path} test.csv"
-        )
-    return Report.from_json(path.read_text(encoding="utf-8"))
-
-
 def _refuse_file(out: str, force: bool) -> None:
     if os.path.lexists(out) and not force:
         raise InvalidInput(f"{out!r} exists already; take another name, or --force to replace it")
     if not Path(out).absolute().parent.is_dir():
         raise InvalidInput(f"there is no folder {str(Path(out).parent)!r}")
-
-
-def missed(content: Content) -> list[str]:
-    """Return the limits that are not held on the rows: exceeded, or without rows to tell."""
-    return [limit.name for limit in content.limits if limit.gap is None or limit.gap > _ROUNDING]
-
-
-def numbers(content: Content) -> dict[str, Any]:
-    """Return the measured values as plain data."""
-    return {
-        "rows": content.rows,
-        "accuracy": content.everyone.accuracy.value,
-        "limits": [
-            {
-                "name": limit.name,
-                "asked": f"{limit.sense} {limit.bound:g}",
-                "reached": limit.reached,
-                "interval": [limit.low, limit.high],
-                "gap": limit.gap,
-                "state": limit.state,
-            }
-            for limit in content.limits
-        ],
-        "missed": missed(content),
-    }
-
-
-def in_words(content: Content) -> str:
-    """Return what was measured as text: the worst limits first."""
-    accuracy = content.everyone.accuracy
-    lines = [f"{content.rows:,} rows, accuracy {_number(accuracy.value)}"]
-    if content.limits:
-        table = [
-            [
-                limit.name,
-                f"{limit.sense} {limit.bound:g}",
-                _number(limit.reached),
-                _interval(limit),
-                limit.state,
-            ]
-            for limit in content.by_worst()
-        ]
-        header = ["limit", "asked", "reached", f"{content.confidence:.0%} interval", "state"]
-        lines += ["", text_table(header, table)]
-        lines += ["", f"{len(missed(content))} of {len(content.limits)} limits are exceeded on these rows"]
-    return "\n".join(lines)
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
-
-
-def _interval(limit: Any) -> str:
-    return f"{_number(limit.low)} to {_number(limit.high)}"
 
 
 # ------------------------------------------------------------------------------------- comparing
@@ -248,7 +168,7 @@ def compared(folder: RunFolder, name: str, data: str | None) -> dict[str, Any]:
         "missed": None,
     }
     if folder.finished and (data is not None or (folder.path / "report.json").exists()):
-        content = (measured(folder, data) if data is not None else _last(folder)).content
+        content = (measured(folder, data) if data is not None else last(folder)).content
         gaps = [limit.gap for limit in content.limits if limit.gap is not None]
         row["accuracy"] = content.everyone.accuracy.value
         row["worst_gap"] = max(gaps) if gaps else None
@@ -263,9 +183,9 @@ def side_by_side(rows: list[dict[str, Any]]) -> str:
         [
             str(row["run"]),
             "none" if row["asked_epsilon"] is None else f"{row['asked_epsilon']:g}",
-            _number(row["epsilon"]) if row["status"] == "finished" else "(not finished)",
-            _number(row["accuracy"]),
-            _number(row["worst_gap"]),
+            shown(row["epsilon"]) if row["status"] == "finished" else "(not finished)",
+            shown(row["accuracy"]),
+            shown(row["worst_gap"]),
             "-" if row["missed"] is None else str(row["missed"]),
             "; ".join(row["constraints"]) or "none",
         ]

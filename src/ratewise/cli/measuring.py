@@ -1,0 +1,162 @@
+"""Measuring a run on a labelled table: as it is, or by one private release."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from ratewise.accounting import Ledger
+from ratewise.cli.tables import read_table
+from ratewise.evaluation import PrivateReport, private_evaluation
+from ratewise.exceptions import InvalidInput
+from ratewise.frames import chosen_columns, named_columns
+from ratewise.layout import text_table
+from ratewise.model_files import TableModel
+from ratewise.partition import compile_constraints
+from ratewise.runs import RunFolder
+
+if TYPE_CHECKING:  # loaded when asked for: other commands need not wait for it
+    from ratewise.report import Report
+    from ratewise.report.content import Content
+
+_ROUNDING = 1e-9
+
+
+def measured(folder: RunFolder, data: str, confidence: float = 0.95) -> Report:
+    """Return the report of a run on a labelled table."""
+    from ratewise.report import Report
+
+    model, settings = folder.model(), folder.settings
+    frame, labels, groups = _labelled(folder, model, data)
+    compiled = compile_constraints(settings.declared, model.schema.domain)
+    return Report.from_predictions(
+        labels,
+        model.predict(frame),
+        groups or None,
+        settings.declared or None,
+        scores=model.predict_proba(frame),
+        classes=model.schema.classes,
+        group_values={name: model.schema.group_values[name] for name in groups},
+        confidence=confidence,
+        name=folder.path.name,
+        statement=folder.statement(),
+        ledger=folder.ledger(),
+        history=folder.history(),
+        compiled=compiled if len(compiled) else None,
+    )
+
+
+def measured_privately(
+    folder: RunFolder, data: str, *, epsilon: float, delta: float, confidence: float, ledger: str | None
+) -> PrivateReport:
+    """Return accuracy, rates and limits on private rows, by one release that a ledger books first.
+
+    Parameters
+    ----------
+    folder : RunFolder
+    data : str
+        The labelled table.
+    epsilon, delta : float
+        What the release costs the people in that table.
+    confidence : float
+    ledger : str or None
+        A book to write into; None takes the one for evaluations in the run's folder.
+    """
+    model, settings = folder.model(), folder.settings
+    frame, labels, groups = _labelled(folder, model, data)
+    if ledger is None:
+        book = Ledger.at(folder.path / "evaluations.json", neighbours=settings.neighbours)
+    else:
+        book = Ledger.open(ledger)
+    return private_evaluation(
+        settings.declared or None,
+        labels,
+        model.predict(frame),
+        epsilon=epsilon,
+        delta=delta,
+        sensitive_features=groups or None,
+        classes=model.schema.classes,
+        group_values={name: model.schema.group_values[name] for name in groups},
+        neighbours=settings.neighbours,
+        ledger=book,
+        data_name=f"rows of {os.path.basename(data)}",
+        confidence=confidence,
+    )
+
+
+def _labelled(folder: RunFolder, model: TableModel, data: str) -> tuple[Any, Any, dict[str, Any]]:
+    """Return a table, its labels, and its sensitive columns: those that constraints read must be there."""
+    schema, needed = model.schema, {*folder.settings.groups}
+    frame = read_table(data, folder.missing)
+    present = named_columns(frame, "the table")
+    groups = [name for name in schema.groups if name in present or name in needed]
+    chosen = chosen_columns(frame, (schema.label, *groups), "the table")
+    return frame, chosen[schema.label], {name: chosen[name] for name in groups}
+
+
+def last(folder: RunFolder) -> Report:
+    """Return the last evaluation of a run."""
+    from ratewise.report import Report
+
+    path = folder.path / "report.json"
+    if not path.exists():
+        raise InvalidInput(
+            f"the run in {str(folder.path)!r} was not evaluated yet; give a labelled table: "
+            f"ratewise report {folder.path} test.csv"
+        )
+    return Report.from_json(path.read_text(encoding="utf-8"))
+
+
+def missed(content: Content) -> list[str]:
+    """Return the limits that are not held on the rows: exceeded, or without rows to tell."""
+    return [limit.name for limit in content.limits if limit.gap is None or limit.gap > _ROUNDING]
+
+
+def numbers(content: Content) -> dict[str, Any]:
+    """Return the measured values as plain data."""
+    return {
+        "rows": content.rows,
+        "accuracy": content.everyone.accuracy.value,
+        "limits": [
+            {
+                "name": limit.name,
+                "asked": f"{limit.sense} {limit.bound:g}",
+                "reached": limit.reached,
+                "interval": [limit.low, limit.high],
+                "gap": limit.gap,
+                "state": limit.state,
+            }
+            for limit in content.limits
+        ],
+        "missed": missed(content),
+    }
+
+
+def in_words(content: Content) -> str:
+    """Return what was measured as text: the worst limits first."""
+    accuracy = content.everyone.accuracy
+    lines = [f"{content.rows:,} rows, accuracy {shown(accuracy.value)}"]
+    if content.limits:
+        table = [
+            [
+                limit.name,
+                f"{limit.sense} {limit.bound:g}",
+                shown(limit.reached),
+                _interval(limit),
+                limit.state,
+            ]
+            for limit in content.by_worst()
+        ]
+        header = ["limit", "asked", "reached", f"{content.confidence:.0%} interval", "state"]
+        lines += ["", text_table(header, table)]
+        lines += ["", f"{len(missed(content))} of {len(content.limits)} limits are exceeded on these rows"]
+    return "\n".join(lines)
+
+
+def shown(value: float | None) -> str:
+    """Return a number as text; a dash where there is none."""
+    return "-" if value is None else f"{value:.4f}"
+
+
+def _interval(limit: Any) -> str:
+    return f"{shown(limit.low)} to {shown(limit.high)}"
