@@ -208,14 +208,25 @@ def _with_notes(content: Content, statement: PrivacyStatement | None, background
         *_row_notes(content),
         *_chance_notes(content),
         *(Note("page", said) for said in background.notes),
+        *_page_notes(content, statement),
+    ]
+    return Content(**{**vars(content), "notes": tuple(notes)})
+
+
+def _page_notes(content: Content, statement: PrivacyStatement | None) -> list[Note]:
+    covered = (
+        ""
+        if statement is None
+        else " The privacy guarantee covers the model and its training, not these measurements."
+    )
+    notes = [
         Note(
             "page",
-            "This page was measured on the rows it was given, without noise. The privacy guarantee covers "
-            "the model and its training, not these measurements: show them only to those who may know rates "
-            "of these rows.",
-        ),
+            f"This page was measured on the rows it was given, without noise.{covered} Show it only to those "
+            "who may know rates of these rows.",
+        )
     ]
-    if content.limits:
+    if content.limits and statement is not None:
         notes.append(
             Note(
                 "aim",
@@ -223,7 +234,7 @@ def _with_notes(content: Content, statement: PrivacyStatement | None, background
                 "come from another population.",
             )
         )
-    return Content(**{**vars(content), "notes": tuple(notes)})
+    return notes
 
 
 def _privacy_notes(statement: PrivacyStatement | None) -> list[Note]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -217,7 +218,8 @@ def _shares(ax: Any, shares: Sequence[tuple[str, Share]], everyone: Share) -> No
 
 def _rows(ax: Any, names: Sequence[str]) -> None:
     # a dollar sign would start a formula
-    ax.set_yticks(range(len(names), 0, -1), [name.replace("$", r"\$") for name in names], fontsize="small")
+    labels = [textwrap.fill(name.replace("$", r"\$"), 48) for name in names]
+    ax.set_yticks(range(len(names), 0, -1), labels, fontsize="small")
     ax.set_ylim(0.4, len(names) + 0.6)
     if len(names) > 12 and ax.figure is not None:
         ax.figure.set_figheight(max(ax.figure.get_figheight(), 0.24 * len(names) + 1.0))

@@ -16,8 +16,10 @@ from string import Template
 
 from ratewise.accounting import PrivacyStatement
 from ratewise.report.content import MEASURES, STATE_WORDS, STATES, Content, Note
-from ratewise.report.forest import error_view, four, limits_view, models_view, pill, rates_view, signed
+from ratewise.report.forest import limits_view, models_view, pill
+from ratewise.report.grids import four, signed
 from ratewise.report.markup import Html, el, join
+from ratewise.report.panels import error_view, rates_view
 from ratewise.report.plots import calibration_view, ledger_view, training_view
 from ratewise.report.words import epsilon_text, verdict, verdict_detail
 from ratewise.values import show_number

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ratewise.report.content import Calibration, Content, Spending, Training
-from ratewise.report.forest import NOTHING, four, plain_table, signed, span
+from ratewise.report.grids import NOTHING, four, plain_table, signed, span
 from ratewise.report.markup import Html, el
 from ratewise.report.svg import Axis, Line, Plot, Point
 from ratewise.report.words import epsilon_text
