@@ -12,7 +12,7 @@ from ratewise.predicates import Predicate
 from ratewise.rates import Constraint, Constraints, Expression, Magnitude
 from ratewise.terms import Rows
 
-MAX_JOINED = 200
+MAX_JOINED = 100
 """Parts that one chain of ``&`` or ``|`` may have; sets of values say the same shorter."""
 
 _LARGEST = 10**300
