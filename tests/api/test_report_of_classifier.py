@@ -111,3 +111,12 @@ class TestHtml:
         with sklearn.config_context(display="text"):
             assert "text/html" not in model._repr_mimebundle_()
             assert not hasattr(model, "_repr_html_")
+
+
+def test_limits_mean_on_new_rows_what_they_meant_in_training():
+    """A group that no new row is in keeps its limit, which then cannot be told."""
+    model = fitted(group_values=None, epsilon=None)
+    X, y, _ = rows(seed=1)
+    report = model.report(X, y, sensitive_features={"sex": np.full(len(y), "F")})
+    assert [limit.name for limit in report.content.limits] == list(model.constraints_.names)
+    assert {limit.state for limit in report.content.limits} == {"unclear"}

@@ -415,3 +415,12 @@ def test_in_a_frame_as_in_a_notebook(browser, pages, tmp_path):
         assert frame.locator(".headline").inner_text()
         frame.locator("#theme").click()
         assert visit.complaints == []
+
+
+def test_a_missing_browser_is_a_failure_where_it_is_required(monkeypatch):
+    monkeypatch.setenv("RATEWISE_REQUIRE_BROWSER", "1")
+    with pytest.raises(pytest.fail.Exception, match="no browser here"):
+        unavailable("no browser here")
+    monkeypatch.delenv("RATEWISE_REQUIRE_BROWSER")
+    with pytest.raises(pytest.skip.Exception, match="no browser here"):
+        unavailable("no browser here")

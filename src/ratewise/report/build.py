@@ -21,10 +21,10 @@ from ratewise.report.evaluation import Evaluation, as_probabilities
 from ratewise.report.measure import (
     accuracy_of,
     calibration_of,
+    class_names,
     difference,
     families_of,
     groups_of,
-    label_text,
     limits_of,
 )
 from ratewise.report.spending import spending_of
@@ -101,7 +101,7 @@ def content_of(
         rows=len(data.truth),
         confidence=data.confidence,
         soft=data.soft,
-        classes=tuple(map(label_text, data.classes)),
+        classes=tuple(class_names(data.classes).values()),
         score_words=_score_words(data),
         families=families_of(data, report),
         limits=limits,
@@ -139,6 +139,13 @@ def rivals_of(baseline: Any, X: Any) -> dict[str, Any]:
     return found
 
 
+def known_values(model: Any) -> dict[str, Any]:
+    """Return the values of the columns that a model was trained with, so that its limits mean the same."""
+    domain = getattr(getattr(model, "constraints_", None), "domain", None)
+    declared = getattr(model, "group_values", None) or {}
+    return {**({} if domain is None else domain.columns), **declared}
+
+
 def probabilities(model: Any, X: Any) -> Any:
     """Return the model's probabilities, None if it has none to give."""
     return model.predict_proba(X) if callable(getattr(model, "predict_proba", None)) else None
@@ -152,7 +159,7 @@ def _score_words(data: Evaluation) -> str:
     if data.scores is None:
         return ""
     if len(data.classes) == 2:
-        return f"predicted probability of {label_text(data.classes[1])}"
+        return f"predicted probability of {class_names(data.classes)[data.classes[1]]}"
     return "predicted probability of the predicted class"
 
 

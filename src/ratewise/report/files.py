@@ -10,12 +10,14 @@ Path = str | os.PathLike[str]
 
 
 def write_whole(path: Path, content: str | bytes) -> str:
-    """Write text (as UTF-8) or bytes to `path`, replacing what is there in one step, and return the path.
+    """Write text or bytes to `path`, replacing what is there in one step, and return the path.
+
+    Text is written as UTF-8; halves of surrogate pairs, which that cannot hold, as question marks.
 
     On failure an `OSError` is raised, the old file stands, and no partial file is left behind.
     """
     target = os.fspath(path)
-    data = content.encode("utf-8") if isinstance(content, str) else content
+    data = content.encode("utf-8", "replace") if isinstance(content, str) else content
     handle, temporary = tempfile.mkstemp(
         prefix=f".{os.path.basename(target)}.", suffix=".tmp", dir=os.path.dirname(target) or "."
     )

@@ -70,9 +70,10 @@ def groups_of(data: Evaluation) -> tuple[Group, tuple[Grouping, ...]]:
             group_values={name: v for name, v in data.group_values.items() if name in by} or None,
         )
 
-    everyone = _group(table(()).overall, data.confidence)
+    names = class_names(data.classes)
+    everyone = _group(table(()).overall, names, data.confidence)
     return everyone, tuple(
-        Grouping(by, tuple(_group(row, data.confidence) for row in table(by))) for by in data.groupings
+        Grouping(by, tuple(_group(row, names, data.confidence) for row in table(by))) for by in data.groupings
     )
 
 
@@ -119,9 +120,10 @@ def difference(
     return (more - less) / n, scale * (2 * ends[0] - 1), scale * (2 * ends[1] - 1)
 
 
-def label_text(value: Any) -> str:
-    """Return a class label as text."""
-    return str(value)
+def class_names(classes: tuple[Any, ...]) -> dict[Any, str]:
+    """Return the classes as texts; as Python writes them if their plain texts do not tell them apart."""
+    names = {k: str(k) for k in classes}
+    return names if len(set(names.values())) == len(names) else {k: repr(k) for k in classes}
 
 
 # ---------------------------------------------------------------------------------------- measuring
@@ -142,8 +144,8 @@ def _limit(row: RateRow, doubt: str | None) -> Limit:
     )
 
 
-def _group(row: GroupRow, confidence: float) -> Group:
-    rates = {label_text(k): _class_shares(rate, row.count, confidence) for k, rate in row.rates.items()}
+def _group(row: GroupRow, names: dict[Any, str], confidence: float) -> Group:
+    rates = {names[k]: _class_shares(rate, row.count, confidence) for k, rate in row.rates.items()}
     right = 0.0 if math.isnan(row.accuracy) else row.accuracy * row.count
     return Group(row.name, row.count, _share(right, row.count, confidence), rates)
 

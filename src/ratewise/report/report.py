@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ratewise.accounting.book import strict_json
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.report import card, page
-from ratewise.report.build import Background, content_of, probabilities, rivals_of
+from ratewise.report.build import Background, content_of, known_values, probabilities, rivals_of
 from ratewise.report.content import Content
 from ratewise.report.evaluation import Evaluation
 from ratewise.report.files import Path, write_whole
@@ -94,7 +94,7 @@ class Report:
             own,
             scores=probabilities(model, X),
             classes=getattr(model, "classes_", None),
-            group_values=getattr(model, "group_values", None),
+            group_values=known_values(model),
             by=by,
             confidence=confidence,
             soft=soft,
@@ -162,7 +162,7 @@ class Report:
 
     def to_json(self, path: Path | None = None) -> str:
         """Return the report as strict JSON, and write it to `path` if one is given."""
-        document = json.dumps(self.content.to_dict(), allow_nan=False, ensure_ascii=False, indent=1)
+        document = json.dumps(self.content.to_dict(), allow_nan=False, indent=1)
         return _written(document, path)
 
     @classmethod
