@@ -171,13 +171,22 @@ class CompiledConstraints:
         return smallest
 
     def value_noise(
-        self, histogram: Any, cell_totals: Floats | None, noise: float, *, floor: float = 1.0
+        self,
+        histogram: Any,
+        cell_totals: Floats | None,
+        noise: float,
+        *,
+        floor: float = 1.0,
+        chance: float = 0.0,
     ) -> Floats:
-        """Return the (J,) standard deviations of `values` under noise of the given one on each count."""
+        """Return the (J,) standard deviations of `values` under noise of the given one on each count.
+
+        `chance` adds what the draw of the rows does: a rate over m rows has variance ``chance / m`` from it.
+        """
         below = np.maximum(self.denominators(histogram, cell_totals), floor)
         cells = np.array([subset.size(self.n_cells) for subset in self.index_sets], dtype=np.float64)
-        deviations = noise * np.sqrt(cells[self.terms.numerator]) / below
-        variances: Floats = self._squares @ np.square(deviations)
+        rates = np.square(noise / below) * cells[self.terms.numerator] + chance / below
+        variances: Floats = self._squares @ rates
         return np.sqrt(variances)
 
     def values(

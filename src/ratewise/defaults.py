@@ -139,7 +139,7 @@ def plan_for(
     fields["dual"] = _dual_for(facts, rate, count) if dual is None else dual
     shape: dict[str, Any] = {"n_rows": facts.n_rows, "sampling_rate": rate, "steps": count}
     if epsilon is None:
-        return Plan(**shape, clip=_chosen(clip, None, "clip"), gradient_noise=None, private=False, **fields)
+        return Plan(**shape, clip=_chosen(clip, _CLIPS[1], "clip"), gradient_noise=None, private=False, **fields)
     others = (*(() if preparation is None else preparation.events), *besides)
     found = _noise_for(facts, rate, count, epsilon, delta, neighbours, histogram, histogram_share, others)
     parameters = (facts.n_features + 1) * (1 if facts.n_classes == 2 else facts.n_classes)

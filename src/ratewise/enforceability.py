@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 if TYPE_CHECKING:
     from ratewise.compiled import CompiledConstraints
@@ -56,10 +55,8 @@ def standard_errors(
 
     Two parts add up: the noise on the counts, and the chance which people are among the rows.
     """
-    counted = compiled.value_noise(histogram, totals, noise / math.sqrt(steps))
-    below = np.maximum(compiled.denominators(histogram, totals) / rate, 1.0)
-    chance: Floats = sp.csr_array(compiled.coefficients).power(2) @ (0.25 / below)
-    return np.sqrt(np.square(counted) + chance)
+    # counts are of a batch, the share `rate` of the rows
+    return compiled.value_noise(histogram, totals, noise / math.sqrt(steps), chance=0.25 * rate)
 
 
 def doubts(compiled: CompiledConstraints, multipliers: Multipliers, plan: Plan) -> tuple[Doubt, ...]:

@@ -22,6 +22,8 @@ from ratewise.plan import DualControl, Plan
 
 Floats = npt.NDArray[np.float64]
 
+_CHANCE = 0.25  # largest variance of a yes or no
+
 
 class Constraints(Protocol):
     """What the dual side needs to know of constraints: `ratewise.partition.CompiledConstraints` knows it."""
@@ -49,9 +51,15 @@ class Constraints(Protocol):
         ...
 
     def value_noise(
-        self, histogram: Floats, cell_totals: Floats | None, noise: float, *, floor: float = 1.0
+        self,
+        histogram: Floats,
+        cell_totals: Floats | None,
+        noise: float,
+        *,
+        floor: float = 1.0,
+        chance: float = 0.0,
     ) -> Floats:
-        """Return the standard deviation of each left-hand side, from noise on the counts."""
+        """Return the standard deviation of each left-hand side, from noise on the counts and from chance."""
         ...
 
     def values(
@@ -248,7 +256,9 @@ class Multipliers:
         """Return how far each error is to be believed, 0 to 1. Group sizes settle: it is rarely redone."""
         if self._updates & (self._updates - 1) == 0 or self._believed is None:
             noise = self._noise / math.sqrt(steps)
-            deviation = self.constraints.value_noise(histogram, totals, noise, floor=self.floor)
+            deviation = self.constraints.value_noise(
+                histogram, totals, noise, floor=self.floor, chance=_CHANCE / steps
+            )
             self._believed = 1.0 / (1.0 + np.square(deviation / (self.control.noise_tolerance or 1.0)))
         return self._believed
 
