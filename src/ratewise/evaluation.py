@@ -46,14 +46,17 @@ from ratewise.noisy_rates import noisy_intervals
 from ratewise.partition import compile_constraints
 from ratewise.predicates import Predicate, everyone, group, label
 from ratewise.predictions import Predictions
-from ratewise.randomness import RandomStreams
+from ratewise.randomness import UsedSeeds, warn_of_seed
 from ratewise.rates import Constraint, Expression, rate, rows
+from ratewise.seeds import streams_for
 from ratewise.tables import interval_columns, needed_columns, read_domain, sensitive_columns
 from ratewise.values import show_number
 
 __all__ = ["Estimate", "PrivateReport", "private_evaluation"]
 
 Floats = NDArray[np.float64]
+
+_USED_SEEDS = UsedSeeds()
 
 _UNBOUNDED = -1e6  # a bound that is never tight: what is measured and not limited
 _USELESS = 0.5  # half width of accuracy's interval, from noise alone, at which nothing is learned
@@ -208,6 +211,7 @@ def private_evaluation(
     confidence : float
         Of each interval by itself.
     random_state : int, NumPy generator or None
+        None takes a secure source. A seed must stay secret, and serves one evaluation per ledger.
 
     Raises
     ------
@@ -218,7 +222,7 @@ def private_evaluation(
     """
     level = _validate.inside(confidence=confidence)
     noise = _noise(epsilon, delta, neighbours, ledger)
-    streams = RandomStreams.from_seed(random_state)
+    streams = streams_for("evaluation", random_state)
     labels, known = _predicted(y_pred, X, classes)
     data = Predictions.read(y_true, labels, None, known)
     columns, domain, leaks = _groups(constraints, data, sensitive_features, group_values)
@@ -230,6 +234,8 @@ def private_evaluation(
     cells = measured.partition.cells(data.truth_codes, columns)
     book = ledger if ledger is not None else Ledger(cap=Budget(epsilon, delta), neighbours=neighbours)
     event = GaussianEvent(noise)
+    warn_of_seed(random_state)
+    _USED_SEEDS.add(book, random_state)
     book.book(event, purpose="evaluation", data=data_name)
     mechanism = RoundedGaussianMechanism(noise, 1.0, whole=True)
     released = mechanism.release(measured.partition.histogram(cells, data.predictions), streams.histogram)

@@ -25,8 +25,9 @@ from ratewise.domain import list_values
 from ratewise.estimators import CUSTOMARY_DELTA, RateConstrainedClassifier
 from ratewise.exceptions import InvalidInput, InvalidType, LedgerError, RatewiseError
 from ratewise.mechanisms import RoundedGaussianMechanism
-from ratewise.randomness import RandomStreams, UsedSeeds, warn_of_seed
+from ratewise.randomness import UsedSeeds, warn_of_seed
 from ratewise.scoring import ScoredRows, Trial, TrialBudget
+from ratewise.seeds import streams_for
 from ratewise.selection_cost import affordable_trial, selection_cost
 from ratewise.table_model import TableClassifier
 from ratewise.trials import Configurations, draw_number, shape_of
@@ -266,7 +267,7 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         return mean, shape
 
     def _generator(self) -> np.random.Generator:
-        return RandomStreams.from_seed(self.random_state).preparation
+        return streams_for("selection", self.random_state).preparation
 
     def _ledger(self) -> Ledger:
         if self.ledger is not None:

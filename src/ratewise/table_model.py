@@ -38,8 +38,9 @@ from ratewise.estimators import CUSTOMARY_DELTA, RateConstrainedClassifier
 from ratewise.evaluation import PrivateReport, private_evaluation
 from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType, PrivacyLeakWarning
 from ratewise.frames import chosen_columns, named_columns
-from ratewise.randomness import RandomStreams, UsedSeeds
+from ratewise.randomness import UsedSeeds, warn_of_seed
 from ratewise.schema import Schema
+from ratewise.seeds import streams_for
 from ratewise.table_preparation import declared_bounds, prepare, provisional
 from ratewise.tables import needed_columns
 
@@ -169,6 +170,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._refuse_over_cap(book, (*own.events, *planned))
         rng, classifier.random_state = self._randomness()
         if self.epsilon is not None:
+            self._warn(schema)
             _USED_SEEDS.add(book, self.random_state)
         self._forget()
         self.ledger_ = book
@@ -338,8 +340,18 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _randomness(self) -> tuple[np.random.Generator, Any]:
         """Return a stream for the releases made here, and a seed for the training."""
-        streams = RandomStreams.from_seed(self.random_state)
+        streams = streams_for("table", self.random_state)
         return streams.preparation, streams.sampling
+
+    def _warn(self, schema: Schema) -> None:
+        warn_of_seed(self.random_state)
+        if schema.leaks:
+            warnings.warn(
+                "the schema is not signed: its bounds and values were read off data and are not covered by "
+                "epsilon; check them, call schema.sign() and fit again",
+                PrivacyLeakWarning,
+                stacklevel=3,
+            )
 
     # --------------------------------------------------------------------------------- releases
 
@@ -366,13 +378,6 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             public=[f"the number of rows, {n_rows}", "the columns and what they mean", *schema.public],
             leaks=leaks,
         )
-        if leaks:
-            warnings.warn(
-                "the schema is not signed: its bounds and values were read off data and are not covered by "
-                "epsilon; check them, call schema.sign() and fit again",
-                PrivacyLeakWarning,
-                stacklevel=3,
-            )
 
     def _encoded(self, frame: Any) -> Any:
         check_is_fitted(self)

@@ -27,6 +27,8 @@ from ratewise.evaluation import private_evaluation
 from ratewise.metrics import rate_report
 from ratewise.noisy_rates import gradient_norms, nearest_table
 from ratewise.partition import compile_constraints
+from ratewise.randomness import RandomStreams
+from ratewise.seeds import streams_for
 
 PEOPLE = census_like(4000, random_state=3)
 GUESS = (PEOPLE.X[:, 1] > 11).astype(int)
@@ -131,8 +133,24 @@ def test_a_budget_already_spent_is_refused_and_nothing_is_booked():
     ledger = Ledger(cap=Budget(1.0, 1e-5))
     evaluate(epsilon=0.9, ledger=ledger)
     with pytest.raises(BudgetExceeded, match="above the cap"):
+        evaluate(epsilon=0.9, ledger=ledger, random_state=1)
+    assert len(ledger.records) == 1
+
+
+def test_the_same_noise_twice_in_one_book_is_refused():
+    ledger = Ledger()
+    evaluate(epsilon=0.9, ledger=ledger)
+    with pytest.raises(InvalidInput, match="random_state was used"):
         evaluate(epsilon=0.9, ledger=ledger)
     assert len(ledger.records) == 1
+
+
+def test_one_seed_for_training_and_evaluation_gives_two_noises():
+    trained, evaluated = RandomStreams.from_seed(0), streams_for("evaluation", 0)
+    for name in ("sampling", "gradient", "histogram", "preparation"):
+        numbers = [getattr(streams, name).random() for streams in (trained, evaluated)]
+        others = [getattr(streams_for(use, 0), name).random() for use in ("table", "selection")]
+        assert len({*numbers, *others}) == 4
 
 
 def test_a_model_can_be_evaluated_in_the_ledger_of_its_training():
