@@ -348,6 +348,20 @@ def test_a_file_where_the_folder_should_be_made(world, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
+def test_a_folder_without_permission_is_said(world, tmp_path, monkeypatch):
+    def denied(*_, **__):
+        raise PermissionError(13, "Permission denied", str(tmp_path))
+
+    monkeypatch.setattr("ratewise.runs.folder.tempfile.mkdtemp", denied)
+    done = invoke(
+        *("train", world / "people.csv", "--schema", world / "schema.toml", "--label", "rich"),
+        *("--out", tmp_path / "run"),
+    )
+    assert done.exit_code == 1
+    assert "Permission denied" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_spent_book_refuses_with_its_own_exit_code(world, tmp_path):
     base = ["-q", "train", world / "people.csv", "--schema", world / "schema.toml", "--label", "rich"]
     base += ["--steps", "5", "--ledger", tmp_path / "book.json", "--ledger-cap", "1.2"]
@@ -440,8 +454,15 @@ def test_report_writes_a_page_and_a_card(world, tmp_path):
     assert "<html" in page
     assert "epsilon" in page
     assert "sex" in (tmp_path / "card.md").read_text()
-    assert invoke("report", tmp_path / "run").exit_code == 0  # from the last evaluation
-    done = invoke("report", tmp_path / "run", "--card", tmp_path / "card.md")
+    done = invoke("report", tmp_path / "run")
+    assert (done.exit_code, "exists already" in done.stderr) == (2, True)
+    assert invoke("report", tmp_path / "run", "--force").exit_code == 0  # from the last evaluation
+    first = (tmp_path / "run" / "evaluation-1.json").read_bytes()
+    assert invoke("evaluate", tmp_path / "run", world / "people.csv").exit_code == 0
+    assert (tmp_path / "run" / "evaluation-1.json").read_bytes() == first
+    assert invoke("report", tmp_path / "run", "--out", tmp_path / "other.html").exit_code == 0
+    assert "2,000" in (tmp_path / "other.html").read_text()
+    done = invoke("report", tmp_path / "run", "--out", tmp_path / "new.html", "--card", tmp_path / "card.md")
     assert (done.exit_code, "exists already" in done.stderr) == (2, True)
 
 

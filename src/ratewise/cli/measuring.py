@@ -98,13 +98,12 @@ def last(folder: RunFolder) -> Report:
     """Return the last evaluation of a run."""
     from ratewise.report import Report
 
-    path = folder.path / "report.json"
-    if not path.exists():
+    if not folder.evaluations:
         raise InvalidInput(
             f"the run in {str(folder.path)!r} was not evaluated yet; give a labelled table: "
             f"ratewise report {folder.path} test.csv"
         )
-    return Report.from_json(path.read_text(encoding="utf-8"))
+    return Report.from_json(folder.evaluations[-1].read_text(encoding="utf-8"))
 
 
 def missed(content: Content) -> list[str]:

@@ -14,7 +14,6 @@ from ratewise.cli.output import Console
 from ratewise.cli.tables import read_table, write_table
 from ratewise.exceptions import InvalidInput
 from ratewise.layout import text_table
-from ratewise.model_files import write_whole
 from ratewise.runs import RunFolder
 from ratewise.runs.settings import CUSTOMARY_DELTA
 
@@ -75,7 +74,7 @@ def evaluate(ctx: click.Context, /, run_folder: str, data: str, strict: bool, **
         held = _privately(console, folder, data, values)
     else:
         found = measured(folder, data, values["confidence"])
-        write_whole(folder.path / "report.json", found.to_json())
+        folder.keep_evaluation(found.to_json())
         console.note(f"note: {_NOT_COVERED}")
         console.result(in_words(found.content), **numbers(found.content))
         held = not missed(found.content)
@@ -116,15 +115,15 @@ def report(
     """Write one page about a run, measured on the table DATA or as last evaluated."""
     console = ctx.find_object(Console) or Console()
     folder = RunFolder.open(run_folder)
-    for place in (out, card):
+    page = out or str(folder.path / "report.html")
+    for place in (page, card):
         if place is not None:
             _refuse_file(place, force)
     if data is not None:
         found = measured(folder, data, confidence)
-        write_whole(folder.path / "report.json", found.to_json())
+        folder.keep_evaluation(found.to_json())
     else:
         found = last(folder)
-    page = out or str(folder.path / "report.html")
     found.save_html(page)
     if card is not None:
         found.model_card(card)
@@ -167,7 +166,7 @@ def compared(folder: RunFolder, name: str, data: str | None) -> dict[str, Any]:
         "worst_gap": None,
         "missed": None,
     }
-    if folder.finished and (data is not None or (folder.path / "report.json").exists()):
+    if folder.finished and (data is not None or folder.evaluations):
         content = (measured(folder, data) if data is not None else last(folder)).content
         gaps = [limit.gap for limit in content.limits if limit.gap is not None]
         row["accuracy"] = content.everyone.accuracy.value

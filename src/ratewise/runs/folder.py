@@ -8,7 +8,7 @@
     ledger.json      the book, written before each release (unless the run books in one elsewhere)
     checkpoint.npz   released state of a run that is not finished
     model.npz        the model, once finished           statement.json, statement.txt   the guarantee
-    history.npz      released values by step            report.html, report.json        once asked for
+    history.npz      released values by step            evaluation-1.json, report.html  once asked for
 
 The folder appears in one step, with its ledger inside, before the first row is read for a release. Each file
 appears and changes in one step too: whenever the process dies, every file is whole, and no file bears a final
@@ -202,6 +202,20 @@ class RunFolder:
     def history(self) -> dict[str, Any]:
         """Read the released values by step."""
         return read_arrays(self.path / "history.npz", "history")[1]
+
+    @property
+    def evaluations(self) -> list[Path]:
+        """The evaluations that were written, in order."""
+        found = [path for path in self.path.glob("evaluation-*.json") if path.stem[11:].isdecimal()]
+        return sorted(found, key=lambda path: int(path.stem[11:]))
+
+    def keep_evaluation(self, document: str) -> Path:
+        """Write an evaluation beside the earlier ones, and return its place."""
+        earlier = self.evaluations
+        number = int(earlier[-1].stem[11:]) + 1 if earlier else 1
+        path = self.path / f"evaluation-{number}.json"
+        write_whole(path, document)
+        return path
 
     # --- writing ---------------------------------------------------------------------------------------
 
