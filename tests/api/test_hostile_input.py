@@ -1,0 +1,129 @@
+"""Hostile but valid input ends in a finite model or in one of our errors, and its cost is bounded.
+
+Bounds are of memory, in bytes that Python and NumPy ask for on top of the input; time follows from the steps.
+"""
+
+import contextlib
+import tracemalloc
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from ratewise import RateConstrainedClassifier, demographic_parity, equalized_odds
+from ratewise.exceptions import RatewiseError, RatewiseWarning
+
+MEGABYTE = 1 << 20
+
+
+def rows(n, d=3, scale=1.0, seed=0):
+    X = np.random.default_rng(seed).uniform(-1, 1, size=(n, d)) * scale
+    return X, (X[:, 0] > 0).astype(int)
+
+
+def fit(X, y, groups=None, constraints=None, **changes):
+    """Fit, and insist on a finite model, finite predictions and a book that keeps its cap."""
+    options = {"epsilon": 1.0, "delta": 1e-7, "steps": 4, "random_state": 0, **changes}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RatewiseWarning)
+        model = RateConstrainedClassifier(constraints, **options).fit(X, y, sensitive_features=groups)
+    assert np.all(np.isfinite(model.coef_))
+    assert np.all(np.isfinite(model.intercept_))
+    assert np.all(np.isfinite(model.predict_proba(X)))
+    if options["epsilon"] is not None:
+        assert 0 < model.privacy_.epsilon <= options["epsilon"]
+    return model
+
+
+def peak(call):
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_ten_thousand_groups():
+    X, y = rows(20_000)
+    groups = {"g": np.arange(20_000) % 10_000}
+    limit = demographic_parity("g", max_gap=0.1)
+    facts = {"classes": [0, 1], "group_values": {"g": list(range(10_000))}}
+    model = fit(X, y, groups, limit, steps=2, **facts)
+    assert model.constraints_.n_cells == 10_000
+
+
+def test_fifteen_thousand_constraints():
+    """A million of them take minutes: python tests/fuzz/run.py --limits."""
+    X, y = rows(4_000)
+    groups = {"g": np.arange(4_000) % 125}
+    limit = demographic_parity("g", max_gap=0.1, versus="pairwise")
+    model = fit(X, y, groups, limit, steps=1, classes=[0, 1], group_values={"g": list(range(125))})
+    assert len(model.constraints_) == 125 * 124
+
+
+def test_classes_with_one_row():
+    X, _ = rows(1_000)
+    fit(X, np.minimum(np.arange(1_000), 200), classes=list(range(201)))
+
+
+@pytest.mark.parametrize("scale", [1.7e308, 1e300, 1e-300, 5e-324])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {},
+        {"standardise": True},
+        {"standardise": False},
+        {"standardise": False, "row_norm": None},
+        {"epsilon": None, "learning_rate": 1.0},
+        {"noise": "continuous"},
+    ],
+    ids=str,
+)
+def test_enormous_and_tiny_features(scale, sparse, choices):
+    X, y = rows(400, scale=scale)
+    y = np.arange(400) % 2
+    with contextlib.suppress(RatewiseError):  # a clear error is an answer, anything else is not
+        fit(sp.csr_array(X) if sparse else X, y, classes=[0, 1], **choices)
+
+
+def test_declared_bounds_of_any_size():
+    for bound in (1e300, 1e-300):
+        X, y = rows(400, scale=bound)
+        fit(X, y, classes=[0, 1], feature_bounds=(-bound, bound))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_a_handful_of_rows(n):
+    X, y = np.ones((n, 2)), np.arange(n) % 2
+    if n == 1:
+        with pytest.raises(RatewiseError, match="one class only"):
+            fit(X, y, classes=[0, 1])
+    else:
+        fit(X, y, classes=[0, 1])
+
+
+def test_rows_that_are_a_million_features_wide():
+    X = sp.random_array((200, 1_000_000), density=5e-6, format="csr", rng=np.random.default_rng(0))
+    assert peak(lambda: fit(X, np.arange(200) % 2, classes=[0, 1], steps=2)) < 400 * MEGABYTE
+
+
+def test_constant_features_and_labels_by_chance():
+    fit(np.zeros((300, 4)), np.arange(300) % 2, classes=[0, 1])
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 1e3])
+def test_budgets_at_both_ends(epsilon):
+    X, y = rows(500)
+    fit(X, y, classes=[0, 1], epsilon=epsilon)
+
+
+def test_many_classes_and_groups_at_once():
+    rng = np.random.default_rng(0)
+    X, _ = rows(3_000)
+    groups = {"g": rng.integers(0, 20, 3_000), "h": rng.integers(0, 5, 3_000)}
+    facts = {"classes": list(range(8)), "group_values": {"g": list(range(20)), "h": list(range(5))}}
+    with contextlib.suppress(RatewiseError):  # some crossing may be empty, which is said
+        fit(X, rng.integers(0, 8, 3_000), groups, equalized_odds("g", "h", max_gap=0.2), **facts)
