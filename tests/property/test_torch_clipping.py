@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from ratewise.torch import PerRowClipper
+from ratewise.torch.convolutions import Convolved, Geometry, convolved
 
 # Opacus 1.6 on this PyTorch warns about its own hooks; nothing of ours passes through them.
 pytestmark = pytest.mark.filterwarnings(
@@ -129,7 +130,6 @@ def convolution_case(draw, dtype=torch.float64, modes=("zeros", "reflect", "repl
     first = convolution(
         4, 4 * draw(st.integers(1, 4)), kernel, stride, padding, dilation, groups, draw(st.booleans()), mode
     )
-    # few positions and many channels: the Gram matrices of pixels and of patches have their turn
     second = convolution(first.out_channels, 24, 2, stride=draw(st.integers(1, 2)), padding=1)
     module = nn.Sequential(first, nn.Tanh(), second)
     return module.to(dtype), torch.randn(draw(ROWS), 4, *(size,) * axes, dtype=dtype)
@@ -176,6 +176,20 @@ def test_linear_layers_equal_the_loop(case):
 @settings(deadline=None, max_examples=150)
 def test_convolutions_equal_the_loop(case):
     check(*case)
+
+
+@given(SEED, ROWS, st.integers(1, 3), st.sampled_from([1, 2, 4]), st.integers(1, 2), st.integers(1, 2))
+@COMMON
+def test_late_convolutions_equal_the_loop(seed, rows, axes, groups, stride, dilation):
+    """Few positions and many channels: norms come from Gram matrices, sums from one product."""
+    torch.manual_seed(seed)
+    convolution = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}[axes]
+    layer = convolution(48, 64, 2, stride, dilation, dilation, groups).double()
+    x = torch.randn(rows, 48, *(2,) * axes, dtype=torch.float64)
+    geometry = Geometry((stride,) * axes, (dilation,) * axes, (dilation,) * axes, groups)
+    share = convolved(x, torch.randn_like(layer(x)), layer.weight.detach(), geometry)
+    assert isinstance(share, Convolved) or axes == 3
+    check(nn.Sequential(layer, nn.Tanh()), x)
 
 
 @given(norm_case())
