@@ -14,7 +14,7 @@ from ratewise.randomness import RandomStreams
 from ratewise.torch.descent import Descent
 from ratewise.torch.distributed import Processes
 from ratewise.torch.dual import HistogramRelease
-from ratewise.torch.engine import TorchEngine, refuse_undefined
+from ratewise.torch.engine import TorchEngine
 from ratewise.torch.noise import DeviceNoise
 from ratewise.torch.sampling import BlockSampler
 from ratewise.training import History, StepRecord
@@ -73,7 +73,6 @@ class Session:
         """Add the clipped gradients of some rows to the sample's sums; **private**."""
         if not self._open:
             raise InvalidInput("backward() without a sample: rows must come from the private loader")
-        refuse_undefined(losses)
         sums = self.engine.clipper.clipped_sum(losses, self.plan.clip)
         for total, part in zip(self._sums, sums, strict=True):
             total += part
