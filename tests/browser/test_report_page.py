@@ -387,13 +387,20 @@ def test_the_keyboard_reaches_everything_and_shows_where_it_is(browser, pages):
         assert {"theme", "pick", "save", "SUMMARY", "A"} <= reached
 
 
-def test_paper_shows_all_and_saves_as_pdf(browser, pages):
+def test_paper_is_light_unfolded_and_saves_as_pdf(browser, pages):
     with Visit(browser, pages["trained"][1], WIDE, "dark") as visit:
         page = visit.page
         page.emulate_media(media="print", color_scheme="dark")
         colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert colour == "rgb(255, 255, 255)"
         assert not page.locator("nav").is_visible()
+        statement = page.locator("#privacy pre")
+        assert not statement.is_visible()
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert statement.is_visible()
+        assert not page.locator("details.behind").first.is_visible()
+        page.evaluate("dispatchEvent(new Event('afterprint'))")
+        assert not statement.is_visible()
         assert page.pdf(format="A4").startswith(b"%PDF")
 
 

@@ -304,4 +304,4 @@ def _figure(caption: str, plot: Plot, figure: str) -> Html:
 
 def _numbers(summary: str, tables: Sequence[Html]) -> Html:
     box = el("div", tables, class_="scroll", tabindex="0", role="region", aria_label=summary)
-    return el("details", el("summary", summary), box, class_="more")
+    return el("details", el("summary", summary), box, class_="more behind")

@@ -120,10 +120,10 @@
     URL.revokeObjectURL(link.href);
   });
 
-  // paper cannot unfold anything
+  // paper cannot unfold anything; numbers that a figure shows, and endless lists, stay folded
   let folded = [];
   addEventListener("beforeprint", () => {
-    folded = all("details:not([open])");
+    folded = all("details:not([open]):not(.behind)").filter((part) => all("tr", part).length <= 200);
     for (const part of folded) part.open = true;
   });
   addEventListener("afterprint", () => { for (const part of folded) part.open = false; });
