@@ -15,6 +15,7 @@ array([[0.25, 0.  , 1.  ],
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
@@ -24,7 +25,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from ratewise import _validate
-from ratewise.columns import Category, Number
+from ratewise.columns import Category, Column, Number
 from ratewise.domain import encode, list_values
 from ratewise.exceptions import InvalidInput, InvalidType, PrivacyLeakWarning
 from ratewise.frames import chosen_columns, missing_entries
@@ -122,16 +123,18 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _encode(self, X: Any, unknown: str) -> Any:
         columns = self.schema.columns
         data = chosen_columns(X, tuple(columns), "X")
-        n_rows = len(next(iter(data.values())))
-        width = self.schema.n_features
-        places, values = _entries(columns, data, n_rows, unknown)
+        n_rows, width = len(next(iter(data.values()))), self.schema.n_features
         if self._is_sparse(width, len(columns)):
-            return _sparse(places, values, width)
-        table = np.zeros((n_rows, width + 1))  # one column more for what is not declared
+            return _sparse(list(_entries(columns, data, unknown)), n_rows, width)
+        table = np.zeros((n_rows, width))
         rows = np.arange(n_rows)
-        for place, value in zip(places, values, strict=True):
-            table[rows, place] = value
-        return np.ascontiguousarray(table[:, :width])
+        for first, codes, values in _entries(columns, data, unknown):
+            if codes is None:
+                table[:, first] = values
+            else:
+                known = codes >= 0
+                table[rows[known], first + codes[known].astype(np.int64)] = 1.0
+        return table
 
     def _is_sparse(self, width: int, filled: int) -> bool:
         if isinstance(self.sparse, str):
@@ -139,32 +142,35 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return bool(self.sparse)
 
 
-def _entries(
-    columns: dict[str, Any], data: dict[str, Any], n_rows: int, unknown: str
-) -> tuple[list[npt.NDArray[np.int64]], list[Floats]]:
-    """Return, for each column, where each row has its one entry and what it is; undeclared ones go last."""
-    places, values = [], []
-    first, width = 0, sum(len(c.values) if isinstance(c, Category) else 1 for c in columns.values())
+_Entry = tuple[int, npt.NDArray[Any] | None, Floats | None]
+
+
+def _entries(columns: dict[str, Column], data: dict[str, Any], unknown: str) -> Iterator[_Entry]:
+    """Yield, for each column, its first encoded feature, and the codes or the numbers of the rows."""
+    first = 0
     for name, column in columns.items():
         if isinstance(column, Number):
-            places.append(np.full(n_rows, first))
-            values.append(scaled(column, numbers(name, column, data[name])))
+            yield first, None, scaled(column, numbers(name, column, data[name]))
             first += 1
         else:
-            codes = category_codes(name, column, data[name], unknown)
-            places.append(np.where(codes < 0, width, first + codes.astype(np.int64)))
-            values.append(np.ones(n_rows))
+            yield first, category_codes(name, column, data[name], unknown), None
             first += len(column.values)
-    return places, values
 
 
-def _sparse(places: list[npt.NDArray[np.int64]], values: list[Floats], width: int) -> sp.csr_matrix:
-    where, entries = np.stack(places, axis=1), np.stack(values, axis=1)
-    starts = np.arange(len(where) + 1) * where.shape[1]
-    table = sp.csr_matrix((entries.ravel(), where.ravel(), starts), shape=(len(where), width + 1))
-    kept = table[:, :width]
-    kept.eliminate_zeros()
-    return sp.csr_matrix(kept)
+def _sparse(entries: list[_Entry], n_rows: int, width: int) -> sp.csr_matrix:
+    """Return the entries as rows of a sparse matrix, without zeros."""
+    where = np.empty((n_rows, len(entries)), dtype=np.int64)
+    table = np.ones((n_rows, len(entries)))
+    for place, (first, codes, values) in enumerate(entries):
+        if codes is None:
+            where[:, place], table[:, place] = first, values
+        else:
+            where[:, place] = first + np.maximum(codes.astype(np.int64), 0)
+            table[:, place] = codes >= 0
+    starts = np.arange(n_rows + 1) * len(entries)
+    found = sp.csr_matrix((table.ravel(), where.ravel(), starts), shape=(n_rows, width))
+    found.eliminate_zeros()
+    return found
 
 
 def numbers(name: str, column: Number, data: Any) -> Floats:

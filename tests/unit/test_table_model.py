@@ -85,10 +85,13 @@ def test_one_epsilon_covers_everything_and_is_spent():
     ]
 
 
-@pytest.mark.parametrize("relation", ["replace_one", "zero_out"])
-def test_the_total_is_tight_under_other_relations(relation):
-    model = fitted(epsilon=3.0, neighbours=relation)
-    assert 0.99 * 3 <= model.privacy_.epsilon <= 3.0
+@pytest.mark.parametrize(
+    ("asked", "relation"),
+    [(0.3, "add_or_remove"), (8.0, "add_or_remove"), (3.0, "replace_one"), (3.0, "zero_out")],
+)
+def test_the_total_is_tight_for_every_budget_and_relation(asked, relation):
+    model = fitted(epsilon=asked, neighbours=relation)
+    assert 0.99 * asked <= model.privacy_.epsilon <= asked
 
 
 def test_declared_bounds_cost_nothing():
