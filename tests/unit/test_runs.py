@@ -178,6 +178,23 @@ def test_steps_lost_in_a_crash_are_not_paid_twice(tmp_path, shared):
     assert booked_steps(folder.ledger(), folder.purpose) == 200
 
 
+def test_one_process_at_a_time_and_leftovers_are_swept(tmp_path):
+    folder = a_folder(tmp_path / "run")
+    leftover = folder.path / ".checkpoint.npz.abc123.tmp"
+    leftover.write_bytes(b"half a check")
+
+    def on_step(record):
+        assert not leftover.exists()
+        with pytest.raises(InvalidInput, match="another process"):
+            train_run(RunFolder.open(folder.path), people())
+        raise Stop
+
+    with pytest.raises(Stop):
+        train_run(folder, people(), watch=Watch(on_step=on_step))
+    assert booked_steps(folder.ledger(), folder.purpose) == 1
+    assert train_run(folder, people()).steps == 30
+
+
 def test_nothing_left_of_the_budget_is_said(tmp_path):
     folder = a_folder(tmp_path / "run")
     with folder.ledger().phase(

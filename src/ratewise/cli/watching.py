@@ -42,6 +42,7 @@ class Watcher:
         self._stop = threading.Event()
         self._bounds: Any = None
         self._live = console.mode == HUMAN and sys.stderr.isatty()
+        self._apart = _SECONDS_BETWEEN if self._live or console.mode == JSON else _LINES_APART
         self._first = 0
         self._last = -np.inf
         self._shown = False
@@ -72,10 +73,11 @@ class Watcher:
     def on_step(self, record: StepRecord) -> None:
         """Show the step, now and then; stop if asked to."""
         now = time.monotonic()
-        apart = _SECONDS_BETWEEN if self._live or self._console.mode == JSON else _LINES_APART
-        if now - self._last >= apart or record.step == self._plan.steps:
+        if now - self._last >= self._apart or record.step == self._plan.steps:
             self._last = now
             self._show(record, now)
+            # adding up many steps takes a moment: never more than a tenth of the time
+            self._apart = max(self._apart, 10 * (time.monotonic() - now))
         if self._stop.is_set():
             raise Stopped
 

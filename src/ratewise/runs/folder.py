@@ -17,6 +17,7 @@ name before it is.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -24,13 +25,14 @@ import platform
 import shutil
 import tempfile
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ratewise.accounting import Budget, Ledger, PrivacyStatement
 from ratewise.accounting.book import now, strict_json
 from ratewise.accounting.statement import software_version
+from ratewise.accounting.storage import fcntl
 from ratewise.exceptions import InvalidInput
 from ratewise.model_files import TableModel, flush_folder, read_arrays, write_arrays, write_whole
 from ratewise.plan import DualControl, Plan, Preparation
@@ -216,6 +218,21 @@ class RunFolder:
         path = self.path / f"evaluation-{number}.json"
         write_whole(path, document)
         return path
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other processes from working on the run, and sweep away what a killed one left behind."""
+        with open(self.path / ".run.lock", "a") as handle:
+            if fcntl is not None:
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:
+                    raise InvalidInput(
+                        f"another process is at work on the run in {str(self.path)!r}; wait, or end it first"
+                    ) from None
+            for leftover in self.path.glob(".*.npz.*.tmp"):
+                leftover.unlink(missing_ok=True)
+            yield
 
     # --- writing ---------------------------------------------------------------------------------------
 

@@ -166,10 +166,16 @@ def train_run(
     every : int
         Steps between two checkpoints; quick steps are written down at most twice a second.
     """
-    if folder.finished:
-        raise InvalidInput(f"the run in {str(folder.path)!r} is finished; there is nothing to go on with")
-    watch = watch or Watch()
     _validate.count(checkpoint_every=every)
+    with folder.alone():
+        if RunFolder.open(folder.path).finished:
+            raise InvalidInput(f"the run in {str(folder.path)!r} is finished; there is nothing to go on with")
+        return _train(folder, frame, rows, seed, watch or Watch(), every)
+
+
+def _train(
+    folder: RunFolder, frame: Any, rows: PrivateRows | None, seed: int | None, watch: Watch, every: int
+) -> Result:
     settings, plan, schema = folder.settings, folder.plan, folder.schema
     saved = read_checkpoint(folder.checkpoint_path) if folder.checkpoint_path.exists() else None
     if saved is not None:
