@@ -141,6 +141,15 @@ class Visit:
         return self.page.locator(selector).all_inner_texts()
 
 
+def violations(page):
+    """Return what axe-core has to say against a page."""
+    try:
+        from axe_playwright_python.sync_playwright import Axe
+    except ImportError:
+        unavailable("axe-playwright-python is not installed")
+    return Axe().run(page).response["violations"]
+
+
 def boxes(visit, selector):
     """Return left, right, width and height of what a selector finds; asking works without scripts too."""
     return visit.page.evaluate(
@@ -276,20 +285,18 @@ def test_the_verdict_says_the_counts(browser, pages):
     ],
 )
 def test_contrast_and_labels_pass_axe(browser, pages, name, width, scheme):
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     with Visit(browser, pages[name][1], width, scheme) as visit:
         visit.page.evaluate("for (const part of document.querySelectorAll('details')) part.open = true")
-        found = axe.Axe().run(visit.page).response["violations"]
+        found = violations(visit.page)
         said = [(each["id"], [node["html"][:160] for node in each["nodes"]][:3]) for each in found]
         assert said == []
 
 
 def test_axe_would_notice(browser, tmp_path):
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     path = tmp_path / "bad.html"
     path.write_text("<html><body><p style='color:#ccc;background:#fff'>faint</p><input></body></html>")
     with Visit(browser, path, WIDE) as visit:
-        found = {each["id"] for each in axe.Axe().run(visit.page).response["violations"]}
+        found = {each["id"] for each in violations(visit.page)}
         assert {"color-contrast", "label", "html-has-lang"} <= found
 
 

@@ -218,7 +218,12 @@ class TestNumbers:
         ).fit(rows.X, rows.y)
         content = Report.from_model(model, rows.X, rows.y).content
         assert content.soft
-        assert content.limits[0].reached == pytest.approx(model.predict_proba(rows.X)[:, 1].mean())
+        scores = model.predict_proba(rows.X)
+        assert content.limits[0].reached == pytest.approx(scores[:, 1].mean())
+        direct = Report.from_predictions(
+            rows.y, model.predict(rows.X), None, model.constraints, scores=scores, soft=True
+        )
+        assert direct.content.limits == content.limits
 
 
 class TestSpending:

@@ -115,6 +115,7 @@ class Report:
         group_values: Any = None,
         by: Iterable[Any] | None = None,
         confidence: float = 0.95,
+        soft: bool = False,
         name: str = "model",
         title: str | None = None,
         statement: PrivacyStatement | None = None,
@@ -138,6 +139,8 @@ class Report:
             All classes, and all values of each column; where not given they are read off the data.
         by, confidence, name, title
             As in `from_model`.
+        soft : bool
+            Whether limits are meant for the probabilities in `scores` instead of predicted classes.
         statement, ledger, history, compiled, doubts : optional
             What is known of the training: see `ratewise.report.build.Background`.
         notes : iterable of str
@@ -153,6 +156,7 @@ class Report:
             group_values=group_values,
             by=by,
             confidence=confidence,
+            soft=soft,
         )
         background = Background(name, statement, ledger, history, compiled, tuple(doubts), tuple(notes))
         rivals = baseline if isinstance(baseline, Mapping) else {"without limits": baseline}
