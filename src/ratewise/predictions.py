@@ -50,6 +50,10 @@ class Predictions:
 
 
 def _labels(labels: Any, name: str) -> Any:
+    try:
+        np.ndim(labels)
+    except ValueError:  # entries of unlike length
+        raise InvalidInput(f"{name} must be one label per row, got entries that are no scalars") from None
     if np.ndim(labels) == 2 and np.shape(labels)[1] > 1:
         raise InvalidInput(
             f"{name} must be one label per row, got an array with {np.shape(labels)[1]} columns; "
