@@ -74,10 +74,10 @@ class Watcher:
         """Show the step, now and then; stop if asked to."""
         now = time.monotonic()
         if now - self._last >= self._apart or record.step == self._plan.steps:
-            self._last = now
+            first, self._last = self._last < 0, now
             self._show(record, now)
-            # adding up many steps takes a moment: never more than a tenth of the time
-            self._apart = max(self._apart, 10 * (time.monotonic() - now))
+            if not first:  # adding up many steps takes a moment: never more than a tenth of the time
+                self._apart = max(self._apart, 10 * (time.monotonic() - now))
         if self._stop.is_set():
             raise Stopped
 
