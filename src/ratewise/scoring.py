@@ -7,6 +7,7 @@ and only the winner's is ever shown.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,3 +84,9 @@ class ScoredRows:
         measured = Measured(constraints, domain)
         codes = domain.label_codes(labels)
         return cls((X, y), sensitive, measured.partition.cells(codes, groups), domain, measured)
+
+    def score_deviation(self, noise: float) -> float:
+        """Return by how much noise moves the accuracy of a trial; from public facts only."""
+        partition = self.measured.partition
+        entries = partition.n_cells * (1 - 1 / partition.n_classes)
+        return noise * math.sqrt(entries) / len(self.cells)

@@ -23,7 +23,7 @@ from ratewise.accounting.book import repeated, summed, text, unit
 from ratewise.accounting.events import GaussianEvent
 from ratewise.domain import list_values
 from ratewise.estimators import CUSTOMARY_DELTA, RateConstrainedClassifier
-from ratewise.exceptions import InvalidInput, InvalidType, LedgerError, RatewiseError
+from ratewise.exceptions import InvalidInput, InvalidType, LedgerError, RatewiseError, RatewiseWarning
 from ratewise.mechanisms import RoundedGaussianMechanism
 from ratewise.randomness import UsedSeeds, warn_of_seed
 from ratewise.scoring import ScoredRows, Trial, TrialBudget
@@ -58,6 +58,7 @@ _OURS = (
 
 _SCORE_SHARE = 0.05  # of a trial's budget
 _MEAN_TRIALS = 10.0
+_BLIND = 0.02  # deviation of a score at which a search cannot see
 _MOST_CHECKED = 100  # settings that are tried out, without a row, before anything is spent
 
 _USED_SEEDS = UsedSeeds()
@@ -189,6 +190,15 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
             trial, event = affordable_trial(cost, self.epsilon, self.epsilon / 2)
         budget = self._budget(trial, mean)
         allowed = {_merged(self._planned(setting, budget, rows)) for setting in settings}
+        deviation = rows.score_deviation(budget.score.noise)
+        if deviation > _BLIND:
+            warnings.warn(
+                f"with {len(rows.cells)} rows at this budget noise moves the accuracy of a trial by "
+                f"{deviation:.2g}: the winner is chosen nearly at random; raise epsilon, or use the defaults "
+                "without a search",
+                RatewiseWarning,
+                stacklevel=2,
+            )
         self._forget()
         self.ledger_ = self._ledger()
         warn_of_seed(self.random_state)

@@ -17,6 +17,8 @@ from ratewise import (
     Ledger,
     RateConstrainedClassifier,
     RatewiseError,
+    RatewiseWarning,
+    SmallGroupWarning,
     demographic_parity,
     group,
     rate,
@@ -263,11 +265,16 @@ def test_a_seed_repeats_a_search_and_neither_seed_nor_callback_travels(found):
     assert again.best_params_ == found.best_params_
 
 
-def test_losing_trials_do_not_warn():
-    tiny = rate(1, where=group(region="Islands", sex="Female")) <= 0.9
+def test_trials_do_not_warn_of_what_their_counts_show():
+    tiny = rate(1, where=group(region="Islands", sex="Female")) <= 0.1
+    estimator = base(constraints=[PARITY, tiny])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        fit(search(base(constraints=[PARITY, tiny]), epsilon=0.5))
+        model = fit(search(estimator))
+    # by itself, a training like the winner does warn
+    assert model.best_estimator_.doubts_
+    with pytest.warns(SmallGroupWarning):
+        fit(clone(estimator).set_params(epsilon=model.trial_epsilon_))
 
 
 def test_settings_that_cost_differently_are_bounded_by_the_dearest():
@@ -312,6 +319,12 @@ def test_a_budget_already_spent_is_refused():
     with pytest.raises(BudgetExceeded, match="'selection'"):
         fit(search(ledger=ledger))
     assert len(ledger.records) == 1
+
+
+def test_too_few_rows_to_choose_by_are_said():
+    few = census_like(400, random_state=3)
+    with pytest.warns(RatewiseWarning, match="400 rows .* chosen nearly at random; raise epsilon"):
+        search(epsilon=1.0).fit(few.X, few.y, sensitive_features=few.sensitive)
 
 
 def test_no_model_is_said_and_the_budget_stays_spent(monkeypatch):
