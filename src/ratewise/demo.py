@@ -151,7 +151,7 @@ def _written(report: Report) -> str:
         report.save_html(PAGE)
     except OSError as problem:
         return f"The page {PAGE} could not be written here: {problem.strerror}."
-    return f"{report.headline}. All about it on one page, to open in a browser:\n{os.path.abspath(PAGE)}"
+    return f"{report.headline}.\nAll about it on one page, to open in a browser:\n{os.path.abspath(PAGE)}"
 
 
 def _with_progress(rows: Iterator[Row]) -> Iterator[Row]:
