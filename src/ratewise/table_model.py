@@ -179,7 +179,9 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if schema.unbounded:
             self.encoder_ = self._encoder(self.schema_)
             X = self.encoder_.fit_transform(frame)
-        self.classifier_ = classifier.fit(X, labels, sensitive_features=groups)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="delta is")  # said in the rehearsal
+            self.classifier_ = classifier.fit(X, labels, sensitive_features=groups)
         # the seed of the noise must not travel with the model
         classifier.random_state = None
         self._keep(schema, len(labels))
@@ -212,15 +214,18 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, frame: Any) -> npt.NDArray[Any]:
         """Return the most probable class of each row; neither label nor groups are needed."""
-        return self.classifier_.predict(self._encoded(frame))
+        X = self._encoded(frame)
+        return self.classifier_.predict(X)
 
     def predict_proba(self, frame: Any) -> Floats:
         """Return the probability of each class, in the order of `classes_`."""
-        return self.classifier_.predict_proba(self._encoded(frame))
+        X = self._encoded(frame)
+        return self.classifier_.predict_proba(X)
 
     def decision_function(self, frame: Any) -> Floats:
         """Return scores, as `RateConstrainedClassifier` does."""
-        return self.classifier_.decision_function(self._encoded(frame))
+        X = self._encoded(frame)
+        return self.classifier_.decision_function(X)
 
     def score(self, frame: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy on rows that may be told about; `evaluate` is for private ones."""

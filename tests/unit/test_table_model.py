@@ -5,6 +5,7 @@ import pandas as pd
 import polars as pl
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 
 import ratewise.bounds as bounds_room
 from ratewise import (
@@ -168,6 +169,12 @@ def test_scikit_learn_manners_and_no_seed_in_the_model():
         if "Generator" in type(value).__name__
     }
     assert kept == {}
+
+
+def test_before_fit_it_says_so():
+    for call in ("predict", "predict_proba", "decision_function"):
+        with pytest.raises(NotFittedError):
+            getattr(TableClassifier(schema()), call)(TABLE)
 
 
 def test_planned_events_are_what_fit_books():
