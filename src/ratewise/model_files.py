@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.utils.validation import check_is_fitted
 
 from ratewise.accounting.book import strict_json
 from ratewise.encoding import TableEncoder
@@ -266,19 +267,29 @@ class TableModel:
         if self.theta.shape != (self.model.n_parameters,) or not np.all(np.isfinite(self.theta)):
             raise ModelFileError(f"theta must be {self.model.n_parameters} finite numbers")
 
-    def predict(self, frame: Any) -> npt.NDArray[Any]:
-        """Return the most probable class of each row; label and group columns are not needed."""
-        codes = self.model.predictions(self._encoded(frame), self.theta)
+    @classmethod
+    def of(cls, classifier: Any) -> TableModel:
+        """Return what a fitted `TableClassifier` predicts with, ready to be written to a file."""
+        check_is_fitted(classifier)
+        inner = classifier.classifier_
+        return cls(classifier.schema_, inner._model, inner._theta)
+
+    def predict(self, frame: Any, unknown: str = "error") -> npt.NDArray[Any]:
+        """Return the most probable class of each row; label and group columns are not needed.
+
+        `unknown` is what becomes of values that the schema does not list, "error" or "zeros".
+        """
+        codes = self.model.predictions(self._encoded(frame, unknown), self.theta)
         classes = np.empty(len(self.schema.classes), dtype=object)
         classes[:] = self.schema.classes
         return classes[codes]
 
-    def predict_proba(self, frame: Any) -> npt.NDArray[np.float64]:
+    def predict_proba(self, frame: Any, unknown: str = "error") -> npt.NDArray[np.float64]:
         """Return the probability of each class, in the order of ``schema.classes``."""
-        return self.model.probabilities(self._encoded(frame), self.theta)
+        return self.model.probabilities(self._encoded(frame, unknown), self.theta)
 
-    def _encoded(self, frame: Any) -> Any:
-        return TableEncoder(self.schema)._encode(frame, unknown="error")
+    def _encoded(self, frame: Any, unknown: str) -> Any:
+        return TableEncoder(self.schema)._encode(frame, unknown=unknown)
 
     def save(self, path: Path) -> None:
         """Write the model to a file, in one step."""

@@ -397,6 +397,8 @@ def test_predict_needs_neither_label_nor_groups(world, tmp_path):
     pd.DataFrame({"age": [30], "job": ["secret agent"]}).to_csv(tmp_path / "odd.csv", index=False)
     done = invoke("predict", world / "run", tmp_path / "odd.csv")
     assert (done.exit_code, "secret agent" in done.output) == (2, False)
+    done = invoke("predict", world / "run", tmp_path / "odd.csv", "--unknown", "zeros")
+    assert (done.exit_code, len(done.stdout.splitlines())) == (0, 2)
 
 
 def test_evaluate_agrees_with_a_count_by_hand(world):
@@ -462,6 +464,11 @@ def test_report_writes_a_page_and_a_card(world, tmp_path):
     assert (tmp_path / "run" / "evaluation-1.json").read_bytes() == first
     assert invoke("report", tmp_path / "run", "--out", tmp_path / "other.html").exit_code == 0
     assert "2,000" in (tmp_path / "other.html").read_text()
+    words = ["report", tmp_path / "run", world / "test.csv", "--out", tmp_path / "two.html", "--baseline"]
+    assert invoke(*words, world / "run").exit_code == 0
+    kept = json.loads(RunFolder.open(tmp_path / "run").evaluations[-1].read_text())
+    assert len(kept["models"]) == 2
+    assert invoke("report", tmp_path / "run", "--baseline", world / "run", "--force").exit_code == 2
     done = invoke("report", tmp_path / "run", "--out", tmp_path / "new.html", "--card", tmp_path / "card.md")
     assert (done.exit_code, "exists already" in done.stderr) == (2, True)
 

@@ -59,6 +59,19 @@ def test_another_process_predicts_the_same(tmp_path):
     assert json.loads(out.stdout) == a_model().predict_proba(FRAME).tolist()
 
 
+def test_a_classifier_trained_in_python_is_kept_without_pickle(tmp_path):
+    from ratewise.table_model import TableClassifier
+
+    rng = np.random.default_rng(0)
+    frame = {"job": rng.choice(["sales", "clerk"], 3000), "age": rng.uniform(17, 90, 3000)}
+    label = np.where(frame["age"] + 20 * (frame["job"] == "sales") > 60, "yes", "no")
+    clf = TableClassifier(SCHEMA, epsilon=2.0, steps=20, random_state=0).fit({**frame, "repaid": label})
+    TableModel.of(clf).save(tmp_path / "model.npz")
+    again = TableModel.load(tmp_path / "model.npz")
+    np.testing.assert_array_equal(again.predict_proba(frame), clf.predict_proba(frame))
+    assert again.predict(frame).tolist() == clf.predict(frame).tolist()
+
+
 def members(path):
     with zipfile.ZipFile(path) as archive:
         return {name: archive.read(name) for name in archive.namelist()}

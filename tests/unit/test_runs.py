@@ -266,6 +266,9 @@ def test_foreign_and_damaged_folders_are_refused(tmp_path):
         ({"version": 9}, "version 9"),
         ({"status": "x"}, "wrong fields"),
         ({"more": 1}, "wrong fields"),
+        ({"settings": []}, "wrong fields"),
+        ({"data": 3}, "wrong fields"),
+        ({"reading": {}}, "wrong fields"),
     ):
         (folder.path / "run.json").write_text(json.dumps({**described, **change}))
         with pytest.raises(InvalidInput, match=words):
@@ -304,6 +307,8 @@ def test_settings_are_checked_and_read_back():
         Settings(label="y", groups="sex")
     with pytest.raises(InvalidInput, match="label"):
         Settings(label="")
+    with pytest.raises(InvalidInput, match="a label among them"):
+        Settings.from_dict({})
     with pytest.raises(InvalidInput, match="plan"):
         plan_from({"steps": 3})
 

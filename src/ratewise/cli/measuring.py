@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ratewise.accounting import Ledger
@@ -22,8 +23,10 @@ if TYPE_CHECKING:  # loaded when asked for: other commands need not wait for it
 _ROUNDING = 1e-9
 
 
-def measured(folder: RunFolder, data: str, confidence: float = 0.95) -> Report:
-    """Return the report of a run on a labelled table."""
+def measured(
+    folder: RunFolder, data: str, confidence: float = 0.95, baselines: Iterable[RunFolder] = ()
+) -> Report:
+    """Return the report of a run on a labelled table, with other runs to compare it with."""
     from ratewise.report import Report
 
     model, settings = folder.model(), folder.settings
@@ -38,6 +41,7 @@ def measured(folder: RunFolder, data: str, confidence: float = 0.95) -> Report:
         classes=model.schema.classes,
         group_values={name: model.schema.group_values[name] for name in groups},
         confidence=confidence,
+        baseline={other.path.name: other.model().predict(frame) for other in baselines} or None,
         name=folder.path.name,
         statement=folder.statement(),
         ledger=folder.ledger(),

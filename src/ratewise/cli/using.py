@@ -29,10 +29,17 @@ _NOT_COVERED = (
 @click.argument("data")
 @click.option("--out", default=None, metavar="FILE.csv", help="Standard output if left out.")
 @click.option("--proba", is_flag=True, help="Also the probability of each class.")
+@click.option(
+    "--unknown",
+    type=click.Choice(["error", "zeros"]),
+    default="error",
+    show_default=True,
+    help="What becomes of values that the schema does not list.",
+)
 @force_option
 @click.pass_context
 def predict(
-    ctx: click.Context, run_folder: str, data: str, out: str | None, proba: bool, force: bool
+    ctx: click.Context, run_folder: str, data: str, out: str | None, proba: bool, unknown: str, force: bool
 ) -> None:
     """Predict the label of each row of the table DATA, in its order."""
     import pandas as pd
@@ -43,9 +50,9 @@ def predict(
     if out is not None:
         _refuse_file(out, force)
     frame = read_table(data, folder.missing)
-    found = pd.DataFrame({"prediction": model.predict(frame)})
+    found = pd.DataFrame({"prediction": model.predict(frame, unknown)})
     if proba:
-        for name, column in zip(model.schema.classes, model.predict_proba(frame).T, strict=True):
+        for name, column in zip(model.schema.classes, model.predict_proba(frame, unknown).T, strict=True):
             found[f"probability of {name}"] = column
     if out is None:
         click.echo(found.to_csv(index=False), nl=False)
@@ -100,6 +107,7 @@ def _privately(console: Console, folder: RunFolder, data: str, values: dict[str,
 @click.argument("data", required=False)
 @click.option("--out", default=None, metavar="FILE.html", help="RUN/report.html if left out.")
 @click.option("--card", default=None, metavar="FILE.md", help="Also a model card.")
+@click.option("--baseline", multiple=True, metavar="RUN", help="Runs to compare with; needs DATA.")
 @click.option("--confidence", type=float, default=0.95, show_default=True, help="Of each interval.")
 @force_option
 @click.pass_context
@@ -109,6 +117,7 @@ def report(
     data: str | None,
     out: str | None,
     card: str | None,
+    baseline: tuple[str, ...],
     confidence: float,
     force: bool,
 ) -> None:
@@ -119,8 +128,10 @@ def report(
     for place in (page, card):
         if place is not None:
             _refuse_file(place, force)
+    if baseline and data is None:
+        raise click.UsageError("--baseline needs DATA to measure the runs on")
     if data is not None:
-        found = measured(folder, data, confidence)
+        found = measured(folder, data, confidence, [RunFolder.open(path) for path in baseline])
         folder.keep_evaluation(found.to_json())
     else:
         found = last(folder)

@@ -27,6 +27,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import UnionType
 from typing import Any
 
 from ratewise.accounting import Budget, Ledger, PrivacyStatement
@@ -43,21 +44,21 @@ FORMAT = "ratewise-run"
 VERSION = 1
 TRAINING, FINISHED = "training", "finished"
 
-_FIELDS = {
-    "format",
-    "version",
-    "id",
-    "status",
-    "created",
-    "changed",
-    "command",
-    "data",
-    "rows",
-    "settings",
-    "ledger",
-    "reading",
-    "data_name",
-    "versions",
+_FIELDS: dict[str, type | UnionType] = {
+    "format": str,
+    "version": int,
+    "id": str,
+    "status": str,
+    "created": str,
+    "changed": str,
+    "command": list,
+    "data": str,
+    "rows": int,
+    "settings": dict,
+    "ledger": str | None,
+    "reading": dict,
+    "data_name": str,
+    "versions": dict,
 }
 
 
@@ -144,7 +145,7 @@ class RunFolder:
         if description.get("version") != VERSION:
             found = description.get("version")
             raise InvalidInput(f"{os.fspath(path)!r} has version {found!r}; this ratewise reads {VERSION}")
-        if description.keys() != _FIELDS or description["status"] not in (TRAINING, FINISHED):
+        if not _sound(description):
             raise InvalidInput(f"{os.fspath(path)!r}: run.json has missing, unknown or wrong fields")
         return cls(target, description)
 
@@ -245,6 +246,14 @@ class RunFolder:
         self.description = {**self.description, "status": FINISHED, "changed": now()}
         write_json(self.path / "run.json", self.description)
         self.checkpoint_path.unlink(missing_ok=True)
+
+
+def _sound(description: dict[str, Any]) -> bool:
+    """Tell whether every field of run.json is there and of its kind."""
+    if description.keys() != _FIELDS.keys() or description["status"] not in (TRAINING, FINISHED):
+        return False
+    missing = description["reading"].get("missing") if isinstance(description["reading"], dict) else None
+    return isinstance(missing, list) and all(isinstance(description[n], kind) for n, kind in _FIELDS.items())
 
 
 def refuse_taken(target: Path, force: bool) -> None:

@@ -81,6 +81,8 @@ class Settings:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Settings:
         """Read what `to_dict` wrote; unknown fields are refused."""
+        if not isinstance(fields, Mapping) or "label" not in fields:
+            raise InvalidInput("settings must be fields by name, a label among them")
         known = {field.name for field in dataclasses.fields(cls)}
         unknown = sorted(map(str, fields.keys() - known))
         if unknown:
