@@ -125,12 +125,12 @@ class PerRowClipper:
             with torch.no_grad():
                 return self._sums(self._backward(losses), scales, bound)
         finally:
-            self._tape.clear()
+            self._tape.take()
 
     def detach(self) -> None:
         """Forget the module; the clipper cannot record any more."""
         self._taps.clear()
-        self._tape.clear()
+        self._tape.take()
         self.parameters = []
 
     def _backward(self, losses: Tensor, *, probe: bool = False) -> dict[int, list[Share]]:
@@ -149,7 +149,7 @@ class PerRowClipper:
                 f"parameter {outside[0]!r} reaches the losses other than through its layer inside recording()"
                 ", where rows cannot be told apart; call the layer (tie weights by sharing the parameter)"
             )
-        return {key: combined(parts) for key, parts in self._tape.shares.items()}
+        return {key: combined(parts) for key, parts in self._tape.take().items()}
 
     def _check_rows_apart(self, losses: Tensor) -> None:
         """Once: the first row's loss must reach nothing but the first row of every layer's output."""
@@ -159,7 +159,8 @@ class PerRowClipper:
 
     def _sums(self, shares: dict[int, list[Share]], scales: Tensor, clip: float | None) -> list[Tensor]:
         weights = scales if clip is None else scales * self._factors(shares, scales, clip)
-        totals = [_total(shares[id(parameter)], parameter, weights) for parameter in self.parameters]
+        # a share is dropped as soon as it is summed, so that sums take the place of shares
+        totals = [_total(shares.pop(id(parameter)), parameter, weights) for parameter in self.parameters]
         if clip is None:
             _check_finite(*totals)
         return totals
@@ -187,8 +188,10 @@ class _Tape:
         self._rows, self._probe = rows, probe
         self.shares = {key: [] for key in self._trainable}
 
-    def clear(self) -> None:
-        self.shares = {}
+    def take(self) -> dict[int, list[Share]]:
+        """Hand over what was written; nothing stays here."""
+        taken, self.shares = self.shares, {}
+        return taken
 
     def arrive(self, layer: str, gradient: Tensor) -> bool:
         """Refuse a gradient whose first axis is not the rows; return whether shares are wanted."""
