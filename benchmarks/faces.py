@@ -75,6 +75,10 @@ def evaluate(module: nn.Module, data: dict[str, Any], part: Any) -> dict[str, fl
     return {"error": float((found != labels).mean()), "gap": float(max(gaps))}
 
 
+def on_training_rows(module: nn.Module, data: dict[str, Any]) -> dict[str, float]:
+    return {f"train_{name}": value for name, value in evaluate(module, data, ~data["held_out"]).items()}
+
+
 def run(options: argparse.Namespace, data: dict[str, Any], private: bool, limited: bool) -> Iterator[Any]:
     """Train one network and yield an evaluation per epoch."""
     part = np.flatnonzero(~data["held_out"])
@@ -122,7 +126,7 @@ def run(options: argparse.Namespace, data: dict[str, Any], private: bool, limite
             "steps": plan.steps,
             "epoch": record.step * plan.sampling_rate,
             **evaluate(found, data, data["held_out"]),
-            **{f"train_{name}": value for name, value in evaluate(found, data, ~data["held_out"]).items()},
+            **(on_training_rows(found, data) if record.step == plan.steps else {}),
             "released_worst": None if record.values is None else float(record.values.max()),
             "seconds": time.perf_counter() - start,
             "cpu_seconds": time.process_time() - spent,

@@ -21,6 +21,7 @@ EPOCHS = 20.0
 _BATCHES = (256, 4096)
 _ROWS_SHARE = 1 / 25
 _LARGEST_RATE = 0.5
+_UPDATES = 50  # of the multipliers, over a run
 _OPTIMISATION: dict[str, Any] = {"learning_rate": 0.5, "momentum": 0.9, "schedule": "linear"}
 
 
@@ -91,13 +92,21 @@ def network_plan(
         clip=clip,
         row_norm=None,
         standardise=False,
-        dual=_control(constraints) if dual is None else dual,
+        dual=_control(constraints, steps) if dual is None else dual,
         **{**_OPTIMISATION, **fields},
     )
 
 
-def _control(constraints: CompiledConstraints | None) -> DualControl:
+def _control(constraints: CompiledConstraints | None, steps: int) -> DualControl:
     if constraints is None:
         return DualControl()
-    # as for linear models, but moved in every step: beside a network's step it costs nothing
-    return DualControl(rate=0.5, schedule="linear", ratio_floor=0.02, normalise=True, noise_tolerance=0.05)
+    # Batches of a network are small, and so are groups in them: the mean of a fiftieth of the steps says
+    # what one noisy histogram cannot.
+    return DualControl(
+        rate=0.5,
+        schedule="linear",
+        interval=max(1, steps // _UPDATES),
+        ratio_floor=0.02,
+        normalise=True,
+        noise_tolerance=0.05,
+    )
