@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from ratewise.accounting.statement import software_version
-from ratewise.cli import looking, sweeping, training, using
+from ratewise.cli import audit, looking, sweeping, training, using
 from ratewise.cli.output import HUMAN, JSON, QUIET, Console
 from ratewise.cli.watching import Stopped
 from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType, RatewiseError, RatewiseWarning
@@ -94,5 +94,6 @@ for _command in (
     using.report,
     using.compare,
     sweeping.sweep,
+    audit.audit,
 ):
     cli.add_command(_command)
