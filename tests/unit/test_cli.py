@@ -670,3 +670,26 @@ def test_resume_of_what_is_finished_or_missing(world, tmp_path):
     assert (done.exit_code, "finished" in done.stderr) == (2, True)
     done = invoke("resume", tmp_path / "nowhere")
     assert (done.exit_code, "no run folder" in done.stderr) == (2, True)
+
+
+def test_the_guide_names_flags_and_constraints_that_exist():
+    import re
+    import tomllib
+    from pathlib import Path
+
+    from ratewise.grammar import parse_constraint
+
+    guide = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
+    flags = {flag for command in cli.commands.values() for p in command.params for flag in p.opts}
+    flags |= {flag for p in cli.params for flag in p.opts}
+    assert set(re.findall(r"--[a-z][a-z-]*", guide)) <= flags
+    blocks = re.findall(r"```(\w+)\n(.*?)```", guide, flags=re.DOTALL)
+    texts = next(body for kind, body in blocks if kind == "text").splitlines()
+    texts += re.findall(r'--constraint "([^"{]+)"', guide)
+    texts += [t for t in re.findall(r"^\| `([^`]+)` \|", guide, flags=re.MULTILINE) if "=" in t]
+    assert len(texts) >= 9
+    for text in texts:
+        parse_constraint(text)
+    schema, config = (tomllib.loads(body) for kind, body in blocks if kind == "toml")
+    assert Schema.from_dict(schema).label == "income"
+    assert config.keys() <= {p.name for p in cli.commands["train"].params}
