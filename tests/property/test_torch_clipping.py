@@ -337,6 +337,26 @@ def test_recurrent_and_attention_layers_of_opacus(kind, rows):
     check_against_opacus(module.float(), x)
 
 
+class Encoder(nn.Module):
+    """An encoder layer of PyTorch, made fit by Opacus."""
+
+    def __init__(self):
+        super().__init__()
+        from opacus.validators import ModuleValidator
+
+        layer = nn.TransformerEncoderLayer(8, 2, 12, dropout=0.0, batch_first=True)
+        self.layer = ModuleValidator.fix(layer)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_an_encoder_layer_fixed_by_opacus_equals_the_loop(rows):
+    torch.manual_seed(rows)
+    check(Encoder().double(), torch.randn(rows, 4, 8, dtype=torch.float64))
+
+
 @given(SEED, st.sampled_from([(0,), (2,), (0, 2), (1, 3)]))
 @COMMON
 def test_frozen_parameters_count_in_no_norm(seed, frozen):

@@ -106,9 +106,19 @@ def test_rows_on_another_axis_are_found_even_if_the_sizes_agree():
         step(TimeFirst(), torch.randn(4, 4, 3))
 
 
-def test_inputs_without_a_row_axis_are_refused():
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (nn.Linear(3, 3), (3,)),
+        (nn.Conv1d(3, 3, 1), (3, 5)),
+        (nn.Conv2d(3, 3, 1), (3, 5, 5)),
+        (nn.InstanceNorm1d(3, affine=True), (3, 5)),
+        (nn.LayerNorm((3, 5)), (3, 5)),
+    ],
+)
+def test_inputs_without_a_row_axis_are_refused(layer, shape):
     with pytest.raises(UnsupportedCombination, match="no axis for rows"):
-        step(nn.Conv1d(3, 3, 1), torch.randn(3, 5))
+        step(layer, torch.randn(shape))
 
 
 class Aside(nn.Module):
@@ -165,9 +175,16 @@ def test_a_gradient_that_is_not_finite_returns_nothing(clip, bad):
     assert module.weight.grad is None
 
 
-def test_an_empty_batch_gives_zeros():
-    module = SmallCNN(2)
-    got = step(module, torch.zeros(0, 3, 8, 8))
+@pytest.mark.parametrize(
+    ("module", "shape"),
+    [
+        (SmallCNN(2), (3, 8, 8)),
+        (nn.Sequential(nn.Conv3d(2, 3, 2, padding_mode="circular", padding=1), nn.PReLU()), (2, 4, 4, 4)),
+        (nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.InstanceNorm1d(3, affine=True)), (3, 4)),
+    ],
+)
+def test_an_empty_batch_gives_zeros(module, shape):
+    got = step(module, torch.zeros(0, *shape))
     assert [part.shape for part in got] == [p.shape for p in module.parameters()]
     assert norm(got) == 0.0
 
@@ -219,6 +236,18 @@ def test_the_module_is_untouched_outside_recording():
     again = pickle.loads(pickle.dumps(module))
     torch.save(module.state_dict(), io.BytesIO())
     torch.testing.assert_close(again(torch.ones(1, 3, 8, 8)), module(torch.ones(1, 3, 8, 8)))
+
+
+def test_a_forward_of_the_users_own_is_run_and_put_back():
+    torch.manual_seed(0)
+    module = nn.Linear(3, 2)
+    module.forward = mine = lambda x: functional.linear(x, 2 * module.weight, module.bias)
+    x = torch.randn(1, 3)
+    got = step(module, x, None)
+    assert module.forward is mine
+    want = torch.autograd.grad(module(x).square().sum(), [module.weight, module.bias])
+    for a, b in zip(got, want, strict=True):
+        torch.testing.assert_close(a, b)
 
 
 def test_existing_gradients_are_not_touched():

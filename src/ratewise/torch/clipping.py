@@ -47,7 +47,9 @@ class PerRowClipper:
     module : torch.nn.Module
         Any module in which the first axis of inputs is the rows and rows do not mix. Linear, convolution,
         embedding, group, layer and instance norm are clipped in closed form; other modules with parameters
-        of their own through ``torch.func``, slower. Batch norm is refused.
+        of their own through ``torch.func``, slower. Batch norm is refused. Other mixing is found on the
+        first batch, from gradients: mixing of inputs before any trainable layer leaves no trace there and
+        is the caller's to rule out (`ratewise.torch.engine` runs made-up rows for that).
 
     Attributes
     ----------
@@ -86,13 +88,16 @@ class PerRowClipper:
             raise InvalidInput(
                 "module has other trainable parameters than when it was made private; build it anew"
             )
+        before = {layer: layer.__dict__.get("forward") for layer in self._taps}
         for layer, tap in self._taps.items():
             layer.forward = tap
         try:
             yield
         finally:
-            for layer in self._taps:
+            for layer, forward in before.items():
                 layer.__dict__.pop("forward", None)
+                if forward is not None:
+                    layer.forward = forward
 
     def clipped_sum(
         self, losses: Tensor, clip: float | None, *, scale_rows: Tensor | None = None

@@ -172,11 +172,11 @@ class Convolved(Share):
         groups, positions = self.geometry.groups, math.prod(self._positions)
         outputs, inputs = self.shape[0] // groups, math.prod(self.shape[1:])
         pixels = math.prod(self.x.shape[2:])
-        ghost = ghost_cost(positions, outputs)
+        ghost = ghost_cost(positions, outputs, self.x)
         costs: dict[Callable[[], Tensor], float] = {
             self._direct: direct_cost(positions, outputs, inputs),
-            self._by_patches: ghost + ghost_cost(positions, inputs) + 50.0 * positions * inputs,
-            self._by_pixels: ghost + ghost_cost(pixels, self.shape[1]) + 60.0 * pixels**2,
+            self._by_patches: ghost + ghost_cost(positions, inputs, self.x) + 50.0 * positions * inputs,
+            self._by_pixels: ghost + ghost_cost(pixels, self.shape[1], self.x) + 60.0 * pixels**2,
         }
         return min(costs, key=lambda way: costs[way])()
 

@@ -41,10 +41,11 @@ class _Original(nn.Module):
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
         self.inner = inner
+        self._own_forward = inner.forward
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the module's class's forward."""
-        return type(self.inner).forward(self.inner, *args, **kwargs)
+        """Run the forward that the module had."""
+        return self._own_forward(*args, **kwargs)
 
 
 class TappedModule:

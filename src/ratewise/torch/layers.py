@@ -64,14 +64,14 @@ class TappedLayer(ABC):
     def __init__(self, layer: Any, name: str, tape: Tape) -> None:
         self.layer, self.name, self.tape = layer, name, tape
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """Compute what the layer computes."""
-        if x.dim() < self.least_axes:
+    def __call__(self, input: Tensor) -> Tensor:
+        """Compute what the layer computes; the argument has the name that PyTorch gives it."""
+        if input.dim() < self.least_axes:
             raise UnsupportedCombination(
-                f"layer {self.name!r} got an input of {x.dim()} axes, which has no axis for rows; "
+                f"layer {self.name!r} got an input of {input.dim()} axes, which has no axis for rows; "
                 "give it whole batches, rows first"
             )
-        out: Tensor = _Passage.apply(self.tape.anchor, self.cast(x), self)  # type: ignore[no-untyped-call]
+        out: Tensor = _Passage.apply(self.tape.anchor, self.cast(input), self)  # type: ignore[no-untyped-call]
         return out
 
     def cast(self, x: Tensor) -> Tensor:
@@ -154,12 +154,12 @@ class TappedConvolution(TappedLayer):
         padding = (0,) * len(layer.stride) if self._pad_first else around[::-2]
         self._geometry = Geometry(layer.stride, padding, layer.dilation, layer.groups)
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, input: Tensor) -> Tensor:
         """Pad where the convolution itself cannot, then convolve."""
-        if self._pad_first and x.dim() == self.least_axes:
+        if self._pad_first and input.dim() == self.least_axes:
             mode = self.layer.padding_mode
-            x = functional.pad(x, self._pad_first, mode="constant" if mode == "zeros" else mode)
-        return super().__call__(x)
+            input = functional.pad(input, self._pad_first, mode="constant" if mode == "zeros" else mode)
+        return super().__call__(input)
 
     def run(self, x: Tensor) -> tuple[Tensor, Tensors]:
         """Return the convolution."""
@@ -190,6 +190,12 @@ class TappedGroupNorm(_TappedNorm):
     Rows are normalised by themselves, so a batch of N rows with C channels is one row of N * C channels to
     the backward kernel. Its weight gradient then IS the N per-row gradients, at no cost.
     """
+
+    def __init__(self, layer: Any, name: str, tape: Tape) -> None:
+        super().__init__(layer, name, tape)
+        for axes, kind in enumerate((nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d), start=3):
+            if isinstance(layer, kind):
+                self.least_axes = axes
 
     def _sizes(self, x: Tensor) -> tuple[int, int, int, int]:
         groups = getattr(self.layer, "num_groups", x.shape[1])
@@ -283,6 +289,8 @@ def closed_form(layer: nn.Module) -> type[TappedLayer] | None:
     A subclass counts if it computes its forward in no way of its own; a weight that is itself computed
     (weight norm, parametrisations) does not.
     """
+    if "forward" in layer.__dict__:
+        return None
     for known, tapped in _KNOWN.items():
         if isinstance(layer, known) and type(layer).forward is known.forward:
             owned = isinstance(layer._parameters.get("weight"), nn.Parameter) and not layer._modules

@@ -8,7 +8,8 @@ Several shares of one parameter (a layer called twice, tied weights) are ADDED b
 adding their squared norms instead would forget the cross terms, and clip too little.
 
 Norms taken from Gram matrices square the conditioning of the gradient, so they are computed in float64:
-in float32 a gradient that is a small difference of large terms would seem shorter than it is.
+in float32 a gradient that is a small difference of large terms would seem shorter than it is. A device
+without float64 forms the gradients themselves.
 """
 
 from __future__ import annotations
@@ -163,7 +164,7 @@ def outer_squared_norms(shares: Sequence[Outer]) -> Tensor:
     """Return norms of sums of outer products, with all cross terms, from Gram matrices if that is cheaper."""
     outputs, inputs = shares[0].shape
     positions = sum(share.positions for share in shares)
-    ghost = ghost_cost(positions, outputs) + ghost_cost(positions, inputs)
+    ghost = ghost_cost(positions, outputs + inputs, shares[0].right)
     if ghost > direct_cost(positions, outputs, inputs):
         return chunked_squared_norms(shares)
     total = wide_zeros(shares[0].rows, shares[0].right)
@@ -174,9 +175,9 @@ def outer_squared_norms(shares: Sequence[Outer]) -> Tensor:
     return total
 
 
-def ghost_cost(positions: int, width: int) -> float:
+def ghost_cost(positions: int, width: int, like: Tensor) -> float:
     """Return what a Gram matrix costs a row in float32 multiplications: small float64 ones run slowly."""
-    return 5.0 * positions**2 * width
+    return 5.0 * positions**2 * width if _wide(like) == torch.float64 else math.inf
 
 
 def direct_cost(positions: int, outputs: int, inputs: int) -> float:
