@@ -665,6 +665,30 @@ def test_help_version_and_unknown_commands():
         assert lines(invoke(*words))[0]["exit_code"] == 2  # wherever the flag stands
 
 
+@pytest.mark.parametrize(("how", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_stops_between_two_steps_and_resume_goes_on(world, tmp_path, monkeypatch, how, code):
+    import signal
+
+    from ratewise.cli.watching import Watcher
+
+    show = Watcher._show
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with monkeypatch.context() as patched:
+        patched.setattr(Watcher, "_show", lambda *a: (show(*a), signal.raise_signal(getattr(signal, how))))
+        done = invoke(
+            *("train", world / "people.csv", "--schema", world / "schema.toml", "--label", "rich"),
+            *("--steps", "12", "--out", tmp_path / "run"),
+        )
+    assert done.exit_code == code
+    assert f"ratewise resume {tmp_path / 'run'}" in done.stderr
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+    assert RunFolder.open(tmp_path / "run").ledger().total_epsilon < 0.7
+    resumed = invoke("resume", tmp_path / "run")
+    assert resumed.exit_code == 0
+    assert "going on after step 1 of 12" in resumed.stderr
+    assert RunFolder.open(tmp_path / "run").statement().epsilon <= 1.0
+
+
 def test_resume_of_what_is_finished_or_missing(world, tmp_path):
     done = invoke("resume", world / "run")
     assert (done.exit_code, "finished" in done.stderr) == (2, True)

@@ -58,7 +58,9 @@ def _judged(problem: BaseException) -> tuple[int, str | None]:
         return NO_BUDGET, str(problem)
     if isinstance(problem, InvalidInput | InvalidType):
         return WRONG_INPUT, str(problem)
-    if isinstance(problem, Stopped | KeyboardInterrupt | click.Abort):
+    if isinstance(problem, Stopped):
+        return 128 + problem.signal, str(problem)
+    if isinstance(problem, KeyboardInterrupt | click.Abort):
         return INTERRUPTED, str(problem) or "stopped"
     if isinstance(problem, RatewiseError):
         return FAILED, str(problem)

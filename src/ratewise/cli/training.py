@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -174,9 +175,10 @@ def run(
     try:
         with watcher.stoppable():
             result = train_run(folder, frame, rows=rows, seed=seed, watch=watcher.watch, every=every)
-    except (Stopped, KeyboardInterrupt):
+    except (Stopped, KeyboardInterrupt) as asked:
         raise Stopped(
-            f"stopped; what was released is written down. Go on with: ratewise resume {folder.path}"
+            f"stopped; what was released is written down. Go on with: ratewise resume {folder.path}",
+            asked.signal if isinstance(asked, Stopped) else signal.SIGINT,
         ) from None
     finally:
         watcher.end()

@@ -26,7 +26,17 @@ _LINES_APART = 10.0  # seconds, where standard error is a file
 
 
 class Stopped(Exception):  # noqa: N818 - reads as what happened
-    """The user asked to stop; the step that was going on is complete and written down."""
+    """Somebody asked to stop; the step that was going on is complete and written down.
+
+    Attributes
+    ----------
+    signal : int
+        How they asked: Ctrl-C is SIGINT.
+    """
+
+    def __init__(self, message: str = "", signal: int = signal.SIGINT) -> None:
+        super().__init__(message)
+        self.signal = int(signal)
 
 
 class Watcher:
@@ -39,7 +49,7 @@ class Watcher:
     def __init__(self, console: Console, delta: float) -> None:
         self._console = console
         self._delta = delta
-        self._stop = threading.Event()
+        self._asked: int | None = None
         self._bounds: Any = None
         self._live = console.mode == HUMAN and sys.stderr.isatty()
         self._apart = _SECONDS_BETWEEN if self._live or console.mode == JSON else _LINES_APART
@@ -78,8 +88,8 @@ class Watcher:
             self._show(record, now)
             if not first:  # adding up many steps takes a moment: never more than a tenth of the time
                 self._apart = max(self._apart, 10 * (time.monotonic() - now))
-        if self._stop.is_set():
-            raise Stopped
+        if self._asked is not None:
+            raise Stopped(signal=self._asked)
 
     def end(self) -> None:
         """End the line."""
@@ -127,22 +137,22 @@ class Watcher:
 
     @contextlib.contextmanager
     def stoppable(self) -> Iterator[None]:
-        """Let Ctrl-C stop the run after the step that is going on; a second one stops at once."""
+        """Let Ctrl-C or SIGTERM stop the run after the step that is going on; a second one stops at once."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = signal.getsignal(signal.SIGINT)
 
         def stop(number: int, frame: FrameType | None) -> None:
-            if self._stop.is_set():
+            if self._asked is not None:
                 signal.default_int_handler(number, frame)
-            self._stop.set()
+            self._asked = number
 
-        signal.signal(signal.SIGINT, stop)
+        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         finally:
-            signal.signal(signal.SIGINT, before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def _bar(share: float, width: int = 20) -> str:
