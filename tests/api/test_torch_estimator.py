@@ -190,6 +190,7 @@ BAD = {
         {"optimizer": lambda parameters: torch.optim.SGD(parameters[:1], lr=0.1)},
         InvalidInput,
     ),
+    "inputs of another shape": ({"module": lambda: MLP(D + 1, 2, (4,))}, InvalidInput),
     "optimizer is none": ({"optimizer": lambda _: "sgd"}, InvalidType),
     "no module": ({"module": lambda: 3}, InvalidType),
     "nothing to train": ({"module": lambda: network().requires_grad_(False)}, InvalidInput),

@@ -21,6 +21,7 @@ import torch.distributed as dist
 
 from ratewise import Domain, demographic_parity
 from ratewise.accounting import Ledger
+from ratewise.exceptions import SeedWarning
 from ratewise.partition import compile_constraints
 from ratewise.plan import DualControl, Plan
 from ratewise.torch import MLP, ProcessLost, TensorRows, Trainer, join
@@ -114,6 +115,7 @@ def forked(work, *arguments):
     code = 1
     try:
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", SeedWarning)  # seeds make the runs comparable
         work(*arguments)
         code = 0
     except ProcessLost as problem:

@@ -121,6 +121,26 @@ class TestStep:
             assert np.abs(difference).sum() == 1
         assert 0.29 < largest <= 0.3 * (1 + 1e-9)
 
+    @pytest.mark.filterwarnings("ignore:TF32 acceleration")
+    def test_sensitivity_is_the_same_in_half_precision(self):
+        # without mkldnn: its half-precision products end in an illegal instruction on some virtual machines
+        with torch.backends.mkldnn.flags(enabled=False):
+            self.half_precision()
+
+    def half_precision(self):
+        rows, compiled = problem()
+        rows._x = rows._x.float()
+        torch.manual_seed(0)
+        trainer = Trainer(MLP(D, 2, (40, 40)), rows, plan_of(clip=0.05), compiled, autocast=True)
+        norms = []
+        for row in range(30):
+            sums, _ = trainer.engine.sums(np.array([row]), None)
+            norms.append(float(torch.cat([part.reshape(-1) for part in sums]).norm()))
+        assert max(norms) <= 0.05 * (1 + 1e-5)
+        assert min(norms) > 0.04
+        trainer.run()
+        assert trainer.steps_done == 20
+
     def test_module_with_its_own_gradients_is_left_alone(self):
         module = MLP(D, 2, (6,)).double()
         frozen = module[1].bias
@@ -393,6 +413,24 @@ class TestSamples:
         sizes = kept.sum(axis=1)
         assert sizes.var() == pytest.approx(200 * 0.3 * 0.7, rel=0.15)
         assert abs(np.corrcoef(sizes[1:], sizes[:-1])[0, 1]) < 5 / np.sqrt(4000)
+
+
+class TestSeeds:
+    def test_one_seed_twice_on_a_book_is_refused_before_anything_is_booked(self):
+        ledger = Ledger()
+        trainer_of(ledger=ledger).run()
+        before = ledger.records
+        with pytest.raises(InvalidInput, match="random_state was used"):
+            trainer_of(ledger=ledger).run()
+        assert ledger.records == before
+        trainer_of(ledger=ledger, random_state=None).run()
+
+    def test_noise_on_a_grid_needs_double_precision(self):
+        rows, compiled = problem()
+        with pytest.raises(UnsupportedCombination, match="double"):
+            Trainer(MLP(D, 2), rows, plan_of(noise="discrete"), compiled)
+        trainer = trainer_of(plan_of(noise="discrete"))
+        assert len(list(trainer.steps())) == 20
 
 
 class TestModules:

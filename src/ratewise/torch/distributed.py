@@ -17,7 +17,8 @@ from __future__ import annotations
 import datetime
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager
+from typing import Any, Generic, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -125,6 +126,27 @@ class ProcessGroup(Processes):
                 f"process {self.rank} of {self.world} lost another process ({reason}); nothing more is "
                 "released: start the processes again and resume from the last checkpoint"
             ) from problem
+
+
+class Led(Generic[_T]):
+    """A context that process 0 enters and leaves; the others wait until it has been entered.
+
+    Parameters
+    ----------
+    context : context manager
+    processes : Processes
+    """
+
+    def __init__(self, context: AbstractContextManager[_T], processes: Processes) -> None:
+        self._context = context
+        self._processes = processes
+
+    def __enter__(self) -> _T | None:
+        return self._processes.led(self._context.__enter__)
+
+    def __exit__(self, *problem: Any) -> None:
+        if self._processes.leads:
+            self._context.__exit__(*problem)
 
 
 def join(timeout: float = PATIENCE) -> Processes:

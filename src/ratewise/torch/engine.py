@@ -17,7 +17,7 @@ parameters together, and the tally by at most 1 in L1 and L2 norm. Both are priv
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 import numpy as np
@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from ratewise import _validate
-from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
+from ratewise.exceptions import InvalidInput, InvalidType, RatewiseError, UnsupportedCombination
 from ratewise.plan import Plan
 from ratewise.sampling import Rows
 from ratewise.torch.data import Batch, RowSource
@@ -64,6 +64,9 @@ class TorchEngine:
     physical_batch : int
         Rows handled at once. It does not change what is computed.
     device : device
+    autocast : bool
+        Forward and backward in bfloat16 where PyTorch holds it safe. Norms and sums are taken in 32 bits of
+        the very gradients that are added up, so the clip bounds what a row adds all the same.
     clipper : Clipper, optional
     """
 
@@ -76,6 +79,7 @@ class TorchEngine:
         *,
         physical_batch: int | None = None,
         device: torch.device | str = "cpu",
+        autocast: bool = False,
         clipper: Clipper | None = None,
     ) -> None:
         if rows.n_rows != plan.n_rows:
@@ -85,6 +89,12 @@ class TorchEngine:
         self.module = module.to(self.device)
         self.clipper = clipper_for(self.module) if clipper is None else clipper
         self.parameters = list(self.clipper.parameters)
+        self._autocast = autocast
+        if plan.noise == "discrete" and any(p.dtype != torch.float64 for p in self.parameters):
+            raise UnsupportedCombination(
+                "noise='discrete' rests on sums in double precision, but the module has parameters of less; "
+                "use module.double(), or noise='continuous'"
+            )
         self._rows = rows
         self._clip = plan.clip
         self._piece = _validate.count(
@@ -108,9 +118,18 @@ class TorchEngine:
         labels = torch.arange(2, device=self.device) % self.objective.n_classes
         cells = None if self.histogram_shape is None else torch.zeros_like(labels)
         batch = Batch(self._rows.blank(2).to(self.device), labels, cells)
-        with torch.random.fork_rng(devices=[]):
-            sums, _ = self._piece_sums(batch)
-            refuse_mixing(self.module, batch.x)
+        try:
+            with torch.random.fork_rng(devices=[]):
+                sums, _ = self._piece_sums(batch)
+                refuse_mixing(self.module, batch.x)
+        except RatewiseError:
+            raise
+        except Exception as problem:  # whatever a user's module does with inputs that are not for it
+            shape, kind = tuple(batch.x.shape), batch.x.dtype
+            raise InvalidInput(
+                f"module or loss fails on made-up inputs of shape {shape} and type {kind}, as the data has: "
+                f"{str(problem).splitlines()[0] if str(problem) else type(problem).__name__}"
+            ) from problem
         if not all(bool(torch.isfinite(total).all()) for total in sums):
             raise InvalidInput("the gradient of made-up rows is not finite; check the module and the loss")
 
@@ -131,10 +150,14 @@ class TorchEngine:
                 tally += counted.cpu()
         return sums, tally
 
+    def _precision(self) -> AbstractContextManager[object]:
+        return torch.autocast(self.device.type, torch.bfloat16) if self._autocast else nullcontext()
+
     def _piece_sums(self, batch: Batch) -> tuple[list[Tensor], Tensor | None]:
-        with self.clipper.recording():
+        with self.clipper.recording(), self._precision():
             logits = self.module(batch.x)
         self.objective.check(logits, len(batch.labels))
+        logits = logits.to(self.parameters[0].dtype)
         losses = self.objective.losses(logits, batch.labels, batch.cells)
         tally = self.objective.tally(logits, batch.cells)
         return self.clipper.clipped_sum(losses, self._clip), tally

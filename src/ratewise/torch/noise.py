@@ -11,18 +11,35 @@ normal only up to rounding, see docs/sharp-edges.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ratewise.accounting import Ledger
 from ratewise.exceptions import UnsupportedCombination
 from ratewise.mechanisms import GaussianMechanism, Mechanism, NoNoise
+from ratewise.randomness import RandomStreams, UsedSeeds, warn_of_seed
+from ratewise.seeds import streams_for
 from ratewise.torch.distributed import Processes
 
 _STATE_BYTES = 5056  # of the twister, as `Generator.get_state` writes it
 _FIRST, _WORDS = 24, 624  # seed, two counters and the position come before the words
+
+
+_USED_SEEDS = UsedSeeds()
+
+
+def network_streams(seed: Any) -> RandomStreams:
+    """Return the streams of a network's training: others than those of a linear fit with the same seed."""
+    return streams_for("network", seed)
+
+
+def note_seed(ledger: Ledger, seed: Any) -> None:
+    """Warn that a seed must stay secret, and refuse one that this book has seen: noise must not repeat."""
+    warn_of_seed(seed)
+    _USED_SEEDS.add(ledger, seed)
 
 
 class GradientNoise(Protocol):

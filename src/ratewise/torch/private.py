@@ -34,12 +34,12 @@ from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombinatio
 from ratewise.fitting import open_ledger
 from ratewise.multipliers import Multipliers
 from ratewise.plan import Plan
-from ratewise.randomness import RandomStreams
 from ratewise.torch.data import Batch, DatasetRows, RowSource
 from ratewise.torch.defaults import network_plan
 from ratewise.torch.descent import Descent
 from ratewise.torch.engine import PHYSICAL_BATCH, TorchEngine
 from ratewise.torch.inputs import declared
+from ratewise.torch.noise import network_streams, note_seed
 from ratewise.torch.objective import Loss, Objective
 from ratewise.torch.session import Session
 from ratewise.training import History
@@ -128,8 +128,10 @@ def make_private(
     engine.try_out()
     cap = None if epsilon is None else Budget(float(epsilon), float(delta))
     book = open_ledger(plan, ledger, cap, neighbours)
+    if plan.private:
+        note_seed(book, random_state)
     dual = None if compiled is None else Multipliers(compiled, plan)
-    session = Session(plan, engine, descent, dual, book, data_name, RandomStreams.from_seed(random_state))
+    session = Session(plan, engine, descent, dual, book, data_name, network_streams(random_state))
     return PrivateParts(
         PrivateModel(session),
         PrivateOptimizer(session),

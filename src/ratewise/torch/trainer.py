@@ -45,10 +45,10 @@ from ratewise.randomness import RandomStreams
 from ratewise.torch import checkpoint as checkpoints
 from ratewise.torch.data import RowSource
 from ratewise.torch.descent import Descent
-from ratewise.torch.distributed import Processes
+from ratewise.torch.distributed import Led, Processes
 from ratewise.torch.dual import HistogramRelease
 from ratewise.torch.engine import Clipper, TorchEngine
-from ratewise.torch.noise import DeviceNoise, GradientNoise
+from ratewise.torch.noise import DeviceNoise, GradientNoise, network_streams, note_seed
 from ratewise.torch.objective import Loss, Objective
 from ratewise.torch.sampling import BlockSampler, StepSampler, share_of
 from ratewise.training import History, StepRecord
@@ -88,6 +88,8 @@ class Trainer:
         Rows handled at once: bounds memory, changes nothing else.
     device : device, optional
         That of the module's parameters unless told.
+    autocast : bool
+        Forward and backward in bfloat16; the guarantee is the same, see `TorchEngine`.
     callbacks : callables
         Called by `run` in every process after each step with a `StepRecord` of released values.
     progress : bool
@@ -116,6 +118,7 @@ class Trainer:
         data_name: str = "training rows",
         physical_batch: int | None = None,
         device: torch.device | str | None = None,
+        autocast: bool = False,
         callbacks: Iterable[Callback] = (),
         progress: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
@@ -133,7 +136,14 @@ class Trainer:
         if device is None:
             device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
         self.engine = TorchEngine(
-            plan, module, rows, objective, physical_batch=physical_batch, device=device, clipper=clipper
+            plan,
+            module,
+            rows,
+            objective,
+            physical_batch=physical_batch,
+            device=device,
+            autocast=autocast,
+            clipper=clipper,
         )
         self.descent = Descent(plan, self.engine.parameters, optimizer, scheduler)
         self.module = module
@@ -147,7 +157,8 @@ class Trainer:
         self._progress = progress
         self._path = None if checkpoint is None else os.fspath(checkpoint)
         self._every = _validate.count(checkpoint_every=checkpoint_every)
-        self._streams = RandomStreams.from_seed(random_state)
+        self._seed = random_state
+        self._streams = network_streams(random_state)
         self._run: str | None = None
         self._whole = True
         self._sampler: StepSampler | None = None
@@ -253,8 +264,8 @@ class Trainer:
         self.engine.try_out()
         self._agree()
         if self._run is None:
-            self._run = uuid.uuid4().hex[:12]
             self.processes.led(self._start)
+            self._run = uuid.uuid4().hex[:12]
         self.processes.share([*self.module.parameters(), *self.module.buffers()])
         processes, plan = self.processes, self.plan
         if self._sampler is None:
@@ -273,7 +284,9 @@ class Trainer:
                 f"the checkpoint {self._path!r} exists already; call resume() to go on with that run, or "
                 "take another name"
             )
-        if not self.plan.private:
+        if self.plan.private:
+            note_seed(self.ledger, self._seed)
+        else:
             event = UnprotectedEvent("training without noise")
             self.ledger.book(event, purpose="train", data=self._data_name)
 
@@ -294,7 +307,7 @@ class Trainer:
             data=self._data_name,
             stride=steps,
         )
-        return _Led(phase, self.processes)
+        return Led(phase, self.processes)
 
     # ------------------------------------------------------------------------------ stop and go on
 
@@ -328,21 +341,6 @@ class Trainer:
         self.descent.pass_over(steps)
         if self.multipliers is not None:
             self.multipliers.step += steps
-
-
-class _Led:
-    """A phase that process 0 begins and settles; the others wait until it has begun."""
-
-    def __init__(self, phase: Phase, processes: Processes) -> None:
-        self._phase = phase
-        self._processes = processes
-
-    def __enter__(self) -> Phase | None:
-        return self._processes.led(self._phase.__enter__)
-
-    def __exit__(self, *problem: Any) -> None:
-        if self._processes.leads:
-            self._phase.__exit__(*problem)
 
 
 def _classes(n_classes: int | None, constraints: CompiledConstraints | None) -> int:
