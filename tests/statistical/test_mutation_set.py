@@ -19,7 +19,15 @@ from ratewise.randomness import RandomStreams
 from ratewise.row_kernels import BinaryKernel
 from ratewise.sampling import PoissonSampler
 
-PLAN = Plan(n_rows=10, sampling_rate=1.0, steps=1, clip=1.0, gradient_noise=1.0, histogram_noise=1.5)
+PLAN = Plan(
+    n_rows=10,
+    sampling_rate=1.0,
+    steps=1,
+    clip=1.0,
+    gradient_noise=1.0,
+    histogram_noise=1.5,
+    noise="discrete",
+)
 DELTA = 0.01
 GAMES = 3000
 LAWS = (GaussianMechanism, RoundedGaussianMechanism)
