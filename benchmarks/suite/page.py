@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,9 @@ from benchmarks.suite.summary import (
     records,
     trivial_error,
 )
+
+OWN = ("ours", "dp_sgd")
+FEWEST = 2  # splits for a comparison
 
 HEAD = """# Results
 
@@ -86,9 +90,10 @@ def _losses(found: list[tuple[Experiment, list[dict[str, Any]]]]) -> Iterator[st
     yield "## Where a peer beats us\n"
     yield _prose(
         f"""A point of a peer with the same guarantee (every row) counts as better if its error is below the
-        line through our points at its violation; better *beyond chance* if by more than the 95% intervals of
-        both together. Of {counted} points of peers, {len(lost)} are better beyond chance, {len(blurred)} are
-        better within it, and {counted - len(lost) - len(blurred)} are not better."""
+        line through our points at its violation, both on the splits that both have (at least {FEWEST});
+        better *beyond chance* if the 95% intervals of both, in error and in violation, do not explain it. Of
+        {counted} points of peers, {len(lost)} are better beyond chance, {len(blurred)} are better within it,
+        and {counted - len(lost) - len(blurred)} are not better."""
     )
     for title, rows in (("Beyond chance:", lost), ("Within chance:", blurred)):
         if rows:
@@ -114,16 +119,20 @@ def _lost(each: Experiment, duel: Duel) -> list[str]:
 
 
 def _duels(each: Experiment, lines: list[dict[str, Any]], protects: str = ROW) -> Iterator[Duel]:
-    every = [c for c in curves(lines) if not c.variant]
-    for own in _own(every):
-        peers = [
-            c
-            for c in every
-            if (c.dataset, c.epsilon) == (own.dataset, own.epsilon)
-            and METHODS[c.method].protects == protects
-            and c.method not in ("ours", "dp_sgd")
-        ]
-        yield from duels(own, peers, trivial_error(lines, own.dataset, each.constraint))
+    """Yield the points of peers against ours, on the splits that both have."""
+    plain = [line for line in lines if not line["variant"] and "error" in line]
+    panels = {(line["dataset"], line["epsilon"]) for line in plain if line["method"] == "ours"}
+    methods = [m for m in METHODS if METHODS[m].protects == protects and m not in OWN]
+    for (dataset, epsilon), method in sorted(itertools.product(panels, methods), key=str):
+        here = [line for line in plain if (line["dataset"], line["epsilon"]) == (dataset, epsilon)]
+        sides = [[x for x in here if x["method"] in names] for names in (OWN, (method,))]
+        common = set.intersection(*({x["split"] for x in side} for side in sides))
+        if len(common) < FEWEST:
+            continue
+        every = curves([x for side in sides for x in side if x["split"] in common])
+        (own,) = _own(every)
+        peers = [c for c in every if c.method == method]
+        yield from duels(own, peers, trivial_error(lines, dataset, each.constraint))
 
 
 def _own(every: list[Curve]) -> Iterator[Curve]:
@@ -155,9 +164,10 @@ def _weaker(found: list[tuple[Experiment, list[dict[str, Any]]]]) -> Iterator[st
 def _areas(found: list[tuple[Experiment, list[dict[str, Any]]]]) -> Iterator[str]:
     yield "## Area under the front\n"
     yield _prose(
-        """Mean error over violations from 0 to that of training without limits (for false negatives: to 0.5),
-        along straight lines between a method's points on its front; below its smallest violation the line
-        goes to the constant classifier. Lower is better; the best method that protects every row is bold."""
+        """Mean error over violations, from the smallest that any method protecting every row reached to that
+        of training without limits (for false negatives: to 0.5), along straight lines between a method's
+        points on its front; below its own smallest violation the line goes to the constant classifier. Lower
+        is better; the best method that protects every row is bold."""
     )
     methods = [m for m in STYLE if m not in ("sgd", "dp_sgd", "xgboost", "fermi_published")]
     rows = []
@@ -175,7 +185,7 @@ def _area_rows(each: Experiment, lines: list[dict[str, Any]], methods: list[str]
     for own in _own(every):
         trivial = trivial_error(lines, own.dataset, each.constraint)
         limit = _limit(each, every, own.dataset)
-        areas: dict[str, float] = {}
+        fronts: dict[str, np.ndarray] = {}
         for method in methods:
             points = [
                 (p.violation, p.error)
@@ -184,8 +194,9 @@ def _area_rows(each: Experiment, lines: list[dict[str, Any]], methods: list[str]
                 for p in c.points
             ]
             if points:
-                mine = own.front if method == "ours" else front(points)
-                areas[method] = area(mine, limit, trivial)
+                fronts[method] = own.front if method == "ours" else front(points)
+        least = min(found[0, 0] for m, found in fronts.items() if METHODS[m].protects == ROW)
+        areas = {m: area(found, least, max(limit, least), trivial) for m, found in fronts.items()}
         best = min(value for m, value in areas.items() if METHODS[m].protects == ROW)
         shown = [
             "" if m not in areas else f"**{areas[m]:.4f}**" if areas[m] == best else f"{areas[m]:.4f}"

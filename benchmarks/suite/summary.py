@@ -121,9 +121,9 @@ def error_at(found: np.ndarray, violation: float, trivial: float) -> float:
     return float(np.interp(violation, xs, ys))
 
 
-def area(found: np.ndarray, limit: float, trivial: float, grid: int = 400) -> float:
-    """Return the mean error of a front over violations from 0 to `limit`: lower is better."""
-    return float(np.mean([error_at(found, v, trivial) for v in np.linspace(0.0, limit, grid)]))
+def area(found: np.ndarray, least: float, most: float, trivial: float, grid: int = 400) -> float:
+    """Return the mean error of a front over violations from `least` to `most`: lower is better."""
+    return float(np.mean([error_at(found, v, trivial) for v in np.linspace(least, most, grid)]))
 
 
 def trivial_error(lines: list[dict[str, Any]], dataset: str, constraint: str) -> float:
@@ -137,32 +137,36 @@ def trivial_error(lines: list[dict[str, Any]], dataset: str, constraint: str) ->
 
 @dataclass(frozen=True)
 class Duel:
-    """A point of a peer against our front at its violation; a negative `lead` is the peer's."""
+    """A point of a peer against our front at its violation; a negative `lead` is the peer's.
+
+    `cautious` is the lead at the largest violation that the intervals of both allow the peer.
+    """
 
     peer: Curve
     point: Point
     lead: float
+    cautious: float
     chance: float
 
     @property
     def beyond_chance(self) -> bool:
-        """Whether the lead is larger than the intervals of both errors together."""
-        return abs(self.lead) > self.chance
+        """Whether the peer is ahead by more than the intervals of errors and violations explain."""
+        return self.cautious < -self.chance
 
 
 def duels(own: Curve, peers: list[Curve], trivial: float) -> list[Duel]:
     """Return each peer point against our front: by how much our error is lower at the same violation."""
-    spread = max((point.error_margin for point in own.points), default=0.0)
-    return [
-        Duel(
-            peer,
-            point,
-            point.error - error_at(own.front, point.violation, trivial),
-            math.hypot(point.error_margin, spread),
-        )
-        for peer in peers
-        for point in peer.points
-    ]
+    errors = max((point.error_margin for point in own.points), default=0.0)
+    violations = max((point.violation_margin for point in own.points), default=0.0)
+    found = []
+    for peer in peers:
+        for point in peer.points:
+            allowed = point.violation + math.hypot(point.violation_margin, violations)
+            lead, cautious = (
+                point.error - error_at(own.front, v, trivial) for v in (point.violation, allowed)
+            )
+            found.append(Duel(peer, point, lead, cautious, math.hypot(point.error_margin, errors)))
+    return found
 
 
 def published(name: str, dataset: str, epsilon: float | None) -> dict[str, np.ndarray]:

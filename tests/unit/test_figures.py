@@ -55,7 +55,7 @@ def test_a_front_has_no_beaten_point():
 def test_area_of_straight_lines():
     found = np.array([[0.1, 0.2]])
     # from (0, 0.4) down to (0.1, 0.2), then level: mean over [0, 0.2] is (0.3 + 0.2) / 2
-    assert summary.area(found, 0.2, 0.4, grid=4001) == pytest.approx(0.25, abs=1e-4)
+    assert summary.area(found, 0.0, 0.2, 0.4, grid=4001) == pytest.approx(0.25, abs=1e-4)
 
 
 def test_a_duel_compares_errors_at_the_same_violation():
@@ -67,6 +67,10 @@ def test_a_duel_compares_errors_at_the_same_violation():
     assert won.beyond_chance
     blurred = summary.duels(curve((0.0, 0.3), (0.1, 0.2), margin=0.02), [better], 0.4)
     assert not blurred[0].beyond_chance
+    wide = summary.Point(0, {}, 0.24, 0.05, 0.0, 0.02, 10, 1.0)  # its violation may be 0.07, our error 0.23
+    (unsure,) = summary.duels(own, [summary.Curve("adult", 1.0, "fermi", "", (wide,), 1.0)], 0.4)
+    assert unsure.lead < 0
+    assert not unsure.beyond_chance
 
 
 def test_the_constant_classifier_that_violates_nothing():
