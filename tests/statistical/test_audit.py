@@ -15,9 +15,9 @@ from ratewise.audit import (
     check_replay,
     check_sampling,
 )
-from ratewise.audit.torch_subject import TorchSubject
 from ratewise.plan import Plan
 from ratewise.randomness import RandomStreams
+from ratewise.torch.audit import TorchSubject
 
 
 def plan(**changes):

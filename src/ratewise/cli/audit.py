@@ -99,7 +99,7 @@ def _subject(engine: str, plan: Plan, n_canaries: int, n_opponents: int | None) 
     if engine == "numpy":
         return None
     try:
-        from ratewise.audit.torch_subject import TorchSubject
+        from ratewise.torch.audit import TorchSubject
     except ImportError:
         raise InvalidInput("engine 'torch' needs PyTorch: pip install ratewise[torch]") from None
     return TorchSubject(plan, n_canaries, n_opponents)

@@ -1,4 +1,4 @@
-"""The PyTorch engine under audit; needs ``pip install ratewise[torch]``."""
+"""The PyTorch engine under audit."""
 
 from __future__ import annotations
 
