@@ -114,9 +114,10 @@ def test_training_without_noise_is_claimed_infinite_and_shows():
 
 
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
+@pytest.mark.parametrize("noise", ["continuous", "discrete"])
 @pytest.mark.parametrize("seed", [1, None])
-def test_checks_pass_on_the_shipped_code(law, seed):
-    shipped = plan(sampling_rate=0.3, histogram=law, histogram_noise=4.0)
+def test_checks_pass_on_the_shipped_code(law, noise, seed):
+    shipped = plan(sampling_rate=0.3, histogram=law, histogram_noise=4.0, noise=noise)
     assert check_noise(shipped, steps=1500, streams=RandomStreams.from_seed(seed)).passed
     assert check_replay(shipped, streams=RandomStreams.from_seed(seed)).passed
     assert check_sampling(0.1, steps=3000, streams=RandomStreams.from_seed(seed)).passed

@@ -1,6 +1,8 @@
 """Noise on a grid has exactly the law it claims, settles doubtful draws exactly, and has no low bits."""
 
+import dataclasses
 import decimal
+import math
 import pickle
 from decimal import Decimal
 
@@ -9,13 +11,15 @@ import pytest
 from scipy import stats
 from scipy.special import ndtri
 
-from ratewise import discrete_noise
+from ratewise import RateConstrainedClassifier, demographic_parity, discrete_noise
 from ratewise.discrete_noise import Prefetched, probability, rounded_laplace, rounded_normal
+from ratewise.exceptions import InvalidInput
 from ratewise.mechanisms import (
     GaussianMechanism,
     LaplaceMechanism,
     RoundedGaussianMechanism,
     RoundedLaplaceMechanism,
+    summation_slack,
 )
 from ratewise.randomness import SecureGenerator
 
@@ -229,3 +233,54 @@ def test_rounded_laplace_is_geometric_off_zero():
     k = np.arange(1, 60)
     ratio = probability("laplace", 3.0, k[1:]) / probability("laplace", 3.0, k[:-1])
     np.testing.assert_allclose(ratio, np.exp(-1 / 3), rtol=1e-9)
+
+
+@pytest.mark.parametrize("histogram", ["gaussian", "laplace"])
+@pytest.mark.parametrize("rates", ["hard", "soft"])
+def test_a_fit_releases_on_the_grid_unless_told(histogram, rates):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 2))
+    y, groups = (X[:, 0] > 0).astype(int), {"g": np.where(rng.random(3000) < 0.5, "a", "b")}
+    options = {
+        "epsilon": 2.0,
+        "delta": 1e-6,
+        "classes": [0, 1],
+        "group_values": {"g": ["a", "b"]},
+        "steps": 6,
+    }
+    limit = demographic_parity("g", max_gap=0.9)
+
+    def on_grid(**more):
+        model = RateConstrainedClassifier(limit, histogram=histogram, rates=rates, **options, **more)
+        model.fit(X, y, sensitive_features=groups)
+        mechanism = dataclasses.replace(model.plan_, noise="discrete").histogram_mechanism
+        steps = model.history_["histogram"] / mechanism.grid
+        return model, bool(np.all(steps == np.rint(steps)))
+
+    model, found = on_grid()
+    assert found
+    assert isinstance(model.plan_.gradient_mechanism, RoundedGaussianMechanism)
+    assert model.privacy_.epsilon <= 2.0
+    assert not on_grid(noise="continuous")[1]
+
+
+def test_slack_covers_sums_in_double_precision():
+    """Sums of the same rows in other orders and blocks differ by less than the room that is left for it."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(20_000, 3))
+    rows /= np.linalg.norm(rows, axis=1)[:, None]
+    rows[::2] *= -1.0
+    exact = np.array([math.fsum(column) for column in rows.T])
+    worst = 0.0
+    for order in (np.arange(20_000), rng.permutation(20_000), np.argsort(rows[:, 0])):
+        total = np.zeros(3)
+        for row in rows[order]:
+            total += row
+        worst = max(worst, np.linalg.norm(total - exact))
+    assert 0 < 2 * worst < summation_slack(20_000)
+    assert summation_slack(10) < summation_slack(1000) < summation_slack(100_000)
+
+
+def test_plans_refuse_other_kinds_of_noise():
+    with pytest.raises(InvalidInput, match="noise must be one of"):
+        RateConstrainedClassifier(noise="exact").fit(np.ones((4, 1)), [0, 1, 0, 1])
