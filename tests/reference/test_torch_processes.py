@@ -60,6 +60,7 @@ def test_all_processes_hold_the_same_model(runs, world):
     for other in runs[world][1:]:
         np.testing.assert_array_equal(other["parameters"], runs[world][0]["parameters"])
         np.testing.assert_array_equal(other["histogram"], runs[world][0]["histogram"])
+        assert other["booked"] == runs[world][0]["booked"] == STEPS
 
 
 def test_a_process_that_dies_ends_the_run_and_others_resume_it(happened):

@@ -150,17 +150,21 @@ def member(folder, rank, world, dies_at=None, resume=False):
     dist.init_process_group(
         "gloo", init_method=f"file://{store}", rank=rank, world_size=world, timeout=patience
     )
-    trainer = trainer_for(folder, processes=join(), random_state=5)
+
+    def die(record):
+        if record.step == dies_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    trainer = trainer_for(folder, processes=join(), random_state=5, callbacks=[die])
     noting_releases(trainer, folder)
     if resume:
         trainer.resume()
-    for record in trainer.steps():
-        if record.step == dies_at:
-            os.kill(os.getpid(), signal.SIGKILL)
+    trainer.run()
     flat = torch.cat([p.detach().reshape(-1) for p in trainer.module.parameters()])
     np.savez(
         os.path.join(folder, f"rank{rank}.npz"),
         parameters=flat.numpy(),
+        booked=trainer.ledger.events()[0].steps,
         **trainer.history.arrays(),
     )
 

@@ -199,6 +199,7 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
             trainer.resume()
         self.ledger_ = trainer.ledger
         trainer.run()
+        self.ledger_ = trainer.ledger
         self._keep_network(trainer, rows)
         return self
 

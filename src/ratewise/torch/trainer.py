@@ -176,6 +176,7 @@ class Trainer:
                 progress.show(record)
                 for callback in self._callbacks:
                     callback(record)
+        self._share_book()
         return self.history
 
     def steps(self) -> Iterator[StepRecord]:
@@ -294,6 +295,12 @@ class Trainer:
         ours = repr(self._identity()).encode()
         if self.processes.share_bytes(ours) != ours:
             raise InvalidInput("the processes differ in plan, constraints or model; start all with the same")
+
+    def _share_book(self) -> None:
+        """Give every process a copy of the book that process 0 kept, so that all say the same epsilon."""
+        document = self.processes.share_bytes(self.ledger.to_json().encode())
+        if not self.processes.leads and document is not None:
+            self.ledger = Ledger.from_json(document.decode())
 
     def _booked(self, steps: int) -> AbstractContextManager[Phase | None]:
         event = self.plan.step_event
