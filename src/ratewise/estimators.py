@@ -37,7 +37,7 @@ from ratewise.exceptions import (
 from ratewise.features import Scaling, scaling_tables
 from ratewise.fitting import Fitting, open_ledger
 from ratewise.notebook import Reported
-from ratewise.plan import NOISES, Plan
+from ratewise.plan import NOISES, Plan, checked_steps
 from ratewise.progress import Progress
 from ratewise.randomness import RandomStreams, UsedSeeds, warn_of_seed
 from ratewise.reading import PrivateRows, read_features, read_labels, read_rows
@@ -309,6 +309,8 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
     def _check_parameters(self) -> None:
         """Check what neither the plan nor the compiler of constraints looks at."""
         self._check_budget()
+        if self.steps is not None:
+            checked_steps(self.steps)
         _validate.one_of(("gaussian", "laplace"), histogram=self.histogram)
         _validate.one_of((True, False, AUTO), standardise=self.standardise)
         if not isinstance(self.fit_intercept, bool | np.bool_):

@@ -34,6 +34,7 @@ from ratewise.sampling import PoissonSampler
 SCHEDULES = ("constant", "cosine", "linear")
 AVERAGINGS = ("tail", "polynomial", "none")
 NOISES = ("continuous", "discrete")
+MOST_STEPS = 10_000_000  # calibration takes seconds there, and minutes beyond
 _SMALLEST = 1e-100
 
 
@@ -56,6 +57,16 @@ def schedule_values(shape: str, steps: int, warmup: float = 0.0) -> npt.NDArray[
     if rise > 0:
         factors[:rise] *= np.arange(1, rise + 1) / rise
     return factors
+
+
+def checked_steps(steps: Any) -> int:
+    """Return a number of steps that can be planned; more would not end."""
+    count = _validate.count(steps=steps)
+    if count > MOST_STEPS:
+        raise InvalidInput(
+            f"steps must be at most {MOST_STEPS}, got {count}; a larger sampling_rate needs fewer"
+        )
+    return count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,7 +256,7 @@ class Plan:
             noise=_validate.one_of(NOISES, noise=self.noise),
             n_rows=_validate.count(n_rows=self.n_rows),
             sampling_rate=_validate.fraction(sampling_rate=self.sampling_rate),
-            steps=_validate.count(steps=self.steps),
+            steps=checked_steps(self.steps),
             clip=_optional_positive(clip=self.clip),
             gradient_noise=_optional_positive(gradient_noise=self.gradient_noise),
             histogram_noise=_optional_positive(histogram_noise=self.histogram_noise),

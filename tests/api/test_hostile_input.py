@@ -127,3 +127,9 @@ def test_many_classes_and_groups_at_once():
     facts = {"classes": list(range(8)), "group_values": {"g": list(range(20)), "h": list(range(5))}}
     with contextlib.suppress(RatewiseError):  # some crossing may be empty, which is said
         fit(X, rng.integers(0, 8, 3_000), groups, equalized_odds("g", "h", max_gap=0.2), **facts)
+
+
+def test_more_steps_than_anybody_could_wait_for():
+    X, y = rows(500)
+    with pytest.raises(RatewiseError, match="steps must be at most 10000000"):
+        fit(X, y, classes=[0, 1], steps=10**12)
