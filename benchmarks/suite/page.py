@@ -220,7 +220,11 @@ def _limit(each: Experiment, every: list[Curve], dataset: str) -> float:
 def _section(each: Experiment, lines: list[dict[str, Any]]) -> Iterator[str]:
     planned = len(each.jobs("full"))
     yield f"## {each.number}. {each.title}\n"
-    yield _prose(f"{each.text} {len(lines)} of {planned} planned results are in.")
+    made = sorted({line["versions"].get("commit", "unknown") for line in lines if "versions" in line})
+    yield _prose(
+        f"{each.text} {len(lines)} of {planned} planned results are in, made at commit "
+        f"{', '.join(made)} (a plus sign: with uncommitted changes)."
+    )
     yield f"    python -m benchmarks.suite run {each.name} --full\n"
     yield f"![{each.title}](figures/{each.name}.png)\n"
     if each.figure == "times":

@@ -129,7 +129,12 @@ class _Progress:
 
 @functools.cache
 def _commit() -> str:
-    """Return the commit that the sources are at, with a plus sign if the package has changed since."""
+    """Return the commit that the sources are at, with a plus sign if the package has changed since.
+
+    Where the sources are not a checkout, $RATEWISE_COMMIT says it.
+    """
+    if "RATEWISE_COMMIT" in os.environ:
+        return os.environ["RATEWISE_COMMIT"]
     git = shutil.which("git")
     if git is None:
         return "unknown"

@@ -130,5 +130,7 @@ def _details(model: RateConstrainedClassifier) -> dict[str, Any]:
         "clip": plan.clip,
         "gradient_noise": plan.gradient_noise,
         "histogram_noise": plan.histogram_noise,
+        "learning_rate": plan.learning_rate,
+        "dual_rate": plan.dual.rate,
         "doubts": len(model.doubts_),
     }
