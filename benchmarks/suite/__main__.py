@@ -6,8 +6,8 @@ import argparse
 import sys
 
 from benchmarks.suite.config import UnknownExperiment, experiment, names
-from benchmarks.suite.runner import run
-from benchmarks.suite.store import ResultsError
+from benchmarks.suite.runner import chosen, run
+from benchmarks.suite.store import ResultsError, Store, results_path
 from ratewise.exceptions import RatewiseError
 
 
@@ -36,6 +36,10 @@ def _parser() -> argparse.ArgumentParser:
         "--only", action="append", default=[], metavar="FIELD=VALUE[,VALUE]", help="such as method=ours"
     )
     running.set_defaults(action=_run)
+    forgetting = commands.add_parser("forget", help="leave out full results, to run them again")
+    forgetting.add_argument("name", help="an experiment, or all")
+    forgetting.add_argument("--only", action="append", required=True, metavar="FIELD=VALUE[,VALUE]")
+    forgetting.set_defaults(action=_forget)
     figures = commands.add_parser("figures", help="draw all figures from full results")
     figures.add_argument("--quick", dest="mode", action="store_const", const="quick", default="full")
     figures.set_defaults(action=_figures)
@@ -57,6 +61,17 @@ def _run(options: argparse.Namespace) -> int:
     only = dict(item.split("=", 1) for item in options.only)
     for found in [experiment(name) for name in chosen]:
         run(found, options.mode, workers=options.workers, only=only)
+    return 0
+
+
+def _forget(options: argparse.Namespace) -> int:
+    only = dict(item.split("=", 1) for item in options.only)
+    for name in names() if options.name == "all" else [options.name]:
+        path = results_path(experiment(name).name, "full")
+        if path.exists():
+            store = Store(path, name)
+            keys = [key for key, record in store.records.items() if chosen(record, only)]
+            print(f"{name}: {len(keys)} of {len(store)} results left out; before: {store.forget(keys)}")
     return 0
 
 

@@ -28,7 +28,7 @@ from benchmarks.suite.summary import (
 )
 
 OWN = ("ours", "dp_sgd")
-FEWEST = 2  # splits for a comparison
+FEWEST = 5  # splits for a comparison
 
 HEAD = """# Results
 

@@ -85,7 +85,7 @@ def run(
     """
     report = say or _say
     store = Store(results_path(experiment.name, mode), experiment.name)
-    jobs = {key: job for key, job in experiment.jobs(mode).items() if _chosen(job, only or {})}
+    jobs = {key: job for key, job in experiment.jobs(mode).items() if chosen(job, only or {})}
     missing = [job for key, job in jobs.items() if key not in store]
     report(
         f"{experiment.name} ({mode}): {len(jobs) - len(missing)} of {len(jobs)} results are in {store.path}"
@@ -153,7 +153,8 @@ def _rounded(value: Any) -> Any:
     return value
 
 
-def _chosen(job: dict[str, Any], only: dict[str, str]) -> bool:
+def chosen(job: dict[str, Any], only: dict[str, str]) -> bool:
+    """Return whether a job or result has the given values; several are separated by commas."""
     return all(str(job.get(field)) in value.split(",") for field, value in only.items())
 
 

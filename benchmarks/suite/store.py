@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,18 @@ class Store:
         finally:
             os.close(handle)
         self.records[record["key"]] = record
+
+    def forget(self, keys: Iterable[str]) -> Path:
+        """Leave out some results, such as those of older defaults; the file as it was is kept beside it."""
+        dropped = set(keys)
+        kept = [record for key, record in self.records.items() if key not in dropped]
+        before = self.path.with_suffix(".before")
+        shutil.copy2(self.path, before)
+        fresh = self.path.with_suffix(".fresh")
+        fresh.write_text("".join(json.dumps(line, allow_nan=False) + "\n" for line in [self.header, *kept]))
+        os.replace(fresh, self.path)
+        self.records = {record["key"]: record for record in kept}
+        return before
 
     def _read(self) -> Iterator[dict[str, Any]]:
         if not self.path.exists():

@@ -114,6 +114,17 @@ def test_only_restricts_a_run(calm):
     assert 0 < some < len(found.jobs("quick"))
 
 
+def test_forgotten_results_are_run_again_and_kept_beside(calm, monkeypatch):
+    found = config.experiment("clipping")
+    total = runner.run(found, "full", say=quiet)
+    path = store.results_path("clipping", "full")
+    before = path.read_bytes()
+    assert command.main(["forget", "clipping", "--only", "variant=plain"]) == 0
+    assert path.with_suffix(".before").read_bytes() == before
+    assert 0 < len(store.Store(path, "clipping")) < total
+    assert runner.run(found, "full", say=quiet) == total - before.count(b'"variant": "default"')
+
+
 def test_the_key_tells_jobs_apart():
     job = {"method": "ours", "settings": {"clip": 1.0}}
     assert store.job_key(job) == store.job_key(dict(reversed(job.items())))
