@@ -276,7 +276,20 @@ class Scaled(nn.Module):
         return self.inner(torch.cat([self.token.expand(x.shape[0], 1, 5), x], dim=1)) * self.token
 
 
+class Listed(nn.Module):
+    """Keeps its parameters in a list."""
+
+    def __init__(self):
+        super().__init__()
+        self.scales = nn.ParameterList([torch.randn(5), torch.randn(5)])
+        self.inner = nn.Linear(5, 5)
+
+    def forward(self, x):
+        return self.inner(x * self.scales[0]) * self.scales[1]
+
+
 OTHERS = {
+    "parameter list": (Listed, (3, 5)),
     "prelu": (lambda: nn.PReLU(5), (5, 3)),
     "rms": (lambda: nn.RMSNorm(5), (3, 5)),
     "transposed": (lambda: nn.ConvTranspose2d(4, 3, 3, stride=2), (4, 3, 3)),

@@ -224,10 +224,12 @@ def _taps(module: nn.Module, name: str, tape: _Tape) -> Iterator[tuple[Any, Any]
     """Yield every module that is to be tapped, with its tap; frozen ones are left alone.
 
     A parameter that a child owns too is the child's affair: should the parent use it by itself after all,
-    the backward finds out.
+    the backward finds out. Lists of parameters are no layers: they belong to the module that holds them.
     """
-    below = {id(p) for child in module.children() for p in child.parameters()}
-    if any(p.requires_grad and id(p) not in below for p in module.parameters(recurse=False)):
+    lists = [child for child in module.children() if isinstance(child, nn.ParameterList | nn.ParameterDict)]
+    below = {id(p) for child in module.children() if child not in lists for p in child.parameters()}
+    held = [p for part in (module, *lists) for p in part.parameters(recurse=False)]
+    if any(p.requires_grad and id(p) not in below for p in held):
         tapped = closed_form(module) or TappedModule
         yield module, tapped(module, name, tape)
         return
