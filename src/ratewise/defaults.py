@@ -24,8 +24,9 @@ STEPS = 200
 ROW_NORM = 5.0  # of standardised rows
 RAW_ROW_NORM = 3.0  # of rows as they come
 HISTOGRAM_SHARE = 0.1
-_OPTIMISATION: dict[str, Any] = {"learning_rate": 10.0, "schedule": "linear", "momentum": 0.5}
+_OPTIMISATION: dict[str, Any] = {"schedule": "linear", "momentum": 0.5}
 
+_LEARNING_RATES = (2.5, 10.0)
 _LARGEST_BATCH = 65_536
 _LARGEST_RATE = 0.5
 _GRADIENT_NOISE = 0.03  # noise on the mean gradient that the clipping norm is chosen for
@@ -61,6 +62,18 @@ def sampling_rate_for(n_rows: int) -> float:
     (0.5, 0.0065536)
     """
     return min(_LARGEST_RATE, _LARGEST_BATCH / n_rows)
+
+
+def learning_rate_for(n_features: int) -> float:
+    """Return a tenth of the number of features, between 2.5 and 10.
+
+    Rows are shrunk to a fixed length, so the more features there are, the less each of them varies, and the
+    longer a step may be before it overshoots.
+
+    >>> learning_rate_for(5), learning_rate_for(60), learning_rate_for(1000)
+    (2.5, 6.0, 10.0)
+    """
+    return min(max(0.1 * n_features, _LEARNING_RATES[0]), _LEARNING_RATES[1])
 
 
 def clip_for(gradient_noise: float, expected_rows: float, n_parameters: int) -> float:
@@ -133,13 +146,16 @@ def plan_for(
     rate = given or sampling_rate_for(facts.n_rows)
     count = STEPS if steps is None else _validate.count(steps=steps)
     preparation = preparation_for(facts, epsilon, delta, neighbours, standardise)
-    fields = {**_OPTIMISATION, **{name: value for name, value in choices.items() if value is not None}}
+    start = {"learning_rate": learning_rate_for(facts.n_features), **_OPTIMISATION}
+    fields = {**start, **{name: value for name, value in choices.items() if value is not None}}
     fields["preparation"] = preparation
     fields["row_norm"] = _chosen(row_norm, RAW_ROW_NORM if preparation is None else ROW_NORM, "row_norm")
     fields["dual"] = _dual_for(facts, rate, count) if dual is None else dual
     shape: dict[str, Any] = {"n_rows": facts.n_rows, "sampling_rate": rate, "steps": count}
     if epsilon is None:
-        return Plan(**shape, clip=_chosen(clip, _CLIPS[1], "clip"), gradient_noise=None, private=False, **fields)
+        return Plan(
+            **shape, clip=_chosen(clip, _CLIPS[1], "clip"), gradient_noise=None, private=False, **fields
+        )
     others = (*(() if preparation is None else preparation.events), *besides)
     found = _noise_for(facts, rate, count, epsilon, delta, neighbours, histogram, histogram_share, others)
     parameters = (facts.n_features + 1) * (1 if facts.n_classes == 2 else facts.n_classes)
@@ -180,9 +196,10 @@ def _dual_for(facts: PublicFacts, rate: float, steps: int) -> DualControl:
     if facts.constraints is None:
         return DualControl()
     interval = affordable_interval(facts.constraints, facts.n_rows * rate, facts.n_features, steps)
-    # both rates fall to zero together: what still swings at the start comes to rest
+    # both rates fall to zero together: what still swings at the start comes to rest; the penalty damps it
     return DualControl(
-        rate=0.5,
+        rate=2.0,
+        penalty=3.0,
         schedule="linear",
         interval=interval,
         ratio_floor=0.02,

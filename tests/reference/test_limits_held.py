@@ -1,0 +1,71 @@
+"""Limits of every kind are held by default settings on made-up people, without and with privacy.
+
+The gap of an unconstrained model is several times each limit, so a model that ignores its limits goes red.
+"""
+
+import numpy as np
+import pytest
+
+from ratewise import (
+    RateConstrainedClassifier,
+    demographic_parity,
+    equalized_odds,
+    false_discovery_rate,
+    false_negative_rate,
+    precision,
+)
+from ratewise.metrics import rate_report
+
+N = 20_000
+
+
+def people(seed):
+    """Return features, groups, and labels of two and of three classes; groups differ in one feature."""
+    rng = np.random.default_rng(seed)
+    x, group = rng.normal(size=(N, 5)), rng.integers(0, 3, N)
+    x[:, 1] += group - 1
+    three = (np.c_[x[:, 0], x[:, 1], 0.5 * x[:, 2]] + rng.gumbel(size=(N, 3))).argmax(axis=1)
+    two = (x[:, 0] + x[:, 1] + rng.logistic(size=N) > 0.5).astype(int)
+    return x, group, {2: two, 3: three}
+
+
+LIMITS = {
+    "equal rates": (demographic_parity("group", max_gap=0.05), 2, 0.66),
+    "equal rates, three classes": (demographic_parity("group", max_gap=0.05), 3, 0.47),
+    "equal odds": (equalized_odds("group", max_gap=0.1), 2, 0.70),
+    "equal odds, three classes": (equalized_odds("group", max_gap=0.1), 3, 0.50),
+    "precision": (precision(0.85), 2, 0.66),
+    "false discoveries": (false_discovery_rate(0.1), 2, 0.60),
+    "false negatives": (false_negative_rate(0.1, by="group"), 2, 0.58),
+}
+
+
+def excess(limit, classes, seed, constraints, epsilon):
+    """Return the accuracy and how far the worst limit is exceeded, on the training rows."""
+    x, group, labels = people(seed)
+    y = labels[classes]
+    model = RateConstrainedClassifier(
+        constraints,
+        epsilon=epsilon,
+        classes=tuple(range(classes)),
+        group_values={"group": (0, 1, 2)},
+        random_state=seed,
+    ).fit(x, y, sensitive_features={"group": group})
+    report = rate_report(limit, y, model.predict(x), sensitive_features={"group": group})
+    return model.score(x, y), max(row.gap for row in report)
+
+
+@pytest.mark.parametrize("epsilon", [None, 1.0])
+@pytest.mark.parametrize("name", LIMITS)
+def test_the_limit_is_held(name, epsilon):
+    limit, classes, accuracy = LIMITS[name]
+    runs = [excess(limit, classes, seed, limit, epsilon) for seed in (0, 1)]
+    assert np.mean([run[1] for run in runs]) <= 0.015
+    assert max(run[1] for run in runs) <= 0.03
+    assert min(run[0] for run in runs) >= accuracy
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_without_the_limit_it_is_missed(name):
+    limit, classes, _ = LIMITS[name]
+    assert excess(limit, classes, 0, None, 1.0)[1] > 0.06
