@@ -19,6 +19,7 @@ import argparse
 import json
 import time
 import warnings
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,12 @@ from ratewise.partition import compile_constraints
 from ratewise.torch import SmallCNN, TensorRows, Trainer, network_plan, resnet16
 from ratewise.torch.scaling import Bounded
 
+CASES = {  # private, limited
+    "private-limited": (True, True),
+    "plain-limited": (False, True),
+    "private-free": (True, False),
+    "plain-free": (False, False),
+}
 HELD_OUT = 5  # one in so many pictures
 
 
@@ -42,8 +49,8 @@ def pictures(options: argparse.Namespace) -> dict[str, Any]:
     images = load_utkface() if options.data == "utkface" else load_celeba()
     column = "race" if options.data == "utkface" else next(iter(images.group_values))
     rows = np.arange(len(images))[: options.limit]
-    hashes = images.frame["content" if "content" in images.frame else "file"].to_numpy()[rows]
-    held_out = np.array([int(str(found)[:8], 16) % HELD_OUT == 0 for found in hashes])
+    marks = images.frame["content" if "content" in images.frame else "file"].to_numpy()[rows]
+    held_out = np.array([_number(str(mark)) % HELD_OUT == 0 for mark in marks])
     return {
         "x": torch.from_numpy(images.images(rows, size=options.side)),
         "labels": images.y[rows],
@@ -52,6 +59,14 @@ def pictures(options: argparse.Namespace) -> dict[str, Any]:
         "domain": Domain(images.classes, {column: images.group_values[column]}),
         "held_out": held_out,
     }
+
+
+def _number(mark: str) -> int:
+    """Return a number for a hash of the content, or for a file's name where no hash is known."""
+    try:
+        return int(mark[:8], 16)
+    except ValueError:
+        return zlib.crc32(mark.encode())
 
 
 def network(options: argparse.Namespace) -> nn.Module:
@@ -187,7 +202,7 @@ def main() -> None:
     parser.add_argument("--max-gap", type=float, default=0.05)
     parser.add_argument("--limit", type=int, default=None)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", choices=("private", "plain"), default=None)
+    parser.add_argument("--cases", nargs="+", choices=tuple(CASES), default=tuple(CASES))
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--plot", type=Path, default=None)
     options = parser.parse_args()
@@ -195,13 +210,10 @@ def main() -> None:
     torch.set_num_threads(1)
     data = pictures(options)
     lines = []
-    for limited in (True, False):
-        for private in (True, False):
-            if options.only == ("plain" if private else "private"):
-                continue
-            for line in run(options, data, private, limited):
-                print(json.dumps(line), flush=True)
-                lines.append(line)
+    for case in options.cases:
+        for line in run(options, data, *CASES[case]):
+            print(json.dumps(line), flush=True)
+            lines.append(line)
     if options.out is not None:
         options.out.write_text("".join(json.dumps(line) + "\n" for line in lines))
     if options.plot is not None:
