@@ -43,7 +43,8 @@ Floats = npt.NDArray[np.float64]
 
 # Half the width of the undecided band, in units of s. The quantile is off by less than 2**-46 (tested).
 _BAND = 2.0**-42
-# Below this a word holds too few digits of u.
+# Below this (Laplace: sixteen times this) a word holds too few digits of u: what they move a quantile by, at
+# most 2**-64 over the density, must stay below a sixteenth of the band.
 _TINY = 2.0**-20
 _FURTHER = 192  # digits drawn for an undecided draw
 # Digits of the decimal arithmetic: tails down to 2**-256 minus 1/2 lose 77, 77 more are compared.
@@ -91,8 +92,9 @@ def _round(
     length -= whole
     np.abs(length, out=length)  # at most 1/2, where the boundary is
     limit = 0.5 - s * _BAND
-    if length.max() > limit or u.min() < _TINY:
-        undecided = (length > limit) | (u < _TINY)
+    tiny = law.tiny * _TINY
+    if length.max() > limit or u.min() < tiny:
+        undecided = (length > limit) | (u < tiny)
         flat, coded = whole.reshape(-1), words.reshape(-1)
         for place in np.flatnonzero(undecided).tolist():
             word = int(coded[place])
@@ -103,11 +105,15 @@ def _round(
 
 
 class _Law(NamedTuple):
-    """A law of lengths: its tail, the inverse of the tail in double precision, and digits of u in a word."""
+    """A law of lengths.
+
+    Its tail, the inverse of the tail in double precision, digits of u in a word, and what is tiny.
+    """
 
     tail: Callable[[Decimal], Decimal]
     quantile: Callable[[float], float]
     digits: int
+    tiny: float
 
 
 def _settle(word: int, s: float, rng: np.random.Generator, law: _Law) -> float:
@@ -142,8 +148,8 @@ def _exponential_tail(x: Decimal) -> Decimal:
     return (-x).exp()
 
 
-_NORMAL = _Law(_normal_tail, lambda u: -float(ndtri(u)), 64)
-_LAPLACE = _Law(_exponential_tail, lambda u: -math.log(u), 63)
+_NORMAL = _Law(_normal_tail, lambda u: -float(ndtri(u)), 64, 1.0)
+_LAPLACE = _Law(_exponential_tail, lambda u: -math.log(u), 63, 16.0)
 
 
 @functools.cache

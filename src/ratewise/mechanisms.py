@@ -123,7 +123,7 @@ class RoundedGaussianMechanism:
     _noise: Prefetched = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _check(self, rounded_normal)
+        _check(self, rounded_normal, 20)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.noise, self.sensitivity, self.whole, self.slack)
@@ -142,7 +142,8 @@ class RoundedGaussianMechanism:
 class RoundedLaplaceMechanism:
     """The outcome of `LaplaceMechanism`, rounded to a grid, without its floating-point holes.
 
-    As `RoundedGaussianMechanism`; in L1 norm rounding d entries moves neighbours apart by ``grid * d``.
+    As `RoundedGaussianMechanism`; in L1 norm rounding d entries moves neighbours apart by ``grid * d``, so
+    the grid of values that are not whole numbers is finer.
     """
 
     noise: float
@@ -153,7 +154,7 @@ class RoundedLaplaceMechanism:
     _noise: Prefetched = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _check(self, rounded_laplace)
+        _check(self, rounded_laplace, 28)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.noise, self.sensitivity, self.whole, self.slack)
@@ -185,10 +186,10 @@ def summation_slack(rows: float, in_blocks_of: float | None = None) -> float:
 _Draw = Callable[[float, int, np.random.Generator], Floats]
 
 
-def _check(mechanism: RoundedGaussianMechanism | RoundedLaplaceMechanism, draw: _Draw) -> None:
+def _check(mechanism: RoundedGaussianMechanism | RoundedLaplaceMechanism, draw: _Draw, fineness: int) -> None:
     noise = _validate.positive(noise=mechanism.noise)
     sensitivity = _validate.positive(sensitivity=mechanism.sensitivity)
-    grid = grid_below(noise * sensitivity)
+    grid = grid_below(noise * sensitivity, 20 if mechanism.whole else fineness)
     checked: dict[str, Any] = {
         "noise": noise,
         "sensitivity": sensitivity,
@@ -208,8 +209,8 @@ def _on_grid(
 ) -> Floats:
     """Return value and noise, added in whole steps of the grid.
 
-    Doubles count exactly to 2**53 steps, that is to 2**32 deviations of the noise. What is further out stays
-    there: cutting off is the same rule for all data, and moves no two values apart.
+    Doubles count exactly to 2**53 steps, that is to 2**24 deviations of the noise or more. What is further
+    out is cut off: cutting off is the same rule for all data, and moves no two values apart.
     """
     grid = mechanism.grid
     apart = mechanism.sensitivity * (1.0 + mechanism.slack) + (0.0 if mechanism.whole else grid * rounding)
