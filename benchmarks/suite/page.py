@@ -37,7 +37,14 @@ Each split keeps 75% of the rows for training and 25% for testing, the same rows
 means over splits: test error / violation on test rows. δ is 1e-5 and adding or removing a row is protected,
 unless a method is said to protect less. Adult holds each person once (45,222 rows). Nothing was tuned per
 data set for `ratewise`; the settings of peers are in `benchmarks/suite/configs`, and those of RaCO-DP were
-chosen on test rows of Adult and Parkinsons, in its favour.
+chosen on test rows of Adult and Parkinsons, in its favour. "Commit" is the state of the library a row was
+made at (a plus sign: with changes not yet committed; none: before commits were recorded). Methods on the
+library's engine (ours, DP-SGD, SGD, SGDA, DP-FERMI, mitigation) depend on its defaults at that commit:
+
+    python -m benchmarks.suite forget all --only method=ours,dp_sgd,sgd,sgda,fermi,mitigation
+    python -m benchmarks.suite run all --full
+
+brings them up to date.
 """
 
 LIMITS = """## What these results do not show
@@ -220,11 +227,7 @@ def _limit(each: Experiment, every: list[Curve], dataset: str) -> float:
 def _section(each: Experiment, lines: list[dict[str, Any]]) -> Iterator[str]:
     planned = len(each.jobs("full"))
     yield f"## {each.number}. {each.title}\n"
-    made = sorted({line["versions"].get("commit", "unknown") for line in lines if "versions" in line})
-    yield _prose(
-        f"{each.text} {len(lines)} of {planned} planned results are in, made at commit "
-        f"{', '.join(made)} (a plus sign: with uncommitted changes)."
-    )
+    yield _prose(f"{each.text} {len(lines)} of {planned} planned results are in.")
     yield f"    python -m benchmarks.suite run {each.name} --full\n"
     yield f"![{each.title}](figures/{each.name}.png)\n"
     if each.figure == "times":
@@ -260,8 +263,18 @@ def _points(each: Experiment, every: list[Curve]) -> Iterator[str]:
             seconds = np.mean([p.seconds for p in points])
             name = f"{method.label}{', ' + curve.variant if curve.variant else ''}"
             spent = "" if curve.spent is None else f"{curve.spent:.3f}"
-            rows.append([name, method.protects, spent, cells, _span(splits), f"{seconds:.1f}"])
-        head = ["method", "protects", "ε spent", "knob: error / violation", "splits", "s a fit"]
+            rows.append(
+                [
+                    name,
+                    method.protects,
+                    spent,
+                    cells,
+                    _span(splits),
+                    f"{seconds:.1f}",
+                    " ".join(curve.commits),
+                ]
+            )
+        head = ["method", "protects", "ε spent", "knob: error / violation", "splits", "s a fit", "commit"]
         yield from _table(head, rows)
 
 

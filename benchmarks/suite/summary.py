@@ -43,6 +43,7 @@ class Curve:
     variant: str
     points: tuple[Point, ...]
     spent: float | None
+    commits: tuple[str, ...] = ()
 
     @property
     def front(self) -> np.ndarray:
@@ -66,7 +67,7 @@ def curves(lines: list[dict[str, Any]]) -> list[Curve]:
         knob = (line["knob"], repr(sorted(line["settings"].items())))
         grouped[curve][knob].append(line)
     return [
-        Curve(*name, points=tuple(_point(same) for same in points.values()), spent=_spent(points))
+        Curve(*name, tuple(_point(same) for same in points.values()), _spent(points), _commits(points))
         for name, points in grouped.items()
     ]
 
@@ -89,6 +90,11 @@ def _point(lines: list[dict[str, Any]]) -> Point:
 def _spent(points: dict[tuple, list]) -> float | None:
     found = [line["spent"]["epsilon"] for lines in points.values() for line in lines]
     return None if None in found else max(found)
+
+
+def _commits(points: dict[tuple, list]) -> tuple[str, ...]:
+    lines = [line for same in points.values() for line in same]
+    return tuple(sorted({line.get("versions", {}).get("commit", "") for line in lines} - {""}))
 
 
 def margin(values: np.ndarray) -> float:
