@@ -42,7 +42,7 @@ _MEANING = (
 @click.option("--games", type=int, default=10_000, show_default=True, help="Games with a single step.")
 @click.option("--canaries", type=int, default=1000, show_default=True, help="Of the audit in one run.")
 @click.option("--delta", type=float, default=1e-3, show_default=True)
-@click.option("--confidence", type=float, default=0.95, show_default=True)
+@click.option("--confidence", type=float, default=0.99, show_default=True)
 @click.pass_context
 def audit(ctx: click.Context, /, run: str | None, **values: Any) -> None:
     """Try to break the guarantee of RUN, a run folder, or of the noise given; exit 1 if it breaks.
