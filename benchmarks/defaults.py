@@ -1,18 +1,16 @@
-"""Good without tuning? Defaults on every data set, slack and budget, against non-private training and the paper.
+"""Good without tuning? Defaults on every data set, slack and budget, beside non-private training and the paper.
 
-    python benchmarks/defaults.py run [--workers 2] [--splits 10] [--only adult-dp ...] [--methods ratewise ...]
+    python benchmarks/defaults.py run [--workers 2] [--splits 10] [--only adult-dp] [--methods ratewise]
     python benchmarks/defaults.py page        # docs/defaults.md from the recorded runs
 
 Every run is one line of benchmarks/results/defaults.jsonl; finished runs are not repeated, so a stopped run
-goes on where it was. Data come from $RATEWISE_DATA (default: ../shared/data beside the repository). Nothing is
-chosen per data set, and test rows are used for nothing but the numbers shown. Each split holds out a quarter.
+goes on where it was. Data come from $RATEWISE_DATA (default: ../shared/data beside the repository). Nothing
+is chosen per data set; test rows serve for the numbers shown and nothing else. A split holds out a quarter.
 
-Methods
-    ratewise   RateConstrainedClassifier(constraint, epsilon=..., delta=1e-5) with public bounds: all defaults
-    nonprivate the same with epsilon=None
-    paper-100  the paper's method, accounted honestly: Laplace histogram, soft dual, temperature 2, clip 3,
-               features standardised by RAW means and deviations, last iterate, 100 steps
-    paper-1000 the same with 1000 steps
+The methods: `ratewise` is RateConstrainedClassifier(constraint, epsilon=..., delta=1e-5) with public bounds
+and nothing else said; `nonprivate` is the same with epsilon=None; `paper-100` and `paper-1000` are the paper's
+method, accounted honestly: Laplace histogram, soft dual, temperature 2, clip 3, features standardised by RAW
+means and deviations, last iterate, 100 or 1000 steps.
 """
 
 from __future__ import annotations
@@ -97,7 +95,7 @@ def defaults(constraint: Any, data: Any, epsilon: float | None, seed: int, **cha
 
 
 def paper(constraint: Any, data: Any, epsilon: float, seed: int, steps: int) -> Any:
-    """The paper's method at the settings of its authors, the noise raised until the joint account fits."""
+    """Return the paper's method at its authors' settings, the noise raised until the joint account fits."""
     return RateConstrainedClassifier(
         constraint,
         epsilon=epsilon,

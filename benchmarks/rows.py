@@ -3,7 +3,7 @@
     python benchmarks/rows.py [--rows 10000000] [--features 50] [--folder /tmp] [--trace] [--json out.json]
 
 Writes a float32 file of the given shape in pieces (2 GB by default), then fits a classifier with demographic
-parity 0.05 between two groups at epsilon 1, delta 1e-7 on the map. Labels and groups are maps too, a byte a row.
+parity 0.05 between two groups at epsilon 1, delta 1e-7 on the map. Labels and groups are maps too.
 The baseline is a fit of the same kind on the first rows of the map, so that imports and caches do not count.
 
 Memory is the anonymous memory of the process (RssAnon in /proc/self/status, sampled 200 times a second):

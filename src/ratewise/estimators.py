@@ -34,6 +34,7 @@ from ratewise.exceptions import (
     SmallGroupWarning,
     UnsupportedCombination,
 )
+from ratewise.explanation import explain
 from ratewise.features import Scaling, scaling_tables
 from ratewise.fitting import Fitting, open_ledger
 from ratewise.notebook import Reported
@@ -270,6 +271,11 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
         scores = self.decision_function(X)
         codes = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
         return np.asarray(self.classes_[codes])
+
+    def explain(self) -> str:
+        """Return the choices that training made, from public facts, and the reasons, in words."""
+        check_is_fitted(self)
+        return explain(self.plan_)
 
     def __sklearn_is_fitted__(self) -> bool:
         # a fit that was stopped leaves its ledger, which is no model

@@ -1,0 +1,112 @@
+"""A plan in words: what will run, and why these numbers.
+
+>>> from ratewise.defaults import PublicFacts, plan_for
+>>> plan = plan_for(PublicFacts(n_rows=30_000, n_features=20, n_classes=2), epsilon=1.0, delta=1e-5)
+>>> print(explain(plan).splitlines()[2])
+steps: 200. More steps share the same budget, with more noise in each
+"""
+
+from __future__ import annotations
+
+import textwrap
+
+from ratewise.plan import Plan
+
+
+def explain(plan: Plan) -> str:
+    """Return a paragraph per choice of a plan. Nothing in it depends on a row."""
+    parts = [
+        *_sampling(plan),
+        *_noise(plan),
+        *_bounds(plan),
+        *_descent(plan),
+        *_limits(plan),
+    ]
+    return "\n".join(textwrap.fill(f"{name}: {text}", 110, subsequent_indent="    ") for name, text in parts)
+
+
+def _sampling(plan: Plan) -> list[tuple[str, str]]:
+    rows = f"{plan.n_rows} rows takes part in a step with probability {plan.sampling_rate:.3g}"
+    return [
+        (
+            "batches",
+            f"each of {rows}, so {plan.expected_rows:.0f} of them on average. Large batches drown the "
+            "noise; past some ten thousand rows only time is won by making them smaller",
+        ),
+        ("steps", f"{plan.steps}. More steps share the same budget, with more noise in each"),
+    ]
+
+
+def _noise(plan: Plan) -> list[tuple[str, str]]:
+    if not plan.private:
+        return [("noise", "none: this training has no guarantee")]
+    found = [
+        (
+            "gradient noise",
+            f"{plan.gradient_noise:.4g} times the clip on the sum of a batch, found from the budget by the "
+            "accountant, jointly with everything else that is released",
+        )
+    ]
+    if plan.histogram_noise is not None:
+        found.append(
+            (
+                "histogram noise",
+                f"{plan.histogram_noise:.4g} ({plan.histogram}) on each count of predictions per cell, about "
+                f"{plan.histogram_noise / plan.expected_rows:.2%} of a batch. A tenth of the budget by "
+                "default: counts are coarse numbers and need little",
+            )
+        )
+    return found
+
+
+def _bounds(plan: Plan) -> list[tuple[str, str]]:
+    found = []
+    if plan.preparation is not None:
+        paid = " for a twentieth of the budget" if plan.private else ""
+        found.append(
+            (
+                "features",
+                f"centred and scaled by means and deviations that are released{paid}, because descent is at "
+                "a loss when features differ in size",
+            )
+        )
+    if plan.row_norm is not None:
+        found.append(("row bound", f"rows longer than {plan.row_norm:g} are shrunk to it, which is free"))
+    if plan.clip is not None:
+        found.append(
+            (
+                "clip",
+                f"a row's gradient is cut to length {plan.clip:.3g}: as large as the noise allows, since "
+                "cutting distorts most what matters most",
+            )
+        )
+    return found
+
+
+def _descent(plan: Plan) -> list[tuple[str, str]]:
+    averaged = {
+        "tail": f"the mean of the last {plan.averaging_fraction:.0%} of the iterates, which costs nothing",
+        "polynomial": "a mean of the iterates with more weight on the later ones, which costs nothing",
+        "none": "the last iterate",
+    }
+    return [
+        (
+            "descent",
+            f"learning rate {plan.learning_rate:g} ({plan.schedule}), momentum {plan.momentum:g}; the model "
+            f"is {averaged[plan.averaging]}",
+        )
+    ]
+
+
+def _limits(plan: Plan) -> list[tuple[str, str]]:
+    dual = plan.dual
+    if plan.private and plan.histogram_noise is None:
+        return []
+    return [
+        (
+            "limits",
+            f"held on {plan.rates} predictions; multipliers rise by {dual.rate:g} times the excess "
+            f"({dual.schedule}), every {dual.interval} step(s), with a damping of {dual.penalty:g}. Errors "
+            "count less the noisier they are, so that small groups do not stir the rest",
+        )
+    ]
