@@ -106,11 +106,11 @@ def _control(plan: Plan) -> DualControl:
     """Return control of the multipliers that hears a group of a twentieth of the rows through the noise.
 
     Batches of a network are small, and so are groups in them: multipliers move on the mean of as many steps
-    as make such a group's rate known to the tolerance, by noise and by chance, but at least 20 times.
+    as make such a group's rate known to the tolerance, but at least 20 times.
     """
-    rows = _SMALL_GROUP * plan.expected_rows
-    variance = 2.0 * (plan.histogram_mechanism.standard_deviation / rows) ** 2 + 0.25 / rows
-    wanted = math.ceil(variance / _TOLERANCE**2)
+    noise = plan.histogram_mechanism.standard_deviation
+    deviation = math.sqrt(2.0) * noise / (_SMALL_GROUP * plan.expected_rows)
+    wanted = math.ceil((deviation / _TOLERANCE) ** 2)
     return DualControl(
         rate=0.5,
         schedule="linear",
