@@ -1,4 +1,4 @@
-"""Good without tuning? Defaults on every data set, slack and budget, beside non-private training and the paper.
+"""Good without tuning? Defaults on all data, slacks and budgets, beside non-private training and the paper.
 
     python benchmarks/defaults.py run [--workers 2] [--splits 10] [--only adult-dp] [--methods ratewise]
     python benchmarks/defaults.py page        # docs/defaults.md from the recorded runs
@@ -8,7 +8,7 @@ goes on where it was. Data come from $RATEWISE_DATA (default: ../shared/data bes
 is chosen per data set; test rows serve for the numbers shown and nothing else. A split holds out a quarter.
 
 The methods: `ratewise` is RateConstrainedClassifier(constraint, epsilon=..., delta=1e-5) with public bounds
-and nothing else said; `nonprivate` is the same with epsilon=None; `paper-100` and `paper-1000` are the paper's
+and nothing else; `nonprivate` is the same with epsilon=None; `paper-100` and `paper-1000` are the paper's
 method, accounted honestly: Laplace histogram, soft dual, temperature 2, clip 3, features standardised by RAW
 means and deviations, last iterate, 100 or 1000 steps.
 """

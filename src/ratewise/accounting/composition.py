@@ -300,7 +300,7 @@ def _power(law: Array, count: int) -> ComplexArray:
     spectrum = fft.rfft(law)
     if count == 1:
         return spectrum
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):  # the power of an exact 0 comes out as 0
         return np.asarray(np.exp(count * np.log(spectrum)))
 
 
