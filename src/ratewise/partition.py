@@ -226,7 +226,7 @@ def _tightest(rows: Any, limits: NDArray[np.float64], declared: list[Constraint]
     kept: dict[bytes, int] = {}
     tight: dict[bytes, float] = {}
     for row, (key, mirror, scale) in enumerate(_directions(rows)):
-        limit = limits[row] / scale
+        limit = float(limits[row]) / scale
         if key not in kept or limit < tight[key]:
             kept[key], tight[key] = row, limit
         if mirror in kept and tight[key] + tight[mirror] < -_ROUNDING:
@@ -242,7 +242,8 @@ def _directions(rows: Any) -> Iterable[tuple[bytes, bytes, float]]:
     ends, columns = rows.indptr.tolist(), rows.indices
     lead = np.ones(rows.shape[0])
     filled = np.flatnonzero(np.diff(rows.indptr))
-    lead[filled] = np.abs(rows.data[rows.indptr[filled]])
+    if filled.size:  # the largest entry: by any other, a quotient could overflow
+        lead[filled] = np.maximum.reduceat(np.abs(rows.data), rows.indptr[filled])
     unit = rows.data / np.repeat(lead, np.diff(rows.indptr))
     mirrored = -unit
     for row, scale in enumerate(lead.tolist()):

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from ratewise import RateConstrainedClassifier, demographic_parity, equalized_odds
+from ratewise import RateConstrainedClassifier, demographic_parity, equalized_odds, group, rate
 from ratewise.exceptions import RatewiseError, RatewiseWarning
+from ratewise.metrics import rate_report
 
 MEGABYTE = 1 << 20
 
@@ -133,3 +134,16 @@ def test_more_steps_than_anybody_could_wait_for():
     X, y = rows(500)
     with pytest.raises(RatewiseError, match="steps must be at most 10000000"):
         fit(X, y, classes=[0, 1], steps=10**12)
+
+
+@pytest.mark.parametrize("factor", [1e-281, 2.2e-309])
+def test_limits_with_coefficients_next_to_nothing(factor):
+    """Found by fuzzing: such limits, alone or in a report, gave warnings of overflow."""
+    limit = factor * rate(0, where=group(g="a")) - rate(0) <= 0.5
+    found = rate_report([limit], [0, 1, 1], [1, 1, 0], sensitive_features={"g": ["a", "b", "a"]})
+    assert np.isfinite(next(iter(found)).reached)
+
+
+def test_a_report_on_ragged_predictions_is_refused():
+    with pytest.raises(RatewiseError, match="one label per row"):
+        rate_report(rate(1) <= 0.5, [0, 1], [0, []])
