@@ -173,8 +173,9 @@ def _areas(found: list[tuple[Experiment, list[dict[str, Any]]]]) -> Iterator[str
     yield _prose(
         """Mean error over violations, from the smallest that any method protecting every row reached to that
         of training without limits (for false negatives: to 0.5), along straight lines between a method's
-        points on its front; below its own smallest violation the line goes to the constant classifier. Lower
-        is better; the best method that protects every row is bold."""
+        points on its front; below its own smallest violation the line goes to the constant classifier. On the
+        splits that ours has, for methods that have all of them; a few splits say little. Lower is better; the
+        best method that protects every row is bold."""
     )
     methods = [m for m in STYLE if m not in ("sgd", "dp_sgd", "xgboost", "fermi_published")]
     rows = []
@@ -188,20 +189,21 @@ def _areas(found: list[tuple[Experiment, list[dict[str, Any]]]]) -> Iterator[str
 
 
 def _area_rows(each: Experiment, lines: list[dict[str, Any]], methods: list[str]) -> Iterator[list[str]]:
-    every = curves(lines)
-    for own in _own(every):
-        trivial = trivial_error(lines, own.dataset, each.constraint)
-        limit = _limit(each, every, own.dataset)
-        fronts: dict[str, np.ndarray] = {}
-        for method in methods:
-            points = [
-                (p.violation, p.error)
-                for c in every
-                if c.dataset == own.dataset and c.epsilon in (None, own.epsilon) and c.method == method
-                for p in c.points
-            ]
-            if points:
-                fronts[method] = own.front if method == "ours" else front(points)
+    """Yield a row per panel: on our splits, for the methods that have all of them."""
+    good = [line for line in lines if "error" in line]
+    for panel in _own(curves(good)):
+        here = [x for x in good if x["dataset"] == panel.dataset and x["epsilon"] in (None, panel.epsilon)]
+        splits = {x["split"] for x in here if x["method"] == "ours"}
+        complete = {m for m in methods if splits <= {x["split"] for x in here if x["method"] == m}}
+        every = curves([x for x in here if x["split"] in splits])
+        (own,) = _own(every)
+        fronts = {
+            m: front([(p.violation, p.error) for c in every if c.method == m for p in c.points])
+            for m in methods
+            if m in complete
+        }
+        fronts["ours"] = own.front
+        trivial, limit = trivial_error(lines, own.dataset, each.constraint), _limit(each, every, own.dataset)
         least = min(found[0, 0] for m, found in fronts.items() if METHODS[m].protects == ROW)
         areas = {m: area(found, least, max(limit, least), trivial) for m, found in fronts.items()}
         best = min(value for m, value in areas.items() if METHODS[m].protects == ROW)
@@ -209,7 +211,7 @@ def _area_rows(each: Experiment, lines: list[dict[str, Any]], methods: list[str]
             "" if m not in areas else f"**{areas[m]:.4f}**" if areas[m] == best else f"{areas[m]:.4f}"
             for m in methods
         ]
-        yield [each.name, TITLES[own.dataset], f"{own.epsilon:g}", *shown]
+        yield [each.name, TITLES[own.dataset], f"{own.epsilon:g} ({len(splits)} splits)", *shown]
 
 
 def _limit(each: Experiment, every: list[Curve], dataset: str) -> float:
