@@ -3,7 +3,9 @@
 In the order in which one batch walks through the house: `predicates`, `rates`, `families` (what is
 declared), `partition` (declarations to cells), `plan` and `defaults` (what will run), `sampling` and
 `mechanisms` (what touches rows), `features`, `linear` and `training` (the step), `multipliers` (the dual
-side), `accounting` (what it costs), `estimators` (the classifier), `metrics` (what was reached).
+side), `accounting` (what it costs), `reading` and `fitting` (a fit), `estimators` (the classifier), `metrics`
+(what was reached). Beside it: `schema` and `table_model` (raw columns), `selection`, `evaluation`, `report`,
+`runs` and `cli`, `torch`, `audit`, `datasets`.
 """
 
 from ratewise.accounting import Budget, Ledger
@@ -16,6 +18,7 @@ from ratewise.exceptions import (
     PrivacyLeakWarning,
     RatewiseError,
     RatewiseWarning,
+    SeedWarning,
     SmallGroupWarning,
     UnsupportedCombination,
 )
@@ -51,6 +54,7 @@ __all__ = [
     "RateConstrainedClassifier",
     "RatewiseError",
     "RatewiseWarning",
+    "SeedWarning",
     "SmallGroupWarning",
     "UnsupportedCombination",
     "at_least",

@@ -15,7 +15,7 @@ from ratewise import _validate
 from ratewise.accounting import Calibration, Event, calibrate
 from ratewise.exceptions import InvalidType
 from ratewise.multipliers import Constraints, affordable_interval
-from ratewise.plan import DualControl, Plan, Preparation
+from ratewise.plan import DualControl, Plan, Preparation, checked_steps
 
 AUTO = "auto"
 
@@ -144,7 +144,7 @@ def plan_for(
     """
     given = _validate.fraction(sampling_rate=sampling_rate) if sampling_rate is not None else None
     rate = given or sampling_rate_for(facts.n_rows)
-    count = STEPS if steps is None else _validate.count(steps=steps)
+    count = STEPS if steps is None else checked_steps(steps)
     preparation = preparation_for(facts, epsilon, delta, neighbours, standardise)
     start = {"learning_rate": learning_rate_for(facts.n_features), **_OPTIMISATION}
     fields = {**start, **{name: value for name, value in choices.items() if value is not None}}
