@@ -29,14 +29,14 @@ HEART = (
 
 THRESHOLD = 27.576  # total UPDRS that published work calls high, the documented median of the study
 
-# Bounds are round numbers: an early-stage motor score (of at most 108), and for the voice measures well above
+# Bounds are those of the scale for the motor score, and for the voice measures well above
 # what clinics call pathological (1% jitter, 4% shimmer); what lies beyond is cut off there.
 PARKINSONS_SCHEMA = Schema(
     name="parkinsons",
     numbers={
         "age": (30, 90),
         "test_time": (-5, 220),
-        "motor_UPDRS": (0, 50),
+        "motor_UPDRS": (0, 108),
         "Jitter(%)": (0, 0.03),
         "Jitter(Abs)": (0, 2e-4),
         "Jitter:RAP": (0, 0.02),
