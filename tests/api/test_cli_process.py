@@ -169,3 +169,21 @@ def test_shell_completion_knows_commands_and_flags():
             },
         )
         assert {line.split(",")[1] for line in done.stdout.splitlines()} == expected
+
+
+def test_a_million_rows_show_progress_that_moves(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = 1_000_000
+    age, woman = rng.integers(18, 90, rows), rng.integers(0, 2, rows)
+    rich = (age + 10 * (1 - woman) + rng.integers(-20, 21, rows) > 62).astype(int)
+    people = pd.DataFrame({"age": age, "woman": woman, "rich": rich})
+    people.to_csv(tmp_path / "people.csv", index=False)
+    done = ratewise(
+        *("--json", "train", tmp_path / "people.csv", "--label", "rich", "--groups", "woman"),
+        *("--constraint", "demographic_parity(woman) <= 0.05", "--delta", "1e-7", "--out", tmp_path / "run"),
+    )
+    assert done.returncode == 0, done.stderr
+    steps = steps_of(done.stdout.splitlines())
+    assert len(steps) >= 3  # lines come by the clock, and the whole takes seconds
+    assert steps == sorted(set(steps))
+    assert steps[-1] == 200
