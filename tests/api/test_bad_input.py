@@ -113,7 +113,6 @@ class TestRows:
             (pl.DataFrame(X).with_columns(day=pl.lit(0).cast(pl.Datetime)), InvalidType, "dates or times"),
             (X.astype("timedelta64[s]"), InvalidType, "dates or times"),
             ([[1.0, 2.0], [3.0]] * (N // 2), InvalidInput, "as many entries in every row"),
-            (np.matrix(X), InvalidType, "np.matrix"),
             (iter([1]), InvalidType, "entries that are no numbers"),
             (object(), InvalidType, "entries that are no numbers"),
             (X.astype(np.longdouble) * np.longdouble("1e4000"), InvalidInput, "infinity"),
@@ -124,6 +123,10 @@ class TestRows:
         message = refused(kind, words, features=features)
         assert "secret" not in message
         assert not re.search(r"\d\.\d{4}", message)  # no values of rows
+
+    @pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
+    def test_a_matrix_of_old(self):
+        refused(InvalidType, "np.matrix", features=np.matrix(X))
 
     @pytest.mark.parametrize(
         ("labels", "kind", "words"),
