@@ -103,6 +103,7 @@ def training(data: Data, batch: int, family: Any = None, private: bool = True) -
         gradient_noise=2.0 if private else None,
         histogram_noise=10.0 if private and compiled is not None else None,
         private=private,
+        noise="discrete",  # on a grid, as the classifier has it
         averaging="polynomial",
         dual=DualControl(interval=interval),
     )
