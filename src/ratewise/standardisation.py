@@ -36,8 +36,6 @@ _EDGES = np.exp2(np.arange(-40, 120) / 4)  # norms from a thousandth to a billio
 _SHARE = 0.9
 _NOISE_DEVIATIONS = 3.0
 _FLOOR_DEVIATIONS = 2.0
-# Features between public bounds are of one scale: what hardly varies (a rare category) is not blown up to the
-# size of the others, lest one coefficient swing a small group's predictions from step to step.
 _SMALLEST_SHARE = 0.5
 _SMALLEST = 1e-12
 
@@ -73,11 +71,23 @@ def standardise(
     release = _summing(preparation.moment_noise, math.sqrt(2.0) * bound, slack)
     sums = release.release(moment_sums(features, bound), rng)
     mean, deviation = mean_and_deviation(sums, bound, features.n_rows, release.standard_deviation)
-    if scaling is not None and scaling.lower is not None:
-        deviation = np.maximum(deviation, _SMALLEST_SHARE * math.sqrt(np.mean(np.square(deviation))))
+    if scaling is not None and scaling.lower is not None and not features.sparse:
+        deviation = _floor_rare(mean, deviation)
     return (scaling or Scaling(deviation=deviation)).standardised(
         None if features.sparse else mean, deviation
     )
+
+
+def _floor_rare(mean: Floats, deviation: Floats) -> Floats:
+    """Return deviations of features in [0, 1], those of rare categories no smaller than half of the usual.
+
+    A rare category blown up to the size of the others lets one coefficient swing a small group's predictions
+    from step to step. A feature of mean m that is 0 or 1 has variance m (1 - m), one in between has less.
+    """
+    variance = np.square(deviation)
+    category = variance > 0.5 * mean * (1.0 - mean)
+    least = _SMALLEST_SHARE * math.sqrt(float(np.mean(variance)))
+    return np.where(category, np.maximum(deviation, least), deviation)
 
 
 def norm_counts(features: Features) -> Floats:
