@@ -275,7 +275,7 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
     def explain(self) -> str:
         """Return the choices that training made, from public facts, and the reasons, in words."""
         check_is_fitted(self)
-        return explain(self.plan_)
+        return explain(self.plan_, limited=self.constraints_ is not None)
 
     def __sklearn_is_fitted__(self) -> bool:
         # a fit that was stopped leaves its ledger, which is no model
@@ -325,6 +325,8 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
             _validate.count(at_least=0, verbose=self.verbose)
         text(required=True, data_name=self.data_name)
         text(required=True, unit=self.unit)
+        if not isinstance(self.besides, list | tuple):
+            raise InvalidType(f"besides must be a list of events, got {self.besides!r}")
         if self.callback is not None and not callable(self.callback):
             raise InvalidType(f"callback must be a function or None, got {self.callback!r}")
 

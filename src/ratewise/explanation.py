@@ -13,14 +13,21 @@ import textwrap
 from ratewise.plan import Plan
 
 
-def explain(plan: Plan) -> str:
-    """Return a paragraph per choice of a plan. Nothing in it depends on a row."""
+def explain(plan: Plan, *, limited: bool | None = None) -> str:
+    """Return a paragraph per choice of a plan. Nothing in it depends on a row.
+
+    Parameters
+    ----------
+    plan : Plan
+    limited : bool, optional
+        Whether there are limits; a private plan tells by itself, and others are taken to have some.
+    """
     parts = [
         *_sampling(plan),
         *_noise(plan),
         *_bounds(plan),
         *_descent(plan),
-        *_limits(plan),
+        *(_limits(plan) if limited is not False else []),
     ]
     return "\n".join(textwrap.fill(f"{name}: {text}", 110, subsequent_indent="    ") for name, text in parts)
 
@@ -52,8 +59,8 @@ def _noise(plan: Plan) -> list[tuple[str, str]]:
             (
                 "histogram noise",
                 f"{plan.histogram_noise:.4g} ({plan.histogram}) on each count of predictions per cell, about "
-                f"{plan.histogram_noise / plan.expected_rows:.2%} of a batch. A tenth of the budget by "
-                "default: counts are coarse numbers and need little",
+                f"{plan.histogram_noise / plan.expected_rows:.2%} of a batch. By default it takes a tenth of "
+                "the budget: counts are coarse numbers and need little",
             )
         )
     return found
@@ -76,8 +83,8 @@ def _bounds(plan: Plan) -> list[tuple[str, str]]:
         found.append(
             (
                 "clip",
-                f"a row's gradient is cut to length {plan.clip:.3g}: as large as the noise allows, since "
-                "cutting distorts most what matters most",
+                f"a row's gradient is cut to length {plan.clip:.3g}. Left open, it is as large as the noise "
+                "allows, since cutting distorts most what matters most",
             )
         )
     return found
@@ -102,11 +109,15 @@ def _limits(plan: Plan) -> list[tuple[str, str]]:
     dual = plan.dual
     if plan.private and plan.histogram_noise is None:
         return []
+    weighed = (
+        ". Errors count less the noisier they are, so that small groups do not stir the rest"
+        if dual.noise_tolerance is not None
+        else ""
+    )
     return [
         (
             "limits",
             f"held on {plan.rates} predictions; multipliers rise by {dual.rate:g} times the excess "
-            f"({dual.schedule}), every {dual.interval} step(s), with a damping of {dual.penalty:g}. Errors "
-            "count less the noisier they are, so that small groups do not stir the rest",
+            f"({dual.schedule}), every {dual.interval} step(s), with a damping of {dual.penalty:g}{weighed}",
         )
     ]

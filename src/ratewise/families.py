@@ -324,6 +324,8 @@ def _limit(kind: str, low: float | None, high: float | None, positive: Any, by: 
     high = None if high is None else _unit(max_rate=high)
     if low is not None and high is not None and low > high:
         raise InvalidInput(f"min_rate must be at most max_rate, got {low:g} and {high:g}")
+    if not isinstance(by, Iterable):
+        raise InvalidType(f"by must be the name of a column, or several names, got {by!r}")
     chosen = None if kind == "paper_false_negative_rate" else scalar(positive=positive)
     return Limit(kind, low, high, chosen, _column_names("by", (by,) if isinstance(by, str) else tuple(by)))
 

@@ -203,7 +203,8 @@ class UsedSeeds:
 
     Two fits with one seed share their noise: the difference of what they release has none, and the sum of
     their epsilons says nothing. A hash of a seed in the ledger's file would give small seeds away, so this
-    finds a repetition only within a process; generators and None cannot repeat.
+    finds a repetition only within a process. Generators are known by their seed and what they gave so far:
+    clones of an estimator hold copies of one, which would repeat. None cannot repeat.
 
     >>> class Book:
     ...     path = "privacy.json"
@@ -216,21 +217,35 @@ class UsedSeeds:
     """
 
     def __init__(self) -> None:
-        self._in_files: dict[str, set[int]] = {}
-        self._in_memory: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
+        self._in_files: dict[str, set[Any]] = {}
+        self._in_memory: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
 
     def add(self, book: Any, seed: Any) -> None:
         """Note a seed for a book (its file, if it has a path); refuse one that was noted before."""
-        if isinstance(seed, bool) or not isinstance(seed, numbers.Integral):
+        source = _source_of(seed)
+        if source is None:
             return
         known: Any = self._in_memory if book.path is None else self._in_files
         used = known.setdefault(book if book.path is None else os.path.realpath(book.path), set())
-        if int(seed) in used:
+        if source in used:
             raise InvalidInput(
                 "random_state was used for an earlier fit on this ledger: both would have the same noise, "
                 "and what they release together is protected by neither; use None, or another seed"
             )
-        used.add(int(seed))
+        used.add(source)
+
+
+def _source_of(seed: Any) -> Any:
+    """Return what tells the noise of a seed or generator apart from that of others; None if nothing does."""
+    if isinstance(seed, numbers.Integral) and not isinstance(seed, bool):
+        return int(seed)
+    if isinstance(seed, np.random.RandomState):
+        state = seed.get_state(legacy=False)["state"]
+        return state["key"].tobytes(), state["pos"]
+    sequence = getattr(getattr(seed, "bit_generator", seed), "seed_seq", seed)
+    if isinstance(sequence, np.random.SeedSequence):
+        return str(sequence.entropy), tuple(sequence.spawn_key), sequence.n_children_spawned
+    return None
 
 
 class _Said:

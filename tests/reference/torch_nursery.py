@@ -64,8 +64,11 @@ def trainer_for(folder, **choices):
     )
 
 
-def noting_releases(trainer, folder):
-    """Write a byte just before each release: what was released is never more than what is noted."""
+def noting_releases(trainer, folder, pause=0.0):
+    """Write a byte just before each release: what was released is never more than what is noted.
+
+    A pause makes a run last, so that a kill finds it at work however fast the machine is.
+    """
     place = os.open(os.path.join(folder, "released"), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     begin = trainer._begin
 
@@ -77,6 +80,7 @@ def noting_releases(trainer, folder):
 
         def note(*arguments):
             os.write(place, b".")
+            time.sleep(pause)
             release(*arguments)
 
         trainer._noise.release = note
@@ -103,7 +107,7 @@ def booked(folder, kind):
 def one_life(folder, kind):
     ledger = Ledger.at(os.path.join(folder, "book.json")) if kind == "FILE" else None
     trainer = trainer_for(folder, ledger=ledger, random_state=3)
-    noting_releases(trainer, folder)
+    noting_releases(trainer, folder, pause=0.015)
     trainer.resume()
     trainer.run()
 

@@ -249,5 +249,17 @@ class TestSeeds:
 
     def test_what_cannot_repeat_is_not_noted(self):
         used, rng, book = UsedSeeds(), np.random.default_rng(0), Ledger()
-        for seed in (None, None, rng, rng, np.random.SeedSequence(0)):
+        for seed in (None, None, rng, np.random.SeedSequence(1)):
             used.add(book, seed)
+        RandomStreams.from_seed(rng)
+        used.add(book, rng)
+
+
+def test_copies_of_a_generator_are_refused_on_one_book():
+    for source in (np.random.default_rng(3), np.random.RandomState(3), np.random.SeedSequence(3)):
+        used, book = UsedSeeds(), Ledger()
+        used.add(book, copy.deepcopy(source))
+        with pytest.raises(InvalidInput, match="random_state was used for an earlier fit"):
+            used.add(book, copy.deepcopy(source))
+        RandomStreams.from_seed(source)  # what it gave so far tells it from its copies
+        used.add(book, source)
