@@ -1,6 +1,6 @@
 """Time of one training step, against a bare floor and against Opacus.
 
-    python benchmarks/step.py [--rounds 150] [--steps 80] [--batch 512] [--profile]
+    python benchmarks/step.py [--rounds 150] [--steps 80] [--batch 512] [--dtype float64] [--profile]
 
 All variants run in one process on the same rows, in turns: every round runs each variant for a few steps
 (a few milliseconds), and ratios are taken within rounds, so that a busy machine slows all of them alike.
@@ -13,6 +13,9 @@ Poisson sampling, both releases, multipliers, descent, iterate averaging, histor
     raco-many  our loop with pairwise parity over workclass x education: over 10,000 constraints
     sgd, sgda  the same two without noise
     opacus     Opacus DP-SGD on batches that are already drawn (its Poisson loader would add to it)
+
+Features are float64, as data frames give them; `--dtype float32` stores them in single precision. Our step
+adds up in double precision all the same (what it needs to keep its promise), the floor in single.
 
 Adult is read from $RATEWISE_DATA (default ../shared/data beside the repository); without it a table of the
 same shape is made up.
@@ -50,7 +53,7 @@ COLUMNS += ["label"]
 
 
 def adult() -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]] | None:
-    """Return one-hot features (float32), labels and the text columns; each person once."""
+    """Return one-hot features, labels and the text columns; each person once."""
     default = Path(__file__).resolve().parents[2] / "shared" / "data"
     folder = Path(os.environ.get("RATEWISE_DATA", default)) / "adult"
     if not folder.exists():
@@ -65,7 +68,7 @@ def adult() -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]] | None:
     del table["fnlwgt"]
     parts = [table.pop(name).astype(np.float64)[:, None] / top for name, top in NUMERIC.items()]
     parts += [values[:, None] == np.unique(values) for values in table.values()]
-    return np.hstack(parts).astype(np.float32), labels, table
+    return np.hstack(parts).astype(np.float64), labels, table
 
 
 def made_up() -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
@@ -74,17 +77,18 @@ def made_up() -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
     levels = {"workclass": 7, "education": 16, "sex": 2, "other": 74}
     table = {name: rng.integers(0, count, 45_222).astype(str) for name, count in levels.items()}
     parts = [rng.random((45_222, 5))] + [v[:, None] == np.unique(v) for v in table.values()]
-    features = np.hstack(parts).astype(np.float32)
+    features = np.hstack(parts).astype(np.float64)
     return features, (features @ rng.standard_normal(features.shape[1]) > 0).astype(np.int64), table
 
 
 class Data:
     """The rows and their public facts."""
 
-    def __init__(self) -> None:
+    def __init__(self, dtype: str) -> None:
         found = adult()
         self.source = "adult" if found else "made up"
-        self.features, self.labels, self.table = found or made_up()
+        features, self.labels, self.table = found or made_up()
+        self.features = features.astype(dtype)
         self.domain = Domain(
             classes=(0, 1), columns={k: np.unique(v).tolist() for k, v in self.table.items()}
         )
@@ -128,8 +132,8 @@ def floor(data: Data, batch: int) -> Iterator[None]:
     """Gather, two products, the noise draws."""
     features, batches = data.features, drawn_batches(data, batch)
     rng = np.random.default_rng(2)
-    weights = rng.standard_normal(features.shape[1]).astype(np.float32)
-    buffer = np.empty((2 * batch + 100, features.shape[1]), dtype=np.float32)
+    weights = rng.standard_normal(features.shape[1]).astype(features.dtype)
+    buffer = np.empty((2 * batch + 100, features.shape[1]), dtype=features.dtype)
     while True:
         for rows in batches:
             block = buffer[: len(rows)]
@@ -146,7 +150,7 @@ def opacus(data: Data, batch: int) -> Iterator[None]:
     from opacus import PrivacyEngine
 
     torch.set_num_threads(1)
-    features, labels = torch.from_numpy(data.features), torch.from_numpy(data.labels).float()
+    features, labels = torch.from_numpy(data.features).float(), torch.from_numpy(data.labels).float()
     model = torch.nn.Linear(features.shape[1], 1)
     optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     loader = torch.utils.data.DataLoader(
@@ -221,12 +225,13 @@ def main(report: Callable[[str], None] = print) -> None:
     parser.add_argument("--rounds", type=int, default=150)
     parser.add_argument("--steps", type=int, default=80)
     parser.add_argument("--batch", type=int, default=512)
+    parser.add_argument("--dtype", choices=("float64", "float32"), default="float64")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     with threadpool_limits(limits=1):
-        measure(options, Data(), report)
+        measure(options, Data(options.dtype), report)
 
 
 def measure(options: argparse.Namespace, data: Data, report: Callable[[str], None]) -> None:
@@ -234,7 +239,8 @@ def measure(options: argparse.Namespace, data: Data, report: Callable[[str], Non
         profile(data, options.batch, options.steps)
         return
     runs = variants(data, options.batch)
-    report(f"{data.source}: {data.features.shape[0]} rows x {data.features.shape[1]}, batch {options.batch}")
+    shape = " x ".join(map(str, data.features.shape))
+    report(f"{data.source}: {shape}, {options.dtype}, batch {options.batch}")
     for name in ("raco", "raco-many"):
         compiled = next(runs[name])
         interval = affordable_interval(compiled, options.batch, data.features.shape[1], STEPS)

@@ -398,7 +398,7 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
                 "feature_bounds has equal lower and upper bounds for every feature, got "
                 f"{reprlib.repr(self.feature_bounds)}; nothing would be left of X"
             )
-        scaling_tables(scaling, X.shape[1], not isinstance(X, np.ndarray), X.dtype)
+        scaling_tables(scaling, X.shape[1], not isinstance(X, np.ndarray))
         return scaling
 
     def _streams(self) -> RandomStreams:

@@ -1,6 +1,8 @@
 """Rows of features, prepared and handed out in blocks: scaling, bounds on row norms, the clip of each row.
 
-Nothing here copies a whole matrix or keeps more of it than a number per row.
+Nothing here copies a whole matrix or keeps more of it than a number per row. Blocks are in double precision
+whatever the matrix is stored in: sums over thousands of rows in single precision would be off by more than
+the noise makes up for, and one row could then move them by more than the clipping norm.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ Array = npt.NDArray[Any]
 
 # Bytes of gathered rows handled at once: about what stays in the second-level cache (measured).
 _BLOCK_BYTES = 1 << 21
+_LARGEST = float(np.finfo(np.float64).max)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +84,8 @@ class Scaling:
         """Return the same preparation with a released mean and deviation on top."""
         return replace(self, mean=mean, deviation=deviation)
 
-    def tables(self, dtype: npt.DTypeLike) -> _ScalingTables:
-        """Return what has to be done to each feature, in the type of the features."""
+    def tables(self) -> _ScalingTables:
+        """Return what has to be done to each feature."""
         shift, width = np.zeros(self.n_features), np.ones(self.n_features)
         with np.errstate(over="ignore"):
             if self.lower is not None and self.upper is not None:
@@ -94,12 +97,12 @@ class Scaling:
                 shift = shift + self.mean * width
             if self.deviation is not None:
                 width = width * self.deviation
-            factor = np.divide(1.0, width, out=np.zeros(self.n_features), where=width > 0).astype(dtype)
+            factor = np.divide(1.0, width, out=np.zeros(self.n_features), where=width > 0)
         factor[~np.isfinite(factor)] = 0.0  # bounds that coincide, or nearly: the feature counts for nothing
         bounds = None
         if self.lower is not None and self.upper is not None:
-            bounds = self.lower.astype(dtype), self.upper.astype(dtype)
-        return _ScalingTables(bounds, shift.astype(dtype), factor)
+            bounds = self.lower, self.upper
+        return _ScalingTables(bounds, shift, factor)
 
 
 class _ScalingTables(NamedTuple):
@@ -110,7 +113,7 @@ class _ScalingTables(NamedTuple):
     def guarded(self) -> _ScalingTables:
         """Return the same tables with cuts so far out that only what would overflow is cut off."""
         with np.errstate(divide="ignore", over="ignore"):
-            reach = float(np.finfo(self.factor.dtype).max) * 1e-3 / np.maximum(np.abs(self.factor), 1.0)
+            reach = _LARGEST * 1e-3 / np.maximum(np.abs(self.factor), 1.0)
         lower, upper = (-reach, reach) if self.bounds is None else self.bounds
         return self._replace(bounds=(np.maximum(lower, -reach), np.minimum(upper, reach)))
 
@@ -160,19 +163,19 @@ class Features:
         self.matrix = _usable(X)
         self.sparse = _is_sparse(self.matrix)
         self.n_rows, self.n_features = self.matrix.shape
-        self.dtype = self.matrix.dtype
         self.block_rows = block_rows or _block_rows(self.matrix)
-        self.scaling = scaling_tables(scaling, self.n_features, self.sparse, self.dtype)
+        self.scaling = scaling_tables(scaling, self.n_features, self.sparse)
         self._row_norm = row_norm
         self._extra = 1.0 if intercept else 0.0
-        # What rounding can add to a row's norm, in single or double precision, is taken off the clip.
-        room = (min(self.n_features, 1024) + n_classes + 16) * float(np.finfo(self.dtype).eps)
+        # What rounding can add to a row's norm is taken off the clip.
+        room = (min(self.n_features, 1024) + n_classes + 16) * float(np.finfo(np.float64).eps)
         self._clip = None if clip is None else clip * (1.0 - room)
         # A norm whose squares underflow is this much longer than computed, at most.
-        self._lost = float(np.sqrt(self.n_features * float(np.finfo(self.dtype).tiny)))
-        self._buffer: Array = np.empty((0, self.n_features), dtype=self.dtype)
-        self._factors: Array | None = None
-        self._limits: Array | None = None
+        self._lost = float(np.sqrt(self.n_features * float(np.finfo(np.float64).tiny)))
+        self._buffer: Floats = np.empty((0, self.n_features))
+        self._stored: Array = np.empty((0, self.n_features), dtype=self.matrix.dtype)
+        self._factors: Floats | None = None
+        self._limits: Floats | None = None
         self._guarded = False
         self.mapped = not self.sparse and memory_mapped(X)
         self._first_pass(keep=not self.mapped)
@@ -185,7 +188,7 @@ class Features:
         largest, factors, limits = 0.0, [], []
         for start in range(0, self.n_rows, self.block_rows):
             block = self._raw_block(np.arange(start, min(start + self.block_rows, self.n_rows)))
-            norms = _norms(block, exact=keep)
+            norms = _norms(block)
             if not np.all(np.isfinite(norms)) and not _all_finite(block):
                 if self.scaling is not None and not self._guarded:
                     self.scaling, self._guarded = self.scaling.guarded(), True
@@ -196,10 +199,10 @@ class Features:
                 factor, limit = self._factor_and_limit(norms)
                 factors.append(factor)
                 limits.append(limit)
-        self.careful = largest > float(np.finfo(self.dtype).max) ** 0.25
+        self.careful = largest > _LARGEST**0.25
         if keep and not self.careful:
-            self._factors = _joined(factors, self.dtype) if self._row_norm is not None else None
-            self._limits = _joined(limits, self.dtype) if self._clip is not None else None
+            self._factors = _joined(factors) if self._row_norm is not None else None
+            self._limits = _joined(limits) if self._clip is not None else None
         self._kept = keep and not self.careful
         return None
 
@@ -209,7 +212,7 @@ class Features:
             return [rows] if len(rows) else []
         return [rows[start : start + self.block_rows] for start in range(0, len(rows), self.block_rows)]
 
-    def gather(self, rows: Rows) -> tuple[Any, Array | None, Array | None]:
+    def gather(self, rows: Rows) -> tuple[Any, Floats | None, Floats | None]:
         """Return the block of rows, the factor of each row, and the longest residual of each row.
 
         The rows meant are ``factor[:, None] * block``. The block is overwritten by the next call.
@@ -223,7 +226,7 @@ class Features:
             return block, factor, limit
         if self._row_norm is None and self._clip is None:
             return block, None, None
-        factor, limit = self._factor_and_limit(_norms(block, exact=self.n_features > 1024))
+        factor, limit = self._factor_and_limit(_norms(block))
         return block, (None if self._row_norm is None else factor), (None if self._clip is None else limit)
 
     def prepared(self, rows: Rows) -> Any:
@@ -231,34 +234,39 @@ class Features:
         return self._raw_block(rows)
 
     def _raw_block(self, rows: Rows) -> Any:
-        if self.sparse:
-            block = self.matrix[rows]
-        else:
-            block = self._room_for(len(rows))
-            self.matrix.take(rows, 0, block, "clip")  # row numbers are in range; "clip" skips a copy
+        block = self._sparse_block(rows) if self.sparse else self._dense_block(rows)
         if self.scaling is not None:
             self.scaling.apply(block)
         return block
 
-    def _room_for(self, count: int) -> Array:
-        if len(self._buffer) < count:
-            self._buffer = np.empty((min(count + count // 8, self.block_rows), self.n_features), self.dtype)
-        return self._buffer[:count]
+    def _sparse_block(self, rows: Rows) -> Any:
+        return self.matrix[rows].astype(np.float64, copy=False)
 
-    def _factor_and_limit(self, norms: Array) -> tuple[Array, Array]:
-        """Return min(1, row_norm / norm) and clip / sqrt((factor * norm)^2 + 1), in the features' type."""
+    def _dense_block(self, rows: Rows) -> Floats:
+        count = len(rows)
+        if len(self._buffer) < count:
+            shape = (min(count + count // 8, self.block_rows), self.n_features)
+            self._buffer = np.empty(shape)
+            self._stored = self._buffer if self.matrix.dtype == np.float64 else np.empty(shape, np.float32)
+        block, stored = self._buffer[:count], self._stored[:count]
+        self.matrix.take(rows, 0, stored, "clip")  # row numbers are in range; "clip" skips a copy
+        if stored.dtype != np.float64:
+            np.copyto(block, stored)
+        return block
+
+    def _factor_and_limit(self, norms: Floats) -> tuple[Floats, Floats]:
+        """Return min(1, row_norm / norm) and clip / sqrt((factor * norm)^2 + 1)."""
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-            factor = np.ones(len(norms), dtype=self.dtype)
+            factor = np.ones(len(norms))
             if self._row_norm is not None:
-                factor = np.minimum(1.0, self._row_norm / norms).astype(self.dtype)
+                factor = np.minimum(1.0, self._row_norm / norms)
             length = np.hypot(factor * norms, self._extra) + self._lost
             limit = (self._clip or np.inf) / length
-            largest = float(np.finfo(self.dtype).max)
-            return factor, np.minimum(limit, largest).astype(self.dtype)
+            return factor, np.minimum(limit, _LARGEST)
 
-    def _gather_carefully(self, rows: Rows) -> tuple[Any, Array | None, Array | None]:
-        """Gather with every row divided by its largest entry, in double precision: no product overflows."""
-        block = self._raw_block(rows).astype(np.float64)
+    def _gather_carefully(self, rows: Rows) -> tuple[Any, Floats | None, Floats | None]:
+        """Gather with every row divided by its largest entry: no product overflows."""
+        block = self._raw_block(rows)
         entries = abs(block)
         largest = entries.max(axis=1)
         largest = np.asarray(largest.todense()).ravel() if _is_sparse(largest) else largest
@@ -267,7 +275,7 @@ class Features:
             block = scipy.sparse.csr_array(scipy.sparse.diags_array(1.0 / largest) @ block)
         else:
             block /= largest[:, None]
-        norms = _norms(block, exact=True)
+        norms = _norms(block)
         with np.errstate(over="ignore", divide="ignore"):
             shrink = np.ones(len(norms))
             if self._row_norm is not None:
@@ -280,15 +288,13 @@ class Features:
         return block, factor, limit
 
 
-def scaling_tables(
-    scaling: Scaling | None, n_features: int, sparse: bool, dtype: npt.DTypeLike
-) -> _ScalingTables | None:
+def scaling_tables(scaling: Scaling | None, n_features: int, sparse: bool) -> _ScalingTables | None:
     """Return the tables of a scaling, or say why it does not fit the features."""
     if scaling is None:
         return None
     if scaling.n_features != n_features:
         raise InvalidInput(f"bounds are given for {scaling.n_features} features, X has {n_features}")
-    tables = scaling.tables(dtype)
+    tables = scaling.tables()
     if sparse and np.any(tables.shift != 0):
         raise UnsupportedCombination(
             "sparse features cannot be shifted without becoming dense; scale them with origin='zero'"
@@ -339,26 +345,21 @@ def _block_rows(matrix: Any) -> int:
     width = matrix.shape[1]
     if _is_sparse(matrix):
         width = 2 * max(1, matrix.nnz // max(1, matrix.shape[0]))
-    return int(min(1 << 16, max(16, _BLOCK_BYTES // (max(1, width) * matrix.dtype.itemsize))))
+    return int(min(1 << 16, max(16, _BLOCK_BYTES // (max(1, width) * 8))))
 
 
-def _norms(block: Any, *, exact: bool) -> Array:
-    """Return the L2 norm of each row; `exact` adds up in double precision."""
+def _norms(block: Any) -> Floats:
+    """Return the L2 norm of each row."""
     with np.errstate(over="ignore"):
         if _is_sparse(block):
-            squares = scipy.sparse.csr_array(
-                (block.data.astype(np.float64), block.indices, block.indptr), block.shape
-            )
-            squares.data **= 2
+            squares = scipy.sparse.csr_array((block.data**2, block.indices, block.indptr), block.shape)
             return np.sqrt(np.asarray(squares.sum(axis=1)).ravel())
-        if exact:
-            block = block.astype(np.float64)
-        squared: Array = np.einsum("ij,ij->i", block, block)
+        squared: Floats = np.einsum("ij,ij->i", block, block)
         return np.sqrt(squared, out=squared)
 
 
-def _joined(pieces: list[Array], dtype: npt.DTypeLike) -> Array:
-    return np.concatenate([np.empty(0, dtype), *pieces])
+def _joined(pieces: list[Floats]) -> Floats:
+    return np.concatenate([np.empty(0), *pieces])
 
 
 def _all_finite(block: Any) -> bool:

@@ -35,7 +35,8 @@ class LinearEngine:
     """Sums of clipped row gradients and histograms of predictions of a linear classifier.
 
     One row changes the gradient's sum by at most ``plan.clip`` in L2 norm, and the histogram by at most 1 in
-    L1 and L2 norm. Parameters are one vector: ``(w, b)`` for two classes, the rows of ``[W | b]`` for more.
+    L1 and L2 norm; arithmetic is in double precision, whatever the features are stored in. Parameters are one
+    vector: ``(w, b)`` for two classes, the rows of ``[W | b]`` for more.
 
     Parameters
     ----------
@@ -191,7 +192,7 @@ class LinearModel:
         scores = np.empty((features.n_rows, len(weights)))
         for piece in features.blocks(np.arange(features.n_rows)):
             x, factor, _ = features.gather(piece)
-            part = np.asarray(x @ weights.T.astype(x.dtype), dtype=np.float64)
+            part = np.asarray(x @ weights.T)
             if factor is not None:
                 with np.errstate(over="ignore"):
                     part = np.clip(part * factor[:, None], -_LARGEST_SCORE, _LARGEST_SCORE)

@@ -33,7 +33,6 @@ class BinaryKernel:
     """
 
     def __init__(self, plan: Plan, features: Features, shape: tuple[int, int], intercept: bool) -> None:
-        self._dtype = np.dtype(np.float64) if features.careful else features.dtype
         self._n_features = features.n_features
         self._shape = shape
         self._n_codes = 2 * shape[0]
@@ -42,9 +41,9 @@ class BinaryKernel:
         self._hard = plan.rates == "hard"
         waiting = plan.expected_rows * plan.dual.interval
         self.later = shape[0] > 0 and self._hard and plan.dual.interval > 1 and waiting <= _MOST_WAITING
-        self._ones = np.ones(features.block_rows, dtype=self._dtype)
+        self._ones = np.ones(features.block_rows)
         # arrays without dimensions: arithmetic with Python's numbers takes twice as long
-        self._zero = np.zeros((), dtype=self._dtype)
+        self._zero = np.zeros(())
         self._even = np.array(-2, dtype=np.min_scalar_type(-max(2, self._n_codes)))
         # what a slope of 1 adds to the coefficients; at other temperatures s * (1 - s) is kept apart
         tilt = [0.0, 1.0, -1.0, 0.0] if plan.temperature == 1.0 else [0.0, 0.0, 1.0, 0.0]
@@ -63,7 +62,7 @@ class BinaryKernel:
 
     def load(self, theta: Floats, table: Floats | None, loss_weight: float) -> None:
         """Take the parameters and the costs of a step."""
-        self._weights = theta[: self._n_features].astype(self._dtype)
+        self._weights = theta[: self._n_features].copy()
         self._bias = float(theta[-1]) if self._intercept else 0.0
         if table is not self._table:
             self._table = table
@@ -77,7 +76,7 @@ class BinaryKernel:
             slopes *= self._temperature
         terms = slopes * self._tilt
         terms += _PLAIN if loss_weight == 1.0 else _PLAIN * loss_weight
-        self._terms = terms.reshape(-1, 4).astype(self._dtype)
+        self._terms = terms.reshape(-1, 4)
 
     def sums(self, x: Any, factor: Array | None, limit: Array | None, codes: Array) -> tuple[Floats, Any]:
         """Return the block's sum of clipped gradients and its tally, both **private**."""
@@ -144,17 +143,16 @@ class SoftmaxKernel:
     """Three classes or more, one weight vector each."""
 
     def __init__(self, plan: Plan, features: Features, shape: tuple[int, int], intercept: bool) -> None:
-        self._dtype = np.dtype(np.float64) if features.careful else features.dtype
         self._n_features = features.n_features
         self._shape = shape
         self._intercept = intercept
         self._temperature = plan.temperature
         self._hard = plan.rates == "hard"
         self._table: Floats | None = None
-        self._loss_weight: Any = 1.0
+        self._loss_weight = 1.0
         self._costs: Array | None = None
         # infinite logits (from rows of enormous length) would make NaN of a difference
-        self._largest = float(np.finfo(self._dtype).max) ** 0.5
+        self._largest = float(np.finfo(np.float64).max) ** 0.5
 
     def codes(self, labels: Array, cells: Array | None) -> tuple[Array, ...]:
         """Return what `sums` needs to know of rows: labels, and with cells ``cell * K``."""
@@ -167,12 +165,12 @@ class SoftmaxKernel:
     def load(self, theta: Floats, table: Floats | None, loss_weight: float) -> None:
         """Take the parameters and the costs of a step."""
         matrix = theta.reshape(self._shape[1], -1)
-        self._weights = np.ascontiguousarray(matrix[:, : self._n_features].T, dtype=self._dtype)
-        self._bias = matrix[:, -1].astype(self._dtype) if self._intercept else None
+        self._weights = np.ascontiguousarray(matrix[:, : self._n_features].T)
+        self._bias = matrix[:, -1].copy() if self._intercept else None
         if table is not self._table:
             self._table = table
-            self._loss_weight = self._dtype.type(loss_weight)
-            self._costs = None if table is None else (table * self._temperature).astype(self._dtype)
+            self._loss_weight = loss_weight
+            self._costs = None if table is None else table * self._temperature
 
     def sums(
         self, x: Any, factor: Array | None, limit: Array | None, labels: Array, base: Array | None = None
@@ -191,7 +189,7 @@ class SoftmaxKernel:
             residual += push
         if limit is not None:
             lengths = np.sqrt(np.einsum("ij,ij->i", residual, residual))
-            np.maximum(lengths, np.finfo(self._dtype).tiny, out=lengths)  # 0 / 0 would be NaN
+            np.maximum(lengths, np.finfo(np.float64).tiny, out=lengths)  # 0 / 0 would be NaN
             residual *= (limit / np.maximum(lengths, limit))[:, None]
         gradient = np.empty((self._shape[1], self._n_features + self._intercept))
         if self._intercept:
