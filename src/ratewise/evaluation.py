@@ -343,7 +343,7 @@ class Measured:
         waiting = {id(constraint): constraint for constraint in self._all}
         rounds = []
         while waiting:
-            compiled = compile_constraints([self._anchor, *waiting.values()], domain)
+            compiled = compile_constraints([self._anchor, *waiting.values()], domain, to_hold=False)
             for constraint in compiled.declared:
                 waiting.pop(id(constraint), None)
             rounds.append(compiled)

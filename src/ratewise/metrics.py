@@ -248,7 +248,7 @@ def _rows(
     families = {id(constraint): family for constraint, family in declared}
     waiting = {id(constraint): constraint for constraint, _ in declared}
     while waiting:
-        compiled = compile_constraints(list(waiting.values()), domain)
+        compiled = compile_constraints(list(waiting.values()), domain, to_hold=False)
         cells = compiled.cells(data.truth_codes, columns)
         values, low, high = mix_intervals(compiled, moments(compiled, cells, data.predictions), confidence)
         reached, ends = compiled.reached(values), (compiled.reached(low), compiled.reached(high))

@@ -9,9 +9,9 @@
 array([-0.3 ,  0.3 ,  0.15, -0.15,  0.15, -0.15])
 
 Impossible demands end here, before any row is read: unknown columns, values or classes, subsets that no row
-can be in, bounds that no classifier can meet, lower bounds above upper bounds. Bounds that always hold are
-allowed. Stated limits: 1,000,000 constraints, 100,000 cells, 2,000,000 combinations of values, 20,000,000
-non-zeros; past them there is an error, not a swamped machine.
+can be in, bounds that no classifier can meet, alone or together (`ratewise.contradictions`). Bounds that
+always hold are allowed. Stated limits: 1,000,000 constraints, 100,000 cells, 2,000,000 combinations of
+values, 20,000,000 non-zeros; past them there is an error, not a swamped machine.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from ratewise.cells import MAX_NONZEROS, Subset, build_cells, too_dense
 from ratewise.compiled import CompiledConstraints
+from ratewise.contradictions import refuse_contradictions
 from ratewise.domain import Domain, Numeric
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.families import MAX_CONSTRAINTS, flatten
@@ -40,7 +41,7 @@ __all__ = ["CompiledConstraints", "Domain", "Numeric", "compile_constraints"]
 _ROUNDING = 1e-9
 
 
-def compile_constraints(constraints: Any, domain: Domain) -> CompiledConstraints:
+def compile_constraints(constraints: Any, domain: Domain, *, to_hold: bool = True) -> CompiledConstraints:
     """Return the constraints on the smallest partition of the domain that they need.
 
     Parameters
@@ -49,6 +50,8 @@ def compile_constraints(constraints: Any, domain: Domain) -> CompiledConstraints
         None or an empty list: no constraint, one cell.
     domain : Domain
         The public classes and column values.
+    to_hold : bool
+        False: the constraints are only to be measured, so that some may contradict others.
 
     Notes
     -----
@@ -68,8 +71,8 @@ def compile_constraints(constraints: Any, domain: Domain) -> CompiledConstraints
     rows = book.matrix(term_of, len(terms))
     limits = np.array(book.limits, dtype=np.float64)
     _refuse_impossible(rows, limits, terms, index_sets, cell_map.n_cells, domain, book.declared)
-    keep = _tightest(rows, limits, book.declared)
-    return CompiledConstraints(
+    keep = _tightest(rows, limits, book.declared, may_cross=not to_hold)
+    compiled = CompiledConstraints(
         domain=domain,
         declared=tuple(book.declared[j] for j in keep),
         bounds=limits[keep],
@@ -79,6 +82,9 @@ def compile_constraints(constraints: Any, domain: Domain) -> CompiledConstraints
         index_sets=tuple(index_sets),
         cell_map=cell_map,
     )
+    if to_hold:
+        refuse_contradictions(compiled)
+    return compiled
 
 
 class _Book:
@@ -221,7 +227,9 @@ def _refuse_impossible(
         )
 
 
-def _tightest(rows: Any, limits: NDArray[np.float64], declared: list[Constraint]) -> list[int]:
+def _tightest(
+    rows: Any, limits: NDArray[np.float64], declared: list[Constraint], *, may_cross: bool
+) -> list[int]:
     """Return the rows to keep, one per direction, and refuse a pair of bounds that cross."""
     kept: dict[bytes, int] = {}
     tight: dict[bytes, float] = {}
@@ -229,7 +237,7 @@ def _tightest(rows: Any, limits: NDArray[np.float64], declared: list[Constraint]
         limit = float(limits[row]) / scale
         if key not in kept or limit < tight[key]:
             kept[key], tight[key] = row, limit
-        if mirror in kept and tight[key] + tight[mirror] < -_ROUNDING:
+        if not may_cross and mirror in kept and tight[key] + tight[mirror] < -_ROUNDING:
             first, second = declared[kept[mirror]].name, declared[kept[key]].name
             raise InvalidInput(
                 f"{first!r} and {second!r} contradict each other: the lower bound is above the upper"

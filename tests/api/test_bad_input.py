@@ -241,6 +241,9 @@ class TestConstraints:
             (equal_opportunity("sex", max_gap=0.1, positive="yes"), InvalidInput, "'yes'"),
             (false_negative_rate(0.1, by="race"), InvalidInput, "lacks column 'race'"),
             ([rate(1) <= 0.2, rate(1) >= 0.3], InvalidInput, "contradict each other"),
+            ([rate(0) <= 0.2, rate(1) <= 0.2], InvalidInput, "limits contradict.*relax or drop one"),
+            ([rate(1, female) <= 0.2, rate(1, ~female) <= 0.2, rate(1) >= 0.5], InvalidInput, "contradict"),
+            ([PARITY, rate(1, female) <= 0.1, rate(1, ~female) >= 0.5], InvalidInput, "contradict"),
             (rate(1) <= -0.1, InvalidInput, "no classifier can meet"),
             (rate(1) >= 1.2, InvalidInput, "no classifier can meet"),
             (rate(1, where=female) + rate(0, where=female) <= 0.5, InvalidInput, "no classifier can meet"),
@@ -251,7 +254,7 @@ class TestConstraints:
             (demographic_parity, InvalidType, "constraints must be"),
             (iter([PARITY]), InvalidType, "iterator can be read only once"),
         ],
-        ids=range(17),
+        ids=range(20),
     )
     def test_declarations(self, constraints, kind, words):
         refused(kind, words, constraints=constraints)

@@ -191,6 +191,77 @@ def test_impossible(constraints, message):
         compiled(*constraints)
 
 
+WOMEN, MEN = group(sex="F"), group(sex="M")
+PARITY = demographic_parity("sex", max_gap=0.05)
+
+
+@pytest.mark.parametrize(
+    ("constraints", "named"),
+    [
+        ([rate(0) <= 0.2, rate(1) <= 0.2], ["P(0) <= 0.2", "P(1) <= 0.2"]),
+        (
+            [rate(1, WOMEN) <= 0.2, rate(1, MEN) <= 0.2, rate(1) >= 0.5],
+            ["P(1 | sex=F) <= 0.2", "P(1 | sex=M) <= 0.2", "P(1) >= 0.5"],
+        ),
+        (
+            [PARITY, rate(1, WOMEN) <= 0.1, rate(1, MEN) >= 0.5],
+            ["P(1 | sex=F) - P(1 | sex!=F) >= -0.05", "P(1 | sex=F) <= 0.1", "P(1 | sex=M) >= 0.5"],
+        ),
+        # women and everyone bounded, the gap ties men to women: men cannot make up for it
+        (
+            [PARITY, rate(1, WOMEN) <= 0.1, rate(1) >= 0.5],
+            ["P(1 | sex=F) - P(1 | sex!=F) >= -0.05", "P(1 | sex=F) <= 0.1", "P(1) >= 0.5"],
+        ),
+        # other groups of the same people
+        (
+            [rate(1, group(race=race)) <= 0.2 for race in "ABC"]
+            + [rate(1, WOMEN) >= 0.5, rate(1, MEN) >= 0.5],
+            [*(f"P(1 | race={race}) <= 0.2" for race in "ABC"), "P(1 | sex=F) >= 0.5", "P(1 | sex=M) >= 0.5"],
+        ),
+        # wrong on half of each class, and right on nine tenths of all
+        (
+            [
+                rate(1, label(1)) <= 0.5,
+                rate(0, label(0)) <= 0.5,
+                sum(rate(k, where=label(k), out_of=rows(everyone)) for k in (0, 1)) >= 0.9,
+            ],
+            ["P(1 | label=1) <= 0.5", "P(0 | label=0) <= 0.5", "P(0, label=0) + P(1, label=1) >= 0.9"],
+        ),
+        (
+            [precision(0.8), rate(1, where=label(0), out_of=everyone) >= 0.3, rate(1) >= 0.1],
+            ["P(label=1 | predicted 1) >= 0.8", "P(label=0 | predicted 1) >= 0.3", "P(1) >= 0.1"],
+        ),
+        (
+            [rate(k, WOMEN) <= 0.3 for k in (0, 1, 2)],
+            ["P(0 | sex=F) <= 0.3", "P(1 | sex=F) <= 0.3", "P(2 | sex=F) <= 0.3"],
+        ),
+    ],
+    ids=range(8),
+)
+def test_limits_that_exclude_each_other_are_named(constraints, named):
+    domain = Domain((0, 1, 2), PEOPLE.columns) if "P(2 | sex=F) <= 0.3" in named else PEOPLE
+    innocent = [rate(1, where=group(age=below(30))) <= 0.4, equalized_odds("sex", max_gap=0.1)]
+    with pytest.raises(InvalidInput, match=r"contradict each other.*relax or drop one") as refused:
+        compiled(*innocent, *constraints, domain=domain)
+    assert all(name in str(refused.value) for name in named)
+    assert "age" not in str(refused.value)
+    assert "label=1 & sex" not in str(refused.value)
+    for left_out in range(len(constraints)):
+        rest = [c for j, c in enumerate(constraints) if j != left_out]
+        compiled(*innocent, *rest, domain=domain)
+
+
+def test_contradictions_are_looked_for_up_to_a_size(monkeypatch):
+    limits = [rate(0) <= 0.2, rate(1) <= 0.2]
+    monkeypatch.setattr("ratewise.contradictions.MOST_ENTRIES", 5)
+    assert len(compiled(*limits)) == 2
+
+
+def test_what_is_only_measured_may_contradict():
+    limits = [rate(0) <= 0.2, rate(1) <= 0.2, rate(1) >= 0.3]
+    assert len(compile_constraints(limits, PEOPLE, to_hold=False)) == 3
+
+
 @pytest.mark.parametrize(
     "constraint",
     [
