@@ -9,13 +9,11 @@ no signature: it shows accidents and careless edits, not who wrote the file.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import json
 import math
 import os
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,8 +29,8 @@ from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.features import Scaling
 from ratewise.linear import LinearModel
 from ratewise.schema import Schema
+from ratewise.whole_files import Path, write_whole
 
-Path = str | os.PathLike[str]
 Arrays = dict[str, npt.NDArray[Any]]
 
 FORMAT = "ratewise-arrays"
@@ -52,12 +50,15 @@ class ModelFileError(InvalidInput):
 
 
 def write_arrays(path: Path, kind: str, fields: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-    """Write fields and arrays of float64, int64 or bool to a file, whole or not at all.
+    """Write fields and arrays to a file, whole or not at all; a file that exists is replaced in one step."""
+    write_whole(path, arrays_to_bytes(kind, fields, arrays))
+
+
+def arrays_to_bytes(kind: str, fields: Mapping[str, Any], arrays: Mapping[str, Any]) -> bytes:
+    """Return fields and arrays of float64, int64 or bool as the content of a file.
 
     Parameters
     ----------
-    path : path
-        Replaced in one step if it exists.
     kind : str
         What the file is; `read_arrays` must be told the same.
     fields : mapping
@@ -78,7 +79,7 @@ def write_arrays(path: Path, kind: str, fields: Mapping[str, Any], arrays: Mappi
         archive.writestr(_stamped(_HEADER), _canonical(header))
         for name, content in members.items():
             archive.writestr(_stamped(f"{name}.npy"), content)
-    write_whole(path, buffer.getvalue())
+    return buffer.getvalue()
 
 
 def read_arrays(path: Path, kind: str) -> tuple[dict[str, Any], Arrays]:
@@ -89,7 +90,11 @@ def read_arrays(path: Path, kind: str) -> tuple[dict[str, Any], Arrays]:
     ModelFileError
         There is no such file, or it is not what it should be. Nothing in it was run.
     """
-    content = _read(path)
+    return arrays_from_bytes(_read(path), kind, path)
+
+
+def arrays_from_bytes(content: bytes, kind: str, path: Path) -> tuple[dict[str, Any], Arrays]:
+    """Return what `read_arrays` does, from bytes that were read already; `path` is named in messages."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             header = _header(archive, kind)
@@ -102,43 +107,6 @@ def read_arrays(path: Path, kind: str) -> tuple[dict[str, Any], Arrays]:
         raise ModelFileError(
             f"{os.fspath(path)!r} is no file that ratewise wrote, or it is damaged; nothing in it was run"
         ) from None
-
-
-def write_whole(path: Path, content: bytes | str) -> None:
-    """Write a file under its final name in one step, on disk when this returns; or raise `OSError`."""
-    target = os.path.abspath(os.fspath(path))
-    folder, name = os.path.split(target)
-    data = content.encode("utf-8") if isinstance(content, str) else content
-    handle, temporary = tempfile.mkstemp(prefix=f".{name}.", suffix=".tmp", dir=folder)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-    flush_folder(folder)
-
-
-def flush_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk, where the system can."""
-    if os.name != "posix":  # pragma: no cover - folders cannot be opened there
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _read(path: Path) -> bytes:
@@ -293,6 +261,10 @@ class TableModel:
 
     def save(self, path: Path) -> None:
         """Write the model to a file, in one step."""
+        write_whole(path, self.to_bytes())
+
+    def to_bytes(self) -> bytes:
+        """Return the content of the model's file."""
         scaling = self.model.scaling
         given = {} if scaling is None else {name: getattr(scaling, name) for name in _SCALING}
         fields = {
@@ -302,12 +274,17 @@ class TableModel:
             "origin": None if scaling is None else scaling.origin,
         }
         arrays = {name: value for name, value in given.items() if value is not None}
-        write_arrays(path, "model", fields, {"theta": self.theta, **arrays})
+        return arrays_to_bytes("model", fields, {"theta": self.theta, **arrays})
 
     @classmethod
     def load(cls, path: Path) -> TableModel:
         """Read a model that `save` wrote; a foreign, damaged or edited file is refused."""
-        fields, arrays = read_arrays(path, "model")
+        return cls.from_bytes(_read(path), path)
+
+    @classmethod
+    def from_bytes(cls, content: bytes, path: Path = "model.npz") -> TableModel:
+        """Read what `to_bytes` returned; `path` is named in messages."""
+        fields, arrays = arrays_from_bytes(content, "model", path)
         try:
             return cls._of(fields, arrays)
         except (InvalidInput, InvalidType) as problem:

@@ -3,6 +3,7 @@
 import gzip
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -337,29 +338,40 @@ def test_nothing_is_replaced_without_force(world, tmp_path):
     assert (tmp_path / "run" / "model.npz").read_bytes() != before
 
 
-def test_a_file_where_the_folder_should_be_made(world, tmp_path):
+def test_a_folder_that_cannot_be_made_is_said_before_anything_is_read(world, tmp_path):
+    """Real places that refuse everybody, root too: below a file, and in a file system of the kernel's."""
     (tmp_path / "file").write_text("")
-    done = invoke(
-        *("train", world / "people.csv", "--schema", world / "schema.toml", "--label", "rich"),
-        *("--out", tmp_path / "file" / "run"),
-    )
-    assert done.exit_code == 1
-    assert "error: " in done.stderr
+    run = world / "run"
+    places = [tmp_path / "file" / "run", tmp_path / "file" / "a" / "run"]
+    places += [Path("/proc/run")] * Path("/proc/self").is_dir()
+    for out in places:
+        base = [world / "people.csv", "--label", "rich", "--out", out]
+        for words in (["train", *base], ["train", *base, "--force"], ["sweep", *base, "--epsilons", "1,2"]):
+            done = invoke(*words)
+            assert done.exit_code == 2
+            assert f"cannot write '{out}'" in done.stderr
+            assert "nothing was spent" in done.stderr
+            assert "reading" not in done.stderr  # not even the table
+            assert ".tmp" not in done.stderr
+    for words in (
+        ["predict", run, world / "test.csv", "--out", "/proc/found.csv"],
+        ["report", run, world / "test.csv", "--out", "/proc/page.html"],
+        ["report", run, world / "test.csv", "--out", tmp_path / "page.html", "--card", "/proc/card.md"],
+        ["schema", world / "people.csv", "--label", "rich", "--out", "/proc/schema.toml"],
+    ):
+        done = invoke(*words)
+        assert done.exit_code == 2
+        assert f"cannot write '{words[-1]}'" in done.stderr
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_folder_without_permission_is_said(world, tmp_path, monkeypatch):
-    def denied(*_, **__):
-        raise PermissionError(13, "Permission denied", str(tmp_path))
+def test_an_error_of_the_system_names_the_file_that_was_asked_for(tmp_path):
+    from ratewise.whole_files import write_whole
 
-    monkeypatch.setattr("ratewise.runs.folder.tempfile.mkdtemp", denied)
-    done = invoke(
-        *("train", world / "people.csv", "--schema", world / "schema.toml", "--label", "rich"),
-        *("--out", tmp_path / "run"),
-    )
-    assert done.exit_code == 1
-    assert "Permission denied" in done.stderr
-    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="Not a directory") as caught:
+        write_whole(tmp_path / "file" / "page.html", "x")
+    assert caught.value.filename == str(tmp_path / "file" / "page.html")
 
 
 def test_a_spent_book_refuses_with_its_own_exit_code(world, tmp_path):
@@ -699,7 +711,6 @@ def test_resume_of_what_is_finished_or_missing(world, tmp_path):
 def test_the_guide_names_flags_and_constraints_that_exist():
     import re
     import tomllib
-    from pathlib import Path
 
     from ratewise.grammar import parse_constraint
 

@@ -11,8 +11,9 @@ import pytest
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.features import Scaling
 from ratewise.linear import LinearModel
-from ratewise.model_files import ModelFileError, TableModel, read_arrays, write_arrays, write_whole
+from ratewise.model_files import ModelFileError, TableModel, read_arrays, write_arrays
 from ratewise.schema import Category, Number, Schema
+from ratewise.whole_files import write_whole
 
 SCHEMA = Schema(
     {"job": Category(["sales", "clerk"]), "age": Number(17, 90)},  # neither sorted

@@ -14,8 +14,8 @@ from ratewise.accounting.book import Release
 from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType, LedgerError
 from ratewise.model_files import ModelFileError
 from ratewise.runs import RunFolder, Settings, Watch, facts_of, plan_run, row_count, schema_for, train_run
-from ratewise.runs.folder import plan_from
 from ratewise.runs.job import bounds_of
+from ratewise.runs.plain import plan_from
 from ratewise.runs.resumable import booked_steps, read_checkpoint
 from ratewise.schema import Category, Number, Schema
 

@@ -13,6 +13,7 @@ from ratewise.accounting import Event
 from ratewise.cli.config import merged, read_schema
 from ratewise.cli.options import budget_options, force_option, plan_options, table_options
 from ratewise.cli.output import Console
+from ratewise.cli.places import refuse_file
 from ratewise.cli.rehearsal import rehearse
 from ratewise.cli.tables import read_table
 from ratewise.cli.toml import to_toml
@@ -20,13 +21,13 @@ from ratewise.cli.training import required, settings_from
 from ratewise.defaults import PublicFacts
 from ratewise.domain import Domain, Numeric
 from ratewise.exceptions import InvalidInput, PrivacyLeakWarning
-from ratewise.model_files import write_whole
 from ratewise.partition import compile_constraints
 from ratewise.plan import Plan
 from ratewise.runs import Settings, facts_of, plan_run
-from ratewise.runs.folder import write_json
 from ratewise.runs.job import bounds_of
+from ratewise.runs.plain import write_json
 from ratewise.schema import Schema
+from ratewise.whole_files import write_whole
 
 _HEAD = """\
 # Public description of {data}, DRAFTED FROM THE DATA and not yet public knowledge.
@@ -48,7 +49,7 @@ def schema(ctx: click.Context, /, data: str, out: str | None, **values: Any) -> 
     console = ctx.find_object(Console) or Console()
     label = required(values, "label")
     if out is not None:
-        _refuse_file(out, values["force"])
+        refuse_file(out, values["force"], (".toml", ".json"))
     frame = read_table(data, values["missing"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyLeakWarning)  # said below, in the words of a command
@@ -65,13 +66,6 @@ def schema(ctx: click.Context, /, data: str, out: str | None, **values: Any) -> 
         "this schema was READ OFF THE DATA: smallest and largest entries and rare values are in it. Keep it "
         "as confidential as the rows until a person has checked it and written signed = true"
     )
-
-
-def _refuse_file(out: str, force: bool) -> None:
-    if not out.lower().endswith((".toml", ".json")):
-        raise InvalidInput(f"--out {out!r} must end in .toml or .json")
-    if os.path.lexists(out) and not force:
-        raise InvalidInput(f"{out!r} exists already; take another name, or --force to replace it")
 
 
 @click.command()

@@ -107,7 +107,7 @@ def last(folder: RunFolder) -> Report:
             f"the run in {str(folder.path)!r} was not evaluated yet; give a labelled table: "
             f"ratewise report {folder.path} test.csv"
         )
-    return Report.from_json(folder.evaluations[-1].read_text(encoding="utf-8"))
+    return Report.from_json(folder.last_evaluation())
 
 
 def missed(content: Content) -> list[str]:

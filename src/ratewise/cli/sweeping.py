@@ -13,14 +13,15 @@ from ratewise.accounting import Budget, Event, Ledger, accountant
 from ratewise.cli.config import merged, read_schema
 from ratewise.cli.options import Names, budget_options, plan_options, run_options, table_options
 from ratewise.cli.output import Console
+from ratewise.cli.places import refuse_folder
 from ratewise.cli.tables import read_table
 from ratewise.cli.training import own_command, required, run, settings_from, warn_of_leaks
 from ratewise.cli.using import compared, side_by_side
 from ratewise.exceptions import BudgetExceeded, InvalidInput
 from ratewise.plan import Plan
 from ratewise.runs import RunFolder, Settings, facts_of, plan_run, read_run_rows, schema_for
-from ratewise.runs.folder import refuse_taken, write_json
 from ratewise.runs.job import bounds_of
+from ratewise.runs.plain import write_json
 from ratewise.schema import Schema
 from ratewise.table_preparation import provisional
 
@@ -49,7 +50,7 @@ def sweep(ctx: click.Context, /, **values: Any) -> None:
     if fields["ledger"] is not None:
         raise click.UsageError("a sweep keeps a ledger of its own; leave --ledger out")
     asked = pairs(fields)
-    refuse_taken(out, force=False)
+    refuse_folder(str(out), force=None)
     given = None if fields["schema"] is None else read_schema(fields["schema"])
     frame = read_table(data, fields["missing"])
     schema = schema_for(frame, asked[0][1], given)

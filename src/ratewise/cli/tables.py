@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from ratewise.exceptions import InvalidInput
-from ratewise.model_files import write_whole
+from ratewise.whole_files import write_whole
 
 _KINDS = "CSV (.csv, .csv.gz) or Parquet (.parquet)"
 

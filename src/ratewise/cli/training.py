@@ -6,7 +6,6 @@ import dataclasses
 import os
 import signal
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
@@ -16,6 +15,7 @@ from ratewise.accounting import Budget, Event, Ledger
 from ratewise.cli.config import merged, read_schema
 from ratewise.cli.options import budget_options, force_option, plan_options, run_options, table_options
 from ratewise.cli.output import Console
+from ratewise.cli.places import refuse_folder
 from ratewise.cli.tables import read_table
 from ratewise.cli.watching import Stopped, Watcher
 from ratewise.exceptions import InvalidInput
@@ -31,7 +31,6 @@ from ratewise.runs import (
     schema_for,
     train_run,
 )
-from ratewise.runs.folder import refuse_taken
 from ratewise.runs.job import bounds_of, refuse_over_cap
 from ratewise.schema import Schema
 from ratewise.table_preparation import provisional
@@ -53,7 +52,7 @@ def train(ctx: click.Context, /, **values: Any) -> None:
     data, out = required(fields, "data"), required(fields, "out")
     settings = settings_from(fields)
     every = _validate.count(checkpoint_every=fields["checkpoint_every"])
-    refuse_taken(Path(os.path.abspath(out)), fields["force"])
+    refuse_folder(out, fields["force"])
     given = None if fields["schema"] is None else read_schema(fields["schema"])
     console.note(f"reading {data}")
     frame = read_table(data, fields["missing"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import click
@@ -11,8 +9,8 @@ import click
 from ratewise.cli.measuring import in_words, last, measured, measured_privately, missed, numbers, shown
 from ratewise.cli.options import force_option
 from ratewise.cli.output import Console
+from ratewise.cli.places import refuse_file
 from ratewise.cli.tables import read_table, write_table
-from ratewise.exceptions import InvalidInput
 from ratewise.layout import text_table
 from ratewise.runs import RunFolder
 from ratewise.runs.settings import CUSTOMARY_DELTA
@@ -48,7 +46,7 @@ def predict(
     folder = RunFolder.open(run_folder)
     model = folder.model()
     if out is not None:
-        _refuse_file(out, force)
+        refuse_file(out, force)
     frame = read_table(data, folder.missing)
     found = pd.DataFrame({"prediction": model.predict(frame, unknown)})
     if proba:
@@ -127,7 +125,7 @@ def report(
     page = out or str(folder.path / "report.html")
     for place in (page, card):
         if place is not None:
-            _refuse_file(place, force)
+            refuse_file(place, force)
     if baseline and data is None:
         raise click.UsageError("--baseline needs DATA to measure the runs on")
     if data is not None:
@@ -152,13 +150,6 @@ def compare(ctx: click.Context, runs: tuple[str, ...], data: str | None) -> None
     if data is not None:
         console.note(f"note: {_NOT_COVERED}")
     console.result(side_by_side(rows), runs=rows)
-
-
-def _refuse_file(out: str, force: bool) -> None:
-    if os.path.lexists(out) and not force:
-        raise InvalidInput(f"{out!r} exists already; take another name, or --force to replace it")
-    if not Path(out).absolute().parent.is_dir():
-        raise InvalidInput(f"there is no folder {str(Path(out).parent)!r}")
 
 
 # ------------------------------------------------------------------------------------- comparing

@@ -15,7 +15,7 @@ from typing import Any
 from ratewise import _validate
 from ratewise.exceptions import InvalidInput
 from ratewise.report.content import HELD, MEASURES, MISSED, UNCLEAR, Content, Grouping, Share
-from ratewise.report.files import Path, write_whole
+from ratewise.whole_files import Path, write_whole
 
 FORMATS = ("png", "svg", "pdf")
 MOST_ROWS = 40
@@ -47,7 +47,8 @@ def save_all(content: Content, folder: Path, format: str) -> list[str]:
     for name, ax in draw_all(content).items():
         buffer = io.BytesIO()
         ax.figure.savefig(buffer, format=kind, bbox_inches="tight", dpi=200)
-        paths.append(write_whole(os.path.join(folder, f"{name}.{kind}"), buffer.getvalue()))
+        paths.append(os.path.join(folder, f"{name}.{kind}"))
+        write_whole(paths[-1], buffer.getvalue())
     return paths
 
 

@@ -12,8 +12,8 @@ from ratewise.report import card, page
 from ratewise.report.build import Background, content_of, known_values, probabilities, rivals_of
 from ratewise.report.content import Content
 from ratewise.report.evaluation import Evaluation
-from ratewise.report.files import Path, write_whole
 from ratewise.report.words import verdict
+from ratewise.whole_files import Path, write_whole
 
 if TYPE_CHECKING:
     from ratewise.accounting import Ledger, PrivacyStatement

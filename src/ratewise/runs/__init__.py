@@ -1,6 +1,7 @@
 """Runs as folders: from a table and a few settings to a model, a book, a statement and released values.
 
-`settings` (what is asked), `folder` (where everything is), `resumable` (checkpoints of released state), `job`
+`settings` (what is asked), `folder` (where everything is), `placing` (making it appear in one step), `plain`
+(data as JSON), `seal` (which files are the run's own), `resumable` (checkpoints of released state), `job`
 (training, and going on after a stop).
 """
 

@@ -13,17 +13,20 @@
 The folder appears in one step, with its ledger inside, before the first row is read for a release. Each file
 appears and changes in one step too: whenever the process dies, every file is whole, and no file bears a final
 name before it is.
+
+run.json holds the SHA-256 of every file that says what the run is, of the book as it was, and of itself. It
+is written last, so that a kill before it leaves an unfinished run that goes on from its checkpoint, and one
+after it a finished run. Files that do not fit are refused by name: a model of another run must not be shown
+under this run's statement.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
-import platform
+import re
 import shutil
-import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -31,14 +34,17 @@ from types import UnionType
 from typing import Any
 
 from ratewise.accounting import Budget, Ledger, PrivacyStatement
-from ratewise.accounting.book import now, strict_json
-from ratewise.accounting.statement import software_version
+from ratewise.accounting.book import now
 from ratewise.accounting.storage import fcntl
 from ratewise.exceptions import InvalidInput
-from ratewise.model_files import TableModel, flush_folder, read_arrays, write_arrays, write_whole
-from ratewise.plan import DualControl, Plan, Preparation
+from ratewise.model_files import TableModel, arrays_from_bytes, arrays_to_bytes
+from ratewise.plan import Plan
+from ratewise.runs.placing import draft_beside, keep_books, place_of, refuse_taken, take_place
+from ratewise.runs.plain import json_bytes, parsed, plan_from, read_json, versions, write_json
+from ratewise.runs.seal import book_mark, digest, is_sealed, sealed
 from ratewise.runs.settings import Settings
 from ratewise.schema import Schema
+from ratewise.whole_files import umask, write_whole
 
 FORMAT = "ratewise-run"
 VERSION = 1
@@ -59,7 +65,13 @@ _FIELDS: dict[str, type | UnionType] = {
     "reading": dict,
     "data_name": str,
     "versions": dict,
+    "files": dict,
+    "book": dict,
+    "sha256": str,
 }
+_AT_FIRST = frozenset(("schema.json", "plan.json"))
+_AT_LAST = frozenset(("model.npz", "history.npz", "statement.json", "statement.txt"))
+_EVALUATION = re.compile(r"evaluation-([1-9][0-9]*)\.json")
 
 
 class RunFolder:
@@ -117,17 +129,16 @@ class RunFolder:
             "data": os.path.abspath(data),
             "rows": plan.n_rows,
             "settings": settings.to_dict(),
-            "ledger": None if ledger is None else _place_of(ledger, target),
+            "ledger": None if ledger is None else place_of(ledger, target),
             "reading": {"missing": list((reading or {}).get("missing", ()))},
             "data_name": f"rows of {os.path.basename(data)}",
             "versions": versions(),
         }
-        target.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent))
+        draft = draft_beside(target)
         try:
-            _fill(draft, description, settings, schema, plan, own_ledger=ledger is None)
-            _keep_books(target, draft)
-            _take_place(draft, target)
+            description = _fill(draft, description, settings, schema, plan, ledger)
+            keep_books(target, draft)
+            take_place(draft, target)
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
             raise
@@ -135,7 +146,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RunFolder:
-        """Read the folder of a run; anything else is refused."""
+        """Read the folder of a run; anything else is refused, and so are files that are not the run's own."""
         target = Path(os.path.abspath(path))
         if not target.is_dir():
             raise InvalidInput(f"there is no run folder {os.fspath(path)!r}; ratewise train --out makes one")
@@ -147,7 +158,12 @@ class RunFolder:
             raise InvalidInput(f"{os.fspath(path)!r} has version {found!r}; this ratewise reads {VERSION}")
         if not _sound(description):
             raise InvalidInput(f"{os.fspath(path)!r}: run.json has missing, unknown or wrong fields")
-        return cls(target, description)
+        if not is_sealed(description):
+            raise _foreign(target / "run.json", "its checksum does not fit: it was edited or is damaged")
+        folder = cls(target, description)
+        for name in description["files"]:
+            folder._content(name)
+        return folder
 
     # --- what is in it ---------------------------------------------------------------------------------
 
@@ -159,7 +175,11 @@ class RunFolder:
     @property
     def purpose(self) -> str:
         """What the ledger calls the steps of this run."""
-        return f"train (run {self.description['id']})"
+        return self.booked_as("train")
+
+    def booked_as(self, purpose: str) -> str:
+        """Return what the ledger calls a release of this run; it tells runs in one book apart."""
+        return f"{purpose} (run {self.description['id']})"
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -174,16 +194,20 @@ class RunFolder:
     @property
     def schema(self) -> Schema:
         """The public description of the table, as given or drafted."""
-        return Schema.from_dict(read_json(self.path / "schema.json", "schema.json"))
+        return Schema.from_dict(self._json("schema.json"))
 
     @property
     def plan(self) -> Plan:
         """What was planned."""
-        return plan_from(read_json(self.path / "plan.json", "plan.json"))
+        return plan_from(self._json("plan.json"))
 
     def ledger(self) -> Ledger:
-        """Open the book."""
-        return Ledger.open(self.path / (self.description["ledger"] or "ledger.json"))
+        """Open the book, which must be the one the run began with, with nothing taken out since."""
+        ledger = Ledger.open(self.path / (self.description["ledger"] or "ledger.json"))
+        mark = self.description["book"]
+        if book_mark(ledger, mark["records"]) != mark:
+            raise _foreign(Path(str(ledger.path)), "it is another book, or an older copy")
+        return ledger
 
     @property
     def checkpoint_path(self) -> Path:
@@ -196,153 +220,135 @@ class RunFolder:
             raise InvalidInput(
                 f"the run in {str(self.path)!r} is not finished; ratewise resume goes on with it"
             )
-        return TableModel.load(self.path / "model.npz")
+        return TableModel.from_bytes(self._content("model.npz"), self.path / "model.npz")
 
     def statement(self) -> PrivacyStatement:
         """Read the guarantee of a finished run."""
-        return PrivacyStatement.from_dict(read_json(self.path / "statement.json", "statement.json"))
+        return PrivacyStatement.from_dict(self._json("statement.json"))
 
     def history(self) -> dict[str, Any]:
         """Read the released values by step."""
-        return read_arrays(self.path / "history.npz", "history")[1]
+        return arrays_from_bytes(self._content("history.npz"), "history", self.path / "history.npz")[1]
 
     @property
     def evaluations(self) -> list[Path]:
         """The evaluations that were written, in order."""
-        found = [path for path in self.path.glob("evaluation-*.json") if path.stem[11:].isdecimal()]
-        return sorted(found, key=lambda path: int(path.stem[11:]))
+        return [self.path / name for name in sorted(self.description["files"], key=_number) if _number(name)]
+
+    def last_evaluation(self) -> str:
+        """Read the newest of the evaluations."""
+        return self._content(self.evaluations[-1].name).decode("utf-8")
 
     def keep_evaluation(self, document: str) -> Path:
         """Write an evaluation beside the earlier ones, and return its place."""
-        earlier = self.evaluations
-        number = int(earlier[-1].stem[11:]) + 1 if earlier else 1
-        path = self.path / f"evaluation-{number}.json"
-        write_whole(path, document)
+        with self._lock(wait=True):
+            current = RunFolder.open(self.path).description  # another process may have written one meanwhile
+            number = 1 + max(map(_number, (*current["files"], *os.listdir(self.path))))
+            path = self.path / f"evaluation-{number}.json"
+            self._write({path.name: document.encode("utf-8")}, current)
         return path
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """Keep other processes from working on the run, and sweep away what a killed one left behind."""
+        with self._lock(wait=False):
+            for leftover in self.path.glob(".*.tmp"):
+                leftover.unlink(missing_ok=True)
+            yield
+
+    @contextlib.contextmanager
+    def _lock(self, *, wait: bool) -> Iterator[None]:
         with open(self.path / ".run.lock", "a") as handle:
             if fcntl is not None:
                 try:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
                 except OSError:
                     raise InvalidInput(
                         f"another process is at work on the run in {str(self.path)!r}; wait, or end it first"
                     ) from None
-            for leftover in self.path.glob(".*.npz.*.tmp"):
-                leftover.unlink(missing_ok=True)
             yield
+
+    def _content(self, name: str) -> bytes:
+        """Return the bytes of a file that run.json names, if they are the run's own."""
+        path = self.path / name
+        try:
+            content = path.read_bytes()
+        except OSError as problem:
+            raise _foreign(path, f"cannot be read: {problem.strerror or type(problem).__name__}") from None
+        if digest(content) != self.description["files"].get(name):
+            raise _foreign(path, "its SHA-256 is not the one in run.json: edited, damaged, or of another run")
+        return content
+
+    def _json(self, name: str) -> Any:
+        return parsed(self._content(name), self.path / name, name)
 
     # --- writing ---------------------------------------------------------------------------------------
 
     def finish(self, model: TableModel, statement: PrivacyStatement, history: Mapping[str, Any]) -> None:
         """Write the results, and only then say that the run is finished."""
-        model.save(self.path / "model.npz")
-        write_arrays(self.path / "history.npz", "history", {}, history)
-        write_json(self.path / "statement.json", statement.to_dict())
-        write_whole(self.path / "statement.txt", f"{statement}\n")
-        self.description = {**self.description, "status": FINISHED, "changed": now()}
-        write_json(self.path / "run.json", self.description)
+        contents = {
+            "model.npz": model.to_bytes(),
+            "history.npz": arrays_to_bytes("history", {}, history),
+            "statement.json": json_bytes(statement.to_dict()),
+            "statement.txt": f"{statement}\n".encode(),
+        }
+        self._write(contents, {**self.description, "status": FINISHED, "book": book_mark(self.ledger())})
         self.checkpoint_path.unlink(missing_ok=True)
+
+    def _write(self, contents: Mapping[str, bytes], description: Mapping[str, Any]) -> None:
+        """Write files, and then the run.json that names them: a kill in between leaves them unnamed."""
+        for name, content in contents.items():
+            write_whole(self.path / name, content)
+        files = {**description["files"], **{name: digest(content) for name, content in contents.items()}}
+        self.description = sealed({**description, "files": files, "changed": now()})
+        write_json(self.path / "run.json", self.description)
 
 
 def _sound(description: dict[str, Any]) -> bool:
     """Tell whether every field of run.json is there and of its kind."""
     if description.keys() != _FIELDS.keys() or description["status"] not in (TRAINING, FINISHED):
         return False
-    missing = description["reading"].get("missing") if isinstance(description["reading"], dict) else None
-    return isinstance(missing, list) and all(isinstance(description[n], kind) for n, kind in _FIELDS.items())
+    if not all(isinstance(description[name], kind) for name, kind in _FIELDS.items()):
+        return False
+    expected = _AT_FIRST | _AT_LAST if description["status"] == FINISHED else _AT_FIRST
+    names = {name for name in description["files"] if not _number(name)}
+    return names == expected and isinstance(description["reading"].get("missing"), list)
 
 
-def refuse_taken(target: Path, force: bool) -> None:
-    """Refuse a place that is taken; with `force`, any but that of an earlier run."""
-    if not os.path.lexists(target):
-        return
-    if not force:
-        raise InvalidInput(f"{str(target)!r} exists already; take another --out, or --force to replace a run")
-    if not (target / "run.json").is_file():
-        raise InvalidInput(f"{str(target)!r} is no run folder, and --force replaces nothing else")
+def _number(name: str) -> int:
+    """Return which evaluation a file is; 0 for any other file."""
+    found = _EVALUATION.fullmatch(name)
+    return int(found[1]) if found else 0
 
 
-def versions() -> dict[str, str]:
-    """Return the versions of what computes, for the record."""
-    names = ("ratewise", "numpy", "scipy", "scikit-learn", "dp-accounting", "pandas")
-    return {"python": platform.python_version(), **{name: software_version(name) for name in names}}
-
-
-def read_json(path: Path, what: str) -> Any:
-    """Return the content of a JSON file; anything else is refused by name."""
-    try:
-        return strict_json(path.read_bytes())
-    except OSError as problem:
-        raise InvalidInput(
-            f"cannot read {str(path)!r}: {problem.strerror or type(problem).__name__}"
-        ) from None
-    except ValueError:
-        raise InvalidInput(f"{str(path)!r} is no JSON, so it cannot be {what}") from None
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write plain data as JSON, in one step."""
-    write_whole(path, json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
-
-
-def plan_from(fields: Any) -> Plan:
-    """Return the plan that ``dataclasses.asdict`` described."""
-    try:
-        given = dict(fields)
-        given["dual"] = DualControl(**given["dual"])
-        if given["preparation"] is not None:
-            given["preparation"] = Preparation(**given["preparation"])
-        return Plan(**given)
-    except (TypeError, KeyError, ValueError):
-        raise InvalidInput("plan.json holds no plan of this version") from None
+def _foreign(path: Path, problem: str) -> InvalidInput:
+    return InvalidInput(
+        f"{str(path)!r} is not as the run left it ({problem}); put the original file back, or train anew"
+    )
 
 
 def _fill(
-    draft: Path, description: dict[str, Any], settings: Settings, schema: Schema, plan: Plan, own_ledger: bool
-) -> None:
-    os.chmod(draft, 0o777 & ~_umask())
-    write_json(draft / "run.json", description)
-    write_json(draft / "schema.json", schema.to_dict())
-    write_json(draft / "plan.json", dataclasses.asdict(plan))
-    if own_ledger:
+    draft: Path,
+    description: dict[str, Any],
+    settings: Settings,
+    schema: Schema,
+    plan: Plan,
+    ledger: str | os.PathLike[str] | None,
+) -> dict[str, Any]:
+    """Write the first files of a run, and return what run.json says."""
+    os.chmod(draft, 0o777 & ~umask())
+    contents = {
+        "schema.json": json_bytes(schema.to_dict()),
+        "plan.json": json_bytes(dataclasses.asdict(plan)),
+    }
+    for name, content in contents.items():
+        write_whole(draft / name, content)
+    if ledger is None:
         cap = None if settings.epsilon is None else Budget(float(settings.epsilon), float(settings.delta))
-        Ledger.create(draft / "ledger.json", cap=cap, neighbours=settings.neighbours)
-
-
-def _place_of(ledger: str | os.PathLike[str], target: Path) -> str:
-    """Return where the book is: beside the run, it is found again when both are moved."""
-    place = Path(os.path.abspath(ledger))
-    return os.path.join("..", place.name) if place.parent == target.parent else str(place)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-def _keep_books(old: Path, draft: Path) -> None:
-    """Copy the books of the run that is replaced, and of those that it replaced."""
-    kept = sorted((old / "earlier").glob("ledger-*.json")) if old.is_dir() else []
-    current = old / "ledger.json"
-    if current.is_file():
-        kept.append(current)
-    for number, book in enumerate(kept, start=1):
-        (draft / "earlier").mkdir(exist_ok=True)
-        write_whole(draft / "earlier" / f"ledger-{number}.json", book.read_bytes())
-
-
-def _take_place(draft: Path, target: Path) -> None:
-    """Give the folder its name; an earlier run steps aside first and is removed last."""
-    aside = None
-    if os.path.lexists(target):
-        aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".old", dir=target.parent))
-        os.replace(target, aside / "run")
-    os.rename(draft, target)
-    flush_folder(target.parent)
-    if aside is not None:
-        shutil.rmtree(aside, ignore_errors=True)
+        book = Ledger.create(draft / "ledger.json", cap=cap, neighbours=settings.neighbours)
+    else:
+        book = Ledger.open(ledger)
+    files = {name: digest(content) for name, content in contents.items()}
+    found = sealed({**description, "files": files, "book": book_mark(book)})
+    write_json(draft / "run.json", found)
+    return found

@@ -16,6 +16,7 @@ from typing import Any
 
 from ratewise import _validate
 from ratewise.accounting import Event, Ledger, PrivacyStatement
+from ratewise.accounting.book import Release
 from ratewise.bounds import BoundsPlan, bounds_plan
 from ratewise.compiled import CompiledConstraints
 from ratewise.defaults import AUTO, PublicFacts, plan_for
@@ -29,7 +30,7 @@ from ratewise.plan import Plan
 from ratewise.randomness import RandomStreams, warn_of_seed
 from ratewise.reading import PrivateRows, read_labels, read_rows
 from ratewise.runs.folder import RunFolder
-from ratewise.runs.resumable import ResumableFitting, read_checkpoint, write_checkpoint
+from ratewise.runs.resumable import ResumableFitting, booked_steps, read_checkpoint, write_checkpoint
 from ratewise.runs.settings import Settings
 from ratewise.schema import Schema
 from ratewise.table_preparation import prepare, provisional
@@ -177,7 +178,7 @@ def _train(
     folder: RunFolder, frame: Any, rows: PrivateRows | None, seed: int | None, watch: Watch, every: int
 ) -> Result:
     settings, plan, schema = folder.settings, folder.plan, folder.schema
-    saved = read_checkpoint(folder.checkpoint_path) if folder.checkpoint_path.exists() else None
+    saved = _saved(folder)
     if saved is not None:
         schema = saved["schema"]
     if rows is None or saved is not None:
@@ -185,9 +186,10 @@ def _train(
     if rows.n_rows != plan.n_rows:
         raise InvalidInput(f"the table has {rows.n_rows} rows, the run was planned for {plan.n_rows}")
     ledger = folder.ledger()
+    _refuse_older_book(ledger, folder, plan, saved)
     own = bounds_of(schema, settings, plan.n_rows)
     if saved is None:
-        refuse_over_cap(ledger, (*own.events, *plan.events))
+        _refuse_without_room(ledger, folder, own, plan)
     streams = RandomStreams.from_seed(seed)
     if plan.private:
         warn_of_seed(seed)
@@ -202,10 +204,46 @@ def _train(
         intercept=settings.fit_intercept,
         data_name=folder.description["data_name"],
     )
-    fitting.purpose = folder.purpose
+    fitting.booked_as = folder.booked_as
     fitting.start_from(saved)
     _run(fitting, folder, schema, watch, every)
     return _results(fitting, folder, schema)
+
+
+def _saved(folder: RunFolder) -> dict[str, Any] | None:
+    """Return the released state that the run stopped at, if it was written down."""
+    path = folder.checkpoint_path
+    return read_checkpoint(path, folder.description["id"]) if path.exists() else None
+
+
+def _refuse_older_book(ledger: Ledger, folder: RunFolder, plan: Plan, saved: dict[str, Any] | None) -> None:
+    """Refuse a book without the steps that the checkpoint has run: it would let them be spent again."""
+    done = 0 if saved is None or not plan.private else saved["fields"]["steps_done"]
+    if booked_steps(ledger, folder.purpose) < done:
+        raise InvalidInput(
+            f"{str(ledger.path)!r} does not count the {done} steps that checkpoint.npz has run, so it is an "
+            "older copy; put the newest book back, or train anew"
+        )
+
+
+def _refuse_without_room(ledger: Ledger, folder: RunFolder, own: BoundsPlan, plan: Plan) -> None:
+    """Refuse a run that starts from nothing unless its book has room for all of it.
+
+    A run that was killed while it prepared the features has spent that, whether or not it was released. In a
+    book of its own, whose cap is its budget, it prepares them once more and runs as many steps as still fit.
+    """
+    mine = folder.booked_as("")
+    if not any(isinstance(record, Release) and record.purpose.endswith(mine) for record in ledger.records):
+        refuse_over_cap(ledger, (*own.events, *plan.events))
+        return
+    before = () if plan.preparation is None else plan.preparation.events
+    least = (*own.events, *before, *(() if plan.step_event is None else (plan.step_event.with_steps(1),)))
+    shared = folder.description["ledger"] is not None
+    if least and (shared or ledger.would_exceed(least)):
+        raise BudgetExceeded(
+            "the run was killed while it prepared the features: what that cost is spent, and the rest of its "
+            "budget does not pay for it again; train anew with a budget of its own"
+        )
 
 
 def _with_bounds(
@@ -214,7 +252,7 @@ def _with_bounds(
     """Return the schema with released bounds where it has none."""
 
     def book(event: Event, purpose: str) -> None:
-        ledger.book(event, purpose=purpose, data=folder.description["data_name"])
+        ledger.book(event, purpose=folder.booked_as(purpose), data=folder.description["data_name"])
 
     return prepare(frame, schema, own, streams.preparation, book, outside=False).schema
 
@@ -258,8 +296,9 @@ def _run(fitting: ResumableFitting, folder: RunFolder, schema: Schema, watch: Wa
 
     def save() -> None:
         nonlocal last
-        write_checkpoint(folder.checkpoint_path, fitting, schema)
-        last = time.monotonic()
+        write_checkpoint(folder.checkpoint_path, fitting, schema, folder.description["id"])
+        if fitting.training.steps_done:  # the first steps are written down soon, whatever the clock says
+            last = time.monotonic()
 
     def on_start() -> None:
         save()
@@ -275,6 +314,7 @@ def _run(fitting: ResumableFitting, folder: RunFolder, schema: Schema, watch: Wa
             save()
 
     fitting.run(on_step, on_start)
+    save()  # a kill while the results are written loses no step
 
 
 def _results(fitting: ResumableFitting, folder: RunFolder, schema: Schema) -> Result:

@@ -13,14 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from ratewise.accounting import Ledger
+from ratewise.accounting import Event, Ledger
 from ratewise.accounting.book import PhaseBegun, PhaseSettled, StepsReserved
 from ratewise.exceptions import BudgetExceeded, InvalidInput
 from ratewise.features import Scaling
 from ratewise.fitting import Fitting
-from ratewise.model_files import Path, read_arrays, scaling_of, write_arrays
+from ratewise.model_files import read_arrays, scaling_of, write_arrays
 from ratewise.schema import Schema
 from ratewise.training import History, StepRecord
+from ratewise.whole_files import Path
 
 KIND = "checkpoint"
 _SCALING = ("lower", "upper", "mean", "deviation")
@@ -44,13 +45,21 @@ class ResumableFitting(Fitting):
 
     Parameters
     ----------
-    purpose : str
-        What the ledger calls this run's steps; it tells them from those of other runs in one book.
+    booked_as : callable
+        What the ledger calls a release of this run; it tells them from those of other runs in one book.
     """
 
-    purpose = "train"
+    booked_as: Callable[[str], str] = staticmethod(str)
     _saved: Mapping[str, Any] | None = None
     _on_start: Callable[[], object] | None = None
+
+    @property
+    def purpose(self) -> str:
+        """What the ledger calls this run's steps."""
+        return self.booked_as("train")
+
+    def _book(self, event: Event, purpose: str) -> None:
+        super()._book(event, self.booked_as(purpose))
 
     def start_from(self, saved: Mapping[str, Any] | None) -> None:
         """Go on from what `read_checkpoint` returned, rather than from nothing."""
@@ -149,15 +158,22 @@ def _state(saved: Mapping[str, Any]) -> dict[str, Any]:
     return {**state, "multipliers": dual if saved["fields"]["multipliers"] else None}
 
 
-def write_checkpoint(path: Path, fitting: ResumableFitting, schema: Schema) -> None:
-    """Write released state to a file, in one step."""
+def write_checkpoint(path: Path, fitting: ResumableFitting, schema: Schema, run: str) -> None:
+    """Write released state of the run with this id to a file, in one step."""
     fields, arrays = fitting.checkpoint()
-    write_arrays(path, KIND, {**fields, "schema": schema.to_dict()}, arrays)
+    write_arrays(path, KIND, {**fields, "run": run, "schema": schema.to_dict()}, arrays)
 
 
-def read_checkpoint(path: Path) -> dict[str, Any]:
-    """Return fields, arrays and the schema (with the bounds that were found) of a checkpoint."""
+def read_checkpoint(path: Path, run: str | None = None) -> dict[str, Any]:
+    """Return fields, arrays and the schema (with the bounds that were found) of a checkpoint.
+
+    `run` is the id of the run that it must belong to; None takes any.
+    """
     fields, arrays = read_arrays(path, KIND)
-    if "schema" not in fields or "theta" not in arrays:
-        raise InvalidInput(f"{path!s} is no sound checkpoint: parts are missing")
+    if not {"schema", "run", "steps_done"} <= fields.keys() or "theta" not in arrays:
+        raise InvalidInput(f"{str(path)!r} is no sound checkpoint: parts are missing")
+    if run is not None and fields["run"] != run:
+        raise InvalidInput(
+            f"{str(path)!r} is the checkpoint of another run; put this run's own back, or train anew"
+        )
     return {"fields": fields, "arrays": arrays, "schema": Schema.from_dict(fields.pop("schema"))}
