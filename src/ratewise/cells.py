@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -129,14 +130,16 @@ class Axis:
 
     def _pieces(self, numbers: NDArray[Any]) -> NDArray[np.int32]:
         """Return the blocks of numbers of a numeric column."""
-        try:
-            numbers = numbers.astype(np.float64, copy=False)
-        except (TypeError, ValueError):
+        if not _holds_numbers(numbers):
             raise InvalidType(
-                f"column {self.column!r} is declared numeric but holds entries that are not"
-            ) from None
-        if np.isnan(numbers).any():
-            raise InvalidInput(f"column {self.column!r} holds missing values (NaN); fill or drop those rows")
+                f"column {self.column!r} is numeric, by its declaration or because intervals are said of it, "
+                "but holds entries that are no numbers; convert it first (text by float, dates into days)"
+            )
+        numbers = numbers.astype(np.float64, copy=False)
+        if not np.isfinite(numbers).all():
+            raise InvalidInput(
+                f"column {self.column!r} holds missing values (NaN) or infinity; fill or drop those rows"
+            )
         return self.block_of[np.searchsorted(self.thresholds, numbers, side="right")]
 
     def describe(self, blocks: set[int]) -> str:
@@ -288,6 +291,14 @@ def _axes(predicates: Iterable[Predicate], domain: Domain) -> tuple[Axis, ...]:
     if unknown is not None:
         domain.values(unknown)  # raises, and lists the columns
     return tuple(Axis.build(column, list(leaves[column]), domain) for column in order if column in leaves)
+
+
+def _holds_numbers(array: NDArray[Any]) -> bool:
+    """Return whether every entry is a real number or missing; text that reads like a number is not one."""
+    if array.dtype.kind != "O":
+        return array.dtype.kind in "biuf"
+    kinds = {type(value) for value in array.tolist()} - {type(None)}
+    return all(issubclass(kind, Number | np.bool_) and not issubclass(kind, complex) for kind in kinds)
 
 
 def _ends(leaves: Iterable[Member | Within]) -> set[float]:

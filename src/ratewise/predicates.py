@@ -173,7 +173,8 @@ class Within(Predicate):
 
 
 class _Combined(Predicate):
-    __slots__ = ()
+    __slots__ = ("_parts",)
+    _parts: tuple[Predicate, ...]
 
     def __init__(self, members: Iterable[Predicate]) -> None:
         self._freeze(frozenset(members))
@@ -181,7 +182,11 @@ class _Combined(Predicate):
     @property
     def parts(self) -> tuple[Predicate, ...]:
         """The joined predicates, in printing order."""
-        return tuple(sorted(self._key[0], key=_print_order))
+        try:
+            return self._parts
+        except AttributeError:  # sorted when first asked for: most are never printed
+            object.__setattr__(self, "_parts", tuple(sorted(self._key[0], key=_print_order)))
+            return self._parts
 
 
 class Both(_Combined):

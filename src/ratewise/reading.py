@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import validate_data
 
@@ -39,14 +40,19 @@ _RESHAPE = (
     "X must have two dimensions, rows and features; Reshape your data with X.reshape(-1, 1) if it is a "
     "single feature, or X.reshape(len(X), -1) if it has more than two"
 )
+_TEXT = (
+    "X holds text; encode such columns as numbers first (text that reads like a number, with astype(float))"
+)
 _WORDS = {  # what scikit-learn's message holds, and what is said instead: some of its words would quote rows
     "Expected 2D": _RESHAPE,
+    "Expected a 2-dimensional": _RESHAPE,
     "Found array with dim": _RESHAPE,
     "inhomogeneous": "X must have as many entries in every row",
     "Complex data not supported": "Complex data not supported: X must hold real numbers",
-    "could not convert string": "X holds text that is no number; encode such columns as numbers first",
-    "dtype='numeric'": "X holds text or bytes; encode such columns as numbers first",
+    "could not convert string": _TEXT,
+    "dtype='numeric'": _TEXT,
     "contains NaN": "X contains NaN or None; impute or drop such rows",
+    "too large to convert": "X contains a number too large for its type; clip or drop such rows",
     "contains infinity": "X contains infinity or a value too large for its type; clip or drop such rows",
     "argument must be": "X holds entries that are no numbers (an argument must be a string or a number); "
     "encode such columns as numbers first",
@@ -54,6 +60,9 @@ _WORDS = {  # what scikit-learn's message holds, and what is said instead: some 
 }
 _KEPT = ("sample(s)", "feature(s)", "features", "feature names")  # counts and names, no values of rows
 _NO_TABLE = "X must be an array, a data frame or a sparse matrix of numbers, with two dimensions"
+
+# what scikit-learn can score, split and search with
+_LABELS = "use whole numbers or text, such as [str(label) for label in y]"
 
 ONE_CLASS = "y holds one class only; a classifier needs rows of at least two classes"
 
@@ -110,12 +119,50 @@ def read_features(estimator: Any, X: Any, *, reset: bool) -> Any:
 def _refuse_foreign(X: Any) -> None:
     if hasattr(X, "collect") and not hasattr(X, "shape"):
         raise InvalidType("X is a lazy frame; call .collect() on it first")
-    if isinstance(X, Mapping | set | frozenset | str | bytes):
+    if isinstance(X, Mapping | set | frozenset | str | bytes) and not scipy.sparse.issparse(X):
         raise InvalidType(f"{_NO_TABLE}; got {type(X).__name__}")
-    kinds = getattr(X, "dtypes", None)
-    kinds = [getattr(X, "dtype", None)] if kinds is None else kinds
+    kinds = X.dtypes if _is_frame(X) else [getattr(X, "dtype", None)]
     if any(_is_time(kind) for kind in kinds):
         raise InvalidType("X holds dates or times; turn them into numbers first, such as days since a date")
+    if np.ma.is_masked(X):
+        raise InvalidInput("X has masked entries, which are missing values; impute or drop such rows")
+    if _is_frame(X) and hasattr(X, "iloc") and not X.columns.is_unique:
+        twice = X.columns[X.columns.duplicated()][0]
+        raise InvalidInput(f"X has two columns named {twice!r}; rename one of them")
+    if _holds_text(X):
+        raise InvalidInput(_TEXT)
+
+
+def _is_frame(X: Any) -> bool:
+    """Return whether X is a table with a type for each column, as those of pandas and polars are."""
+    return hasattr(X, "dtypes") and hasattr(X, "columns")
+
+
+def _holds_text(X: Any) -> bool:
+    """Return whether there is text, which NumPy would turn into numbers where it reads like some."""
+    if _is_frame(X) and hasattr(X, "iloc"):
+        doubtful = [place for place, kind in enumerate(X.dtypes) if not _is_numeric(kind)]
+        return any(_vector_of_text(np.asarray(X.iloc[:, place])) for place in doubtful)
+    if _is_frame(X) and hasattr(X, "get_columns"):
+        return any(_vector_of_text(np.asarray(c)) for c in X.get_columns() if not _is_numeric(c.dtype))
+    if scipy.sparse.issparse(X):
+        return False
+    try:
+        return _vector_of_text(np.asarray(X))
+    except (ValueError, TypeError):  # rows of unequal length and the like, of which scikit-learn complains
+        return False
+
+
+def _is_numeric(kind: Any) -> bool:
+    """Return whether a type of column, of NumPy, pandas or polars, is one of numbers."""
+    by_name = getattr(kind, "is_numeric", None)
+    return by_name() is True if callable(by_name) else getattr(kind, "kind", "O") in "biufc"
+
+
+def _vector_of_text(values: npt.NDArray[Any]) -> bool:
+    if values.dtype.kind != "O":
+        return values.dtype.kind in "UST"
+    return any(issubclass(kind, str | bytes) for kind in set(map(type, values.ravel().tolist())))
 
 
 def _is_time(kind: Any) -> bool:
@@ -142,8 +189,9 @@ def read_labels(y: Any, n_rows: int) -> Any:
         raise InvalidInput(f"X and y have inconsistent numbers of samples: {n_rows} rows, {len(y)} labels")
     if y.dtype.kind == "O":
         y = _typed(y)
-    if y.dtype.kind not in "biufOUSTmM":
-        raise InvalidType(f"Unknown label type: y holds {y.dtype}; use whole numbers or text")
+    if y.dtype.kind not in "biufOUT":
+        kind = "dates or times" if y.dtype.kind in "mM" else y.dtype
+        raise InvalidType(f"Unknown label type: y holds {kind}; {_LABELS}")
     if y.dtype.kind == "f":
         _by_parts(y, _refuse_measurements)
     return y
@@ -198,18 +246,24 @@ def _typed(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
         raise InvalidType("y holds entries that are no scalars; a label is a whole number or a text")
     if has_missing(y):
         raise InvalidInput("y holds missing values; drop those rows or fill them")
-    if len({_family(kind) for kind in kinds}) > 1:
+    families = {_family(kind) for kind in kinds}
+    if len(families) > 1:
         raise InvalidType(
             "y mixes labels of types that have no common order; use labels of one type, such as text"
         )
+    if families == {"text"}:
+        return y
     common = np.array(y.tolist())
-    return common if common.dtype.kind in "biufcmM" and common.ndim == 1 else y
+    if families != {"number"} or common.dtype.kind not in "biufc":
+        kind = "whole numbers beyond 64 bits" if families == {"number"} else families.pop()
+        raise InvalidType(f"Unknown label type: y holds {kind}; {_LABELS}")
+    return common
 
 
 def _family(kind: type) -> str:
     if issubclass(kind, bool | int | float | complex | np.number | np.bool_):
         return "number"
-    return "text" if issubclass(kind, str) else kind.__name__
+    return "text" if kind in (str, np.str_) else kind.__name__
 
 
 def read_rows(

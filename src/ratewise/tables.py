@@ -71,7 +71,8 @@ def sensitive_columns(
     if needed is not None:
         _refuse_absent(found, needed, given=sensitive_features is not None)
         found = {name: column for name, column in found.items() if name in needed}
-    return {name: _checked(name, column, n_rows) for name, column in found.items()}
+    uncut = isinstance(sensitive_features, Mapping)
+    return {name: _checked(name, column, n_rows, uncut=uncut) for name, column in found.items()}
 
 
 def column_names(sensitive_features: Any) -> set[str]:
@@ -199,12 +200,17 @@ def _columns_text(names: list[str]) -> str:
     return f"column{'s' if len(names) > 1 else ''} {list_values(names)}"
 
 
-def _checked(name: str, data: Any, n_rows: int) -> Any:
+def _checked(name: str, data: Any, n_rows: int, *, uncut: bool) -> Any:
     column = as_column(data, f"column {name!r} of sensitive_features")
     if len(column) != n_rows:
+        # scikit-learn splits what has as many entries as there are rows; a dict has as many as columns
+        hint = (
+            "; inside GridSearchCV or cross_validate pass a data frame (or a record array) rather than a "
+            "dict, which scikit-learn does not split"
+        )
         raise InvalidInput(
             f"sensitive_features must have one entry per row of the data: column {name!r} has {len(column)}, "
-            f"expected {n_rows}"
+            f"expected {n_rows}{hint if uncut and len(column) > n_rows else ''}"
         )
     if has_missing(column):
         raise InvalidInput(

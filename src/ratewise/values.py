@@ -20,6 +20,13 @@ def scalar(hint: str = "", /, **argument: Any) -> Any:
     ((name, value),) = argument.items()
     if isinstance(value, np.generic):
         value = value.item()
+    for plain in (
+        str,
+        int,
+        float,
+    ):  # members of an enumeration, say, which print and convert in their own way
+        if isinstance(value, plain) and type(value) not in (plain, bool):
+            value = plain.__str__(value) if plain is str else plain(value)
     tail = f"; {hint}" if hint else ""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         raise InvalidInput(f"{name} must not be a missing value, got {value!r}{tail}")

@@ -1,11 +1,15 @@
 """Whatever is wrong with the input is said once, clearly, and before any privacy is spent."""
 
+import datetime
+import decimal
+import enum
 import re
 import warnings
 
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow
 import pytest
 import scipy.sparse
 from hypothesis import HealthCheck, given, settings
@@ -43,6 +47,14 @@ PARITY = demographic_parity("sex", max_gap=0.1)
 
 small = pytest.mark.filterwarnings("ignore::ratewise.SmallGroupWarning")
 pytestmark = small
+
+
+class Colour(enum.Enum):
+    RED, BLUE = 0, 1
+
+
+class Word(enum.StrEnum):
+    A, B = "a", "b"
 
 
 def with_entry(value, kind=float):
@@ -97,8 +109,22 @@ class TestRows:
             (pd.DataFrame(X).mask(X > 2), InvalidInput, "X contains NaN"),
             (pl.DataFrame(X).with_columns(column_0=pl.lit(None)), InvalidInput, "NaN or None"),
             (with_entry(None, object), InvalidInput, "NaN or None"),
-            (with_entry("secret", object), InvalidInput, "X holds text that is no number"),
-            (np.full((N, 2), "secret"), InvalidInput, "X holds text that is no number"),
+            (with_entry("secret", object), InvalidInput, "X holds text; encode such columns"),
+            (np.full((N, 2), "secret"), InvalidInput, "X holds text; encode such columns"),
+            (with_entry("7", object), InvalidInput, r"X holds text.*astype\(float\)"),
+            (X.astype(str), InvalidInput, "X holds text"),
+            (X.astype("S"), InvalidInput, "X holds text"),
+            (X.astype(str).tolist(), InvalidInput, "X holds text"),
+            ([[1.0, "2"]] * N, InvalidInput, "X holds text"),
+            (pd.DataFrame(X).assign(day="7"), InvalidInput, "X holds text"),
+            (pd.DataFrame(X).assign(day=pd.Categorical(["7"] * N)), InvalidInput, "X holds text"),
+            (pd.DataFrame(X).astype("string"), InvalidInput, "X holds text"),
+            (pl.DataFrame(X).with_columns(day=pl.lit("7")), InvalidInput, "X holds text"),
+            (pyarrow.table({"day": ["7"] * N}), InvalidInput, "X holds text"),
+            (pd.Series(X[:, 0]), InvalidInput, "two dimensions"),
+            (pd.DataFrame(X, columns=["a", "a", "b"]), InvalidInput, "X has two columns named 'a'"),
+            (np.ma.array(X, mask=X > 2), InvalidInput, "X has masked entries"),
+            ([[10**400, 1]] * N, InvalidInput, "number too large for its type"),
             (X.astype(complex), InvalidInput, "Complex data not supported"),
             (X[:, 0], InvalidInput, "two dimensions"),
             (X[:, :, None], InvalidInput, "two dimensions"),
@@ -148,6 +174,15 @@ class TestRows:
             (3, InvalidType, "y must be a vector"),
             ({"y": Y}, InvalidType, "y must be a vector"),
             (Y.astype(complex), InvalidType, "Unknown label type"),
+            (Y.astype("datetime64[D]"), InvalidType, "Unknown label type: y holds dates or times; use"),
+            (pd.Series(Y.astype("datetime64[ns]")), InvalidType, "y holds dates or times"),
+            ([datetime.date(2020, 1, int(k) + 1) for k in Y], InvalidType, "y holds date; use whole numbers"),
+            (Y.astype("timedelta64[D]"), InvalidType, "y holds dates or times"),
+            (Y.astype("S"), InvalidType, "Unknown label type"),
+            ([decimal.Decimal(int(k)) for k in Y], InvalidType, "y holds Decimal; use whole numbers or text"),
+            ([10**30 + int(k) for k in Y], InvalidType, "whole numbers beyond 64 bits"),
+            ([Colour(int(k)) for k in Y], InvalidType, "y holds Colour; use whole numbers or text"),
+            ([Word("ab"[k]) for k in Y], InvalidType, "y holds Word; use whole numbers or text"),
             (np.ma.array(Y, mask=Y > 0), InvalidInput, "y holds missing values"),
             (pd.Series(pd.Categorical(np.where(Y, "a", None))), InvalidInput, "y holds missing values"),
             (pd.Series(Y, dtype="Int64").mask(Y > 0), InvalidInput, "y holds missing values"),
@@ -197,8 +232,9 @@ class TestGroups:
             (3, InvalidType, "sensitive_features must be a data frame"),
             ({"sex": "F"}, InvalidType, "'sex' of sensitive_features must be a vector"),
             ({"sex": [["F"]] * N}, InvalidType, "scalars|vector"),
+            ({"sex": np.resize(SEX, 2 * N)}, InvalidInput, "has 160, expected 80; inside GridSearchCV or"),
         ],
-        ids=range(16),
+        ids=range(17),
     )
     def test_tables(self, groups, kind, words):
         refused(kind, words, groups=groups)
@@ -268,6 +304,24 @@ class TestConstraints:
             groups={"age": AGE},
             group_values=None,
         )
+
+    @pytest.mark.parametrize(
+        ("ages", "kind", "words"),
+        [
+            (AGE.astype(str), InvalidType, "'age' is numeric.*no numbers; convert it first"),
+            (AGE.astype(str).astype(object), InvalidType, "'age' is numeric.*no numbers"),
+            (pd.Series(AGE).astype("string"), InvalidType, "'age' is numeric.*no numbers"),
+            (AGE.astype("datetime64[D]"), InvalidType, "'age' is numeric.*no numbers"),
+            (AGE.astype(complex), InvalidType, "'age' is numeric.*no numbers"),
+            (np.where(AGE > 50, np.inf, AGE), InvalidInput, "'age' holds missing values .NaN. or infinity"),
+            (np.where(AGE > 50, np.nan, AGE), InvalidInput, "missing values in column 'age'"),
+        ],
+        ids=range(7),
+    )
+    @pytest.mark.parametrize("declared", [None, {"age": Numeric()}])
+    def test_a_numeric_column_holds_numbers(self, ages, kind, words, declared):
+        constraints = rate(1, where=group(age=below(30))) <= 0.3
+        refused(kind, words, constraints=constraints, groups={"age": ages}, group_values=declared)
 
     def test_an_interval_of_text(self):
         refused(
