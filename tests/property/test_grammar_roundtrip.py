@@ -12,7 +12,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ratewise import (
+    Domain,
     InvalidInput,
+    Numeric,
     at_least,
     below,
     between,
@@ -25,6 +27,7 @@ from ratewise import (
     rows,
 )
 from ratewise.grammar import GrammarError, format_constraint, parse_constraint
+from ratewise.partition import compile_constraints
 
 FUZZ = int(os.environ.get("RATEWISE_FUZZ", "1"))
 
@@ -184,19 +187,27 @@ PIECES = st.sampled_from(
 soup = st.lists(PIECES, max_size=40).map("".join)
 
 
-def refusal(text):
+PEOPLE = Domain(classes=(0, 1), columns={"sex": ("a", 0.5), "race": (True,), "age": Numeric()})
+
+
+def refusal(text, domain=None):
     try:
-        return parse_constraint(text), None
+        return parse_constraint(text, domain), None
     except GrammarError as error:
-        return None, error
+        found = error
+    assert 0 <= found.position <= len(text)
+    assert found.reason
+    return None, found
 
 
 def survives(text):
     found, error = refusal(text)
+    known, unknown = refusal(text, PEOPLE)
+    assert (error is not None) <= (unknown is not None)  # knowing more never lets more through
     if error is not None:
-        assert 0 <= error.position <= len(text)
-        assert error.reason
+        assert unknown.position == error.position
         return
+    assert unknown is not None or known == found
     try:
         written = format_constraint(found)
     except InvalidInput:
@@ -217,6 +228,20 @@ def test_damaged_constraints_are_read_or_refused_with_the_one_error(declared, da
     start = data.draw(st.integers(0, len(text)))
     end = data.draw(st.integers(start, min(len(text), start + 5)))
     survives(text[:start] + data.draw(st.one_of(st.just(""), PIECES)) + text[end:])
+
+
+@settings(deadline=None, max_examples=200 * FUZZ)
+@given(declarations)
+def test_what_is_pointed_at_is_what_compiling_refuses(declared):
+    """Words that nobody declared are pointed at exactly if the compiler would not know them."""
+    _, unknown = refusal(format_constraint(declared), PEOPLE)
+    try:
+        compile_constraints(declared, PEOPLE)
+    except InvalidInput as problem:
+        if any(said in str(problem) for said in ("not declared", "is not among", "is not one of")):
+            assert unknown is not None
+    else:
+        assert unknown is None
 
 
 @settings(deadline=None, max_examples=50 * FUZZ)

@@ -3,6 +3,8 @@ import pickle
 import pytest
 
 from ratewise import (
+    Domain,
+    Numeric,
     at_least,
     below,
     between,
@@ -126,9 +128,9 @@ WRONG = [
     ("rate(1) < 0.2", 8, "cannot be told apart"),
     ("rate(1) == 0.2", 8, "between"),
     ("rate(1) = 0.2", 8, "expected <= or >="),
-    ("0.1 <= rate(1) <= 0.2", 4, "chained"),
+    ("0.1 <= rate(1) <= 0.2", 15, "chained"),
     ("0.1 <= 0.2", 4, "a number is no rate"),
-    ("rate(1 <= 0.2", 7, "a number is no rate"),
+    ("rate(1 <= 0.2", 7, "expected , or ) in rate(...), found <="),
     ("rate(1, <= 0.2", 8, "found <="),
     ("rate(1 0) <= 0.2", 7, "expected , or )"),
     ("rate(1, sex=2) <= 0.2", 12, "no argument 'sex'"),
@@ -143,13 +145,13 @@ WRONG = [
     ("rate(1, where=None) <= 1", 14, "missing value"),
     ("rate(1) * rate(2) <= 1", 8, "not linear"),
     ("1 / rate(2) <= 1", 2, "not linear"),
-    ("rate(2) / 0 <= 1", 8, "division by 0"),
-    ("rate(1) + everyone <= 1", 8, "a set of rows"),
-    ("rate(1) + sex <= 1", 8, "the name 'sex'"),
-    ("rate(1, where=everyone & 1) <= 1", 23, "a number"),
-    ("rate(1, where=~1) <= 1", 14, "denies a set of rows"),
+    ("rate(2) / 0 <= 1", 10, "division by 0"),
+    ("rate(1) + everyone <= 1", 10, "a set of rows"),
+    ("rate(1) + sex <= 1", 10, "the name 'sex'"),
+    ("rate(1, where=everyone & 1) <= 1", 25, "a number"),
+    ("rate(1, where=~1) <= 1", 15, "denies a set of rows"),
     ("rate(1) - rate(1) <= 1", 18, "cancel"),
-    ("rate(1, where=sex) <= 1", 0, "where must be a predicate"),
+    ("rate(1, where=sex) <= 1", 14, "where must be a predicate"),
     ("rate(1, where=group()) <= 1", 14, "at least one column"),
     ("rate(1, where=group(1)) <= 1", 20, "column=value"),
     ("rate(1, where=group(sex=*)) <= 1", 24, "ready-made"),
@@ -157,19 +159,19 @@ WRONG = [
     ("rate(1, where=group(sex=1, 2)) <= 1", 27, "expected column=value"),
     ("rate(1, where=group(**{sex: 2})) <= 1", 23, "in quotes"),
     ("rate(1, where=group(sex={})) <= 1", 24, "between the brackets"),
-    ("rate(1, where=group(sex={1, below(2)})) <= 1", 14, "mixes intervals"),
+    ("rate(1, where=group(sex={1, below(2)})) <= 1", 24, "mixes intervals"),
     ("rate(1, where=group(age=between(2, 1))) <= 1", 24, "low < high"),
     ("fnr(label=1, race=*) >= 0.2", 21, "from above only"),
     ("tpr(race=*) <= 0.2", 12, "from below only"),
     ("demographic_parity(sex) >= 0.2", 24, "from above only"),
-    ("demographic_parity(sex) <= -1", 24, "at least 0"),
-    ("demographic_parity(sex, sex) <= 1", 29, "each column once"),
+    ("demographic_parity(sex) <= -1", 27, "the bound must be at least 0"),
+    ("demographic_parity(sex, sex) <= 1", 24, "each column once"),
     ("demographic_parity(0.1) <= 1", 19, "name of a column"),
-    ("demographic_parity(sex=Female) <= 1", 0, "compares groups"),
-    ("fnr(race=*, sex=Female) <= 1", 0, "every column"),
-    ("fnr(race=*) + fnr(sex=*) <= 1", 12, "several rates"),
+    ("demographic_parity(sex=Female) <= 1", 23, "compares groups"),
+    ("fnr(race=*, sex=Female) <= 1", 16, "every column"),
+    ("fnr(race=*) + fnr(sex=*) <= 1", 0, "several rates"),
     ("fnr(label=1, positive=1) <= 0.2", 22, "two words for one thing"),
-    ("fnr(race=*) <= 1.5", 12, "between 0 and 1"),
+    ("fnr(race=*) <= 1.5", 15, "the bound must be between 0 and 1"),
     ("rate('a) <= 1", 5, "no closing '"),
     ("rate('a\nb') <= 1", 5, "no closing"),
     (r"rate('\q') <= 1", 6, "unknown escape"),
@@ -180,15 +182,32 @@ WRONG = [
     ("rate(1) <= 1__0", 11, "expected a number"),
     ("rate(1) <= 012", 11, "expected a number"),
     (f"rate(1) <= {'9' * 401}", 11, "400 characters"),
-    (f"rate(1) <= {'9' * 350}", 8, "too large"),
-    (f"rate(1) * {'9' * 350} <= 1", 8, "too large"),
+    (f"rate(1) <= {'9' * 350}", 11, "too large"),
+    (f"rate(1) * {'9' * 350} <= 1", 10, "too large"),
     ("rate(1) * 1e200 * 1e200 <= 1", 16, "overflows"),
     ("rate(1).named('x') <= 1", 8, "behind a constraint"),
-    ("(rate(1) <= 1).named('')", 15, "not empty"),
+    ("(rate(1) <= 1).named('')", 21, "not empty"),
     ("everyone.between(1, 2)", 9, "behind a rate"),
-    ("rate(1).between(a, 2)", 8, "takes numbers"),
+    ("rate(1).between(a, 2)", 16, "must be a number"),
     ("abs(1) <= 2", 4, "combination of rates"),
     ("abs(rate(1)) >= 2", 13, "from above"),
+    ("rate(1) <= banana", 11, "expected a rate or a number, this is the name 'banana'"),
+    ("demographic_parity(sex) <= banana", 27, "the name 'banana'"),
+    ("banana >= fnr(race=*)", 0, "the name 'banana'"),
+    ("0.1 <= positive_rate(sex=*) <= banana", 31, "the name 'banana'"),
+    ("0.9 <= positive_rate(sex=*) <= 1.5", 31, "the bound must be between 0 and 1"),
+    ("rate(1) <= 'banana'", 11, "a text"),
+    ("rate(1) <= everyone", 11, "a set of rows"),
+    ("fnr(label=1, race=* <= 0.2", 20, "expected , or ) in fnr(...), found <="),
+    ("demographic_parity(sex <= 0.05", 23, "expected , or )"),
+    ("rate(1, where=group(sex=Female) <= 0.2", 32, "expected , or ) in rate(...)"),
+    ("rate(1, where=group(sex=Female <= 0.2", 31, "expected , or ) in group(...)"),
+    ("abs(rate(1) - rate(0) <= 0.1", 22, "expected , or ) in abs(...)"),
+    ("(rate(1) - rate(0) <= 0.1", 25, "expected ) for the ( at character 1, found the end"),
+    ("[rate(1) <= 0.1, rate(0) <= 0.2", 31, "expected ] for the [ at character 1"),
+    ("rate(1, where=group(sex == Female)) <= 0.2", 24, "a value is given with one ="),
+    ("fnr(by=[sex, race, sex]) <= 0.2", 7, "name each column once"),
+    ("demographic_parity(sex, race, sex=*) <= 1", 19, "each column once"),
 ]
 
 
@@ -204,6 +223,64 @@ def test_errors_point_at_the_character(text, at, words):
     if len(text) <= 100:
         assert caret.index("^") == at + 4
         assert line[4:] == text.replace("\n", " ")
+
+
+PEOPLE = Domain(
+    classes=("no", "yes"), columns={"sex": ("Female", "Male"), "race": ("A", "B", "it's"), "age": Numeric()}
+)
+# well formed, but about columns, values and classes that PEOPLE does not have; the word, words of the message
+UNKNOWN = [
+    ("demographic_parity(sxe) <= 0.1", "sxe", "did you mean 'sex'?"),
+    ("demographic_parity(sex, religion) <= 0.1", "religion", "not among the groups: 'sex', 'race', 'age'"),
+    ("demographic_parity(sex, religion=*) <= 0.1", "religion", "not among the groups"),
+    ("demographic_parity(age) <= 0.1", "age", "is a number and has no list of values"),
+    ("fnr(label=yes, age=*) <= 0.2", "age", "group(age=below(25))"),
+    ("fnr(label=7, race=*) <= 0.2", "7", "7 is not among the classes: 'no', 'yes'"),
+    ("fnr(label=Yes, race=*) <= 0.2", "Yes", "did you mean 'yes'?"),
+    ("fnr(race=*) <= 0.2", "fnr", "write label=..., as in fnr(label='yes')"),
+    ("equal_opportunity(sex, positive=1) <= 0.2", "1)", "not among the classes"),
+    ("equal_opportunity(sex) <= 0.2", "equal_opportunity", "label=..."),
+    ("false_negative_rate(0.2, 1, 'race')", "1,", "not among the classes"),
+    ("false_negative_rate(0.2, 'yes', ('race', 'faith'))", "'faith'", "not among the groups"),
+    ("fnr(label=yes, by=sex*faith) <= 0.2", "faith", "not among the groups"),
+    ("fnr(label=yes, sex=Femal) <= 0.2", "Femal", "did you mean 'Female'?"),
+    ("fnr(label=yes, faith=X) <= 0.2", "faith", "not among the groups"),
+    ("rate(yes, where=group(sex=female)) <= 0.2", "female", "not among the values of column 'sex'"),
+    ("rate(yes, where=group(race={A, B, Z})) <= 0.2", "Z", "column 'race': 'A', 'B', \"it's\""),
+    ("rate(yes, where=group(race=[A, 'Z', B])) <= 0.2", "'Z'", "not among the values"),
+    ("rate(yes, where=group(**{'r ace': A})) <= 0.2", "'r ace'", "not among the groups"),
+    ("rate(yes, where=group(age=25)) <= 0.2", "25", "is a number and has no list"),
+    ("rate(yes, where=label(no) & label(maybe)) <= 0.2", "maybe", "not among the classes"),
+    ("rate(maybe) - rate(yes) <= 0.2", "maybe", "not among the classes"),
+    ("rate(k=maybe, where=everyone) <= 0.2", "maybe", "not among the classes"),
+    ("rate(yes, where=group(race=-1)) <= 0.2", "-1", "-1 is not among the values"),
+    ("(rate(yes) - rate(yes, where=group(sx=Male)) <= 1).named('maybe')", "sx", "not among the groups"),
+]
+
+
+@pytest.mark.parametrize(("text", "word", "words"), UNKNOWN, ids=[text for text, *_ in UNKNOWN])
+def test_words_that_nobody_declared_are_pointed_at(text, word, words):
+    parse_constraint(text)
+    with pytest.raises(GrammarError) as caught:
+        parse_constraint(text, PEOPLE)
+    assert caught.value.position == text.index(word)
+    assert words in caught.value.reason
+    assert str(caught.value).splitlines()[-1] == " " * (4 + text.index(word)) + "^"
+
+
+def test_words_that_were_declared_are_read():
+    for text in (
+        "demographic_parity(sex, race) <= 0.1",
+        "demographic_parity(sex=*) <= 0.1",
+        'fnr(label=yes, race="it\'s") <= 0.2',
+        "rate(yes, where=group(race={A, B}, age=[below(3), at_least(65)]) & ~label(no)) <= 0.2",
+        "demographic_parity() <= 0.1",
+        "paper_false_negative_rate(sex=*) <= 0.1",
+    ):
+        assert parse_constraint(text, PEOPLE) == parse_constraint(text)
+    numbers = Domain(classes=("0", "1"))
+    with pytest.raises(GrammarError, match="did you mean '1'"):
+        parse_constraint("rate(1) <= 0.2", numbers)
 
 
 def test_long_texts_are_shown_around_the_place():

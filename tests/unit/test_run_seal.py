@@ -190,7 +190,7 @@ def test_an_evaluation_that_the_run_does_not_name_is_not_shown(pair):
 
 
 def killed_at(call, work):
-    """Run `work` in a child that dies, without cleaning up, before its n-th change of a name; its exit code."""
+    """Run `work` in a child that dies, as by kill, before its n-th change of a name; its exit code."""
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

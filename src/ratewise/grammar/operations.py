@@ -25,6 +25,14 @@ _HINTS = {
 }
 
 
+class WrongOperand(InvalidInput):
+    """A part of an operation that cannot stand there; `operand` counts the parts from the left, from 0."""
+
+    def __init__(self, reason: str, operand: int) -> None:
+        super().__init__(reason)
+        self.operand = operand
+
+
 def describe(value: Any) -> str:
     """Return what a value is, for messages."""
     if isinstance(value, bool):
@@ -58,64 +66,84 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def linear(value: Any) -> Any:
+def linear(value: Any, operand: int) -> Any:
     """Return a number or an expression as it is, a ready-made rate as an expression; refuse the rest."""
-    if isinstance(value, Ready):
-        return value.expression()
-    if isinstance(value, Expression) or is_number(value):
-        return _sensible(value)
-    raise InvalidType(f"expected a rate or a number, this is {describe(value)}")
+    try:
+        if isinstance(value, Ready):
+            return value.expression()
+        if isinstance(value, Expression) or is_number(value):
+            return _sensible(value)
+    except InvalidInput as problem:
+        raise WrongOperand(str(problem), operand) from None
+    raise WrongOperand(f"expected a rate or a number, this is {describe(value)}", operand)
 
 
 def compare(operands: list[Any], marks: list[str]) -> Any:
-    """Return the constraint that a comparison says."""
-    for mark in marks:
+    """Return the constraint that a comparison says; its parts are operand, mark, operand, and so on."""
+    for place, mark in enumerate(marks):
         if mark in _HINTS:
-            raise InvalidInput(_HINTS[mark])
+            raise WrongOperand(_HINTS[mark], 2 * place + 1)
+    for place, operand in enumerate(operands):
+        if not isinstance(operand, Expression | Magnitude | Ready) and not is_number(operand):
+            raise WrongOperand(f"expected a rate or a number, this is {describe(operand)}", 2 * place)
     if len(marks) > 1:
         return _chain(operands, marks)
-    left, right = operands
-    upper = marks[0] == "<="
-    if is_number(left) and not is_number(right):
+    left, right, upper = (0, operands[0]), (2, operands[1]), marks[0] == "<="
+    if is_number(operands[0]) and not is_number(operands[1]):
         left, right, upper = right, left, not upper
-    if isinstance(left, Ready) and is_number(right):
-        return left.family(high=right) if upper else left.family(low=right)
-    if isinstance(left, Magnitude) and is_number(right):
-        return left <= right if upper else left >= right
-    left, right = linear(left), linear(right)
-    if not isinstance(left, Expression):
+    if isinstance(left[1], Ready) and is_number(right[1]):
+        low, high = (None, right[1]) if upper else (right[1], None)
+        return _family(left[1], low, high, right[0], right[0])
+    if isinstance(left[1], Magnitude) and is_number(right[1]):
+        return left[1] <= right[1] if upper else left[1] >= right[1]
+    first, second = linear(left[1], left[0]), linear(right[1], right[0])
+    if not isinstance(first, Expression):
         raise InvalidInput("a number is no rate: a constraint compares a rate with a number")
-    return left <= right if upper else left >= right
+    return first <= second if upper else first >= second
+
+
+def _family(ready: Ready, low: Any, high: Any, low_at: int, high_at: int) -> Any:
+    """Return the bounded family; a bound that cannot be is reported at its own place."""
+    try:
+        return ready.family(low, high)
+    except (InvalidInput, InvalidType) as problem:
+        name, _, rest = str(problem).partition(" ")
+        place = {"min_rate": low_at, "max_rate": high_at, "max_gap": high_at}.get(name)
+        if place is None:
+            raise
+        raise WrongOperand(f"the bound {rest}", place) from None
 
 
 def _chain(operands: list[Any], marks: list[str]) -> Any:
     low, middle, high = operands if len(operands) == 3 else (None, None, None)
+    first, last = 0, 4
     if marks == [">=", ">="]:
-        low, high = high, low
+        low, high, first, last = high, low, last, first
     if isinstance(middle, Ready) and marks[0] == marks[1] and is_number(low) and is_number(high):
-        return middle.family(low, high)
-    raise InvalidInput("Python keeps only one half of a chained comparison: write rate(...).between(a, b)")
+        return _family(middle, low, high, first, last)
+    raise WrongOperand("Python keeps only one half of a chained comparison: write rate(...).between(a, b)", 3)
 
 
 def join(mark: str, left: Any, right: Any) -> Any:
     """Return ``left & right`` or ``left | right``."""
-    for side in (left, right):
+    for place, side in enumerate((left, right)):
         if not isinstance(side, Predicate):
-            raise InvalidType(
-                f"{mark} joins sets of rows such as group(sex='Female') or label(1), not {describe(side)}"
+            raise WrongOperand(
+                f"{mark} joins sets of rows such as group(sex='Female') or label(1), not {describe(side)}",
+                place,
             )
     return check_depth(left & right if mark == "&" else left | right)
 
 
 def check_summands(summands: list[tuple[str, Any]]) -> None:
     """Refuse what cannot be added, at the place where it is."""
-    for _, value in summands:
-        linear(value)
+    for place, (_, value) in enumerate(summands):
+        linear(value, place)
 
 
 def add(summands: list[tuple[str, Any]]) -> Any:
     """Return the sum; all at once, for one by one would take quadratic time."""
-    parts = [(mark, linear(value)) for mark, value in summands]
+    parts = [(mark, linear(value, place)) for place, (mark, value) in enumerate(summands)]
     if all(is_number(value) for _, value in parts):
         total = parts[0][1]
         for mark, value in parts[1:]:
@@ -140,11 +168,11 @@ def scale(left: Any, mark: str, right: Any) -> Any:
     """Return a product or a quotient; columns are crossed by ``*``."""
     if mark == "*" and isinstance(right, Word) and isinstance(left, Word | Listed):
         return Listed((*(left if isinstance(left, Listed) else (left,)), right))
-    left, right = linear(left), linear(right)
+    left, right = linear(left, 0), linear(right, 1)
     if mark == "*":
         return _sensible(left * right)
     if is_number(right) and right == 0:
-        raise InvalidInput("division by 0")
+        raise WrongOperand("division by 0", 1)
     if is_number(left) and not is_number(right):
         raise InvalidInput("a number divided by a rate is not linear; only multiples of rates can be bounded")
     return _sensible(left / right)
@@ -154,9 +182,11 @@ def sign(mark: str, value: Any) -> Any:
     """Return ``-value``, ``+value`` or ``~value``."""
     if mark == "~":
         if not isinstance(value, Predicate):
-            raise InvalidType(f"~ denies a set of rows such as group(sex='Female'), not {describe(value)}")
+            raise WrongOperand(
+                f"~ denies a set of rows such as group(sex='Female'), not {describe(value)}", 0
+            )
         return check_depth(~value)
-    value = linear(value)
+    value = linear(value, 0)
     return -value if mark == "-" else value
 
 
@@ -167,9 +197,9 @@ def method(value: Any, made: Call) -> Any:
             raise InvalidType(f".named(text) goes behind a constraint in brackets, not {describe(value)}")
         return value.named(made.bound_to("name", least=1)["name"])
     bounds = made.bound_to("low", "high", least=2)
-    for bound in bounds.values():
+    for name, bound in bounds.items():
         if not is_number(bound):
-            raise InvalidType(f".between(low, high) takes numbers, not {describe(bound)}")
+            raise InvalidType(f"{name} must be a number, this is {describe(bound)}")
     if isinstance(value, Ready):
         return value.family(bounds["low"], bounds["high"])
     if not isinstance(value, Expression):

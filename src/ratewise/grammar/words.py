@@ -8,7 +8,7 @@ for `false_negative_rate`), and ready-made rates by group, ``fnr(label=1, race=*
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -48,10 +48,17 @@ class Listed(tuple[Any, ...]):
 
 
 class Argument(NamedTuple):
-    """A value and the place where it was written."""
+    """A value, where it was written, and where its name was, if it has one."""
 
     value: Any
     start: int
+    end: int = -1
+    named_at: int = -1
+
+    @property
+    def items(self) -> tuple[Any, ...]:
+        """The single values of a list, or the one value."""
+        return tuple(self.value) if isinstance(self.value, Listed) else (self.value,)
 
 
 class WrongArgument(InvalidInput):
@@ -64,14 +71,22 @@ class WrongArgument(InvalidInput):
 
 @dataclass
 class Call:
-    """A function of the language with its arguments as written."""
+    """A function of the language with its arguments as written, and the place of its name."""
 
     name: str
+    start: int = 0
     positional: list[Argument] = field(default_factory=list)
     keywords: dict[str, Argument] = field(default_factory=dict)
+    parameters: tuple[str, ...] = ()
+
+    def blamed(self, message: str) -> int | None:
+        """Return the place of the argument that a message of the library begins with, if there is one."""
+        assigned = {**dict(zip(self.parameters, self.positional, strict=False)), **self.keywords}
+        return next((a.start for name, a in assigned.items() if message.startswith(f"{name} ")), None)
 
     def bound_to(self, *names: str, least: int = 0) -> dict[str, Any]:
         """Return the arguments by parameter name, as Python would assign them."""
+        self.parameters = names
         if len(self.positional) > len(names):
             raise WrongArgument(
                 f"{self.name}() takes at most {len(names)} arguments", self.positional[len(names)].start
@@ -94,7 +109,7 @@ class Call:
 
 def plain(argument: Argument) -> Any:
     """Return an argument as Python would hold it: bare words are texts."""
-    value, start = argument
+    value, start = argument.value, argument.start
     if isinstance(value, Star):
         raise WrongArgument("* goes with a column of a ready-made rate, as in fnr(race=*)", start)
     if isinstance(value, Word):
@@ -183,7 +198,7 @@ def _bounded(expression: Expression, low: Any, high: Any) -> Constraint | Constr
 def _ready(call: Call) -> Any:
     """Read ``demographic_parity(sex)``, ``fnr(label=1, race=*)`` and the Python forms with a bound inside."""
     kind = SHORT_NAMES.get(call.name, call.name)
-    bounds, names = _parameters(kind)
+    bounds, names = parameters(kind)
     columns, where = _groups(call, (*bounds, *names, "label"))
     keywords = {name: a for name, a in call.keywords.items() if name in (*bounds, *names)}
     if "label" in call.keywords and "positive" in names:
@@ -193,19 +208,23 @@ def _ready(call: Call) -> Any:
     if kind in PARITIES:
         if "versus" in keywords and keywords["versus"].value == everyone:
             keywords["versus"] = keywords["versus"]._replace(value="everyone")  # the word, not the rows
-        columns = (*map(_column, call.positional), *columns)
-        given = Call(call.name, [], keywords).bound_to(*bounds, *names)
+        columns = (*_columns(call), *columns)
+        given = Call(call.name, call.start, [], keywords).bound_to(*bounds, *names)
     else:
-        given = Call(call.name, call.positional, keywords).bound_to(*bounds, *names)
+        given = Call(call.name, call.start, call.positional, keywords).bound_to(*bounds, *names)
+        call.parameters = (*bounds, *names)
         columns = (*_by(given.pop("by", ())), *columns)
+        if len(set(columns)) < len(columns):
+            by = call.keywords.get("by", call.positional[-1] if call.positional else None)
+            raise WrongArgument("name each column once", None if by is None else by.start)
     found = {name: given.pop(name, None) for name in bounds}
-    ready = replace(_together(kind, columns, where), options=tuple(given.items()))
+    ready = replace(_together(call, kind, columns, where), options=tuple(given.items()))
     if all(value is None for value in found.values()):
         return ready
     return ready.family(found.get("min_rate"), found.get("max_rate", found.get("max_gap")))
 
 
-def _parameters(kind: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def parameters(kind: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names of a family's bounds and of its other arguments, in Python's order."""
     if kind in PARITIES:
         positive = ("positive",) if kind in ("equal_opportunity", "predictive_equality") else ()
@@ -230,18 +249,34 @@ def _groups(call: Call, known: tuple[str, ...]) -> tuple[tuple[str, ...], Predic
     return tuple(columns), where
 
 
-def _together(kind: str, columns: tuple[str, ...], where: Predicate) -> Ready:
-    if where != everyone and kind not in _RATES:
-        raise InvalidInput(f"{kind} compares groups or classes: give columns without a value, as in sex=*")
-    if where != everyone and columns:
-        raise InvalidInput("give every column a value, or every column a *; for a mixture write rate(...)")
+def _together(call: Call, kind: str, columns: tuple[str, ...], where: Predicate) -> Ready:
+    bounds, names = parameters(kind)
+    known = (*bounds, *names, "label")
+    valued = [a for name, a in call.keywords.items() if name not in known and not isinstance(a.value, Star)]
+    if valued and kind not in _RATES:
+        raise WrongArgument(
+            f"{call.name} compares groups or classes: give columns without a value, as in sex=*",
+            valued[0].start,
+        )
+    if valued and columns:
+        raise WrongArgument(
+            "give every column a value, or every column a *; for a mixture write rate(...)", valued[0].start
+        )
     return Ready(kind, columns, where)
 
 
-def _column(argument: Argument) -> str:
-    if not isinstance(argument.value, str):
-        raise WrongArgument("expected the name of a column; the bound goes behind <=", argument.start)
-    return str(argument.value)
+def _columns(call: Call) -> Iterator[str]:
+    """Yield the columns of a parity, each of which may stand there once."""
+    seen = {name for name, argument in call.keywords.items() if isinstance(argument.value, Star)}
+    for argument in call.positional:
+        if not isinstance(argument.value, str):
+            raise WrongArgument("expected the name of a column; the bound goes behind <=", argument.start)
+        if argument.value in seen:
+            raise WrongArgument(
+                f"name each column once; {str(argument.value)!r} is here twice", argument.start
+            )
+        seen.add(argument.value)
+        yield str(argument.value)
 
 
 def _by(value: Any) -> tuple[Any, ...]:
