@@ -41,7 +41,7 @@ from ratewise.notebook import Reported
 from ratewise.plan import NOISES, Plan, checked_steps
 from ratewise.progress import Progress
 from ratewise.randomness import RandomStreams, UsedSeeds, warn_of_seed
-from ratewise.reading import PrivateRows, read_features, read_labels, read_rows
+from ratewise.reading import PrivateRows, learn_features, read_features, read_labels, read_rows
 from ratewise.training import StepRecord
 
 Floats = npt.NDArray[np.float64]
@@ -228,12 +228,14 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
         scaling = self._scaling(rows.X)
         streams = self._streams()
         self._warn_leaks(rows.leaks)
-        self._forget()
         cap = None if self.epsilon is None else Budget(float(self.epsilon), float(self.delta))
-        self.ledger_ = open_ledger(plan, self.ledger, cap, self.neighbours)
+        ledger = open_ledger(plan, self.ledger, cap, self.neighbours)
         if plan.private:
             warn_of_seed(self.random_state)
-            _USED_SEEDS.add(self.ledger_, self.random_state)
+            _USED_SEEDS.add(ledger, self.random_state)
+        self._forget()  # only now: a fit that was refused leaves an earlier model whole
+        learn_features(self, X)
+        self.ledger_ = ledger
         fitting = Fitting(
             rows,
             plan,
@@ -424,8 +426,7 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
 
     def _forget(self) -> None:
         """Drop what an earlier fit left, so that an interrupted one leaves no mix of two models."""
-        kept = ("n_features_in_", "feature_names_in_")
-        learned = [name for name in vars(self) if name.endswith("_") and name not in kept]
+        learned = [name for name in vars(self) if name.endswith("_")]
         for name in (*learned, "_model", "_theta"):
             self.__dict__.pop(name, None)
 

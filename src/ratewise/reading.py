@@ -6,6 +6,7 @@ the way out, never the value of a row.
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -101,11 +102,14 @@ def read_features(estimator: Any, X: Any, *, reset: bool) -> Any:
     Parameters
     ----------
     estimator : BaseEstimator
-        Learns the number and names of the features with `reset`, is held to them without.
+        Is not written to; see `learn_features`.
     X : array, data frame or sparse matrix
     reset : bool
+        Whether X is to be learnt from; if not, it is held to the number and names of features learnt before.
     """
     _refuse_foreign(X)
+    # a copy does the learning: a fit that is refused later on must leave the estimator as it was
+    estimator = copy.copy(estimator) if reset else estimator
     try:
         with np.errstate(
             over="ignore", invalid="ignore"
@@ -114,6 +118,12 @@ def read_features(estimator: Any, X: Any, *, reset: bool) -> Any:
     except (ValueError, TypeError, OverflowError) as problem:
         kind = InvalidType if isinstance(problem, TypeError) else InvalidInput
         raise kind(_own_words(str(problem))) from None
+
+
+def learn_features(estimator: Any, X: Any) -> None:
+    """Let the estimator remember number and names of the features of X, which `read_features` has read."""
+    vars(estimator).pop("feature_names_in_", None)
+    validate_data(estimator, X, reset=True, skip_check_array=True)
 
 
 def _refuse_foreign(X: Any) -> None:

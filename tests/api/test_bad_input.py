@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ratewise import (
+    Budget,
     InvalidInput,
     InvalidType,
     Ledger,
@@ -456,6 +457,55 @@ class TestParameters:
     def test_an_error_of_ours_is_one_of_ours(self):
         for kind in (InvalidInput, InvalidType, UnsupportedCombination):
             assert issubclass(kind, RatewiseError)
+
+
+def fitted(**changes):
+    facts = {"classes": (0, 1), "group_values": {"sex": ("F", "M")}, "steps": 3}
+    model = RateConstrainedClassifier(PARITY, **{**facts, **changes})
+    return model.fit(pd.DataFrame(X, columns=list("abc")), Y, sensitive_features={"sex": SEX})
+
+
+class TestRefits:
+    """A fit that is refused leaves an earlier model as it was, to the last attribute."""
+
+    @pytest.mark.parametrize(
+        ("changes", "features", "labels", "groups"),
+        [
+            ({}, pd.DataFrame(X[:, :2], columns=["u", "v"]), Y, {"sex": np.where(Y, SEX, None)}),
+            ({}, X[:, :2], np.zeros(N, int), {"sex": SEX}),
+            ({}, with_entry(np.nan), Y, {"sex": SEX}),
+            ({"constraints": rate(7) <= 0.1}, X[:, :2], Y, {"sex": SEX}),
+            ({"constraints": [rate(0) <= 0.2, rate(1) <= 0.2]}, X[:, :2], Y, {"sex": SEX}),
+            ({"feature_bounds": (1, 0)}, X[:, :2], Y, {"sex": SEX}),
+            ({"random_state": -1}, X[:, :2], Y, {"sex": SEX}),
+            ({"momentum": 2}, X[:, :2], Y, {"sex": SEX}),
+            ({"ledger": Ledger(cap=Budget(0.5, 1e-5))}, X[:, :2], Y, {"sex": SEX}),
+        ],
+        ids=range(9),
+    )
+    def test_nothing_is_half_written(self, changes, features, labels, groups):
+        model = fitted()
+        before, predicted = dict(vars(model)), model.predict(pd.DataFrame(X, columns=list("abc")))
+        with pytest.raises(RatewiseError):
+            model.set_params(**changes).fit(features, labels, sensitive_features=groups)
+        model.set_params(**{name: before[name] for name in changes})
+        after = vars(model)
+        assert after.keys() == before.keys()
+        assert all(after[name] is before[name] for name in before)
+        np.testing.assert_array_equal(model.predict(pd.DataFrame(X, columns=list("abc"))), predicted)
+
+    def test_a_refit_without_names_forgets_them(self):
+        model = fitted()
+        assert model.feature_names_in_.tolist() == ["a", "b", "c"]
+        model.fit(X[:, :2], Y, sensitive_features={"sex": SEX})
+        assert model.n_features_in_ == 2
+        assert not hasattr(model, "feature_names_in_")
+
+    def test_looking_ahead_writes_nothing(self):
+        model = fitted()
+        before = dict(vars(model))
+        model.planned_events(X[:, :2], Y, sensitive_features={"sex": SEX})
+        assert vars(model) == before
 
 
 class TestFewRows:

@@ -191,12 +191,12 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
             module = nn.Sequential(Bounded(self.feature_bounds, rows.input_shape), module)
         plan = self._network_plan(rows, module)
         self._warn_leaks(rows.leaks)
-        self._forget()
         cap = None if self.epsilon is None else Budget(float(self.epsilon), float(self.delta))
         trainer = self._trainer(module, rows, plan, open_ledger(plan, self.ledger, cap, self.neighbours))
         trainer.engine.try_out()
         if self.checkpoint is not None:
             trainer.resume()
+        self._forget()  # only now: a fit that was refused leaves an earlier model whole
         self.ledger_ = trainer.ledger
         trainer.run()
         self.ledger_ = trainer.ledger
