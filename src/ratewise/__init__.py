@@ -8,6 +8,7 @@ side), `accounting` (what it costs), `reading` and `fitting` (a fit), `estimator
 `runs` and `cli`, `torch`, `audit`, `datasets`.
 """
 
+from ratewise import _startup as _startup  # first: Ctrl-C may come while the rest is read
 from ratewise.accounting import Budget, Ledger
 from ratewise.domain import Domain, Numeric
 from ratewise.estimators import RateConstrainedClassifier

@@ -181,6 +181,25 @@ def test_wrong_files_of_settings_are_refused(tmp_path, content, words):
     assert not (tmp_path / "run").exists()
 
 
+def test_fields_of_a_file_may_be_named_like_their_flags(world, tmp_path):
+    base = {"data": str(world / "people.csv"), "schema": str(world / "schema.toml"), "label": "rich"}
+    for number, given in enumerate(
+        ({"constraint": [PARITY]}, {"constraint": PARITY}, {"constraints": PARITY})
+    ):
+        (tmp_path / "run.toml").write_text(to_toml({**base, **given, "steps": 3}))
+        done = invoke("-q", "train", "--config", tmp_path / "run.toml", "--out", tmp_path / f"run-{number}")
+        assert done.exit_code == 0, done.stderr
+        assert RunFolder.open(tmp_path / f"run-{number}").settings.constraints == (PARITY,)
+    for content, words in (
+        ({"constraint": PARITY, "constraints": PARITY}, "twice"),
+        ({"constrants": PARITY}, "did you mean 'constraints'?"),
+        ({"learning_rat": 1}, "did you mean 'learning_rate'?"),
+    ):
+        (tmp_path / "run.toml").write_text(to_toml({**base, **content}))
+        done = invoke("train", "--config", tmp_path / "run.toml", "--out", tmp_path / "no")
+        assert (done.exit_code, words in done.stderr) == (2, True)
+
+
 def test_yaml_is_read_as_plain_data_where_pyyaml_is(tmp_path, monkeypatch):
     import types
 
@@ -250,6 +269,46 @@ def test_wrong_constraint_text_gets_a_caret(world, tmp_path):
     shown = done.stderr.splitlines()
     at = next(i for i, line in enumerate(shown) if line.strip() == "rate(1) < 0.2")
     assert shown[at + 1].index("^") == shown[at].index("<")
+
+
+POINTED = [
+    ("demographic_parity(religion) <= 0.1", "religion", "not among"),
+    ("fnr(label=7, race=*) <= 0.2", "7", "not among the classes: 'no', 'yes'"),
+    ("fnr(race=*) <= 0.2", "fnr", "write label=..., as in fnr(label='yes')"),
+    ("rate(yes, where=group(sex=Female)) <= 0.2", "Female", "not among the values of column 'sex': 'F', 'M'"),
+    ("rate(yes) <= banana", "banana", "the name 'banana'"),
+    ("rate(yes <= 0.2", "<=", "expected , or )"),
+    ("rate(yes) >= 1.2", ">=", "no classifier can meet"),
+]
+
+
+@pytest.mark.parametrize(("text", "word", "words"), POINTED, ids=[text for text, *_ in POINTED])
+@pytest.mark.parametrize("how", ["flag", "file", "no schema", "plan", "sweep"])
+def test_the_offending_word_of_a_constraint_is_pointed_at(world, tmp_path, text, word, words, how):
+    schema = ["--schema", world / "schema.toml"]
+    rows = [world / "people.csv", "--label", "rich", "--out", tmp_path / "run"]
+    calls = {
+        "flag": ["train", *rows, *schema, "--constraint", text],
+        "file": ["train", *rows, *schema, "--config", tmp_path / "run.toml"],
+        "no schema": ["train", *rows, "--groups", "sex,race", "--constraint", text],
+        "plan": ["plan", "--rows", "2000", *schema, "--constraint", PARITY, "--constraint", text],
+        "sweep": ["sweep", *rows, *schema, "--epsilons", "1,2", "--constraint", text],
+    }
+    (tmp_path / "run.toml").write_text(to_toml({"constraints": [PARITY, text]}))
+    done = invoke(*calls[how])
+    assert done.exit_code == 2
+    assert words in done.stderr
+    shown, caret = done.stderr.splitlines()[-2:]
+    assert shown.strip() == text
+    assert shown[caret.index("^") :].startswith(word)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_schema_is_held_against_the_constraints_before_the_table_is_read(world, tmp_path):
+    base = ["train", "nowhere.csv", "--label", "rich", "--schema", world / "schema.toml", "--out"]
+    done = invoke(*base, tmp_path / "run", "--constraint", "demographic_parity(religion) <= 0.1")
+    assert "religion" in done.stderr
+    assert "nowhere.csv" not in done.stderr
 
 
 def test_missing_columns_and_files(world, tmp_path):
@@ -638,7 +697,9 @@ def test_sweep_states_its_total_and_books_all_runs_in_one_ledger(world, tmp_path
     assert [f.settings.epsilon for f in found] == [0.5, 1.0, 0.5, 1.0]
     assert found[0].settings.constraints == ("demographic_parity(sex) <= 0.05",)
     assert all(row["accuracy"] > 0.5 for row in result["runs"])
-    assert invoke(*words, "--out", tmp_path / "sweep").exit_code == 2
+    again = invoke(*words[1:], "--out", tmp_path / "sweep")
+    assert (again.exit_code, "exists already" in again.stderr) == (2, True)
+    assert "--force" not in again.stderr  # which a sweep does not have
 
 
 @pytest.mark.parametrize(
@@ -699,6 +760,83 @@ def test_a_signal_stops_between_two_steps_and_resume_goes_on(world, tmp_path, mo
     assert resumed.exit_code == 0
     assert "going on after step 1 of 12" in resumed.stderr
     assert RunFolder.open(tmp_path / "run").statement().epsilon <= 1.0
+
+
+@pytest.mark.parametrize("moment", ["just before", "just after", "both"])
+def test_a_signal_as_the_folder_appears_says_how_to_go_on(world, tmp_path, monkeypatch, moment):
+    import signal
+
+    from ratewise.runs import folder as module
+
+    real = module.take_place
+
+    def placed(draft, target):
+        if moment != "just after":
+            signal.raise_signal(signal.SIGINT)
+        real(draft, target)
+        if moment != "just before":
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(module, "take_place", placed)
+    out = tmp_path / "my run"
+    done = invoke(
+        *("train", world / "people.csv", "--schema", world / "schema.toml", "--label", "rich"),
+        *("--steps", "12", "--out", out),
+    )
+    assert done.exit_code == 130
+    assert f"ratewise resume '{out}'" in done.stderr
+    resumed = invoke("resume", out)
+    assert resumed.exit_code == 0
+    assert RunFolder.open(out).statement().epsilon <= 1.0
+
+
+def test_a_signal_before_the_folder_appears_leaves_nothing(world, tmp_path, monkeypatch):
+    import signal
+
+    from ratewise.runs import folder as module
+
+    def twice(*_):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(module, "keep_books", twice)
+    done = invoke(
+        *("train", world / "people.csv", "--schema", world / "schema.toml", "--label", "rich"),
+        *("--out", tmp_path / "run"),
+    )
+    assert done.exit_code == 130
+    assert "nothing was made" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_time_left_is_shown_before_there_is_a_pace(world, tmp_path, monkeypatch):
+    """The first step, and adding up epsilon for it, take far longer than the others."""
+    import time
+
+    from ratewise.cli.watching import Watcher
+
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    show = Watcher._show
+
+    def slow(self, record, now):
+        show(self, record, now)
+        clock[0] += 100.0 if record.step == 1 else 0.0
+
+    monkeypatch.setattr(Watcher, "_show", slow)
+    step = Watcher.on_step
+
+    def ticking(self, record):
+        clock[0] += 60.0 if record.step == 1 else 1.0
+        step(self, record)
+
+    monkeypatch.setattr(Watcher, "on_step", ticking)
+    done = invoke(
+        *("--json", "train", world / "people.csv", "--schema", world / "schema.toml", "--label", "rich"),
+        *("--steps", "10", "--out", tmp_path / "run"),
+    )
+    left = {line["step"]: line["seconds_left"] for line in lines(done) if line["event"] == "step"}
+    assert left == {1: None, **{step: 10.0 - step for step in range(2, 11)}}
 
 
 def test_resume_of_what_is_finished_or_missing(world, tmp_path):

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from ratewise import _startup
 from ratewise.accounting.statement import software_version
 from ratewise.cli import audit, looking, sweeping, training, using
 from ratewise.cli.output import HUMAN, JSON, QUIET, Console
@@ -33,6 +34,7 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; what goes wrong is said once and becomes the exit code."""
+        _startup.ready()
         with warnings.catch_warnings():
             warnings.simplefilter("always", RatewiseWarning)
             warnings.showwarning = lambda *said: _console(ctx).show_warning(*said)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import json
 import tomllib
@@ -72,15 +73,32 @@ def merged(context: click.Context, values: Mapping[str, Any]) -> dict[str, Any]:
     content = read_plain(path)
     if not isinstance(content, Mapping):
         raise InvalidInput(f"{path!r} must hold fields by name")
-    parameters = {p.name: p for p in context.command.params if p.name not in _BESIDES}
-    for name, value in content.items():
-        name = str(name).replace("-", "_")
-        if name not in parameters:
-            known = ", ".join(sorted(filter(None, parameters)))
-            raise InvalidInput(f"{path!r} has the unknown field {name!r}; known are {known}")
+    seen: set[str] = set()
+    for given, value in content.items():
+        parameter = _parameter(context.command, str(given), path)
+        name = str(parameter.name)
+        if name in seen:
+            raise InvalidInput(f"{path!r} has {given!r} twice, under two names")
+        seen.add(name)
         if context.get_parameter_source(name) == ParameterSource.DEFAULT:
-            found[name] = _converted(context, parameters[name], value, path)
+            found[name] = _converted(context, parameter, value, path)
     return found
+
+
+def _parameter(command: click.Command, given: str, path: str) -> click.Parameter:
+    """Return what a field of a file stands for: a parameter by its name, or by its flag without dashes."""
+    known: dict[str, click.Parameter] = {}
+    for parameter in command.params:
+        if parameter.name not in _BESIDES:
+            for word in (str(parameter.name), *parameter.opts):
+                known[word.lstrip("-").replace("-", "_")] = parameter
+    name = given.replace("-", "_")
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1)
+        names = ", ".join(sorted({str(parameter.name) for parameter in known.values()}))
+        hint = f"did you mean {close[0]!r}?" if close else f"known are {names}"
+        raise InvalidInput(f"{path!r} has the unknown field {given!r}; {hint}")
+    return known[name]
 
 
 def _converted(context: click.Context, parameter: click.Parameter, value: Any, path: str) -> Any:

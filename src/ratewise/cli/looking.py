@@ -11,6 +11,7 @@ import click
 
 from ratewise.accounting import Event
 from ratewise.cli.config import merged, read_schema
+from ratewise.cli.constraints import refuse_unheld
 from ratewise.cli.options import budget_options, force_option, plan_options, table_options
 from ratewise.cli.output import Console
 from ratewise.cli.places import refuse_file
@@ -96,6 +97,7 @@ def plan(ctx: click.Context, /, **values: Any) -> None:
 def _facts(fields: dict[str, Any]) -> tuple[Settings, PublicFacts, Domain, tuple[Event, ...]]:
     if fields["schema"] is not None:
         described = read_schema(fields["schema"])
+        refuse_unheld(fields["constraints"], described.domain)
         settings = settings_from({**fields, "label": described.label, "groups": tuple(described.groups)})
         own = bounds_of(described, settings, fields["rows"]).events
         return settings, facts_of(described, settings, fields["rows"]), described.domain, own
@@ -103,6 +105,7 @@ def _facts(fields: dict[str, Any]) -> tuple[Settings, PublicFacts, Domain, tuple
         raise click.UsageError("--features is missing; or give --schema FILE")
     columns = dict(_column(text) for text in fields["group"])
     domain = Domain(range(fields["classes"]), columns)
+    refuse_unheld(fields["constraints"], domain)
     settings = settings_from({**fields, "label": "label", "groups": tuple(columns)})
     compiled = compile_constraints(settings.declared, domain)
     facts = PublicFacts(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,18 @@ from ratewise.cli.config import merged, read_schema
 from ratewise.cli.options import Names, budget_options, plan_options, run_options, table_options
 from ratewise.cli.output import Console
 from ratewise.cli.places import refuse_folder
-from ratewise.cli.tables import read_table
-from ratewise.cli.training import own_command, required, run, settings_from, warn_of_leaks
+from ratewise.cli.training import (
+    own_command,
+    read_and_describe,
+    required,
+    run,
+    settings_from,
+    warn_of_leaks,
+)
 from ratewise.cli.using import compared, side_by_side
 from ratewise.exceptions import BudgetExceeded, InvalidInput
 from ratewise.plan import Plan
-from ratewise.runs import RunFolder, Settings, facts_of, plan_run, read_run_rows, schema_for
+from ratewise.runs import RunFolder, Settings, facts_of, plan_run, read_run_rows
 from ratewise.runs.job import bounds_of
 from ratewise.runs.plain import write_json
 from ratewise.schema import Schema
@@ -52,8 +60,8 @@ def sweep(ctx: click.Context, /, **values: Any) -> None:
     asked = pairs(fields)
     refuse_folder(str(out), force=None)
     given = None if fields["schema"] is None else read_schema(fields["schema"])
-    frame = read_table(data, fields["missing"])
-    schema = schema_for(frame, asked[0][1], given)
+    texts = [_filled(fields["constraints"], how["slack"]) for how, _ in asked]
+    frame, schema = read_and_describe(console, fields, asked[0][1], given, texts)
     warn_of_leaks(console, schema, drafted=given is None, private=any(s.epsilon for _, s in asked))
     n_rows = read_run_rows(frame, provisional(schema), asked[0][1]).n_rows
     planned = [(how, s, *_planned(schema, s, n_rows)) for how, s in asked]
@@ -62,8 +70,10 @@ def sweep(ctx: click.Context, /, **values: Any) -> None:
     ledger = _open_book(out, total, asked[0][1])
     rows = []
     for number, (how, settings, plan, _) in enumerate(planned, start=1):
-        folder = RunFolder.create(
-            out / f"run-{number:02d}",
+        place = out / f"run-{number:02d}"
+        create = functools.partial(
+            RunFolder.create,
+            place,
             settings=settings,
             schema=schema,
             plan=plan,
@@ -72,9 +82,18 @@ def sweep(ctx: click.Context, /, **values: Any) -> None:
             reading={"missing": list(fields["missing"])},
             ledger=ledger,
         )
-        console.note(f"run {number} of {len(planned)}: {how}")
+        console.note(f"run {number} of {len(planned)}: {_in_words(how)}")
         seed = None if fields["seed"] is None else fields["seed"] + number  # never the same noise twice
-        run(console, folder, frame, seed=seed, every=fields["checkpoint_every"], final=False)
+        folder = run(
+            console,
+            str(place),
+            create,
+            frame,
+            delta=settings.delta,
+            seed=seed,
+            every=fields["checkpoint_every"],
+            final=False,
+        ).folder
         rows.append({**compared(folder, folder.path.name, fields["test"]), **how})
         write_json(
             out / "sweep.json", {"total_epsilon": _plain(total), "runs": [_plain_row(r) for r in rows]}
@@ -99,11 +118,21 @@ def pairs(fields: dict[str, Any]) -> list[tuple[dict[str, Any], Settings]]:
         raise InvalidInput(f"--slack and {SLACK} in a --constraint go together; one is missing")
     found = []
     for slack in slacks:
-        filled = tuple(text.replace(SLACK, repr(slack)) for text in texts)
+        filled = _filled(texts, slack)
         for epsilon in budgets:
             settings = settings_from({**fields, "constraints": filled, "epsilon": epsilon})
             found.append(({"slack": slack, "asked_epsilon": epsilon}, settings))
     return found
+
+
+def _filled(texts: Iterable[str], slack: float | None) -> tuple[str, ...]:
+    return tuple(text.replace(SLACK, repr(slack)) for text in texts)
+
+
+def _in_words(how: dict[str, Any]) -> str:
+    said = [] if how["slack"] is None else [f"slack {how['slack']:g}"]
+    budget = how["asked_epsilon"]
+    return ", ".join([*said, "no privacy" if budget is None else f"epsilon {budget:g}"])
 
 
 def _number(name: str, text: str) -> float:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 import signal
 import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -13,12 +15,14 @@ import click
 from ratewise import _validate
 from ratewise.accounting import Budget, Event, Ledger
 from ratewise.cli.config import merged, read_schema
+from ratewise.cli.constraints import refuse_unheld, refuse_unknown_columns
 from ratewise.cli.options import budget_options, force_option, plan_options, run_options, table_options
 from ratewise.cli.output import Console
 from ratewise.cli.places import refuse_folder
 from ratewise.cli.tables import read_table
 from ratewise.cli.watching import Stopped, Watcher
 from ratewise.exceptions import InvalidInput
+from ratewise.frames import named_columns
 from ratewise.grammar import parse_constraint
 from ratewise.reading import PrivateRows
 from ratewise.runs import (
@@ -54,25 +58,26 @@ def train(ctx: click.Context, /, **values: Any) -> None:
     every = _validate.count(checkpoint_every=fields["checkpoint_every"])
     refuse_folder(out, fields["force"])
     given = None if fields["schema"] is None else read_schema(fields["schema"])
-    console.note(f"reading {data}")
-    frame = read_table(data, fields["missing"])
-    schema = schema_for(frame, settings, given)
+    frame, schema = read_and_describe(console, fields, settings, given, [fields["constraints"]])
     warn_of_leaks(console, schema, drafted=given is None, private=settings.epsilon is not None)
     rows = read_run_rows(frame, provisional(schema), settings)
     own = bounds_of(schema, settings, rows.n_rows)
     plan = plan_run(facts_of(schema, settings, rows.n_rows), settings, own.events)
-    folder = RunFolder.create(
-        out,
-        settings=settings,
-        schema=schema,
-        plan=plan,
-        data=data,
-        command=own_command(),
-        reading={"missing": list(fields["missing"])},
-        ledger=shared_ledger(fields, settings, (*own.events, *plan.events)),
-        force=fields["force"],
-    )
-    run(console, folder, frame, rows=rows, seed=fields["seed"], every=every)
+
+    def create() -> RunFolder:
+        return RunFolder.create(
+            out,
+            settings=settings,
+            schema=schema,
+            plan=plan,
+            data=data,
+            command=own_command(),
+            reading={"missing": list(fields["missing"])},
+            ledger=shared_ledger(fields, settings, (*own.events, *plan.events)),
+            force=fields["force"],
+        )
+
+    run(console, out, create, frame, rows=rows, delta=settings.delta, seed=fields["seed"], every=every)
 
 
 @click.command()
@@ -89,7 +94,8 @@ def resume(ctx: click.Context, run_folder: str, data: str | None, checkpoint_eve
     place = data or folder.description["data"]
     console.note(f"reading {place}")
     frame = read_table(place, folder.missing)
-    run(console, folder, frame, seed=None, every=checkpoint_every)
+    delta = folder.settings.delta
+    run(console, run_folder, lambda: folder, frame, delta=delta, seed=None, every=checkpoint_every)
 
 
 # ----------------------------------------------------------------------- shared with other commands
@@ -111,6 +117,32 @@ def settings_from(fields: dict[str, Any]) -> Settings:
     groups = tuple(dict.fromkeys((*fields["groups"], *sorted(read))))
     names = {field.name for field in dataclasses.fields(Settings)}
     return Settings(**{**{name: fields[name] for name in names if name in fields}, "groups": groups})
+
+
+def read_and_describe(
+    console: Console,
+    fields: dict[str, Any],
+    settings: Settings,
+    given: Schema | None,
+    texts: Sequence[Sequence[str]],
+) -> tuple[Any, Schema]:
+    """Return the table and its schema; each list of constraint texts is checked as soon as it can be."""
+    if given is not None:
+        _refuse_unheld(texts, given)
+    console.note(f"reading {fields['data']}")
+    frame = read_table(fields["data"], fields["missing"])
+    if given is None:
+        for listed in texts:
+            refuse_unknown_columns(listed, named_columns(frame, "the table"))
+    schema = schema_for(frame, settings, given)
+    if given is None:
+        _refuse_unheld(texts, schema)
+    return frame, schema
+
+
+def _refuse_unheld(texts: Sequence[Sequence[str]], schema: Schema) -> None:
+    for listed in texts:
+        refuse_unheld(listed, schema.domain)
 
 
 def warn_of_leaks(console: Console, schema: Schema, *, drafted: bool, private: bool) -> None:
@@ -161,24 +193,25 @@ def own_command() -> list[str]:
 
 def run(
     console: Console,
-    folder: RunFolder,
+    out: str,
+    make: Callable[[], RunFolder],
     frame: Any,
     *,
     rows: PrivateRows | None = None,
+    delta: float,
     seed: int | None,
     every: int,
     final: bool = True,
 ) -> Result:
-    """Train with live progress, and say how it ended (unless it is not the `final` word)."""
-    watcher = Watcher(console, folder.settings.delta)
+    """Make the folder and train with live progress; say how it ended (unless it is not the `final` word)."""
+    watcher = Watcher(console, delta)
     try:
         with watcher.stoppable():
+            folder = make()
             result = train_run(folder, frame, rows=rows, seed=seed, watch=watcher.watch, every=every)
     except (Stopped, KeyboardInterrupt) as asked:
-        raise Stopped(
-            f"stopped; what was released is written down. Go on with: ratewise resume {folder.path}",
-            asked.signal if isinstance(asked, Stopped) else signal.SIGINT,
-        ) from None
+        number = asked.signal if isinstance(asked, Stopped) else signal.SIGINT
+        raise Stopped(_how_to_go_on(out), number) from None
     finally:
         watcher.end()
     for doubt in result.doubts[:5]:
@@ -200,3 +233,10 @@ def run(
         leaks=list(statement.leaks),
     )
     return result
+
+
+def _how_to_go_on(out: str) -> str:
+    if not os.path.isfile(os.path.join(out, "run.json")):
+        return "stopped; nothing was made and nothing was spent"
+    place = shlex.quote(os.path.abspath(out))
+    return f"stopped; what was released is written down. Go on with: ratewise resume {place}"

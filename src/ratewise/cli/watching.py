@@ -56,6 +56,7 @@ class Watcher:
         self._first = 0
         self._last = -np.inf
         self._shown = False
+        self._timed: tuple[int, float] | None = None  # a step and when it was over, once the pace is steady
 
     @property
     def watch(self) -> Watch:
@@ -69,7 +70,6 @@ class Watcher:
         self._plan, self._ledger, self._first = plan, ledger, steps_done
         self._bounds = None if compiled is None else compiled.bounds
         self._before = tuple(ledger.events())
-        self._start = time.monotonic()
         going = f"going on after step {steps_done} of" if steps_done else "training for"
         limits = "no limits" if compiled is None else f"{len(compiled)} limits"
         rows = f"about {plan.expected_rows:.0f} of {plan.n_rows} rows in each"
@@ -79,6 +79,7 @@ class Watcher:
             steps_done=steps_done,
             rows=plan.n_rows,
         )
+        self._stop_if_asked()
 
     def on_step(self, record: StepRecord) -> None:
         """Show the step, now and then; stop if asked to."""
@@ -88,8 +89,19 @@ class Watcher:
             self._show(record, now)
             if not first:  # adding up many steps takes a moment: never more than a tenth of the time
                 self._apart = max(self._apart, 10 * (time.monotonic() - now))
+        if self._timed is None:  # the first step warms up, and showing it does: neither tells the pace
+            self._timed = record.step, time.monotonic()
+        self._stop_if_asked()
+
+    def _stop_if_asked(self) -> None:
         if self._asked is not None:
             raise Stopped(signal=self._asked)
+
+    def _seconds_left(self, step: int, now: float) -> float | None:
+        """Return the time that the other steps will take at the pace since the first; None before that."""
+        if self._timed is None or step <= self._timed[0]:
+            return 0.0 if step == self._plan.steps else None
+        return (now - self._timed[1]) / (step - self._timed[0]) * (self._plan.steps - step)
 
     def end(self) -> None:
         """End the line."""
@@ -100,7 +112,7 @@ class Watcher:
         if self._console.mode not in (HUMAN, JSON):
             return
         steps = self._plan.steps
-        left = (now - self._start) / max(1, record.step - self._first) * (steps - record.step)
+        left = self._seconds_left(record.step, now)
         worst = None
         if record.values is not None and self._bounds is not None:
             worst = float(np.max(record.values - self._bounds))
@@ -112,7 +124,7 @@ class Watcher:
                 epsilon=epsilon,
                 gradient_norm=record.gradient_norm,
                 worst_gap=worst,
-                seconds_left=round(left, 1),
+                seconds_left=None if left is None else round(left, 1),
             )
             return
         parts = [
@@ -122,7 +134,9 @@ class Watcher:
         ]
         if worst is not None:
             parts.append(f"worst gap {worst:+.3f}")
-        line = ", ".join([*parts, f"{left:.0f} s left"])
+        if left is not None:
+            parts.append(f"{left:.0f} s left")
+        line = ", ".join(parts)
         click.echo(f"\r{line:<100}" if self._live else line, err=True, nl=not self._live)
         self._shown = True
 
