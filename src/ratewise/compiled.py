@@ -25,6 +25,7 @@ import scipy.sparse as sp
 from ratewise.cells import CellMap, Subset
 from ratewise.domain import Codes, Domain
 from ratewise.exceptions import InvalidInput, InvalidType
+from ratewise.feasibility import smallest_values
 from ratewise.kernels import DenseKernel, Floats, Kernel, SparseKernel, Terms, zero_one_rows
 from ratewise.predicates import Predicate
 from ratewise.rates import Constraint
@@ -276,6 +277,12 @@ class CompiledConstraints:
         """How far each constraint's value can move at most: the sum of its coefficients' magnitudes."""
         total: Floats = abs(sp.csr_array(self.coefficients)) @ np.ones(len(self.terms))
         return total
+
+    @cached_property
+    def largest_values(self) -> Floats:
+        """How large each value can get at most, whatever the predictions and whatever the rows."""
+        table = sp.csr_array(self.coefficients)
+        return -smallest_values(-table, self.terms, list(self.index_sets), self.n_cells, self.n_classes)
 
     @cached_property
     def _squares(self) -> Any:

@@ -183,7 +183,7 @@ def demographic_parity(*columns: str, max_gap: float, versus: str = "rest") -> P
     *columns : str
         Columns whose values make the groups; several are crossed, none means all declared columns, crossed.
     max_gap : float
-        Largest allowed gap, zero or more.
+        Largest allowed gap, from 0 to 1.
     versus : "rest", "everyone" or "pairwise"
         What a group is compared with: all rows outside it, all rows, or every other group in turn.
     """
@@ -314,6 +314,10 @@ def _as_errors(bounds: Constraints, left: Predicate, right: Predicate) -> Iterat
 
 def _parity(kind: str, columns: tuple[str, ...], max_gap: float, versus: str, positive: Any = None) -> Parity:
     gap = _validate.non_negative(max_gap=max_gap)
+    if gap > 1:
+        raise InvalidInput(
+            f"max_gap must be at most 1, got {max_gap!r}: rates are shares, 0.05 is a gap of five points"
+        )
     _validate.one_of(VERSUS, versus=versus)
     chosen = None if positive is None else scalar(positive=positive)
     return Parity(kind, _column_names("columns", columns), gap, versus, chosen)

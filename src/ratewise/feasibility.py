@@ -1,6 +1,6 @@
-"""How small a constraint's left-hand side can get, whatever the classifier and whatever the rows.
+"""How small or large a constraint's left-hand side can get, whatever the classifier and whatever the rows.
 
-Used to refuse impossible demands before anything is spent. The bound is sound (never above the truth): each
+Used to refuse impossible demands before anything is spent, and to notice idle ones. The bound is sound: each
 rate lies in [0, 1]; rates of different classes over the same rows are shares of one whole; so are counts over
 one denominator, where the best case puts all rows into the cheapest cell and class.
 """

@@ -134,9 +134,17 @@ def mix_intervals(
             value, low, high = known[mirror]
             out[:, j] = -value, -high, -low
             continue
-        means, classes = _means(compiled, numbers, coefficients, masks)
-        out[:, j] = known[key] = _interval(means, data.reduced(classes), confidence)
+        scale = _power_of_two(coefficients)
+        means, classes = _means(compiled, numbers, coefficients / scale, masks)
+        value, low, high = _interval(means, data.reduced(classes), confidence)
+        out[:, j] = known[key] = value * scale, low * scale, high * scale
     return out[0], out[1], out[2]
+
+
+def _power_of_two(coefficients: Floats) -> float:
+    """Return the size of the largest coefficient: divided by it, squares neither overflow nor vanish."""
+    largest = float(np.abs(coefficients).max(initial=0.0))
+    return math.ldexp(1.0, max(math.frexp(largest)[1] - 1, -1022)) if largest else 1.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,8 +20,8 @@ from sklearn.utils.validation import validate_data
 
 from ratewise.coding import CellCodes, LabelCodes, RowCodes, counts, held
 from ratewise.compiled import CompiledConstraints
-from ratewise.domain import Domain
-from ratewise.exceptions import InvalidInput, InvalidType
+from ratewise.domain import Domain, list_values
+from ratewise.exceptions import InvalidInput, InvalidType, RatewiseWarning
 from ratewise.features import memory_mapped
 from ratewise.partition import compile_constraints
 from ratewise.tables import (
@@ -65,6 +65,7 @@ _NO_TABLE = "X must be an array, a data frame or a sparse matrix of numbers, wit
 # what scikit-learn can score, split and search with
 _LABELS = "use whole numbers or text, such as [str(label) for label in y]"
 
+_ROUNDING = 1e-9
 ONE_CLASS = "y holds one class only; a classifier needs rows of at least two classes"
 
 
@@ -308,6 +309,7 @@ def read_rows(
     if classes is None:
         leaks.insert(0, "the classes")
     compiled = compile_constraints(constraints, domain)
+    warn_of_idle(compiled)
     found = compiled if len(compiled) else None
     labels: RowCodes = LabelCodes(domain, y)
     mapped = memory_mapped(X)
@@ -321,6 +323,23 @@ def read_rows(
             cells = held(cells, found.n_cells)
         _refuse_empty_subsets(found, cells)
     return PrivateRows(X, labels, cells, domain, found, tuple(leaks))
+
+
+def warn_of_idle(compiled: CompiledConstraints) -> None:
+    """Warn of limits that no predictions can break: of those beyond what is possible, or if all are idle.
+
+    ``rate(1).between(0, 0.3)`` is half idle on purpose, and passes without a word.
+    """
+    room = compiled.bounds - compiled.largest_values
+    idle = np.flatnonzero(room > _ROUNDING) if np.any(room < -_ROUNDING) else np.arange(len(compiled))
+    if len(idle):
+        warnings.warn(
+            f"no predictions can break {list_values([compiled.names[j] for j in idle], most=3)}: such limits "
+            "change nothing, and cost their part of the budget. Drop them, or tighten them: rates are "
+            "shares, 0.05 is five percent",
+            RatewiseWarning,
+            stacklevel=5,
+        )
 
 
 def _columns(sensitive_features: Any, constraints: Any, n_rows: int) -> dict[str, Any]:

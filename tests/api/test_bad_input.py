@@ -30,6 +30,7 @@ from ratewise import (
     demographic_parity,
     equal_opportunity,
     equalized_odds,
+    everyone,
     false_negative_rate,
     group,
     label,
@@ -342,6 +343,12 @@ class TestConstraints:
                 "max_gap must be a number, got '0.1'",
             ),
             (lambda: demographic_parity("sex", max_gap=np.nan), InvalidInput, "max_gap must be finite"),
+            (
+                lambda: demographic_parity("sex", max_gap=5),
+                InvalidInput,
+                "max_gap must be at most 1, got 5: .*",
+            ),
+            (lambda: equal_opportunity("sex", max_gap=1.01), InvalidInput, "max_gap must be at most 1"),
             (lambda: demographic_parity(3, max_gap=0.1), InvalidType, "3"),
             (
                 lambda: demographic_parity("sex", max_gap=0.1, versus="x"),
@@ -360,6 +367,46 @@ class TestConstraints:
     def test_declared_wrongly(self, declare, kind, words):
         with pytest.raises(kind, match=words):
             declare()
+
+
+class TestIdleLimits:
+    """A limit that nothing can break is paid for like any other; whoever writes one hears of it."""
+
+    @staticmethod
+    def heard(constraints):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model = RateConstrainedClassifier(
+                constraints, classes=(0, 1), group_values={"sex": ("F", "M")}, steps=2
+            )
+            model.fit(X, Y, sensitive_features={"sex": SEX})
+        return [str(w.message) for w in caught if "no predictions can break" in str(w.message)]
+
+    @pytest.mark.parametrize(
+        "constraints",
+        [
+            demographic_parity("sex", max_gap=1),
+            rate(1) <= 1,
+            [rate(1) <= 1, rate(0) >= 0],
+            rate(1) <= 5,
+            [PARITY, rate(1).between(-1, 0.6)],
+            [PARITY, rate(1) - rate(0) <= 2],
+            [PARITY, rate(0) + rate(1) <= 1.5],
+            [PARITY, rate(1, where=label(1), out_of=everyone) <= 80],
+        ],
+        ids=range(8),
+    )
+    def test_are_named(self, constraints):
+        (said,) = self.heard(constraints)
+        assert "Drop them, or tighten them" in said
+
+    @pytest.mark.parametrize(
+        "constraints",
+        [PARITY, rate(1).between(0, 0.3), [PARITY, rate(1) <= 1], None],
+        ids=range(4),
+    )
+    def test_a_bound_at_the_end_of_the_range_is_a_way_to_say_none(self, constraints):
+        assert self.heard(constraints) == []
 
 
 class TestParameters:

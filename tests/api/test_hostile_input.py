@@ -144,6 +144,22 @@ def test_limits_with_coefficients_next_to_nothing(factor):
     assert np.isfinite(next(iter(found)).reached)
 
 
+@pytest.mark.parametrize("factor", [1e300, 1e308, 1e-300, 5e-324])
+def test_a_report_on_limits_of_any_size_is_the_same_up_to_the_size(factor):
+    def report(size):
+        gap = size * rate(1, where=group(g="a")) - size * rate(1, where=group(g="b"))
+        limits = [size * rate(1) <= size * 0.75, gap <= size * 0.25]
+        return rate_report(limits, [0, 1, 1, 0], [1, 1, 0, 0], sensitive_features={"g": list("abab")})
+
+    if factor == 5e-324:  # too coarse for a quarter of it
+        assert all(np.isfinite(row.interval).all() for row in report(factor))
+        return
+    for row, plain in zip(report(factor), report(1.0), strict=True):
+        assert row.holds is plain.holds
+        np.testing.assert_allclose(np.array(row.interval) / factor, plain.interval, rtol=1e-12)
+        np.testing.assert_allclose(row.reached / factor, plain.reached, rtol=1e-12)
+
+
 def test_a_report_on_ragged_predictions_is_refused():
     with pytest.raises(RatewiseError, match="one label per row"):
         rate_report(rate(1) <= 0.5, [0, 1], [0, []])
