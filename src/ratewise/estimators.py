@@ -39,7 +39,7 @@ from ratewise.features import Scaling, scaling_tables
 from ratewise.fitting import Fitting, open_ledger
 from ratewise.notebook import Reported
 from ratewise.plan import NOISES, Plan, checked_steps
-from ratewise.progress import Progress
+from ratewise.progress import Progress, epsilon_so_far
 from ratewise.randomness import RandomStreams, UsedSeeds, warn_of_seed
 from ratewise.reading import PrivateRows, learn_features, read_features, read_labels, read_rows
 from ratewise.training import StepRecord
@@ -431,7 +431,8 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
             self.__dict__.pop(name, None)
 
     def _run(self, fitting: Fitting) -> None:
-        with Progress(fitting.plan.steps, enabled=bool(self.verbose)) as progress:
+        spent = epsilon_so_far(fitting.plan, fitting.ledger, self.delta)
+        with Progress(fitting.plan.steps, enabled=bool(self.verbose), epsilon=spent) as progress:
 
             def on_step(record: StepRecord) -> None:
                 progress.show(record)

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol, Self
 
+from ratewise.accounting import Ledger, accountant
+from ratewise.plan import Plan
 from ratewise.training import StepRecord
 
 _SECONDS_BETWEEN = 0.5
@@ -55,26 +57,40 @@ class Progress:
         self._steps = steps
         self._epsilon = epsilon
         self._screen = (screen or find_screen()) if enabled else None
-        self._start = self._last = time.monotonic() if enabled else 0.0
+        self._last = time.monotonic() if enabled else 0.0
+        self._apart = _SECONDS_BETWEEN
+        self._timed: tuple[int, float] | None = None  # a step and when it was over
 
     def show(self, record: StepRecord) -> None:
         """Show a record, at most twice a second and once at the end."""
         if self._screen is None:
             return
         now = time.monotonic()
-        if now - self._last < _SECONDS_BETWEEN and record.step < self._steps:
+        if self._timed is None:  # the first step warms up: it does not tell the pace of the others
+            self._timed = record.step, now
+        if now - self._last < self._apart and record.step < self._steps:
             return
         self._last = now
-        left = (now - self._start) / record.step * (self._steps - record.step)
-        self._screen.show(record.step / self._steps, self._words(record, left))
+        self._screen.show(
+            record.step / self._steps, self._words(record, self._seconds_left(record.step, now))
+        )
+        # adding up many steps takes a moment: never more than a tenth of the time
+        self._apart = max(_SECONDS_BETWEEN, 10 * (time.monotonic() - now))
 
-    def _words(self, record: StepRecord, left: float) -> str:
+    def _seconds_left(self, step: int, now: float) -> float | None:
+        if self._timed is None or step <= self._timed[0]:
+            return 0.0 if step == self._steps else None
+        return (now - self._timed[1]) / (step - self._timed[0]) * (self._steps - step)
+
+    def _words(self, record: StepRecord, left: float | None) -> str:
         said = [f"step {record.step}/{self._steps}"]
         if record.values is not None:
             said.append(f"largest constraint value {record.values.max():+.3f}")
         if self._epsilon is not None:
             said.append(f"epsilon {self._epsilon(record.step):.4g}")
-        return ", ".join([*said, f"{left:.0f} s left"])
+        if left is not None:
+            said.append(f"{left:.0f} s left")
+        return ", ".join(said)
 
     def __enter__(self) -> Self:
         return self
@@ -83,6 +99,21 @@ class Progress:
         """End the line, also if the training was stopped."""
         if self._screen is not None:
             self._screen.end()
+
+
+def epsilon_so_far(plan: Plan, ledger: Ledger, delta: float) -> Callable[[int], float] | None:
+    """Return epsilon of a book as a function of the steps done, before the first of them; None without noise.
+
+    It counts what the book held before, what the plan releases before its steps, and the steps that ran: not
+    those that the book has reserved ahead.
+    """
+    step_event = plan.step_event
+    if step_event is None:
+        return None
+    before = (*ledger.events(), *plan.events[:-1])
+    return lambda step: accountant.epsilon(
+        (*before, step_event.with_steps(step)), delta, neighbours=ledger.neighbours
+    )
 
 
 class Line:

@@ -44,6 +44,38 @@ class TestProgress:
         assert screen.shown == [(1.0, "step 10/10, largest constraint value +0.250, epsilon 1, 0 s left")]
         assert screen.ended
 
+    def test_no_time_left_is_shown_before_there_is_a_pace(self, monkeypatch):
+        clock = [0.0]
+        monkeypatch.setattr("time.monotonic", lambda: clock[0])
+        screen = Screen()
+        with Progress(10, enabled=True, screen=screen) as progress:
+            for step in range(1, 11):
+                clock[0] += 60.0 if step == 1 else 1.0
+                progress.show(record(step))
+        said = [words.rpartition(", ")[2] for _, words in screen.shown]
+        assert said == ["largest constraint value +0.250", *(f"{10 - step} s left" for step in range(2, 11))]
+
+    @pytest.mark.parametrize("standardise", [True, False])
+    def test_a_classifier_shows_the_epsilon_of_its_book(self, capsys, standardise):
+        rng = np.random.default_rng(0)
+        X, sex = rng.normal(size=(500, 2)), rng.choice(["F", "M"], 500)
+        y = (X[:, 0] + rng.normal(size=500) > 0).astype(int)
+        model = RateConstrainedClassifier(
+            demographic_parity("sex", max_gap=0.2),
+            epsilon=20.0,
+            steps=20,
+            classes=(0, 1),
+            group_values={"sex": ("F", "M")},
+            standardise=standardise,
+            verbose=1,
+        )
+        model.fit(X, y, sensitive_features={"sex": sex})
+        last = capsys.readouterr().err.splitlines()[-1]
+        assert "step 20/20, " in last
+        assert f"epsilon {model.ledger_.total_epsilon:.4g}, 0 s left" in last
+        model.set_params(epsilon=None).fit(X, y, sensitive_features={"sex": sex})
+        assert "epsilon" not in capsys.readouterr().err
+
     def test_not_enabled_shows_nothing_and_asks_nothing(self):
         screen = Screen()
         with Progress(1, enabled=False, epsilon=pytest.fail, screen=screen) as progress:
