@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from ratewise.exceptions import InvalidType
-from ratewise.predicates import Predicate, conjunction, conjuncts, everyone
+from ratewise.predicates import Either, Predicate, Within, conjunction, conjuncts, everyone
 from ratewise.values import show_value
 
 
@@ -114,7 +114,9 @@ class Term:
     @property
     def name(self) -> str:
         """The rate as report text, such as ``P(1 | sex=Female)``."""
-        chosen, inside = show_value(self.prediction), self._inside().name
+        chosen, within = show_value(self.prediction), self._inside()
+        united = isinstance(within, Either) or (isinstance(within, Within) and len(within.intervals) > 1)
+        inside = f"({within.name})" if united else within.name  # the first bare | begins what is given
         given = [] if self.of == everyone else [self.of.name]
         if self.predicted:
             event, given = inside, [f"predicted {chosen}", *given]

@@ -25,11 +25,15 @@ from ratewise import (
     true_positive_rate,
 )
 from ratewise.exceptions import InvalidInput, InvalidType
+from ratewise.families import Family
 from ratewise.grammar import GrammarError, format_constraint, parse_constraint
-from ratewise.grammar.parser import MAX_NESTING
 from ratewise.grammar.tokens import MAX_TEXT
+from ratewise.grammar.words import MAX_NESTING
+from ratewise.rates import Constraint
 
 F, M = group(sex="Female"), group(sex="Male")
+YOUNG = group(age=below(3))
+ODD = ~(group(a=1) & group(b=2)) & ~group(**{"hours per week": True})
 
 SAID = [
     ("demographic_parity(sex) <= 0.05", demographic_parity("sex", max_gap=0.05)),
@@ -83,6 +87,19 @@ SAID = [
     ("rate(1, where=group(**{'hours-per-week': 40})) <= 1", rate(1, group(**{"hours-per-week": 40})) <= 1),
     ("rate(1, where=~~~nobody) <= 1", rate(1, where=~nobody) <= 1),
     ("rate(True) <= 1", rate(True) <= 1),
+    ("P(1 | sex=Female) - P(1 | sex!=Female) <= 0.05", rate(1, F) - rate(1, ~F) <= 0.05),
+    ("1 - P(1 | label=1 & sex=Female) <= 0.2", 1 - rate(1, label(1) & F) <= 0.2),
+    ("P(1) >= 0.8 * P( yes )", rate(1) >= 0.8 * rate("yes")),
+    ("P(label=1 | predicted 1) >= 0.5", rate(1, label(1), out_of=everyone) >= 0.5),
+    ("P(label=1 | predicted 1, sex=Female) >= 0.5", rate(1, label(1), out_of=F) >= 0.5),
+    ("P(0, label=1 | sex=Female) <= 0.5", rate(0, label(1), out_of=rows(F)) <= 0.5),
+    ("P(0, (label=1 | sex=Male) | sex=Female | age<3) <= 1", rate(0, label(1) | M, rows(F | YOUNG)) <= 1),
+    ("P(a b | 3<=age<5.5 & 'label'=-1) <= 1", rate("a b", group(age=between(3, 5.5), label=-1)) <= 1),
+    ("P(1 | race in {A-B, 'it\\'s', 2}) <= 1", rate(1, group(race={"A-B", "it's", 2})) <= 1),
+    ("P(1 | not (a=1 & b=2) & hours per week not in {True}) <= 1", rate(1, ODD) <= 1),
+    ("P(1 | everyone) <= 0.5", rate(1) <= 0.5),
+    ("P(1 | everyone=1 & predicted=2) <= 0.5", rate(1, group(everyone=1, predicted=2)) <= 0.5),
+    ("P(1 | age<25 | age>=65) <= 0.5", rate(1, group(age=[below(25), at_least(65)])) <= 0.5),
     (r"rate('it\'s\n\x41\u00e9\U0001F600') <= 1", rate("it's\nAé😀") <= 1),
 ]
 
@@ -93,6 +110,20 @@ def test_text_means_what_python_means(text, meant):
     written = format_constraint(meant)
     assert parse_constraint(written) == meant
     assert format_constraint(parse_constraint(written)) == written
+
+
+@pytest.mark.parametrize(("text", "meant"), SAID, ids=[text for text, _ in SAID])
+def test_what_reports_print_can_be_copied(text, meant):
+    domain = Domain((0, 1, 2, 3, "yes"), {"sex": ("Female", "Male"), "race": ("A b", "it's"), "age": (1, 2)})
+    if isinstance(meant, Family) and not {"hours-per-week", "hours per week"} & set(names_of(meant)):
+        meant = meant.expand(domain)
+    for one in meant if isinstance(meant, tuple) else (meant,):
+        if isinstance(one, Constraint):
+            assert parse_constraint(one.name) == one
+
+
+def names_of(family):
+    return getattr(family, "columns", ()) or getattr(family, "by", ())
 
 
 def test_names_of_families_are_texts_that_read_back():
@@ -191,6 +222,20 @@ WRONG = [
     ("rate(1).between(a, 2)", 16, "must be a number"),
     ("abs(1) <= 2", 4, "combination of rates"),
     ("abs(rate(1)) >= 2", 13, "from above"),
+    ("P(1 | sex=Female <= 0.2", 23, "expected ) for the ( at character 2"),
+    ("P() <= 0.2", 2, "expected a value"),
+    ("P(1 | sex) <= 0.2", 9, "expected a condition such as"),
+    ("P(1 | sex=) <= 0.2", 10, "expected a value"),
+    ("P(1 | sex=F, race=A) <= 0.2", 11, "expected & or |"),
+    ("P(1 | age<x) <= 0.2", 10, "expected a number"),
+    ("P(1 | 3<=age<2) <= 0.2", 2, "low < high"),
+    ("P(1 | race in {A, B) <= 0.2", 19, "expected }"),
+    ("P(1 | race in A) <= 0.2", 15, "expected a condition"),
+    ("P(1 | 'race) <= 0.2", 6, "no closing '"),
+    ("P(x=1) <= 0.2", 3, "expected & or |"),
+    ("P <= 0.2", 0, "the name 'P'"),
+    ("P(1)", 4, "expected <= or >= and a bound"),
+    ("error(sex=F) - error(sex=M) <= 0.1", 0, "write error_rate_parity(sex)"),
     ("rate(1) <= banana", 11, "expected a rate or a number, this is the name 'banana'"),
     ("demographic_parity(sex) <= banana", 27, "the name 'banana'"),
     ("banana >= fnr(race=*)", 0, "the name 'banana'"),
@@ -253,6 +298,11 @@ UNKNOWN = [
     ("rate(yes, where=label(no) & label(maybe)) <= 0.2", "maybe", "not among the classes"),
     ("rate(maybe) - rate(yes) <= 0.2", "maybe", "not among the classes"),
     ("rate(k=maybe, where=everyone) <= 0.2", "maybe", "not among the classes"),
+    ("P(yes | sex=Femal) <= 0.2", "Femal", "did you mean 'Female'?"),
+    ("P(yes | sex=Male & faith=x) <= 0.2", "faith", "not among the groups"),
+    ("P(maybe | sex=Male) <= 0.2", "maybe", "not among the classes"),
+    ("P(label=maybe | predicted yes) <= 0.2", "maybe", "not among the classes"),
+    ("P(label=yes | predicted maybe) <= 0.2", "maybe", "not among the classes"),
     ("rate(yes, where=group(race=-1)) <= 0.2", "-1", "-1 is not among the values"),
     ("(rate(yes) - rate(yes, where=group(sx=Male)) <= 1).named('maybe')", "sx", "not among the groups"),
 ]

@@ -1,7 +1,8 @@
 """Constraint text: one parser and one writer, in the grammar of the Python language.
 
 `tokens` (text to tokens), `words` (the functions of the language), `operations` (its operators), `parser`
-(tokens to constraints), `writer` (constraints to text), `errors` (what is wrong, and where).
+(tokens to constraints), `display` (the notation of reports), `mentions` (what is named, and whether anybody
+declared it), `writer` (constraints to text), `errors` (what is wrong, and where).
 
 >>> constraint = parse_constraint("fnr(label=1, race=*) <= 0.2")
 >>> format_constraint(constraint)

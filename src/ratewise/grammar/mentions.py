@@ -13,7 +13,8 @@ from ratewise.grammar.words import SHORT_NAMES, Argument, Call, Star, Word, para
 from ratewise.measures import LIMITS, PARITIES
 from ratewise.values import Interval
 
-_MISSING = object()
+COLUMN = object()
+"""The value of a mention that is about the column itself."""
 
 
 class Mention(NamedTuple):
@@ -69,7 +70,7 @@ def _ready(made: Call, kind: str) -> Iterator[Mention]:
 
 def _condition(column: str, argument: Argument) -> Iterator[Mention]:
     star = isinstance(argument.value, Star)
-    yield Mention(column, _MISSING, argument.named_at, argument.start, groups=star)
+    yield Mention(column, COLUMN, argument.named_at, argument.start, groups=star)
     if not star:
         yield from _values(column, argument)
 
@@ -84,7 +85,7 @@ def _values(column: str | None, argument: Argument) -> Iterator[Mention]:
 def _groups(argument: Argument) -> Iterator[Mention]:
     for item in argument.items:
         if isinstance(item, str):
-            yield Mention(str(item), _MISSING, argument.start, argument.end, groups=True)
+            yield Mention(str(item), COLUMN, argument.start, argument.end, groups=True)
 
 
 # ---------------------------------------------------------------------------------------- checking
@@ -102,7 +103,7 @@ def check_columns(mentions: Iterable[Mention], columns: Iterable[str], text: str
     """Refuse the first column that is none of these, at its place; `what` says whose columns they are."""
     known = list(columns)
     for mention in mentions:
-        if mention.value is _MISSING and mention.column not in known:
+        if mention.value is COLUMN and mention.column not in known:
             reason = f"column {mention.column!r} is not among {what}: {_listed(known)}"
             raise GrammarError(reason + _close(mention.column, known), text, _place(mention, text))
 
@@ -114,13 +115,13 @@ def _unknown(mention: Mention, domain: Domain) -> str | None:
         return f"column {column!r} is not among the groups: {_listed(known)}{_close(column, known)}"
     values = domain.classes if column is None else domain.columns[column]
     if isinstance(values, Numeric):
-        if value is _MISSING and not mention.groups:
+        if value is COLUMN and not mention.groups:
             return None
         return (
             f"column {column!r} is a number and has no list of values; write conditions such as "
             f"group({column}=below(25)), at_least(65) or between(25, 65)"
         )
-    if value is _MISSING or value in values:
+    if value is COLUMN or value in values:
         return None
     if mention.call:
         return (
@@ -139,13 +140,13 @@ def _close(value: Any, known: Iterable[Any]) -> str:
     """Return a hint at what was probably meant: the same in another type, or spelled nearly so."""
     by_text = {str(one): one for one in known}
     near = difflib.get_close_matches(str(value)[:60], by_text, n=1)
-    found = by_text.get(str(value), by_text[near[0]] if near else _MISSING)
-    return "" if found is _MISSING else f"; did you mean {found!r}?"
+    found = by_text.get(str(value), by_text[near[0]] if near else COLUMN)
+    return "" if found is COLUMN else f"; did you mean {found!r}?"
 
 
 def _place(mention: Mention, text: str) -> int:
     """Return where the word itself stands: in a list, not at its bracket."""
-    sought = mention.column if mention.value is _MISSING else mention.value
+    sought = mention.column if mention.value is COLUMN else mention.value
     for token in tokenize(text):
         inside = mention.start <= token.start < mention.end
         if inside and token.kind in ("name", "text", "number") and token.value == sought:

@@ -12,9 +12,6 @@ from ratewise.predicates import Predicate
 from ratewise.rates import Constraint, Constraints, Expression, Magnitude
 from ratewise.terms import Rows
 
-MAX_JOINED = 100
-"""Parts that one chain of ``&`` or ``|`` may have; sets of values say the same shorter."""
-
 _LARGEST = 10**300
 _HINTS = {
     "<": "rates are bounded with <= or >=; a strict < cannot be told apart from <=",

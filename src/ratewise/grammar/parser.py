@@ -6,7 +6,7 @@
     meet       = sum ("&" sum)...                     sum    = term (("+" | "-") term)...
     term       = factor (("*" | "/") factor)...       factor = ("-" | "+" | "~")... primary
     primary    = atom ("." name "(" arguments ")")...
-    atom       = number | text | name | name "(" arguments ")"
+    atom       = number | text | name | name "(" arguments ")" | "P(" ... ")", see `ratewise.grammar.display`
                | "(" comparison ["," ...] ")" | "[" comparison, ... "]" | "{" comparison, ... "}"
     arguments  = union | name "=" ("*" | union) | "**" "{" text ":" ("*" | union), ... "}", ...
 
@@ -23,11 +23,14 @@ from ratewise.domain import Domain
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.families import Family
 from ratewise.grammar import operations
+from ratewise.grammar.display import read_display
 from ratewise.grammar.errors import GrammarError
 from ratewise.grammar.mentions import Mention, check_mentions, mentions_of
 from ratewise.grammar.tokens import Token, tokenize
 from ratewise.grammar.words import (
     CONSTANTS,
+    MAX_JOINED,
+    MAX_NESTING,
     Argument,
     Call,
     Star,
@@ -38,9 +41,6 @@ from ratewise.grammar.words import (
     is_function,
 )
 from ratewise.rates import Constraint, Constraints
-
-MAX_NESTING = 40
-"""Brackets that may be open at once."""
 
 _COMPARISONS = ("<=", ">=", "<", ">", "==", "!=", "=")
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
@@ -70,6 +70,8 @@ def parse_constraint(text: str, domain: Domain | None = None) -> Constraint | Co
     demographic_parity('sex', max_gap=0.05)
     >>> parse_constraint("fnr(label=1, race=*) <= 0.2")
     false_negative_rate(0.2, by='race')
+    >>> parse_constraint("P(1 | sex=F) - P(1) <= 0.1")
+    rate(1, where=group(sex='F')) - rate(1) <= 0.1
     >>> parse_constraint('rate(1, where=group(sex="F")) >= 0.8 * rate(1, where=group(sex="M"))')
     rate(1, where=group(sex='F')) - 0.8 * rate(1, where=group(sex='M')) >= 0
     >>> parse_constraint("rate(1 <= 0.2")
@@ -210,10 +212,8 @@ class _Parser:
         while self._here.is_mark(mark):
             token = self._take()
             count += 1
-            if count > operations.MAX_JOINED:
-                raise self._error(
-                    f"more than {operations.MAX_JOINED} parts are joined by {mark}", token.start
-                )
+            if count > MAX_JOINED:
+                raise self._error(f"more than {MAX_JOINED} parts are joined by {mark}", token.start)
             places = (first, self._here.start)
             value = self._make(operations.join, mark, value, read(), start=token.start, places=places)
         return value
@@ -270,6 +270,10 @@ class _Parser:
             return self._take().value
         if token.kind == "name":
             return self._name(self._take())
+        if token.kind == "display":
+            value, mentions = read_display(self._text, *self._take().value)
+            self.mentions += mentions
+            return value
         if token.is_mark(*_CLOSING):
             return self._nested(self._bracket)
         raise self._error(f"expected a rate, a number or a name, found {token}")
@@ -358,6 +362,8 @@ class _Parser:
 
 
 def _unknown(name: str) -> str:
+    if name == "error":  # as reports print it
+        return "error(...) stands for one rate per class; write error_rate_parity(sex) <= 0.1"
     close = difflib.get_close_matches(name[:60], function_names(), n=1)
     hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(function_names())}"
     return f"there is no function {name[:60]}{hint}"

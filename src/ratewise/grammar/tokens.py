@@ -32,7 +32,10 @@ _CODED = {"x": 2, "u": 4, "U": 8}
 
 
 class Token(NamedTuple):
-    """A piece of the text: its kind (name, number, text, mark, end), its value, and where it starts."""
+    """A piece of the text: its kind (name, number, text, mark, display, end), its value, and where it starts.
+
+    The value of a ``display``, a rate in the notation of reports, is where the inside of ``P(...)`` is.
+    """
 
     kind: str
     value: Any
@@ -46,6 +49,8 @@ class Token(NamedTuple):
         """Return the token as an error message calls it."""
         if self.kind == "end":
             return "the end of the text"
+        if self.kind == "display":
+            return "P(...)"
         shown = str(self.value) if self.kind in ("name", "mark") else repr(self.value)
         return shown if len(shown) <= 40 else shown[:37] + "..."
 
@@ -74,16 +79,21 @@ def tokenize(text: Any) -> list[Token]:
 def _next(text: str, at: int) -> tuple[Token, int]:
     character = text[at]
     if character in "'\"":
-        value, end = _quoted(text, at)
+        value, end = read_quoted(text, at)
         return Token("text", value, at), end
     if character.isascii() and (
         character.isdigit() or (character == "." and text[at + 1 : at + 2].isdigit())
     ):
-        return _number(text, at)
+        number, end = read_number(text, at)
+        return Token("number", number, at), end
     if character.isidentifier():
         end = at + 1
         while end < len(text) and (text[at : at + 1] + text[end]).isidentifier():
             end += 1
+        opening = _opening(text, end) if text[at:end] == "P" else None
+        if opening is not None:
+            closing = _closing(text, opening)
+            return Token("display", (opening + 1, closing), at), closing + 1
         return Token("name", text[at:end], at), end
     for mark in _MARKS:
         if text.startswith(mark, at):
@@ -91,7 +101,29 @@ def _next(text: str, at: int) -> tuple[Token, int]:
     raise GrammarError(f"the character {character!r} has no meaning here; texts go in quotes", text, at)
 
 
-def _number(text: str, at: int) -> tuple[Token, int]:
+def _opening(text: str, at: int) -> int | None:
+    """Return the place of the bracket that comes next, if one does."""
+    while at < len(text) and text[at].isspace():
+        at += 1
+    return at if text[at : at + 1] == "(" else None
+
+
+def _closing(text: str, opening: int) -> int:
+    """Return the place of the bracket that closes another, passing over quoted texts."""
+    depth, at = 0, opening
+    while at < len(text):
+        if text[at] in "'\"":
+            at = read_quoted(text, at)[1]
+            continue
+        depth += (text[at] == "(") - (text[at] == ")")
+        if depth == 0:
+            return at
+        at += 1
+    raise GrammarError(f"expected ) for the ( at character {opening + 1}, found the end", text, len(text))
+
+
+def read_number(text: str, at: int) -> tuple[int | float, int]:
+    """Return the number that begins here, and the place behind it."""
     found = _NUMBER.match(text, at)
     literal = found.group() if found else text[at]
     end = at + len(literal)
@@ -102,14 +134,14 @@ def _number(text: str, at: int) -> tuple[Token, int]:
         raise GrammarError("expected a number such as 3, 0.05 or 1e-3", text, at)
     plain = literal.replace("_", "")
     if plain.isdigit():
-        return Token("number", int(plain), at), end
+        return int(plain), end
     value = float(plain)
     if not math.isfinite(value):
         raise GrammarError("the number is too large for a computer's arithmetic", text, at)
-    return Token("number", value, at), end
+    return value, end
 
 
-def _quoted(text: str, at: int) -> tuple[str, int]:
+def read_quoted(text: str, at: int) -> tuple[str, int]:
     """Return the value of a quoted text with Python's escapes, and the place after it."""
     pieces: list[str] = []
     quote, here = text[at], at + 1

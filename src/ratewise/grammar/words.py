@@ -30,6 +30,12 @@ UPPER = ("false_negative_rate", "false_positive_rate", "false_discovery_rate", "
 LOWER = ("true_positive_rate", "true_negative_rate", "precision")
 MAX_PREDICATE_DEPTH = 12
 
+MAX_NESTING = 40
+"""Brackets that may be open at once."""
+
+MAX_JOINED = 100
+"""Parts that one chain of ``&`` or ``|`` may have; sets of values say the same shorter."""
+
 
 class Word(str):
     """A bare word: a column or a value written without quotes."""
