@@ -288,6 +288,10 @@ class Schema:
         for name in (_name("label", label), *(_name("groups", g) for g in groups), *leave_out):
             if name not in columns:
                 raise InvalidInput(f"frame has no column {name!r}; its columns are {list_values(columns)}")
+        for name in groups:
+            if name == label or name in leave_out:
+                role = "the label" if name == label else "left out"
+                raise InvalidInput(f"column {name!r} is both {role} and among the groups; choose one")
         warnings.warn(
             "this schema was read off the data: check every bound and value, strike out what is not public "
             "knowledge, then call sign(); until then it counts as a leak",

@@ -234,6 +234,10 @@ BAD = [
     (["--constraint", "rate(1) <= 0.1"], 2, "not among the classes"),
     (["--epsilon", "-1"], 2, "epsilon must be above 0"),
     (["--epsilon", "much"], 2, "neither a number nor none"),
+    (["--epsilon", "nan"], 2, "epsilon must be finite"),
+    (["--delta", "nan"], 2, "delta must be finite"),
+    (["--groups", "sex,rich"], 2, "'rich' is among the groups"),
+    (["--constraint", "demographic_parity(rich) <= 0.1"], 2, "'rich' is the label, not a group"),
     (["--delta", "0.1"], 2, "above 1/n"),
     (["--steps", "0"], 2, "steps"),
     (["--momentum", "2"], 2, "momentum"),
@@ -338,6 +342,11 @@ def test_missing_columns_and_files(world, tmp_path):
         ("a.csv.gz", b"secret,1", "gzip"),
         ("a.parquet", b"secret", "Parquet"),
         ("a.xlsx", b"secret", "neither CSV"),
+        ("a.csv", b"x,y,x\n1,2,3\n3,4,5\n", "has the column 'x' twice"),
+        ("a.csv", b",x,y\n0,1,2\n1,4,5\n", "column 1 of"),
+        ("a.csv", b"x;y\n1;2\n3;4\n", "separated by semicolons"),
+        ("a.csv", b"x\ty\n1\t2\n", "separated by tabs"),
+        ("a.csv", b"x,y\n1,0\n2,0\n", "'y' has the same value in every row"),
     ],
 )
 def test_tables_that_cannot_be_read_are_refused_without_showing_them(tmp_path, name, content, words):
@@ -371,6 +380,33 @@ def test_rows_that_the_schema_does_not_allow_are_refused_without_showing_them(
     assert words in done.stderr
     assert "secret" not in done.output
     assert [p.name for p in tmp_path.iterdir()] == ["odd.csv"]
+
+
+def test_tables_as_other_programs_write_them(tmp_path):
+    """A mark of byte order, line ends and commas inside quotes, odd names and values."""
+    people(300, 0).rename(columns={"sex": "the sex", "age": 'âge, "in\nyears"'}).replace(
+        {"F": 'f\'s "é"\n'}
+    ).to_csv(tmp_path / "my people.csv", index=False, encoding="utf-8-sig")
+    limit = "rate(yes, where=group(**{'the sex': 'f\\'s \\\"é\\\"\\n'})) <= 0.9"
+    done = invoke(
+        *("train", tmp_path / "my people.csv", "--label", "rich", "--constraint", limit),
+        *("--steps", "3", "--out", tmp_path / "my run"),
+    )
+    assert done.exit_code == 0, done.stderr
+    folder = RunFolder.open(tmp_path / "my run")
+    assert set(folder.schema.columns) == {'âge, "in\nyears"', "job", "race"}
+    assert invoke("evaluate", tmp_path / "my run", tmp_path / "my people.csv").exit_code == 0
+    assert invoke("report", tmp_path / "my run").exit_code == 0
+
+
+def test_a_budget_that_cannot_be_is_refused_before_the_table_is_read(tmp_path):
+    for words in (["--epsilon", "-1"], ["--epsilon", "inf"], ["--delta", "0"], ["--delta", "1.5"]):
+        done = invoke("train", "nowhere.csv", "--label", "y", *words, "--out", tmp_path / "run")
+        assert (done.exit_code, words[0].strip("-") in done.stderr, "nowhere" in done.stderr) == (
+            2,
+            True,
+            False,
+        )
 
 
 def test_other_texts_can_stand_for_missing_cells(world, tmp_path):
@@ -556,7 +592,8 @@ def test_compare_shows_runs_side_by_side(world, tmp_path):
     shown = invoke("compare", world / "run", tmp_path / "free").stdout
     assert "demographic_parity(sex) <= 0.1" in shown
     assert "none" in shown
-    assert invoke("compare", tmp_path).exit_code == 2
+    done = invoke("compare", tmp_path)
+    assert (done.exit_code, "is no run folder" in done.stderr) == (2, True)
 
 
 def test_a_tampered_model_is_refused(world, tmp_path):
@@ -606,6 +643,9 @@ def test_schema_drafts_a_file_that_a_person_signs(world, tmp_path):
     shown = lines(invoke("--json", *words))
     assert shown[0]["schema"]["label"]["name"] == "rich"
     assert invoke(*words, "--out", tmp_path / "s.txt").exit_code == 2
+    for clash in (["--groups", "rich"], ["--groups", "sex,race"]):
+        done = invoke(*words, *clash)
+        assert (done.exit_code, "choose one" in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -661,6 +701,9 @@ def test_plan_from_numbers_rehearses_on_made_up_rows():
     assert losses["20"] < losses["0.1"]
     assert invoke("plan", "--features", "5").exit_code == 2
     assert invoke("plan", "--rows", "5").exit_code == 2
+    for rows in ("0", "-5"):
+        done = invoke("plan", "--rows", rows, "--features", "5")
+        assert (done.exit_code, "rows must be" in done.stderr) == (2, True)
     done = invoke("plan", "--rows", "500", "--features", "5", "--group", "sex")
     assert (done.exit_code, "COLUMN=A,B" in done.stderr) == (2, True)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from ratewise.domain import Domain
 from ratewise.exceptions import InvalidInput
 from ratewise.grammar import GrammarError, parse_constraint
-from ratewise.grammar.mentions import check_columns
+from ratewise.grammar.mentions import check_columns, place_of
 from ratewise.grammar.parser import read_constraint
 from ratewise.partition import compile_constraints
 
@@ -17,6 +17,19 @@ def refuse_unknown_columns(texts: Sequence[str], columns: Iterable[str]) -> None
     known = list(columns)
     for text in texts:
         check_columns(read_constraint(text).mentions, known, text, "the columns of the table")
+
+
+def refuse_label(texts: Sequence[str], label: str) -> None:
+    """Refuse texts that take the column to predict for a group."""
+    for text in texts:
+        for mention in read_constraint(text).mentions:
+            if mention.column == label:
+                raise GrammarError(
+                    f"{label!r} is the label, not a group; a true class is label(...), as in "
+                    "rate(1, where=label(1))",
+                    text,
+                    place_of(mention, text),
+                )
 
 
 def refuse_unheld(texts: Sequence[str], domain: Domain) -> None:

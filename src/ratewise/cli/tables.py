@@ -21,14 +21,35 @@ def read_table(path: str, missing: tuple[str, ...] = ()) -> Any:
         raise InvalidInput(f"there is no file {path!r}")
     kind = _kind(path)
     try:
+        if kind == "CSV":
+            _check_header(path)
         frame = _parquet(path) if kind == "parquet" else _csv(path, missing)
-    except MemoryError:
+    except (MemoryError, InvalidInput):
         raise
     except Exception as problem:  # readers raise what they like
         raise InvalidInput(f"cannot read {path!r} as {kind}: {_reason(problem)}") from None
     if not len(frame.columns) or not len(frame):
         raise InvalidInput(f"{path!r} holds no rows")
     return frame
+
+
+def _check_header(path: str) -> None:
+    """Refuse names that pandas would quietly make up or change: none, the same twice, another separator."""
+    import pandas as pd
+
+    first = pd.read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False, skipinitialspace=True)
+    names = [str(name) for name in first.iloc[0]]
+    if len(names) == 1:
+        for mark, said in ((";", "semicolons"), ("\t", "tabs")):
+            if mark in names[0]:
+                raise InvalidInput(f"{path!r} seems to be separated by {said}; write it with commas")
+    for place, name in enumerate(names, start=1):
+        if not name.strip():
+            raise InvalidInput(
+                f"column {place} of {path!r} has no name; name it, or write the file without row numbers"
+            )
+        if name in names[: place - 1]:
+            raise InvalidInput(f"{path!r} has the column {name!r} twice; name each column once")
 
 
 def _kind(path: str) -> str:

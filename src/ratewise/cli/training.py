@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import os
 import shlex
 import signal
@@ -15,12 +16,13 @@ import click
 from ratewise import _validate
 from ratewise.accounting import Budget, Event, Ledger
 from ratewise.cli.config import merged, read_schema
-from ratewise.cli.constraints import refuse_unheld, refuse_unknown_columns
+from ratewise.cli.constraints import refuse_label, refuse_unheld, refuse_unknown_columns
 from ratewise.cli.options import budget_options, force_option, plan_options, run_options, table_options
 from ratewise.cli.output import Console
 from ratewise.cli.places import refuse_folder
 from ratewise.cli.tables import read_table
 from ratewise.cli.watching import Stopped, Watcher
+from ratewise.domain import list_values
 from ratewise.exceptions import InvalidInput
 from ratewise.frames import named_columns
 from ratewise.grammar import parse_constraint
@@ -112,7 +114,7 @@ def required(fields: dict[str, Any], name: str) -> str:
 
 def settings_from(fields: dict[str, Any]) -> Settings:
     """Return the settings; columns that constraints read are groups without being named."""
-    required(fields, "label")
+    refuse_label(fields["constraints"], required(fields, "label"))
     read = needed_columns([parse_constraint(text) for text in fields["constraints"]]) or set()
     groups = tuple(dict.fromkeys((*fields["groups"], *sorted(read))))
     names = {field.name for field in dataclasses.fields(Settings)}
@@ -132,12 +134,29 @@ def read_and_describe(
     console.note(f"reading {fields['data']}")
     frame = read_table(fields["data"], fields["missing"])
     if given is None:
-        for listed in texts:
-            refuse_unknown_columns(listed, named_columns(frame, "the table"))
+        _refuse_columns(frame, settings, texts)
     schema = schema_for(frame, settings, given)
     if given is None:
         _refuse_unheld(texts, schema)
     return frame, schema
+
+
+def _refuse_columns(frame: Any, settings: Settings, texts: Sequence[Sequence[str]]) -> None:
+    """Refuse a table without the columns that are spoken of, before it is described."""
+    columns = named_columns(frame, "the table")
+    for listed in texts:
+        refuse_unknown_columns(listed, columns)
+    for name in (settings.label, *settings.groups, *settings.leave_out):
+        if name not in columns:
+            close = difflib.get_close_matches(name, columns, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise InvalidInput(
+                f"the table has no column {name!r}; its columns are {list_values(columns)}{hint}"
+            )
+    if frame[settings.label].nunique() == 1:
+        raise InvalidInput(
+            f"the label {settings.label!r} has the same value in every row; a classifier needs two classes"
+        )
 
 
 def _refuse_unheld(texts: Sequence[Sequence[str]], schema: Schema) -> None:

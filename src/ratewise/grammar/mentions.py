@@ -96,7 +96,7 @@ def check_mentions(mentions: Iterable[Mention], domain: Domain, text: str) -> No
     for mention in mentions:
         reason = _unknown(mention, domain)
         if reason is not None:
-            raise GrammarError(reason, text, _place(mention, text))
+            raise GrammarError(reason, text, place_of(mention, text))
 
 
 def check_columns(mentions: Iterable[Mention], columns: Iterable[str], text: str, what: str) -> None:
@@ -105,7 +105,7 @@ def check_columns(mentions: Iterable[Mention], columns: Iterable[str], text: str
     for mention in mentions:
         if mention.value is COLUMN and mention.column not in known:
             reason = f"column {mention.column!r} is not among {what}: {_listed(known)}"
-            raise GrammarError(reason + _close(mention.column, known), text, _place(mention, text))
+            raise GrammarError(reason + _close(mention.column, known), text, place_of(mention, text))
 
 
 def _unknown(mention: Mention, domain: Domain) -> str | None:
@@ -144,7 +144,7 @@ def _close(value: Any, known: Iterable[Any]) -> str:
     return "" if found is COLUMN else f"; did you mean {found!r}?"
 
 
-def _place(mention: Mention, text: str) -> int:
+def place_of(mention: Mention, text: str) -> int:
     """Return where the word itself stands: in a list, not at its bracket."""
     sought = mention.column if mention.value is COLUMN else mention.value
     for token in tokenize(text):

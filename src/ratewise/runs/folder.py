@@ -150,6 +150,8 @@ class RunFolder:
         target = Path(os.path.abspath(path))
         if not target.is_dir():
             raise InvalidInput(f"there is no run folder {os.fspath(path)!r}; ratewise train --out makes one")
+        if not (target / "run.json").is_file():
+            raise InvalidInput(f"{os.fspath(path)!r} is no run folder: there is no run.json in it")
         description = read_json(target / "run.json", "a run folder's run.json")
         if not isinstance(description, dict) or description.get("format") != FORMAT:
             raise InvalidInput(f"{os.fspath(path)!r} is no run folder: run.json is of another kind")

@@ -104,13 +104,11 @@ def plan_run(facts: PublicFacts, settings: Settings, besides: Iterable[Event] = 
 
 
 def _check(settings: Settings, n_rows: int) -> None:
-    if settings.epsilon is not None:
-        _validate.positive(epsilon=settings.epsilon, hint="none trains without privacy")
-    delta = _validate.inside(delta=settings.delta)
-    if settings.epsilon is not None and delta > 1 / n_rows:
+    _validate.count(rows=n_rows)
+    if settings.epsilon is not None and settings.delta > 1 / n_rows:
         raise InvalidInput(
-            f"delta is {delta:g}, above 1/n = {1 / n_rows:.3g} for {n_rows} rows, which permits publishing a "
-            "whole row; use a delta well below 1/n"
+            f"delta is {settings.delta:g}, above 1/n = {1 / n_rows:.3g} for {n_rows} rows, which permits "
+            "publishing a whole row; use a delta well below 1/n"
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ratewise import _validate
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.grammar import format_constraint, parse_constraint
 
@@ -64,6 +65,11 @@ class Settings:
             object.__setattr__(self, name, _texts(name, getattr(self, name)))
         if not isinstance(self.label, str) or not self.label:
             raise InvalidInput(f"label must name the column to predict, got {self.label!r}")
+        if self.label in self.groups:
+            raise InvalidInput(f"label {self.label!r} is among the groups; it is what the model predicts")
+        if self.epsilon is not None:
+            _validate.positive(epsilon=self.epsilon, hint="none trains without privacy")
+        _validate.inside(delta=self.delta)
         # one spelling for one constraint, and errors before anything is read
         written = tuple(format_constraint(parse_constraint(text)) for text in self.constraints)
         object.__setattr__(self, "constraints", written)
