@@ -150,9 +150,19 @@ def encode(data: Any, values: tuple[Any, ...], lookup: Mapping[Any, int], what: 
     if codes.size and codes.min() < 0:
         raise InvalidInput(
             f"{what}: some entries are missing or not declared; declared are {list_values(values)}: "
-            "declare every value that may occur, or drop those rows"
+            f"declare every value that may occur, or drop those rows{_mismatch(data, values)}"
         )
     return codes
+
+
+def _mismatch(data: Any, values: tuple[Any, ...]) -> str:
+    """Return a hint if the data are numbers and the declared values text, or the other way about."""
+    kind = getattr(getattr(data, "dtype", None), "kind", "")
+    if kind in "biuf" and kind and all(isinstance(value, str) for value in values):
+        return ". The data are numbers and the declared values text: convert one of them"
+    if kind in "UST" and kind and not any(isinstance(value, str) for value in values):
+        return ". The data are text and the declared values are not: convert one of them"
+    return ""
 
 
 def by_chunks(array: NDArray[Any], count: int, translate: Callable[[NDArray[Any]], NDArray[Any]]) -> Codes:
@@ -230,7 +240,7 @@ def _column_values(name: str, values: Any) -> tuple[Any, ...] | Numeric:
 
 
 def _distinct(what: str, values: Any) -> tuple[Any, ...]:
-    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise InvalidType(f"{what} must be a collection of values, got {type(values).__name__}")
     items = tuple(scalar(**{what: value}) for value in values)
     if not items:

@@ -47,6 +47,7 @@ from ratewise.training import StepRecord
 Floats = npt.NDArray[np.float64]
 
 CUSTOMARY_DELTA = 1e-5
+_SMALLEST_DELTA = 1e-300  # nearer to zero, tails of normal distributions cannot be told apart
 
 _USED_SEEDS = UsedSeeds()
 
@@ -274,6 +275,11 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
         codes = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
         return np.asarray(self.classes_[codes])
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy on rows with labels y, of any form that `fit` takes."""
+        labels = read_labels(y, np.shape(X)[0])
+        return float(super().score(X, labels, sample_weight))
+
     def explain(self) -> str:
         """Return the choices that training made, from public facts, and the reasons, in words."""
         check_is_fitted(self)
@@ -340,7 +346,8 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
                     f"clip is None, but epsilon is {self.epsilon}: privacy needs a bound on each row's "
                     "gradient; give clip a number, or 'auto'"
                 )
-        _validate.inside(delta=self.delta)
+        if _validate.inside(delta=self.delta) < _SMALLEST_DELTA:
+            raise InvalidInput(f"delta must be at least {_SMALLEST_DELTA:g}, got {self.delta!r}")
         _validate.one_of(NEIGHBOURS, neighbours=self.neighbours)
         if self.ledger is not None and not isinstance(self.ledger, Ledger):
             raise InvalidType(f"ledger must be a Ledger or None, got {type(self.ledger).__name__}")
@@ -473,9 +480,7 @@ def _warn_doubts(found: tuple[Doubt, ...]) -> None:
     if found:
         shown = "; ".join(str(doubt) for doubt in found[:5])
         more = f"; and {len(found) - 5} more (see doubts_)" if len(found) > 5 else ""
-        warnings.warn(
-            f"too few rows to enforce at this budget: {shown}{more}", SmallGroupWarning, stacklevel=4
-        )
+        warnings.warn(f"not to be relied on at this budget: {shown}{more}", SmallGroupWarning, stacklevel=4)
 
 
 def _class_array(domain: Domain) -> npt.NDArray[Any]:

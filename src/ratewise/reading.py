@@ -205,7 +205,7 @@ def read_labels(y: Any, n_rows: int) -> Any:
         raise InvalidType(f"Unknown label type: y holds {kind}; {_LABELS}")
     if y.dtype.kind == "f":
         _by_parts(y, _refuse_measurements)
-    return y
+    return np.array(y.tolist()) if y.dtype.kind == "T" else y
 
 
 def _vector(y: Any) -> Any:
@@ -243,6 +243,8 @@ def _refuse_measurements(part: npt.NDArray[Any]) -> None:
         raise InvalidInput("y holds missing values (NaN); drop those rows or fill them")
     if np.isinf(part).any():
         raise InvalidInput("y holds infinity; drop those rows")
+    if np.any(np.abs(part) >= 2.0**63):
+        raise InvalidInput(f"Unknown label type: y holds numbers beyond 64 bits; {_LABELS}")
     if np.any(part != np.floor(part)):
         raise InvalidInput(
             "Unknown label type: y holds numbers with a fraction, which are measurements; cut them into "

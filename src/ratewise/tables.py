@@ -168,17 +168,25 @@ def _column_name(name: Any) -> str:
 def _lone_column(data: Any) -> Any:
     if isinstance(data, list | tuple) and data and isinstance(data[0], list | tuple | np.ndarray):
         data = np.array(data, dtype=object)
-    if np.ndim(data) == 2 and np.shape(data)[1] != 1:
+    shape = _shape(data)
+    if len(shape) == 2 and shape[1] != 1:
         raise InvalidInput(
-            f"sensitive_features is an array of {np.shape(data)[1]} columns without names; pass a data frame "
+            f"sensitive_features is an array of {shape[1]} columns without names; pass a data frame "
             "or a dict such as {'sex': ..., 'race': ...}, so that constraints can name them"
         )
-    if np.ndim(data) == 0 and not isinstance(data, list | tuple):
+    if not shape and not isinstance(data, list | tuple):
         raise InvalidType(
             "sensitive_features must be a data frame, a dict of columns or a vector with one entry per row, "
             f"got {type(data).__name__}"
         )
     return data
+
+
+def _shape(data: Any) -> tuple[int, ...]:
+    try:
+        return np.shape(data)
+    except ValueError:  # parts of unequal length, such as those of a grouped frame: no array
+        return ()
 
 
 def _refuse_absent(found: Mapping[str, Any], needed: Collection[str], given: bool) -> None:
@@ -212,12 +220,22 @@ def _checked(name: str, data: Any, n_rows: int, *, uncut: bool) -> Any:
             f"sensitive_features must have one entry per row of the data: column {name!r} has {len(column)}, "
             f"expected {n_rows}{hint if uncut and len(column) > n_rows else ''}"
         )
-    if has_missing(column):
+    if _has_missing(name, column):
         raise InvalidInput(
             f"sensitive_features holds missing values in column {name!r}; drop those rows, or give them "
             "a group of their own such as 'unknown'"
         )
     return np.asarray(column) if isinstance(column, np.ma.MaskedArray) else column
+
+
+def _has_missing(name: str, column: Any) -> bool:
+    try:
+        return has_missing(column)
+    except InvalidType:
+        raise InvalidType(
+            f"column {name!r} of sensitive_features holds entries that are no scalars but unhashable things "
+            "such as lists; a group is one text or number"
+        ) from None
 
 
 def _is_categorical(data: Any) -> bool:
@@ -360,11 +378,18 @@ def _refuse_misspelt(declared: Mapping[str, Any], columns: Mapping[str, Any], fi
 
 def _listed(values: Any) -> Any:
     """Sort values that come without an order, so that every run sees the same domain."""
+    _refuse_iterator("group_values", values)
     return in_order(values) if isinstance(values, set | frozenset) else values
 
 
+def _refuse_iterator(name: str, values: Any) -> None:
+    if isinstance(values, Iterator):
+        raise InvalidType(f"{name} must be a list or tuple: an iterator can be read only once")
+
+
 def _sorted_classes(classes: Any) -> Any:
-    if isinstance(classes, str | bytes) or not isinstance(classes, Iterable):
+    _refuse_iterator("classes", classes)
+    if isinstance(classes, str | bytes | Mapping) or not isinstance(classes, Iterable):
         return classes  # refused by Domain, with the reason
     return in_order(scalar(classes=value) for value in classes)
 

@@ -131,6 +131,27 @@ class TestFeatures:
 
 class TestLabels:
     @pytest.mark.parametrize(
+        "labels",
+        [
+            CODES.astype(object),
+            CODES.tolist(),
+            CODES.astype(float),
+            pd.Series(CODES, dtype="Int64"),
+            pd.Series(CODES).astype("category"),
+            pl.Series(CODES),
+        ],
+        ids=["objects", "list", "floats", "nullable", "category", "polars"],
+    )
+    def test_score_takes_what_fit_takes(self, labels):
+        model = fit(labels=labels)
+        assert model.score(X, labels) == np.mean(model.predict(X) == CODES)
+
+    def test_text_of_variable_length(self):
+        labels = np.array(["no", "yes"], dtype=np.dtypes.StringDType())[CODES]
+        model = fit(labels=labels, constraints=None)
+        assert model.score(X, labels) == np.mean(model.predict(X) == np.array(["no", "yes"])[CODES])
+
+    @pytest.mark.parametrize(
         ("names", "kind"),
         [
             pytest.param(("no", "yes"), "U", id="text"),
