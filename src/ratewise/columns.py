@@ -44,6 +44,10 @@ class Number:
                 object.__setattr__(self, name, _validate.real(**{name: value}))
         if self.bounded and not self.lower < self.upper:  # type: ignore[operator]
             raise InvalidInput(f"lower must be below upper, got {self.lower:g} and {self.upper:g}")
+        if self.bounded and not math.isfinite(self.upper - self.lower):  # type: ignore[operator]
+            raise InvalidInput(
+                f"lower and upper are too far apart to be scaled, got {self.lower:g} and {self.upper:g}"
+            )
 
     @property
     def bounded(self) -> bool:

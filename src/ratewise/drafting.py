@@ -7,13 +7,14 @@ Number(31.0, 62.0)
 from __future__ import annotations
 
 import math
+import shlex
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ratewise.columns import Category, Column, Number
-from ratewise.exceptions import InvalidInput
+from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.frames import missing_entries
 from ratewise.tables import as_column, distinct
 
@@ -28,7 +29,7 @@ def read_column(name: str, data: Any, bounds: bool, few: int = FEW_NUMBERS) -> C
     column = as_column(data, what)
     gaps = missing_entries(column)
     if gaps.all():
-        raise InvalidInput(f"{what} holds nothing but missing values; leave it out with leave_out=[{name!r}]")
+        raise InvalidInput(f"{what} holds nothing but missing values; {_leave_out(name)}")
     known = column if hasattr(column, "cat") else column[~gaps]
     if not hasattr(column, "cat") and column.dtype.kind == "f":
         return _number(what, known, bounds, bool(gaps.any()))
@@ -39,11 +40,18 @@ def read_column(name: str, data: Any, bounds: bool, few: int = FEW_NUMBERS) -> C
     elif len(entries) > MOST_VALUES:
         raise InvalidInput(
             f"{what} holds more than {MOST_VALUES} different values, as names and numbers of people do; "
-            f"leave it out with leave_out=[{name!r}]"
+            f"{_leave_out(name)}"
         )
-    if gaps.any():
-        return Category([*(value for value in entries if value != MISSING), MISSING], missing=MISSING)
-    return Category(entries)
+    try:
+        if gaps.any():
+            return Category([*(value for value in entries if value != MISSING), MISSING], missing=MISSING)
+        return Category(entries)
+    except InvalidType as problem:
+        raise InvalidType(f"{what}: {problem}, or {_leave_out(name)}") from None
+
+
+def _leave_out(name: str) -> str:
+    return f"leave it out with leave_out=[{name!r}], on the command line --leave-out {shlex.quote(name)}"
 
 
 def _number(what: str, known: NDArray[np.float64], bounds: bool, gaps: bool) -> Number:
@@ -51,6 +59,9 @@ def _number(what: str, known: NDArray[np.float64], bounds: bool, gaps: bool) -> 
         return Number(missing=0.0 if gaps else None)
     low, high = float(known.min()), float(known.max())
     if not math.isfinite(low) or not math.isfinite(high):
-        raise InvalidInput(f"{what} holds infinite values; cut them off, or draft with bounds=False")
+        raise InvalidInput(f"{what} holds infinite values; cut them off, or describe it without bounds")
     high = high if low < high else low + 1.0
-    return Number(low, high, missing=(low + high) / 2 if gaps else None)
+    try:
+        return Number(low, high, missing=low / 2 + high / 2 if gaps else None)
+    except InvalidInput as problem:
+        raise InvalidInput(f"{what}: {problem}; cut them off, or describe it without bounds") from None

@@ -399,6 +399,22 @@ def test_tables_as_other_programs_write_them(tmp_path):
     assert invoke("report", tmp_path / "my run").exit_code == 0
 
 
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ([-1e308, 1e308], "column 'x y': lower and upper are too far apart"),
+        ([1.0, float("inf")], "column 'x y' holds infinite values"),
+        ([None, None], "--leave-out 'x y'"),
+        ([pd.Timestamp("2020-01-01")] * 2, "column 'x y': values must hold text, numbers or booleans"),
+    ],
+)
+def test_columns_that_cannot_be_described_are_named(tmp_path, values, words):
+    frame = pd.DataFrame({"x y": pd.Series(values * 20), "rich": ["yes", "no"] * 20})
+    frame.to_parquet(tmp_path / "odd.parquet")
+    done = invoke("train", tmp_path / "odd.parquet", "--label", "rich", "--out", tmp_path / "run")
+    assert (done.exit_code, words in done.stderr, "RuntimeWarning" in done.stderr) == (2, True, False)
+
+
 def test_a_budget_that_cannot_be_is_refused_before_the_table_is_read(tmp_path):
     for words in (["--epsilon", "-1"], ["--epsilon", "inf"], ["--delta", "0"], ["--delta", "1.5"]):
         done = invoke("train", "nowhere.csv", "--label", "y", *words, "--out", tmp_path / "run")
@@ -480,6 +496,17 @@ def test_a_spent_book_refuses_with_its_own_exit_code(world, tmp_path):
     assert Ledger.open(tmp_path / "book.json").total_epsilon <= 1.0
     done = invoke("--json", *base[1:], "--out", tmp_path / "three")
     assert lines(done)[-1]["exit_code"] == 3
+
+
+def test_a_run_is_measured_where_its_shared_book_is_not(world, tmp_path):
+    (tmp_path / "books").mkdir()
+    base = ["-q", "train", world / "people.csv", "--schema", world / "schema.toml", "--label", "rich"]
+    base += ["--steps", "5", "--ledger", tmp_path / "books" / "book.json", "--out", tmp_path / "run"]
+    assert invoke(*base).exit_code == 0
+    (tmp_path / "books").rename(tmp_path / "elsewhere")
+    assert invoke("evaluate", tmp_path / "run", world / "test.csv").exit_code == 0
+    assert invoke("report", tmp_path / "run").exit_code == 0
+    assert "is not where it was" in (tmp_path / "run" / "report.html").read_text()
 
 
 # ------------------------------------------------------------------------------- after the training

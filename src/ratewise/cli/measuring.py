@@ -21,6 +21,10 @@ if TYPE_CHECKING:  # loaded when asked for: other commands need not wait for it
     from ratewise.report.content import Content
 
 _ROUNDING = 1e-9
+_NO_BOOK = (
+    "The ledger that this run shares with others is not where it was, so the page cannot show where the budget "
+    "went. The statement is the one of the day of training."
+)
 
 
 def measured(
@@ -29,7 +33,7 @@ def measured(
     """Return the report of a run on a labelled table, with other runs to compare it with."""
     from ratewise.report import Report
 
-    model, settings = folder.model(), folder.settings
+    model, settings, book = folder.model(), folder.settings, _book(folder)
     frame, labels, groups = _labelled(folder, model, data)
     compiled = compile_constraints(settings.declared, model.schema.domain)
     return Report.from_predictions(
@@ -44,7 +48,8 @@ def measured(
         baseline={other.path.name: other.model().predict(frame) for other in baselines} or None,
         name=folder.path.name,
         statement=folder.statement(),
-        ledger=folder.ledger(),
+        ledger=book,
+        notes=[] if book is not None else [_NO_BOOK],
         history=folder.history(),
         compiled=compiled if len(compiled) else None,
     )
@@ -86,6 +91,12 @@ def measured_privately(
         data_name=f"rows of {os.path.basename(data)}",
         confidence=confidence,
     )
+
+
+def _book(folder: RunFolder) -> Ledger | None:
+    """Return the run's book; None for one that it shares and that is not here, which the statement outlives."""
+    place = folder.description["ledger"]
+    return None if place is not None and not (folder.path / place).exists() else folder.ledger()
 
 
 def _labelled(folder: RunFolder, model: TableModel, data: str) -> tuple[Any, Any, dict[str, Any]]:
