@@ -22,8 +22,8 @@ if TYPE_CHECKING:  # loaded when asked for: other commands need not wait for it
 
 _ROUNDING = 1e-9
 _NO_BOOK = (
-    "The ledger that this run shares with others is not where it was, so the page cannot show where the budget "
-    "went. The statement is the one of the day of training."
+    "The ledger that this run shares with others is not where it was, so the page cannot show where the "
+    "budget went. The statement is the one of the day of training."
 )
 
 
@@ -94,7 +94,7 @@ def measured_privately(
 
 
 def _book(folder: RunFolder) -> Ledger | None:
-    """Return the run's book; None for one that it shares and that is not here, which the statement outlives."""
+    """Return the run's book; None for one that it shares and that is not here: the statement outlives it."""
     place = folder.description["ledger"]
     return None if place is not None and not (folder.path / place).exists() else folder.ledger()
 
