@@ -14,6 +14,7 @@ from ratewise import Ledger
 from ratewise.cli.app import cli
 from ratewise.cli.toml import to_toml
 from ratewise.runs import RunFolder
+from ratewise.runs.resumable import read_checkpoint
 from ratewise.schema import Category, Number, Schema
 
 SCHEMA = Schema(
@@ -855,6 +856,9 @@ def test_a_signal_as_the_folder_appears_says_how_to_go_on(world, tmp_path, monke
     )
     assert done.exit_code == 130
     assert f"ratewise resume '{out}'" in done.stderr
+    if moment != "both":  # the second Ctrl-C stops at once
+        saved = read_checkpoint(RunFolder.open(out).checkpoint_path)
+        assert saved["fields"]["steps_done"] == 0  # no step is taken once somebody asked to stop
     resumed = invoke("resume", out)
     assert resumed.exit_code == 0
     assert RunFolder.open(out).statement().epsilon <= 1.0
