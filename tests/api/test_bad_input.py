@@ -260,7 +260,6 @@ class TestGroups:
             ({"sex": "FM"}, InvalidType, "'sex' must be a collection"),
             ({"sex": 2}, InvalidType, "'sex' must be a collection"),
             ({"sex": ()}, InvalidInput, "at least one value"),
-            ({"sex": iter("FM")}, InvalidType, "group_values must be a list or tuple: an iterator"),
             ({"sex": (0, 1)}, InvalidInput, "data are text and the declared values are not"),
             ({"sex": ("F", "F", "M")}, InvalidInput, "'F' twice"),
             ({"sex": ("F", "M", None)}, InvalidInput, "missing"),
@@ -488,7 +487,6 @@ class TestParameters:
             ({"classes": 3}, InvalidType, "classes must be a collection"),
             ({"classes": "ab"}, InvalidType, "classes must be a collection"),
             ({"classes": {0: 1.0, 1: 2.0}}, InvalidType, "classes must be a collection"),
-            ({"classes": iter([0, 1])}, InvalidType, "classes must be a list or tuple: an iterator"),
             ({"classes": ("0", "1")}, InvalidInput, "data are numbers and the declared values text"),
             ({"delta": 5e-324}, InvalidInput, "delta must be at least 1e-300"),
             ({"classes": (0,)}, InvalidInput, "at least two"),
@@ -501,6 +499,11 @@ class TestParameters:
     )
     def test_out_of_range(self, changes, kind, words):
         refused(kind, words, **changes)
+
+    def test_iterators(self):
+        words = "must be a list or tuple: an iterator can be read only once"
+        refused(InvalidType, f"classes {words}", classes=iter([0, 1]))
+        refused(InvalidType, f"group_values {words}", group_values={"sex": iter("FM")})
 
     @pytest.mark.parametrize(
         "bounds", [3, (1, 0), ("a", "b"), (0, np.nan), (0, np.inf), ([0, 0], [1, 1]), (0, 1, 2), {"a": 1}]
