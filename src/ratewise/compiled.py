@@ -253,6 +253,11 @@ class CompiledConstraints:
         return table.reshape(-1)
 
     @cached_property
+    def ratios(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Which of the J constraints have a ratio, whose denominator moves with the model."""
+        return np.asarray(self._squares @ self.terms.ratio.astype(np.float64) > 0)
+
+    @cached_property
     def _has_ratio(self) -> bool:
         return bool(self.terms.ratio.any())
 

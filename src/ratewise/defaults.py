@@ -205,6 +205,7 @@ def _dual_for(facts: PublicFacts, rate: float, steps: int) -> DualControl:
         ratio_floor=0.02,
         normalise=True,
         noise_tolerance=0.05,
+        patience=steps // 8,
     )
 
 

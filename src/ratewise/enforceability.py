@@ -1,8 +1,9 @@
-"""Which constraints rest on too few rows to be enforced at a budget, judged from released counts.
+"""Which constraints cannot be relied on at a budget, judged from released counts.
 
 A rate over a group is known only up to the noise on its counts, and means for new people only what the
-group's size lets it mean. If twice that uncertainty exceeds what the constraint is about, aiming at it more
-closely is chasing noise; the constraint is then named as doubtful. Released values in, no privacy spent.
+group's size lets it mean. If twice that uncertainty exceeds what the constraint is about, it is named as
+doubtful, and aiming at it more closely would be chasing noise. A limit that the released rates of the last
+steps say was missed is named too. Released values in, no privacy spent.
 """
 
 from __future__ import annotations
@@ -16,17 +17,19 @@ import numpy.typing as npt
 
 if TYPE_CHECKING:
     from ratewise.compiled import CompiledConstraints
-    from ratewise.multipliers import Multipliers
+    from ratewise.multipliers import Constraints, Multipliers
     from ratewise.plan import Plan
 
 Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
 
-_NARROWEST, _WIDEST = 0.02, 0.1
+_NARROWEST, _BEARABLE, _WIDEST = 0.02, 0.07, 0.1
+_CLEARLY = 0.02
 
 
 @dataclass(frozen=True)
 class Doubt:
-    """A constraint that rests on too few rows.
+    """A constraint that rests on too few rows, or that training did not reach.
 
     Attributes
     ----------
@@ -36,20 +39,25 @@ class Doubt:
         Estimated number of training rows behind its smallest rate, from released counts.
     uncertainty : float
         Standard error of its left-hand side.
+    excess : float or None
+        By how much released rates of the last steps exceeded its bound, if that is why it is named.
     """
 
     constraint: str
     rows: float
     uncertainty: float
+    excess: float | None = None
 
     def __str__(self) -> str:
+        if self.excess is not None:
+            return f"{self.constraint} (exceeded by about {self.excess:.2g} at the end of training)"
         return (
             f"{self.constraint} (about {max(self.rows, 0):.0f} rows, known to +-{2 * self.uncertainty:.2g})"
         )
 
 
 def standard_errors(
-    compiled: CompiledConstraints, histogram: Floats, totals: Floats, noise: float, rate: float, steps: int
+    compiled: Constraints, histogram: Floats, totals: Floats, noise: float, rate: float, steps: int
 ) -> Floats:
     """Return the standard error of each constraint's value, for the mean of `steps` released histograms.
 
@@ -59,14 +67,62 @@ def standard_errors(
     return compiled.value_noise(histogram, totals, noise / math.sqrt(steps), chance=0.25 * rate)
 
 
+def hopeless(compiled: Constraints, histogram: Floats, totals: Floats, plan: Plan) -> Mask:
+    """Return which constraints are so uncertain that enforcing them would be chasing noise.
+
+    Twice their standard error exceeds their bound (or 0.02 for bounds below that, or 0.1 for those above).
+    """
+    errors = _errors(compiled, histogram, totals, plan, 0.5)
+    return np.asarray(2 * errors > np.clip(_sizes(compiled.bounds), _NARROWEST, _WIDEST))
+
+
+def uncertain(compiled: Constraints, histogram: Floats, totals: Floats, plan: Plan) -> Mask:
+    """Return which constraints may well be missed by more than people would put up with.
+
+    Twice their standard error exceeds their bound, or for bounds above 0.07 that or a quarter of the bound.
+    Where they are not `hopeless` they are enforced as well as can be, and named all the same.
+    """
+    errors, sizes = _errors(compiled, histogram, totals, plan, 0.5), _sizes(compiled.bounds)
+    bearable = np.maximum(np.clip(sizes, _NARROWEST, _BEARABLE), sizes / 4)
+    return np.asarray(2 * errors > bearable)
+
+
+def missed(compiled: CompiledConstraints, multipliers: Multipliers, plan: Plan) -> Mask:
+    """Return which constraints the released rates of the last quarter of the steps exceed clearly.
+
+    By more than two standard errors and more than 0.02. Ratios such as precision are left out: those of noisy
+    iterates say little about those of their mean, which is the model.
+    """
+    errors = _errors(compiled, multipliers.mean_histogram, multipliers.cell_totals, plan, 0.25)
+    excess = multipliers.late_values - compiled.bounds
+    return np.asarray((excess > np.maximum(_CLEARLY, 2 * errors)) & ~compiled.ratios)
+
+
 def doubts(compiled: CompiledConstraints, multipliers: Multipliers, plan: Plan) -> tuple[Doubt, ...]:
-    """Return the constraints whose standard error, doubled, exceeds their bound (between 0.02 and 0.1)."""
+    """Return the constraints that are `uncertain`, and those that were `missed`."""
     histogram, totals = multipliers.mean_histogram, multipliers.cell_totals
-    noise = plan.histogram_mechanism.standard_deviation
-    errors = standard_errors(compiled, histogram, totals, noise, plan.sampling_rate, max(1, plan.steps // 2))
-    tolerated = np.clip(np.abs(compiled.bounds), _NARROWEST, _WIDEST)
+    errors = _errors(compiled, histogram, totals, plan, 0.5)
+    unsure = uncertain(compiled, histogram, totals, plan)
+    excess = multipliers.late_values - compiled.bounds
     rows = compiled.smallest_denominators(histogram, totals) / plan.sampling_rate
     return tuple(
-        Doubt(compiled.names[j], float(rows[j]), float(errors[j]))
-        for j in np.flatnonzero(2 * errors > tolerated)
+        Doubt(
+            compiled.names[j],
+            float(rows[j]),
+            float(errors[j]),
+            None if unsure[j] else float(excess[j]),
+        )
+        for j in np.flatnonzero(unsure | missed(compiled, multipliers, plan))
     )
+
+
+def _sizes(bounds: Floats) -> Floats:
+    """Return what constraints are about: "at least 0.85" of a rate leaves 0.15, as "at most 0.15" does."""
+    sizes = np.abs(bounds)
+    return np.where(sizes <= 1.0, np.minimum(sizes, 1.0 - sizes), sizes)
+
+
+def _errors(compiled: Constraints, histogram: Floats, totals: Floats, plan: Plan, share: float) -> Floats:
+    """Return standard errors of values read off the mean histogram of this share of the steps."""
+    noise, steps = plan.histogram_mechanism.standard_deviation, max(1, int(share * plan.steps))
+    return standard_errors(compiled, histogram, totals, noise, plan.sampling_rate, steps)

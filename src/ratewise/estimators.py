@@ -25,6 +25,7 @@ from ratewise.accounting.book import text
 from ratewise.accounting.events import NEIGHBOURS
 from ratewise.defaults import AUTO, PublicFacts, plan_for
 from ratewise.domain import Domain
+from ratewise.drowning import warn_if_drowned
 from ratewise.enforceability import Doubt, doubts
 from ratewise.exceptions import (
     InvalidInput,
@@ -229,6 +230,9 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
         scaling = self._scaling(rows.X)
         streams = self._streams()
         self._warn_leaks(rows.leaks)
+        classes = len(rows.domain.classes)
+        n_parameters = (rows.X.shape[1] + bool(self.fit_intercept)) * (1 if classes == 2 else classes)
+        warn_if_drowned(plan, n_parameters, self.epsilon)
         cap = None if self.epsilon is None else Budget(float(self.epsilon), float(self.delta))
         ledger = open_ledger(plan, self.ledger, cap, self.neighbours)
         if plan.private:

@@ -110,7 +110,10 @@ def _limits(plan: Plan) -> list[tuple[str, str]]:
     if plan.private and plan.histogram_noise is None:
         return []
     weighed = (
-        ". Errors count less the noisier they are, so that small groups do not stir the rest"
+        ". Errors count less the noisier they are, so that small groups do not stir the rest, and more while "
+        f"their mean over {dual.patience} steps is clear"
+        if dual.noise_tolerance is not None and dual.patience
+        else ". Errors count less the noisier they are, so that small groups do not stir the rest"
         if dual.noise_tolerance is not None
         else ""
     )

@@ -12,17 +12,19 @@ of rates, momentum, projection. No method ever sees a row.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from ratewise.evidence import Evidence
 from ratewise.exceptions import InvalidInput
 from ratewise.plan import DualControl, Plan
 
 Floats = npt.NDArray[np.float64]
 
-_CHANCE = 0.25  # largest variance of a yes or no
+_LATE = 0.75  # of the steps are behind when rates count as those of the end
 
 
 class Constraints(Protocol):
@@ -169,7 +171,7 @@ class Multipliers:
         self.multipliers: Floats = np.zeros(len(constraints))
         self.table: Floats | None = None
         self.loss_weight = 1.0
-        self._believed: Floats | None = None
+        self._evidence = Evidence(constraints, plan)
         self.values: Floats | None = None
         self._expected_rows = plan.expected_rows
         self._noise = plan.histogram_mechanism.standard_deviation
@@ -182,6 +184,9 @@ class Multipliers:
         self._ones = np.ones(constraints.n_classes)
         self._sum: Floats = np.zeros(shape)
         self._seen = 0
+        self._late_from = _LATE * plan.steps
+        self._late: Floats = np.zeros(shape)
+        self._late_seen = 0
         self._smoothed: Floats = np.zeros(shape)
         self._smoothed_weight = 0.0
         self._velocity: Floats = np.zeros(len(constraints))
@@ -201,6 +206,12 @@ class Multipliers:
     def mean_histogram(self) -> Floats:
         """Running mean of the released histograms."""
         return self._sum / max(1, self._seen)
+
+    @property
+    def late_values(self) -> Floats:
+        """Left-hand sides by the mean histogram of the last quarter of the steps; of all before that."""
+        mean = self._late / self._late_seen if self._late_seen else self.mean_histogram
+        return self.constraints.values(mean, self.cell_totals, floor=self.floor, clamp=self.control.clamp)
 
     @property
     def cell_totals(self) -> Floats:
@@ -227,7 +238,7 @@ class Multipliers:
         self.values = self.constraints.values(histogram, totals, floor=floor, clamp=control.clamp)
         error = self.values - self._targets
         if control.noise_tolerance is not None:
-            error *= self._trust(histogram, totals, steps)
+            error *= self._belief(histogram, totals, floor, steps)
         moved = self._direction(error, steps) * self._rates[min(self.step, len(self._rates)) - 1]
         moved += self.multipliers
         self.multipliers = self._project(moved)
@@ -252,21 +263,24 @@ class Multipliers:
             self.loss_weight = 1.0 / (1.0 + float(self.constraints.leverage @ effective))
         self.table = table * (self._expected_rows * self.loss_weight)
 
-    def _trust(self, histogram: Floats, totals: Floats, steps: int) -> Floats:
-        """Return how far each error is to be believed, 0 to 1. Group sizes settle: it is rarely redone."""
-        if self._updates & (self._updates - 1) == 0 or self._believed is None:
-            noise = self._noise / math.sqrt(steps)
-            deviation = self.constraints.value_noise(
-                histogram, totals, noise, floor=self.floor, chance=_CHANCE / steps
-            )
-            self._believed = 1.0 / (1.0 + np.square(deviation / (self.control.noise_tolerance or 1.0)))
-        return self._believed
+    def _belief(self, histogram: Floats, totals: Floats, floor: float, steps: int) -> Floats:
+        """Return how far each error counts, 0 to 1. Group sizes settle: their noise is rarely looked at."""
+        evidence, errors = self._evidence, None
+        if self._updates & (self._updates - 1) == 0:
+            evidence.look(histogram, self.mean_histogram, totals, floor, steps)
+        if evidence.gathers:
+            read = self.constraints.values(histogram, totals, floor=floor, clamp=False)
+            errors = read - self._targets
+        return evidence.factors(errors, self._updates, steps)
 
     def _take_in(self, released: Floats, steps: int) -> Floats:
         """Book the histograms and return their mean, smoothed over time."""
         total = released if released.ndim == 2 else np.add.reduce(released)
         self._sum += total
         self._seen += steps
+        if self.step > self._late_from:
+            self._late += total
+            self._late_seen += steps
         mean = total if steps == 1 else total / steps
         if self.control.memory == 0:
             return mean
@@ -305,17 +319,22 @@ class Multipliers:
 
     def state(self) -> dict[str, Any]:
         """Return copies of all released and derived values, enough to go on from here."""
-        return {name: _copy(getattr(self, name)) for name in _STATE}
+        return {name: _copy(getattr(owner, key)) for name, owner, key in self._parts()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from what `state` returned."""
-        for name in _STATE:
+        for name, owner, key in self._parts():
             value = _copy(state[name])
             if isinstance(value, np.ndarray) and value.shape not in (self.shape, (len(self),)):
                 raise InvalidInput(
                     f"state of {name} has shape {value.shape}; it belongs to other constraints"
                 )
-            setattr(self, name, value)
+            setattr(owner, key, value)
+
+    def _parts(self) -> Iterator[tuple[str, Any, str]]:
+        """Yield the name of every value to keep, what holds it and how it is called there."""
+        yield from ((name, self, name) for name in _STATE)
+        yield from ((f"evidence_{name}", self._evidence, name) for name in Evidence.STATE)
 
 
 _STATE = (
@@ -323,10 +342,11 @@ _STATE = (
     "multipliers",
     "table",
     "loss_weight",
-    "_believed",
     "values",
     "_sum",
     "_seen",
+    "_late",
+    "_late_seen",
     "_smoothed",
     "_smoothed_weight",
     "_velocity",

@@ -112,6 +112,9 @@ class DualControl:
     noise_tolerance : float or None
         Errors count for less the noisier they are, by ``1 / (1 + (deviation / tolerance)^2)``, so that limits
         on a handful of rows do not stir the others. None treats all alike.
+    patience : int
+        With a tolerance: steps over which the mean of a noisy error is watched. While it is clearly off zero
+        the error counts for more and more (`ratewise.evidence`). 0 goes by the noise of one update alone.
     """
 
     rate: float = 0.2
@@ -130,6 +133,7 @@ class DualControl:
     ratio_floor: float = 0.0
     normalise: bool = False
     noise_tolerance: float | None = None
+    patience: int = 0
 
     def __post_init__(self) -> None:
         _set(
@@ -150,6 +154,7 @@ class DualControl:
             ratio_floor=_below_one(ratio_floor=self.ratio_floor),
             normalise=_flag(normalise=self.normalise),
             noise_tolerance=_optional_positive(noise_tolerance=self.noise_tolerance),
+            patience=_validate.count(at_least=0, dual_patience=self.patience),
         )
 
 

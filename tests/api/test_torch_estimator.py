@@ -135,6 +135,7 @@ class TestManners:
         cut = np.clip(255 * X, -3, 3)
         np.testing.assert_array_equal(model.predict(255 * X), model.predict(cut))
 
+    @pytest.mark.filterwarnings("ignore:not to be relied on")  # so few steps reach no limit
     def test_undeclared_facts_are_called_a_leak(self):
         model = classifier(classes=None)
         with pytest.warns(PrivacyLeakWarning, match="the classes"):

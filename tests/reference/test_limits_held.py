@@ -69,3 +69,30 @@ def test_the_limit_is_held(name, epsilon):
 def test_without_the_limit_it_is_missed(name):
     limit, classes, _ = LIMITS[name]
     assert excess(limit, classes, 0, None, 1.0)[1] > 0.06
+
+
+def rare_people(seed, n=50_000):
+    """Return people of whom 8 in 100 are positive, few of them in the smaller group."""
+    rng = np.random.default_rng(seed)
+    group, x = rng.choice(["a", "b"], n, p=[0.625, 0.375]), rng.normal(size=(n, 6))
+    x[:, 0] += np.where(group == "a", 0.7, -0.4)
+    score = 1.5 * x[:, 0] + x[:, 2] - 0.5 * x[:, 3] + 0.3 * (group == "a") + rng.logistic(size=n)
+    return x, (score > np.quantile(score, 0.92)).astype(int), group
+
+
+@pytest.mark.filterwarnings("ignore::ratewise.SmallGroupWarning")
+def test_limits_on_rare_events_are_enforced_and_named_where_they_are_uncertain():
+    """One step says nothing of a few hundred positives; what all steps say together is used."""
+    limit, excesses, trusted = false_negative_rate(0.2, by="g", positive=1), [], []
+    for seed in range(4):
+        x, y, group = rare_people(seed)
+        model = RateConstrainedClassifier(
+            limit, epsilon=1.0, classes=(0, 1), group_values={"g": ("a", "b")}, random_state=seed
+        ).fit(x, y, sensitive_features={"g": group})
+        doubted = {doubt.constraint for doubt in model.doubts_}
+        for row in rate_report(limit, y, model.predict(x), sensitive_features={"g": group}):
+            excesses.append(row.gap)
+            trusted += [] if row.name in doubted else [row.gap]
+    assert max(trusted) <= 0.02
+    assert len(trusted) >= 4  # the larger group is not in doubt
+    assert max(excesses) <= 0.1  # without evidence over time: 0.2

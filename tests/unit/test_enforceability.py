@@ -7,7 +7,7 @@ import pytest
 
 from ratewise.domain import Domain
 from ratewise.enforceability import Doubt, doubts, standard_errors
-from ratewise.families import demographic_parity
+from ratewise.families import demographic_parity, precision
 from ratewise.multipliers import Multipliers
 from ratewise.partition import compile_constraints
 from ratewise.plan import Plan
@@ -106,3 +106,59 @@ class TestDoubts:
     def test_in_words(self):
         assert str(Doubt("P(1) <= 0.2", 12.3, 0.0512)) == "P(1) <= 0.2 (about 12 rows, known to +-0.1)"
         assert "about 0 rows" in str(Doubt("x", -3.0, 0.1))
+        assert str(Doubt("P(1) <= 0.2", 900.0, 0.01, 0.123)) == (
+            "P(1) <= 0.2 (exceeded by about 0.12 at the end of training)"
+        )
+
+    def test_at_least_085_is_about_as_much_as_at_most_015(self):
+        """A share of at least 0.85 among 600 rows is as uncertain as one of at most 0.15."""
+        sizes = {}
+        for name, limit in {
+            "most": rate(1, where=group(g="a")) <= 0.15,
+            "least": rate(0, where=group(g="a")) >= 0.85,
+        }.items():
+            compiled = compile_constraints(limit, DOMAIN)
+            own = compiled.cells([0], {"g": ["a"]})[0]
+            made = plan(noise=120.0)
+            multipliers = Multipliers(compiled, made)
+            counts = np.full((compiled.n_cells, 2), 1500.0)
+            counts[own] = [270.0, 30.0]
+            multipliers.update(counts)
+            sizes[name] = [doubt.uncertainty for doubt in doubts(compiled, multipliers, made)]
+        assert len(sizes["most"]) == 1
+        assert sizes["least"] == pytest.approx(sizes["most"])
+
+
+class TestMissed:
+    """A limit on many rows is named if the released rates of the last quarter of the steps exceed it."""
+
+    def end_at(self, before, at_the_end, limit=0.2, steps=40):
+        compiled = compile_constraints(rate(1, where=group(g="a")) <= limit, DOMAIN)
+        own = compiled.cells([0], {"g": ["a"]})[0]
+        made = plan(steps=steps)
+        multipliers = Multipliers(compiled, made)
+        for step in range(steps):
+            share = at_the_end if step >= 3 * steps // 4 else before
+            counts = np.full((compiled.n_cells, 2), 1000.0)
+            counts[own] = [2000.0 * (1 - share), 2000.0 * share]
+            multipliers.update(counts)
+        return doubts(compiled, multipliers, made)
+
+    def test_by_how_much(self):
+        (doubt,) = self.end_at(0.1, 0.3)
+        assert doubt.excess == pytest.approx(0.1)
+
+    def test_what_came_before_does_not_count(self):
+        assert self.end_at(0.9, 0.19) == ()
+
+    def test_a_hair_does_not_count(self):
+        assert self.end_at(0.1, 0.21) == ()
+
+    def test_ratios_are_left_out(self):
+        """Precisions of noisy iterates say little about the precision of their mean."""
+        made = plan(steps=4)
+        compiled = compile_constraints(precision(0.9, positive=1), DOMAIN)
+        multipliers = Multipliers(compiled, made)
+        for _ in range(4):
+            multipliers.update(np.full((compiled.n_cells, 2), 1000.0))  # a precision of one half
+        assert doubts(compiled, multipliers, made) == ()

@@ -32,6 +32,7 @@ def test_every_number_of_the_plan_is_said():
     assert "hard predictions" in said
 
 
+@pytest.mark.filterwarnings("ignore:not to be relied on")  # five steps reach no limit
 def test_without_privacy_it_says_so():
     said = fitted(epsilon=None, steps=5).explain()
     assert "this training has no guarantee" in said

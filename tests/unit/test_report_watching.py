@@ -61,7 +61,7 @@ class TestProgress:
         X, sex = rng.normal(size=(500, 2)), rng.choice(["F", "M"], 500)
         y = (X[:, 0] + rng.normal(size=500) > 0).astype(int)
         model = RateConstrainedClassifier(
-            demographic_parity("sex", max_gap=0.2),
+            demographic_parity("sex", max_gap=0.5),
             epsilon=20.0,
             steps=20,
             classes=(0, 1),

@@ -118,4 +118,5 @@ def _control(plan: Plan) -> DualControl:
         ratio_floor=0.02,
         normalise=True,
         noise_tolerance=_TOLERANCE,
+        patience=plan.steps // 8,
     )
