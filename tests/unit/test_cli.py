@@ -913,6 +913,36 @@ def test_no_time_left_is_shown_before_there_is_a_pace(world, tmp_path, monkeypat
     assert left == {1: None, **{step: 10.0 - step for step in range(2, 11)}}
 
 
+def test_resume_of_rows_that_have_moved(world, tmp_path, monkeypatch):
+    import signal
+
+    from ratewise.cli.watching import Watcher
+
+    people(500, 0).to_csv(tmp_path / "here.csv", index=False)
+    with monkeypatch.context() as patched:
+        patched.setattr(Watcher, "_show", lambda *_: signal.raise_signal(signal.SIGINT))
+        base = ["train", tmp_path / "here.csv", "--schema", world / "schema.toml", "--label", "rich"]
+        assert invoke(*base, "--steps", "5", "--out", tmp_path / "run").exit_code == 130
+    (tmp_path / "here.csv").rename(tmp_path / "there.csv")
+    done = invoke("resume", tmp_path / "run")
+    assert (done.exit_code, "--data FILE" in done.stderr) == (2, True)
+    assert invoke("resume", tmp_path / "run", "--data", tmp_path / "there.csv").exit_code == 0
+
+
+def test_an_evaluation_that_cannot_be_kept_is_shown_all_the_same(world, tmp_path):
+    import shutil
+
+    shutil.copytree(world / "run", tmp_path / "run")
+    (tmp_path / "run" / ".run.lock").unlink()
+    (tmp_path / "run" / ".run.lock").mkdir()  # as good as a folder that cannot be written, for root too
+    before = sorted(path.name for path in (tmp_path / "run").iterdir())
+    done = invoke("evaluate", tmp_path / "run", world / "test.csv")
+    assert done.exit_code == 0
+    assert "accuracy" in done.stdout
+    assert "is not kept" in done.stderr
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == before
+
+
 def test_resume_of_what_is_finished_or_missing(world, tmp_path):
     done = invoke("resume", world / "run")
     assert (done.exit_code, "finished" in done.stderr) == (2, True)

@@ -94,6 +94,8 @@ def resume(ctx: click.Context, run_folder: str, data: str | None, checkpoint_eve
     if folder.finished:
         raise InvalidInput(f"the run in {run_folder!r} is finished; there is nothing to go on with")
     place = data or folder.description["data"]
+    if data is None and not os.path.isfile(place):
+        raise InvalidInput(f"the rows are no longer at {place!r}; say where they are: --data FILE")
     console.note(f"reading {place}")
     frame = read_table(place, folder.missing)
     delta = folder.settings.delta

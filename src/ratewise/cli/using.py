@@ -79,12 +79,21 @@ def evaluate(ctx: click.Context, /, run_folder: str, data: str, strict: bool, **
         held = _privately(console, folder, data, values)
     else:
         found = measured(folder, data, values["confidence"])
-        folder.keep_evaluation(found.to_json())
+        _keep(console, folder, found.to_json())
         console.note(f"note: {_NOT_COVERED}")
         console.result(in_words(found.content), **numbers(found.content))
         held = not missed(found.content)
     if strict and not held:
         ctx.exit(CONSTRAINT_MISSED)
+
+
+def _keep(console: Console, folder: RunFolder, document: str) -> None:
+    """Keep an evaluation in the run's folder; where nothing can be written, say so and go on."""
+    try:
+        folder.keep_evaluation(document)
+    except OSError as problem:
+        reason = problem.strerror or type(problem).__name__
+        console.warn(f"this evaluation is not kept in {str(folder.path)!r}: {reason}")
 
 
 def _privately(console: Console, folder: RunFolder, data: str, values: dict[str, Any]) -> bool:
@@ -130,7 +139,7 @@ def report(
         raise click.UsageError("--baseline needs DATA to measure the runs on")
     if data is not None:
         found = measured(folder, data, confidence, [RunFolder.open(path) for path in baseline])
-        folder.keep_evaluation(found.to_json())
+        _keep(console, folder, found.to_json())
     else:
         found = last(folder)
     found.save_html(page)
