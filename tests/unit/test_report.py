@@ -494,3 +494,19 @@ def test_words_of_privacy_give_the_factor_of_the_definition(trained):
     factor = float(re.search(r"at most ([\d.]+) times as likely", " ".join(report.content.words))[1])
     assert math.exp(model.privacy_.epsilon) <= factor <= math.exp(model.privacy_.epsilon) * 1.001
     assert "plus 1e-05" in " ".join(report.content.words)
+
+
+def test_families_are_shown_as_text_that_can_be_copied():
+    from ratewise import demographic_parity, false_negative_rate
+    from ratewise.grammar import parse_constraint
+    from ratewise.report import Report
+
+    asked = [
+        demographic_parity("my sex", max_gap=0.1),
+        false_negative_rate(0.5, "yes", by=("my sex", "race")),
+    ]
+    people = {"my sex": ["F", "F", "M", "M"], "race": ["A", "B", "A", "B"]}
+    truth, guess = ["no", "yes", "no", "yes"], ["no", "yes", "yes", "no"]
+    report = Report.from_predictions(truth, guess, people, asked)
+    assert [parse_constraint(family.name) for family in report.content.families] == asked
+    assert all(parse_constraint(limit.name) is not None for limit in report.content.limits)

@@ -14,6 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ratewise.confusion import ClassRates, GroupRow, group_rates
+from ratewise.exceptions import InvalidInput
+from ratewise.families import Family
+from ratewise.grammar import format_constraint
 from ratewise.intervals import share_interval
 from ratewise.metrics import RateReport, RateRow
 from ratewise.predictions import Predictions
@@ -53,8 +56,16 @@ def families_of(data: Evaluation, report: RateReport) -> tuple[Declared, ...]:
     for family in families(data.constraints):
         states = [_STATE[row.verdict] for row in report if row.family == family.name]
         worst = min(states, key=STATES.index, default=UNCLEAR)
-        found.append(Declared(family.name, family_in_words(family), len(states), worst))
+        found.append(Declared(_text(family), family_in_words(family), len(states), worst))
     return tuple(dict.fromkeys(found))
+
+
+def _text(family: Family) -> str:
+    """Return a family as text that can be copied into a constraint, if there is such a text."""
+    try:
+        return format_constraint(family)
+    except InvalidInput:
+        return family.name
 
 
 def groups_of(data: Evaluation) -> tuple[Group, tuple[Grouping, ...]]:
