@@ -38,6 +38,7 @@ from ratewise import (
     precision,
     rate,
 )
+from ratewise.drowning import noise_share
 
 N = 80
 RNG = np.random.default_rng(4)
@@ -574,6 +575,7 @@ class TestFewRows:
     @pytest.mark.parametrize("epsilon", [1.0, None])
     @pytest.mark.parametrize("n", [2, 3, 5, 20])
     @pytest.mark.parametrize("rate", [None, 1.0, 0.001])
+    @pytest.mark.filterwarnings("ignore:.*rows are too few:ratewise.RatewiseWarning")
     def test_batches_are_never_larger_than_the_rows(self, n, epsilon, rate):
         """A share of the rows is asked for, so few rows make small batches, or empty ones."""
         model = RateConstrainedClassifier(
@@ -587,6 +589,32 @@ class TestFewRows:
         model.fit(X[:n], np.resize([0, 1], n), sensitive_features=SEX[:n])
         assert np.all(np.isfinite(model.predict_proba(X)))
         assert model.n_iter_ == 20
+
+    @pytest.mark.parametrize(
+        ("n", "epsilon", "drowned"), [(80, 0.01, True), (80, 1.0, False), (20, 1.0, True), (20, None, False)]
+    )
+    def test_rows_too_few_for_the_budget_are_told_before_any_of_it_is_spent(self, n, epsilon, drowned):
+        ledger = Ledger()
+        model = RateConstrainedClassifier(epsilon=epsilon, classes=(0, 1), steps=3, ledger=ledger)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            if not drowned:
+                model.fit(X[:n], Y[:n])
+                return
+            words = f"{n} rows are too few for 4 parameters at epsilon={epsilon:g}.*times as many rows, or"
+            with pytest.raises(RatewiseWarning, match=words):
+                model.fit(X[:n], Y[:n])
+        assert ledger.records == ()
+        assert not hasattr(model, "ledger_")
+
+    def test_what_the_warning_advises_is_enough(self):
+        """A budget as large as it says brings the noise down to what is called good."""
+        with pytest.warns(RatewiseWarning, match="too few") as caught:
+            RateConstrainedClassifier(epsilon=0.01, classes=(0, 1), steps=3).fit(X, Y)
+        said = next(str(w.message) for w in caught if "too few" in str(w.message))
+        enough = float(re.search(r"or epsilon=([\d.e+]+),", said).group(1))
+        model = RateConstrainedClassifier(epsilon=enough, classes=(0, 1), steps=3).fit(X, Y)
+        assert 0.02 < noise_share(model.plan_, 4) < 0.1
 
     def test_one_row_has_one_class(self):
         refused(InvalidInput, "one class only", features=X[:1], labels=Y[:1], groups=SEX[:1])

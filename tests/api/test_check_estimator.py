@@ -5,8 +5,12 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from ratewise import RateConstrainedClassifier
 
-# scikit-learn's toy data come without declared classes, which is said in a warning its checks do not expect
-pytestmark = pytest.mark.filterwarnings("ignore::ratewise.PrivacyLeakWarning")
+# scikit-learn's toy data come without declared classes and are few, which is said in warnings that its checks
+# do not expect
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ratewise.PrivacyLeakWarning"),
+    pytest.mark.filterwarnings("ignore:.*rows are too few:ratewise.RatewiseWarning"),
+]
 
 # skipped by scikit-learn itself unless SCIPY_ARRAY_API is set, for every estimator
 SKIPPED = {"check_array_api_input"}

@@ -74,6 +74,7 @@ class TestSpent:
         ],
         ids=str,
     )
+    @pytest.mark.filterwarnings("ignore:.*rows are too few:ratewise.RatewiseWarning")
     def test_all_of_the_budget_and_no_more(self, asked, changes):
         model = fit(**{"epsilon": asked, **changes})
         assert 0.99 * asked <= model.privacy_.epsilon <= asked
