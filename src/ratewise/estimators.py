@@ -38,11 +38,12 @@ from ratewise.exceptions import (
 from ratewise.explanation import explain
 from ratewise.features import Scaling, scaling_tables
 from ratewise.fitting import Fitting, open_ledger
+from ratewise.incoming import learn_features, read_features, read_labels
 from ratewise.notebook import Reported
 from ratewise.plan import NOISES, Plan, checked_steps
 from ratewise.progress import Progress, epsilon_so_far
 from ratewise.randomness import RandomStreams, UsedSeeds, warn_of_seed
-from ratewise.reading import PrivateRows, learn_features, read_features, read_labels, read_rows
+from ratewise.reading import PrivateRows, read_rows
 from ratewise.training import StepRecord
 
 Floats = npt.NDArray[np.float64]
