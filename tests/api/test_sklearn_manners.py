@@ -6,6 +6,7 @@ import pickle
 
 import joblib
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn import config_context
 from sklearn.base import clone, is_classifier
@@ -107,6 +108,21 @@ class TestRouting:
         assert {model.plan_.events[-1].steps for model in found["estimator"]} == {30}
         sizes = sorted(model.plan_.n_rows for model in found["estimator"])
         assert sizes == [400, 400, 400]
+
+    @pytest.mark.parametrize(
+        "table", [pd.DataFrame(GROUPS), np.rec.fromarrays([SEX], names=["sex"])], ids=["frame", "records"]
+    )
+    def test_tables_that_scikit_learn_can_split(self, table):
+        model = classifier().set_fit_request(sensitive_features=True)
+        params = {"sensitive_features": table}
+        found = cross_validate(model, X, Y, cv=3, params=params, error_score="raise")
+        plain = cross_validate(model, X, Y, cv=3, params={"sensitive_features": SEX}, error_score="raise")
+        np.testing.assert_array_equal(found["test_score"], plain["test_score"])
+
+    def test_a_dict_cannot_be_split_and_the_way_out_is_told(self):
+        model = classifier().set_fit_request(sensitive_features=True)
+        with pytest.raises(ValueError, match=r"pass a data frame \(or a record array\) rather than a dict"):
+            cross_validate(model, X, Y, cv=3, params={"sensitive_features": GROUPS}, error_score="raise")
 
     def test_groups_of_the_wrong_rows_would_be_noticed(self):
         """Routing that forgot to cut the groups would hand over 600 of them for 400 rows."""
