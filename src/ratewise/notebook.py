@@ -119,7 +119,7 @@ def _fitted_lines(model: Any) -> list[tuple[str, str]]:
         lines.append(("Not covered by epsilon", "; ".join(statement.leaks)))
     doubts = getattr(model, "doubts_", ())
     if doubts:
-        lines.append(("Too few rows to enforce", _listed(map(str, doubts))))
+        lines.append(("Not to be relied on at this budget", _listed(map(str, doubts))))
     lines.append(("What was reached", "report(X, y, sensitive_features=...) on rows it has not seen"))
     return lines
 

@@ -416,6 +416,18 @@ def test_columns_that_cannot_be_described_are_named(tmp_path, values, words):
     assert (done.exit_code, words in done.stderr, "RuntimeWarning" in done.stderr) == (2, True, False)
 
 
+def test_rows_too_few_for_the_budget_are_told_so(world, tmp_path):
+    people(60, 0).to_csv(tmp_path / "few.csv", index=False)
+    words = ["--schema", world / "schema.toml", "--epsilon", "0.1", "--delta", "1e-4"]
+    run = ["--label", "rich", "--steps", "3", "--out", tmp_path / "run"]
+    for done in (
+        invoke("train", tmp_path / "few.csv", *words, *run),
+        invoke("plan", "--rows", "60", "--no-rehearse", *words),
+    ):
+        assert done.exit_code == 0
+        assert "warning: 60 rows are too few" in done.stderr
+
+
 def test_a_budget_that_cannot_be_is_refused_before_the_table_is_read(tmp_path):
     for words in (["--epsilon", "-1"], ["--epsilon", "inf"], ["--delta", "0"], ["--delta", "1.5"]):
         done = invoke("train", "nowhere.csv", "--label", "y", *words, "--out", tmp_path / "run")

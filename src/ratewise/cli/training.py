@@ -22,7 +22,9 @@ from ratewise.cli.output import Console
 from ratewise.cli.places import refuse_folder
 from ratewise.cli.tables import read_table
 from ratewise.cli.watching import Stopped, Watcher
+from ratewise.defaults import PublicFacts
 from ratewise.domain import list_values
+from ratewise.drowning import warn_if_drowned
 from ratewise.exceptions import InvalidInput
 from ratewise.frames import named_columns
 from ratewise.grammar import parse_constraint
@@ -64,7 +66,9 @@ def train(ctx: click.Context, /, **values: Any) -> None:
     warn_of_leaks(console, schema, drafted=given is None, private=settings.epsilon is not None)
     rows = read_run_rows(frame, provisional(schema), settings)
     own = bounds_of(schema, settings, rows.n_rows)
-    plan = plan_run(facts_of(schema, settings, rows.n_rows), settings, own.events)
+    facts = facts_of(schema, settings, rows.n_rows)
+    plan = plan_run(facts, settings, own.events)
+    warn_if_drowned(plan, n_parameters(facts), settings.epsilon)
 
     def create() -> RunFolder:
         return RunFolder.create(
@@ -166,6 +170,11 @@ def _refuse_unheld(texts: Sequence[Sequence[str]], schema: Schema) -> None:
         refuse_unheld(listed, schema.domain)
 
 
+def n_parameters(facts: PublicFacts) -> int:
+    """Return how many numbers the model has."""
+    return (facts.n_features + 1) * (1 if facts.n_classes == 2 else facts.n_classes)
+
+
 def warn_of_leaks(console: Console, schema: Schema, *, drafted: bool, private: bool) -> None:
     """Say plainly what was read off the data outside the budget."""
     if schema.signed or not private:
@@ -236,7 +245,7 @@ def run(
     finally:
         watcher.end()
     for doubt in result.doubts[:5]:
-        console.warn(f"too few rows to enforce at this budget: {doubt}")
+        console.warn(f"not to be relied on at this budget: {doubt}")
     if result.steps < folder.plan.steps:
         console.warn(
             f"{folder.plan.steps - result.steps} of {folder.plan.steps} steps were not run: they were booked "

@@ -211,7 +211,7 @@ def _rival(
 def _with_notes(content: Content, statement: PrivacyStatement | None, background: Background) -> Content:
     notes = [
         *_privacy_notes(statement),
-        *(Note("doubt", f"Too few training rows to enforce at this budget: {d}.") for d in background.doubts),
+        *(Note("doubt", f"Not to be relied on at this budget: {d}.") for d in background.doubts),
         *_row_notes(content),
         *_chance_notes(content),
         *(Note("page", said) for said in background.notes),
