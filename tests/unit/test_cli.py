@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -487,6 +488,29 @@ def test_a_folder_that_cannot_be_made_is_said_before_anything_is_read(world, tmp
         assert done.exit_code == 2
         assert f"cannot write '{words[-1]}'" in done.stderr
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_folder_without_permission_is_said_before_anything_is_read(tmp_path):
+    """By a process that really may not write there: one of nobody, where the tests are root's."""
+    (tmp_path / "mine").mkdir(mode=0o555)
+    tmp_path.chmod(0o755)
+    out, told = tmp_path / "mine" / "run", os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            if os.geteuid() == 0:
+                os.setuid(65534)
+            done = invoke("train", "nowhere.csv", "--label", "y", "--out", out)
+            os.write(told[1], f"{done.exit_code} {done.stderr}".encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(told[1])
+    with os.fdopen(told[0]) as file:
+        said = file.read()
+    assert said.startswith("2 ")
+    assert f"cannot write '{out}': Permission denied" in said
+    assert "nowhere.csv" not in said
 
 
 def test_an_error_of_the_system_names_the_file_that_was_asked_for(tmp_path):

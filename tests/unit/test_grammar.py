@@ -333,6 +333,22 @@ def test_words_that_were_declared_are_read():
         parse_constraint("rate(1) <= 0.2", numbers)
 
 
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("rate('é') <= banana", 13),
+        ("rate('女') <= banana", 14),  # twice as wide as a letter
+        ("rate('e\u0301') <= banana", 13),  # an accent by itself takes no room
+        ("rate(\t'a') <= banana", 14),
+    ],
+)
+def test_the_caret_stands_under_the_word_in_a_terminal(text, columns):
+    with pytest.raises(GrammarError) as caught:
+        parse_constraint(text)
+    assert caught.value.position == text.index("banana")
+    assert str(caught.value).splitlines()[-1] == " " * (4 + columns) + "^"
+
+
 def test_long_texts_are_shown_around_the_place():
     text = "rate(1) + " * 50 + "? <= 1"
     with pytest.raises(GrammarError) as caught:

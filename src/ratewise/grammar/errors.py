@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 from ratewise.exceptions import InvalidInput
 
 _SHOWN = 100  # characters of the text that a message shows around the place
@@ -39,6 +41,14 @@ def _pointer(text: str, position: int) -> str:
     """Return the part of the text around a place, and a line with a caret under it."""
     start = max(0, min(position - _SHOWN // 2, len(text) - _SHOWN))
     head, tail = ("..." if start else ""), ("..." if start + _SHOWN < len(text) else "")
-    # one column per character: tabs, line ends and the like would move the caret
+    # tabs, line ends and the like would move the caret
     shown = "".join(c if c.isprintable() else " " for c in text[start : start + _SHOWN])
-    return f"    {head}{shown}{tail}\n    {' ' * (len(head) + position - start)}^"
+    before = len(head) + sum(map(_columns, shown[: position - start]))
+    return f"    {head}{shown}{tail}\n    {' ' * before}^"
+
+
+def _columns(character: str) -> int:
+    """Return how many columns of a terminal a character takes."""
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
