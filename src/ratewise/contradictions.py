@@ -15,33 +15,30 @@ The support of y names the limits in question; at a vertex of the programme it i
 
 A set that is not refused may still be out of reach: for the sizes that the cells do have, for the features at
 hand, or by reasoning that takes both kinds at once. Limits that mix denominators with a predicted class among
-them (differences of precisions) are left out, and so are sets of more than 50,000 entries that neither equal
-nor constant predictions satisfy.
+them (differences of precisions) are left out. So are sets of more than 50,000 entries (coefficients, cells of
+numerators and denominators) that neither equal nor constant predictions satisfy, and the second kind of proof
+where limits have more than 200,000 entries in h.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.optimize import linprog
 
-from ratewise.cells import Subset
 from ratewise.compiled import CompiledConstraints
 from ratewise.domain import list_values
 from ratewise.exceptions import InvalidInput
-from ratewise.kernels import Terms
+from ratewise.limit_systems import TOLERANCE, LimitSystem, solve, term_rows
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-MOST_ENTRIES = 50_000
 _MOST_RATES = 250  # whose ranges are worked out for the second kind of proof
 _MOST_CONSTANTS = 20  # predictions of one class throughout that are tried first
-_TOLERANCE = 1e-7  # by which bounds are relaxed, in units of a limit's largest coefficient
+_MOST_NUMBERS = 200_000  # entries of limits written out in numbers of rows, past which that is not tried
 _SMALL = 1e-9  # weights below it are rounding
 
 
@@ -70,7 +67,7 @@ def contradiction(compiled: CompiledConstraints) -> tuple[int, ...]:
     """
     if len(compiled) < 2 or _plainly_met(compiled):
         return ()
-    system = _System.of(compiled)
+    system = LimitSystem.of(compiled)
     if system is None or _met_by_equal_cells(system):
         return ()
     by_subset = _Subsets(system)
@@ -78,14 +75,14 @@ def contradiction(compiled: CompiledConstraints) -> tuple[int, ...]:
     if found is None:
         found = _RowByRow(system).proof()
     if found is None:
-        found = _RowByRow(system.with_ranges(by_subset)).proof()
+        found = _RowByRow(_with_ranges(system, by_subset)).proof()
     return () if found is None else tuple(found.tolist())
 
 
 def _plainly_met(compiled: CompiledConstraints) -> bool:
     """Return whether some plain predictions, the same for everyone, hold all limits."""
     shape = compiled.n_cells, compiled.n_classes
-    slack = compiled.bounds + _TOLERANCE * np.minimum(compiled.leverage, 1.0)
+    slack = compiled.bounds + TOLERANCE * np.minimum(compiled.leverage, 1.0)
     tried = np.full(shape, 1.0 / shape[1])
     for k in range(-1, min(shape[1], _MOST_CONSTANTS)):
         if k >= 0:
@@ -96,143 +93,7 @@ def _plainly_met(compiled: CompiledConstraints) -> bool:
     return False
 
 
-@dataclass(frozen=True, eq=False)
-class _System:
-    """Limits ``rates @ v <= bounds`` on terms v, scaled to a largest coefficient of 1, bounds relaxed.
-
-    `sources` are the declared limits that each row rests on.
-    """
-
-    rates: Any
-    bounds: Floats
-    sources: list[Ints]
-    terms: Terms
-    sets: tuple[Subset, ...]
-    cells: int
-    classes: int
-    members: list[Ints] = field(repr=False)
-
-    @classmethod
-    def of(cls, compiled: CompiledConstraints) -> _System | None:
-        """Return the limits that can be reasoned about; None if they are too few or too many."""
-        table, terms = sp.csr_array(compiled.coefficients), compiled.terms
-        if not len(terms):
-            return None
-        sizes = np.array([subset.size(compiled.n_cells) for subset in compiled.index_sets])
-        entries = table.nnz + int(sizes[terms.numerator].sum() + sizes[terms.denominator].sum())
-        if entries > MOST_ENTRIES:
-            return None
-        scale = abs(table).max(axis=1).toarray().ravel()
-        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            bounds = compiled.bounds / scale
-        usable = np.flatnonzero(np.isfinite(bounds) & _linear(table, terms))
-        if len(usable) < 2:
-            return None
-        table = table[usable]
-        table.data = table.data / np.repeat(scale[usable], np.diff(table.indptr))
-        return cls(
-            rates=table,
-            bounds=bounds[usable] + _TOLERANCE,
-            sources=[np.array([j]) for j in usable],
-            terms=terms,
-            sets=compiled.index_sets,
-            cells=compiled.n_cells,
-            classes=compiled.n_classes,
-            members=[subset.members(compiled.n_cells) for subset in compiled.index_sets],
-        )
-
-    def counted(self, subsets: Ints, classes: Ints | None) -> Any:
-        """Return zero-one rows over the Q * K numbers h[q, k]: of a subset and a class, or of all classes."""
-        if classes is None:
-            every = np.arange(self.classes)
-            columns = [(self.members[s][:, None] * self.classes + every).ravel() for s in subsets.tolist()]
-        else:
-            columns = [
-                self.members[s] * self.classes + k
-                for s, k in zip(subsets.tolist(), classes.tolist(), strict=True)
-            ]
-        ends = np.cumsum([0, *map(len, columns)])
-        where = np.concatenate([np.empty(0, dtype=np.int64), *columns])
-        return sp.csr_array(
-            (np.ones(len(where)), where, ends), shape=(len(columns), self.cells * self.classes)
-        )
-
-    def of_one_denominator(self) -> NDArray[np.bool_]:
-        """Return which limits read rates of one denominator only."""
-        key = _denominators(self.terms)
-        return np.array([len(set(key[part].tolist())) == 1 for part in _rows(self.rates)], dtype=bool)
-
-    def with_ranges(self, by_subset: _Subsets) -> _System:
-        """Return the same limits, and as further ones the ranges of rates that follow from them."""
-        read = self._compared()
-        if not 0 < len(read) <= _MOST_RATES:
-            return self
-        rows, bounds, sources = [], [], []
-        for term in read.tolist():
-            for sign in (1.0, -1.0):
-                highest, source = by_subset.highest(term, sign)
-                if highest < (1.0 if sign > 0 else 0.0) - _TOLERANCE:
-                    rows.append((term, sign))
-                    bounds.append(highest)
-                    sources.append(source)
-        if not rows:
-            return self
-        place, signs = zip(*rows, strict=True)
-        more = sp.csr_array((signs, (np.arange(len(rows)), place)), shape=(len(rows), len(self.terms)))
-        return _System(
-            rates=sp.csr_array(sp.vstack([self.rates, more])),
-            bounds=np.concatenate([self.bounds, bounds]),
-            sources=[*self.sources, *sources],
-            terms=self.terms,
-            sets=self.sets,
-            cells=self.cells,
-            classes=self.classes,
-            members=self.members,
-        )
-
-    def _compared(self) -> NDArray[Any]:
-        """Return the terms of limits on several denominators; if many, only of classes limited alone, too."""
-        lone = self.of_one_denominator()
-        read = np.unique(self.rates[np.flatnonzero(~lone)].indices)
-        if len(read) <= _MOST_RATES:
-            return read
-        klass = self.terms.klass
-        return read[np.isin(klass[read], klass[self.rates[np.flatnonzero(lone)].indices])]
-
-    def named(self, rows: NDArray[Any]) -> Ints:
-        """Return the declared limits behind some rows."""
-        return np.unique(np.concatenate([self.sources[row] for row in rows.tolist()]))
-
-
-def _rows(table: Any) -> list[NDArray[Any]]:
-    return np.split(table.indices, table.indptr[1:-1]) if table.shape[0] else []
-
-
-def _denominators(terms: Terms) -> Ints:
-    """Return a number per term, equal for equal denominators."""
-    span = int(terms.klass.max()) + 2
-    return terms.denominator * span + np.where(terms.ratio, terms.klass + 1, 0)
-
-
-def _linear(table: Any, terms: Terms) -> NDArray[np.bool_]:
-    """Return which limits have rates over rows only, or over one and the same predicted rows."""
-    key = _denominators(terms)
-    return np.array(
-        [
-            len(part) > 0 and (not terms.ratio[part].any() or len(set(key[part].tolist())) == 1)
-            for part in _rows(table)
-        ],
-        dtype=bool,
-    )
-
-
-def _solve(cost: Floats, **conditions: Any) -> Any:
-    """Return the solution of a linear programme at a vertex; None if the solver gives up."""
-    found = linprog(cost, method="highs-ds", **conditions)
-    return found if found.status == 0 else None
-
-
-def _met_by_equal_cells(system: _System) -> bool:
+def _met_by_equal_cells(system: LimitSystem) -> bool:
     """Return whether predictions exist that hold all limits if every cell has as many rows as any other."""
     terms, ratio = system.terms, system.terms.ratio
     sizes = np.array([len(system.members[s]) for s in terms.denominator.tolist()], dtype=np.float64)
@@ -242,10 +103,10 @@ def _met_by_equal_cells(system: _System) -> bool:
     count, width = len(terms), system.cells * system.classes
     wholes = sp.kron(sp.eye_array(system.cells), np.ones((1, system.classes)))
     equal = sp.block_array([[share, -sp.eye_array(count)], [wholes, None]])
-    of_ratio = np.array([bool(ratio[part].any()) for part in _rows(system.rates)])
-    first = np.array([part[0] for part in _rows(system.rates)], dtype=np.int64)
+    of_ratio = np.array([bool(ratio[part].any()) for part in term_rows(system.rates)])
+    first = np.array([part[0] for part in term_rows(system.rates)], dtype=np.int64)
     moved = sp.diags_array(np.where(of_ratio, system.bounds, 0.0)) @ over[first]
-    found = _solve(
+    found = solve(
         np.zeros(width + count),
         A_ub=sp.block_array([[-moved, system.rates]]),
         b_ub=np.where(of_ratio, 0.0, system.bounds),
@@ -263,10 +124,10 @@ class _Subsets:
     and class. Relations between subsets are left out, which makes every conclusion valid for all sizes.
     """
 
-    def __init__(self, system: _System) -> None:
+    def __init__(self, system: LimitSystem) -> None:
         self._system = system
         self._rows = np.array(
-            [j for j, part in enumerate(_rows(system.rates)) if not system.terms.ratio[part].any()],
+            [j for j, part in enumerate(term_rows(system.rates)) if not system.terms.ratio[part].any()],
             dtype=np.int64,
         )
         self._bounds = system.bounds[self._rows]
@@ -286,7 +147,7 @@ class _Subsets:
             shape=(len(self._owner), self._wholes),
         )
         once = sp.csr_array(np.concatenate([np.ones(count), np.zeros(self._wholes)])[None])
-        found = _solve(
+        found = solve(
             np.concatenate([self._bounds, -np.ones(self._wholes)]),
             A_ub=sp.vstack([sp.hstack([-self._at_corners, inside]), once]),
             b_ub=np.append(np.zeros(len(self._owner)), 1.0),
@@ -306,7 +167,7 @@ class _Subsets:
             (np.ones(len(self._owner)), (self._owner, np.arange(len(self._owner)))),
             shape=(self._wholes, len(self._owner)),
         )
-        found = _solve(
+        found = solve(
             -target,
             A_ub=self._at_corners.T,
             b_ub=self._bounds,
@@ -326,7 +187,7 @@ class _Subsets:
         return float(least.sum())
 
 
-def _corners(system: _System, read: NDArray[Any]) -> tuple[Any, Ints]:
+def _corners(system: LimitSystem, read: NDArray[Any]) -> tuple[Any, Ints]:
     """Return the values of all terms at the corners, and the denominator that each corner is of."""
     terms = system.terms
     rows, columns, owner = [], [], []
@@ -352,7 +213,7 @@ def _corners(system: _System, read: NDArray[Any]) -> tuple[Any, Ints]:
     return sp.csr_array((np.ones(len(where[0])), where), shape=shape), np.array(owner, dtype=np.int64)
 
 
-def _kinds(system: _System, subset: int, numerators: Ints) -> NDArray[np.bool_]:
+def _kinds(system: LimitSystem, subset: int, numerators: Ints) -> NDArray[np.bool_]:
     """Return, for each kind of row of a subset, which of the numerators count it."""
     if np.all(numerators == subset):
         return np.ones((1, len(numerators)), dtype=bool)
@@ -362,14 +223,39 @@ def _kinds(system: _System, subset: int, numerators: Ints) -> NDArray[np.bool_]:
     )
 
 
+def _with_ranges(system: LimitSystem, by_subset: _Subsets) -> LimitSystem:
+    """Return the same limits, and as further ones the ranges of rates that follow from several of them."""
+    read = _compared(system)
+    if not 0 < len(read) <= _MOST_RATES:
+        return system
+    found = [(term, sign, *by_subset.highest(term, sign)) for term in read.tolist() for sign in (1.0, -1.0)]
+    telling = [one for one in found if one[2] < max(one[1], 0.0) - TOLERANCE]
+    if not telling:
+        return system
+    terms, signs, bounds, sources = zip(*telling, strict=True)
+    return system.extended(np.array(terms), np.array(signs), np.array(bounds), list(sources))
+
+
+def _compared(system: LimitSystem) -> NDArray[Any]:
+    """Return the terms of limits on several denominators; if many, only of classes limited alone, too."""
+    lone = system.of_one_denominator()
+    read = np.unique(system.rates[np.flatnonzero(~lone)].indices)
+    if len(read) <= _MOST_RATES:
+        return read
+    klass = system.terms.klass
+    return read[np.isin(klass[read], klass[system.rates[np.flatnonzero(lone)].indices])]
+
+
 class _RowByRow:
     """Limits of one denominator, as homogeneous inequalities ``table @ h <= 0`` in the numbers of rows."""
 
-    def __init__(self, system: _System) -> None:
+    def __init__(self, system: LimitSystem) -> None:
         self._system = system
         self._rows = np.flatnonzero(system.of_one_denominator())
+        if _numbers(system, self._rows) > _MOST_NUMBERS:
+            self._rows = self._rows[:0]
         terms, rates = system.terms, system.rates[self._rows]
-        first = np.array([part[0] for part in _rows(rates)], dtype=np.int64)
+        first = np.array([part[0] for part in term_rows(rates)], dtype=np.int64)
         ratio = terms.ratio[first] if len(first) else np.empty(0, dtype=bool)
         of_rows = system.counted(terms.denominator[first], None)
         of_predicted = system.counted(terms.denominator[first], terms.klass[first])
@@ -385,9 +271,9 @@ class _RowByRow:
         system = self._system
         peopled = system.counted(np.arange(len(system.sets)), None)
         # solved with bounds a little looser still than they are then checked with
-        table = self._table(self._bounds + _TOLERANCE)
+        table = self._table(self._bounds + TOLERANCE)
         once = sp.csr_array(np.concatenate([np.ones(count), np.zeros(len(system.sets))])[None])
-        found = _solve(
+        found = solve(
             np.concatenate([np.zeros(count), -np.ones(len(system.sets))]),
             A_ub=sp.vstack([sp.hstack([-table.T, peopled.T]), once]),
             b_ub=np.append(np.zeros(system.cells * system.classes), 1.0),
@@ -402,6 +288,12 @@ class _RowByRow:
 
     def _table(self, bounds: Floats) -> Any:
         return sp.csr_array(self._counted - sp.diags_array(bounds) @ self._over)
+
+
+def _numbers(system: LimitSystem, rows: NDArray[Any]) -> int:
+    """Return how many entries limits of one denominator have, written out in numbers of rows."""
+    read = [system.terms.denominator[part[0]] for part in term_rows(system.rates[rows])]
+    return sum(len(system.members[subset]) for subset in read) * system.classes
 
 
 def _without_rounding(weights: Floats) -> Floats:

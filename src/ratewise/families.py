@@ -34,7 +34,7 @@ from ratewise.domain import Domain, list_values
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.measures import LIMITS, PARITIES, Measure, comparisons, crossed, pairs
 from ratewise.predicates import Predicate, everyone
-from ratewise.rates import Constraint, Constraints, Expression
+from ratewise.rates import Constraint, Constraints, Expression, Magnitude
 from ratewise.terms import Rows
 from ratewise.values import scalar, show_number
 
@@ -357,6 +357,6 @@ def _not_a_constraint(thing: Any) -> str:
             "constraints must be rate constraints, got a truth value: == compares declarations; "
             "for an equality write rate.between(b, b)"
         )
-    if isinstance(thing, Expression | Rows | Predicate):
+    if isinstance(thing, Expression | Magnitude | Rows | Predicate):
         return f"constraints must be bounds, got {thing!r}; compare a rate with a number: rate(1) <= 0.2"
     return f"constraints must be rate constraints, families or lists of them, got {type(thing).__name__}"

@@ -298,9 +298,10 @@ class TestConstraints:
             ("sex", InvalidType, "constraints must be"),
             ([PARITY, 0.1], InvalidType, "constraints must be"),
             (demographic_parity, InvalidType, "constraints must be"),
+            (abs(rate(1)), InvalidType, "constraints must be bounds, got abs"),
             (iter([PARITY]), InvalidType, "iterator can be read only once"),
         ],
-        ids=range(20),
+        ids=range(21),
     )
     def test_declarations(self, constraints, kind, words):
         refused(kind, words, constraints=constraints)

@@ -148,13 +148,13 @@ def test_a_proof_is_checked_and_not_taken_from_the_solver(monkeypatch):
     """Weights that a solver might return by mistake prove nothing."""
     limits = [rate(1, where=group(a="x")) >= 0.5, rate(1, where=group(a="y")) <= 0.4, rate(1) <= 0.45]
     compiled = compile_constraints(limits, domain(2))
-    true_solve = contradictions._solve
+    true_solve = contradictions.solve
 
     def wrong(cost, **conditions):
         found = true_solve(cost, **conditions)
         found.x = np.ones_like(cost)
         return found
 
-    monkeypatch.setattr(contradictions, "_solve", wrong)
+    monkeypatch.setattr(contradictions, "solve", wrong)
     monkeypatch.setattr(contradictions, "_met_by_equal_cells", lambda system: False)
     assert contradiction(compiled) == ()

@@ -253,8 +253,17 @@ def test_limits_that_exclude_each_other_are_named(constraints, named):
 
 def test_contradictions_are_looked_for_up_to_a_size(monkeypatch):
     limits = [rate(0) <= 0.2, rate(1) <= 0.2]
-    monkeypatch.setattr("ratewise.contradictions.MOST_ENTRIES", 5)
+    monkeypatch.setattr("ratewise.limit_systems.MOST_ENTRIES", 5)
     assert len(compiled(*limits)) == 2
+
+
+def test_the_second_kind_of_proof_is_looked_for_up_to_a_size(monkeypatch):
+    limits = [rate(1, WOMEN) <= 0.2, rate(1, MEN) <= 0.2, rate(1) >= 0.5]
+    monkeypatch.setattr("ratewise.contradictions._MOST_NUMBERS", 7)
+    assert len(compiled(*limits)) == 3
+    monkeypatch.setattr("ratewise.contradictions._MOST_NUMBERS", 8)
+    with pytest.raises(InvalidInput, match="contradict"):
+        compiled(*limits)
 
 
 def test_what_is_only_measured_may_contradict():

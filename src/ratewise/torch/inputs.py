@@ -99,6 +99,8 @@ def read_inputs(X: Any, shape: tuple[int, ...] | None = None) -> Any:
         raise InvalidType("X is a lazy frame; call .collect() on it first")
     if hasattr(X, "tocsr"):
         raise InvalidType("X is a sparse matrix, which networks do not read; pass X.toarray()")
+    if np.ma.is_masked(X):
+        raise InvalidInput("X has masked entries, which are missing values; impute or drop such rows")
     x = X if isinstance(X, Tensor) else np.asanyarray(X)
     if x.ndim < 2 or len(x) == 0:
         raise InvalidInput(f"X must have rows first and at least one of them, got shape {tuple(x.shape)}")
