@@ -117,7 +117,9 @@ class Term:
         chosen, within = show_value(self.prediction), self._inside()
         united = isinstance(within, Either) or (isinstance(within, Within) and len(within.intervals) > 1)
         inside = f"({within.name})" if united else within.name  # the first bare | begins what is given
-        given = [] if self.of == everyone else [self.of.name]
+        # of two that are equal, False and 0 say, the one that repr shows
+        of = self.where if self.where == self.of and not self.predicted else self.of
+        given = [] if of == everyone else [of.name]
         if self.predicted:
             event, given = inside, [f"predicted {chosen}", *given]
         elif self.where == self.of:

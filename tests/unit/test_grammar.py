@@ -134,6 +134,14 @@ def test_names_of_families_are_texts_that_read_back():
         assert parse_constraint(family.name) == family
 
 
+def test_equal_values_of_two_types_have_one_name():
+    """Python holds False and 0 equal, so a rate may be given one of them twice, in two ways."""
+    one = rate(1, where=label(False) | F, out_of=rows(label(0) | F)) <= 0.5
+    again = parse_constraint(format_constraint(one))
+    assert again == one
+    assert again.name == one.name
+
+
 def test_names_given_to_constraints_survive():
     one = (rate(1) <= 0.2).named("few")
     several = (abs(rate(1) - rate(0)) <= 0.1).named("close")
