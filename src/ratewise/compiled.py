@@ -284,6 +284,13 @@ class CompiledConstraints:
         return total
 
     @cached_property
+    def lowest(self) -> Floats:
+        """What each value cannot fall below, each of its rates being between 0 and 1."""
+        table = sp.csr_array(self.coefficients)
+        total: Floats = table.minimum(0.0) @ np.ones(len(self.terms))
+        return total
+
+    @cached_property
     def largest_values(self) -> Floats:
         """How large each value can get at most, whatever the predictions and whatever the rows."""
         table = sp.csr_array(self.coefficients)

@@ -73,7 +73,7 @@ def hopeless(compiled: Constraints, histogram: Floats, totals: Floats, plan: Pla
     Twice their standard error exceeds their bound (or 0.02 for bounds below that, or 0.1 for those above).
     """
     errors = _errors(compiled, histogram, totals, plan, 0.5)
-    return np.asarray(2 * errors > np.clip(_sizes(compiled.bounds), _NARROWEST, _WIDEST))
+    return np.asarray(2 * errors > np.clip(_sizes(compiled), _NARROWEST, _WIDEST))
 
 
 def uncertain(compiled: Constraints, histogram: Floats, totals: Floats, plan: Plan) -> Mask:
@@ -82,7 +82,7 @@ def uncertain(compiled: Constraints, histogram: Floats, totals: Floats, plan: Pl
     Twice their standard error exceeds their bound, or for bounds above 0.07 that or a quarter of the bound.
     Where they are not `hopeless` they are enforced as well as can be, and named all the same.
     """
-    errors, sizes = _errors(compiled, histogram, totals, plan, 0.5), _sizes(compiled.bounds)
+    errors, sizes = _errors(compiled, histogram, totals, plan, 0.5), _sizes(compiled)
     bearable = np.maximum(np.clip(sizes, _NARROWEST, _BEARABLE), sizes / 4)
     return np.asarray(2 * errors > bearable)
 
@@ -116,10 +116,9 @@ def doubts(compiled: CompiledConstraints, multipliers: Multipliers, plan: Plan) 
     )
 
 
-def _sizes(bounds: Floats) -> Floats:
+def _sizes(compiled: Constraints) -> Floats:
     """Return what constraints are about: "at least 0.85" of a rate leaves 0.15, as "at most 0.15" does."""
-    sizes = np.abs(bounds)
-    return np.where(sizes <= 1.0, np.minimum(sizes, 1.0 - sizes), sizes)
+    return np.minimum(np.abs(compiled.bounds), compiled.bounds - compiled.lowest)
 
 
 def _errors(compiled: Constraints, histogram: Floats, totals: Floats, plan: Plan, share: float) -> Floats:

@@ -69,7 +69,7 @@ def _noise(plan: Plan) -> list[tuple[str, str]]:
 def _bounds(plan: Plan) -> list[tuple[str, str]]:
     found = []
     if plan.preparation is not None:
-        paid = " for a twentieth of the budget" if plan.private else ""
+        paid = " for 6% of the budget" if plan.private else ""
         found.append(
             (
                 "features",

@@ -52,6 +52,11 @@ class Constraints(Protocol):
         """Sum of the magnitudes of each constraint's coefficients."""
         ...
 
+    @property
+    def lowest(self) -> Floats:
+        """What the left-hand sides cannot fall below."""
+        ...
+
     def value_noise(
         self,
         histogram: Floats,

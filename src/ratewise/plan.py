@@ -160,14 +160,15 @@ class DualControl:
 
 @dataclass(frozen=True, kw_only=True)
 class Preparation:
-    """Noise of the two releases that standardise features; see `ratewise.standardisation`.
+    """Noise of the four releases that standardise features; see `ratewise.standardisation`.
 
     Parameters
     ----------
     norm_noise : float or None
-        On the histogram of row norms, in units of its sensitivity.
+        On each of two histograms of row norms, in units of their sensitivity.
     moment_noise : float or None
-        On the sums of features and squares. None in both means no noise, for a training without privacy.
+        On the sum of the features, and on that of their squares. None in both means no noise, for a training
+        without privacy.
     """
 
     norm_noise: float | None
@@ -187,7 +188,9 @@ class Preparation:
     @property
     def events(self) -> tuple[GaussianEvent, ...]:
         """What the preparation releases, for the ledger."""
-        return tuple(GaussianEvent(z) for z in (self.norm_noise, self.moment_noise) if z is not None)
+        if self.norm_noise is None or self.moment_noise is None:
+            return ()
+        return (GaussianEvent(self.norm_noise), GaussianEvent(self.moment_noise)) * 2
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,18 +1,22 @@
 """Private means and deviations of the features, so that training meets features of like size.
 
 Gradient descent is at a loss when some features are a hundred times smaller than others, or all of one sign.
-Standardising with raw means and deviations leaks; here both are released with noise, in two steps that the
+Standardising with raw means and deviations leaks; here both are released with noise, in four steps that the
 ledger books before they happen:
 
 1. *How long rows are.* A histogram of the rows' norms over fixed bins, a quarter of an octave each. One row
    adds 1 to one bin: sensitivity 1. Counts that could be noise are dropped; the bound R is the edge below
    which nine tenths of the others lie.
-2. *Means and squares.* With every row shrunk to norm at most R, the sum over rows of ``(x, x^2 / R)``. One
-   row adds a vector of norm at most ``sqrt(R^2 + (R^2 / R)^2) = sqrt(2) R``: that is the sensitivity.
+2. *Means.* The sum of the rows, each shrunk to norm at most R: sensitivity R.
+3. *How long rows are from there.* The released means are taken off, and 1 is done again: sensitivity 1, and a
+   bound R', which is smaller by what all rows have in common.
+4. *Squares.* With every row, less the means, shrunk to norm at most R', the sum of ``x^2 / R'``. A vector of
+   norm R' has squares of norm at most R'^2: sensitivity R'.
 
-Everything after that is post-processing. Variances are floored at twice their noise. That noise is in
-proportion to the length of whole rows: beside one feature a thousand times as large as the others, the others
-are lost, and need declared bounds first.
+Everything after that is post-processing. Variances are drawn towards their mean as far as noise explains how
+they differ, and are at least twice their noise or their mean, whichever is less. Noise is in proportion to
+the length of whole rows: beside one feature a thousand times as large as the others, the others are lost, and
+need declared bounds first. Sparse features are not shifted, so nothing is taken off them in 3.
 """
 
 from __future__ import annotations
@@ -61,21 +65,33 @@ def standardise(
         Called with each event and its purpose **before** the release.
     """
     features = Features(X, scaling=scaling, intercept=False)
-    if preparation.norm_noise is not None:
-        book(GaussianEvent(preparation.norm_noise), "lengths of rows")
-    release = _counting(preparation.norm_noise)
-    bound = bound_from(release.release(norm_counts(features), rng), release.standard_deviation)
-    if preparation.moment_noise is not None:
-        book(GaussianEvent(preparation.moment_noise), "means and deviations of features")
+    norm, moment = _counting(preparation.norm_noise), preparation.moment_noise
     slack = summation_slack(features.n_rows, in_blocks_of=features.block_rows)
-    release = _summing(preparation.moment_noise, math.sqrt(2.0) * bound, slack)
-    sums = release.release(moment_sums(features, bound), rng)
-    mean, deviation = mean_and_deviation(sums, bound, features.n_rows, release.standard_deviation)
+
+    def released_bound(centre: Floats | None, purpose: str) -> float:
+        if preparation.norm_noise is not None:
+            book(GaussianEvent(preparation.norm_noise), purpose)
+        counts = norm.release(norm_counts(features, centre), rng)
+        return bound_from(counts, norm.standard_deviation)
+
+    bound = released_bound(None, "lengths of rows")
+    if moment is not None:
+        book(GaussianEvent(moment), "means of features")
+    release = _summing(moment, bound, slack)
+    mean = release.release(row_sums(features, bound), rng) / features.n_rows
+    blur = release.standard_deviation / features.n_rows
+    centre = None if features.sparse else mean
+    bound = released_bound(centre, "lengths of rows less the means")
+    if moment is not None:
+        book(GaussianEvent(moment), "deviations of features")
+    release = _summing(moment, bound, slack)
+    squares = release.release(square_sums(features, bound, centre), rng) * (bound / features.n_rows)
+    # what noise on a mean adds to the squares around it is known
+    variance = squares - (np.square(mean) if features.sparse else blur * blur)
+    deviation = deviations(variance, release.standard_deviation * bound / features.n_rows, bound)
     if scaling is not None and scaling.lower is not None and not features.sparse:
         deviation = _floor_rare(mean, deviation)
-    return (scaling or Scaling(deviation=deviation)).standardised(
-        None if features.sparse else mean, deviation
-    )
+    return (scaling or Scaling(deviation=deviation)).standardised(centre, deviation)
 
 
 def _floor_rare(mean: Floats, deviation: Floats) -> Floats:
@@ -90,10 +106,10 @@ def _floor_rare(mean: Floats, deviation: Floats) -> Floats:
     return np.where(category, np.maximum(deviation, least), deviation)
 
 
-def norm_counts(features: Features) -> Floats:
+def norm_counts(features: Features, centre: Floats | None = None) -> Floats:
     """Return how many rows have a norm in each bin; **private**. One row changes one entry by 1."""
     counts = np.zeros(len(_EDGES) + 1)
-    for norms, _ in _blocks(features):
+    for norms, _ in _blocks(features, centre):
         counts += np.bincount(np.searchsorted(_EDGES, norms), minlength=len(counts))
     return counts
 
@@ -108,35 +124,56 @@ def bound_from(counts: Floats, noise: float) -> float:
     return float(_EDGES[min(place, len(_EDGES) - 1)])
 
 
-def moment_sums(features: Features, bound: float) -> Floats:
-    """Return the sum over rows, each shrunk to norm `bound`, of ``(x, x^2 / bound)``; **private**.
+def row_sums(features: Features, bound: float) -> Floats:
+    """Return the sum of the rows, each shrunk to norm `bound`; **private**.
 
-    One row changes it by at most ``sqrt(2) * bound`` in L2 norm.
+    One row changes it by at most `bound` in L2 norm.
     """
-    total = np.zeros(2 * features.n_features)
-    for norms, block in _blocks(features):
-        # a hair below the bound, lest rounding lead past it; a row of infinite length counts as zero
-        shrunk = _times(block, np.minimum(1.0, bound * (1 - 1e-9) / np.maximum(norms, _SMALLEST)))
-        total[: features.n_features] += np.asarray(shrunk.sum(axis=0)).ravel()
-        total[features.n_features :] += np.asarray(_squared(shrunk).sum(axis=0)).ravel() / bound
+    total = np.zeros(features.n_features)
+    for norms, block in _blocks(features, None):
+        total += np.asarray(_shrunk(block, norms, bound).sum(axis=0)).ravel()
     return total
 
 
-def mean_and_deviation(sums: Floats, bound: float, n_rows: int, noise: float) -> tuple[Floats, Floats]:
-    """Return the means and the deviations that released sums stand for."""
-    mean, squares = (sums / n_rows).reshape(2, -1)
-    floor = max(_FLOOR_DEVIATIONS * noise * bound / n_rows, 1e-6 * bound * bound / len(mean))
-    return mean, np.sqrt(np.maximum(squares * bound - np.square(mean), floor))
+def square_sums(features: Features, bound: float, centre: Floats | None) -> Floats:
+    """Return the sum over rows less `centre`, each shrunk to norm `bound`, of ``x^2 / bound``; **private**.
+
+    One row changes it by at most `bound` in L2 norm.
+    """
+    total = np.zeros(features.n_features)
+    for norms, block in _blocks(features, centre):
+        total += np.asarray(_squared(_shrunk(block, norms, bound)).sum(axis=0)).ravel() / bound
+    return total
 
 
-def _blocks(features: Features) -> Any:
-    """Yield the norms of the rows, in double precision, and the rows, a block at a time."""
+def deviations(variances: Floats, noise: float, bound: float) -> Floats:
+    """Return deviations from noisy variances of rows of norm at most `bound`.
+
+    What noise of this standard deviation explains of the differences between variances is taken out of them.
+    """
+    usual = max(float(np.mean(variances)), _FLOOR_DEVIATIONS * noise / math.sqrt(len(variances)))
+    spread = max(0.0, float(np.var(variances)) - noise * noise)
+    kept = 1.0 if noise == 0.0 else spread / (spread + noise * noise)
+    floor = max(min(_FLOOR_DEVIATIONS * noise, usual), 1e-6 * bound * bound / len(variances))
+    return np.sqrt(np.maximum(usual + kept * (variances - usual), floor))
+
+
+def _blocks(features: Features, centre: Floats | None) -> Any:
+    """Yield the norms of the rows less `centre`, and these rows, a block at a time."""
     for start in range(0, features.n_rows, features.block_rows):
         rows = np.arange(start, min(start + features.block_rows, features.n_rows))
-        block = features.prepared(rows).astype(np.float64)
+        block = features.prepared(rows)
         with np.errstate(over="ignore"):
+            if centre is not None:
+                block -= centre
             squared = np.asarray(_squared(block).sum(axis=1)).ravel()
         yield np.sqrt(squared), block
+
+
+def _shrunk(block: Any, norms: Floats, bound: float) -> Any:
+    """Return rows of norm at most `bound`."""
+    # a hair below the bound, lest rounding lead past it; a row of infinite length counts as zero
+    return _times(block, np.minimum(1.0, bound * (1 - 1e-9) / np.maximum(norms, _SMALLEST)))
 
 
 def _times(block: Any, factor: Floats) -> Any:

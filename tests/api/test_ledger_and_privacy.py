@@ -5,6 +5,7 @@ import math
 import pickle
 import struct
 import warnings
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ from ratewise import (
     group,
     rate,
 )
-from ratewise.accounting import TrainingEvent, UnprotectedEvent, epsilon
+from ratewise.accounting import GaussianEvent, TrainingEvent, UnprotectedEvent, epsilon
 from ratewise.enforceability import doubts
 from ratewise.linear import LinearEngine
 from ratewise.multipliers import Multipliers
@@ -84,7 +85,12 @@ class TestSpent:
 
     def test_said_is_what_the_accountant_says_of_what_ran(self):
         model = fit()
-        assert set(model.privacy_.events) == set(model.plan_.events)
+        ran = [event for event in model.plan_.events if isinstance(event, GaussianEvent)]
+        said = [event for event in model.privacy_.events if isinstance(event, GaussianEvent)]
+        assert sum((Counter({event.noise: event.count}) for event in said), Counter()) == Counter(
+            event.noise for event in ran
+        )
+        assert len(ran) == 4
         assert dataclasses.replace(model.plan_.step_event, steps=30) in model.privacy_.events
         assert model.privacy_.epsilon == pytest.approx(epsilon(model.plan_.events, DELTA), rel=1e-9)
         assert model.n_iter_ == 30

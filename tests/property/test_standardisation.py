@@ -1,8 +1,9 @@
-"""The two releases that standardise features: what one row can change, and that they are booked first."""
+"""The four releases that standardise features: what one row can change, and that they are booked first."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -15,7 +16,14 @@ from ratewise import RateConstrainedClassifier
 from ratewise.accounting import Budget, GaussianEvent, Ledger, epsilon
 from ratewise.features import Features, Scaling
 from ratewise.plan import Preparation
-from ratewise.standardisation import bound_from, mean_and_deviation, moment_sums, norm_counts, standardise
+from ratewise.standardisation import (
+    bound_from,
+    deviations,
+    norm_counts,
+    row_sums,
+    square_sums,
+    standardise,
+)
 
 HARD = st.one_of(
     st.floats(-10, 10), st.sampled_from([0.0, 1e-30, 1e6, -1e15, 3.0]), st.floats(-1e3, 1e3, width=32)
@@ -26,29 +34,40 @@ ROWS = st.tuples(st.integers(2, 12), st.integers(1, 6)).flatmap(
 
 
 @settings(deadline=None, max_examples=150)
-@given(ROWS, st.sampled_from([0.01, 1.0, 3.0, 1e4]), st.booleans(), st.booleans())
-def test_one_row_changes_the_sums_by_at_most_their_sensitivity(X, bound, sparse, single):
+@given(
+    ROWS,
+    st.sampled_from([0.01, 1.0, 3.0, 1e4]),
+    st.sampled_from([0.0, -2.5, 1e6]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_one_row_changes_the_sums_by_at_most_their_sensitivity(X, bound, shift, sparse, single):
     X = X.astype(np.float32 if single else np.float64)
     form = sp.csr_array if sparse else np.asarray
+    centre = None if sparse else np.full(X.shape[1], shift)
     with_row, without = Features(form(X), intercept=False), Features(form(X[1:]), intercept=False)
-    moved = moment_sums(with_row, bound) - moment_sums(without, bound)
-    scale = max(1.0, np.abs(moment_sums(without, bound)).max() / bound)
-    assert np.linalg.norm(moved) <= math.sqrt(2) * bound * (1 + 1e-12 * scale)
-    counted = norm_counts(with_row) - norm_counts(without)
-    assert np.abs(counted).sum() == 1.0
+    for sums in (row_sums, lambda features, bound: square_sums(features, bound, centre)):
+        less = sums(without, bound)
+        moved = sums(with_row, bound) - less
+        scale = max(1.0, np.abs(less).max() / bound)
+        assert np.linalg.norm(moved) <= bound * (1 + 1e-12 * scale)
+    for origin in (None, centre):
+        counted = norm_counts(with_row, origin) - norm_counts(without, origin)
+        assert np.abs(counted).sum() == 1.0
 
 
 def test_the_sensitivity_is_reached():
     X = np.array([[3.0, 0.0], [0.1, 0.2]])
-    moved = moment_sums(Features(X, intercept=False), 3.0) - moment_sums(
-        Features(X[1:], intercept=False), 3.0
-    )
-    assert np.linalg.norm(moved) == pytest.approx(math.sqrt(2) * 3.0, rel=1e-6)
+    both, one = Features(X, intercept=False), Features(X[1:], intercept=False)
+    assert np.linalg.norm(row_sums(both, 3.0) - row_sums(one, 3.0)) == pytest.approx(3.0, rel=1e-6)
+    centre = np.array([1.0, 0.0])
+    moved = square_sums(both, 2.0, centre) - square_sums(one, 2.0, centre)
+    assert np.linalg.norm(moved) == pytest.approx(2.0, rel=1e-6)
 
 
 def test_without_noise_it_standardises():
     rng = np.random.default_rng(0)
-    X = rng.normal([5.0, 0.0, -2.0], [0.1, 3.0, 1.0], size=(5000, 3))
+    X = rng.normal([50.0, 0.0, -2.0], [0.1, 3.0, 1.0], size=(5000, 3))
     booked = []
     scaling = standardise(
         X, None, Preparation(norm_noise=None, moment_noise=None), rng, lambda *entry: booked.append(entry)
@@ -56,8 +75,19 @@ def test_without_noise_it_standardises():
     prepared = Features(X, scaling=scaling, intercept=False).prepared(np.arange(len(X)))
     assert not booked
     assert np.abs(prepared.mean(axis=0)).max() < 0.3
-    # shrinking long rows blurs the first feature, which is all mean
-    assert prepared.std(axis=0) == pytest.approx(np.ones(3), rel=0.5)
+    # only rows far from the means are shrunk, so that a feature that is all mean keeps its deviation
+    assert prepared.std(axis=0)[1:] == pytest.approx(np.ones(2), rel=0.25)
+    assert 0.05 < prepared.std(axis=0)[0] < 1.5
+
+
+def test_what_features_have_in_common_does_not_drown_their_deviations():
+    """Rows of length 30 that differ by less than 1: noise in proportion to 30^2 would hide all deviations."""
+    rng = np.random.default_rng(8)
+    true = np.array([0.05, 0.1, 0.2, 0.4])
+    X = 15.0 + rng.normal(size=(20_000, 4)) * true
+    found = standardise(X, None, Preparation(norm_noise=37.0, moment_noise=26.0), rng, lambda *_: None)
+    assert found.deviation == pytest.approx(true, rel=0.35)
+    assert found.mean == pytest.approx(np.full(4, 15.0), abs=0.2)
 
 
 def test_bounds_come_first_and_sparse_features_are_not_shifted():
@@ -85,17 +115,29 @@ def test_noise_alone_does_not_set_the_bound():
 
 
 def test_deviations_are_floored_by_their_noise():
-    mean, deviation = mean_and_deviation(np.zeros(6), 2.0, 1000, noise=50.0)
-    assert np.all(mean == 0)
-    assert deviation == pytest.approx(np.full(3, math.sqrt(2 * 50.0 * 2.0 / 1000)))
+    found = deviations(np.array([4.0, 4.0, -0.3, 0.01]), 0.1, 2.0)
+    assert found[:2] == pytest.approx([2.0, 2.0], rel=0.01)
+    assert found[2:] == pytest.approx(np.full(2, math.sqrt(0.2)))
+
+
+def test_variances_that_noise_explains_become_one():
+    rng = np.random.default_rng(9)
+    found = deviations(1.0 + rng.normal(scale=0.5, size=400), 0.5, 20.0)
+    assert np.sqrt(np.mean((found - 1.0) ** 2)) < 0.1
+    assert deviations(np.full(5, -1.0), 0.5, 2.0) == pytest.approx(np.full(5, math.sqrt(1 / math.sqrt(5))))
+
+
+def test_without_noise_deviations_are_those_given():
+    assert deviations(np.array([0.04, 9.0]), 0.0, 5.0) == pytest.approx([0.2, 3.0])
 
 
 def test_each_release_is_booked_before_it_happens(monkeypatch):
     import ratewise.standardisation as room
 
     order = []
-    monkeypatch.setattr(room, "norm_counts", lambda f: order.append("counts") or np.ones(161) * 1000)
-    monkeypatch.setattr(room, "moment_sums", lambda f, b: order.append("moments") or np.ones(4))
+    monkeypatch.setattr(room, "norm_counts", lambda f, c: order.append("counts") or np.ones(161) * 1000)
+    monkeypatch.setattr(room, "row_sums", lambda f, b: order.append("rows") or np.ones(2))
+    monkeypatch.setattr(room, "square_sums", lambda f, b, c: order.append("squares") or np.ones(2))
 
     def book(event, purpose):
         order.append(event)
@@ -103,7 +145,9 @@ def test_each_release_is_booked_before_it_happens(monkeypatch):
     rng = np.random.default_rng(0)
     preparation = Preparation(norm_noise=40.0, moment_noise=20.0)
     standardise(np.ones((10, 2)), None, preparation, rng, book)
-    assert order == [GaussianEvent(40.0), "counts", GaussianEvent(20.0), "moments"]
+    counted, summed = GaussianEvent(40.0), GaussianEvent(20.0)
+    assert order == [counted, "counts", summed, "rows", counted, "counts", summed, "squares"]
+    assert tuple(entry for entry in order if not isinstance(entry, str)) == preparation.events
 
 
 def test_the_ledger_of_a_fit_holds_the_preparation_and_the_whole_stays_within_the_budget():
@@ -112,7 +156,10 @@ def test_the_ledger_of_a_fit_holds_the_preparation_and_the_whole_stays_within_th
     y = (X[:, 0] + rng.normal(size=6000) > 0).astype(int)
     clf = RateConstrainedClassifier(epsilon=1.0, steps=20, classes=(0, 1), random_state=0).fit(X, y)
     assert clf.plan_.preparation is not None
-    assert set(clf.plan_.preparation.events) <= set(clf.ledger_.events())
+    booked = Counter()
+    for event in clf.ledger_.events():
+        booked[event.noise if isinstance(event, GaussianEvent) else None] += getattr(event, "count", 1)
+    assert all(booked[event.noise] == 2 for event in clf.plan_.preparation.events)
     everything = [*clf.plan_.preparation.events, clf.plan_.step_event.with_steps(20)]
     assert 0.99 < clf.privacy_.epsilon <= 1.0
     assert clf.privacy_.epsilon == pytest.approx(epsilon(everything, 1e-5), rel=1e-9)

@@ -81,7 +81,9 @@ def test_one_epsilon_covers_everything_and_is_spent():
         "bounds of numbers",
         "entries beyond declared bounds",
         "lengths of rows",
-        "means and deviations of features",
+        "means of features",
+        "lengths of rows less the means",
+        "deviations of features",
         "train",
     ]
 
