@@ -32,6 +32,7 @@ _LARGEST_RATE = 0.5
 _GRADIENT_NOISE = 0.03  # noise on the mean gradient that the clipping norm is chosen for
 _CLIPS = (0.5, 10.0)
 _NORM_SHARE, _MOMENT_SHARE = 0.01, 0.02  # of the budget, for each of two releases
+_NORM_ROWS = 25  # rows per deviation of the noise on lengths: a bin with a fifth of them stands out
 _MOMENT_ERROR = 0.8  # largest noise on a feature's variance, beside the mean variance, worth standardising at
 
 
@@ -95,18 +96,17 @@ def preparation_for(
     """Return the releases that standardise the features, for 6% of the budget, or None.
 
     Left to itself, the rule standardises if the noise on a feature's variance stays below four fifths of the
-    mean variance of the features: that takes about 33 rows per feature at epsilon 1, delta 1e-5.
+    mean variance of the features, and if lengths of rows stand out of the noise on their histogram. That
+    takes about 33 rows per feature, and 930 rows, at epsilon 1, delta 1e-5.
     """
     if standardise is False:
         return None
     if epsilon is None:
         return Preparation(norm_noise=None, moment_noise=None)
     whole = calibrate(epsilon, delta, 1.0, 1, histogram=None, neighbours=neighbours).gradient_noise
-    moment = whole / math.sqrt(_MOMENT_SHARE)
-    error = moment * facts.n_features / facts.n_rows
-    if standardise is not True and error > _MOMENT_ERROR:
-        return None
-    return Preparation(norm_noise=whole / math.sqrt(_NORM_SHARE), moment_noise=moment)
+    norm, moment = whole / math.sqrt(_NORM_SHARE), whole / math.sqrt(_MOMENT_SHARE)
+    drowned = moment * facts.n_features > _MOMENT_ERROR * facts.n_rows or norm * _NORM_ROWS > facts.n_rows
+    return None if drowned and standardise is not True else Preparation(norm_noise=norm, moment_noise=moment)
 
 
 def plan_for(

@@ -5,8 +5,8 @@ Standardising with raw means and deviations leaks; here both are released with n
 ledger books before they happen:
 
 1. *How long rows are.* A histogram of the rows' norms over fixed bins, a quarter of an octave each. One row
-   adds 1 to one bin: sensitivity 1. Counts that could be noise are dropped; the bound R is the edge below
-   which nine tenths of the others lie.
+   adds 1 to one bin: sensitivity 1. Counts that could be noise, and those more than two octaves from the
+   largest, are dropped; the bound R is the edge below which nine tenths of the others lie.
 2. *Means.* The sum of the rows, each shrunk to norm at most R: sensitivity R.
 3. *How long rows are from there.* The released means are taken off, and 1 is done again: sensitivity 1, and a
    bound R', which is smaller by what all rows have in common.
@@ -37,6 +37,7 @@ from ratewise.plan import Preparation
 Floats = npt.NDArray[np.float64]
 
 _EDGES = np.exp2(np.arange(-40, 120) / 4)  # norms from a thousandth to a billion
+_NEAR = 8
 _SHARE = 0.9
 _NOISE_DEVIATIONS = 3.0
 _FLOOR_DEVIATIONS = 2.0
@@ -115,10 +116,15 @@ def norm_counts(features: Features, centre: Floats | None = None) -> Floats:
 
 
 def bound_from(counts: Floats, noise: float) -> float:
-    """Return the edge below which nine tenths of the rows lie, by counts that stand out of the noise."""
-    sure = np.where(counts > _NOISE_DEVIATIONS * noise, counts, 0.0)
+    """Return the edge below which nine tenths of the rows lie, by counts that stand out of the noise.
+
+    Only bins within two octaves of the fullest count: of so many bins, some always stand out by chance.
+    """
+    fullest = int(np.argmax(counts))
+    near = np.abs(np.arange(len(counts)) - fullest) <= _NEAR
+    sure = np.where(near & (counts > _NOISE_DEVIATIONS * noise), counts, 0.0)
     if not sure.any():
-        sure[np.argmax(counts)] = 1.0
+        sure[fullest] = 1.0
     below = np.cumsum(sure)
     place = int(np.searchsorted(below, _SHARE * below[-1]))
     return float(_EDGES[min(place, len(_EDGES) - 1)])

@@ -114,6 +114,14 @@ def test_noise_alone_does_not_set_the_bound():
     assert np.isfinite(bound_from(rng.normal(0, 37, counts.shape), 37.0))
 
 
+def test_a_few_of_many_empty_bins_that_stand_out_do_not_set_the_bound():
+    """With 161 bins, one in five histograms has an empty bin that stands out by three deviations."""
+    rng = np.random.default_rng(7)
+    counts = norm_counts(Features(rng.normal(size=(1000, 3)), intercept=False))
+    bounds = [bound_from(counts + rng.normal(0, 37, counts.shape), 37.0) for _ in range(300)]
+    assert np.mean([0.9 < bound < 8.0 for bound in bounds]) > 0.99
+
+
 def test_deviations_are_floored_by_their_noise():
     found = deviations(np.array([4.0, 4.0, -0.3, 0.01]), 0.1, 2.0)
     assert found[:2] == pytest.approx([2.0, 2.0], rel=0.01)
