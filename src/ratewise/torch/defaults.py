@@ -2,12 +2,12 @@
 
 Every choice can be overridden. The rules are few: large batches, because at a given budget the noise on a
 mean falls as batches grow; a clip of 1, which sets the scale that the learning rate is meant for; learning
-rate and multipliers that come to rest together at the end.
+rate and multipliers that come to rest together at the end. Multipliers are controlled as those of the linear
+engine are.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
@@ -22,8 +22,6 @@ EPOCHS = 20.0
 _BATCHES = (256, 4096)
 _ROWS_SHARE = 1 / 25
 _LARGEST_RATE = 0.5
-_SMALL_GROUP, _TOLERANCE = 0.05, 0.05
-_FEWEST_UPDATES = 20  # of the multipliers, over a run
 _OPTIMISATION: dict[str, Any] = {"learning_rate": 0.5, "momentum": 0.9, "schedule": "linear"}
 
 
@@ -85,7 +83,7 @@ def network_plan(
     facts = PublicFacts(
         n_rows=rows, n_features=n_parameters, n_classes=n_classes or 2, constraints=constraints
     )
-    plan = plan_for(
+    return plan_for(
         facts,
         epsilon=epsilon,
         delta=delta,
@@ -94,29 +92,6 @@ def network_plan(
         clip=clip,
         row_norm=None,
         standardise=False,
-        dual=DualControl() if dual is None else dual,
+        dual=dual,
         **{**_OPTIMISATION, **fields},
-    )
-    if dual is None and constraints is not None:
-        return dataclasses.replace(plan, dual=_control(plan))
-    return plan
-
-
-def _control(plan: Plan) -> DualControl:
-    """Return control of the multipliers that hears a group of a twentieth of the rows through the noise.
-
-    Batches of a network are small, and so are groups in them: multipliers move on the mean of as many steps
-    as make such a group's rate known to the tolerance, but at least 20 times.
-    """
-    noise = plan.histogram_mechanism.standard_deviation
-    deviation = math.sqrt(2.0) * noise / (_SMALL_GROUP * plan.expected_rows)
-    wanted = math.ceil((deviation / _TOLERANCE) ** 2)
-    return DualControl(
-        rate=0.5,
-        schedule="linear",
-        interval=max(1, min(wanted, plan.steps // _FEWEST_UPDATES)),
-        ratio_floor=0.02,
-        normalise=True,
-        noise_tolerance=_TOLERANCE,
-        patience=plan.steps // 8,
     )
