@@ -110,10 +110,14 @@ class _ScalingTables(NamedTuple):
     shift: Array
     factor: Array
 
+    @property
+    def reach(self) -> Array:
+        """Magnitudes that do not overflow when they are scaled."""
+        return np.asarray(_LARGEST * 1e-3 / np.maximum(np.abs(self.factor), 1.0))
+
     def guarded(self) -> _ScalingTables:
         """Return the same tables with cuts so far out that only what would overflow is cut off."""
-        with np.errstate(divide="ignore", over="ignore"):
-            reach = _LARGEST * 1e-3 / np.maximum(np.abs(self.factor), 1.0)
+        reach = self.reach
         lower, upper = (-reach, reach) if self.bounds is None else self.bounds
         return self._replace(bounds=(np.maximum(lower, -reach), np.minimum(upper, reach)))
 
@@ -187,13 +191,13 @@ class Features:
         """
         largest, factors, limits = 0.0, [], []
         for start in range(0, self.n_rows, self.block_rows):
-            block = self._raw_block(np.arange(start, min(start + self.block_rows, self.n_rows)))
+            block = self._stored_block(np.arange(start, min(start + self.block_rows, self.n_rows)))
+            self._guard(block)
+            if self.scaling is not None:
+                self.scaling.apply(block)
             norms = _norms(block)
             if not np.all(np.isfinite(norms)) and not _all_finite(block):
-                if self.scaling is not None and not self._guarded:
-                    self.scaling, self._guarded = self.scaling.guarded(), True
-                    return self._first_pass(keep=keep)
-                raise InvalidInput("X must be finite, but it holds NaN or infinity; impute or drop such rows")
+                raise InvalidInput("X holds numbers too large to be scaled; give narrower bounds of features")
             largest = max(largest, float(norms.max(initial=0.0)))
             if keep:
                 factor, limit = self._factor_and_limit(norms)
@@ -204,7 +208,18 @@ class Features:
             self._factors = _joined(factors) if self._row_norm is not None else None
             self._limits = _joined(limits) if self._clip is not None else None
         self._kept = keep and not self.careful
-        return None
+
+    def _guard(self, block: Any) -> None:
+        """Refuse what is not finite; from the first entry on that scaling could overflow, cut such off.
+
+        The cuts leave all other entries as they are, so no row changes what is done to another.
+        """
+        entries = block.data if self.sparse else block
+        largest = max(float(entries.max(initial=0.0)), -float(entries.min(initial=0.0)))
+        if not np.isfinite(largest):
+            raise InvalidInput("X must be finite, but it holds NaN or infinity; impute or drop such rows")
+        if self.scaling is not None and not self._guarded and largest > self.scaling.reach.min():
+            self.scaling, self._guarded = self.scaling.guarded(), True
 
     def blocks(self, rows: Rows) -> list[Rows]:
         """Cut row numbers into pieces of at most `block_rows`."""
@@ -234,10 +249,13 @@ class Features:
         return self._raw_block(rows)
 
     def _raw_block(self, rows: Rows) -> Any:
-        block = self._sparse_block(rows) if self.sparse else self._dense_block(rows)
+        block = self._stored_block(rows)
         if self.scaling is not None:
             self.scaling.apply(block)
         return block
+
+    def _stored_block(self, rows: Rows) -> Any:
+        return self._sparse_block(rows) if self.sparse else self._dense_block(rows)
 
     def _sparse_block(self, rows: Rows) -> Any:
         return self.matrix[rows].astype(np.float64, copy=False)

@@ -10,6 +10,7 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ratewise.exceptions import InvalidInput
 from ratewise.features import Scaling
 from ratewise.linear import LinearEngine
 from ratewise.plan import DualControl, Plan
@@ -128,6 +129,36 @@ def test_an_empty_batch_adds_nothing(problem):
     gradient, histogram = both_sums(engine, np.array([], dtype=np.intp), theta, table)
     assert not gradient.any()
     assert not histogram.any()
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), storage=st.sampled_from(["array", "map", "sparse"]), data=st.data())
+def test_a_row_changes_nothing_in_how_other_rows_are_prepared(seed, storage, data):
+    """The engine is built anew without the row: what it finds on the whole matrix must not reach others."""
+    rng = np.random.default_rng(seed)
+    powers = data.draw(st.lists(st.sampled_from([-200, 0, 78, 160, 306, 308]), min_size=4, max_size=4))
+    X = rng.choice([-1.0, 1.0], (4, 2)) * 10.0 ** (np.array(powers)[:, None] - rng.choice([0.0, 2.0], (4, 2)))
+    X = np.repeat(X, [50, 50, 50, 1], axis=0)  # the last is the row that comes and goes
+    kind = {"array": np.asarray, "map": lambda x: x.view(np.memmap), "sparse": scipy.sparse.csr_array}[
+        storage
+    ]
+    scaling = Scaling(deviation=data.draw(st.sampled_from([[1.0, 0.5], [1e-3, 1e3]])))
+    theta = rng.normal(size=3)
+    found = []
+    for n_rows in (151, 150):
+        plan = Plan(n_rows=n_rows, sampling_rate=1.0, steps=1, clip=1.0, gradient_noise=1.0, row_norm=5.0)
+        engine = LinearEngine(plan, kind(X[:n_rows].copy()), np.zeros(n_rows, dtype=int), 2, scaling=scaling)
+        found.append(engine.sums(np.arange(n_rows), theta, None)[0])
+    assert np.linalg.norm(found[0] - found[1]) <= 1.0 + rounding(1.0, 151)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_infinity_is_refused_even_where_it_would_be_cut_off(sparse):
+    X = np.array([[1.0, 0.0], [np.inf, 1.0]])
+    plan = Plan(n_rows=2, sampling_rate=1.0, steps=1, clip=1.0, gradient_noise=1.0)
+    scaling = Scaling([-1.0, -1.0], [1.0, 1.0], "zero")
+    with pytest.raises(InvalidInput, match="NaN or infinity"):
+        LinearEngine(plan, scipy.sparse.csr_array(X) if sparse else X, np.array([1, 0]), 2, scaling=scaling)
 
 
 def test_repeated_entries_of_a_sparse_row_cannot_hide_from_the_norm():
