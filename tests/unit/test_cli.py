@@ -644,6 +644,39 @@ def test_report_writes_a_page_and_a_card(world, tmp_path):
     assert (done.exit_code, "exists already" in done.stderr) == (2, True)
 
 
+def test_the_page_names_the_limits_that_training_warned_of(world, tmp_path):
+    words = ["train", world / "people.csv", "--schema", world / "schema.toml", "--label", "rich"]
+    done = invoke(*words, "--constraint", PARITY, "--epsilon", "0.1", "--out", tmp_path / "run")
+    assert done.exit_code == 0
+    warned = [line for line in done.stderr.splitlines() if "not to be relied on" in line]
+    doubts = RunFolder.open(tmp_path / "run").doubts()
+    assert [line.split("budget: ")[1] for line in warned] == [str(doubt) for doubt in doubts]
+    assert len(doubts) == 2
+    assert invoke("evaluate", tmp_path / "run", world / "test.csv").exit_code == 0
+    assert invoke("report", tmp_path / "run", "--card", tmp_path / "card.md").exit_code == 0
+    page, card = ((tmp_path / place).read_text() for place in ("run/report.html", "card.md"))
+    assert page.count("<b>Doubt. </b>Not to be relied on at this budget: ") == 2
+    assert card.count("Not to be relied on at this budget: ") == 2
+    assert f"rests on about {doubts[0].rows:,.0f} training rows" in page
+
+
+def test_runs_to_compare_with_keep_their_budgets_and_their_names(world, tmp_path):
+    base = ["-q", "train", world / "people.csv", "--schema", world / "schema.toml", "--label", "rich"]
+    for place, epsilon in (("a", "2"), ("b", "none")):
+        assert (
+            invoke(*base, "--steps", "3", "--epsilon", epsilon, "--out", tmp_path / place / "run").exit_code
+            == 0
+        )
+    others = ("--baseline", tmp_path / "a" / "run", "--baseline", tmp_path / "b" / "run")
+    done = invoke("report", world / "run", world / "test.csv", "--out", tmp_path / "page.html", *others)
+    assert done.exit_code == 0
+    models = json.loads(RunFolder.open(world / "run").evaluations[-1].read_text())["models"]
+    assert [model["name"] for model in models] == ["run", str(tmp_path / "a/run"), str(tmp_path / "b/run")]
+    spent = RunFolder.open(tmp_path / "a" / "run").statement().epsilon
+    assert [model["epsilon"] for model in models[1:]] == [spent, None]
+    assert [model["private"] for model in models] == [True, True, False]
+
+
 def test_compare_shows_runs_side_by_side(world, tmp_path):
     base = ["-q", "train", world / "people.csv", "--schema", world / "schema.toml", "--label", "rich"]
     assert invoke(*base, "--steps", "3", "--epsilon", "none", "--out", tmp_path / "free").exit_code == 0

@@ -19,12 +19,14 @@ from ratewise import (
 )
 from ratewise.accounting import Budget, GaussianEvent, Ledger, TrainingEvent, accountant
 from ratewise.datasets import census_like
+from ratewise.enforceability import Doubt
 from ratewise.exceptions import InvalidInput, InvalidType, SmallGroupWarning
 from ratewise.metrics import rate_report
 from ratewise.report import Report
 from ratewise.report.content import STATES, Content
 from ratewise.report.curves import MOST_CURVES, POINTS, training_of
 from ratewise.report.evaluation import Evaluation
+from ratewise.report.grids import counted
 from ratewise.report.measure import difference
 from ratewise.report.spending import MOST_ENTRIES, spending_of
 from ratewise.report.words import epsilon_text, verdict
@@ -510,3 +512,32 @@ def test_families_are_shown_as_text_that_can_be_copied():
     report = Report.from_predictions(truth, guess, people, asked)
     assert [parse_constraint(family.name) for family in report.content.families] == asked
     assert all(parse_constraint(limit.name) is not None for limit in report.content.limits)
+
+
+def test_a_doubt_is_said_with_its_own_reason():
+    truth, guess, groups = people()
+    limits = demographic_parity("sex", max_gap=0.05)
+    few, missed = (
+        limit.name for limit in Report.from_predictions(truth, guess, groups, limits).content.limits
+    )
+    doubts = (Doubt(few, 56.2, 0.4), Doubt(missed, 9000.0, 0.01, excess=0.034))
+    report = Report.from_predictions(truth, guess, groups, limits, doubts=doubts)
+    page, card = report.to_html(), report.model_card()
+    said = {limit.name: limit.doubt for limit in report.content.limits}
+    assert said == {
+        few: "rests on about 56 training rows",
+        missed: "was exceeded by about 0.034 at the end of training",
+    }
+    for reason in said.values():
+        assert page.count(f">{reason}<") == 1  # beside its limit, as text that everybody can read
+    for text in (page, card.replace("\\", "")):
+        assert "(exceeded by about 0.034 at the end of training)" in text
+        assert "(about 56 rows, known to +-0.8)" in text
+    assert "few training rows" not in page
+    assert "Few rows" not in page
+    assert page.count("<b>Doubt. </b>") == 2
+
+
+def test_one_is_not_many():
+    assert counted(1, "more group") == "1 more group"
+    assert counted(1200, "more group") == "1,200 more groups"

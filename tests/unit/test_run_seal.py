@@ -67,8 +67,8 @@ def pair(world, tmp_path):
 
 
 SEALED = [
-    *("model.npz", "history.npz", "statement.json", "statement.txt", "schema.json", "plan.json"),
-    "evaluation-1.json",
+    *("model.npz", "history.npz", "doubts.json", "statement.json", "statement.txt"),
+    *("schema.json", "plan.json", "evaluation-1.json"),
 ]
 
 

@@ -65,7 +65,7 @@ def test_a_run_leaves_a_whole_folder(tmp_path):
     names = {p.name for p in folder.path.iterdir() if not p.name.startswith(".")}
     assert names == {
         *("run.json", "schema.json", "plan.json", "ledger.json", "model.npz", "history.npz"),
-        *("statement.json", "statement.txt"),
+        *("statement.json", "statement.txt", "doubts.json"),
     }
     assert not list(tmp_path.glob(".*"))
     again = RunFolder.open(folder.path)

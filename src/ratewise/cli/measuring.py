@@ -36,6 +36,7 @@ def measured(
     model, settings, book = folder.model(), folder.settings, _book(folder)
     frame, labels, groups = _labelled(folder, model, data)
     compiled = compile_constraints(settings.declared, model.schema.domain)
+    rivals = {name: _rival(other, frame) for name, other in _named(folder, baselines).items()}
     return Report.from_predictions(
         labels,
         model.predict(frame),
@@ -45,14 +46,30 @@ def measured(
         classes=model.schema.classes,
         group_values={name: model.schema.group_values[name] for name in groups},
         confidence=confidence,
-        baseline={other.path.name: other.model().predict(frame) for other in baselines} or None,
+        baseline=rivals or None,
         name=folder.path.name,
         statement=folder.statement(),
         ledger=book,
         notes=[] if book is not None else [_NO_BOOK],
         history=folder.history(),
         compiled=compiled if len(compiled) else None,
+        doubts=folder.doubts(),
     )
+
+
+def _rival(folder: RunFolder, frame: Any) -> tuple[Any, Any, float]:
+    """Return the predictions of another run on the same rows, their probabilities, and what it spent."""
+    model = folder.model()
+    return model.predict(frame), model.predict_proba(frame), folder.statement().epsilon
+
+
+def _named(folder: RunFolder, others: Iterable[RunFolder]) -> dict[str, RunFolder]:
+    """Return runs by the names of their folders; where two would be the same, by their whole paths."""
+    found = list(others)
+    names = [folder.path.name, *(other.path.name for other in found)]
+    return {
+        other.path.name if names.count(other.path.name) == 1 else str(other.path): other for other in found
+    }
 
 
 def measured_privately(

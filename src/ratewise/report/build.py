@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ratewise.accounting import Ledger, PrivacyStatement
 from ratewise.accounting.book import now, text
 from ratewise.accounting.statement import software_version
+from ratewise.enforceability import Doubt
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.metrics import RateReport
 from ratewise.report.content import Content, Note, Rival, finite
@@ -28,7 +29,7 @@ from ratewise.report.measure import (
     limits_of,
 )
 from ratewise.report.spending import spending_of
-from ratewise.report.words import privacy_in_words
+from ratewise.report.words import doubt_in_words, privacy_in_words
 
 FEW_ROWS = 30
 
@@ -47,8 +48,8 @@ class Background:
         Released values by step.
     compiled : CompiledConstraints or None
         What the history's columns stand for.
-    doubts : iterable
-        Constraints that training held to rest on too few rows.
+    doubts : iterable of Doubt
+        Constraints that rest on too few rows, or that training did not reach.
     notes : iterable of str
         Further warnings, in words.
     """
@@ -58,7 +59,7 @@ class Background:
     ledger: Ledger | None = None
     history: Mapping[str, Any] | None = None
     compiled: Any = None
-    doubts: Iterable[Any] = ()
+    doubts: Iterable[Doubt] = ()
     notes: Iterable[str] = ()
 
     @classmethod
@@ -84,7 +85,7 @@ def content_of(
 ) -> Content:
     """Measure everything and return the content of the report."""
     report = data.rates()
-    doubts = {str(doubt.constraint): str(doubt) for doubt in background.doubts}
+    doubts = {doubt.constraint: doubt_in_words(doubt) for doubt in background.doubts}
     limits = limits_of(report, doubts)
     everyone, groupings = groups_of(data)
     statement = background.statement

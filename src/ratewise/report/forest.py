@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ratewise.report.content import STATE_WORDS, Content, Limit, Rival
-from ratewise.report.grids import cell, four, labelled_scale, left_out, picture_table, signed, span
+from ratewise.report.grids import cell, counted, four, labelled_scale, left_out, picture_table, signed, span
 from ratewise.report.markup import Html, el
 from ratewise.report.svg import Axis, strip
 from ratewise.report.words import epsilon_text
@@ -39,7 +39,7 @@ def limits_view(content: Content) -> Html:
     open_table = _limits_table(content, ordered[:OPEN_LIMITS], axis, other, "limits")
     if len(ordered) <= OPEN_LIMITS:
         return el("div", open_table, class_="limits")
-    summary = f"{len(ordered) - OPEN_LIMITS:,} more limits, going on from worst to best"
+    summary = f"{counted(len(ordered) - OPEN_LIMITS, 'more limit')}, going on from worst to best"
     folded = _limits_table(content, ordered[OPEN_LIMITS:MOST_LIMITS], axis, other, "limits-more")
     note = left_out(len(ordered) - MOST_LIMITS)
     more = el("details", el("summary", summary), folded, note, class_="more")
@@ -71,9 +71,7 @@ def _limit_row(limit: Limit, axis: Axis, other: float | None) -> Html:
     picture = strip(
         axis, limit.gap, limit.gap_interval, state=limit.state, zero=0.0, beyond=True, other=other, tip=tip
     )
-    doubt = None
-    if limit.doubt:
-        doubt = el("span", "rested on few training rows", class_="doubt", title=limit.doubt)
+    doubt = el("span", limit.doubt, class_="doubt") if limit.doubt else None
     return el(
         "tr",
         el(

@@ -74,6 +74,11 @@ def cell(label: str, words: str, kind: str) -> Html:
     return el("td", words, class_=kind, role="cell", data_label=label)
 
 
+def counted(count: int, words: str) -> str:
+    """Return how many there are of something: one group, two groups."""
+    return f"{count:,} {words}{'' if count == 1 else 's'}"
+
+
 def left_out(count: int) -> Html | None:
     """Say how many rows are not on the page; None if all are."""
     return (

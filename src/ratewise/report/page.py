@@ -17,7 +17,7 @@ from string import Template
 from ratewise.accounting import PrivacyStatement
 from ratewise.report.content import MEASURES, STATE_WORDS, STATES, Content, Note
 from ratewise.report.forest import limits_view, models_view, pill
-from ratewise.report.grids import four, signed
+from ratewise.report.grids import counted, four, signed
 from ratewise.report.markup import Html, el, join
 from ratewise.report.panels import error_view, rates_view
 from ratewise.report.plots import calibration_view, ledger_view, training_view
@@ -29,7 +29,7 @@ OPEN_NOTES, OPEN_DOUBTS = 12, 3
 _KINDS = {
     "leak": "Leak",
     "privacy": "Privacy",
-    "doubt": "Few rows",
+    "doubt": "Doubt",
     "rows": "Few rows",
     "chance": "Chance",
     "aim": "Aim",
@@ -265,7 +265,7 @@ def _notes(content: Content) -> list[Html]:
     if len(shown) > OPEN_NOTES:
         folded = [note for note in shown if note.kind == "doubt"][OPEN_DOUBTS:]
         shown = [note for note in shown if note not in folded]
-    more = el("details", el("summary", f"{len(folded):,} more doubts"), _note_list(folded), class_="more")
+    more = el("details", el("summary", counted(len(folded), "more doubt")), _note_list(folded), class_="more")
     return [_note_list(shown), more if folded else Html()]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ratewise.report.content import Content, Group, Grouping, Share
-from ratewise.report.grids import capital, four, left_out, picture_table, span
+from ratewise.report.grids import capital, counted, four, left_out, picture_table, span
 from ratewise.report.markup import Html, el
 from ratewise.report.svg import Axis, strip, strip_axis
 
@@ -70,7 +70,7 @@ def share_panel(words: str, rows: Sequence[tuple[str, Share]], everyone: Share, 
         return table
     folded, left = lines[OPEN_GROUPS:MOST_GROUPS], len(lines) - MOST_GROUPS
     more = _panel_table(words, folded, axis, f"{figure}-more")
-    summary = el("summary", f"{len(folded):,} more groups, nearer to everyone")
+    summary = el("summary", f"{counted(len(folded), 'more group')}, nearer to everyone")
     return el("div", table, el("details", summary, more, left_out(left), class_="more"), class_="panel-box")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ratewise.report.content import Calibration, Content, Spending, Training
-from ratewise.report.grids import NOTHING, four, plain_table, signed, span
+from ratewise.report.grids import NOTHING, counted, four, plain_table, signed, span
 from ratewise.report.markup import Html, el
 from ratewise.report.svg import Axis, Line, Plot, Point
 from ratewise.report.words import epsilon_text
@@ -29,7 +29,7 @@ def calibration_view(content: Content) -> list[Html]:
         found.append(
             el(
                 "details",
-                el("summary", f"{len(folded):,} more groups"),
+                el("summary", counted(len(folded), "more group")),
                 el("div", folded, class_="panels square"),
                 class_="more",
             )

@@ -17,6 +17,7 @@ from ratewise.whole_files import Path, write_whole
 
 if TYPE_CHECKING:
     from ratewise.accounting import Ledger, PrivacyStatement
+    from ratewise.enforceability import Doubt
 
 
 class Report:
@@ -122,7 +123,7 @@ class Report:
         ledger: Ledger | None = None,
         history: Mapping[str, Any] | None = None,
         compiled: Any = None,
-        doubts: Iterable[Any] = (),
+        doubts: Iterable[Doubt] = (),
         notes: Iterable[str] = (),
     ) -> Self:
         """Report on any predictions, whoever made them.

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from ratewise.accounting import PrivacyStatement
+from ratewise.enforceability import Doubt
 from ratewise.families import Family, Limit, Parity
 from ratewise.report.content import HELD, MISSED, UNCLEAR
 from ratewise.values import show_number
@@ -39,6 +40,19 @@ _OTHERWISE = {
     "replace_one": "been another",
     "zero_out": "been blanked out",
 }
+
+
+def doubt_in_words(doubt: Doubt) -> str:
+    """Return why a limit is not to be relied on, without its name.
+
+    >>> doubt_in_words(Doubt("P(1 | sex=F) <= 0.1", rows=56.3, uncertainty=0.4))
+    'rests on about 56 training rows'
+    >>> doubt_in_words(Doubt("P(1 | sex=F) <= 0.1", rows=5600, uncertainty=0.01, excess=0.034))
+    'was exceeded by about 0.034 at the end of training'
+    """
+    if doubt.excess is not None:
+        return f"was exceeded by about {doubt.excess:.2g} at the end of training"
+    return f"rests on about {max(doubt.rows, 0):,.0f} training rows"
 
 
 def family_in_words(family: Family) -> str:

@@ -9,6 +9,7 @@
     checkpoint.npz   released state of a run that is not finished
     model.npz        the model, once finished           statement.json, statement.txt   the guarantee
     history.npz      released values by step            evaluation-1.json, report.html  once asked for
+    doubts.json      limits not to be relied on, judged from released values
 
 The folder appears in one step, with its ledger inside, before the first row is read for a release. Each file
 appears and changes in one step too: whenever the process dies, every file is whole, and no file bears a final
@@ -28,7 +29,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import UnionType
 from typing import Any
@@ -36,11 +37,12 @@ from typing import Any
 from ratewise.accounting import Budget, Ledger, PrivacyStatement
 from ratewise.accounting.book import now
 from ratewise.accounting.storage import fcntl
+from ratewise.enforceability import Doubt
 from ratewise.exceptions import InvalidInput
 from ratewise.model_files import TableModel, arrays_from_bytes, arrays_to_bytes
 from ratewise.plan import Plan
 from ratewise.runs.placing import draft_beside, keep_books, place_of, refuse_taken, take_place
-from ratewise.runs.plain import json_bytes, parsed, plan_from, read_json, versions, write_json
+from ratewise.runs.plain import doubts_from, json_bytes, parsed, plan_from, read_json, versions, write_json
 from ratewise.runs.seal import book_mark, digest, is_sealed, sealed
 from ratewise.runs.settings import Settings
 from ratewise.schema import Schema
@@ -70,7 +72,7 @@ _FIELDS: dict[str, type | UnionType] = {
     "sha256": str,
 }
 _AT_FIRST = frozenset(("schema.json", "plan.json"))
-_AT_LAST = frozenset(("model.npz", "history.npz", "statement.json", "statement.txt"))
+_AT_LAST = frozenset(("model.npz", "history.npz", "doubts.json", "statement.json", "statement.txt"))
 _EVALUATION = re.compile(r"evaluation-([1-9][0-9]*)\.json")
 
 
@@ -232,6 +234,10 @@ class RunFolder:
         """Read the released values by step."""
         return arrays_from_bytes(self._content("history.npz"), "history", self.path / "history.npz")[1]
 
+    def doubts(self) -> tuple[Doubt, ...]:
+        """Read which limits are not to be relied on, as training judged from released values."""
+        return doubts_from(self._json("doubts.json"))
+
     @property
     def evaluations(self) -> list[Path]:
         """The evaluations that were written, in order."""
@@ -286,11 +292,18 @@ class RunFolder:
 
     # --- writing ---------------------------------------------------------------------------------------
 
-    def finish(self, model: TableModel, statement: PrivacyStatement, history: Mapping[str, Any]) -> None:
+    def finish(
+        self,
+        model: TableModel,
+        statement: PrivacyStatement,
+        history: Mapping[str, Any],
+        doubts: Iterable[Doubt] = (),
+    ) -> None:
         """Write the results, and only then say that the run is finished."""
         contents = {
             "model.npz": model.to_bytes(),
             "history.npz": arrays_to_bytes("history", {}, history),
+            "doubts.json": json_bytes([dataclasses.asdict(doubt) for doubt in doubts]),
             "statement.json": json_bytes(statement.to_dict()),
             "statement.txt": f"{statement}\n".encode(),
         }

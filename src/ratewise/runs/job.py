@@ -319,10 +319,10 @@ def _results(fitting: ResumableFitting, folder: RunFolder, schema: Schema) -> Re
     training, compiled = fitting.training, fitting.rows.constraints
     statement = _statement(fitting, folder)
     model = TableModel(schema, fitting.model, fitting.theta)
-    folder.finish(model, statement, fitting.history.arrays())
     found: tuple[Doubt, ...] = ()
     if compiled is not None and training.multipliers is not None and training.steps_done > 0:
         found = doubts(compiled, training.multipliers, fitting.plan)
+    folder.finish(model, statement, fitting.history.arrays(), found)
     return Result(folder, statement, training.steps_done, found)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ratewise.accounting.book import strict_json
 from ratewise.accounting.statement import software_version
+from ratewise.enforceability import Doubt
 from ratewise.exceptions import InvalidInput
 from ratewise.plan import DualControl, Plan, Preparation
 from ratewise.whole_files import write_whole
@@ -59,3 +60,11 @@ def plan_from(fields: Any) -> Plan:
         return Plan(**given)
     except (TypeError, KeyError, ValueError):
         raise InvalidInput("plan.json holds no plan of this version") from None
+
+
+def doubts_from(items: Any) -> tuple[Doubt, ...]:
+    """Return the doubts that ``dataclasses.asdict`` described."""
+    try:
+        return tuple(Doubt(**item) for item in items)
+    except TypeError:
+        raise InvalidInput("doubts.json holds no doubts of this version") from None
