@@ -84,7 +84,7 @@ class TestSpent:
         assert model.ledger_.cap == Budget(asked, DELTA)
 
     def test_said_is_what_the_accountant_says_of_what_ran(self):
-        model = fit()
+        model = fit(standardise=True)  # so few rows would be left as they are
         ran = [event for event in model.plan_.events if isinstance(event, GaussianEvent)]
         said = [event for event in model.privacy_.events if isinstance(event, GaussianEvent)]
         assert sum((Counter({event.noise: event.count}) for event in said), Counter()) == Counter(
@@ -548,7 +548,7 @@ class TestLedger:
     @pytest.mark.filterwarnings("ignore::RuntimeWarning")
     @pytest.mark.parametrize("steps", [2, 30])
     def test_divergence_is_an_error_that_the_book_survives(self, steps):
-        model = classifier(None, learning_rate=1e99, momentum=0.9, l2=1e10, steps=steps)
+        model = classifier(None, learning_rate=1e99, momentum=0.9, steps=steps)
         with pytest.raises(ValueError, match="diverged"):
             model.fit(X, Y)
         assert 1 <= steps_in(model.ledger_) <= 30
