@@ -173,6 +173,13 @@ def test_a_file_gives_every_field_and_flags_win(world, tmp_path):
         ("epsilon = ", "no TOML"),
         ("force = true", "unknown field 'force'"),
         ("groups = 3", "expected names"),
+        ("epsilon = true", "field 'epsilon': expected a number or none, got True"),
+        ("epsilon = [1]", "expected a number or none, got [1]"),
+        ("steps = 1.5", "expected a whole number, got 1.5"),
+        ("fit_intercept = 2", "expected true or false, got 2"),
+        ("constraints = [1]", "expected text, got 1"),
+        ('label = ["rich"]', "expected text, got ['rich']"),
+        ("seed = -1", "-1 is not in the range"),
     ],
 )
 def test_wrong_files_of_settings_are_refused(tmp_path, content, words):
@@ -847,7 +854,7 @@ def test_sweep_states_its_total_and_books_all_runs_in_one_ledger(world, tmp_path
     [
         (["--slack", "0.1"], "go together"),
         (["--constraint", "fnr() <= {slack}"], "go together"),
-        (["--epsilons", "a"], "must be numbers"),
+        (["--epsilons", "a"], "finite numbers, separated by commas, got 'a'"),
         (["--epsilons", "inf"], "finite"),
         (["--ledger", "x.json"], "ledger of its own"),
     ],
@@ -856,6 +863,28 @@ def test_sweeps_that_cannot_be(world, tmp_path, words, said):
     done = invoke("sweep", world / "people.csv", "--label", "rich", "--out", tmp_path / "s", *words)
     assert done.exit_code == 2
     assert said in done.stderr
+
+
+def test_a_sweep_takes_its_numbers_from_a_file(world, tmp_path):
+    fields = {"data": str(world / "people.csv"), "schema": str(world / "schema.toml"), "label": "rich"}
+    limit = "demographic_parity(sex) <= {slack}"
+    fields |= {"constraints": limit, "slack": [0.1, 0.2], "epsilons": [1], "steps": 3}
+    (tmp_path / "sweep.toml").write_text(to_toml(fields))
+    done = invoke("--json", "sweep", "--config", tmp_path / "sweep.toml", "--out", tmp_path / "sweep")
+    assert done.exit_code == 0, done.output
+    assert [row["slack"] for row in lines(done)[-1]["runs"]] == [0.1, 0.2]
+
+
+def test_a_sweep_looks_at_its_test_table_before_it_spends(world, tmp_path):
+    words = ["sweep", world / "people.csv", "--schema", world / "schema.toml", "--label", "rich"]
+    words += ["--epsilons", "1", "--constraint", PARITY, "--steps", "3", "--out", tmp_path / "sweep"]
+    test = pd.read_csv(world / "test.csv")
+    test.drop(columns="sex").to_csv(tmp_path / "lacking.csv", index=False)
+    test.replace({"job": {"clerk": "pilot"}}).to_csv(tmp_path / "strange.csv", index=False)
+    for name, said in (("none", "no file"), ("lacking", "'sex'"), ("strange", "'job'")):
+        done = invoke(*words, "--test", tmp_path / f"{name}.csv")
+        assert (done.exit_code, said in done.stderr) == (2, True)
+        assert not (tmp_path / "sweep").exists()
 
 
 # -------------------------------------------------------------------------------------- the command
@@ -1040,3 +1069,16 @@ def test_the_guide_names_flags_and_constraints_that_exist():
     schema, config = (tomllib.loads(body) for kind, body in blocks if kind == "toml")
     assert Schema.from_dict(schema).label == "income"
     assert config.keys() <= {p.name for p in cli.commands["train"].params}
+
+
+def test_the_line_of_progress_never_outgrows_the_terminal(monkeypatch):
+    from ratewise.cli.watching import _fitted
+
+    line = "step 113/200, epsilon 0.763, gradient 0.0164, worst gap +0.011, 12 s left"
+    for columns in (20, 40, 79, 80, 81, 90, 100, 160):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        shown = _fitted(line, 0.5)
+        assert shown[0] == "\r"
+        assert len(shown) - 1 < columns
+        assert line.startswith(shown[1:].strip()) or line in shown
+        assert ("[##########..........]" in shown) == (columns >= 100)

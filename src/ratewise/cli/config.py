@@ -17,6 +17,17 @@ from ratewise.exceptions import InvalidInput
 from ratewise.schema import Schema
 
 _BESIDES = frozenset(("config", "force"))
+_SUITABLE: dict[
+    str, tuple[str, tuple[type, ...]]
+] = {  # what a file may hold; text is converted as a flag's is
+    "boolean": ("true or false", (bool, str)),
+    "integer": ("a whole number", (int, str)),
+    "integer range": ("a whole number", (int, str)),
+    "float": ("a number", (int, float, str)),
+    "number|none": ("a number or none", (int, float, str)),
+    "text": ("text", (str,)),
+    "choice": ("text", (str,)),
+}
 
 
 def read_plain(path: str) -> Any:
@@ -104,8 +115,19 @@ def _parameter(command: click.Command, given: str, path: str) -> click.Parameter
 def _converted(context: click.Context, parameter: click.Parameter, value: Any, path: str) -> Any:
     if parameter.multiple and isinstance(value, str):
         value = [value]
+    _refuse_unsuitable(parameter, value, path)
     try:
         return parameter.type_cast_value(context, value)
     except (click.BadParameter, TypeError, ValueError) as problem:
         said = problem.format_message() if isinstance(problem, click.BadParameter) else str(problem)
         raise InvalidInput(f"{path!r}, field {parameter.name!r}: {said}") from None
+
+
+def _refuse_unsuitable(parameter: click.Parameter, value: Any, path: str) -> None:
+    """Refuse what a field cannot mean: true for a number, 1.5 for a whole one, a list for a single text."""
+    wanted, kinds = _SUITABLE.get(parameter.type.name, ("", (object,)))
+    listed = parameter.multiple and isinstance(value, list | tuple)
+    for item in value if listed else [value]:
+        fits = isinstance(item, kinds) and (not isinstance(item, bool) or bool in kinds or object in kinds)
+        if item is not None and not fits:
+            raise InvalidInput(f"{path!r}, field {parameter.name!r}: expected {wanted}, got {item!r}")

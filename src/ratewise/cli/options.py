@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -42,6 +43,26 @@ class Names(click.ParamType[tuple[str, ...]]):
         if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
             self.fail("expected names, separated by commas", param, ctx)
         return tuple(item.strip() for item in items if item.strip())
+
+
+class Numbers(click.ParamType[tuple[float, ...]]):
+    """Numbers separated by commas; a list in a configuration file."""
+
+    name = "numbers"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[float, ...]:
+        """Return the numbers."""
+        items = value.split(",") if isinstance(value, str) else value
+        items = items if isinstance(items, list | tuple) else [items]
+        try:
+            found = tuple(float(item) for item in items if not isinstance(item, bool))
+        except (TypeError, ValueError):
+            found = ()
+        if len(found) != len(items) or not all(map(math.isfinite, found)):
+            self.fail(f"expected finite numbers, separated by commas, got {value!r}", param, ctx)
+        return found
 
 
 def _stack(function: Function, options: list[Any]) -> Function:
@@ -137,7 +158,12 @@ def run_options(function: Function) -> Function:
             click.option(
                 "--ledger-cap", type=Budget(), default=None, help="Cap of a new --ledger, in epsilon."
             ),
-            click.option("--seed", type=int, default=None, help="For made-up data only; must stay secret."),
+            click.option(
+                "--seed",
+                type=click.IntRange(min=0),
+                default=None,
+                help="For made-up data only; must stay secret.",
+            ),
             click.option(
                 "--checkpoint-every",
                 type=int,

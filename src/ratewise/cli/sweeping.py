@@ -11,11 +11,13 @@ from typing import Any
 
 import click
 
+from ratewise import _validate
 from ratewise.accounting import Budget, Event, Ledger, accountant
 from ratewise.cli.config import merged, read_schema
-from ratewise.cli.options import Names, budget_options, plan_options, run_options, table_options
+from ratewise.cli.options import Numbers, budget_options, plan_options, run_options, table_options
 from ratewise.cli.output import Console
 from ratewise.cli.places import refuse_folder
+from ratewise.cli.tables import read_table
 from ratewise.cli.training import (
     own_command,
     read_and_describe,
@@ -38,8 +40,8 @@ SLACK = "{slack}"
 
 @click.command()
 @click.argument("data", required=False)
-@click.option("--slack", type=Names(), default=(), help="Bounds to try in place of {slack}: 0.01,0.05.")
-@click.option("--epsilons", type=Names(), default=(), help="Budgets to try: 0.5,1,2.")
+@click.option("--slack", type=Numbers(), default=(), help="Bounds to try in place of {slack}: 0.01,0.05.")
+@click.option("--epsilons", type=Numbers(), default=(), help="Budgets to try: 0.5,1,2.")
 @click.option("--max-total", type=float, default=None, help="Refuse if all runs together spend more.")
 @click.option("--test", "test", default=None, metavar="FILE", help="Labelled table to measure the runs on.")
 @table_options
@@ -57,6 +59,7 @@ def sweep(ctx: click.Context, /, **values: Any) -> None:
     data, out = required(fields, "data"), Path(os.path.abspath(required(fields, "out")))
     if fields["ledger"] is not None:
         raise click.UsageError("a sweep keeps a ledger of its own; leave --ledger out")
+    every = _validate.count(checkpoint_every=fields["checkpoint_every"])
     asked = pairs(fields)
     refuse_folder(str(out), force=None)
     given = None if fields["schema"] is None else read_schema(fields["schema"])
@@ -64,6 +67,8 @@ def sweep(ctx: click.Context, /, **values: Any) -> None:
     frame, schema = read_and_describe(console, fields, asked[0][1], given, texts)
     warn_of_leaks(console, schema, drafted=given is None, private=any(s.epsilon for _, s in asked))
     n_rows = read_run_rows(frame, provisional(schema), asked[0][1]).n_rows
+    if fields["test"] is not None:  # what cannot be measured is found before the first run has spent anything
+        read_run_rows(read_table(fields["test"], fields["missing"]), provisional(schema), asked[0][1])
     planned = [(how, s, *_planned(schema, s, n_rows)) for how, s in asked]
     total = total_epsilon([events for *_, events in planned], asked[0][1])
     _say_total(console, total, asked[0][1], len(planned), fields["max_total"])
@@ -91,7 +96,7 @@ def sweep(ctx: click.Context, /, **values: Any) -> None:
             frame,
             delta=settings.delta,
             seed=seed,
-            every=fields["checkpoint_every"],
+            every=every,
             final=False,
         ).folder
         rows.append({**compared(folder, folder.path.name, fields["test"]), **how})
@@ -111,9 +116,8 @@ def sweep(ctx: click.Context, /, **values: Any) -> None:
 def pairs(fields: dict[str, Any]) -> list[tuple[dict[str, Any], Settings]]:
     """Return what to vary and the settings of every run."""
     texts = fields["constraints"]
-    slacks: list[float | None] = [_number("slack", text) for text in fields["slack"]]
-    slacks = slacks or [None]
-    budgets = [_number("epsilons", text) for text in fields["epsilons"]] or [fields["epsilon"]]
+    slacks: list[float | None] = [*fields["slack"]] or [None]
+    budgets = [*fields["epsilons"]] or [fields["epsilon"]]
     if (slacks != [None]) != any(SLACK in text for text in texts):
         raise InvalidInput(f"--slack and {SLACK} in a --constraint go together; one is missing")
     found = []
@@ -133,16 +137,6 @@ def _in_words(how: dict[str, Any]) -> str:
     said = [] if how["slack"] is None else [f"slack {how['slack']:g}"]
     budget = how["asked_epsilon"]
     return ", ".join([*said, "no privacy" if budget is None else f"epsilon {budget:g}"])
-
-
-def _number(name: str, text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        raise InvalidInput(f"--{name} must be numbers separated by commas, got {text!r}") from None
-    if not math.isfinite(number):
-        raise InvalidInput(f"--{name} must be finite numbers, got {text!r}")
-    return number
 
 
 def _planned(schema: Schema, settings: Settings, n_rows: int) -> tuple[Plan, tuple[Event, ...]]:

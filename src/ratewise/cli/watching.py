@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import signal
 import sys
 import threading
@@ -128,7 +129,7 @@ class Watcher:
             )
             return
         parts = [
-            f"{_bar(record.step / steps)} step {record.step}/{steps}",
+            f"step {record.step}/{steps}",
             "no privacy" if epsilon is None else f"epsilon {epsilon:.3f}",
             f"gradient {record.gradient_norm:.3g}",
         ]
@@ -137,7 +138,8 @@ class Watcher:
         if left is not None:
             parts.append(f"{left:.0f} s left")
         line = ", ".join(parts)
-        click.echo(f"\r{line:<100}" if self._live else line, err=True, nl=not self._live)
+        line = _fitted(line, record.step / steps) if self._live else f"{_bar(record.step / steps)} {line}"
+        click.echo(line, err=True, nl=not self._live)
         self._shown = True
 
     def _epsilon(self, step: int) -> float | None:
@@ -167,6 +169,17 @@ class Watcher:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _fitted(line: str, share: float) -> str:
+    """Return a line over the one before, with as much of a bar as the terminal has room for.
+
+    A line that is wider than the terminal would be broken in two, and pile up instead of moving.
+    """
+    width = shutil.get_terminal_size().columns - 1  # some terminals break a line that is full
+    room = min(20, width - len(line) - 3)
+    whole = f"{_bar(share, room)} {line}" if room >= 5 else line
+    return f"\r{whole[:width]:<{min(width, 100)}}"
 
 
 def _bar(share: float, width: int = 20) -> str:
