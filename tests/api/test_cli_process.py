@@ -123,7 +123,8 @@ def test_kill_leaves_a_valid_folder_and_resume_never_spends_more(table, tmp_path
 def test_a_terminal_sees_a_line_that_moves(table, tmp_path):
     master, slave = pty.openpty()
     words = [word for word in training(table, tmp_path / "run", "--steps", "1500") if word != "--json"]
-    child = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=slave, env=ENVIRONMENT)
+    wide = {**ENVIRONMENT, "COLUMNS": "120"}
+    child = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=slave, env=wide)
     os.close(slave)
     shown = b""
     while True:
@@ -189,6 +190,9 @@ def test_shell_completion_knows_commands_and_flags():
     for words, place, expected in (
         ("ratewise re", "1", {"report", "resume"}),
         ("ratewise train --schedule ", "3", {"constant", "cosine", "linear"}),
+        ("ratewise train peo", "2", {"peo"}),  # a file: the shell completes it
+        ("ratewise predict runs/a te", "3", {"te"}),
+        ("ratewise report run --card ca", "4", {"ca"}),
     ):
         done = subprocess.run(
             COMMAND,
@@ -203,6 +207,8 @@ def test_shell_completion_knows_commands_and_flags():
             },
         )
         assert {line.split(",")[1] for line in done.stdout.splitlines()} == expected
+        kind = "plain" if len(expected) > 1 else "file"
+        assert {line.split(",")[0] for line in done.stdout.splitlines()} == {kind}
 
 
 def test_a_million_rows_show_progress_that_moves(tmp_path):

@@ -1071,14 +1071,16 @@ def test_the_guide_names_flags_and_constraints_that_exist():
     assert config.keys() <= {p.name for p in cli.commands["train"].params}
 
 
-def test_the_line_of_progress_never_outgrows_the_terminal(monkeypatch):
-    from ratewise.cli.watching import _fitted
+def test_the_line_of_progress_fits_every_terminal():
+    from ratewise.cli.watching import _line
 
-    line = "step 113/200, epsilon 0.763, gradient 0.0164, worst gap +0.011, 12 s left"
-    for columns in (20, 40, 79, 80, 81, 90, 100, 160):
-        monkeypatch.setenv("COLUMNS", str(columns))
-        shown = _fitted(line, 0.5)
-        assert shown[0] == "\r"
-        assert len(shown) - 1 < columns
-        assert line.startswith(shown[1:].strip()) or line in shown
-        assert ("[##########..........]" in shown) == (columns >= 100)
+    for step in ("7/200", "113/200", "11300/20000"):
+        said = {"step": step, "epsilon": "epsilon 0.763", "gradient": "gradient 0.0164"}
+        said |= {"gap": "worst gap +0.011", "left": "12 s left"}
+        for width in (19, 39, 69, 79, 89, 98, 119, 159):
+            shown = _line(0.5, said, width)
+            assert len(shown) <= width
+            assert shown.startswith("[##########..........]" if width >= 99 else "[####....]")
+            assert width < 69 or "worst gap +0.011, 12 s left" in shown
+            assert width < 89 or "gradient 0.0164" in shown
+        assert _line(0.5, said) == f"[##########..........] step {', '.join(said.values())}"

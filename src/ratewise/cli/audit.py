@@ -18,6 +18,7 @@ from ratewise.audit import (
     check_replay,
     check_sampling,
 )
+from ratewise.cli.options import PLACE
 from ratewise.cli.output import Console
 from ratewise.exceptions import InvalidInput
 from ratewise.plan import Plan
@@ -31,7 +32,7 @@ _MEANING = (
 
 
 @click.command()
-@click.argument("run", required=False)
+@click.argument("run", type=PLACE, required=False)
 @click.option("--sampling-rate", type=float, default=1.0, show_default=True, help="Without RUN.")
 @click.option("--steps", type=int, default=1, show_default=True, help="Without RUN.")
 @click.option("--gradient-noise", type=float, default=1.0, show_default=True, help="Without RUN.")

@@ -26,6 +26,7 @@ _SUITABLE: dict[
     "float": ("a number", (int, float, str)),
     "number|none": ("a number or none", (int, float, str)),
     "text": ("text", (str,)),
+    "path": ("text", (str,)),
     "choice": ("text", (str,)),
 }
 

@@ -12,7 +12,7 @@ import click
 from ratewise.accounting import Event
 from ratewise.cli.config import merged, read_schema
 from ratewise.cli.constraints import refuse_unheld
-from ratewise.cli.options import budget_options, force_option, plan_options, table_options
+from ratewise.cli.options import PLACE, budget_options, force_option, plan_options, table_options
 from ratewise.cli.output import Console
 from ratewise.cli.places import refuse_file
 from ratewise.cli.rehearsal import rehearse
@@ -39,10 +39,14 @@ _HEAD = """\
 
 
 @click.command()
-@click.argument("data")
+@click.argument("data", type=PLACE)
 @table_options
 @click.option(
-    "--out", default=None, metavar="FILE", help="A .toml or .json file; standard output if left out."
+    "--out",
+    type=PLACE,
+    default=None,
+    metavar="FILE",
+    help="A .toml or .json file; standard output if left out.",
 )
 @force_option
 @click.pass_context
@@ -75,11 +79,15 @@ def schema(ctx: click.Context, /, data: str, out: str | None, **values: Any) -> 
 @click.option("--features", type=int, default=None, help="Number of encoded features.")
 @click.option("--classes", type=int, default=2, show_default=True, help="Number of classes, 0, 1, ...")
 @click.option("--group", "group", multiple=True, metavar="COLUMN=A,B", help="Values of a column.")
-@click.option("--schema", default=None, metavar="FILE", help="Instead of features, classes and groups.")
+@click.option(
+    "--schema", type=PLACE, default=None, metavar="FILE", help="Instead of features, classes and groups."
+)
 @budget_options
 @plan_options
 @click.option("--rehearse/--no-rehearse", default=True, help="Train on made-up rows of this size.")
-@click.option("--config", default=None, metavar="FILE", help="TOML, JSON or YAML with these fields.")
+@click.option(
+    "--config", type=PLACE, default=None, metavar="FILE", help="TOML, JSON or YAML with these fields."
+)
 @click.pass_context
 def plan(ctx: click.Context, /, **values: Any) -> None:
     """Show what noise, steps and accuracy loss to expect, before touching data."""

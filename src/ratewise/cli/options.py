@@ -65,6 +65,11 @@ class Numbers(click.ParamType[tuple[float, ...]]):
         return found
 
 
+PLACE = click.Path(
+    readable=False
+)  # of a file or folder: shells complete it, commands look whether it is there
+
+
 def _stack(function: Function, options: list[Any]) -> Function:
     for option in reversed(options):
         function = option(function)
@@ -150,10 +155,16 @@ def run_options(function: Function) -> Function:
     return _stack(
         function,
         [
-            click.option("--schema", default=None, metavar="FILE", help="Public description of the table."),
+            click.option(
+                "--schema", type=PLACE, default=None, metavar="FILE", help="Public description of the table."
+            ),
             click.option("--unit", default="one row", show_default=True, help="What a row stands for."),
             click.option(
-                "--ledger", default=None, metavar="FILE", help="A book to write into; made if absent."
+                "--ledger",
+                type=PLACE,
+                default=None,
+                metavar="FILE",
+                help="A book to write into; made if absent.",
             ),
             click.option(
                 "--ledger-cap", type=Budget(), default=None, help="Cap of a new --ledger, in epsilon."
@@ -171,9 +182,13 @@ def run_options(function: Function) -> Function:
                 show_default=True,
                 help="Steps between checkpoints.",
             ),
-            click.option("--out", default=None, metavar="FOLDER", help="Where the results go."),
+            click.option("--out", type=PLACE, default=None, metavar="FOLDER", help="Where the results go."),
             click.option(
-                "--config", default=None, metavar="FILE", help="TOML, JSON or YAML with these fields."
+                "--config",
+                type=PLACE,
+                default=None,
+                metavar="FILE",
+                help="TOML, JSON or YAML with these fields.",
             ),
         ],
     )

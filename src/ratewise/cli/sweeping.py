@@ -14,7 +14,7 @@ import click
 from ratewise import _validate
 from ratewise.accounting import Budget, Event, Ledger, accountant
 from ratewise.cli.config import merged, read_schema
-from ratewise.cli.options import Numbers, budget_options, plan_options, run_options, table_options
+from ratewise.cli.options import PLACE, Numbers, budget_options, plan_options, run_options, table_options
 from ratewise.cli.output import Console
 from ratewise.cli.places import refuse_folder
 from ratewise.cli.tables import read_table
@@ -39,11 +39,13 @@ SLACK = "{slack}"
 
 
 @click.command()
-@click.argument("data", required=False)
+@click.argument("data", type=PLACE, required=False)
 @click.option("--slack", type=Numbers(), default=(), help="Bounds to try in place of {slack}: 0.01,0.05.")
 @click.option("--epsilons", type=Numbers(), default=(), help="Budgets to try: 0.5,1,2.")
 @click.option("--max-total", type=float, default=None, help="Refuse if all runs together spend more.")
-@click.option("--test", "test", default=None, metavar="FILE", help="Labelled table to measure the runs on.")
+@click.option(
+    "--test", "test", type=PLACE, default=None, metavar="FILE", help="Labelled table to measure the runs on."
+)
 @table_options
 @budget_options
 @plan_options

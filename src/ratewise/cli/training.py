@@ -17,7 +17,7 @@ from ratewise import _validate
 from ratewise.accounting import Budget, Event, Ledger
 from ratewise.cli.config import merged, read_schema
 from ratewise.cli.constraints import refuse_label, refuse_unheld, refuse_unknown_columns
-from ratewise.cli.options import budget_options, force_option, plan_options, run_options, table_options
+from ratewise.cli.options import PLACE, budget_options, force_option, plan_options, run_options, table_options
 from ratewise.cli.output import Console
 from ratewise.cli.places import refuse_folder
 from ratewise.cli.tables import read_table
@@ -46,7 +46,7 @@ from ratewise.tables import needed_columns
 
 
 @click.command()
-@click.argument("data", required=False)
+@click.argument("data", type=PLACE, required=False)
 @table_options
 @budget_options
 @plan_options
@@ -87,8 +87,8 @@ def train(ctx: click.Context, /, **values: Any) -> None:
 
 
 @click.command()
-@click.argument("run_folder", metavar="RUN")
-@click.option("--data", default=None, help="Where the rows are now, if not where they were.")
+@click.argument("run_folder", type=PLACE, metavar="RUN")
+@click.option("--data", type=PLACE, default=None, help="Where the rows are now, if not where they were.")
 @click.option("--checkpoint-every", type=int, default=20, show_default=True)
 @click.pass_context
 def resume(ctx: click.Context, run_folder: str, data: str | None, checkpoint_every: int) -> None:

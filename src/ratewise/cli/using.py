@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ratewise.cli.measuring import in_words, last, measured, measured_privately, missed, numbers, shown
-from ratewise.cli.options import force_option
+from ratewise.cli.options import PLACE, force_option
 from ratewise.cli.output import Console
 from ratewise.cli.places import refuse_file
 from ratewise.cli.tables import read_table, write_table
@@ -23,9 +23,9 @@ _NOT_COVERED = (
 
 
 @click.command()
-@click.argument("run_folder", metavar="RUN")
-@click.argument("data")
-@click.option("--out", default=None, metavar="FILE.csv", help="Standard output if left out.")
+@click.argument("run_folder", type=PLACE, metavar="RUN")
+@click.argument("data", type=PLACE)
+@click.option("--out", type=PLACE, default=None, metavar="FILE.csv", help="Standard output if left out.")
 @click.option("--proba", is_flag=True, help="Also the probability of each class.")
 @click.option(
     "--unknown",
@@ -60,13 +60,15 @@ def predict(
 
 
 @click.command()
-@click.argument("run_folder", metavar="RUN")
-@click.argument("data")
+@click.argument("run_folder", type=PLACE, metavar="RUN")
+@click.argument("data", type=PLACE)
 @click.option("--strict", is_flag=True, help="Exit with 4 unless every limit is held on these rows.")
 @click.option("--confidence", type=float, default=0.95, show_default=True, help="Of each interval.")
 @click.option("--epsilon", type=float, default=None, help="Measure by one private release at this cost.")
 @click.option("--delta", type=float, default=CUSTOMARY_DELTA, show_default=True, help="With --epsilon.")
-@click.option("--ledger", default=None, metavar="FILE", help="With --epsilon: the book of these rows.")
+@click.option(
+    "--ledger", type=PLACE, default=None, metavar="FILE", help="With --epsilon: the book of these rows."
+)
 @click.pass_context
 def evaluate(ctx: click.Context, /, run_folder: str, data: str, strict: bool, **values: Any) -> None:
     """Measure a run on the labelled table DATA: accuracy, and asked against reached for every limit.
@@ -110,11 +112,13 @@ def _privately(console: Console, folder: RunFolder, data: str, values: dict[str,
 
 
 @click.command()
-@click.argument("run_folder", metavar="RUN")
-@click.argument("data", required=False)
-@click.option("--out", default=None, metavar="FILE.html", help="RUN/report.html if left out.")
-@click.option("--card", default=None, metavar="FILE.md", help="Also a model card.")
-@click.option("--baseline", multiple=True, metavar="RUN", help="Runs to compare with; needs DATA.")
+@click.argument("run_folder", type=PLACE, metavar="RUN")
+@click.argument("data", type=PLACE, required=False)
+@click.option("--out", type=PLACE, default=None, metavar="FILE.html", help="RUN/report.html if left out.")
+@click.option("--card", type=PLACE, default=None, metavar="FILE.md", help="Also a model card.")
+@click.option(
+    "--baseline", type=PLACE, multiple=True, metavar="RUN", help="Runs to compare with; needs DATA."
+)
 @click.option("--confidence", type=float, default=0.95, show_default=True, help="Of each interval.")
 @force_option
 @click.pass_context
@@ -149,8 +153,8 @@ def report(
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
-@click.option("--data", default=None, help="Measure all of them on this table.")
+@click.argument("runs", type=PLACE, nargs=-1, required=True, metavar="RUN...")
+@click.option("--data", type=PLACE, default=None, help="Measure all of them on this table.")
 @click.pass_context
 def compare(ctx: click.Context, runs: tuple[str, ...], data: str | None) -> None:
     """Show runs side by side; measured on --data, or as each was last evaluated."""

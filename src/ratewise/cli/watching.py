@@ -24,6 +24,7 @@ from ratewise.training import StepRecord
 
 _SECONDS_BETWEEN = 0.5
 _LINES_APART = 10.0  # seconds, where standard error is a file
+_WIDE, _SHORT = 99, 8  # columns of a wide terminal, and of the bar on a narrow one
 
 
 class Stopped(Exception):  # noqa: N818 - reads as what happened
@@ -128,18 +129,16 @@ class Watcher:
                 seconds_left=None if left is None else round(left, 1),
             )
             return
-        parts = [
-            f"step {record.step}/{steps}",
-            "no privacy" if epsilon is None else f"epsilon {epsilon:.3f}",
-            f"gradient {record.gradient_norm:.3g}",
-        ]
-        if worst is not None:
-            parts.append(f"worst gap {worst:+.3f}")
-        if left is not None:
-            parts.append(f"{left:.0f} s left")
-        line = ", ".join(parts)
-        line = _fitted(line, record.step / steps) if self._live else f"{_bar(record.step / steps)} {line}"
-        click.echo(line, err=True, nl=not self._live)
+        said = {
+            "step": f"{record.step}/{steps}",
+            "epsilon": "no privacy" if epsilon is None else f"epsilon {epsilon:.3f}",
+            "gradient": f"gradient {record.gradient_norm:.3g}",
+            "gap": None if worst is None else f"worst gap {worst:+.3f}",
+            "left": None if left is None else f"{left:.0f} s left",
+        }
+        width = shutil.get_terminal_size().columns - 1 if self._live else None  # a full line might be broken
+        line = _line(record.step / steps, {name: text for name, text in said.items() if text}, width)
+        click.echo(line if width is None else f"\r{line}", err=True, nl=not self._live)
         self._shown = True
 
     def _epsilon(self, step: int) -> float | None:
@@ -171,15 +170,20 @@ class Watcher:
                 signal.signal(number, handler)
 
 
-def _fitted(line: str, share: float) -> str:
-    """Return a line over the one before, with as much of a bar as the terminal has room for.
+def _line(share: float, said: dict[str, str], width: int | None = None) -> str:
+    """Return a bar and what is said beside it; on a narrow terminal less of both.
 
     A line that is wider than the terminal would be broken in two, and pile up instead of moving.
     """
-    width = shutil.get_terminal_size().columns - 1  # some terminals break a line that is full
-    room = min(20, width - len(line) - 3)
-    whole = f"{_bar(share, room)} {line}" if room >= 5 else line
-    return f"\r{whole[:width]:<{min(width, 100)}}"
+    wide = f"{_bar(share)} step {', '.join(said.values())}"
+    if width is None:
+        return wide
+    fewer = [text for name, text in said.items() if name != "gradient"]
+    forms = [f"{_bar(share, _SHORT)} {', '.join(texts)}" for texts in (said.values(), fewer)]
+    if width >= _WIDE:
+        forms = [wide, *forms]
+    line = next((form for form in forms if len(form) <= width), forms[-1])
+    return f"{line[:width]:<{min(width, _WIDE)}}"
 
 
 def _bar(share: float, width: int = 20) -> str:
