@@ -23,15 +23,21 @@ FEW_NUMBERS = 10  # distinct whole numbers up to which a column is taken for cat
 MISSING = "missing"
 
 
-def read_column(name: str, data: Any, bounds: bool, few: int = FEW_NUMBERS) -> Column:
-    """Return what the column seems to be; missing entries get a value of their own, for a person to check."""
+def read_column(name: str, data: Any, bounds: bool, few: int = FEW_NUMBERS, *, group: bool = False) -> Column:
+    """Return what the column seems to be; missing entries get a value of their own, for a person to check.
+
+    Few whole numbers of a `group` are its values also if they are written with a point, as 0.0 and 1.0: files
+    with gaps have them so.
+    """
     what = f"column {name!r}"
     column = as_column(data, what)
     gaps = missing_entries(column)
     if gaps.all():
         raise InvalidInput(f"{what} holds nothing but missing values; {_leave_out(name)}")
     known = column if hasattr(column, "cat") else column[~gaps]
-    if not hasattr(column, "cat") and column.dtype.kind == "f":
+    if group and not hasattr(column, "cat") and column.dtype.kind == "f":
+        known = _without_points(known, few)
+    if not hasattr(column, "cat") and known.dtype.kind == "f":
         return _number(what, known, bounds, bool(gaps.any()))
     entries = distinct(known, what)
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in entries):
@@ -48,6 +54,15 @@ def read_column(name: str, data: Any, bounds: bool, few: int = FEW_NUMBERS) -> C
         return Category(entries)
     except InvalidType as problem:
         raise InvalidType(f"{what}: {problem}, or {_leave_out(name)}") from None
+
+
+def _without_points(known: NDArray[np.float64], few: int) -> NDArray[Any]:
+    """Return the entries as whole numbers if they are few and all are; else as they are."""
+    found = np.unique(known)
+    few_whole = (
+        len(found) <= few and bool(np.all(np.isfinite(found))) and bool(np.all(found == found.round()))
+    )
+    return known.astype(np.int64) if few_whole and np.abs(found).max() < 2**53 else known
 
 
 def _leave_out(name: str) -> str:

@@ -299,7 +299,7 @@ class Schema:
             stacklevel=2,
         )
         read = {
-            name: read_column(name, data, bounds)
+            name: read_column(name, data, bounds, group=name in groups)
             for name, data in columns.items()
             if name != label and name not in leave_out
         }

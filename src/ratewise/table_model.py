@@ -31,9 +31,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from ratewise.accounting import Budget, Event, Ledger
 from ratewise.bounds import BoundsPlan, bounds_plan
-from ratewise.columns import Category
 from ratewise.domain import list_values
-from ratewise.encoding import TableEncoder, category_codes, numbers
+from ratewise.encoding import TableEncoder
 from ratewise.estimators import CUSTOMARY_DELTA, RateConstrainedClassifier
 from ratewise.evaluation import PrivateReport, private_evaluation
 from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType, PrivacyLeakWarning
@@ -41,7 +40,7 @@ from ratewise.frames import chosen_columns, named_columns
 from ratewise.randomness import UsedSeeds, warn_of_seed
 from ratewise.schema import Schema
 from ratewise.seeds import streams_for
-from ratewise.table_preparation import declared_bounds, prepare, provisional
+from ratewise.table_preparation import declared_bounds, group_column, prepare, provisional
 from ratewise.tables import needed_columns
 
 __all__ = ["TableClassifier"]
@@ -415,12 +414,5 @@ def _column(table: dict[str, Any], name: str, what: str) -> Any:
 
 def _group(schema: Schema, name: str, table: dict[str, Any]) -> Any:
     """Return a sensitive column with its gaps filled as declared."""
-    column = schema.groups[name]
     data = chosen_columns({name: _column(table, name, "a sensitive column")}, (name,), "frame")[name]
-    if isinstance(column, Category):
-        if column.missing is None:
-            return data
-        values = np.empty(len(column.values), dtype=object)
-        values[:] = column.values
-        return values[category_codes(name, column, data)]
-    return numbers(name, column, data)
+    return group_column(schema, name, data)

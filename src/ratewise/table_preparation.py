@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ratewise.bounds import Book, BoundsPlan, OutsideCount, count_outside, private_bounds, warn_outside
 from ratewise.columns import Number
-from ratewise.encoding import numbers
+from ratewise.encoding import category_codes, numbers
 from ratewise.frames import chosen_columns
 from ratewise.schema import Schema
 
@@ -58,6 +58,18 @@ def prepare(
         counts = count_outside(private, declared_bounds(schema), plan.outside_noise, rng, book)
         warn_outside(counts, len(next(iter(read.values()))))
     return Prepared(schema.with_bounds(bounds), bounds, counts)
+
+
+def group_column(schema: Schema, name: str, data: Any) -> Any:
+    """Return a sensitive column of a table with its gaps filled as the schema declares."""
+    column = schema.groups[name]
+    if isinstance(column, Number):
+        return numbers(name, column, data)
+    if column.missing is None:
+        return data
+    values = np.empty(len(column.values), dtype=object)
+    values[:] = column.values
+    return values[category_codes(name, column, data)]
 
 
 def declared_bounds(schema: Schema) -> Bounds:

@@ -525,8 +525,8 @@ def test_a_doubt_is_said_with_its_own_reason():
     page, card = report.to_html(), report.model_card()
     said = {limit.name: limit.doubt for limit in report.content.limits}
     assert said == {
-        few: "rests on about 56 training rows",
-        missed: "was exceeded by about 0.034 at the end of training",
+        few: "doubtful: about 56 rows, known to ±0.8",
+        missed: "doubtful: exceeded by about 0.034 at the end of training",
     }
     for reason in said.values():
         assert page.count(f">{reason}<") == 1  # beside its limit, as text that everybody can read

@@ -205,3 +205,22 @@ def test_a_draft_refuses_names_of_people_and_unknown_columns():
     assert "person" not in str(told.value)
     with pytest.raises(InvalidInput, match="no column 'wage'"):
         Schema.draft(frame, label="wage")
+
+
+def test_few_whole_numbers_of_a_group_are_its_values_however_they_are_written():
+    frame = {
+        "sex": [0.0, 1.0, 1.0],
+        "part": [0.5, 1.0, 1.5],
+        "rank": [1.0, np.nan, 2.0],
+        "job": [0.0, 1.0, 0.0],
+    }
+    frame = pd.DataFrame({"y": [0, 1, 0], **frame})
+    with pytest.warns(PrivacyLeakWarning):
+        draft = Schema.draft(frame, label="y", groups=["sex", "part", "rank"])
+    assert draft.groups == {
+        "sex": Category([0, 1]),
+        "part": Number(0.5, 1.5),
+        "rank": Category([1, 2, "missing"], missing="missing"),
+    }
+    assert all(type(value) is int for value in draft.groups["sex"].values)
+    assert draft.columns == {"job": Number(0.0, 1.0)}  # a feature: one number, not two columns

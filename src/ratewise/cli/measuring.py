@@ -15,6 +15,7 @@ from ratewise.layout import text_table
 from ratewise.model_files import TableModel
 from ratewise.partition import compile_constraints
 from ratewise.runs import RunFolder
+from ratewise.table_preparation import group_column
 
 if TYPE_CHECKING:  # loaded when asked for: other commands need not wait for it
     from ratewise.report import Report
@@ -123,7 +124,7 @@ def _labelled(folder: RunFolder, model: TableModel, data: str) -> tuple[Any, Any
     present = named_columns(frame, "the table")
     groups = [name for name in schema.groups if name in present or name in needed]
     chosen = chosen_columns(frame, (schema.label, *groups), "the table")
-    return frame, chosen[schema.label], {name: chosen[name] for name in groups}
+    return frame, chosen[schema.label], {name: group_column(schema, name, chosen[name]) for name in groups}
 
 
 def last(folder: RunFolder) -> Report:

@@ -53,7 +53,8 @@ def predict(
         for name, column in zip(model.schema.classes, model.predict_proba(frame, unknown).T, strict=True):
             found[f"probability of {name}"] = column
     if out is None:
-        click.echo(found.to_csv(index=False), nl=False)
+        columns = {str(name): found[name].tolist() for name in found}
+        console.result(found.to_csv(index=False).removesuffix("\n"), rows=len(found), **columns)
         return
     write_table(found, out)
     console.done(f"{len(found)} predictions are in {out}", out=out, rows=len(found))

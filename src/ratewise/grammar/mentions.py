@@ -119,7 +119,7 @@ def _unknown(mention: Mention, domain: Domain) -> str | None:
             return None
         return (
             f"column {column!r} is a number and has no list of values; write conditions such as "
-            f"group({column}=below(25)), at_least(65) or between(25, 65)"
+            f"group({column}=below(25)), at_least(65) or between(25, 65), or declare it as a category"
         )
     if value is COLUMN or value in values:
         return None

@@ -43,16 +43,15 @@ _OTHERWISE = {
 
 
 def doubt_in_words(doubt: Doubt) -> str:
-    """Return why a limit is not to be relied on, without its name.
+    """Return why a limit is not to be relied on, to stand beside its name.
 
     >>> doubt_in_words(Doubt("P(1 | sex=F) <= 0.1", rows=56.3, uncertainty=0.4))
-    'rests on about 56 training rows'
+    'doubtful: about 56 rows, known to ±0.8'
     >>> doubt_in_words(Doubt("P(1 | sex=F) <= 0.1", rows=5600, uncertainty=0.01, excess=0.034))
-    'was exceeded by about 0.034 at the end of training'
+    'doubtful: exceeded by about 0.034 at the end of training'
     """
-    if doubt.excess is not None:
-        return f"was exceeded by about {doubt.excess:.2g} at the end of training"
-    return f"rests on about {max(doubt.rows, 0):,.0f} training rows"
+    reason = str(doubt).removeprefix(doubt.constraint).strip(" ()")
+    return f"doubtful: {reason.replace('+-', '±')}"
 
 
 def family_in_words(family: Family) -> str:

@@ -33,7 +33,7 @@ from ratewise.runs.folder import RunFolder
 from ratewise.runs.resumable import ResumableFitting, booked_steps, read_checkpoint, write_checkpoint
 from ratewise.runs.settings import Settings
 from ratewise.schema import Schema
-from ratewise.table_preparation import prepare, provisional
+from ratewise.table_preparation import group_column, prepare, provisional
 from ratewise.tables import needed_columns
 from ratewise.training import StepRecord
 
@@ -282,7 +282,7 @@ def read_run_rows(frame: Any, schema: Schema, settings: Settings) -> PrivateRows
     return read_rows(
         X,
         read_labels(chosen[schema.label], X.shape[0]),
-        {name: chosen[name] for name in groups},
+        {name: group_column(schema, name, chosen[name]) for name in groups},
         constraints=declared,
         classes=schema.classes,
         group_values={name: schema.group_values[name] for name in groups},
