@@ -3,7 +3,8 @@
 A rate over a group is known only up to the noise on its counts, and means for new people only what the
 group's size lets it mean. If twice that uncertainty exceeds what the constraint is about, it is named as
 doubtful, and aiming at it more closely would be chasing noise. A limit that the released rates of the last
-steps say was missed is named too. Released values in, no privacy spent.
+steps say was missed is named too, and one whose rates never came to rest. Released values in, no privacy
+spent.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ Mask = npt.NDArray[np.bool_]
 
 _NARROWEST, _BEARABLE, _WIDEST = 0.02, 0.07, 0.1
 _CLEARLY = 0.02
+_RESTLESS = 0.15  # held limits of three classes swing by up to 0.13 (measured)
 
 
 @dataclass(frozen=True)
@@ -41,16 +43,21 @@ class Doubt:
         Standard error of its left-hand side.
     excess : float or None
         By how much released rates of the last steps exceeded its bound, if that is why it is named.
+    swing : float or None
+        By how much released rates went up and down until the end, if that is why it is named.
     """
 
     constraint: str
     rows: float
     uncertainty: float
     excess: float | None = None
+    swing: float | None = None
 
     def __str__(self) -> str:
         if self.excess is not None:
             return f"{self.constraint} (exceeded by about {self.excess:.2g} at the end of training)"
+        if self.swing is not None:
+            return f"{self.constraint} (went up and down by about {self.swing:.2g} to the end of training)"
         return (
             f"{self.constraint} (about {max(self.rows, 0):.0f} rows, known to +-{2 * self.uncertainty:.2g})"
         )
@@ -98,21 +105,33 @@ def missed(compiled: CompiledConstraints, multipliers: Multipliers, plan: Plan) 
     return np.asarray((excess > np.maximum(_CLEARLY, 2 * errors)) & ~compiled.ratios)
 
 
+def restless(compiled: CompiledConstraints, multipliers: Multipliers) -> Mask:
+    """Return which constraints' released rates went up and down about their bound to the end of training.
+
+    By more than 0.15 (a standard deviation) that noise does not explain. Rates of such iterates say little
+    about those of their mean, which is the model.
+    """
+    swing = multipliers.swing
+    return np.asarray((swing > _RESTLESS) & (multipliers.late_values - compiled.bounds > -swing))
+
+
 def doubts(compiled: CompiledConstraints, multipliers: Multipliers, plan: Plan) -> tuple[Doubt, ...]:
-    """Return the constraints that are `uncertain`, and those that were `missed`."""
+    """Return the constraints that are `uncertain`, those that were `missed`, and `restless` ones."""
     histogram, totals = multipliers.mean_histogram, multipliers.cell_totals
     errors = _errors(compiled, histogram, totals, plan, 0.5)
     unsure = uncertain(compiled, histogram, totals, plan)
-    excess = multipliers.late_values - compiled.bounds
+    over, moving = missed(compiled, multipliers, plan), restless(compiled, multipliers)
+    excess, swing = multipliers.late_values - compiled.bounds, multipliers.swing
     rows = compiled.smallest_denominators(histogram, totals) / plan.sampling_rate
     return tuple(
         Doubt(
             compiled.names[j],
             float(rows[j]),
             float(errors[j]),
-            None if unsure[j] else float(excess[j]),
+            float(excess[j]) if over[j] and not unsure[j] else None,
+            float(swing[j]) if moving[j] and not unsure[j] and not over[j] else None,
         )
-        for j in np.flatnonzero(unsure | missed(compiled, multipliers, plan))
+        for j in np.flatnonzero(unsure | over | moving)
     )
 
 

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from ratewise.evidence import Evidence
 from ratewise.exceptions import InvalidInput
 from ratewise.plan import DualControl, Plan
+from ratewise.settling import Settling
 
 Floats = npt.NDArray[np.float64]
 
@@ -177,6 +178,7 @@ class Multipliers:
         self.table: Floats | None = None
         self.loss_weight = 1.0
         self._evidence = Evidence(constraints, plan)
+        self._settling = Settling(constraints, plan)
         self.values: Floats | None = None
         self._expected_rows = plan.expected_rows
         self._noise = plan.histogram_mechanism.standard_deviation
@@ -219,6 +221,11 @@ class Multipliers:
         return self.constraints.values(mean, self.cell_totals, floor=self.floor, clamp=self.control.clamp)
 
     @property
+    def swing(self) -> Floats:
+        """How far left-hand sides spread over the second half of the steps, beyond noise (`Settling`)."""
+        return self._settling.swing(self.mean_histogram, self.cell_totals, self.floor)
+
+    @property
     def cell_totals(self) -> Floats:
         """Running mean of the released number of rows of each cell in a batch."""
         totals: Floats = self._sum.dot(self._ones)
@@ -241,6 +248,7 @@ class Multipliers:
         histogram = self._take_in(released, steps)
         totals, floor = self.cell_totals, self.floor
         self.values = self.constraints.values(histogram, totals, floor=floor, clamp=control.clamp)
+        self._settling.add(self.values, self.step)
         error = self.values - self._targets
         if control.noise_tolerance is not None:
             error *= self._belief(histogram, totals, floor, steps)
@@ -340,6 +348,7 @@ class Multipliers:
         """Yield the name of every value to keep, what holds it and how it is called there."""
         yield from ((name, self, name) for name in _STATE)
         yield from ((f"evidence_{name}", self._evidence, name) for name in Evidence.STATE)
+        yield from ((f"settling_{name}", self._settling, name) for name in Settling.STATE)
 
 
 _STATE = (

@@ -149,7 +149,7 @@ class TestMissed:
         assert doubt.excess == pytest.approx(0.1)
 
     def test_what_came_before_does_not_count(self):
-        assert self.end_at(0.9, 0.19) == ()
+        assert self.end_at(0.4, 0.19) == ()
 
     def test_a_hair_does_not_count(self):
         assert self.end_at(0.1, 0.21) == ()
