@@ -104,21 +104,17 @@ class TestLoop:
         finish(without)
         np.testing.assert_array_equal(with_idle.theta, without.theta)
 
-    @pytest.mark.parametrize(
-        "changes",
-        [
-            {"l2": 1e200},
-            {"l2": 1e3, "steps": 60},
-            {"learning_rate": 1e99},
-            {"learning_rate": 1000.0, "l2": 1.7e308},
-        ],
-        ids=repr,
-    )
+    @pytest.mark.parametrize("changes", [{"learning_rate": 1e99}, {"learning_rate": 1e32}], ids=repr)
     @pytest.mark.parametrize("private", [True, False])
     def test_divergence_is_an_error_and_no_warning(self, private, changes):
         training = make(private, **{"steps": 5, **changes})
         with pytest.raises(InvalidInput, match="diverged"):
             finish(training)
+
+    @pytest.mark.parametrize("changes", [{"l2": 1e200}, {"learning_rate": 1000.0, "l2": 1.7e308}], ids=repr)
+    def test_a_penalty_that_must_diverge_is_refused_before_a_step(self, changes):
+        with pytest.raises(InvalidInput, match="product must be at most 2"):
+            make(**changes)
 
     def test_a_gradient_too_long_to_square_is_no_warning(self):
         training = make(private=False, steps=1)
