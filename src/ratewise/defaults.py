@@ -90,6 +90,18 @@ def clip_for(gradient_noise: float, expected_rows: float, n_parameters: int) -> 
     return min(max(_GRADIENT_NOISE / noise, _CLIPS[0]), _CLIPS[1])
 
 
+def row_norm_for(facts: PublicFacts, preparation: Preparation | None) -> float | None:
+    """Return the longest that a row may be: 5 if features are standardised and 25 or more, 3 if they are not.
+
+    Standardised rows of d features are about sqrt(d) long. If they are many, shrinking all rows to one length
+    keeps rare categories from setting the pace; if they are few, only rows that say most would be shrunk, and
+    clipping does that already.
+    """
+    if preparation is None:
+        return RAW_ROW_NORM
+    return ROW_NORM if facts.n_features >= ROW_NORM**2 else None
+
+
 def preparation_for(
     facts: PublicFacts, epsilon: float | None, delta: float, neighbours: str, standardise: Any = AUTO
 ) -> Preparation | None:
@@ -149,7 +161,7 @@ def plan_for(
     start = {"learning_rate": learning_rate_for(facts.n_features), **_OPTIMISATION}
     fields = {**start, **{name: value for name, value in choices.items() if value is not None}}
     fields["preparation"] = preparation
-    fields["row_norm"] = _chosen(row_norm, RAW_ROW_NORM if preparation is None else ROW_NORM, "row_norm")
+    fields["row_norm"] = _chosen(row_norm, row_norm_for(facts, preparation), "row_norm")
     fields["dual"] = _dual_for(facts, rate, count) if dual is None else dual
     shape: dict[str, Any] = {"n_rows": facts.n_rows, "sampling_rate": rate, "steps": count}
     if epsilon is None:
