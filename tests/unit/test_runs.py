@@ -244,6 +244,19 @@ def test_nothing_is_replaced_without_force_and_books_are_kept(tmp_path):
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
 
+def test_force_keeps_every_book_in_its_order_also_those_of_private_evaluations(tmp_path):
+    place = tmp_path / "run"
+    a_folder(place)
+    for number in range(1, 13):
+        (place / "evaluations.json").write_text(f"what was spent on test rows: {number}")
+        a_folder(place, force=True)
+    assert not (place / "evaluations.json").exists()
+    for number in range(1, 13):
+        kept = (place / "earlier" / f"evaluations-{number}.json").read_text()
+        assert kept == f"what was spent on test rows: {number}"
+    assert len(list((place / "earlier").glob("ledger-*.json"))) == 12
+
+
 def test_a_failure_while_making_the_folder_leaves_nothing(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")

@@ -52,14 +52,16 @@ def place_of(ledger: str | os.PathLike[str], target: Path) -> str:
 
 
 def keep_books(old: Path, draft: Path) -> None:
-    """Copy the books of the run that is replaced, and of those that it replaced."""
-    kept = sorted((old / "earlier").glob("ledger-*.json")) if old.is_dir() else []
-    current = old / "ledger.json"
-    if current.is_file():
-        kept.append(current)
-    for number, book in enumerate(kept, start=1):
-        (draft / "earlier").mkdir(exist_ok=True)
-        write_whole(draft / "earlier" / f"ledger-{number}.json", book.read_bytes())
+    """Copy the books of the run that is replaced, and of those that it replaced.
+
+    That of its training, and that of private evaluations: what was spent on those rows stays spent too.
+    """
+    for name in ("ledger", "evaluations"):
+        kept = sorted((old / "earlier").glob(f"{name}-*.json"), key=lambda book: (len(book.name), book.name))
+        current = old / f"{name}.json"
+        for number, book in enumerate([*kept, *([current] if current.is_file() else [])], start=1):
+            (draft / "earlier").mkdir(exist_ok=True)
+            write_whole(draft / "earlier" / f"{name}-{number}.json", book.read_bytes())
 
 
 def take_place(draft: Path, target: Path) -> None:
