@@ -23,7 +23,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ratewise.cells import CellMap, Subset
-from ratewise.domain import Codes, Domain
+from ratewise.domain import Codes, Domain, list_values
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.feasibility import smallest_values
 from ratewise.kernels import DenseKernel, Floats, Kernel, SparseKernel, Terms, zero_one_rows
@@ -33,7 +33,7 @@ from ratewise.rates import Constraint
 _DENSE = 40_000  # entries of a matrix up to which a dense product beats the overhead of a sparse one
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class CompiledConstraints:
     """Constraints ready for training: cells, sparse coefficients, slacks. Made by `compile_constraints`.
 
@@ -62,6 +62,10 @@ class CompiledConstraints:
 
     def __len__(self) -> int:
         return len(self.bounds)
+
+    def __repr__(self) -> str:
+        size = f"{len(self)} constraints, {self.n_cells} cells, {self.n_classes} classes"
+        return f"<{type(self).__name__}: {size}: {list_values(self.names, most=3)}>"
 
     @property
     def n_cells(self) -> int:

@@ -609,3 +609,12 @@ def test_labels_and_cells_take_a_few_bytes_a_row(kind):
     assert sorted(counted.tolist()) == [333_334, 666_666]
     assert kept < 1.1 * n_rows
     assert peak < 4 * n_rows + 6e6
+
+
+def test_the_repr_is_one_readable_line():
+    domain = Domain(classes=(0, 1), columns={"g": ("a", "b", "c")})
+    compiled = compile_constraints(demographic_parity("g", max_gap=0.1), domain)
+    assert repr(compiled) == (
+        "<CompiledConstraints: 6 constraints, 3 cells, 2 classes: 'P(1 | g=a) - P(1 | g!=a) <= 0.1', "
+        "'P(1 | g=a) - P(1 | g!=a) >= -0.1', 'P(1 | g=b) - P(1 | g!=b) <= 0.1' and 3 more>"
+    )
