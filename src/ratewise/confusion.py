@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ratewise.domain import Domain, Numeric, list_values
-from ratewise.exceptions import InvalidInput
+from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.layout import html_table, number, plain, text_table
 from ratewise.predictions import Predictions
 from ratewise.tables import read_domain, sensitive_columns
@@ -187,7 +187,10 @@ def group_rates(
     ('group=b', 0.5, 1.0)
     """
     data = Predictions.read(y_true, y_pred, None, classes)
-    wanted = None if by is None else [by] if isinstance(by, str) else list(by)
+    by = (by,) if isinstance(by, str) else by
+    if by is not None and not isinstance(by, Iterable):
+        raise InvalidType(f"by must be a column or a list of columns, got {type(by).__name__}")
+    wanted = None if by is None else list(by)
     lone = wanted[0] if wanted and len(wanted) == 1 else None
     columns = sensitive_columns(sensitive_features, len(data.truth), lone_name=lone, needed=wanted)
     columns = columns if wanted is None else {name: columns[name] for name in wanted}

@@ -65,6 +65,8 @@ class Domain:
         known = _distinct("classes", classes)
         if len(known) < 2:
             raise InvalidInput(f"classes must hold at least two values, got {list_values(known)}")
+        if columns is not None and not isinstance(columns, Mapping):
+            raise InvalidType(f"columns must map names to values, got {type(columns).__name__}")
         declared = {
             _column_name(name): _column_values(name, values) for name, values in (columns or {}).items()
         }

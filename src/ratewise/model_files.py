@@ -181,8 +181,9 @@ def _check_members(listed: list[zipfile.ZipInfo], header: Mapping[str, Any]) -> 
         raise ModelFileError("holds parts that its header does not name; take the original file")
     sizes = {info.filename: info.file_size for info in listed}
     for name, described in arrays.items():
-        shape = described.get("shape")
-        known = described.get("dtype") in _KINDS and isinstance(shape, list)
+        said: dict[str, Any] = described if isinstance(described, dict) else {}
+        shape: Any = said.get("shape")
+        known = str(said.get("dtype")) in _KINDS and isinstance(shape, list)
         if not known or not all(type(side) is int and 0 <= side < 1 << 40 for side in shape):
             raise ModelFileError(f"describes the array {name!r} in an unknown way")
         expected = math.prod(shape) * np.dtype(described["dtype"]).itemsize

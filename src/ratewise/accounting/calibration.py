@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ratewise import _validate
 from ratewise.accounting.accountant import PrivacyCurve
@@ -81,6 +82,7 @@ def calibrate(
     """
     target = _validate.positive(epsilon=epsilon)
     delta = _validate.inside(delta=delta)
+    _refuse_too_many(steps)
     histogram = _validate.one_of(("gaussian", "laplace", None), histogram=histogram)
     share = (
         0.0
@@ -156,6 +158,11 @@ def calibrate_steps(
     return _bracket(lambda n: spent(n) <= target, low, high)[0]
 
 
+def _refuse_too_many(steps: Any) -> None:
+    if _validate.count(steps=steps) > _MOST_STEPS:
+        raise InvalidInput(f"steps must be at most {_MOST_STEPS:,}, got {steps:,}")
+
+
 def _bracket(fits: Callable[[int], bool], low: int, high: int) -> tuple[int, int]:
     """Return neighbouring whole numbers of which the first fits and the second does not, by bisection.
 
@@ -180,6 +187,7 @@ def calibrate_sampling_rate(
     """Return the largest sampling rate that stays within (epsilon, delta) at the given noise."""
     target = _validate.positive(epsilon=epsilon)
     delta = _validate.inside(delta=delta)
+    _refuse_too_many(steps)
     full = TrainingEvent(1.0, steps, gradient_noise, histogram_noise, histogram)
 
     def spent(rate: float) -> float:
@@ -208,7 +216,8 @@ def _first_guess(unit: TrainingEvent, target: float, delta: float) -> float:
     variance = (
         shift * shift / (unit.steps * unit.sampling_rate**2)
     )  # of one step, in units of the rate: e^(z^-2) - 1
-    return min(max(1 / math.sqrt(math.log1p(variance)), 10 * _LEAST_NOISE), _MOST_NOISE / 10)
+    level = 1 / math.sqrt(math.log1p(variance)) if variance > 0 else math.inf
+    return min(max(level, 10 * _LEAST_NOISE), _MOST_NOISE / 10)
 
 
 def _least_level(

@@ -132,7 +132,8 @@ class _TiltedSum:
             return left
 
         def excess(epsilon: float) -> float:
-            return math.log(max(self.delta(epsilon), 1e-300) / delta)
+            found = self.delta(epsilon)
+            return math.log(found) - math.log(delta) if found > 0 else -1.0
 
         exact = float(optimize.brentq(excess, left, right, xtol=1e-12, rtol=1e-12))
         step = 1e-11 * max(1.0, abs(exact))

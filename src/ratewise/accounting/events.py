@@ -31,6 +31,8 @@ from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombinatio
 
 NEIGHBOURS = ("add_or_remove", "replace_one", "zero_out")
 
+_MOST_TIMES = 1 << 53  # as many as a double counts; nobody releases more
+
 
 @dataclass(frozen=True)
 class Event:
@@ -83,7 +85,7 @@ class TrainingEvent(Event):
 
     def __post_init__(self) -> None:
         rate = _validate.fraction(sampling_rate=self.sampling_rate)
-        steps = _validate.count(steps=self.steps)
+        steps = _times(steps=self.steps)
         gradient, noise = self.gradient_noise, self.histogram_noise
         law = _validate.one_of(("gaussian", "laplace", None), histogram=self.histogram)
         if gradient is not None:
@@ -141,7 +143,7 @@ class GaussianEvent(Event):
     count: int = 1
 
     def __post_init__(self) -> None:
-        self._set(noise=_validate.positive(noise=self.noise), count=_validate.count(count=self.count))
+        self._set(noise=_validate.positive(noise=self.noise), count=_times(count=self.count))
 
     def to_dp_event(self) -> dp_accounting.DpEvent:
         """Return the composition of `count` Gaussian events."""
@@ -158,7 +160,7 @@ class LaplaceEvent(Event):
     count: int = 1
 
     def __post_init__(self) -> None:
-        self._set(noise=_validate.positive(noise=self.noise), count=_validate.count(count=self.count))
+        self._set(noise=_validate.positive(noise=self.noise), count=_times(count=self.count))
 
     def to_dp_event(self) -> dp_accounting.DpEvent:
         """Return the composition of `count` Laplace events."""
@@ -312,6 +314,15 @@ def join_gaussian_noise(noises: Iterable[float]) -> float:
     """
     # hypot of the inverses neither overflows nor underflows where the squares would
     return 1.0 / math.hypot(*(1.0 / noise for noise in noises))
+
+
+def _times(**argument: Any) -> int:
+    """Return how often something is released, a number that accountants can multiply with."""
+    ((name, value),) = argument.items()
+    times = _validate.count(**argument)
+    if times > _MOST_TIMES:
+        raise InvalidInput(f"{name} must be at most {_MOST_TIMES:,}, got {value!r}")
+    return times
 
 
 def _consistent_histogram(law: str | None, noise: float | None) -> str | None:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from ratewise.compiled import CompiledConstraints
 from ratewise.domain import Domain
+from ratewise.exceptions import InvalidType
 from ratewise.families import demographic_parity
 from ratewise.linear import LinearEngine
 from ratewise.multipliers import Multipliers
@@ -176,6 +177,8 @@ def opponents(plan: Plan) -> int:
 
 def still(plan: Plan, n_rows: int) -> Plan:
     """Return the plan with the same releases, for so many rows, in which the model does not move."""
+    if not isinstance(plan, Plan):
+        raise InvalidType(f"plan must be a ratewise.plan.Plan, got {type(plan).__name__}")
     return dataclasses.replace(
         plan,
         n_rows=n_rows,

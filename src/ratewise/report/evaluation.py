@@ -66,6 +66,9 @@ class Evaluation:
     ) -> Evaluation:
         """Check everything that can be wrong with the rows, before anything is measured."""
         data = Predictions.read(y_true, y_pred, None, classes)
+        by = [by] if isinstance(by, str) else by
+        if by is not None and not isinstance(by, Iterable):
+            raise InvalidType(f"by must be a list of columns, got {type(by).__name__}")
         wanted = None if by is None else [_columns_of(item) for item in by]
         needed = _columns_read(constraints, wanted)
         lone = next(iter(needed)) if needed is not None and len(needed) == 1 else None

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from ratewise.accounting.book import strict_json
+from ratewise.accounting.statement import texts
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.report import card, page
 from ratewise.report.build import Background, content_of, known_values, probabilities, rivals_of
@@ -159,7 +160,7 @@ class Report:
             confidence=confidence,
             soft=soft,
         )
-        background = Background(name, statement, ledger, history, compiled, tuple(doubts), tuple(notes))
+        background = Background(name, statement, ledger, history, compiled, tuple(doubts), texts(notes=notes))
         rivals = baseline if isinstance(baseline, Mapping) else {"without limits": baseline}
         return cls(content_of(data, background, {} if baseline is None else rivals, title))
 

@@ -94,7 +94,9 @@ class ResumableFitting(Fitting):
     def _build(self, scaling: Scaling | None) -> None:
         super()._build(scaling)
         if self._saved is not None:
-            self.training.restore(_state(self._saved))
+            state = _state(self._saved)
+            _refuse_other_kinds(state, self.training.state())
+            self.training.restore(state)
             self.history = EarlierHistory(self.training, self._saved["arrays"])
         if self._on_start is not None:
             self._on_start()
@@ -156,6 +158,22 @@ def _state(saved: Mapping[str, Any]) -> dict[str, Any]:
     state = {name: named[name] for name in ("steps_done", "theta", "velocity", "average", "averaged")}
     dual = {name.removeprefix("dual."): value for name, value in named.items() if name.startswith("dual.")}
     return {**state, "multipliers": dual if saved["fields"]["multipliers"] else None}
+
+
+def _refuse_other_kinds(saved: Mapping[str, Any], fresh: Mapping[str, Any]) -> None:
+    """Refuse parts of a checkpoint of another kind than a fresh run has: its checksum may be made anew."""
+    for name, value in fresh.items():
+        found = saved.get(name)
+        if isinstance(value, Mapping) and isinstance(found, Mapping):
+            _refuse_other_kinds(found, value)
+        elif value is not None and _kind(found) != _kind(value):
+            raise InvalidInput(f"the checkpoint is not sound: {name} is of another kind; train anew")
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool | int | float | np.number):
+        return "number"
+    return f"array {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
 
 
 def write_checkpoint(path: Path, fitting: ResumableFitting, schema: Schema, run: str) -> None:

@@ -13,19 +13,22 @@ a resumed run draws fresh entropy, and no noise is used twice.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from ratewise.accounting import Ledger
 from ratewise.accounting.book import PhaseBegun, PhaseSettled, StepsReserved
 from ratewise.compiled import CompiledConstraints
-from ratewise.exceptions import InvalidInput
+from ratewise.exceptions import InvalidInput, RatewiseError
 from ratewise.multipliers import Multipliers
 from ratewise.plan import Plan
 
@@ -59,8 +62,26 @@ def decode(data: bytes, source: str) -> dict[str, Any]:
         raise InvalidInput(f"{source} is no checkpoint of this version of ratewise")
     if hashlib.sha256(data[start:]).digest() != data[len(_MAGIC) : start]:
         raise InvalidInput(f"{source} is damaged: its checksum is wrong; take an older copy")
-    state: dict[str, Any] = torch.load(io.BytesIO(data[start:]), weights_only=True, map_location="cpu")
+    with sound(source), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch's doubts about a damaged file; the error is enough
+        state: dict[str, Any] = torch.load(io.BytesIO(data[start:]), weights_only=True, map_location="cpu")
+    if not isinstance(state, dict):
+        raise InvalidInput(f"{source} is no sound checkpoint; take an older copy")
     return state
+
+
+@contextlib.contextmanager
+def sound(source: str) -> Iterator[None]:
+    """Whatever goes wrong with the parts of a checkpoint is one message; a checksum can be made anew."""
+    try:
+        yield
+    except RatewiseError:
+        raise
+    except Exception as problem:
+        raise InvalidInput(
+            f"{source} is no sound checkpoint ({type(problem).__name__} in its parts), and nothing in it was "
+            "run; take an older copy"
+        ) from problem
 
 
 def write_file(path: str, data: bytes) -> None:
@@ -117,6 +138,24 @@ def refuse_other_run(stored: Mapping[str, Any], ours: Mapping[str, Any], source:
                 f"{source} belongs to another run: {name} differs{shown}; resume with the privacy "
                 "parameters, constraints and model that the run was started with"
             )
+
+
+def progress(state: Mapping[str, Any], steps: int, source: str) -> tuple[str, int]:
+    """Return the name of the run and its steps, checked."""
+    run, done = state["run"], state["steps_done"]
+    if not isinstance(run, str) or type(done) is not int or not 0 <= done <= steps:
+        raise InvalidInput(
+            f"{source} is no sound checkpoint: its run or its steps are not; take an older copy"
+        )
+    return run, done
+
+
+def load_module(module: nn.Module, state: Mapping[str, Any]) -> None:
+    """Put stored parameters into a module; numbers that are not finite are refused."""
+    for name, value in state.items():
+        if torch.is_tensor(value) and value.is_floating_point() and not torch.isfinite(value).all():
+            raise InvalidInput(f"the checkpoint's {name!r} is not finite; take an older copy")
+    module.load_state_dict(state)
 
 
 def booked_steps(ledger: Ledger, run: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +71,10 @@ def declared(
     """Compile constraints against declared classes and group values alone."""
     if classes is None:
         raise InvalidInput("classes must be declared for a Dataset, got None; for example classes=(0, 1)")
+    if isinstance(classes, str | bytes) or not isinstance(classes, Iterable):
+        raise InvalidType(f"classes must be a collection of values, got {type(classes).__name__}")
+    if group_values is not None and not isinstance(group_values, Mapping):
+        raise InvalidType(f"group_values must map columns to values, got {type(group_values).__name__}")
     needed, values = needed_columns(constraints), dict(group_values or {})
     absent = sorted((needed or set()) - set(values))
     if absent or (needed is None and not values):

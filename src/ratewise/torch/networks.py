@@ -5,12 +5,20 @@ Group norm stands where batch norm usually stands, because batch norm lets rows 
 
 from __future__ import annotations
 
+import math
+import numbers
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from ratewise import _validate
+from ratewise.exceptions import InvalidInput, InvalidType
+
+_LARGEST = 1 << 24  # a layer of more is a slip of the pen
 
 
 class _Block(nn.Module):
@@ -61,6 +69,8 @@ class ResNet(nn.Module):
         in_channels: int = 3,
     ) -> None:
         super().__init__()
+        _sizes(num_classes=num_classes, groups=groups, in_channels=in_channels)
+        _refuse_shape(blocks, widths, groups)
         self.stem = nn.Sequential(
             nn.Conv2d(in_channels, widths[0], 7, stride=2, padding=3, bias=False),
             nn.GroupNorm(groups, widths[0]),
@@ -98,12 +108,13 @@ class SmallCNN(nn.Module):
 
     def __init__(self, num_classes: int, *, in_channels: int = 3, width: int = 16) -> None:
         super().__init__()
+        _sizes(num_classes=num_classes, in_channels=in_channels, width=width)
         layers: list[nn.Module] = []
         inputs = in_channels
         for outputs in (width, 2 * width, 4 * width):
             layers += [
                 nn.Conv2d(inputs, outputs, 3, stride=2, padding=1),
-                nn.GroupNorm(min(8, outputs), outputs),
+                nn.GroupNorm(math.gcd(8, outputs), outputs),
                 nn.ReLU(),
             ]
             inputs = outputs
@@ -119,7 +130,8 @@ class MLP(nn.Sequential):
     """Linear layers with ReLU between them; inputs are flattened."""
 
     def __init__(self, inputs: int, num_classes: int, hidden: Sequence[int] = (128, 128)) -> None:
-        sizes = [inputs, *hidden]
+        _sizes(inputs=inputs, num_classes=num_classes)
+        sizes = [inputs, *_listed(hidden=hidden)]
         layers: list[nn.Module] = [nn.Flatten()]
         for before, after in pairwise(sizes):
             layers += [nn.Linear(before, after), nn.ReLU()]
@@ -165,6 +177,10 @@ class TransformerEncoder(nn.Module):
         layers: int = 2,
     ) -> None:  # fmt: skip
         super().__init__()
+        _sizes(vocabulary=vocabulary, num_classes=num_classes, length=length, width=width)
+        _sizes(heads=heads, layers=layers)
+        if width % heads:
+            raise InvalidInput(f"width must be a multiple of heads ({heads}), got {width}")
         self.tokens = nn.Embedding(vocabulary, width)
         self.places = nn.Embedding(length, width)
         self.layers = nn.Sequential(*(_EncoderLayer(width, heads, 4 * width) for _ in range(layers)))
@@ -176,6 +192,37 @@ class TransformerEncoder(nn.Module):
         places = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
         x = self.layers(self.tokens(ids) + self.places(places))
         return self.head(self.norm(x).mean(1))  # type: ignore[no-any-return]
+
+
+def _sizes(**arguments: Any) -> None:
+    """Refuse what is no size of a layer."""
+    for name, value in arguments.items():
+        argument: dict[str, Any] = {name: value}
+        if not isinstance(value, numbers.Integral):
+            raise InvalidType(f"{name} must be a whole number, got {type(value).__name__}")
+        if _validate.count(**argument) > _LARGEST:
+            raise InvalidInput(f"{name} must be at most {_LARGEST}, got {value}")
+
+
+def _listed(**argument: Any) -> Sequence[int]:
+    """Return the sizes of several layers, checked."""
+    ((name, sizes),) = argument.items()
+    if not isinstance(sizes, Sequence) or isinstance(sizes, str | bytes):
+        raise InvalidType(f"{name} must be a sequence of sizes, got {type(sizes).__name__}")
+    for size in sizes:
+        _sizes(**{name: size})
+    return sizes
+
+
+def _refuse_shape(blocks: Any, widths: Any, groups: int) -> None:
+    _listed(blocks=blocks)
+    _listed(widths=widths)
+    if not widths or len(blocks) != len(widths):
+        raise InvalidInput(
+            f"blocks and widths must name the same stages, at least one; got {len(blocks)} and {len(widths)}"
+        )
+    if any(width % groups for width in widths):
+        raise InvalidInput(f"widths must be multiples of groups ({groups}), got {list(widths)}")
 
 
 def _initialise(layer: nn.Module) -> None:

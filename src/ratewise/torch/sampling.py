@@ -20,6 +20,8 @@ from typing import Protocol
 
 import numpy as np
 
+from ratewise import _validate
+from ratewise.exceptions import InvalidInput
 from ratewise.sampling import PoissonSampler, Rows
 
 BLOCK = 1 << 20
@@ -88,4 +90,8 @@ def share_of(n_rows: int, rank: int, world: int) -> range:
     >>> [len(share_of(10, rank, 3)) for rank in range(3)]
     [3, 3, 4]
     """
+    n_rows, world = _validate.count(at_least=0, n_rows=n_rows), _validate.count(world=world)
+    rank = _validate.count(at_least=0, rank=rank)
+    if rank >= world:
+        raise InvalidInput(f"rank must be below world ({world}), got {rank}")
     return range(n_rows * rank // world, n_rows * (rank + 1) // world)

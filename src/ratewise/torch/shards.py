@@ -21,9 +21,10 @@ import torch
 from torch import Tensor
 
 from ratewise import _validate
+from ratewise.accounting.statement import texts
 from ratewise.compiled import CompiledConstraints
 from ratewise.domain import Domain
-from ratewise.exceptions import InvalidInput
+from ratewise.exceptions import InvalidInput, RatewiseError
 from ratewise.torch.data import Batch, Numbers, TensorRows
 
 Array = npt.NDArray[Any]
@@ -132,17 +133,48 @@ def shards_from_parquet(
         from pyarrow import parquet  # type: ignore[import-untyped]
     except ImportError:
         raise ImportError("Parquet files need pyarrow: pip install pyarrow") from None
+    inputs, others, size = (
+        texts(features=features),
+        texts(groups=groups),
+        _validate.count(batch_rows=batch_rows),
+    )
+    _check_names(inputs, others)
     made = []
     for number, name in enumerate(files):
-        source = parquet.ParquetFile(os.fspath(name))
         target = Path(folder) / f"shard-{number:05d}"
         target.mkdir(parents=True, exist_ok=True)
-        rows = source.metadata.num_rows
-        _write(target / "x.npy", source, list(features), rows, batch_rows, np.dtype(np.float32))
-        for column, file in ((label, "y"), *((name, name) for name in groups)):
-            _write(target / f"{file}.npy", source, [column], rows, batch_rows, None)
+        try:
+            with parquet.ParquetFile(os.fspath(name)) as source:
+                _check_columns(source, (*inputs, label, *others), name)
+                rows = source.metadata.num_rows
+                _write(target / "x.npy", source, list(inputs), rows, size, np.dtype(np.float32))
+                for column, file in ((label, "y"), *((name, name) for name in others)):
+                    _write(target / f"{file}.npy", source, [column], rows, size, None)
+        except (ValueError, TypeError, OSError) as problem:
+            if isinstance(problem, RatewiseError | FileNotFoundError):
+                raise
+            raise InvalidInput(
+                f"{os.fspath(name)!r} cannot be turned into a shard ({type(problem).__name__}): it must be a "
+                "Parquet file whose features are numbers"
+            ) from None
         made.append(target)
     return made
+
+
+def _check_names(features: tuple[str, ...], groups: tuple[str, ...]) -> None:
+    """Refuse columns that are none, and groups whose files would be others' or lie elsewhere."""
+    if not features:
+        raise InvalidInput("features must name at least one column, got none")
+    for name in groups:
+        if name in ("x", "y") or Path(name).name != name:
+            raise InvalidInput(f"groups must be names that can be file names beside x and y, got {name!r}")
+
+
+def _check_columns(source: Any, columns: tuple[Any, ...], file: Any) -> None:
+    known = source.schema_arrow.names
+    absent = [column for column in columns if column not in known]
+    if absent:
+        raise InvalidInput(f"{os.fspath(file)!r} has no column {absent[0]!r}; its columns are {known}")
 
 
 def _write(

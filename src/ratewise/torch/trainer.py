@@ -216,14 +216,14 @@ class Trainer:
         if data is None:
             return False
         state = checkpoints.decode(data, source)
-        checkpoints.refuse_other_run(state["identity"], self._identity(), source)
-        self.ledger = checkpoints.ledger_from(state["ledger"], self._given, source)
-        self.module.load_state_dict(state["module"])
-        self.descent.restore(state["descent"])
-        if self.multipliers is not None:
-            checkpoints.restore_multipliers(self.multipliers, state["multipliers"])
-        self._run = state["run"]
-        self.steps_done = int(state["steps_done"])
+        with checkpoints.sound(source):
+            checkpoints.refuse_other_run(state["identity"], self._identity(), source)
+            self._run, self.steps_done = checkpoints.progress(state, self.plan.steps, source)
+            self.ledger = checkpoints.ledger_from(state["ledger"], self._given, source)
+            checkpoints.load_module(self.module, state["module"])
+            self.descent.restore(state["descent"])
+            if self.multipliers is not None:
+                checkpoints.restore_multipliers(self.multipliers, state["multipliers"])
         self._pass_over(self._lost())
         self._streams = RandomStreams.from_seed(None)  # noise must never be drawn twice
         return True
