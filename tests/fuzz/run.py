@@ -1,16 +1,21 @@
 """The long fuzzing run: a hundred thousand inputs over all public entry points.
 
-    python tests/fuzz/run.py [--inputs 100000] [--only NAME] [--seed 0]
+    python tests/fuzz/run.py [--inputs 100000] [--only NAME] [--seed 0] [--record FILE]
 
 Prints one line per entry point: inputs, how many ended in a result rather than in one of our errors, time.
 Any other exception, a model that is not finite, or a book below the truth stops the run and shows the input,
-made as small as Hypothesis can make it. Inputs that take longer than a minute are reported as hangs.
+made as small as Hypothesis can make it. An input that takes longer than a minute is a hang: the stack is
+shown and the run ends. With ``--record`` counts, seconds, seeds and versions go to a JSON file after every
+piece of a thousand inputs, and a run that was stopped goes on where the file ends.
 """
 
 from __future__ import annotations
 
 import argparse
 import faulthandler
+import importlib.metadata
+import json
+import platform
 import sys
 import time
 from pathlib import Path
@@ -21,7 +26,9 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parent))
 from entry_points import TARGETS, survive
 
-PATIENCE = 60  # seconds for one input; then the stack is shown and the run ends
+PATIENCE = 60  # seconds for one input
+PIECE = 1000
+PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "pandas", "click", "hypothesis")
 
 
 def run(name: str, inputs: int, start: int) -> tuple[int, int]:
@@ -34,12 +41,28 @@ def run(name: str, inputs: int, start: int) -> tuple[int, int]:
     @given(data=st.data())
     def feed(data: st.DataObject) -> None:
         faulthandler.dump_traceback_later(PATIENCE, exit=True)
-        counted["inputs"] += 1
-        counted["results"] += survive(target, data.draw)
-        faulthandler.cancel_dump_traceback_later()
+        try:
+            counted["inputs"] += 1
+            counted["results"] += survive(target, data.draw)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
 
     feed()
     return counted["inputs"], counted["results"]
+
+
+def shares(inputs: int, only: str | None) -> dict[str, int]:
+    """Return how many inputs each entry point gets."""
+    if only is not None:
+        return {only: inputs}
+    whole = sum(share for _, share in TARGETS.values())
+    return {name: -(-inputs * share // whole) for name, (_, share) in TARGETS.items()}
+
+
+def versions() -> dict[str, str]:
+    """Return what ran."""
+    found = {name: importlib.metadata.version(name) for name in PACKAGES}
+    return {"python": platform.python_version(), **found}
 
 
 def main() -> None:
@@ -47,17 +70,29 @@ def main() -> None:
     parser.add_argument("--inputs", type=int, default=100_000)
     parser.add_argument("--only", choices=list(TARGETS))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--record", type=Path)
     options = parser.parse_args()
-    whole = sum(share for _, share in TARGETS.values())
-    total = 0
-    for name in [options.only] if options.only else TARGETS:
-        share = options.inputs if options.only else -(-options.inputs * TARGETS[name][1] // whole)
-        began = time.perf_counter()
-        inputs, results = run(name, share, options.seed)
-        total += inputs
-        spent = time.perf_counter() - began
-        say(f"{name:>16}: {inputs:>7,} inputs, {results:>7,} results, {spent:7.1f} s")
-    say(f"{total:,} inputs, nothing found")
+    record = {"seed": options.seed, "piece": PIECE, "versions": versions(), "entry_points": {}}
+    if options.record is not None and options.record.exists():
+        record = json.loads(options.record.read_text())
+    done = record["entry_points"]
+    for name, wanted in shares(options.inputs, options.only).items():
+        here = done.setdefault(name, {"inputs": 0, "results": 0, "pieces": 0, "seconds": 0.0})
+        while here["inputs"] < wanted:
+            began = time.perf_counter()
+            piece = min(PIECE, wanted - here["inputs"])
+            inputs, results = run(name, piece, record["seed"] + here["pieces"])
+            here["inputs"] += inputs
+            here["results"] += results
+            here["pieces"] += 1
+            here["seconds"] = round(here["seconds"] + time.perf_counter() - began, 1)
+            record["inputs"] = sum(found["inputs"] for found in done.values())
+            record["seconds"] = round(sum(found["seconds"] for found in done.values()), 1)
+            if options.record is not None:
+                options.record.write_text(json.dumps(record, indent=1) + "\n")
+        counts = f"{here['inputs']:>7,} inputs, {here['results']:>7,} results"
+        say(f"{name:>16}: {counts}, {here['seconds']:7.1f} s")
+    say(f"{record['inputs']:,} inputs, nothing found")
 
 
 def say(line: str) -> None:

@@ -1,0 +1,175 @@
+"""What is counted: events, budgets, accountants, calibration, ledgers, statements, and the theory."""
+
+from __future__ import annotations
+
+import inspect
+import math
+
+from fuzz_inputs import edges, events, mostly, noises, odd, odd_size, probabilities
+from hypothesis import strategies as st
+
+from ratewise import accounting
+from ratewise.accounting import (
+    Budget,
+    Calibration,
+    GaussianEvent,
+    LaplaceEvent,
+    Ledger,
+    OutsideEvent,
+    PrivacyCurve,
+    PrivacyStatement,
+    SelectionEvent,
+    TrainingEvent,
+    UnprotectedEvent,
+    event_from_dict,
+    theory,
+)
+from ratewise.exceptions import RatewiseError
+from ratewise.plan import DualControl, Plan
+from ratewise.randomness import RandomStreams
+
+RELATIONS = ["add_or_remove", "replace_one", "zero_out"]
+relations = mostly(st.sampled_from(RELATIONS))
+deltas = st.floats(1e-9, 0.1)
+
+
+def fuzz_scalars(draw):
+    """Constructors of events, budgets, plans and controls with any arguments."""
+    build = draw(
+        st.sampled_from(
+            [
+                lambda: TrainingEvent(*(draw(odd) for _ in range(5))),
+                lambda: GaussianEvent(draw(odd), draw(odd)),
+                lambda: LaplaceEvent(draw(odd), draw(odd)),
+                lambda: OutsideEvent(draw(odd), draw(odd), draw(relations), draw(odd)),
+                lambda: UnprotectedEvent(draw(odd)),
+                lambda: SelectionEvent(draw(mostly(st.just((GaussianEvent(9.0),)))), draw(odd), draw(odd)),
+                lambda: Budget(draw(odd), draw(odd)),
+                lambda: Ledger(cap=draw(odd), neighbours=draw(relations)),
+                lambda: DualControl(rate=draw(odd), memory=draw(odd), cap=draw(odd), interval=draw(odd)),
+                lambda: DualControl(
+                    schedule=draw(odd), momentum=draw(odd), penalty=draw(odd), radius=draw(odd)
+                ),
+                lambda: Plan(
+                    n_rows=draw(mostly(st.integers(1, 9))),
+                    sampling_rate=draw(mostly(probabilities)),
+                    steps=draw(mostly(st.integers(1, 9))),
+                    clip=draw(odd),
+                    gradient_noise=draw(odd),
+                    histogram_noise=draw(odd),
+                    noise=draw(mostly(st.sampled_from(["discrete", "continuous"]))),
+                ),
+                lambda: RandomStreams.from_seed(draw(st.one_of(st.integers(0), st.text(), st.floats()))),
+            ]
+        )
+    )
+    found = build()
+    priced = isinstance(found, accounting.Event) and not isinstance(found, SelectionEvent)
+    if priced and draw(st.integers(0, 3)) == 0:
+        assert accounting.epsilon(found, 1e-5) >= 0
+
+
+def fuzz_event_text(draw):
+    """Descriptions of events as a file might hold them, damaged."""
+    fields = draw(events()).to_dict()
+    for name in draw(st.lists(st.sampled_from([*fields, "more"]), max_size=2)):
+        fields[name] = draw(odd)
+    event = event_from_dict(fields)
+    assert event_from_dict(event.to_dict()) == event
+
+
+def fuzz_accounting(draw):
+    """Epsilon and delta of some events, each the other's inverse, on the safe side."""
+    event, delta = draw(events()), draw(deltas)
+    relation = draw(st.sampled_from(RELATIONS))
+    if draw(st.integers(0, 3)) == 0:
+        accounting.epsilon(draw(mostly(st.just([event]), 16)), draw(odd), neighbours=draw(relations))
+        accounting.delta([event], draw(odd), relation)
+        accounting.rdp_epsilon(draw(mostly(st.just([event]), 16)), draw(odd))
+    curve = accounting.curve([event], relation)
+    assert isinstance(curve, PrivacyCurve)
+    total = accounting.epsilon([event], delta, relation)
+    assert total >= 0
+    # of a selection each question has an upper bound of its own
+    if math.isfinite(total) and not isinstance(event, SelectionEvent):
+        assert accounting.delta([event], total, relation) <= delta * (1 + 1e-4) + 1e-12
+
+
+def fuzz_calibration(draw):
+    """Noise, steps and rates for a budget: never above it."""
+    epsilon, delta = draw(mostly(st.floats(0.05, 20.0))), draw(mostly(st.floats(1e-8, 1e-3)))
+    rate, steps = draw(mostly(st.floats(0.05, 1.0))), draw(mostly(st.integers(1, 40), 2, odd_size))
+    kind = draw(mostly(st.sampled_from(["gaussian", "laplace", None])))
+    which = draw(st.integers(0, 2))
+    if which == 0:
+        found = accounting.calibrate(epsilon, delta, rate, steps, kind, draw(mostly(st.floats(0.05, 0.9))))
+        assert isinstance(found, Calibration)
+        assert accounting.epsilon([found.event], delta) <= epsilon * (1 + 1e-9)
+    else:
+        noise, counted = draw(mostly(st.floats(0.5, 4.0))), draw(mostly(st.floats(0.5, 4.0)))
+        epsilon = draw(mostly(st.floats(0.05, 5.0)))  # more would be millions of steps, and minutes
+        if which == 1:
+            steps = accounting.calibrate_steps(epsilon, delta, rate, noise, counted, kind)
+        else:
+            rate = accounting.calibrate_sampling_rate(epsilon, delta, steps, noise, counted, kind)
+        event = TrainingEvent(rate, steps, noise, counted if kind else None, kind)
+        assert accounting.epsilon([event], delta) <= epsilon * (1 + 1e-9)
+
+
+def fuzz_ledger(draw):
+    """Bookings in any order; the total never falls, and is never below its last entry alone."""
+    cap = draw(st.sampled_from([None, Budget(2.0, 1e-5)]))
+    ledger, before = Ledger(cap=cap), 0.0
+    for event in draw(st.lists(events(), max_size=2)):
+        try:
+            ledger.book(event, purpose=draw(st.text(max_size=3)), data=draw(mostly(st.just("rows"))))
+        except RatewiseError:
+            continue
+        total = ledger.total(1e-5)
+        # each is an upper bound, on a grid of its own
+        assert total >= before * (1 - 1e-3)
+        assert total >= accounting.epsilon([event], 1e-5) * (1 - 1e-3)
+        before = total
+    assert Ledger.from_json(ledger.to_json()).records == ledger.records
+
+
+def fuzz_statement(draw):
+    """What is said of a run, from any facts; what is written is read back."""
+    said = accounting.state(
+        draw(mostly(st.lists(st.builds(GaussianEvent, noises), max_size=2))),
+        draw(mostly(deltas)),
+        neighbours=draw(relations),
+        unit=draw(mostly(st.text(max_size=5))),
+        public=draw(mostly(st.lists(st.text(max_size=4), max_size=2))),
+        leaks=draw(mostly(st.lists(st.text(max_size=4), max_size=2))),
+        rows=draw(mostly(st.one_of(st.none(), st.integers(1, 10**6)))),
+    )
+    assert isinstance(said, PrivacyStatement)
+    assert str(said)
+    assert PrivacyStatement.from_json(said.to_json()).epsilon == said.epsilon
+
+
+FORMULAS = sorted(
+    name for name, value in vars(theory).items() if not name.startswith("_") and inspect.isfunction(value)
+)
+RECORDS = ["GradientErrors", "LagrangianRegularity", "ModelRegularity", "StepSizes", "TheoremNoise"]
+
+
+def fuzz_theory(draw):
+    """Formulas of the theory with any numbers; what comes out is no NaN."""
+    formula = getattr(theory, draw(st.sampled_from([*FORMULAS, *RECORDS, "RateProblem"])))
+    whole = {"steps", "rows", "dimension", "terms", "subsets", "constraints", "smallest_cell", "classes"}
+    sound = {
+        "model": st.builds(theory.ModelRegularity, *[st.floats(0.1, 9.0)] * 4),
+        "errors": st.builds(theory.GradientErrors, st.floats(0.1, 9.0), st.floats(0.1, 9.0)),
+        "step_sizes": st.builds(theory.StepSizes, st.floats(0.01, 1.0), st.floats(0.01, 1.0)),
+        "problem": st.just(theory.RateProblem(10**5, 10**4, 10, 2, 4, 1.0, 2.0, theory.linear_softmax(1.0))),
+        **dict.fromkeys(("delta", "failure", "sampling_rate"), st.floats(1e-6, 0.5)),
+    }
+    arguments = {}
+    for name, parameter in inspect.signature(formula).parameters.items():
+        usual = st.integers(1, 1000) if name in whole else sound.get(name, st.floats(0.01, 50.0))
+        if parameter.default is inspect.Parameter.empty or draw(st.booleans()):
+            arguments[name] = draw(mostly(usual, 4, st.one_of(edges, odd_size)))
+    found = formula(**arguments)
+    assert not (isinstance(found, float) and math.isnan(found))
