@@ -1,0 +1,307 @@
+"""Mutants of the four releases that standardise features; each must be caught, the code as it is must not.
+
+Two catchers. `released` replays: on two data sets that differ in one row, with the **same** released values
+put in place of the noisy ones, everything outside the releases must come out the same (noise, sensitivities,
+the scaling), and what goes into a release may differ by one row's worth only; with made-up released values,
+bounds must follow them. Whatever is read off raw rows, or leaves without a release, shows. `noised` looks at
+many runs: every release must be booked before it happens, with the noise that it has, and noise must follow
+its law.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from ratewise import standardisation
+from ratewise.mechanisms import NoNoise, RoundedGaussianMechanism
+from ratewise.plan import Preparation
+
+PREPARATION = Preparation(norm_noise=6.0, moment_noise=3.0)
+FALSE_ALARM = 1e-5
+NAMES = ["norms", "means", "centred norms", "squares"]
+HUGE = 1e4
+
+
+class Release(NamedTuple):
+    """What an onlooker notes of one release."""
+
+    noise: float
+    sensitivity: float
+    deviation: float
+    value: np.ndarray
+    seen: np.ndarray
+    booked: int
+
+
+def rows(first=None):
+    """Return made-up rows with the first one replaced."""
+    X = np.random.default_rng(0).normal([5.0, 0.0, -1.0], [1.0, 2.0, 0.5], size=(400, 3))
+    if first is not None:
+        X[0] = first
+    return X
+
+
+def watch(monkeypatch, X, seed, forced=None):
+    """Standardise under the eyes of an onlooker, who may put values in place of the released ones."""
+    notes, booked = [], []
+    whole = RoundedGaussianMechanism.release
+
+    def release(self, value, rng):
+        seen = whole(self, value, rng) if forced is None else forced[len(notes)].copy()
+        about = (self.noise, self.sensitivity, self.standard_deviation)
+        notes.append(Release(*about, np.array(value), np.array(seen), len(booked)))
+        return seen
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RoundedGaussianMechanism, "release", release)
+        scaling = standardisation.standardise(
+            X, None, PREPARATION, np.random.default_rng(seed), lambda event, _: booked.append(event)
+        )
+    return notes, booked, scaling
+
+
+def follows(monkeypatch):
+    """Tell whether bounds are those of made-up histograms in which all rows have one length."""
+    for first, second in ((30, 60), (44, 20)):
+        made_up = [np.zeros(161), np.zeros(3), np.zeros(161), np.ones(3)]
+        made_up[0][first] = made_up[2][second] = 1000.0
+        notes, _, _ = watch(monkeypatch, rows(), 3, made_up)
+        if [note.sensitivity for note in notes[1::2]] != [2.0 ** (k / 4 - 10) for k in (first, second)]:
+            return False
+    return True
+
+
+def released(monkeypatch):
+    """Tell whether a replay with one other row shows a difference that no release explains."""
+    unit = np.eye(3)
+    pairs = [
+        (HUGE * unit[0], -HUGE * unit[0]),
+        (HUGE * unit[0], HUGE * unit[1]),
+        (unit[2] * 0, HUGE * unit[2]),
+    ]
+    for one, other in pairs:
+        before, _, scaling = watch(monkeypatch, rows(one), 3)
+        if len(before) != 4:
+            return True
+        forced = [note.seen for note in before]
+        again = [watch(monkeypatch, rows(row), 3, forced) for row in (one, other)]
+        (first, _, found), (second, _, compared) = again
+        for left, right in zip(first, second, strict=True):
+            if (left.noise, left.sensitivity) != (right.noise, right.sensitivity):
+                return True
+            if np.linalg.norm(left.value - right.value) > 2 * left.sensitivity * (1 + 1e-9):
+                return True
+        for name in ("mean", "deviation"):
+            if not np.array_equal(getattr(found, name), getattr(compared, name)):
+                return True
+            if not np.array_equal(getattr(found, name), getattr(scaling, name)):
+                return True
+    return not follows(monkeypatch)
+
+
+def noised(monkeypatch):
+    """Tell whether a release is not booked before, or has other noise than was booked."""
+    drawn: list[list[np.ndarray]] = [[], [], [], []]
+    for seed in range(150):
+        notes, booked, _ = watch(monkeypatch, rows(), seed)
+        if [note.noise for note in notes] != [event.noise for event in booked]:
+            return True
+        if len(notes) != 4 or any(note.booked < number for number, note in enumerate(notes, 1)):
+            return True
+        for place, note in zip(drawn, notes, strict=True):
+            if note.deviation < note.noise * note.sensitivity:
+                return True
+            place.append((note.seen - note.value) / (note.noise * note.sensitivity))
+    return min(map(p_value, drawn)) < FALSE_ALARM
+
+
+def p_value(draws):
+    """Return how likely such draws are if they are independent standard normal ones."""
+    table = np.array(draws)
+    z = (np.sum(table**2) - table.size) / np.sqrt(2 * table.size)
+    later = np.sum(table[:-1] * table[1:]) / np.sqrt(table[1:].size)
+    beside = np.sum(table[:, :-1] * table[:, 1:]) / np.sqrt(table[:, 1:].size)
+    shape = stats.kstest(table.ravel(), stats.norm.cdf).pvalue
+    return 4 * min(shape, *(2 * stats.norm.sf(abs(each)) for each in (z, later, beside)))
+
+
+# -------------------------------------------------------------------------------------------- the mutants
+
+
+def every_run(patch, around):
+    """Let `around(number, release)` stand in for the release of that number, in every run."""
+    whole, standardise = RoundedGaussianMechanism.release, standardisation.standardise
+    count = [0]
+
+    def release(self, value, rng):
+        count[0] += 1
+        return around(count[0] - 1, lambda: whole(self, value, rng), value)
+
+    def again(*args, **options):
+        count[0] = 0
+        return standardise(*args, **options)
+
+    patch.setattr(RoundedGaussianMechanism, "release", release)
+    patch.setattr(standardisation, "standardise", again)
+
+
+def without_noise(number):
+    def mutate(patch):
+        every_run(patch, lambda place, release, value: value.copy() if place == number else release())
+
+    return mutate
+
+
+def half_the_noise(number):
+    def mutate(patch):
+        def around(place, release, value):
+            return value + 0.5 * (release() - value) if place == number else release()
+
+        every_run(patch, around)
+
+    return mutate
+
+
+def past_the_mechanism(number):
+    """One release is made by something that adds nothing, and that nobody watches."""
+
+    def mutate(patch):
+        counting, summing, count = standardisation._counting, standardisation._summing, [0]
+        if number in (0, 2):
+            # both histograms share a mechanism
+            patch.setattr(standardisation, "_counting", lambda noise: NoNoise())
+            return
+
+        def made(*arguments):
+            count[0] += 1
+            return NoNoise() if (count[0] - 1) % 2 == (number == 3) else summing(*arguments)
+
+        patch.setattr(standardisation, "_summing", made)
+        assert counting is standardisation._counting
+
+    return mutate
+
+
+def unbooked(number):
+    def mutate(patch):
+        whole = standardisation.standardise
+
+        def standardise(X, scaling, preparation, rng, book):
+            count = [0]
+
+            def forgetful(event, purpose):
+                count[0] += 1
+                if count[0] - 1 != number:
+                    book(event, purpose)
+
+            return whole(X, scaling, preparation, rng, forgetful)
+
+        patch.setattr(standardisation, "standardise", standardise)
+
+    return mutate
+
+
+def bound_from_raw_counts(patch):
+    whole, counts, kept = standardisation.bound_from, standardisation.norm_counts, []
+
+    def norm_counts(features, centre=None):
+        kept.append(counts(features, centre))
+        return kept[-1]
+
+    patch.setattr(standardisation, "norm_counts", norm_counts)
+    patch.setattr(standardisation, "bound_from", lambda found, noise: whole(kept[-1], noise))
+
+
+def bound_from_the_longest_row(patch):
+    def bound_from(found, noise):
+        return float(np.linalg.norm(kept[-1].prepared(np.arange(kept[-1].n_rows)), axis=1).max())
+
+    counts, kept = standardisation.norm_counts, []
+
+    def norm_counts(features, centre=None):
+        kept.append(features)
+        return counts(features, centre)
+
+    patch.setattr(standardisation, "norm_counts", norm_counts)
+    patch.setattr(standardisation, "bound_from", bound_from)
+
+
+def raw_centre(features):
+    return features.prepared(np.arange(features.n_rows)).mean(axis=0)
+
+
+def centre_from_raw_rows_for_the_bound(patch):
+    counts = standardisation.norm_counts
+
+    def norm_counts(features, centre=None):
+        return counts(features, None if centre is None else raw_centre(features))
+
+    patch.setattr(standardisation, "norm_counts", norm_counts)
+
+
+def centre_from_raw_rows_for_the_squares(patch):
+    whole = standardisation.square_sums
+
+    def square_sums(features, bound, centre):
+        return whole(features, bound, raw_centre(features))
+
+    patch.setattr(standardisation, "square_sums", square_sums)
+
+
+def rows_not_shrunk(patch):
+    patch.setattr(standardisation, "_shrunk", lambda block, norms, bound: block)
+
+
+def half_the_sensitivity(patch):
+    whole = standardisation._summing
+    patch.setattr(standardisation, "_summing", lambda noise, bound, slack: whole(noise, bound / 2, slack))
+
+
+def deviations_from_raw_squares(patch):
+    whole, squares, kept = standardisation.deviations, standardisation.square_sums, []
+
+    def square_sums(features, bound, centre):
+        kept.append((squares(features, bound, centre), bound / features.n_rows))
+        return kept[-1][0]
+
+    def deviations(variances, noise, bound):
+        total, share = kept[-1]
+        return whole(total * share, noise, bound)
+
+    patch.setattr(standardisation, "square_sums", square_sums)
+    patch.setattr(standardisation, "deviations", deviations)
+
+
+EACH = [without_noise, half_the_noise, unbooked]
+MUTANTS = {
+    **{
+        f"{kind.__name__}: {name}": (kind(number), noised)
+        for kind in EACH
+        for number, name in enumerate(NAMES)
+    },
+    **{
+        f"past_the_mechanism: {name}": (past_the_mechanism(number), released)
+        for number, name in enumerate(NAMES)
+    },
+    "bound from raw counts": (bound_from_raw_counts, released),
+    "bound from the longest row": (bound_from_the_longest_row, released),
+    "raw centre, bound": (centre_from_raw_rows_for_the_bound, released),
+    "raw centre, squares": (centre_from_raw_rows_for_the_squares, released),
+    "rows not shrunk": (rows_not_shrunk, released),
+    "half the sensitivity": (half_the_sensitivity, released),
+    "deviations from raw squares": (deviations_from_raw_squares, released),
+}
+
+
+@pytest.mark.parametrize("catcher", [released, noised])
+def test_no_alarm_for_the_code_as_it_is(catcher, monkeypatch):
+    assert not catcher(monkeypatch)
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_every_mutant_of_standardisation_is_caught(name, monkeypatch):
+    mutate, catcher = MUTANTS[name]
+    mutate(monkeypatch)
+    assert catcher(monkeypatch)
