@@ -58,8 +58,8 @@ class Doubt:
             return f"{self.constraint} (exceeded by about {self.excess:.2g} at the end of training)"
         if self.swing is not None:
             return f"{self.constraint} (went up and down by about {self.swing:.2g} to the end of training)"
-        return (
-            f"{self.constraint} (about {max(self.rows, 0):.0f} rows, known to +-{2 * self.uncertainty:.2g})"
+        return f"{self.constraint} (about {max(self.rows, 0):.0f} rows, " + (
+            "not known at all)" if 2 * self.uncertainty > 1 else f"known to +-{2 * self.uncertainty:.2g})"
         )
 
 

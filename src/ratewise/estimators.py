@@ -129,7 +129,8 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
         Mean multiplier of each constraint over the run.
     constraints_ : CompiledConstraints or None
     doubts_ : tuple of Doubt
-        Constraints that rest on too few rows to be enforced at this budget, judged from released counts.
+        Constraints not to be relied on, judged from released counts: they rest on too few rows for this
+        budget, were missed at the end of training, or never came to rest.
     plan_ : Plan
     n_features_in_, feature_names_in_, n_iter_
         As in scikit-learn.

@@ -13,7 +13,7 @@
 
     RatewiseWarning (UserWarning)
     ├── PrivacyLeakWarning               something was read off the data that the ledger does not cover
-    ├── SmallGroupWarning                a constraint rests on too few rows to be enforced at this budget
+    ├── SmallGroupWarning                a constraint rests on too few rows for this budget, or was missed
     └── SeedWarning                      noise was made from a seed, which must stay secret
 
 Every message names the argument, the offending value and a way out. Messages never contain values of
@@ -62,7 +62,7 @@ class PrivacyLeakWarning(RatewiseWarning):
 
 
 class SmallGroupWarning(RatewiseWarning):
-    """A constraint rests on too few rows to be enforced at this budget."""
+    """A constraint rests on too few rows for this budget, or released rates say that it was missed."""
 
 
 class SeedWarning(RatewiseWarning):

@@ -291,10 +291,11 @@ class Plan:
             rates=_validate.one_of(("hard", "soft"), rates=self.rates),
             block_rows=None if block is None else _validate.count(block_rows=block),
         )
-        if self.learning_rate * self.l2 > 2.0:
+        most = 2.0 * (1.0 + self.momentum)
+        if self.learning_rate * self.l2 > most:
             raise InvalidInput(
                 f"l2 is {self.l2:g} at a learning rate of {self.learning_rate:g}: each step would overshoot "
-                "zero by more than the one before; their product must be at most 2"
+                f"zero by more than the one before; their product must be at most {most:g}"
             )
         if not isinstance(self.dual, DualControl):
             raise InvalidType(f"dual must be a DualControl, got {self.dual!r}")

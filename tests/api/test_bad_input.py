@@ -470,7 +470,7 @@ class TestParameters:
             ({"temperature": 0}, InvalidInput, "temperature must be above 0"),
             ({"rates": "x"}, InvalidInput, "rates must be one of 'hard', 'soft'"),
             ({"l2": -1}, InvalidInput, "l2 must be at least 0"),
-            ({"l2": 1e300}, InvalidInput, "their product must be at most 2"),
+            ({"l2": 1e300}, InvalidInput, "their product must be at most 3"),
             ({"fit_intercept": "no"}, InvalidType, "fit_intercept must be True or False"),
             ({"neighbours": "x"}, InvalidInput, "neighbours must be one of"),
             ({"data_name": ""}, InvalidInput, "data_name must not be empty"),

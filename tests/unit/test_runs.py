@@ -1,5 +1,6 @@
 """Run folders from Python: what is in them at every moment, and going on after a stop."""
 
+import dataclasses
 import json
 import os
 import stat
@@ -11,7 +12,7 @@ import pytest
 from ratewise import Ledger
 from ratewise.accounting import accountant
 from ratewise.accounting.book import Release
-from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType, LedgerError
+from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType, LedgerError, RatewiseWarning
 from ratewise.model_files import ModelFileError
 from ratewise.runs import RunFolder, Settings, Watch, facts_of, plan_run, row_count, schema_for, train_run
 from ratewise.runs.job import bounds_of
@@ -387,3 +388,12 @@ def test_without_privacy_the_statement_says_so(tmp_path):
     result = train_run(a_folder(tmp_path / "run", settings), people())
     assert result.statement.epsilon == np.inf
     assert "NO PRIVACY" in (tmp_path / "run" / "statement.txt").read_text()
+
+
+def test_the_customary_delta_is_let_pass_for_many_rows_with_a_warning():
+    """As the classifier does it: a table of a million rows trains by the plainest command."""
+    with pytest.warns(RatewiseWarning, match="delta is 1e-05, above 1/n = 1e-06 for 1000000 rows"):
+        plan_run(facts_of(SCHEMA, SETTINGS, 1_000_000), SETTINGS)
+    larger = dataclasses.replace(SETTINGS, delta=2e-5)
+    with pytest.raises(InvalidInput, match="use a delta well below 1/n"):
+        plan_run(facts_of(SCHEMA, larger, 1_000_000), larger)

@@ -22,7 +22,7 @@ from ratewise.compiled import CompiledConstraints
 from ratewise.defaults import AUTO, PublicFacts, plan_for
 from ratewise.encoding import TableEncoder
 from ratewise.enforceability import Doubt, doubts
-from ratewise.exceptions import BudgetExceeded, InvalidInput, PrivacyLeakWarning
+from ratewise.exceptions import BudgetExceeded, InvalidInput, PrivacyLeakWarning, RatewiseWarning
 from ratewise.frames import chosen_columns, named_columns
 from ratewise.model_files import TableModel
 from ratewise.partition import compile_constraints
@@ -31,7 +31,7 @@ from ratewise.randomness import RandomStreams, warn_of_seed
 from ratewise.reading import PrivateRows, read_labels, read_rows
 from ratewise.runs.folder import RunFolder
 from ratewise.runs.resumable import ResumableFitting, booked_steps, read_checkpoint, write_checkpoint
-from ratewise.runs.settings import Settings
+from ratewise.runs.settings import CUSTOMARY_DELTA, Settings
 from ratewise.schema import Schema
 from ratewise.table_preparation import group_column, prepare, provisional
 from ratewise.tables import needed_columns
@@ -78,7 +78,7 @@ def bounds_of(schema: Schema, settings: Settings, n_rows: int) -> BoundsPlan:
 
 def plan_run(facts: PublicFacts, settings: Settings, besides: Iterable[Event] = ()) -> Plan:
     """Return the plan of a run, from public facts; `besides` are other releases in the same budget."""
-    _check(settings, facts.n_rows)
+    _check(settings, facts.n_rows, warn=True)
     return plan_for(
         facts,
         epsilon=settings.epsilon,
@@ -103,13 +103,16 @@ def plan_run(facts: PublicFacts, settings: Settings, besides: Iterable[Event] = 
     )
 
 
-def _check(settings: Settings, n_rows: int) -> None:
+def _check(settings: Settings, n_rows: int, *, warn: bool = False) -> None:
+    """Refuse a delta above 1/n, or warn if it is the customary one."""
     _validate.count(rows=n_rows)
-    if settings.epsilon is not None and settings.delta > 1 / n_rows:
-        raise InvalidInput(
-            f"delta is {settings.delta:g}, above 1/n = {1 / n_rows:.3g} for {n_rows} rows, which permits "
-            "publishing a whole row; use a delta well below 1/n"
-        )
+    if settings.epsilon is None or settings.delta <= 1 / n_rows:
+        return
+    advice = f"delta is {settings.delta:g}, above 1/n = {1 / n_rows:.3g} for {n_rows} rows"
+    if settings.delta > CUSTOMARY_DELTA:
+        raise InvalidInput(f"{advice}, which permits publishing a whole row; use a delta well below 1/n")
+    if warn:
+        warnings.warn(f"{advice}; a delta below 1/n says more", RatewiseWarning, stacklevel=3)
 
 
 def schema_for(frame: Any, settings: Settings, schema: Schema | None) -> Schema:
