@@ -25,7 +25,7 @@ from ratewise.exceptions import RatewiseError, RatewiseWarning
 TARGETS = {
     "scalars": (books.fuzz_scalars, 120),
     "event_text": (books.fuzz_event_text, 200),
-    "theory": (books.fuzz_theory, 200),
+    "theory": (books.fuzz_theory, 6),
     "statement": (books.fuzz_statement, 10),
     "accounting": (books.fuzz_accounting, 3),
     "calibration": (books.fuzz_calibration, 1),
