@@ -149,7 +149,9 @@ def fuzz_torch_parts(draw):
                 lambda: rt.network_plan(
                     draw(mostly(st.integers(1, 9))), draw(small), **budget(draw), clip=draw(odd)
                 ),
-                lambda: rt.network_plan(500, 9, COMPILED, epsilon=1.0, delta=draw(odd), epochs=draw(odd)),
+                lambda: rt.network_plan(
+                    500, 9, COMPILED, epsilon=1.0, delta=draw(odd), epochs=draw(odd_size)
+                ),
                 lambda: rt.share_of(draw(odd), draw(odd), draw(odd)),
                 lambda: rt.share_of(draw(st.integers(0, 9)), draw(small), draw(small)),
                 lambda: rt.TensorRows(

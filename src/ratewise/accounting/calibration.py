@@ -26,6 +26,7 @@ _TIGHT = 0.9992  # aim a little above the promised 0.999
 _ROUGH = 1e-3  # excess allowed while the answer is only being approached
 _LEAST_NOISE, _MOST_NOISE = 0.03, 1e9
 _MOST_STEPS = 10**8
+_MOST_PLANNED = 10_000_000  # answers take seconds there, and minutes beyond
 
 
 @dataclass(frozen=True)
@@ -159,8 +160,8 @@ def calibrate_steps(
 
 
 def _refuse_too_many(steps: Any) -> None:
-    if _validate.count(steps=steps) > _MOST_STEPS:
-        raise InvalidInput(f"steps must be at most {_MOST_STEPS:,}, got {steps:,}")
+    if _validate.count(steps=steps) > _MOST_PLANNED:
+        raise InvalidInput(f"steps must be at most {_MOST_PLANNED:,}, got {steps:,}")
 
 
 def _bracket(fits: Callable[[int], bool], low: int, high: int) -> tuple[int, int]:
