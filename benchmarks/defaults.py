@@ -122,7 +122,7 @@ def paper(constraint: Any, data: Any, epsilon: float, seed: int, steps: int) -> 
 # Each free improvement switched off, the rest as it is by default.
 _DUAL: dict[str, Any] = {
     "rate": 2.0, "penalty": 3.0, "schedule": "linear", "ratio_floor": 0.02, "normalise": True,
-    "noise_tolerance": 0.05,
+    "noise_tolerance": 0.05, "patience": 25,
 }  # fmt: skip
 ABLATIONS: dict[str, dict[str, Any]] = {
     "no averaging": {"averaging": "none"},
@@ -130,10 +130,12 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "constant learning rate": {"schedule": "constant"},
     "no standardising": {"standardise": False},
     "no bound on rows": {"row_norm": None},
+    "rows of length 5": {"row_norm": 5.0},
     "Laplace histogram": {"histogram": "laplace"},
     "soft dual": {"rates": "soft"},
     "no damping": {"dual": {"penalty": 0.0}},
     "noise not weighed": {"dual": {"noise_tolerance": None}},
+    "no evidence over time": {"dual": {"patience": 0}},
     "objective not normalised": {"dual": {"normalise": False}},
     "smoothed rates": {"dual": {"memory": 0.8}},
     "nu-PI": {"dual": {"penalty": 0.0, "proportional": 5.0, "smoothing": 0.9}},
