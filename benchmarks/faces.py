@@ -183,7 +183,7 @@ def plot(lines: list[dict[str, Any]], path: Path) -> None:
     for bound in bounds:
         right.axhline(bound, color="black", lw=0.8)
     left.set(xlabel="epoch", ylabel="error, held-out rows", ylim=(0, None))
-    right.set(xlabel="epoch", ylabel="largest gap of a group to the rest", ylim=(0, None))
+    right.set(xlabel="epoch", ylabel="largest gap of a group, held-out rows", ylim=(0, None))
     left.legend(frameon=False, fontsize=8)
     figure.savefig(path, dpi=110)
 
