@@ -31,6 +31,7 @@ from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombinatio
 
 NEIGHBOURS = ("add_or_remove", "replace_one", "zero_out")
 
+_SMALLEST_RATE = 1e-100  # its square has to be a number
 _MOST_TIMES = 1 << 53  # as many as a double counts; nobody releases more
 
 
@@ -85,6 +86,10 @@ class TrainingEvent(Event):
 
     def __post_init__(self) -> None:
         rate = _validate.fraction(sampling_rate=self.sampling_rate)
+        if rate < _SMALLEST_RATE:
+            raise InvalidInput(
+                f"sampling_rate must be at least {_SMALLEST_RATE:g}, got {self.sampling_rate!r}"
+            )
         steps = _times(steps=self.steps)
         gradient, noise = self.gradient_noise, self.histogram_noise
         law = _validate.one_of(("gaussian", "laplace", None), histogram=self.histogram)

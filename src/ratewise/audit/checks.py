@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from ratewise import _validate
 from ratewise.accounting import Event, Ledger
 from ratewise.accounting import epsilon as account
-from ratewise.audit.games import WorstRows, still
+from ratewise.audit.games import WorstRows, checked_plan, still
 from ratewise.multipliers import Multipliers
 from ratewise.plan import DualControl, Plan
 from ratewise.randomness import RandomStreams
@@ -52,6 +53,8 @@ def check_sampling(
 ) -> Check:
     """Check that batches are Poisson samples: rows at their rate, sizes binomial, empty ones included."""
     streams = RandomStreams.from_seed() if streams is None else streams
+    steps, n_rows = _validate.count(steps=steps), _validate.count(n_rows=n_rows)
+    rate = _validate.fraction(rate=rate)
     taken = np.zeros((steps, n_rows))
     number = 0
     for number, rows in enumerate(PoissonSampler(n_rows, rate).batches(steps, streams.sampling), start=1):
@@ -69,7 +72,7 @@ def check_sampling(
 def check_noise(plan: Plan, *, steps: int = 3000, streams: RandomStreams | None = None) -> Check:
     """Check that what a silent training releases is noise of the promised law, a fresh draw per entry."""
     streams = RandomStreams.from_seed() if streams is None else streams
-    rows = WorstRows(3, 0, counted=plan.histogram_noise is not None)
+    rows = WorstRows(3, 0, counted=checked_plan(plan).histogram_noise is not None)
     quiet = _silent(plan, steps, rows)
     training = Training(quiet, _Silent(rows), _dual(rows, quiet))
     gradient, tables, before = [], [], np.zeros(_Silent.n_parameters)

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ratewise import _validate
 from ratewise.compiled import CompiledConstraints
 from ratewise.domain import Domain
-from ratewise.exceptions import InvalidType
+from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.families import demographic_parity
 from ratewise.linear import LinearEngine
 from ratewise.multipliers import Multipliers
@@ -35,6 +36,7 @@ _LONG = 1e6
 _STILL = 1e-20
 # Steps whose histograms are released together; each has its own noise, and it saves time.
 _TOGETHER = 50
+_MOST_ROWS = 20_000  # every canary has a feature of its own
 
 
 class Sight(NamedTuple):
@@ -83,7 +85,10 @@ class WorstRows:
     """
 
     def __init__(self, n_canaries: int, n_opponents: int, *, counted: bool) -> None:
-        n_rows = n_canaries + n_opponents
+        n_canaries = _validate.count(n_canaries=n_canaries)
+        n_rows = n_canaries + _validate.count(at_least=0, n_opponents=n_opponents)
+        if n_rows > _MOST_ROWS:
+            raise InvalidInput(f"canaries and opponents must be at most {_MOST_ROWS} rows, got {n_rows}")
         self.X = np.zeros((n_rows, n_canaries))
         self.X[np.arange(n_canaries), np.arange(n_canaries)] = _LONG
         self.X[n_canaries:, 0] = -_LONG
@@ -123,9 +128,10 @@ class LinearSubject:
     def __init__(
         self, plan: Plan, n_canaries: int = 1, n_opponents: int = 9, dtype: Any = np.float64
     ) -> None:
-        self.n_canaries = n_canaries
-        self.plan = still(plan, n_canaries + n_opponents)
-        self._rows = rows = WorstRows(n_canaries, n_opponents, counted=plan.histogram_noise is not None)
+        counting = checked_plan(plan).histogram_noise is not None
+        self._rows = rows = WorstRows(n_canaries, n_opponents, counted=counting)
+        self.n_canaries = rows.X.shape[1]
+        self.plan = still(plan, len(rows.X))
         counted: dict[str, Any] = {}
         if rows.constraints is not None:
             counted = {"cells": rows.cells, "n_cells": rows.constraints.n_cells}
@@ -175,12 +181,17 @@ def opponents(plan: Plan) -> int:
     return 9 if plan.sampling_rate >= 1 else 0
 
 
-def still(plan: Plan, n_rows: int) -> Plan:
-    """Return the plan with the same releases, for so many rows, in which the model does not move."""
+def checked_plan(plan: Any) -> Plan:
+    """Return the plan, or say that it is none."""
     if not isinstance(plan, Plan):
         raise InvalidType(f"plan must be a ratewise.plan.Plan, got {type(plan).__name__}")
+    return plan
+
+
+def still(plan: Plan, n_rows: int) -> Plan:
+    """Return the plan with the same releases, for so many rows, in which the model does not move."""
     return dataclasses.replace(
-        plan,
+        checked_plan(plan),
         n_rows=n_rows,
         row_norm=None,
         learning_rate=_STILL,

@@ -11,7 +11,7 @@ from ratewise import _validate
 from ratewise.accounting import TrainingEvent
 from ratewise.accounting import epsilon as account
 from ratewise.audit.bounds import gaussian_bound, many_runs_bound, one_run_bound
-from ratewise.audit.games import LinearSubject, Sight, Subject
+from ratewise.audit.games import LinearSubject, Sight, Subject, checked_plan
 from ratewise.audit.report import AuditResult
 from ratewise.exceptions import InvalidInput, UnsupportedCombination
 from ratewise.plan import Plan
@@ -56,7 +56,7 @@ def audit_training(plan: Plan, *, games: int = 1000, **options: Any) -> AuditRes
     -------
     AuditResult
     """
-    return _many_runs(plan, "training", plan.steps, games, **options)
+    return _many_runs(plan, "training", checked_plan(plan).steps, games, **options)
 
 
 def audit_one_run(
@@ -78,6 +78,7 @@ def audit_one_run(
     about half of the true epsilon where many trainings would find three quarters.
     """
     _check_choices(releases, attack)
+    checked_plan(plan)
     if subject is None:
         subject = LinearSubject(plan, n_canaries=_validate.count(canaries=canaries), n_opponents=0)
     count = subject.n_canaries

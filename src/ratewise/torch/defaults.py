@@ -67,7 +67,7 @@ def network_plan(
     >>> round(plan.expected_rows), plan.steps, plan.clip
     (800, 500, 1.0)
     """
-    rows = _validate.count(n_rows=n_rows)
+    rows, parameters = _validate.count(n_rows=n_rows), _validate.count(n_parameters=n_parameters)
     if epochs is not None and steps is not None:
         raise UnsupportedCombination(f"epochs is {epochs} and steps {steps}; give one of them")
     if sampling_rate is None:
@@ -80,9 +80,7 @@ def network_plan(
     if isinstance(clip, str) and clip == AUTO:
         clip = CLIP  # without privacy too: it keeps the same learning rate safe
     fields = {name: value for name, value in choices.items() if value is not None}
-    facts = PublicFacts(
-        n_rows=rows, n_features=n_parameters, n_classes=n_classes or 2, constraints=constraints
-    )
+    facts = PublicFacts(n_rows=rows, n_features=parameters, n_classes=n_classes or 2, constraints=constraints)
     return plan_for(
         facts,
         epsilon=epsilon,

@@ -37,7 +37,7 @@ from ratewise import _validate
 from ratewise.accounting import Ledger, UnprotectedEvent
 from ratewise.accounting.phase import Phase
 from ratewise.compiled import CompiledConstraints
-from ratewise.exceptions import InvalidInput, UnsupportedCombination
+from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
 from ratewise.multipliers import Multipliers
 from ratewise.plan import Plan
 from ratewise.progress import Progress
@@ -127,6 +127,10 @@ class Trainer:
         random_state: Any = None,
         clipper: Clipper | None = None,
     ) -> None:
+        if not isinstance(plan, Plan):
+            raise InvalidType(f"plan must be a ratewise.plan.Plan, got {type(plan).__name__}")
+        if constraints is not None and not isinstance(constraints, CompiledConstraints):
+            raise InvalidType(f"constraints must be compiled constraints, got {type(constraints).__name__}")
         self.plan = plan
         self.constraints = constraints
         self.multipliers = None if constraints is None else Multipliers(constraints, plan)
