@@ -1,8 +1,9 @@
 """Rows of features, prepared and handed out in blocks: scaling, bounds on row norms, the clip of each row.
 
-Nothing here copies a whole matrix or keeps more of it than a number per row. Blocks are in double precision
-whatever the matrix is stored in: sums over thousands of rows in single precision would be off by more than
-the noise makes up for, and one row could then move them by more than the clipping norm.
+Nothing here keeps more of a matrix than a number per row, unless it is small and read many times: then its
+rows are prepared once and kept. Blocks are in double precision whatever the matrix is stored in: sums over
+thousands of rows in single precision would be off by more than the noise makes up for, and one row could then
+move them by more than the clipping norm.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ Array = npt.NDArray[Any]
 
 # Bytes of gathered rows handled at once: about what stays in the second-level cache (measured).
 _BLOCK_BYTES = 1 << 21
+# Rows read at least so often are prepared once, if that takes at most so many bytes.
+_MANY_READS, _KEPT_BYTES = 4.0, 1 << 28
 _LARGEST = float(np.finfo(np.float64).max)
 
 
@@ -138,7 +141,7 @@ class _ScalingTables(NamedTuple):
 
 
 class Features:
-    """Rows of features, handed out in blocks that are ready for use. Never copies the whole matrix.
+    """Rows of features, handed out in blocks that are ready for use.
 
     A block comes with a factor per row (from the bound on row norms) and with the longest residual that a row
     may have: ``clip / sqrt(|x|^2 + 1)``. One pass at the start refuses NaN and infinity.
@@ -151,6 +154,9 @@ class Features:
     intercept : bool
     n_classes : int
         Only sets how much room rounding needs.
+    reads : float
+        How often a row will be read on average, a public number. From 4 on, dense features that have to be
+        prepared are kept as prepared, up to 256 MB of them; blocks hold the same numbers either way.
     """
 
     def __init__(
@@ -162,6 +168,7 @@ class Features:
         scaling: Scaling | None = None,
         intercept: bool = True,
         n_classes: int = 2,
+        reads: float = 1.0,
         block_rows: int | None = None,
     ) -> None:
         self.matrix = _usable(X)
@@ -182,10 +189,20 @@ class Features:
         self._limits: Floats | None = None
         self._guarded = False
         self.mapped = not self.sparse and memory_mapped(X)
-        self._first_pass(keep=not self.mapped)
+        self._first_pass(keep=not self.mapped, ready=self._room_for_ready(reads))
 
-    def _first_pass(self, *, keep: bool) -> None:
+    def _room_for_ready(self, reads: float) -> Floats | None:
+        """Return where prepared rows are to be kept, if they are."""
+        stored_ready = self.scaling is None and self.matrix.dtype == np.float64
+        small = self.n_rows * self.n_features * 8 <= _KEPT_BYTES
+        if self.sparse or self.mapped or stored_ready or reads < _MANY_READS or not small:
+            return None
+        return np.empty((self.n_rows, self.n_features))
+
+    def _first_pass(self, *, keep: bool, ready: Floats | None) -> None:
         """Refuse values that are not finite; keep what each row needs in every step, if there is room.
+
+        Prepared rows are written to `ready`, if given, and take the place of the matrix.
 
         Rows so long that their products could overflow switch the whole matrix to slower, careful arithmetic.
         """
@@ -199,6 +216,8 @@ class Features:
             if not np.all(np.isfinite(norms)) and not _all_finite(block):
                 raise InvalidInput("X holds numbers too large to be scaled; give narrower bounds of features")
             largest = max(largest, float(norms.max(initial=0.0)))
+            if ready is not None:
+                ready[start : start + len(block)] = block
             if keep:
                 factor, limit = self._factor_and_limit(norms)
                 factors.append(factor)
@@ -208,6 +227,9 @@ class Features:
             self._factors = _joined(factors) if self._row_norm is not None else None
             self._limits = _joined(limits) if self._clip is not None else None
         self._kept = keep and not self.careful
+        if ready is not None:
+            self.matrix, self.scaling = ready, None
+            self._buffer = self._stored = np.empty((0, self.n_features))
 
     def _guard(self, block: Any) -> None:
         """Refuse what is not finite; from the first entry on that scaling could overflow, cut such off.

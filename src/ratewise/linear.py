@@ -69,6 +69,7 @@ class LinearEngine:
             scaling=scaling,
             intercept=intercept,
             n_classes=n_classes,
+            reads=plan.sampling_rate * plan.steps,
             block_rows=plan.block_rows,
         )
         n_rows = self.features.n_rows

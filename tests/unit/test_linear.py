@@ -177,6 +177,42 @@ class TestModel:
         np.testing.assert_allclose(probabilities, [[0.5, 0.5, 0.0]])
 
 
+class TestKeptRows:
+    """Rows that are read often are prepared once."""
+
+    SCALING = Scaling(-np.ones(3), np.ones(3), mean=np.full(3, 0.2), deviation=np.array([0.5, 2.0, 1e-3]))
+
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    @pytest.mark.parametrize("largest", [1.0, 1e38])
+    @pytest.mark.parametrize("scaling", [SCALING, Scaling(deviation=np.array([1e-300, 1.0, 1.0]))])
+    def test_blocks_hold_the_same_numbers(self, dtype, largest, scaling):
+        rows = X.astype(dtype)
+        rows[3, 0] = largest
+        before = rows.copy()
+        sizes = {"clip": 1.0, "row_norm": 2.0, "scaling": scaling, "block_rows": 7}
+        often, once = Features(rows, reads=100.0, **sizes), Features(rows, **sizes)
+        assert often.scaling is None
+        assert once.scaling is not None
+        for piece in (np.arange(40)[::6], np.array([3]), np.empty(0, dtype=np.intp)):
+            kept = often.gather(piece)
+            for found, expected in zip(kept, once.gather(piece), strict=True):
+                np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(rows, before)
+
+    def test_only_small_tables_that_are_read_often_are_kept(self, monkeypatch):
+        def kept(matrix, scaling=self.SCALING, reads=100.0):
+            features = Features(matrix, scaling=scaling, reads=reads)
+            return features.matrix is not matrix and features.scaling is None
+
+        assert kept(X)
+        assert kept(X.astype(np.float32), scaling=None)
+        assert not kept(X, scaling=None)  # nothing to prepare
+        assert not kept(X, reads=3.9)
+        assert not kept(X.view(np.memmap))
+        monkeypatch.setattr("ratewise.features._KEPT_BYTES", X.nbytes - 1)
+        assert not kept(X)
+
+
 class TestCost:
     def test_blocks_do_not_change_the_sums(self):
         rng = np.random.default_rng(1)
