@@ -226,9 +226,15 @@ def anneal(rows: Rows, model: np.ndarray, price: float, steepness: tuple[float, 
 
 
 def descend(
-    rows: Rows, model: np.ndarray, limit: float, *, passes: int, random: np.random.Generator
+    rows: Rows,
+    model: np.ndarray,
+    limit: float,
+    *,
+    passes: int,
+    random: np.random.Generator,
+    price: float = 1.0,
 ) -> np.ndarray:
-    """Lower error + what the gap exceeds its limit by, on hard predictions, until a pass gains nothing.
+    """Lower error + price * what the gap exceeds its limit by, hard, until a pass gains nothing.
 
     A pass takes the best point on the line along every feature, the intercept and some random directions.
     """
@@ -241,7 +247,7 @@ def descend(
         for direction in random.permutation(directions):
             change = rows.X @ direction[:-1] + direction[-1]
             step, error, gap = along(rows, scores, change)
-            value = error + np.maximum(0.0, np.abs(gap) - limit)
+            value = error + price * np.maximum(0.0, np.abs(gap) - limit)
             place = int(value.argmin())
             if value[place] < best - 1e-12:
                 best = float(value[place])

@@ -249,9 +249,9 @@ def _key(record: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def fits(name: str, which: str) -> Iterator[tuple[float, float | None, int]]:
-    """Yield slack, epsilon and seed: two private fits on a split that has a name, one on others."""
+    """Yield slack, epsilon and seed: five private fits on a split that has a name, one on others."""
     for slack in SETS[name].slacks:
-        for seed in (int(which),) if which.isdigit() else range(2):
+        for seed in (int(which),) if which.isdigit() else range(5):
             yield slack, 1.0, seed
         yield slack, None, 0
 

@@ -144,11 +144,15 @@ def draw(records: Records, sets: dict[str, Any], names: list[str], path: Path) -
     for row, name in zip(axes, names, strict=True):
         groups = dict(splits(records, name))
         for axis, group in zip(row, ("authors", "numbered"), strict=True):
+            axis.set_visible(group in groups)
             if group in groups:
                 panel(axis, records, sets, name, groups[group])
                 axis.set_title(f"{name}: {TITLES[group]} ({len(groups[group])})", fontsize=10)
-    handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="lower center", ncols=3, fontsize=9, frameon=False)
+    entries: dict[str, Any] = {}
+    for axis in axes.flat:
+        handles, labels = axis.get_legend_handles_labels()
+        entries = dict(zip(labels, handles, strict=True)) | entries
+    figure.legend(entries.values(), entries.keys(), loc="lower center", ncols=3, fontsize=9, frameon=False)
     figure.tight_layout(rect=(0, 0.10 if len(names) == 1 else 0.06, 1, 1))
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)

@@ -124,7 +124,8 @@ def test_the_search_finds_the_least_error_where_all_lines_can_be_tried(limit):
     random = np.random.default_rng(5)
     X = random.normal(size=(40, 2))
     first = random.random(40) < 0.5
-    y = X[:, 0] + 0.7 * first > 0.2
+    X[:, 1] += 1.5 * first
+    y = X[:, 0] + X[:, 1] > 0.7
     X[:4] = [
         [-9.0, 3.0],
         [-8.0, 2.0],
@@ -137,7 +138,8 @@ def test_the_search_finds_the_least_error_where_all_lines_can_be_tried(limit):
     _, error, gap = exact.thresholds(rows, free)
     known = least_by_trying_all(rows, limit)
     assert error[np.abs(gap) <= limit].min() > known
-    found = exact.descend(rows, free, limit, passes=30, random=np.random.default_rng(0))
+    assert limit == 1.0 or known > least_by_trying_all(rows, 1.0)  # the limit costs something
+    found = exact.descend(rows, free, limit, passes=30, random=np.random.default_rng(0), price=10.0)
     error, gap = rows.measure(found)
     assert abs(gap) <= limit
     assert error == pytest.approx(known)
