@@ -94,6 +94,11 @@ def verdict(error: float, gap: float, found: tuple[float, float], hindsight: flo
     return f"beyond all models found, by {hindsight - error:+.4f}"
 
 
+def table_verdict(sweeps: Records, error: float, gap: float) -> str:
+    """Return the verdict on a published point, by the model of all that is best on training rows."""
+    return verdict(error, gap, honest(sweeps, gap), bound(sweeps, gap, "hindsight"))
+
+
 def table_of(records: Records, name: str, which: tuple[str, ...], points: Any) -> list[str]:
     """Return the table of published points on a group of splits."""
     sweeps = pick(records, kind="sweep", data=name, split=which)
@@ -107,11 +112,10 @@ def table_of(records: Records, name: str, which: tuple[str, ...], points: Any) -
         candidates = [honest(pick(sweeps, method=method), gap) for method in (*CONVEX, SEARCH)]
         cells = [f"{found:.4f} / {reached:.4f}" for found, reached in candidates]
         cells.append(f"{bound(pick(sweeps, method=CONVEX), gap, 'hindsight'):.4f}")
-        hindsight = bound(sweeps, gap, "hindsight")
-        near = [each for each in candidates if each[1] <= gap + NEAR] or candidates
+        cells.append(f"{bound(sweeps, gap, 'hindsight'):.4f}")
         ours, text = ours_at(fits, gap)
         met = "" if not fits else "no" if ours is None or ours > error + ALLOWED else "yes"
-        cells += [f"{hindsight:.4f}", verdict(error, gap, min(near), hindsight), text, met]
+        cells += [table_verdict(sweeps, error, gap), text, met]
         lines.append(f"| {error:.4f} / {gap:.4f} | " + " | ".join(cells) + " |")
     return [*lines, ""]
 
@@ -153,7 +157,7 @@ def draw(records: Records, sets: dict[str, Any], names: list[str], path: Path) -
         handles, labels = axis.get_legend_handles_labels()
         entries = dict(zip(labels, handles, strict=True)) | entries
     figure.legend(entries.values(), entries.keys(), loc="lower center", ncols=3, fontsize=9, frameon=False)
-    figure.tight_layout(rect=(0, 0.10 if len(names) == 1 else 0.06, 1, 1))
+    figure.tight_layout(rect=(0, 0.18 / len(names), 1, 1))
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     plt.close(figure)
@@ -197,18 +201,32 @@ def panel(axis: Any, records: Records, sets: dict[str, Any], name: str, which: t
     axis.grid(alpha=0.3)
 
 
-def counts(records: Records, sets: dict[str, Any], name: str, which: tuple[str, ...]) -> str:
-    """Say how many published points are reached, and by whom."""
+def counts(records: Records, sets: dict[str, Any], name: str, which: tuple[str, ...]) -> list[str]:
+    """Return how many published points are reached, and by whom, and how easy the test rows are."""
     sweeps = pick(records, kind="sweep", data=name, split=which)
     fits = ours_points(pick(records, kind="ours", data=name, split=which), 1.0)
     points = sets[name].published
     convex = sum(bound(pick(sweeps, method=CONVEX), g, "hindsight") <= e + ALLOWED for e, g in points)
     every = sum(bound(sweeps, g, "hindsight") <= e + ALLOWED for e, g in points)
     ours = sum((ours_at(fits, g)[0] or np.inf) <= e + ALLOWED for e, g in points)
-    return (
-        f"Of {len(points)} published points a convex loss reaches {convex} and any linear model that was "
-        f"found {every} (with hindsight); our defaults at ε 1 meet {ours}."
-    )
+    plain = honest(pick(sweeps, method="logistic"), max(sets[name].limits))
+    chosen = sum(table_verdict(sweeps, e, g).startswith("reached") for e, g in points)
+    numbers = [f"{len(points)}", f"{chosen}", f"{convex}", f"{every}", f"{ours}" if fits else ""]
+    return [f"{plain[0]:.4f} / {plain[1]:.4f}", *numbers]
+
+
+def summary(records: Records, sets: dict[str, Any], names: list[str]) -> list[str]:
+    """Return the table of counts."""
+    lines = [
+        "| data | rows | logistic regression, hardly limited | published points "
+        "| reached, chosen on training rows | convex, hindsight | all, hindsight | our defaults, ε 1 |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name in names:
+        for group, which in splits(records, name) if sets[name].published else []:
+            cells = [name, TITLES[group] + (f" of {len(which)}" if len(which) > 1 else "")]
+            lines.append("| " + " | ".join(cells + counts(records, sets, name, which)) + " |")
+    return [*lines, ""]
 
 
 def luck(records: Records, name: str, which: tuple[str, ...]) -> str:
@@ -218,8 +236,8 @@ def luck(records: Records, name: str, which: tuple[str, ...]) -> str:
     _, gap = honest(sweeps, limit)
     return (
         f"The model that is best on training rows with a gap of at most {limit:g} there has a gap of "
-        f"{gap:.4f} on test rows, in the mean over these splits: gaps below that are chance of a test set, "
-        "and no method that does not see the test rows gets there on every split."
+        f"{gap:.4f} on test rows, in the mean over these splits: smaller gaps are luck with a test set, "
+        "and no method that does not see the test rows can count on them."
     )
 
 
@@ -227,13 +245,12 @@ def write(records: Records, sets: dict[str, Any], docs: Path) -> None:
     """Write the page and the picture."""
     names = [name for name in sets if pick(records, kind="sweep", data=name)]
     slope = max(r["slope"] for r in records if r.get("slope"))
-    parts = [_HEAD.format(slope=slope, allowed=ALLOWED, near=NEAR)]
+    parts = [_HEAD.format(slope=slope, allowed=ALLOWED, near=NEAR), *summary(records, sets, names)]
     for name in names:
         parts.append(f"## {name}\n")
         groups = splits(records, name)
         for group, which in groups if sets[name].published else []:
             parts.append(f"### Published points on {TITLES[group]} ({', '.join(which)})\n")
-            parts.append(counts(records, sets, name, which) + "\n")
             if group == "numbered":
                 parts.append(luck(records, name, which) + "\n")
             parts += table_of(records, name, which, sets[name].published)
@@ -254,10 +271,12 @@ classifier reach at all, and what do our private defaults leave on the table?
 
 **Rows.** The published runs all share one test set: their loader draws three quarters of the rows with
 numpy's default generator, and the published configurations give it seed 0. That is *the authors' split*
-here. *DP-FERMI's split* (seed 100) is the one of the baselines they are drawn beside. Our own splits are
-those of `benchmarks/defaults.py`. One test set has luck, and it is the same for every run on it: errors on
-different splits do not compare. Sex is no feature, here or there; on Adult "husband" and
-"wife" are, which all but say it.
+here; that the published curves were drawn with these very configurations is likely and cannot be checked.
+*DP-FERMI's split* (seed 100) is the one of the baselines they are drawn beside. Our own splits are those of
+`benchmarks/defaults.py`. One test set has luck, the same for every run on it: errors on different splits do
+not compare. Sex is no feature, here or there; on Adult "husband" and "wife" are, which all but say it. In
+doubled Adult three of four test rows stand in the training rows too, so what a search gains there is partly
+memory.
 
 **Models.** Two convex losses (logistic and squared hinge), each solved by L-BFGS until no entry of the
 gradient exceeded {slope:.0e}, each along two paths to smaller gaps: a limit on the difference of the groups'
@@ -272,7 +291,7 @@ evidence but no proof.
 training rows among those whose gap on training rows is at most the published one. *hindsight*: least test
 error of any model in the sweep whose gap on TEST rows is at most the published one, the best that someone who
 picks on test rows could report. *A linear model*: the verdict, with the difference to the published error. A
-point counts as reached if the error is at most the published one + {allowed:g} and, for a model chosen on
-training rows, the test gap is at most the published one + {near:g}. *Our defaults*: error at the published
+point counts as reached if the error is at most the published one + {allowed:g} and, for the model that is
+best on training rows of all, the test gap is at most the published one + {near:g}. *Our defaults*: error at the published
 gap, on the line between the slacks below that border it.
 """
