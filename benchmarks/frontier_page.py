@@ -292,6 +292,6 @@ training rows among those whose gap on training rows is at most the published on
 error of any model in the sweep whose gap on TEST rows is at most the published one, the best that someone who
 picks on test rows could report. *A linear model*: the verdict, with the difference to the published error. A
 point counts as reached if the error is at most the published one + {allowed:g} and, for the model that is
-best on training rows of all, the test gap is at most the published one + {near:g}. *Our defaults*: error at the published
-gap, on the line between the slacks below that border it.
+best on training rows of all, the test gap is at most the published one + {near:g}. *Our defaults*: error at
+the published gap, on the line between the slacks below that border it.
 """
