@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -17,6 +18,7 @@ Candidate = tuple[Event, ...]
 
 _TIGHT = 0.992
 _ROUNDS = 40
+_ROUGH = 1e-3  # excess of a curve that only guides a choice
 
 
 def selection_cost(
@@ -42,15 +44,18 @@ def selection_cost(
         event: Event = SelectionEvent(distinct[0], mean_trials, shape)
         return event, epsilon(event, delta, neighbours)
     curves = [PrivacyCurve(candidate, neighbours) for candidate in distinct]
+    rough = [PrivacyCurve(candidate, neighbours, tolerance=_ROUGH) for candidate in distinct]
 
-    def deltas(epsilons: Array) -> Array:
-        return np.asarray(np.max([curve.delta(epsilons) for curve in curves], axis=0))
+    def deltas(of: list[PrivacyCurve], epsilons: Array) -> Array:
+        return np.asarray(np.max([curve.delta(epsilons) for curve in of], axis=0))
 
     def largest(share: float) -> float:
         return max(curve.epsilon(share) for curve in curves)
 
     stated = 0.999 * delta  # a ledger asked at `delta` needs a little more than what the event brings
-    bound = SelectionCurve(deltas, largest, mean_trials, shape).epsilon(stated)
+    bound = SelectionCurve(
+        partial(deltas, curves), largest, partial(deltas, rough), mean_trials, shape
+    ).epsilon(stated)
     words = f"the best of a random number of trials, {mean_trials:g} on average, of unlike configurations"
     event = OutsideEvent(bound, stated, neighbours, words)
     return event, epsilon(event, delta, neighbours)

@@ -6,6 +6,7 @@ import inspect
 import math
 
 from fuzz_inputs import edges, events, mostly, noises, odd, odd_size, probabilities
+from fuzz_truth import check_not_below_the_truth
 from hypothesis import strategies as st
 
 from ratewise import accounting
@@ -39,9 +40,21 @@ def fuzz_scalars(draw):
         st.sampled_from(
             [
                 lambda: TrainingEvent(*(draw(odd) for _ in range(5))),
-                lambda: GaussianEvent(draw(odd), draw(odd)),
-                lambda: LaplaceEvent(draw(odd), draw(odd)),
-                lambda: OutsideEvent(draw(odd), draw(odd), draw(relations), draw(odd)),
+                lambda: TrainingEvent(
+                    draw(mostly(st.floats(1e-6, 1.0), 8)),
+                    draw(mostly(st.integers(1, 10**5), 8)),
+                    draw(mostly(noises, 8)),
+                    draw(mostly(noises, 8)),
+                    draw(mostly(st.sampled_from(["gaussian", "laplace"]), 8)),
+                ),
+                lambda: GaussianEvent(draw(mostly(noises, 16)), draw(mostly(st.integers(1, 99), 16))),
+                lambda: LaplaceEvent(draw(mostly(noises, 16)), draw(mostly(st.integers(1, 99), 16))),
+                lambda: OutsideEvent(
+                    draw(mostly(st.floats(0, 50), 16)),
+                    draw(odd),
+                    draw(relations),
+                    draw(mostly(st.text(), 16)),
+                ),
                 lambda: UnprotectedEvent(draw(odd)),
                 lambda: SelectionEvent(draw(mostly(st.just((GaussianEvent(9.0),)))), draw(odd), draw(odd)),
                 lambda: Budget(draw(odd), draw(odd)),
@@ -89,7 +102,7 @@ def fuzz_accounting(draw):
     curve = accounting.curve([event], relation)
     assert isinstance(curve, PrivacyCurve)
     total = accounting.epsilon([event], delta, relation)
-    assert total >= 0
+    check_not_below_the_truth(total, [event], delta)  # other relations are no cheaper
     # of a selection each question has an upper bound of its own
     if math.isfinite(total) and not isinstance(event, SelectionEvent):
         assert accounting.delta([event], total, relation) <= delta * (1 + 1e-4) + 1e-12
@@ -119,13 +132,15 @@ def fuzz_calibration(draw):
 def fuzz_ledger(draw):
     """Bookings in any order; the total never falls, and is never below its last entry alone."""
     cap = draw(st.sampled_from([None, Budget(2.0, 1e-5)]))
-    ledger, before = Ledger(cap=cap), 0.0
+    ledger, before, booked = Ledger(cap=cap), 0.0, []
     for event in draw(st.lists(events(), max_size=2)):
         try:
             ledger.book(event, purpose=draw(st.text(max_size=3)), data=draw(mostly(st.just("rows"))))
         except RatewiseError:
             continue
         total = ledger.total(1e-5)
+        booked.append(event)
+        check_not_below_the_truth(total, booked, 1e-5)
         # each is an upper bound, on a grid of its own
         assert total >= before * (1 - 1e-3)
         assert total >= accounting.epsilon([event], 1e-5) * (1 - 1e-3)
@@ -136,12 +151,12 @@ def fuzz_ledger(draw):
 def fuzz_statement(draw):
     """What is said of a run, from any facts; what is written is read back."""
     said = accounting.state(
-        draw(mostly(st.lists(st.builds(GaussianEvent, noises), max_size=2))),
+        draw(mostly(st.lists(st.builds(GaussianEvent, noises), min_size=1, max_size=2))),
         draw(mostly(deltas)),
         neighbours=draw(relations),
-        unit=draw(mostly(st.text(max_size=5))),
-        public=draw(mostly(st.lists(st.text(max_size=4), max_size=2))),
-        leaks=draw(mostly(st.lists(st.text(max_size=4), max_size=2))),
+        unit=draw(mostly(st.text(min_size=1, max_size=5))),
+        public=draw(mostly(st.lists(st.text(min_size=1, max_size=4), max_size=2))),
+        leaks=draw(mostly(st.lists(st.text(min_size=1, max_size=4), max_size=2))),
         rows=draw(mostly(st.one_of(st.none(), st.integers(1, 10**6)))),
     )
     assert isinstance(said, PrivacyStatement)

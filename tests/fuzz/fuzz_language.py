@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fuzz_inputs import damaged_text, edges, mostly, names, odd, things, values
+from fuzz_inputs import both_classes, damaged_text, edges, mostly, names, odd, things, values
 from hypothesis import strategies as st
 
 import ratewise as rw
@@ -82,9 +82,11 @@ def fuzz_families(draw):
 
 def fuzz_domain(draw):
     """Declared classes and values of any kind."""
-    listed = st.lists(mostly(values), max_size=4)
+    sound = st.sampled_from(["a", "b", "c", 1, 2, 1.5, "Ω"])
+    listed = st.lists(mostly(sound, 1, values), min_size=2, max_size=4, unique_by=repr)
+    listed = mostly(listed, 4, st.lists(mostly(values), max_size=4))
     columns = st.dictionaries(
-        mostly(names, 2, edges), st.one_of(listed, st.just(rw.Numeric()), odd), max_size=2
+        mostly(names, 2, edges), mostly(st.one_of(listed, st.just(rw.Numeric())), 4), max_size=2
     )
     domain = rw.Domain(draw(mostly(listed)), draw(mostly(columns)))
     compile_constraints([rw.rate(domain.classes[0]) <= 0.5], domain)
@@ -122,11 +124,11 @@ def fuzz_constraint_text(draw):
 
 def labels_and_groups(draw):
     """Draw labels, predictions and groups of a few rows."""
-    n, times = draw(st.integers(0, 6)), draw(st.sampled_from([1, 300]))
+    n, times = draw(mostly(st.integers(2, 6), 4, st.integers(0, 6))), draw(st.sampled_from([1, 300]))
     column = st.lists(mostly(st.integers(0, 1), 1), min_size=n, max_size=n).map(lambda found: found * times)
-    kind = draw(st.sampled_from([values, st.sampled_from("ab")]))
+    kind = values if draw(st.integers(0, 3)) == 1 else st.sampled_from("ab")
     groups = {"g": draw(st.lists(kind, min_size=n, max_size=n)) * times}
-    return draw(column), draw(column), draw(mostly(st.just(groups), 2, things))
+    return both_classes(draw, n) * times, draw(column), draw(mostly(st.just(groups), 2, things))
 
 
 def fuzz_report(draw):

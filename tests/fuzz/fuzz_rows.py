@@ -6,14 +6,26 @@ import math
 
 import numpy as np
 import scipy.sparse as sp
-from fuzz_inputs import edges, mostly, names, odd, odd_size, probabilities, scratch, things, values
+from fuzz_inputs import (
+    both_classes,
+    edges,
+    mostly,
+    names,
+    odd,
+    odd_size,
+    probabilities,
+    scratch,
+    things,
+    values,
+)
 from fuzz_language import labels_and_groups
+from fuzz_truth import check_not_below_the_truth
 from hypothesis import strategies as st
 
 import ratewise as rw
 from ratewise import accounting, audit, datasets
 from ratewise.evaluation import private_evaluation
-from ratewise.plan import Plan
+from ratewise.plan import DualControl, Plan
 from ratewise.randomness import RandomStreams, SecureGenerator
 from ratewise.report import Report
 from ratewise.schema import Category, Number, Schema
@@ -40,7 +52,7 @@ def features(draw, n):
     """Draw features of n rows in one of many shapes."""
     d = draw(st.integers(1, 3))
     cell = st.one_of(st.floats(-3, 3), st.sampled_from([0.0, 1e300, -1e300, 1e-300]))
-    if draw(st.integers(0, 5)) == 0:
+    if draw(st.integers(0, 15)) == 7:
         cell = st.one_of(st.floats(), cell)
     X = np.array(draw(st.lists(cell, min_size=n * d, max_size=n * d)), dtype=np.float64).reshape(n, d)
     shape = draw(st.sampled_from(["array", "single", "sparse", "list", "order"]))
@@ -56,15 +68,19 @@ def features(draw, n):
 
 def groups_of(draw, n):
     """Draw a group for each row."""
-    kind = values if draw(st.booleans()) else st.sampled_from("ab")
-    return {"g": draw(st.lists(kind, min_size=n, max_size=n))}
+    kind = values if draw(st.integers(0, 7)) == 3 else st.sampled_from("ab")
+    found = draw(st.lists(kind, min_size=n, max_size=n))
+    if n >= 4 and draw(st.integers(0, 7)) != 3:
+        found[:4] = "aabb"  # with labels 0, 1, 0, 1 nobody's rate is without rows
+    return {"g": found}
 
 
 def fuzz_fit(draw):
     """Whole fits: any rows, labels, groups, limits and parameters."""
-    n = draw(st.integers(1, 12))
+    n = draw(mostly(st.integers(4, 12), 4, st.integers(1, 3)))
     X = features(draw, n)
-    y = draw(st.lists(mostly(st.sampled_from([0, 1]), 0), min_size=n, max_size=n))
+    y = both_classes(draw, n)
+    y[2:4] = y[:2] if n >= 4 and draw(st.integers(0, 7)) != 3 else y[2:4]
     options = {
         "epsilon": draw(mostly(st.sampled_from([None, 0.5, 8.0]))),
         "delta": draw(st.sampled_from([1e-6, 1e-3])),
@@ -86,21 +102,61 @@ def fuzz_fit(draw):
     if options["epsilon"] is not None:
         least = accounting.epsilon(model.plan_.events, options["delta"])
         assert least * (1 - 1e-6) <= model.privacy_.epsilon <= options["epsilon"]
+        check_not_below_the_truth(model.privacy_.epsilon, model.plan_.events, options["delta"])
+
+
+PARAMETERS = {
+    "averaging": st.sampled_from(["tail", "polynomial", "none"]),
+    "besides": st.just((accounting.GaussianEvent(40.0),)),
+    "callback": st.just(lambda record: None),
+    "classes": st.sampled_from([None, [0, 1], [1, 0]]),
+    "clip": st.one_of(st.just("auto"), st.floats(0.01, 9)),
+    "constraints": st.sampled_from(LIMITS),
+    "data_name": st.text(min_size=1, max_size=3),
+    "delta": st.floats(1e-9, 1e-3),
+    "dual": st.builds(DualControl, rate=st.floats(0.1, 5)),
+    "epsilon": st.one_of(st.none(), st.floats(0.5, 20)),
+    "feature_bounds": st.just((-3.0, 3.0)),
+    "fit_intercept": st.booleans(),
+    "group_values": st.sampled_from([None, {"g": ["a", "b"]}, {"g": ["b", "a", "c"]}]),
+    "histogram": st.sampled_from(["gaussian", "laplace"]),
+    "histogram_share": st.floats(0.05, 0.9),
+    "l2": st.floats(0, 9),
+    "learning_rate": st.floats(0.01, 9),
+    "ledger": st.builds(rw.Ledger),
+    "momentum": st.floats(0, 0.99),
+    "neighbours": st.sampled_from(["add_or_remove", "replace_one", "zero_out"]),
+    "noise": st.sampled_from(["discrete", "continuous"]),
+    "random_state": st.integers(0, 9),
+    "rates": st.sampled_from(["hard", "soft"]),
+    "row_norm": st.floats(0.1, 9),
+    "sampling_rate": st.floats(0.05, 1.0),
+    "schedule": st.sampled_from(["constant", "cosine", "linear"]),
+    "standardise": st.booleans(),
+    "steps": st.integers(1, 5),
+    "temperature": st.floats(0.1, 9),
+    "unit": st.text(min_size=1, max_size=3),
+    "verbose": st.just(0),
+}
 
 
 def fuzz_parameters(draw):
-    """A fit of sound rows with any one or two of its parameters."""
+    """A fit of sound rows with any one to three of its parameters, most of them sound."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 2)), np.arange(60) % 2
     options = {"classes": [0, 1], "steps": 2, "epsilon": 8.0, "group_values": {"g": ["a", "b"]}}
     known = sorted(rw.RateConstrainedClassifier().get_params())
-    for name in draw(st.lists(st.sampled_from(known), min_size=1, max_size=2)):
-        options[name] = draw(odd_size if name in ("steps", "verbose") else odd)
+    for name in draw(st.lists(st.sampled_from(known), min_size=1, max_size=3)):
+        anything = odd_size if name in ("steps", "verbose") else odd
+        options[name] = draw(mostly(PARAMETERS[name], 16, anything))
     model = rw.RateConstrainedClassifier(**options)
     model.fit(X, y, sensitive_features={"g": np.where(y, "a", "b")})
     assert np.all(np.isfinite(model.coef_))
     if model.epsilon is not None:
-        assert accounting.epsilon(model.plan_.events, model.delta) * (1 - 1e-6) <= model.privacy_.epsilon
+        relation = model.neighbours
+        least = accounting.epsilon(model.plan_.events, model.delta, relation)
+        assert least * (1 - 1e-6) <= model.privacy_.epsilon
+        check_not_below_the_truth(model.privacy_.epsilon, model.plan_.events, model.delta)
 
 
 def column(draw):
@@ -108,7 +164,7 @@ def column(draw):
     if draw(st.booleans()):
         low = draw(mostly(st.floats(-5, 5)))
         return Number(low, draw(mostly(st.floats(5.5, 9))), draw(mostly(st.none())))
-    kind = draw(st.sampled_from([values, st.sampled_from("abc")]))
+    kind = values if draw(st.integers(0, 15)) == 7 else st.sampled_from(["a", "b", "c", "Ω"])
     listed = st.lists(kind, min_size=1, max_size=3, unique_by=repr)
     return Category(draw(mostly(listed)), draw(mostly(st.none())))
 
@@ -118,23 +174,31 @@ def cells_of(described, n):
     sound = st.floats(-9, 9)
     if not isinstance(described, Number):
         sound = st.sampled_from("ab" if described is None else described.values)
-    return st.lists(mostly(sound, 1, values), min_size=n, max_size=n)
+    return mostly(
+        st.lists(sound, min_size=n, max_size=n),
+        4,
+        st.lists(mostly(sound, 8, values), min_size=n, max_size=n),
+    )
 
 
 def fuzz_table(draw):
     """A schema of any columns, a table of any cells: encoded, fitted, predicted."""
-    columns = {draw(mostly(names, 2, edges)): column(draw) for _ in range(draw(st.integers(1, 2)))}
+    named = st.sampled_from(["age", "job", "label", "Ω"])
+    columns = {
+        draw(mostly(named, 4, st.one_of(names, edges))): column(draw) for _ in range(draw(st.integers(1, 2)))
+    }
     schema = Schema(
         draw(mostly(st.just(columns))),
         label="y",
         classes=draw(mostly(st.just([0, 1]))),
-        groups=draw(mostly(st.sampled_from([(), {"g": Category(["a", "b"])}]))),
+        groups=draw(mostly(st.just({"g": Category(["a", "b"])}), 4, st.one_of(st.just(()), odd))),
         signed=draw(st.booleans()),
     )
     assert Schema.from_dict(schema.to_dict()) == schema
-    n = draw(st.integers(1, 6))
+    n = draw(mostly(st.integers(4, 6), 4, st.integers(1, 3)))
     frame = {name: draw(cells_of(schema.columns.get(name), n)) for name in [*schema.names, "g"]}
-    frame["y"] = draw(st.lists(mostly(st.integers(0, 1), 1), min_size=n, max_size=n))
+    frame["g"] = groups_of(draw, n)["g"]
+    frame["y"] = both_classes(draw, n)
     options = {"epsilon": draw(mostly(st.sampled_from([None, 8.0]))), "steps": draw(st.integers(1, 2))}
     limit = draw(st.sampled_from([None, rw.demographic_parity("g", max_gap=0.2)]))
     model = TableClassifier(schema, limit, unknown=draw(st.sampled_from(["error", "zeros"])), **options)
@@ -177,14 +241,15 @@ def fuzz_selection(draw):
     """A private search over any configurations."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(200, 2)), np.arange(200) % 2
-    space = draw(mostly(st.sampled_from([{"l2": [0.0, 1.0]}, [{"l2": 0.1}, {"learning_rate": 1.0}], {}])))
+    spaces = [{"l2": [0.0, 1.0]}, [{"l2": 0.1}, {"learning_rate": 1.0}]]
+    space = draw(mostly(st.sampled_from(spaces), 4, st.one_of(st.just({}), odd)))
     model = rw.RateConstrainedClassifier(classes=[0, 1], steps=2)
     search = PrivateSearch(
         draw(mostly(st.just(model))),
         space,
         epsilon=draw(mostly(st.floats(1.0, 20.0))),
         delta=draw(mostly(st.floats(1e-6, 1e-3))),
-        mean_trials=draw(mostly(st.floats(1.0, 2.0), 2, odd_size)),
+        mean_trials=draw(mostly(st.floats(1.1, 2.0), 2, odd_size)),
         trials=draw(mostly(st.just("geometric"), 2, things)),
         tolerance=draw(mostly(st.floats(0, 0.1))),
     ).fit(X, y)
@@ -202,8 +267,8 @@ def fuzz_page(draw):
         scores=draw(mostly(st.none())),
         by=draw(mostly(st.none())),
         confidence=draw(mostly(st.floats(0.5, 0.99))),
-        title=draw(mostly(st.text(max_size=5))),
-        notes=draw(mostly(st.lists(st.text(max_size=5), max_size=1))),
+        title=draw(mostly(st.text(min_size=1, max_size=5))),
+        notes=draw(mostly(st.lists(st.text(min_size=1, max_size=5), max_size=1))),
     )
     page = report.to_html()
     assert page.count("<script") == Report.from_json(report.to_json()).to_html().count("<script")

@@ -10,7 +10,19 @@ from functools import cache
 import numpy as np
 import pandas as pd
 import torch
-from fuzz_inputs import altered, damaged_bytes, mostly, names, odd, odd_size, plain, scratch, things
+from fuzz_inputs import (
+    altered,
+    both_classes,
+    damaged_bytes,
+    mostly,
+    names,
+    odd,
+    odd_size,
+    plain,
+    scratch,
+    things,
+)
+from fuzz_truth import check_not_below_the_truth
 from hypothesis import strategies as st
 from torch import nn
 
@@ -58,12 +70,12 @@ def fuzz_networks(draw):
 
 def rows_of(draw, n):
     """Draw features, labels and groups of n rows as arrays."""
-    cell = st.one_of(st.floats(-3, 3, width=32), st.sampled_from([0.0, 1e30, -1e30]))
-    if draw(st.integers(0, 5)) == 0:
-        cell = st.one_of(cell, st.floats(width=32))
+    cell = st.floats(-3, 3, width=32)
+    if draw(st.integers(0, 15)) == 7:
+        cell = st.one_of(cell, st.floats(width=32), st.sampled_from([0.0, 1e30, -1e30]))
     X = np.array(draw(st.lists(cell, min_size=2 * n, max_size=2 * n)), dtype=np.float32).reshape(n, 2)
     codes = st.lists(st.integers(0, 1), min_size=n, max_size=n)
-    return X, np.array(draw(codes), dtype=np.int64), np.array(draw(codes), dtype=np.int64)
+    return X, np.array(both_classes(draw, n), dtype=np.int64), np.array(draw(codes), dtype=np.int64)
 
 
 def budget(draw):
@@ -77,7 +89,7 @@ def budget(draw):
 
 def fuzz_torch_fit(draw):
     """Whole fits of a network."""
-    n = draw(st.integers(1, 10))
+    n = draw(mostly(st.integers(4, 10), 4, st.integers(1, 3)))
     X, y, g = rows_of(draw, n)
     options = {
         **budget(draw),
@@ -96,6 +108,7 @@ def fuzz_torch_fit(draw):
     if options["epsilon"] is not None:
         least = accounting.epsilon(model.plan_.events, options["delta"])
         assert least * (1 - 1e-6) <= model.privacy_.epsilon <= options["epsilon"]
+        check_not_below_the_truth(model.privacy_.epsilon, model.plan_.events, options["delta"])
 
 
 class Items(torch.utils.data.Dataset):
@@ -116,7 +129,8 @@ def fuzz_make_private(draw):
     n = draw(st.integers(1, 8))
     X, y, g = rows_of(draw, n)
     whole = [(torch.from_numpy(X[i]), int(y[i]), {"g": int(g[i])}) for i in range(n)]
-    items = [item if draw(st.integers(0, 31)) else draw(things) for item in whole]
+    spoilt = draw(mostly(st.just(-1), 4, st.integers(0, n - 1)))
+    items = [draw(things) if i == spoilt else item for i, item in enumerate(whole)]
     data = Items(items)
     module = rt.MLP(2, 2, (3,))
     parts = rt.make_private(
@@ -131,8 +145,8 @@ def fuzz_make_private(draw):
     )
     for batch in parts.loader:
         parts.optimizer.zero_grad()
-        x, labels = batch[0], batch[1]
-        parts.criterion(parts.model(x), labels).backward()
+        x, *known = batch
+        parts.criterion(parts.model(x), *known).backward()
         parts.optimizer.step()
     for parameter in module.parameters():
         assert torch.isfinite(parameter).all()
@@ -273,7 +287,7 @@ def fuzz_shards(draw):
     """Parquet files of any columns become shards that can be read, or are refused."""
     n = draw(st.integers(1, 5))
     cell = st.one_of(st.floats(-3, 3), st.integers(-3, 3))
-    kinds = st.sampled_from([cell, st.text(max_size=3), st.booleans(), st.none()])
+    kinds = mostly(st.just(cell), 8, st.sampled_from([st.text(max_size=3), st.booleans(), st.none()]))
     frame = pd.DataFrame({name: draw(st.lists(draw(kinds), min_size=n, max_size=n)) for name in ("x0", "x1")})
     frame["y"], frame["g"] = np.arange(n) % 2, np.arange(n) % 2
     path = scratch() / "rows.parquet"
@@ -283,7 +297,9 @@ def fuzz_shards(draw):
     folders = rt.shards_from_parquet(
         [path],
         scratch() / "shards",
-        features=draw(mostly(st.sampled_from([["x0"], ["x0", "x1"], [], ["no such"]]))),
+        features=draw(
+            mostly(st.sampled_from([["x0"], ["x0", "x1"]]), 4, st.sampled_from([[], ["no such"], 1]))
+        ),
         label=draw(mostly(st.just("y"), 2, names)),
         groups=draw(mostly(st.just(["g"]))),
         batch_rows=draw(mostly(st.integers(1, 4), 2, odd_size)),

@@ -5,8 +5,9 @@
 Prints one line per entry point: inputs, how many ended in a result rather than in one of our errors, time.
 Any other exception, a model that is not finite, or a book below the truth stops the run and shows the input,
 made as small as Hypothesis can make it. An input that takes longer than a minute is a hang: the stack is
-shown and the run ends. With ``--record`` counts, seconds, seeds and versions go to a JSON file after every
-piece of a thousand inputs, and a run that was stopped goes on where the file ends.
+shown and the run ends. With ``--record`` counts, the share of inputs that ended in a result, seconds,
+commits, seeds and versions go to a JSON file after every piece of a thousand inputs, and a run that was
+stopped goes on where the file ends.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import faulthandler
 import importlib.metadata
 import json
 import platform
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -65,6 +67,13 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **found}
 
 
+def commit() -> str | None:
+    """Return what is checked out, marked if files differ from it."""
+    asked = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    found = subprocess.run(asked, capture_output=True, text=True, cwd=Path(__file__).parent, check=False)
+    return found.stdout.strip() or None
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--inputs", type=int, default=100_000)
@@ -78,12 +87,15 @@ def main() -> None:
     done = record["entry_points"]
     for name, wanted in shares(options.inputs, options.only).items():
         here = done.setdefault(name, {"inputs": 0, "results": 0, "pieces": 0, "seconds": 0.0})
+        if here["inputs"] < wanted:
+            here["commit"] = commit()
         while here["inputs"] < wanted:
             began = time.perf_counter()
             piece = min(PIECE, wanted - here["inputs"])
             inputs, results = run(name, piece, record["seed"] + here["pieces"])
             here["inputs"] += inputs
             here["results"] += results
+            here["share_of_results"] = round(here["results"] / here["inputs"], 2)
             here["pieces"] += 1
             here["seconds"] = round(here["seconds"] + time.perf_counter() - began, 1)
             record["inputs"] = sum(found["inputs"] for found in done.values())

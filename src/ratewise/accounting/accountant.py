@@ -57,6 +57,9 @@ from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombinatio
 
 NAME = "ratewise joint privacy loss (pessimistic grid, tilted FFT)"
 
+_MOST_NOISE = 1e12  # more is counted as this: it is this with further noise added
+_LEAST_DELTA = 1e-200  # tails far below have to be numbers still
+_ROUGH = 1e-3  # excess allowed where the curve only guides a choice
 _SELECTION_TAIL = 1e-18  # delta at which the curve of a selection is cut when it is composed further
 
 Sampled = Callable[[SymmetricLoss, float], Any]
@@ -65,7 +68,8 @@ Sampled = Callable[[SymmetricLoss, float], Any]
 def epsilon(events: Event | Iterable[Event], delta: float, neighbours: str = "add_or_remove") -> float:
     """Return the smallest known epsilon such that the events together are (epsilon, delta)-private.
 
-    Infinite only if an event is unprotected, or brings as much delta of its own as is asked for.
+    Infinite only if an event is unprotected, or brings as much delta of its own as is asked for. A delta
+    below 1e-200 is refused.
     """
     return curve(events, neighbours).epsilon(_validate.inside(delta=delta))
 
@@ -126,6 +130,10 @@ class PrivacyCurve:
 
     def _epsilon(self, delta: float) -> float:
         _validate.inside(delta=delta)
+        if delta < _LEAST_DELTA:
+            raise InvalidInput(
+                f"delta must be at least {_LEAST_DELTA:g}, for a selection times mean_trials, got {delta!r}"
+            )
         if self._unprotected:
             return math.inf
         if self._selection is not None:
@@ -193,16 +201,19 @@ def _parts(events: tuple[Event, ...], neighbours: str, sampled: Sampled) -> list
 def _base(event: Event) -> tuple[SymmetricLoss, float, int]:
     """Return the unsampled loss of an event, its sampling rate and its number of occurrences."""
     if isinstance(event, GaussianEvent):
-        return GaussianLoss(event.noise), 1.0, event.count
+        return GaussianLoss(min(event.noise, _MOST_NOISE)), 1.0, event.count
     if isinstance(event, LaplaceEvent):
-        return LaplaceLoss(event.noise), 1.0, event.count
+        return LaplaceLoss(min(event.noise, _MOST_NOISE)), 1.0, event.count
     if isinstance(event, TrainingEvent):
         return _training_loss(event), event.sampling_rate, event.steps
     raise InvalidType(f"events must be of a kind defined in ratewise.accounting, got {event!r}")
 
 
 def _training_loss(event: TrainingEvent) -> SymmetricLoss:
-    noise, scale = event.joint_gaussian_noise, event.laplace_scale
+    noise, scale = (
+        None if found is None else min(found, _MOST_NOISE)
+        for found in (event.joint_gaussian_noise, event.laplace_scale)
+    )
     if noise is None:
         assert scale is not None  # noqa: S101 - an event has one of the two
         return LaplaceLoss(scale)
@@ -225,7 +236,10 @@ def _replaced(base: SymmetricLoss, rate: float) -> Any:
 
 def _selection_curve(event: SelectionEvent, neighbours: str) -> SelectionCurve:
     candidate = PrivacyCurve(event.candidate, neighbours)
-    return SelectionCurve(candidate._deltas, candidate._epsilon, event.mean_trials, event.shape)
+    rough = PrivacyCurve(event.candidate, neighbours, tolerance=_ROUGH)
+    return SelectionCurve(
+        candidate._deltas, candidate._epsilon, rough._deltas, event.mean_trials, event.shape
+    )
 
 
 def _elementwise(function: Callable[[float], float], name: str, values: Any) -> Any:

@@ -30,7 +30,8 @@ _COARSE = 1e-2  # the same for the first look, which only finds the place
 _BLOCK = 16  # grid points merged where only a choice is made
 _STEEPEST = 64.0  # largest tilt, in inverse standard deviations: a bounded sum has no best one
 _NEGLIGIBLE = 60.0  # weights beyond exp(-this) of the scale are bounded, not summed
-_MOST_POINTS = 1 << 22
+_MOST_POINTS = 1 << 21  # of a grid and of a window: a second each
+_MOST_LOOKS = 6  # further places to look at; each only makes epsilon smaller
 _ROUNDING = 5e-15  # per step: sqrt(N) * |law|_2 * log2(N) * machine epsilon, generously
 
 ComplexArray = npt.NDArray[np.complex128]
@@ -174,10 +175,14 @@ class Composition:
         unit, tilt, grids = self._place(lambda g: _tilt_for_delta(g, delta), tail)
         if grids.infinite >= delta:
             return grids.largest if grids.infinite <= delta * (1 + 1e-12) else math.inf
-        near = _compose(self._refine(unit, tilt, grids, tail, self._tolerance), tilt)
-        found = near.epsilon(delta)
+        fine = self._refine(unit, tilt, grids, tail, self._tolerance)
+        near = _compose(fine, tilt)
+        # no finite loss exceeds the largest, and the infinite ones are rarer than delta
+        found = min(near.epsilon(delta), fine.largest)
         # a delta close to its largest value lies below the place that Chernoff's bound points to: look there
-        while found > 0.0 and (found < unit / 2 or not near.covers(found, delta)):
+        for _ in range(_MOST_LOOKS):
+            if found <= 0.0 or (found >= unit / 2 and near.covers(found, delta)):
+                break
             unit = min(unit / 2, found)
             _, tilt, grids = self._place(functools.partial(_tilt_for_epsilon, epsilon=found), tail)
             near = _compose(self._refine(unit, tilt, grids, tail, self._tolerance), tilt)
@@ -236,9 +241,11 @@ class Composition:
         return unit, tilt, grids
 
     def _refine(self, unit: float, tilt: float, grids: _Grids, tail: float, tolerance: float) -> _Grids:
-        """Return grids that raise epsilon by at most `tolerance` units."""
-        fine = max(self._width_for(tolerance, tilt, unit), self._finest_width(tail))
-        return self._grids(fine, tail) if fine < grids.width else grids
+        """Return grids that raise epsilon by at most `tolerance` units, if so fine a window can be held."""
+        low, high = _window(grids, tilt, grids.cumulant(tilt)[0])
+        finest = max(self._finest_width(tail), (high - low) / _MOST_POINTS)
+        fine = max(self._width_for(tolerance, tilt, unit), finest)
+        return self._grids(fine, tail) if fine < grids.width or finest > grids.width else grids
 
     def _width_for(self, tolerance: float, tilt: float, unit: float) -> float:
         """Return a width that raises epsilon by at most `tolerance` units.
@@ -268,6 +275,7 @@ def _compose(grids: _Grids, tilt: float) -> _TiltedSum:
     log_scale, _ = grids.cumulant(tilt)
     low, high = _window(grids, tilt, log_scale)
     width = grids.width
+    low = min(max(low, high - 2 * _MOST_POINTS * width), high)
     first, last = math.floor(low / width), math.ceil(high / width)
     size = fft.next_fast_len(last - first + 1, real=True)
     spectrum = np.ones(size // 2 + 1, dtype=np.complex128)
@@ -315,10 +323,10 @@ def _fold(law: Array, first: int, size: int) -> Array:
 
 
 def _window(grids: _Grids, tilt: float, log_scale: float) -> tuple[float, float]:
-    """Return (low, high) with at most exp(-_WINDOW_TAIL) of the tilted sum above high, by Chernoff.
+    """Return (low, high), with at most exp(-_WINDOW_TAIL) of the tilted sum outside either, by Chernoff.
 
-    The same holds below low unless the window would grow out of bounds; what lies below wraps around to the
-    top and is counted too high, so low may be anything (`_TiltedSum.delta` answers for epsilons below it).
+    What lies below low wraps around to the top and is counted too high, so low may be anything
+    (`_TiltedSum.delta` answers for epsilons below it).
     """
     low = sum(count * float(grid.losses[0]) for grid, count in grids.parts)
     high = sum(count * float(grid.losses[-1]) for grid, count in grids.parts)
@@ -327,7 +335,7 @@ def _window(grids: _Grids, tilt: float, log_scale: float) -> tuple[float, float]
         s = sign * _best_slope(rough, tilt, sign)
         bound = (grids.cumulant(tilt + s)[0] - log_scale + _WINDOW_TAIL) / s  # valid for every s
         low, high = (low, min(high, bound)) if sign > 0 else (max(low, bound), high)
-    return max(low, high - 2 * _MOST_POINTS * grids.width), high
+    return low, high
 
 
 def _best_slope(grids: _Grids, tilt: float, sign: float) -> float:

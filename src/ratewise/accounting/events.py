@@ -32,7 +32,12 @@ from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombinatio
 NEIGHBOURS = ("add_or_remove", "replace_one", "zero_out")
 
 _SMALLEST_RATE = 1e-100  # its square has to be a number
-_MOST_TIMES = 1 << 53  # as many as a double counts; nobody releases more
+_MOST_TIMES = 10**8  # the rounding errors of many more could not be told from delta
+_MOST_TRIALS = 10**9
+_MOST_SHAPE = 1000  # the cost grows with it
+_LEAST_NOISE = 1e-4  # an epsilon of 5e7
+_MOST_EPSILON = 1e6
+_UNPROTECTED = "so little protects nobody: book an UnprotectedEvent"
 
 
 @dataclass(frozen=True)
@@ -94,9 +99,9 @@ class TrainingEvent(Event):
         gradient, noise = self.gradient_noise, self.histogram_noise
         law = _validate.one_of(("gaussian", "laplace", None), histogram=self.histogram)
         if gradient is not None:
-            gradient = _validate.positive(gradient_noise=gradient, hint="None means no gradient release")
+            gradient = _noise(gradient_noise=gradient, hint="None means no gradient release")
         if noise is not None:
-            noise = _validate.positive(histogram_noise=noise, hint="None means no histogram release")
+            noise = _noise(histogram_noise=noise, hint="None means no histogram release")
         law = _consistent_histogram(law, noise)
         if gradient is None and law is None:
             raise InvalidInput("a training event needs gradient_noise or histogram_noise, got None for both")
@@ -148,7 +153,7 @@ class GaussianEvent(Event):
     count: int = 1
 
     def __post_init__(self) -> None:
-        self._set(noise=_validate.positive(noise=self.noise), count=_times(count=self.count))
+        self._set(noise=_noise(noise=self.noise), count=_times(count=self.count))
 
     def to_dp_event(self) -> dp_accounting.DpEvent:
         """Return the composition of `count` Gaussian events."""
@@ -165,7 +170,7 @@ class LaplaceEvent(Event):
     count: int = 1
 
     def __post_init__(self) -> None:
-        self._set(noise=_validate.positive(noise=self.noise), count=_times(count=self.count))
+        self._set(noise=_noise(noise=self.noise), count=_times(count=self.count))
 
     def to_dp_event(self) -> dp_accounting.DpEvent:
         """Return the composition of `count` Laplace events."""
@@ -199,6 +204,12 @@ class SelectionEvent(Event):
         candidate = as_events(self.candidate, name="candidate")
         shape = math.inf if self.shape == math.inf else _validate.non_negative(shape=self.shape)
         mean = _validate.positive(mean_trials=self.mean_trials)
+        if mean > _MOST_TRIALS:
+            raise InvalidInput(f"mean_trials must be at most {_MOST_TRIALS:,}, got {self.mean_trials!r}")
+        if _MOST_SHAPE < shape < math.inf:
+            raise InvalidInput(
+                f"shape must be at most {_MOST_SHAPE:,}, got {self.shape!r}; math.inf means a Poisson number"
+            )
         if mean <= 1 and shape != math.inf:
             raise InvalidInput(
                 f"mean_trials must be above 1 for shape {shape:g}, got {mean:g}; "
@@ -238,8 +249,13 @@ class OutsideEvent(Event):
             raise InvalidInput(f"delta must be below 1, got {self.delta!r}")
         if not isinstance(self.description, str):
             raise InvalidType(f"description must be text, got {self.description!r}")
+        epsilon = _validate.non_negative(epsilon=self.epsilon)
+        if epsilon > _MOST_EPSILON:
+            raise InvalidInput(
+                f"epsilon must be at most {_MOST_EPSILON:g}, got {self.epsilon!r}; {_UNPROTECTED}"
+            )
         self._set(
-            epsilon=_validate.non_negative(epsilon=self.epsilon),
+            epsilon=epsilon,
             delta=delta,
             neighbours=_validate.one_of(NEIGHBOURS, neighbours=self.neighbours),
         )
@@ -319,6 +335,15 @@ def join_gaussian_noise(noises: Iterable[float]) -> float:
     """
     # hypot of the inverses neither overflows nor underflows where the squares would
     return 1.0 / math.hypot(*(1.0 / noise for noise in noises))
+
+
+def _noise(*, hint: str = "", **argument: Any) -> float:
+    """Return noise in units of the sensitivity, enough of it for a number that accountants can work with."""
+    ((name, value),) = argument.items()
+    noise = _validate.positive(hint=hint, **argument)
+    if noise < _LEAST_NOISE:
+        raise InvalidInput(f"{name} must be at least {_LEAST_NOISE:g}, got {value!r}; {_UNPROTECTED}")
+    return noise
 
 
 def _times(**argument: Any) -> int:

@@ -14,11 +14,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy import optimize
 
 from ratewise.accounting.losses import Array, Masses
+
+_LARGEST_LOGIT = 30.0
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class SelectionCurve:
 
     candidate_deltas: Callable[[Array], Array]
     candidate_epsilon: Callable[[float], float]
+    rough_deltas: Callable[[Array], Array]  # about the same at less cost; for a choice, not for an answer
     mean_trials: float
     shape: float
 
@@ -35,28 +39,35 @@ class SelectionCurve:
         share = delta / self.mean_trials
         # a Poisson number of trials may be so small that not even a candidate without privacy shows
         inner = self.candidate_epsilon(share) if share < 1.0 else 0.0
-        return inner + self.shift()
+        return inner + self.shift
 
     def deltas(self, epsilons: Array) -> Array:
         """Return delta of the selection at every epsilon."""
         return np.minimum(
-            1.0, self.mean_trials * self.candidate_deltas(np.maximum(epsilons - self.shift(), 0.0))
+            1.0, self.mean_trials * self.candidate_deltas(np.maximum(epsilons - self.shift, 0.0))
         )
 
+    @cached_property
     def shift(self) -> float:
-        """Return c, made as small as the free parameter allows; it does not depend on delta."""
+        """The number c, made as small as the free parameter allows; it does not depend on delta."""
         if math.isinf(self.shape):
             return self.mean_trials * float(self.candidate_deltas(np.zeros(1))[0])
         stop = stopping_parameter(self.mean_trials, self.shape)
         log_odds = math.log1p(-stop) - math.log(stop)
 
-        def cost(first: float) -> float:
-            found = float(self.candidate_deltas(np.asarray([first]))[0])
+        def cost(first: float, deltas: Callable[[Array], Array]) -> float:
+            found = float(deltas(np.asarray([first]))[0])
             return float(np.logaddexp(first, log_odds + math.log(max(found, 1e-300))))
 
         # any value is valid, the best one only makes the bound smaller: past log_odds nothing can be won
-        best = optimize.minimize_scalar(cost, bounds=(0.0, max(log_odds, 1e-6) + 1.0), method="bounded")
-        return (1 + self.shape) * min(float(best.fun), cost(0.0))
+        best = optimize.minimize_scalar(
+            cost,
+            args=(self.rough_deltas,),
+            bounds=(0.0, max(log_odds, 1e-6) + 1.0),
+            method="bounded",
+            options={"xatol": 1e-4},
+        )
+        return (1 + self.shape) * min(cost(first, self.candidate_deltas) for first in (0.0, float(best.x)))
 
 
 def stopping_parameter(mean_trials: float, shape: float) -> float:
@@ -74,7 +85,10 @@ def stopping_parameter(mean_trials: float, shape: float) -> float:
     def excess(logit: float) -> float:
         return math.log(mean(1 / (1 + math.exp(-logit))) / mean_trials)
 
-    return 1 / (1 + math.exp(-float(optimize.brentq(excess, -60.0, 30.0, xtol=1e-13))))
+    # so few trials that g is 1 to nearly all digits: a smaller one is on the safe side
+    if excess(_LARGEST_LOGIT) >= 0:
+        return 1 / (1 + math.exp(-_LARGEST_LOGIT))
+    return 1 / (1 + math.exp(-float(optimize.brentq(excess, -60.0, _LARGEST_LOGIT, xtol=1e-13))))
 
 
 @dataclass(frozen=True)
