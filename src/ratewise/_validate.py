@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import math
 import numbers
-from typing import Any
+from typing import Any, TypeVar
 
 from ratewise.exceptions import InvalidInput, InvalidType
+
+_Kind = TypeVar("_Kind")
 
 
 def _single(arguments: dict[str, Any]) -> tuple[str, Any]:
@@ -91,6 +93,14 @@ def one_of(choices: tuple[Any, ...], *, hint: str = "", **argument: Any) -> Any:
     if not any(value is choice or (type(value) is type(choice) and value == choice) for choice in choices):
         listed = ", ".join(repr(choice) for choice in choices)
         raise InvalidInput(_say(name, f"one of {listed}", value, hint))
+    return value
+
+
+def instance(kind: type[_Kind], **argument: Any) -> _Kind:
+    """Return the value if it is one of that class."""
+    name, value = _single(argument)
+    if not isinstance(value, kind):
+        raise InvalidType(f"{name} must be a {kind.__name__}, got {type(value).__name__}")
     return value
 
 

@@ -174,10 +174,12 @@ def fuzz_theory(draw):
     """Formulas of the theory with any numbers; what comes out is no NaN."""
     formula = getattr(theory, draw(st.sampled_from([*FORMULAS, *RECORDS, "RateProblem"])))
     whole = {"steps", "rows", "dimension", "terms", "subsets", "constraints", "smallest_cell", "classes"}
+    sizes = st.sampled_from([1e308, 1e200, 1e100, 1e-100, 1e-200, 1e-308, 10**15])
+    around = mostly(st.floats(0.1, 9.0), 4, sizes)
     sound = {
-        "model": st.builds(theory.ModelRegularity, *[st.floats(0.1, 9.0)] * 4),
-        "errors": st.builds(theory.GradientErrors, st.floats(0.1, 9.0), st.floats(0.1, 9.0)),
-        "step_sizes": st.builds(theory.StepSizes, st.floats(0.01, 1.0), st.floats(0.01, 1.0)),
+        "model": st.builds(theory.ModelRegularity, *[around] * 4),
+        "errors": st.builds(theory.GradientErrors, around, around),
+        "step_sizes": st.builds(theory.StepSizes, around, around),
         "problem": st.just(theory.RateProblem(10**5, 10**4, 10, 2, 4, 1.0, 2.0, theory.linear_softmax(1.0))),
         **dict.fromkeys(("delta", "failure", "sampling_rate"), st.floats(1e-6, 0.5)),
     }
@@ -185,6 +187,6 @@ def fuzz_theory(draw):
     for name, parameter in inspect.signature(formula).parameters.items():
         usual = st.integers(1, 1000) if name in whole else sound.get(name, st.floats(0.01, 50.0))
         if parameter.default is inspect.Parameter.empty or draw(st.booleans()):
-            arguments[name] = draw(mostly(usual, 4, st.one_of(edges, odd_size)))
+            arguments[name] = draw(mostly(usual, 8, st.one_of(edges, odd_size, sizes)))
     found = formula(**arguments)
     assert not (isinstance(found, float) and math.isnan(found))

@@ -3,11 +3,11 @@
     python tests/fuzz/run.py [--inputs 100000] [--only NAME] [--seed 0] [--record FILE]
 
 Prints one line per entry point: inputs, how many ended in a result rather than in one of our errors, time.
-Any other exception, a model that is not finite, or a book below the truth stops the run and shows the input,
-made as small as Hypothesis can make it. An input that takes longer than a minute is a hang: the stack is
-shown and the run ends. With ``--record`` counts, the share of inputs that ended in a result, seconds,
-commits, seeds and versions go to a JSON file after every piece of a thousand inputs, and a run that was
-stopped goes on where the file ends.
+Any other exception, a model that is not finite, or a book below the truth is shown with the input, made as
+small as Hypothesis can make it, and the run ends with an error after the other entry points were fed. An
+input that takes longer than a minute is a hang: the stack is shown and the run ends. With ``--record``
+counts, the share of inputs that ended in a result, seconds, commits, seeds and versions go to a JSON file
+after every piece of a thousand inputs, and a run that was stopped goes on where the file ends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ import platform
 import subprocess
 import sys
 import time
+import traceback
 from pathlib import Path
+from typing import Any
 
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
@@ -85,26 +87,43 @@ def main() -> None:
     if options.record is not None and options.record.exists():
         record = json.loads(options.record.read_text())
     done = record["entry_points"]
+    found = []
     for name, wanted in shares(options.inputs, options.only).items():
         here = done.setdefault(name, {"inputs": 0, "results": 0, "pieces": 0, "seconds": 0.0})
-        if here["inputs"] < wanted:
-            here["commit"] = commit()
-        while here["inputs"] < wanted:
-            began = time.perf_counter()
-            piece = min(PIECE, wanted - here["inputs"])
-            inputs, results = run(name, piece, record["seed"] + here["pieces"])
-            here["inputs"] += inputs
-            here["results"] += results
-            here["share_of_results"] = round(here["results"] / here["inputs"], 2)
-            here["pieces"] += 1
-            here["seconds"] = round(here["seconds"] + time.perf_counter() - began, 1)
-            record["inputs"] = sum(found["inputs"] for found in done.values())
-            record["seconds"] = round(sum(found["seconds"] for found in done.values()), 1)
-            if options.record is not None:
-                options.record.write_text(json.dumps(record, indent=1) + "\n")
+        try:
+            while here["inputs"] < wanted:
+                one_piece(name, min(PIECE, wanted - here["inputs"]), here, record["seed"])
+                keep(record, options.record)
+        except Exception:  # whatever it is, it was found; the others are fed all the same
+            found.append(name)
+            traceback.print_exc()
         counts = f"{here['inputs']:>7,} inputs, {here['results']:>7,} results"
         say(f"{name:>16}: {counts}, {here['seconds']:7.1f} s")
+    if found:
+        sys.exit(f"found: {', '.join(found)}")
     say(f"{record['inputs']:,} inputs, nothing found")
+
+
+def one_piece(name: str, inputs: int, here: dict[str, Any], start: int) -> None:
+    """Feed an entry point some more, and add it to what is known of it."""
+    began = time.perf_counter()
+    fed, results = run(name, inputs, start + here["pieces"])
+    here["inputs"] += fed
+    here["results"] += results
+    here["share_of_results"] = round(here["results"] / here["inputs"], 2)
+    here["pieces"] += 1
+    here["seconds"] = round(here["seconds"] + time.perf_counter() - began, 1)
+    here["commit"] = commit()
+
+
+def keep(record: dict[str, Any], path: Path | None) -> None:
+    """Write down what was done so far."""
+    done = record["entry_points"].values()
+    record["inputs"] = sum(here["inputs"] for here in done)
+    record["results"] = sum(here["results"] for here in done)
+    record["seconds"] = round(sum(here["seconds"] for here in done), 1)
+    if path is not None:
+        path.write_text(json.dumps(record, indent=1) + "\n")
 
 
 def say(line: str) -> None:

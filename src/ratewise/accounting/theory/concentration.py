@@ -11,9 +11,11 @@ from __future__ import annotations
 import math
 
 from ratewise import _validate
+from ratewise.accounting.theory.ranges import within_range
 from ratewise.exceptions import InvalidInput
 
 
+@within_range
 def sampled_rate_error(sampling_rate: float, rows: int, failure: float) -> float:
     """Bound |p - p_r|, the error of a rate estimated from a Poisson sample with a *constant* denominator.
 
@@ -42,6 +44,7 @@ def sampled_rate_error(sampling_rate: float, rows: int, failure: float) -> float
     return u / 3.0 + math.sqrt(u * u / 9.0 + 2.0 * (1.0 - rate) * u)
 
 
+@within_range
 def subsample_rate_error(sample_rows: float, failure: float) -> float:
     """Bound the error of a rate whose denominator is the realised size m of the sample.
 
@@ -58,6 +61,7 @@ def subsample_rate_error(sample_rows: float, failure: float) -> float:
     return math.sqrt(math.log(2.0 / _validate.inside(failure=failure)) / (2.0 * size))
 
 
+@within_range
 def subsample_mean_error(sample_rows: float, failure: float) -> float:
     """Bound the error of a mean of vectors of norm at most 1 over a sample of realised size m.
 
@@ -75,6 +79,7 @@ def subsample_mean_error(sample_rows: float, failure: float) -> float:
     return (1.0 + math.sqrt(2.0 * math.log(1.0 / _validate.inside(failure=failure)))) / math.sqrt(size)
 
 
+@within_range
 def normaliser_failure(sampling_rate: float, rows: float, subsets: int) -> float:
     """Bound the probability that some subset has fewer than half of its expected rows in a sample.
 
@@ -97,6 +102,7 @@ def normaliser_failure(sampling_rate: float, rows: float, subsets: int) -> float
     return min(1.0, _validate.count(subsets=subsets) * math.exp(-rate * size / 8.0))
 
 
+@within_range
 def rows_for_normaliser(sampling_rate: float, subsets: int, failure: float) -> float:
     """Return 8 ln(subsets/failure)/r: with that many rows `normaliser_failure` is at most `failure`."""
     rate = _validate.fraction(sampling_rate=sampling_rate)
@@ -104,6 +110,7 @@ def rows_for_normaliser(sampling_rate: float, subsets: int, failure: float) -> f
     return 8.0 * math.log(ratio) / rate
 
 
+@within_range
 def laplace_sum_quantile(laplace_scale: float, terms: int, failure: float) -> float:
     """Return t such that the sum of `terms` independent Laplace draws exceeds t in size rarely.
 
@@ -128,6 +135,7 @@ def laplace_sum_quantile(laplace_scale: float, terms: int, failure: float) -> fl
     return scale * min(terms * math.log(terms / failure), 2.0 * math.sqrt(terms * x) + x)
 
 
+@within_range
 def gaussian_norm_quantile(std: float, dimension: int, failure: float) -> float:
     """Return t such that the norm of a Gaussian vector exceeds t with probability at most `failure`.
 
@@ -147,6 +155,7 @@ def gaussian_norm_quantile(std: float, dimension: int, failure: float) -> float:
     return std * (math.sqrt(dimension) + math.sqrt(-2.0 * math.log(_validate.inside(failure=failure))))
 
 
+@within_range
 def ratio_error(
     numerator: float,
     denominator: float,

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ratewise import _validate
 from ratewise.accounting.theory.errors import GradientErrors, RateProblem, gradient_errors
 from ratewise.accounting.theory.privacy import TheoremNoise, proven_noise, unclipped_sensitivity
+from ratewise.accounting.theory.ranges import within_range
 from ratewise.accounting.theory.regularity import rate_lipschitz
 
 
@@ -24,6 +25,7 @@ class StepSizes:
     dual: float
 
 
+@within_range
 def sgda_step_sizes(
     *, steps: int, lipschitz: float, smoothness: float, errors: GradientErrors, envelope_gap: float
 ) -> StepSizes:
@@ -49,6 +51,7 @@ def sgda_step_sizes(
     steps = _validate.count(steps=steps)
     slope = _validate.positive(lipschitz=lipschitz)
     bend = _validate.positive(smoothness=smoothness)
+    errors = _validate.instance(GradientErrors, errors=errors)
     primal_error = _validate.non_negative(primal_error=errors.primal)
     dual_error = _validate.positive(dual_error=errors.dual, hint="any small number will do")
     gap = _validate.positive(envelope_gap=envelope_gap)
@@ -56,6 +59,7 @@ def sgda_step_sizes(
     return StepSizes(primal=primal, dual=primal * slope * (slope + primal_error) / dual_error**2)
 
 
+@within_range
 def sgda_stationarity(
     *,
     steps: int,
@@ -101,6 +105,8 @@ def sgda_stationarity(
     slope = _validate.non_negative(lipschitz=lipschitz)
     bend = _validate.positive(smoothness=smoothness)
     radius = _validate.non_negative(multiplier_radius=multiplier_radius)
+    step_sizes = _validate.instance(StepSizes, step_sizes=step_sizes)
+    errors = _validate.instance(GradientErrors, errors=errors)
     primal_step = _validate.positive(primal_step=step_sizes.primal)
     dual_step = _validate.positive(dual_step=step_sizes.dual)
     primal_error = _validate.non_negative(primal_error=errors.primal)
@@ -155,6 +161,7 @@ class ConvergencePlan:
     stationarity: float
 
 
+@within_range
 def convergence_plan(
     problem: RateProblem,
     *,
@@ -189,6 +196,7 @@ def convergence_plan(
     """
     epsilon = _validate.positive(epsilon=epsilon)
     failure = _validate.inside(failure=failure)
+    problem = _validate.instance(RateProblem, problem=problem)
     scaled = problem.smallest_cell * epsilon
     ideal = min((scaled / math.sqrt(problem.parameters)) ** (4.0 / 3.0), scaled / problem.classes)
     steps = max(1, int(ideal))

@@ -17,6 +17,7 @@ from ratewise.accounting.theory.concentration import (
     subsample_mean_error,
     subsample_rate_error,
 )
+from ratewise.accounting.theory.ranges import within_range
 from ratewise.accounting.theory.regularity import (
     LagrangianRegularity,
     ModelRegularity,
@@ -69,6 +70,7 @@ class RateProblem:
             object.__setattr__(self, name, _validate.count(**{name: getattr(self, name)}))
         for name in ("alpha_norm", "multiplier_radius", "temperature"):
             object.__setattr__(self, name, _validate.positive(**{name: getattr(self, name)}))
+        _validate.instance(ModelRegularity, model=self.model)
         subsets = 2 * self.constraints if self.subsets is None else self.subsets
         object.__setattr__(self, "subsets", _validate.count(subsets=subsets))
         if self.smallest_cell > self.rows:
@@ -99,6 +101,7 @@ class GradientErrors:
     dual: float
 
 
+@within_range
 def gradient_errors(
     problem: RateProblem,
     *,
@@ -139,6 +142,7 @@ def gradient_errors(
     rate = _validate.fraction(sampling_rate=sampling_rate)
     part = _validate.inside(failure=failure) / 7.0
     std = _validate.non_negative(gradient_std=gradient_std)
+    problem = _validate.instance(RateProblem, problem=problem)
     subsets = problem.subset_count
     pairs = subsets * problem.classes
     least = rate * problem.smallest_cell / 2.0

@@ -15,6 +15,7 @@ import math
 from dataclasses import dataclass
 
 from ratewise import _validate
+from ratewise.accounting.theory.ranges import within_range
 from ratewise.exceptions import InvalidInput
 
 _LEAST_STEPS_OVER_DELTA = 100.0
@@ -49,6 +50,7 @@ class TheoremNoise:
         return self.gradient_noise * clip / _validate.positive(expected_batch=expected_batch)
 
 
+@within_range
 def paper_noise(epsilon: float, delta: float, sampling_rate: float, steps: int) -> TheoremNoise:
     """Return the noise of the paper's privacy theorem, word for word; this is not a guarantee.
 
@@ -81,6 +83,7 @@ def paper_noise(epsilon: float, delta: float, sampling_rate: float, steps: int) 
     )
 
 
+@within_range
 def proven_noise(epsilon: float, delta: float, sampling_rate: float, steps: int) -> TheoremNoise:
     """Return noise for which a pencil-and-paper proof of (epsilon, delta) goes through.
 
@@ -127,6 +130,7 @@ def proven_noise(epsilon: float, delta: float, sampling_rate: float, steps: int)
     return TheoremNoise(gradient_noise=10.0 * math.sqrt(log) * most, laplace_scale=3.5 * most)
 
 
+@within_range
 def unclipped_sensitivity(
     *,
     loss_lipschitz: float,

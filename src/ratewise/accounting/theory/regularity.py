@@ -17,6 +17,7 @@ import math
 from dataclasses import dataclass
 
 from ratewise import _validate
+from ratewise.accounting.theory.ranges import within_range
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class LagrangianRegularity:
     joint_smoothness: float
 
 
+@within_range
 def softmax_lipschitz(temperature: float) -> float:
     """Return sqrt(2)/4 * tau: Lipschitz constant of one coordinate of softmax(tau z) in z.
 
@@ -71,6 +73,7 @@ def softmax_lipschitz(temperature: float) -> float:
     return math.sqrt(2.0) / 4.0 * _validate.positive(temperature=temperature)
 
 
+@within_range
 def softmax_smoothness(temperature: float) -> float:
     """Return 8/27 * tau^2: Lipschitz constant of the gradient of one coordinate of softmax(tau z) in z.
 
@@ -82,6 +85,7 @@ def softmax_smoothness(temperature: float) -> float:
     return 8.0 / 27.0 * _validate.positive(temperature=temperature) ** 2
 
 
+@within_range
 def composed_smoothness(
     *, inner_lipschitz: float, inner_smoothness: float, outer_lipschitz: float, outer_smoothness: float
 ) -> float:
@@ -96,13 +100,17 @@ def composed_smoothness(
     return inner * inner * _validate.non_negative(outer_smoothness=outer_smoothness) + outer * bend
 
 
+@within_range
 def rate_lipschitz(model: ModelRegularity, temperature: float) -> float:
     """Return the Lipschitz constant in theta of a soft prediction, and so of any soft rate."""
-    return softmax_lipschitz(temperature) * model.logit_lipschitz
+    known = _validate.instance(ModelRegularity, model=model)
+    return softmax_lipschitz(temperature) * known.logit_lipschitz
 
 
+@within_range
 def rate_smoothness(model: ModelRegularity, temperature: float) -> float:
     """Return the smoothness in theta of a soft prediction, and so of any soft rate."""
+    model = _validate.instance(ModelRegularity, model=model)
     return composed_smoothness(
         inner_lipschitz=model.logit_lipschitz,
         inner_smoothness=model.logit_smoothness,
@@ -111,6 +119,7 @@ def rate_smoothness(model: ModelRegularity, temperature: float) -> float:
     )
 
 
+@within_range
 def linear_softmax(row_norm: float, temperature: float = 1.0) -> ModelRegularity:
     """Return the constants of logits W x with cross-entropy on softmax(temperature * W x).
 
@@ -131,6 +140,7 @@ def linear_softmax(row_norm: float, temperature: float = 1.0) -> ModelRegularity
     )
 
 
+@within_range
 def lagrangian_regularity(
     model: ModelRegularity,
     *,
