@@ -4,14 +4,18 @@ Beside it: nothing public is left out.
 """
 
 import ast
+import dataclasses
 import importlib
 import inspect
 import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+
+from ratewise.accounting import Ledger, PrivacyCurve, TrainingEvent
+from ratewise.accounting.events import as_events
 
 FOLDER = Path(__file__).parents[1] / "fuzz"
 sys.path.append(str(FOLDER))
@@ -23,22 +27,27 @@ FEW = {
 }
 
 
-@pytest.mark.parametrize("name", entry_points.TARGETS)
-def test_no_crash_no_foreign_exception(name):
-    target, _ = entry_points.TARGETS[name]
+def fed(target, inputs, **options):
+    """Return a test that feeds a target the same inputs every time; new ones are for the long run."""
 
-    # the same inputs every time: new ones are for the long run
     @settings(
-        max_examples=FEW.get(name, 30),
+        max_examples=inputs,
         deadline=None,
         derandomize=True,
         suppress_health_check=list(HealthCheck),
+        **options,
     )
     @given(data=st.data())
     def feed(data):
         entry_points.survive(target, data.draw)
 
-    feed()
+    return feed
+
+
+@pytest.mark.parametrize("name", entry_points.TARGETS)
+def test_no_crash_no_foreign_exception(name):
+    target, _ = entry_points.TARGETS[name]
+    fed(target, FEW.get(name, 30))()
 
 
 def test_a_foreign_exception_would_be_seen():
@@ -52,6 +61,48 @@ def test_a_foreign_exception_would_be_seen():
 
     with pytest.raises(IndexError):
         feed()
+
+
+def halved(event):
+    """Return a phase of training with half its steps; other events as they are."""
+    return event.with_steps(-(-event.steps // 2)) if isinstance(event, TrainingEvent) else event
+
+
+def rarer(event):
+    """Return a phase of training whose sampling rate is a tenth too small; other events as they are."""
+    if not isinstance(event, TrainingEvent):
+        return event
+    return dataclasses.replace(event, sampling_rate=0.9 * event.sampling_rate)
+
+
+@pytest.mark.parametrize("broken", ["two percent low", "half the steps", "rarer rows"])
+def test_an_accountant_below_the_truth_would_be_seen(broken, monkeypatch):
+    """Power of "no ledger below the truth": the accountant is off by little, and so is all that uses it."""
+    change = {"half the steps": halved, "rarer rows": rarer}.get(broken, lambda event: event)
+    build, read = PrivacyCurve.__init__, PrivacyCurve._epsilon
+
+    def wrong_events(self, events, *arguments, **options):
+        build(self, [change(event) for event in as_events(events)], *arguments, **options)
+
+    def wrong_answer(self, delta):
+        return read(self, delta) * (0.98 if broken == "two percent low" else 1.0)
+
+    monkeypatch.setattr(PrivacyCurve, "__init__", wrong_events)
+    monkeypatch.setattr(PrivacyCurve, "_epsilon", wrong_answer)
+    feed = fed(entry_points.books.fuzz_ledger, 60, phases=[Phase.generate])
+    with pytest.raises(AssertionError, match="is stated, the truth is at least"):
+        feed()
+
+
+def test_a_ledger_that_forgets_an_entry_would_be_seen(monkeypatch):
+    sound = Ledger._epsilon
+
+    def forgetful(self, counts, delta):
+        return sound(self, dict(list(counts.items())[1:]), delta)
+
+    monkeypatch.setattr(Ledger, "_epsilon", forgetful)
+    with pytest.raises(AssertionError):
+        fed(entry_points.books.fuzz_ledger, 60, phases=[Phase.generate])()
 
 
 MODULES = [
