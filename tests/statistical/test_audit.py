@@ -89,15 +89,15 @@ def test_single_precision_features_pass_too():
     assert found.lower_bound > 0.4 * found.claimed
 
 
-@pytest.mark.parametrize("releases", ["gradient", "histogram"])
+@pytest.mark.parametrize("releases", RELEASES)
 def test_the_torch_engine(releases):
     torch.set_num_threads(1)
-    subject = TorchSubject(KINDS["gaussian"])
+    worst = plan(gradient_noise=0.5, histogram_noise=0.75)
     found = audit_step(
-        KINDS["gaussian"], games=800, releases=releases, delta=0.02, random_state=5, subject=subject
+        worst, games=3000, releases=releases, delta=0.05, random_state=5, subject=TorchSubject(worst)
     )
     assert found.passed, str(found)
-    assert found.lower_bound > 0.2 * found.claimed, str(found)
+    assert found.lower_bound >= 0.5 * found.claimed, str(found)
 
 
 def test_the_torch_engine_in_one_run():
