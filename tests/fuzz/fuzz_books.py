@@ -103,9 +103,9 @@ def fuzz_accounting(draw):
     assert isinstance(curve, PrivacyCurve)
     total = accounting.epsilon([event], delta, relation)
     check_not_below_the_truth(total, [event], delta)  # other relations are no cheaper
-    # of a selection each question has an upper bound of its own
+    # two upper bounds, each on a grid of its own; of a selection each question has a bound of its own kind
     if math.isfinite(total) and not isinstance(event, SelectionEvent):
-        assert accounting.delta([event], total, relation) <= delta * (1 + 1e-4) + 1e-12
+        assert accounting.delta([event], total, relation) <= delta * (1 + 1e-3) + 1e-12
 
 
 def fuzz_calibration(draw):
