@@ -142,6 +142,20 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return bool(self.sparse)
 
 
+def feature_kinds(schema: Schema) -> list[str]:
+    """Return for each encoded feature whether it is a number or stands for a category; public.
+
+    >>> from ratewise.schema import Category
+    >>> columns = {"age": Number(0, 120), "job": Category(["a", "b"])}
+    >>> feature_kinds(Schema(columns, label="y", classes=[0, 1]))
+    ['number', 'category', 'category']
+    """
+    kinds: list[str] = []
+    for column in schema.columns.values():
+        kinds += ["number"] if isinstance(column, Number) else ["category"] * len(column.values)
+    return kinds
+
+
 _Entry = tuple[int, npt.NDArray[Any] | None, Floats | None]
 
 

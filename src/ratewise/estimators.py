@@ -78,6 +78,10 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
     feature_bounds : pair (lower, upper), optional
         Public bounds, each a number or one per feature: features are cut off there and scaled to [0, 1]
         (sparse ones by their largest magnitude). Without bounds features are used as they are.
+    feature_kinds : list, optional
+        Public: a name or number per feature, the same for features of one nature. Standardising measures each
+        kind by itself, so that few numbers are not lost beside many categories. Without it, features bounded
+        by 0 and 1 are one kind and all others another.
     steps, sampling_rate, clip, row_norm, learning_rate, schedule, momentum, averaging, dual, histogram_share
         Training choices; see `ratewise.plan.Plan`. None ("auto" for `clip` and `row_norm`, where None means
         "no bound") leaves them to `ratewise.defaults.plan_for`, which looks at public facts only.
@@ -159,6 +163,7 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
         classes: Any = None,
         group_values: Mapping[str, Any] | None = None,
         feature_bounds: Any = None,
+        feature_kinds: Any = None,
         steps: int | None = None,
         sampling_rate: float | None = None,
         clip: float | str | None = AUTO,
@@ -191,6 +196,7 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
         self.classes = classes
         self.group_values = group_values
         self.feature_bounds = feature_bounds
+        self.feature_kinds = feature_kinds
         self.steps = steps
         self.sampling_rate = sampling_rate
         self.clip = clip
@@ -229,7 +235,7 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
             The columns that the constraints name. Needed to fit, never to predict.
         """
         rows, plan = self._ready(X, y, sensitive_features)
-        scaling = self._scaling(rows.X)
+        scaling, kinds = self._scaling(rows.X), self._kinds(rows.X.shape[1])
         streams = self._streams()
         self._warn_leaks(rows.leaks)
         classes = len(rows.domain.classes)
@@ -249,6 +255,7 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
             self.ledger_,
             streams,
             scaling=scaling,
+            kinds=kinds,
             intercept=bool(self.fit_intercept),
             data_name=self.data_name,
         )
@@ -415,6 +422,18 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
             )
         scaling_tables(scaling, X.shape[1], not isinstance(X, np.ndarray))
         return scaling
+
+    def _kinds(self, n_features: int) -> npt.NDArray[np.intp] | None:
+        if self.feature_kinds is None:
+            return None
+        given = self.feature_kinds
+        if isinstance(given, str) or not hasattr(given, "__len__") or len(given) != n_features:
+            raise InvalidInput(
+                f"feature_kinds must name the kind of each of {n_features} features, got "
+                f"{reprlib.repr(given)}; leave it out to tell kinds by feature_bounds"
+            )
+        kinds = np.asarray([str(kind) for kind in given])
+        return np.unique(kinds, return_inverse=True)[1]
 
     def _streams(self) -> RandomStreams:
         try:

@@ -59,6 +59,8 @@ class Fitting:
     streams : RandomStreams
     scaling : Scaling or None
         What is done to features by declared bounds; `run` adds released means and deviations.
+    kinds : array or None
+        Which features are alike; public (see `ratewise.standardisation`).
     intercept : bool
     data_name : str
         Name of the rows in the ledger.
@@ -72,6 +74,7 @@ class Fitting:
         streams: RandomStreams,
         *,
         scaling: Scaling | None = None,
+        kinds: npt.NDArray[np.intp] | None = None,
         intercept: bool = True,
         data_name: str = "training rows",
     ) -> None:
@@ -80,6 +83,7 @@ class Fitting:
         self.ledger = ledger
         self._streams = streams
         self._scaling = scaling
+        self._kinds = kinds
         self._intercept = intercept
         self._data_name = data_name
 
@@ -110,7 +114,9 @@ class Fitting:
         preparation = self.plan.preparation
         if preparation is None:
             return self._scaling
-        return standardise(self.rows.X, self._scaling, preparation, self._streams.preparation, self._book)
+        return standardise(
+            self.rows.X, self._scaling, self._kinds, preparation, self._streams.preparation, self._book
+        )
 
     def _build(self, scaling: Scaling | None) -> None:
         rows, constraints = self.rows, self.rows.constraints

@@ -2,21 +2,24 @@
 
 Gradient descent is at a loss when some features are a hundred times smaller than others, or all of one sign.
 Standardising with raw means and deviations leaks; here both are released with noise, in four steps that the
-ledger books before they happen:
+ledger books before they happen. Features come in B kinds, which are public (`kinds_by_bounds`). Rows are cut
+in B pieces accordingly, so that small numbers do not drown in the noise that many categories need.
 
-1. *How long rows are.* A histogram of the rows' norms over fixed bins, a quarter of an octave each. One row
-   adds 1 to one bin: sensitivity 1. Counts that could be noise, and those more than two octaves from the
-   largest, are dropped; the bound R is the edge below which nine tenths of the others lie.
-2. *Means.* The sum of the rows, each shrunk to norm at most R: sensitivity R.
-3. *How long rows are from there.* The released means are taken off, and 1 is done again: sensitivity 1, and a
-   bound R', which is smaller by what all rows have in common.
-4. *Squares.* With every row, less the means, shrunk to norm at most R', the sum of ``x^2 / R'``. A vector of
-   norm R' has squares of norm at most R'^2: sensitivity R'.
+1. *How long pieces of rows are.* For each kind a histogram of their norms over fixed bins, a quarter of an
+   octave each. One row adds 1 to one bin of each kind: sensitivity sqrt(B). Counts that could be noise, and
+   those more than two octaves from the largest, are dropped; the bound R of a kind is the edge below which
+   all but one in fifty of the others lie.
+2. *Means.* The sum of the rows, each piece shrunk to norm at most R and divided by R: sensitivity sqrt(B).
+3. *How long they are from there.* The released means are taken off, and 1 is done again: sensitivity sqrt(B),
+   and bounds R', which are smaller by what all rows have in common.
+4. *Squares.* With every piece, less the means, shrunk to norm at most R', the sum of ``(x / R')^2``. A vector
+   of norm 1 has squares of norm at most 1: sensitivity sqrt(B).
 
-Everything after that is post-processing. Variances are drawn towards their mean as far as noise explains how
-they differ, and are at least twice their noise or their mean, whichever is less. Noise is in proportion to
-the length of whole rows: beside one feature a thousand times as large as the others, the others are lost, and
-need declared bounds first. Sparse features are not shifted, so nothing is taken off them in 3.
+Everything after that is post-processing. Variances are drawn towards the mean of their kind as far as noise
+explains how they differ, and are at least twice their noise or their mean, whichever is less. Noise is in
+proportion to the length of whole pieces: beside one feature a thousand times as large as the others, the
+others are lost, and need declared bounds first. Sparse features are not shifted, so nothing is taken off them
+in 3.
 """
 
 from __future__ import annotations
@@ -38,8 +41,8 @@ Floats = npt.NDArray[np.float64]
 
 _EDGES = np.exp2(np.arange(-40, 120) / 4)  # norms from a thousandth to a billion
 _NEAR = 8
-_SHARE = 0.9
-_NOISE_DEVIATIONS = 3.0
+_SHARE = 0.98
+_NOISE_DEVIATIONS = 4.0
 _FLOOR_DEVIATIONS = 2.0
 _SMALLEST_SHARE = 0.5
 _SMALLEST = 1e-12
@@ -48,6 +51,7 @@ _SMALLEST = 1e-12
 def standardise(
     X: Any,
     scaling: Scaling | None,
+    kinds: npt.NDArray[np.intp] | None,
     preparation: Preparation,
     rng: np.random.Generator,
     book: Callable[[GaussianEvent, str], object],
@@ -59,6 +63,8 @@ def standardise(
     X : array, memory map or CSR matrix
     scaling : Scaling or None
         What is done to the features before; public.
+    kinds : array of whole numbers, or None
+        One per feature, the same for features of one kind; public. None: by the bounds of `scaling`.
     preparation : Preparation
         Noise of the two releases; None in both for a training without privacy.
     rng : numpy.random.Generator
@@ -66,40 +72,92 @@ def standardise(
         Called with each event and its purpose **before** the release.
     """
     features = Features(X, scaling=scaling, intercept=False)
-    norm, moment = _counting(preparation.norm_noise), preparation.moment_noise
-    slack = summation_slack(features.n_rows, in_blocks_of=features.block_rows)
+    pieces = Kinds(kinds_by_bounds(scaling, features.n_features) if kinds is None else kinds)
+    size = math.sqrt(len(pieces))  # sensitivity of each release
+    count = _counting(preparation.norm_noise, size)
+    add = _summing(preparation.moment_noise, size, summation_slack(features.n_rows, features.block_rows))
+    blur = add.standard_deviation / features.n_rows
 
-    def released_bound(centre: Floats | None, purpose: str) -> float:
+    def lengths(centre: Floats | None, purpose: str) -> Floats:
         if preparation.norm_noise is not None:
             book(GaussianEvent(preparation.norm_noise), purpose)
-        counts = norm.release(norm_counts(features, centre), rng)
-        return bound_from(counts, norm.standard_deviation)
+        counts = count.release(norm_counts(features, pieces, centre), rng)
+        return np.array([bound_from(counted, count.standard_deviation) for counted in counts])
 
-    bound = released_bound(None, "lengths of rows")
-    if moment is not None:
-        book(GaussianEvent(moment), "means of features")
-    release = _summing(moment, bound, slack)
-    mean = release.release(row_sums(features, bound), rng) / features.n_rows
-    blur = release.standard_deviation / features.n_rows
+    def released(sums: Callable[[], Floats], purpose: str) -> Floats:
+        if preparation.moment_noise is not None:
+            book(GaussianEvent(preparation.moment_noise), purpose)
+        return np.asarray(add.release(sums(), rng) / features.n_rows)
+
+    bounds = lengths(None, "lengths of rows")
+    mean = released(lambda: row_sums(features, pieces, bounds), "means of features") * pieces.spread(bounds)
     centre = None if features.sparse else mean
-    bound = released_bound(centre, "lengths of rows less the means")
-    if moment is not None:
-        book(GaussianEvent(moment), "deviations of features")
-    release = _summing(moment, bound, slack)
-    squares = release.release(square_sums(features, bound, centre), rng) * (bound / features.n_rows)
     # what noise on a mean adds to the squares around it is known
-    variance = squares - (np.square(mean) if features.sparse else blur * blur)
-    deviation = deviations(variance, release.standard_deviation * bound / features.n_rows, bound)
-    if scaling is not None and scaling.lower is not None and not features.sparse:
-        deviation = _floor_rare(mean, deviation)
+    known = np.square(mean) if features.sparse else np.square(blur * pieces.spread(bounds))
+    bounds = lengths(centre, "lengths of rows less the means")
+    squares = released(lambda: square_sums(features, pieces, bounds, centre), "deviations of features")
+    variance = squares * np.square(pieces.spread(bounds)) - known
+    deviation = np.empty(features.n_features)
+    for members, bound in zip(pieces.members, bounds, strict=True):
+        found = deviations(variance[members], blur * bound * bound, bound)
+        if scaling is not None and scaling.lower is not None and not features.sparse:
+            found = _floor_rare(mean[members], found)
+        deviation[members] = found
     return (scaling or Scaling(deviation=deviation)).standardised(centre, deviation)
+
+
+def kinds_by_bounds(scaling: Scaling | None, n_features: int) -> npt.NDArray[np.intp]:
+    """Return 1 for each feature that is declared to lie between 0 and 1, as categories do, else 0; public."""
+    if scaling is None or scaling.lower is None or scaling.upper is None:
+        return np.zeros(n_features, dtype=np.intp)
+    return np.asarray((scaling.lower == 0.0) & (scaling.upper == 1.0), dtype=np.intp)
+
+
+class Kinds:
+    """Which features are of one kind: public.
+
+    Parameters
+    ----------
+    of : array of whole numbers
+        A number per feature, the same for features of one kind.
+    """
+
+    def __init__(self, of: npt.NDArray[np.intp]) -> None:
+        names, self._of = np.unique(of, return_inverse=True)
+        self.members = [np.flatnonzero(self._of == number) for number in range(len(names))]
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def spread(self, values: Floats) -> Floats:
+        """Return, for each feature, the value of its kind; the last axis of `values` counts kinds."""
+        return np.asarray(values[..., self._of], dtype=np.float64)
+
+    def norms(self, block: Any) -> Floats:
+        """Return the norms of the pieces of each row, (m, B)."""
+        with np.errstate(over="ignore"):
+            squared = _squared(block)
+            pieces = [squared] if len(self) == 1 else [squared[:, members] for members in self.members]
+            sums = [np.asarray(piece.sum(axis=1), dtype=np.float64).ravel() for piece in pieces]
+            return np.asarray(np.sqrt(np.column_stack(sums)))
+
+    def shrunk(self, block: Any, bounds: Floats) -> Any:
+        """Return rows with each piece shrunk to norm at most its bound, then divided by the bound."""
+        # a hair below the bound, lest rounding lead past it; a piece of infinite length counts as zero
+        factors = np.minimum(1.0 / bounds, (1.0 - 1e-9) / np.maximum(self.norms(block), _SMALLEST))
+        if isinstance(block, np.ndarray):
+            return block * self.spread(factors)
+        rows = np.repeat(np.arange(block.shape[0]), np.diff(block.indptr))
+        entries = block.data * factors[rows, self._of[block.indices]]
+        return sp.csr_array((entries, block.indices, block.indptr), shape=block.shape)
 
 
 def _floor_rare(mean: Floats, deviation: Floats) -> Floats:
     """Return deviations of features in [0, 1], those of rare categories no smaller than half of the usual.
 
     A rare category blown up to the size of the others lets one coefficient swing a small group's predictions
-    from step to step. A feature of mean m that is 0 or 1 has variance m (1 - m), one in between has less.
+    from step to step. A feature of mean m that is 0 or 1 has variance m (1 - m), one in between has less;
+    numbers that are nearly always at one end are much like rare categories.
     """
     variance = np.square(deviation)
     category = variance > 0.5 * mean * (1.0 - mean)
@@ -107,16 +165,20 @@ def _floor_rare(mean: Floats, deviation: Floats) -> Floats:
     return np.where(category, np.maximum(deviation, least), deviation)
 
 
-def norm_counts(features: Features, centre: Floats | None = None) -> Floats:
-    """Return how many rows have a norm in each bin; **private**. One row changes one entry by 1."""
-    counts = np.zeros(len(_EDGES) + 1)
-    for norms, _ in _blocks(features, centre):
-        counts += np.bincount(np.searchsorted(_EDGES, norms), minlength=len(counts))
+def norm_counts(features: Features, kinds: Kinds, centre: Floats | None = None) -> Floats:
+    """Return how many pieces have a norm in each bin, (B, bins); **private**.
+
+    One row changes one entry for each kind by 1.
+    """
+    counts = np.zeros((len(kinds), len(_EDGES) + 1))
+    for block in _blocks(features, centre):
+        for counted, norms in zip(counts, kinds.norms(block).T, strict=True):
+            counted += np.bincount(np.searchsorted(_EDGES, norms), minlength=len(counted))
     return counts
 
 
 def bound_from(counts: Floats, noise: float) -> float:
-    """Return the edge below which nine tenths of the rows lie, by counts that stand out of the noise.
+    """Return the edge below which all but one in fifty rows lie, by counts that stand out of the noise.
 
     Only bins within two octaves of the fullest count: of so many bins, some always stand out by chance.
     """
@@ -130,25 +192,25 @@ def bound_from(counts: Floats, noise: float) -> float:
     return float(_EDGES[min(place, len(_EDGES) - 1)])
 
 
-def row_sums(features: Features, bound: float) -> Floats:
-    """Return the sum of the rows, each shrunk to norm `bound`; **private**.
+def row_sums(features: Features, kinds: Kinds, bounds: Floats) -> Floats:
+    """Return the sum of the rows, each piece shrunk to its bound and divided by it; **private**.
 
-    One row changes it by at most `bound` in L2 norm.
+    One row changes it by at most sqrt(B) in L2 norm.
     """
     total = np.zeros(features.n_features)
-    for norms, block in _blocks(features, None):
-        total += np.asarray(_shrunk(block, norms, bound).sum(axis=0)).ravel()
+    for block in _blocks(features, None):
+        total += np.asarray(kinds.shrunk(block, bounds).sum(axis=0)).ravel()
     return total
 
 
-def square_sums(features: Features, bound: float, centre: Floats | None) -> Floats:
-    """Return the sum over rows less `centre`, each shrunk to norm `bound`, of ``x^2 / bound``; **private**.
+def square_sums(features: Features, kinds: Kinds, bounds: Floats, centre: Floats | None) -> Floats:
+    """Return the sum of ``(x / bound)^2`` over rows less `centre`, pieces shrunk to `bounds`; **private**.
 
-    One row changes it by at most `bound` in L2 norm.
+    One row changes it by at most sqrt(B) in L2 norm.
     """
     total = np.zeros(features.n_features)
-    for norms, block in _blocks(features, centre):
-        total += np.asarray(_squared(_shrunk(block, norms, bound)).sum(axis=0)).ravel() / bound
+    for block in _blocks(features, centre):
+        total += np.asarray(_squared(kinds.shrunk(block, bounds)).sum(axis=0)).ravel()
     return total
 
 
@@ -165,35 +227,21 @@ def deviations(variances: Floats, noise: float, bound: float) -> Floats:
 
 
 def _blocks(features: Features, centre: Floats | None) -> Any:
-    """Yield the norms of the rows less `centre`, and these rows, a block at a time."""
+    """Yield the rows less `centre`, a block at a time."""
     for start in range(0, features.n_rows, features.block_rows):
-        rows = np.arange(start, min(start + features.block_rows, features.n_rows))
-        block = features.prepared(rows)
-        with np.errstate(over="ignore"):
-            if centre is not None:
+        block = features.prepared(np.arange(start, min(start + features.block_rows, features.n_rows)))
+        if centre is not None:
+            with np.errstate(over="ignore"):
                 block -= centre
-            squared = np.asarray(_squared(block).sum(axis=1)).ravel()
-        yield np.sqrt(squared), block
-
-
-def _shrunk(block: Any, norms: Floats, bound: float) -> Any:
-    """Return rows of norm at most `bound`."""
-    # a hair below the bound, lest rounding lead past it; a row of infinite length counts as zero
-    return _times(block, np.minimum(1.0, bound * (1 - 1e-9) / np.maximum(norms, _SMALLEST)))
-
-
-def _times(block: Any, factor: Floats) -> Any:
-    if not isinstance(block, np.ndarray):
-        return sp.csr_array(sp.diags_array(factor) @ block)
-    return block * factor[:, None]
+        yield block
 
 
 def _squared(block: Any) -> Any:
     return np.square(block) if isinstance(block, np.ndarray) else block.power(2)
 
 
-def _counting(noise: float | None) -> Mechanism:
-    return NoNoise() if noise is None else RoundedGaussianMechanism(noise, 1.0, whole=True)
+def _counting(noise: float | None, sensitivity: float) -> Mechanism:
+    return NoNoise() if noise is None else RoundedGaussianMechanism(noise, sensitivity, whole=True)
 
 
 def _summing(noise: float | None, sensitivity: float, slack: float) -> Mechanism:

@@ -32,7 +32,7 @@ from sklearn.utils.validation import check_is_fitted
 from ratewise.accounting import Budget, Event, Ledger
 from ratewise.bounds import BoundsPlan, bounds_plan
 from ratewise.domain import list_values
-from ratewise.encoding import TableEncoder
+from ratewise.encoding import TableEncoder, feature_kinds
 from ratewise.estimators import CUSTOMARY_DELTA, RateConstrainedClassifier
 from ratewise.evaluation import PrivateReport, private_evaluation
 from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType, PrivacyLeakWarning
@@ -49,7 +49,7 @@ Floats = npt.NDArray[np.float64]
 
 _USED_SEEDS = UsedSeeds()
 
-_SAID_BY_SCHEMA = ("classes", "group_values", "feature_bounds")
+_SAID_BY_SCHEMA = ("classes", "group_values", "feature_bounds", "feature_kinds")
 _KEPT = ("plan_", "history_", "constraints_", "doubts_", "multipliers_", "n_iter_", "classes_")
 
 
@@ -328,6 +328,8 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             neighbours=self.neighbours,
             classes=self.schema.classes,
             group_values={name: self.schema.group_values[name] for name in self._needed()},
+            feature_bounds=(0, 1),
+            feature_kinds=feature_kinds(self.schema),
             ledger=book,
             besides=(*own.events, *self.besides),
             data_name=self.data_name,

@@ -14,17 +14,22 @@ from hypothesis.extra.numpy import arrays
 
 from ratewise import RateConstrainedClassifier
 from ratewise.accounting import Budget, GaussianEvent, Ledger, epsilon
+from ratewise.encoding import feature_kinds
 from ratewise.features import Features, Scaling
 from ratewise.plan import Preparation
+from ratewise.schema import Category, Number, Schema
 from ratewise.standardisation import (
+    Kinds,
     bound_from,
     deviations,
+    kinds_by_bounds,
     norm_counts,
     row_sums,
     square_sums,
     standardise,
 )
 
+ONE = Kinds(np.zeros(2, dtype=int))
 HARD = st.one_of(
     st.floats(-10, 10), st.sampled_from([0.0, 1e-30, 1e6, -1e15, 3.0]), st.floats(-1e3, 1e3, width=32)
 )
@@ -36,33 +41,70 @@ ROWS = st.tuples(st.integers(2, 12), st.integers(1, 6)).flatmap(
 @settings(deadline=None, max_examples=150)
 @given(
     ROWS,
-    st.sampled_from([0.01, 1.0, 3.0, 1e4]),
+    st.lists(st.integers(0, 2), min_size=6, max_size=6),
+    st.lists(st.sampled_from([0.01, 1.0, 3.0, 1e4]), min_size=3, max_size=3),
     st.sampled_from([0.0, -2.5, 1e6]),
     st.booleans(),
     st.booleans(),
 )
-def test_one_row_changes_the_sums_by_at_most_their_sensitivity(X, bound, shift, sparse, single):
+def test_one_row_changes_the_sums_by_at_most_their_sensitivity(X, of, bounds, shift, sparse, single):
+    kinds = Kinds(np.array(of[: X.shape[1]]))
+    bounds = np.array(bounds[: len(kinds)])
     X = X.astype(np.float32 if single else np.float64)
     form = sp.csr_array if sparse else np.asarray
     centre = None if sparse else np.full(X.shape[1], shift)
     with_row, without = Features(form(X), intercept=False), Features(form(X[1:]), intercept=False)
-    for sums in (row_sums, lambda features, bound: square_sums(features, bound, centre)):
-        less = sums(without, bound)
-        moved = sums(with_row, bound) - less
-        scale = max(1.0, np.abs(less).max() / bound)
-        assert np.linalg.norm(moved) <= bound * (1 + 1e-12 * scale)
+    for sums in (row_sums, lambda *given: square_sums(*given, centre)):
+        less = sums(without, kinds, bounds)
+        moved = sums(with_row, kinds, bounds) - less
+        scale = max(1.0, np.abs(less).max())
+        assert np.linalg.norm(moved) <= math.sqrt(len(kinds)) * (1 + 1e-12 * scale)
+        for members in kinds.members:
+            assert np.linalg.norm(moved[members]) <= 1 + 1e-12 * scale
     for origin in (None, centre):
-        counted = norm_counts(with_row, origin) - norm_counts(without, origin)
-        assert np.abs(counted).sum() == 1.0
+        counted = norm_counts(with_row, kinds, origin) - norm_counts(without, kinds, origin)
+        assert np.abs(counted).sum(axis=1).tolist() == [1.0] * len(kinds)
 
 
 def test_the_sensitivity_is_reached():
     X = np.array([[3.0, 0.0], [0.1, 0.2]])
     both, one = Features(X, intercept=False), Features(X[1:], intercept=False)
-    assert np.linalg.norm(row_sums(both, 3.0) - row_sums(one, 3.0)) == pytest.approx(3.0, rel=1e-6)
-    centre = np.array([1.0, 0.0])
-    moved = square_sums(both, 2.0, centre) - square_sums(one, 2.0, centre)
-    assert np.linalg.norm(moved) == pytest.approx(2.0, rel=1e-6)
+    bound, centre = np.array([3.0]), np.array([1.0, 0.0])
+    moved = row_sums(both, ONE, bound) - row_sums(one, ONE, bound)
+    assert np.linalg.norm(moved) == pytest.approx(1.0, rel=1e-6)
+    moved = square_sums(both, ONE, bound - 1, centre) - square_sums(one, ONE, bound - 1, centre)
+    assert np.linalg.norm(moved) == pytest.approx(1.0, rel=1e-6)
+    two, bounds = Kinds(np.arange(2)), np.array([3.0, 0.01])
+    X = np.array([[3.0, 0.5], [0.1, 0.2]])
+    both = Features(X, intercept=False)
+    moved = row_sums(both, two, bounds) - row_sums(one, two, bounds)
+    assert np.linalg.norm(moved) == pytest.approx(math.sqrt(2), rel=1e-6)
+
+
+def test_small_numbers_do_not_drown_beside_many_categories():
+    """Ten categories of twenty values each; two numbers that vary a hundredth as much as a row is long."""
+    rng = np.random.default_rng(11)
+    n, true = 20_000, np.array([0.03, 0.05])
+    categories = np.eye(20)[rng.integers(0, 20, size=(n, 10))].reshape(n, -1)
+    X = np.column_stack([0.5 + true * rng.normal(size=(n, 2)), categories])
+    bounds = Scaling(np.zeros(202), np.ones(202))
+    preparation = Preparation(norm_noise=100.0, moment_noise=70.0)
+    numbers = np.array([0, 0, *[1] * 200])
+    apart, together = (
+        standardise(X, bounds, kinds, preparation, np.random.default_rng(0), lambda *_: None).deviation[:2]
+        for kinds in (numbers, None)
+    )
+    assert apart == pytest.approx(true, rel=0.3)
+    assert min(together) > 2 * max(true)
+
+
+def test_kinds_are_told_by_bounds_and_by_the_schema():
+    scaling = Scaling(np.array([0.0, 0.0, -1.0, 0.0]), np.array([1.0, 2.0, 1.0, 1.0]))
+    assert kinds_by_bounds(scaling, 4).tolist() == [1, 0, 0, 1]
+    assert kinds_by_bounds(None, 3).tolist() == [0, 0, 0]
+    assert kinds_by_bounds(Scaling(deviation=np.ones(2)), 2).tolist() == [0, 0]
+    schema = Schema({"a": Category(["x", "y", "z"]), "n": Number(0, 9)}, label="y", classes=[0, 1])
+    assert feature_kinds(schema) == ["category"] * 3 + ["number"]
 
 
 def test_without_noise_it_standardises():
@@ -70,7 +112,12 @@ def test_without_noise_it_standardises():
     X = rng.normal([50.0, 0.0, -2.0], [0.1, 3.0, 1.0], size=(5000, 3))
     booked = []
     scaling = standardise(
-        X, None, Preparation(norm_noise=None, moment_noise=None), rng, lambda *entry: booked.append(entry)
+        X,
+        None,
+        None,
+        Preparation(norm_noise=None, moment_noise=None),
+        rng,
+        lambda *entry: booked.append(entry),
     )
     prepared = Features(X, scaling=scaling, intercept=False).prepared(np.arange(len(X)))
     assert not booked
@@ -85,7 +132,7 @@ def test_what_features_have_in_common_does_not_drown_their_deviations():
     rng = np.random.default_rng(8)
     true = np.array([0.05, 0.1, 0.2, 0.4])
     X = 15.0 + rng.normal(size=(20_000, 4)) * true
-    found = standardise(X, None, Preparation(norm_noise=37.0, moment_noise=26.0), rng, lambda *_: None)
+    found = standardise(X, None, None, Preparation(norm_noise=37.0, moment_noise=26.0), rng, lambda *_: None)
     assert found.deviation == pytest.approx(true, rel=0.35)
     assert found.mean == pytest.approx(np.full(4, 15.0), abs=0.2)
 
@@ -96,6 +143,7 @@ def test_bounds_come_first_and_sparse_features_are_not_shifted():
     scaling = standardise(
         X,
         Scaling(np.full(5, -1.0), np.full(5, 2.0), origin="zero"),
+        None,
         Preparation(norm_noise=30.0, moment_noise=15.0),
         rng,
         lambda *_: None,
@@ -107,7 +155,7 @@ def test_bounds_come_first_and_sparse_features_are_not_shifted():
 
 def test_noise_alone_does_not_set_the_bound():
     rng = np.random.default_rng(2)
-    counts = norm_counts(Features(rng.normal(size=(4000, 10)), intercept=False))
+    counts = norm_counts(Features(rng.normal(size=(4000, 10)), intercept=False), Kinds(np.zeros(10, int)))[0]
     bounds = [bound_from(counts + rng.normal(0, 37, counts.shape), 37.0) for _ in range(200)]
     assert min(bounds) > 2.5
     assert max(bounds) < 6.0
@@ -117,7 +165,7 @@ def test_noise_alone_does_not_set_the_bound():
 def test_a_few_of_many_empty_bins_that_stand_out_do_not_set_the_bound():
     """With 161 bins, one in five histograms has an empty bin that stands out by three deviations."""
     rng = np.random.default_rng(7)
-    counts = norm_counts(Features(rng.normal(size=(1000, 3)), intercept=False))
+    counts = norm_counts(Features(rng.normal(size=(1000, 3)), intercept=False), Kinds(np.zeros(3, int)))[0]
     bounds = [bound_from(counts + rng.normal(0, 37, counts.shape), 37.0) for _ in range(300)]
     assert np.mean([0.9 < bound < 8.0 for bound in bounds]) > 0.99
 
@@ -143,16 +191,16 @@ def test_each_release_is_booked_before_it_happens(monkeypatch):
     import ratewise.standardisation as room
 
     order = []
-    monkeypatch.setattr(room, "norm_counts", lambda f, c: order.append("counts") or np.ones(161) * 1000)
-    monkeypatch.setattr(room, "row_sums", lambda f, b: order.append("rows") or np.ones(2))
-    monkeypatch.setattr(room, "square_sums", lambda f, b, c: order.append("squares") or np.ones(2))
+    monkeypatch.setattr(room, "norm_counts", lambda f, k, c: order.append("counts") or np.ones((1, 161)))
+    monkeypatch.setattr(room, "row_sums", lambda f, k, b: order.append("rows") or np.ones(2))
+    monkeypatch.setattr(room, "square_sums", lambda f, k, b, c: order.append("squares") or np.ones(2))
 
     def book(event, purpose):
         order.append(event)
 
     rng = np.random.default_rng(0)
     preparation = Preparation(norm_noise=40.0, moment_noise=20.0)
-    standardise(np.ones((10, 2)), None, preparation, rng, book)
+    standardise(np.ones((10, 2)), None, None, preparation, rng, book)
     counted, summed = GaussianEvent(40.0), GaussianEvent(20.0)
     assert order == [counted, "counts", summed, "rows", counted, "counts", summed, "squares"]
     assert tuple(entry for entry in order if not isinstance(entry, str)) == preparation.events

@@ -19,6 +19,7 @@ from ratewise.mechanisms import NoNoise, RoundedGaussianMechanism
 from ratewise.plan import Preparation
 
 PREPARATION = Preparation(norm_noise=6.0, moment_noise=3.0)
+KINDS = np.array([0, 1, 0])
 FALSE_ALARM = 1e-5
 NAMES = ["norms", "means", "centred norms", "squares"]
 HUGE = 1e4
@@ -57,18 +58,27 @@ def watch(monkeypatch, X, seed, forced=None):
     with monkeypatch.context() as patch:
         patch.setattr(RoundedGaussianMechanism, "release", release)
         scaling = standardisation.standardise(
-            X, None, PREPARATION, np.random.default_rng(seed), lambda event, _: booked.append(event)
+            X, None, KINDS, PREPARATION, np.random.default_rng(seed), lambda event, _: booked.append(event)
         )
     return notes, booked, scaling
 
 
 def follows(monkeypatch):
-    """Tell whether bounds are those of made-up histograms in which all rows have one length."""
-    for first, second in ((30, 60), (44, 20)):
-        made_up = [np.zeros(161), np.zeros(3), np.zeros(161), np.ones(3)]
-        made_up[0][first] = made_up[2][second] = 1000.0
-        notes, _, _ = watch(monkeypatch, rows(), 3, made_up)
-        if [note.sensitivity for note in notes[1::2]] != [2.0 ** (k / 4 - 10) for k in (first, second)]:
+    """Tell whether bounds are those of made-up histograms in which all pieces of a kind have one length."""
+    shrunk = standardisation.Kinds.shrunk
+    for first, second in (((30, 35), (60, 50)), ((44, 41), (20, 25))):
+        made_up = [np.zeros((2, 161)), np.zeros(3), np.zeros((2, 161)), np.ones(3)]
+        made_up[0][[0, 1], first] = made_up[2][[0, 1], second] = 1000.0
+        used = []
+
+        def watched(self, block, bounds, used=used):
+            used.append(tuple(bounds))
+            return shrunk(self, block, bounds)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(standardisation.Kinds, "shrunk", watched)
+            watch(monkeypatch, rows(), 3, made_up)
+        if used != [tuple(2.0 ** (np.array(bins) / 4 - 10)) for bins in (first, second)]:
             return False
     return True
 
@@ -90,6 +100,8 @@ def released(monkeypatch):
         (first, _, found), (second, _, compared) = again
         for left, right in zip(first, second, strict=True):
             if (left.noise, left.sensitivity) != (right.noise, right.sensitivity):
+                return True
+            if left.sensitivity != np.sqrt(2):
                 return True
             if np.linalg.norm(left.value - right.value) > 2 * left.sensitivity * (1 + 1e-9):
                 return True
@@ -168,18 +180,8 @@ def past_the_mechanism(number):
     """One release is made by something that adds nothing, and that nobody watches."""
 
     def mutate(patch):
-        counting, summing, count = standardisation._counting, standardisation._summing, [0]
-        if number in (0, 2):
-            # both histograms share a mechanism
-            patch.setattr(standardisation, "_counting", lambda noise: NoNoise())
-            return
-
-        def made(*arguments):
-            count[0] += 1
-            return NoNoise() if (count[0] - 1) % 2 == (number == 3) else summing(*arguments)
-
-        patch.setattr(standardisation, "_summing", made)
-        assert counting is standardisation._counting
+        # both histograms share a mechanism, and both sums
+        patch.setattr(standardisation, ("_counting", "_summing")[number % 2], lambda *_: NoNoise())
 
     return mutate
 
@@ -188,7 +190,7 @@ def unbooked(number):
     def mutate(patch):
         whole = standardisation.standardise
 
-        def standardise(X, scaling, preparation, rng, book):
+        def standardise(X, scaling, kinds, preparation, rng, book):
             count = [0]
 
             def forgetful(event, purpose):
@@ -196,7 +198,7 @@ def unbooked(number):
                 if count[0] - 1 != number:
                     book(event, purpose)
 
-            return whole(X, scaling, preparation, rng, forgetful)
+            return whole(X, scaling, kinds, preparation, rng, forgetful)
 
         patch.setattr(standardisation, "standardise", standardise)
 
@@ -206,12 +208,13 @@ def unbooked(number):
 def bound_from_raw_counts(patch):
     whole, counts, kept = standardisation.bound_from, standardisation.norm_counts, []
 
-    def norm_counts(features, centre=None):
-        kept.append(counts(features, centre))
-        return kept[-1]
+    def norm_counts(features, kinds, centre=None):
+        raw = counts(features, kinds, centre)
+        kept[:] = list(raw)
+        return raw
 
     patch.setattr(standardisation, "norm_counts", norm_counts)
-    patch.setattr(standardisation, "bound_from", lambda found, noise: whole(kept[-1], noise))
+    patch.setattr(standardisation, "bound_from", lambda found, noise: whole(kept.pop(0), noise))
 
 
 def bound_from_the_longest_row(patch):
@@ -220,9 +223,9 @@ def bound_from_the_longest_row(patch):
 
     counts, kept = standardisation.norm_counts, []
 
-    def norm_counts(features, centre=None):
+    def norm_counts(features, kinds, centre=None):
         kept.append(features)
-        return counts(features, centre)
+        return counts(features, kinds, centre)
 
     patch.setattr(standardisation, "norm_counts", norm_counts)
     patch.setattr(standardisation, "bound_from", bound_from)
@@ -235,8 +238,8 @@ def raw_centre(features):
 def centre_from_raw_rows_for_the_bound(patch):
     counts = standardisation.norm_counts
 
-    def norm_counts(features, centre=None):
-        return counts(features, None if centre is None else raw_centre(features))
+    def norm_counts(features, kinds, centre=None):
+        return counts(features, kinds, None if centre is None else raw_centre(features))
 
     patch.setattr(standardisation, "norm_counts", norm_counts)
 
@@ -244,14 +247,31 @@ def centre_from_raw_rows_for_the_bound(patch):
 def centre_from_raw_rows_for_the_squares(patch):
     whole = standardisation.square_sums
 
-    def square_sums(features, bound, centre):
-        return whole(features, bound, raw_centre(features))
+    def square_sums(features, kinds, bounds, centre):
+        return whole(features, kinds, bounds, raw_centre(features))
 
     patch.setattr(standardisation, "square_sums", square_sums)
 
 
 def rows_not_shrunk(patch):
-    patch.setattr(standardisation, "_shrunk", lambda block, norms, bound: block)
+    patch.setattr(standardisation.Kinds, "shrunk", lambda kinds, block, bounds: block / kinds.spread(bounds))
+
+
+def rows_shrunk_whole(patch):
+    """Pieces are shrunk by the length of whole rows, and so may be longer than their bounds."""
+
+    def norms(kinds, block):
+        whole = np.linalg.norm(block, axis=1)
+        return np.column_stack([whole, np.zeros(len(whole))])
+
+    patch.setattr(standardisation.Kinds, "norms", norms)
+
+
+def one_kind_for_the_noise(patch):
+    """Noise as if rows were not cut in pieces."""
+    for name in ("_counting", "_summing"):
+        made = getattr(standardisation, name)
+        patch.setattr(standardisation, name, lambda noise, size, *rest, made=made: made(noise, 1.0, *rest))
 
 
 def half_the_sensitivity(patch):
@@ -262,13 +282,14 @@ def half_the_sensitivity(patch):
 def deviations_from_raw_squares(patch):
     whole, squares, kept = standardisation.deviations, standardisation.square_sums, []
 
-    def square_sums(features, bound, centre):
-        kept.append((squares(features, bound, centre), bound / features.n_rows))
-        return kept[-1][0]
+    def square_sums(features, kinds, bounds, centre):
+        total = squares(features, kinds, bounds, centre)
+        raw = total * kinds.spread(bounds) ** 2 / features.n_rows
+        kept[:] = [raw[members] for members in kinds.members]
+        return total
 
     def deviations(variances, noise, bound):
-        total, share = kept[-1]
-        return whole(total * share, noise, bound)
+        return whole(kept.pop(0), noise, bound)
 
     patch.setattr(standardisation, "square_sums", square_sums)
     patch.setattr(standardisation, "deviations", deviations)
@@ -290,6 +311,8 @@ MUTANTS = {
     "raw centre, bound": (centre_from_raw_rows_for_the_bound, released),
     "raw centre, squares": (centre_from_raw_rows_for_the_squares, released),
     "rows not shrunk": (rows_not_shrunk, released),
+    "rows shrunk whole": (rows_shrunk_whole, released),
+    "one kind for the noise": (one_kind_for_the_noise, released),
     "half the sensitivity": (half_the_sensitivity, released),
     "deviations from raw squares": (deviations_from_raw_squares, released),
 }
