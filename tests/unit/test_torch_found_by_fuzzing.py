@@ -120,6 +120,13 @@ class TestArgumentsOfAnotherKind:
         with pytest.raises(InvalidType, match="must hold one entry per row"):
             rt.TensorRows(*given)
 
+    @pytest.mark.parametrize("place", [0, 1])
+    def test_rows_of_nothing(self, place):
+        given = [np.zeros((2, 1), dtype=np.float32), np.array([0, 1])]
+        given[place] = None
+        with pytest.raises(InvalidType, match="must hold one entry per row, got NoneType"):
+            rt.TensorRows(*given)
+
     def test_classes_and_groups_of_a_loop_of_ones_own(self):
         data = [(torch.zeros(2), 0, {"g": 0}), (torch.ones(2), 1, {"g": 1})]
         module = rt.MLP(2, 2)

@@ -66,9 +66,8 @@ class TensorRows:
 
     def __init__(self, x: Any, labels: RowCodes, cells: RowCodes | None = None) -> None:
         for name, values in (("x", x), ("labels", labels), ("cells", cells)):
-            if values is not None and (
-                not hasattr(values, "__len__") or getattr(values, "shape", None) == ()
-            ):
+            absent = values is None and name == "cells"
+            if not absent and (not hasattr(values, "__len__") or getattr(values, "shape", None) == ()):
                 raise InvalidType(f"{name} must hold one entry per row, got {type(values).__name__}")
         self._x = x
         self._labels = labels
