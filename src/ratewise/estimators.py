@@ -44,6 +44,7 @@ from ratewise.plan import NOISES, Plan, checked_steps
 from ratewise.progress import Progress, epsilon_so_far
 from ratewise.randomness import RandomStreams, UsedSeeds, warn_of_seed
 from ratewise.reading import PrivateRows, read_rows
+from ratewise.standardisation import kinds_by_name
 from ratewise.training import StepRecord
 
 Floats = npt.NDArray[np.float64]
@@ -268,7 +269,10 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
 
         It depends on public facts only: the number of rows and features, the classes, the constraints.
         """
-        return self._ready(X, y, sensitive_features)[1].events
+        rows, plan = self._ready(X, y, sensitive_features)
+        self._scaling(rows.X)
+        self._kinds(rows.X.shape[1])
+        return plan.events
 
     def decision_function(self, X: Any) -> Floats:
         """Return scores: the margin of the second class (n,) for two classes, logits (n, K) for more."""
@@ -424,16 +428,7 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
         return scaling
 
     def _kinds(self, n_features: int) -> npt.NDArray[np.intp] | None:
-        if self.feature_kinds is None:
-            return None
-        given = self.feature_kinds
-        if isinstance(given, str) or not hasattr(given, "__len__") or len(given) != n_features:
-            raise InvalidInput(
-                f"feature_kinds must name the kind of each of {n_features} features, got "
-                f"{reprlib.repr(given)}; leave it out to tell kinds by feature_bounds"
-            )
-        kinds = np.asarray([str(kind) for kind in given])
-        return np.unique(kinds, return_inverse=True)[1]
+        return None if self.feature_kinds is None else kinds_by_name(self.feature_kinds, n_features)
 
     def _streams(self) -> RandomStreams:
         try:
@@ -497,6 +492,8 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
         public += [f"the values of column {name!r}" for name in (self.group_values or ())]
         if self.feature_bounds is not None:
             public.append("the bounds of the features")
+        if self.feature_kinds is not None:
+            public.append("the kinds of the features")
         leaks = rows.leaks if self.epsilon is not None else ()
         return self.ledger_.statement(delta=self.delta, unit=self.unit, public=public, leaks=leaks)
 

@@ -23,6 +23,7 @@ Array = npt.NDArray[Any]
 
 # Bytes of gathered rows handled at once: about what stays in the second-level cache (measured).
 _BLOCK_BYTES = 1 << 21
+BLOCK_ROWS = 16, 1 << 16  # rows of a block, at least and at most
 # Rows read at least so often are prepared once, if that takes at most so many bytes.
 _MANY_READS, _KEPT_BYTES = 4.0, 1 << 28
 _LARGEST = float(np.finfo(np.float64).max)
@@ -385,7 +386,8 @@ def _block_rows(matrix: Any) -> int:
     width = matrix.shape[1]
     if _is_sparse(matrix):
         width = 2 * max(1, matrix.nnz // max(1, matrix.shape[0]))
-    return int(min(1 << 16, max(16, _BLOCK_BYTES // (max(1, width) * 8))))
+    fewest, most = BLOCK_ROWS
+    return int(min(most, max(fewest, _BLOCK_BYTES // (max(1, width) * 8))))
 
 
 def _norms(block: Any) -> Floats:

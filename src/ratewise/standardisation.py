@@ -25,7 +25,9 @@ in 3.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import numbers
+import reprlib
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -33,7 +35,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from ratewise.accounting.events import GaussianEvent
-from ratewise.features import Features, Scaling
+from ratewise.exceptions import InvalidInput
+from ratewise.features import BLOCK_ROWS, Features, Scaling
 from ratewise.mechanisms import Mechanism, NoNoise, RoundedGaussianMechanism, summation_slack
 from ratewise.plan import Preparation
 
@@ -75,7 +78,7 @@ def standardise(
     pieces = Kinds(kinds_by_bounds(scaling, features.n_features) if kinds is None else kinds)
     size = math.sqrt(len(pieces))  # sensitivity of each release
     count = _counting(preparation.norm_noise, size)
-    add = _summing(preparation.moment_noise, size, summation_slack(features.n_rows, features.block_rows))
+    add = _summing(preparation.moment_noise, size, _slack(features))
     blur = add.standard_deviation / features.n_rows
 
     def lengths(centre: Floats | None, purpose: str) -> Floats:
@@ -113,6 +116,36 @@ def kinds_by_bounds(scaling: Scaling | None, n_features: int) -> npt.NDArray[np.
     return np.asarray((scaling.lower == 0.0) & (scaling.upper == 1.0), dtype=np.intp)
 
 
+def kinds_by_name(given: Any, n_features: int) -> npt.NDArray[np.intp]:
+    """Return a number per feature, the same for kinds given by the same name or number; public.
+
+    >>> kinds_by_name(["number", "category", "category"], 3)
+    array([1, 0, 0])
+    """
+    named = _listed(given)
+    if len(named) != n_features or not all(_is_name(kind) for kind in named):
+        raise InvalidInput(
+            f"feature_kinds must list the kind of each of {n_features} features, a name or a number, got "
+            f"{reprlib.repr(named or given)}; leave it out to tell kinds by feature_bounds"
+        )
+    order = {kind: place for place, kind in enumerate(sorted(dict.fromkeys(named), key=str))}
+    return np.array([order[kind] for kind in named], dtype=np.intp)
+
+
+def _listed(given: Any) -> list[Any]:
+    """Return the entries of what has an order and can be read twice; of anything else none."""
+    try:
+        len(given)
+        return [] if isinstance(given, str | bytes | bytearray | Mapping | Set) else list(given)
+    except TypeError:
+        return []
+
+
+def _is_name(kind: Any) -> bool:
+    missing = isinstance(kind, float | np.floating) and math.isnan(kind)
+    return isinstance(kind, str | numbers.Real | np.bool_) and not missing
+
+
 class Kinds:
     """Which features are of one kind: public.
 
@@ -134,10 +167,14 @@ class Kinds:
         return np.asarray(values[..., self._of], dtype=np.float64)
 
     def norms(self, block: Any) -> Floats:
-        """Return the norms of the pieces of each row, (m, B)."""
+        """Return the norms of the pieces of each row, (m, B).
+
+        They are those of the row to the last bit, whatever stands beside it: else a row that comes or goes
+        could move another one, at the edge of a bin, to the next.
+        """
         with np.errstate(over="ignore"):
             squared = _squared(block)
-            pieces = [squared] if len(self) == 1 else [squared[:, members] for members in self.members]
+            pieces = [squared] if len(self) == 1 else [_columns(squared, members) for members in self.members]
             sums = [np.asarray(piece.sum(axis=1), dtype=np.float64).ravel() for piece in pieces]
             return np.asarray(np.sqrt(np.column_stack(sums)))
 
@@ -236,8 +273,22 @@ def _blocks(features: Features, centre: Floats | None) -> Any:
         yield block
 
 
+def _columns(block: Any, members: npt.NDArray[np.intp]) -> Any:
+    """Return some columns; of an array row by row, so that rows are summed alike however many there are."""
+    return block.take(members, axis=1) if isinstance(block, np.ndarray) else block[:, members]
+
+
 def _squared(block: Any) -> Any:
     return np.square(block) if isinstance(block, np.ndarray) else block.power(2)
+
+
+def _slack(features: Features) -> float:
+    """Return room for rounding that depends on public numbers only, as the size of noise must.
+
+    How many sparse rows fit in a block depends on their entries: there is room for blocks of any size.
+    """
+    sizes = BLOCK_ROWS if features.sparse else (features.block_rows,)
+    return max(summation_slack(features.n_rows, size) for size in sizes)
 
 
 def _counting(noise: float | None, sensitivity: float) -> Mechanism:

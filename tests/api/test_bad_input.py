@@ -514,6 +514,38 @@ class TestParameters:
     def test_feature_bounds(self, bounds):
         refused(InvalidInput, r"feature_bounds must be a pair \(lower, upper\)", feature_bounds=bounds)
 
+    @pytest.mark.parametrize(
+        "kinds",
+        [
+            3,
+            "abc",
+            b"abc",
+            ["a", "b"],
+            ["a", "b", "c", "d"],
+            [],
+            iter("abc"),
+            np.array("abc"),
+            np.ones((3, 2)),
+            {"a": 1, "b": 1, "c": 2},
+            {"a", "b", "c"},
+            ["a", "a", None],
+            ["a", "a", np.nan],
+            pd.Series(["a", "a", pd.NA]),
+            [["a"], ["a"], ["b"]],
+            [1j, 1, 2],
+        ],
+        ids=str,
+    )
+    def test_feature_kinds(self, kinds):
+        words = "feature_kinds must list the kind of each of 3 features, a name or a number, got .*; leave"
+        refused(InvalidInput, words, feature_kinds=kinds)
+
+    @pytest.mark.parametrize("changes", [{"feature_kinds": ["a"]}, {"feature_bounds": (1, 0)}])
+    def test_what_is_planned_is_refused_alike(self, changes):
+        model = RateConstrainedClassifier(classes=(0, 1), steps=3, **changes)
+        with pytest.raises(InvalidInput, match=f"{next(iter(changes))} must"):
+            model.planned_events(X, Y)
+
     def test_bounds_of_sparse_features_include_zero(self):
         refused(
             UnsupportedCombination, "include 0", features=scipy.sparse.csr_array(X), feature_bounds=(1, 2)
@@ -542,11 +574,12 @@ class TestRefits:
             ({"constraints": rate(7) <= 0.1}, X[:, :2], Y, {"sex": SEX}),
             ({"constraints": [rate(0) <= 0.2, rate(1) <= 0.2]}, X[:, :2], Y, {"sex": SEX}),
             ({"feature_bounds": (1, 0)}, X[:, :2], Y, {"sex": SEX}),
+            ({"feature_kinds": ["a"] * 3}, X[:, :2], Y, {"sex": SEX}),
             ({"random_state": -1}, X[:, :2], Y, {"sex": SEX}),
             ({"momentum": 2}, X[:, :2], Y, {"sex": SEX}),
             ({"ledger": Ledger(cap=Budget(0.5, 1e-5))}, X[:, :2], Y, {"sex": SEX}),
         ],
-        ids=range(9),
+        ids=range(10),
     )
     def test_nothing_is_half_written(self, changes, features, labels, groups):
         model = fitted()
@@ -668,6 +701,8 @@ def problems(draw):
         "sampling_rate": draw(st.sampled_from([None, 0.01, 1.0])),
         "row_norm": draw(st.sampled_from(["auto", None, 1e-3])),
         "feature_bounds": draw(st.sampled_from([None, (-1, 1), (0, 0.5)])),
+        "feature_kinds": draw(st.sampled_from([None, range(d), ["a"] * d, ["a"]])),
+        "standardise": draw(st.sampled_from(["auto", True])),
         "rates": draw(st.sampled_from(["hard", "soft"])),
         "l2": draw(st.sampled_from([0.0, 0.1])),
         "random_state": draw(st.integers(0, 5)),

@@ -104,9 +104,11 @@ class TestSpent:
         assert model.ledger_.total(DELTA) == math.inf
 
     def test_statement_names_unit_and_public_facts(self):
-        model = fit(unit="one household", feature_bounds=(-3, 3), data_name="survey 7")
+        kinds = np.arange(X.shape[1]) % 2
+        model = fit(unit="one household", feature_bounds=(-3, 3), feature_kinds=kinds, data_name="survey 7")
         words = " ".join(str(model.privacy_).split())
-        for part in ("one household", "the number of rows, 613", "the classes", "column 'sex'", "the bounds"):
+        public = ("the number of rows, 613", "the classes", "column 'sex'", "the bounds", "the kinds")
+        for part in ("one household", *public):
             assert part in words
         assert model.ledger_.data_uses == ("survey 7",)
 

@@ -23,6 +23,7 @@ from ratewise.standardisation import (
     bound_from,
     deviations,
     kinds_by_bounds,
+    kinds_by_name,
     norm_counts,
     row_sums,
     square_sums,
@@ -79,6 +80,49 @@ def test_the_sensitivity_is_reached():
     both = Features(X, intercept=False)
     moved = row_sums(both, two, bounds) - row_sums(one, two, bounds)
     assert np.linalg.norm(moved) == pytest.approx(math.sqrt(2), rel=1e-6)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_a_row_at_the_edge_of_a_bin_stays_there_when_another_comes(form):
+    """Numbers added in another order give another last bit: a row alone in its block is summed alike."""
+    rng = np.random.default_rng(5)
+    kinds = Kinds(np.arange(40) % 2)
+    rows = rng.normal(size=(200, 40))
+    for members in kinds.members:
+        rows[:, members] /= np.linalg.norm(rows[:, members], axis=1)[:, None]  # 1 is an edge
+    other = np.ones(40)
+    for row in rows:
+        alone, two = form(row[None]), form(np.vstack([row, other]))
+        assert kinds.norms(alone)[0].tolist() == kinds.norms(two)[0].tolist()
+        counts = (norm_counts(Features(X, intercept=False), kinds) for X in (two, alone))
+        moved = np.abs(np.subtract(*counts)).sum(axis=1)
+        assert moved.tolist() == [1.0, 1.0]
+
+
+def test_the_size_of_noise_does_not_depend_on_entries(monkeypatch):
+    """Blocks of sparse rows are larger if rows hold less; the noise knows nothing of it."""
+    import ratewise.standardisation as room
+
+    made = []
+    whole = room.RoundedGaussianMechanism
+    monkeypatch.setattr(
+        room, "RoundedGaussianMechanism", lambda *a, **k: made.append((a, k)) or whole(*a, **k)
+    )
+    full = sp.random_array((40_000, 40), density=0.5, rng=np.random.default_rng(0), format="csr")
+    empty = sp.csr_array((40_000, 40))
+    assert Features(full).block_rows != Features(empty).block_rows
+    preparation = Preparation(norm_noise=40.0, moment_noise=20.0)
+    for X in (full, empty):
+        standardise(X, None, None, preparation, np.random.default_rng(0), lambda *_: None)
+    assert made[:2] == made[2:]
+    assert len(made) == 4
+
+
+def test_kinds_are_names_or_numbers():
+    assert kinds_by_name(["b", "a", "b"], 3).tolist() == [1, 0, 1]
+    assert kinds_by_name((2, 2.0, "2"), 3).tolist() == [0, 0, 1]
+    assert kinds_by_name(np.array([True, False]), 2).tolist() == [1, 0]
+    assert kinds_by_name([10**400], 1).tolist() == [0]
 
 
 def test_small_numbers_do_not_drown_beside_many_categories():
