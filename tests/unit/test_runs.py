@@ -13,12 +13,13 @@ from ratewise import Ledger
 from ratewise.accounting import accountant
 from ratewise.accounting.book import Release
 from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType, LedgerError, RatewiseWarning
-from ratewise.model_files import ModelFileError
+from ratewise.model_files import ModelFileError, TableModel
 from ratewise.runs import RunFolder, Settings, Watch, facts_of, plan_run, row_count, schema_for, train_run
 from ratewise.runs.job import bounds_of
 from ratewise.runs.plain import plan_from
 from ratewise.runs.resumable import booked_steps, read_checkpoint
 from ratewise.schema import Category, Number, Schema
+from ratewise.table_model import TableClassifier
 
 SCHEMA = Schema(
     {"job": Category(["sales", "clerk"]), "age": Number(17, 90)},
@@ -81,6 +82,24 @@ def test_a_run_leaves_a_whole_folder(tmp_path):
     frame = people(4000, seed=5)
     assert np.mean(again.model().predict(frame) == frame["rich"]) > 0.75
     assert stat.S_IMODE(os.stat(folder.path).st_mode) == 0o777 & ~current_umask()
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_features_are_prepared_as_by_the_table_classifier(tmp_path, wide):
+    """By bounds and kinds of the schema; without noise both find the same, to the last bit."""
+    jobs = [f"job {number}" for number in range(300 if wide else 2)]
+    columns = {"job": Category(jobs), "age": Number(17, 90)}
+    schema = Schema(columns, label="rich", classes=["no", "yes"], groups=SCHEMA.groups)
+    settings = Settings(label="rich", epsilon=None, steps=2)
+    table = people()
+    table["job"] = np.random.default_rng(1).choice(jobs, 2000)
+    folder = a_folder(tmp_path / "run", settings, schema)
+    train_run(folder, table, seed=0)
+    found = TableModel.load(folder.path / "model.npz").model.scaling
+    expected = TableClassifier(schema, epsilon=None, steps=2).fit(table).classifier_._model.scaling
+    assert found.origin == expected.origin == ("zero" if wide else "lower")
+    for name in ("lower", "upper", "deviation", *(() if wide else ("mean",))):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
 
 
 def current_umask():

@@ -103,7 +103,7 @@ def _preparation(
         def book(event: Event, purpose: str) -> None:
             ledger.book(event, purpose=purpose)
 
-        scaling = standardise(part.X, scaling, plan.preparation, streams.preparation, book)
+        scaling = standardise(part.X, scaling, None, plan.preparation, streams.preparation, book)
 
     def prepare(other: Part) -> np.ndarray:
         Z = (np.clip(other.X, lower, upper) - lower) / np.where(upper > lower, upper - lower, 1.0)

@@ -14,15 +14,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ratewise import _validate
 from ratewise.accounting import Event, Ledger, PrivacyStatement
 from ratewise.accounting.book import Release
 from ratewise.bounds import BoundsPlan, bounds_plan
 from ratewise.compiled import CompiledConstraints
 from ratewise.defaults import AUTO, PublicFacts, plan_for
-from ratewise.encoding import TableEncoder
+from ratewise.encoding import TableEncoder, feature_kinds
 from ratewise.enforceability import Doubt, doubts
 from ratewise.exceptions import BudgetExceeded, InvalidInput, PrivacyLeakWarning, RatewiseWarning
+from ratewise.features import Scaling
 from ratewise.frames import chosen_columns, named_columns
 from ratewise.model_files import TableModel
 from ratewise.partition import compile_constraints
@@ -33,6 +36,7 @@ from ratewise.runs.folder import RunFolder
 from ratewise.runs.resumable import ResumableFitting, booked_steps, read_checkpoint, write_checkpoint
 from ratewise.runs.settings import CUSTOMARY_DELTA, Settings
 from ratewise.schema import Schema
+from ratewise.standardisation import kinds_by_name
 from ratewise.table_preparation import group_column, prepare, provisional
 from ratewise.tables import needed_columns
 from ratewise.training import StepRecord
@@ -202,6 +206,8 @@ def _train(
         plan,
         ledger,
         streams,
+        scaling=_encoded_bounds(rows.X),
+        kinds=kinds_by_name(feature_kinds(schema), schema.n_features),
         intercept=settings.fit_intercept,
         data_name=folder.description["data_name"],
     )
@@ -209,6 +215,12 @@ def _train(
     fitting.start_from(saved)
     _run(fitting, folder, schema, watch, every)
     return _results(fitting, folder, schema)
+
+
+def _encoded_bounds(X: Any) -> Scaling:
+    """Return the bounds of encoded features, 0 and 1: standardising may rely on them."""
+    width = X.shape[1]
+    return Scaling(np.zeros(width), np.ones(width), origin="lower" if isinstance(X, np.ndarray) else "zero")
 
 
 def _saved(folder: RunFolder) -> dict[str, Any] | None:
