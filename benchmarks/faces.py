@@ -2,7 +2,7 @@
 
     python benchmarks/faces.py [--data utkface|celeba] [--network resnet16|small] [--side 32] [--epochs 10]
                                [--epsilon 8] [--max-gap 0.05] [--limit ROWS] [--out faces.jsonl]
-                               [--plot curve.png]
+                               [--plot curve.png] [--draw faces.jsonl]
 
 Trains four networks: with and without privacy, with and without the limit. Pictures are split by a hash of
 their content, so that copies of a picture are on one side: about a fifth is held out and only read to
@@ -41,6 +41,7 @@ CASES = {  # private, limited
     "private-free": (True, False),
     "plain-free": (False, False),
 }
+NAMES = {"resnet16": "ResNet16", "small": "SmallCNN"}
 HELD_OUT = 5  # one in so many pictures
 
 
@@ -160,32 +161,48 @@ def run(options: argparse.Namespace, data: dict[str, Any], private: bool, limite
 
 
 def plot(lines: list[dict[str, Any]], path: Path) -> None:
+    """Draw error and gap by epoch, one row of axes per network."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
-    for private in (False, True):
-        for limited in (False, True):
-            kept = [
-                line
-                for line in lines
-                if "step" in line and line["private"] == private and (line["max_gap"] is not None) == limited
-            ]
-            if not kept:
-                continue
-            name = f"{'private' if private else 'not private'}, {'limited' if limited else 'free'}"
-            style = {"color": "C3" if private else "C0", "ls": "-" if limited else ":", "label": name}
-            left.plot([line["epoch"] for line in kept], [line["error"] for line in kept], **style)
-            right.plot([line["epoch"] for line in kept], [line["gap"] for line in kept], **style)
-    bounds = {line["max_gap"] for line in lines if line.get("max_gap")}
-    for bound in bounds:
+    networks = sorted({line["network"] for line in lines})
+    size = {"figsize": (9, 3.2 * len(networks)), "layout": "constrained", "squeeze": False}
+    figure, axes = pyplot.subplots(len(networks), 2, **size)
+    for name, (left, right) in zip(networks, axes, strict=True):
+        draw(left, right, [line for line in lines if line["network"] == name])
+        left.set_title(NAMES[name], loc="left", fontsize=10)
+    figure.savefig(path, dpi=110)
+
+
+def draw(left: Any, right: Any, lines: list[dict[str, Any]]) -> None:
+    for private, limited in CASES.values():
+        kept = [
+            line
+            for line in lines
+            if "step" in line and line["private"] == private and (line["max_gap"] is not None) == limited
+        ]
+        if not kept:
+            continue
+        name = f"{'private' if private else 'not private'}, {'limited' if limited else 'free'}"
+        style = {"color": "C3" if private else "C0", "ls": "-" if limited else ":", "label": name}
+        epochs = [line["epoch"] for line in kept]
+        left.plot(epochs, [line["error"] for line in kept], **style)
+        right.plot(epochs, [line["gap"] for line in kept], **style)
+        right.plot(
+            epochs[-1],
+            kept[-1]["train_gap"],
+            "o",
+            color=style["color"],
+            mfc=style["color"] if limited else "white",
+        )
+    for bound in {line["max_gap"] for line in lines if line.get("max_gap")}:
         right.axhline(bound, color="black", lw=0.8)
     left.set(xlabel="epoch", ylabel="error, held-out rows", ylim=(0, None))
-    right.set(xlabel="epoch", ylabel="largest gap of a group, held-out rows", ylim=(0, None))
+    right.set(xlabel="epoch", ylabel="largest gap of a group", ylim=(0, None))
+    right.set_title("lines: held-out rows; dots: training rows, at the end", loc="right", fontsize=8)
     left.legend(frameon=False, fontsize=8)
-    figure.savefig(path, dpi=110)
 
 
 def main() -> None:
@@ -205,7 +222,11 @@ def main() -> None:
     parser.add_argument("--cases", nargs="+", choices=tuple(CASES), default=tuple(CASES))
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--plot", type=Path, default=None)
+    parser.add_argument("--draw", type=Path, default=None, metavar="LINES", help="only draw recorded lines")
     options = parser.parse_args()
+    if options.draw is not None:
+        plot([json.loads(line) for line in options.draw.read_text().splitlines()], options.plot)
+        return
     warnings.simplefilter("ignore", UserWarning)
     torch.set_num_threads(1)
     data = pictures(options)
