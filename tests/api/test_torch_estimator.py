@@ -155,6 +155,21 @@ class TestManners:
         assert not hasattr(model, "module_")
 
 
+def test_fit_that_was_stopped_goes_on_within_the_cap_of_its_book(tmp_path):
+    def stop(record):
+        if record.step == 3:
+            raise RuntimeError("enough")
+
+    book, choices = tmp_path / "book.json", {"checkpoint": tmp_path / "run", "checkpoint_every": 2}
+    ledger = Ledger.create(book, cap=Budget(4.0, 1e-5))
+    with pytest.raises(RuntimeError, match="enough"):
+        fitted(**choices, ledger=ledger, callback=stop)
+    assert 0 < Ledger.open(book).total(1e-5) < 4.0
+    model = fitted(**choices, ledger=Ledger.open(book))
+    assert model.n_iter_ == 12
+    assert model.ledger_.events()[0].steps == 12
+
+
 class Mixing(nn.Module):
     """Takes the mean over the batch, in a way that no list of layers knows."""
 
@@ -174,6 +189,32 @@ def mean_loss(logits, labels):
     return nn.functional.cross_entropy(logits, labels)
 
 
+def balanced_loss(logits, labels):
+    """Weighs rows by counts of the batch: no gradient shows it, and a row moves those of all others."""
+    counts = torch.bincount(labels, minlength=2).clamp(min=1)
+    return nn.functional.cross_entropy(logits, labels, reduction="none") / counts[labels]
+
+
+def centred_loss(logits, labels):
+    losses = nn.functional.cross_entropy(logits, labels, reduction="none")
+    return losses * torch.sigmoid(losses - losses.detach().mean())
+
+
+class Remembering(nn.Module):
+    """Keeps a running mean of its rows for prediction."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Linear(D, 2)
+        self.register_buffer("mean", torch.zeros(D))
+
+    def forward(self, x):
+        if self.training:
+            self.mean.lerp_(x.detach().mean(0), 0.1)
+            return self.last(x)
+        return self.last(x - self.mean)
+
+
 BAD = {
     "batch norm": (
         {"module": lambda: nn.Sequential(nn.BatchNorm1d(D), nn.Linear(D, 2))},
@@ -181,6 +222,24 @@ BAD = {
     ),
     "mixes rows in its own way": ({"module": Mixing}, UnsupportedCombination),
     "loss is NaN": ({"loss": nan_loss}, InvalidInput),
+    "loss weighs by counts of the batch": ({"loss": balanced_loss}, UnsupportedCombination),
+    "loss weighs by a mean of the batch": ({"loss": centred_loss}, UnsupportedCombination),
+    "keeps statistics of rows": ({"module": Remembering}, UnsupportedCombination),
+    "optimizer wants a closure": ({"optimizer": torch.optim.LBFGS}, UnsupportedCombination),
+    "optimizer wants sparse gradients": ({"optimizer": torch.optim.SparseAdam}, UnsupportedCombination),
+    "scheduler wants a measure": (
+        {"optimizer": torch.optim.Adam, "scheduler": torch.optim.lr_scheduler.ReduceLROnPlateau},
+        UnsupportedCombination,
+    ),
+    "scheduler of another optimizer": (
+        {
+            "optimizer": torch.optim.Adam,
+            "scheduler": lambda _: torch.optim.lr_scheduler.StepLR(
+                torch.optim.Adam(nn.Linear(2, 2).parameters()), 1
+            ),
+        },
+        InvalidInput,
+    ),
     "loss is averaged": ({"loss": mean_loss}, InvalidInput),
     "wrong number of classes": ({"module": lambda: MLP(D, 3, (4,))}, InvalidInput),
     "optimizer over other parameters": (

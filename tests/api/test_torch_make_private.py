@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Subset, SubsetRandomSampler
 
 from ratewise import demographic_parity
 from ratewise.accounting import Budget, Ledger
@@ -105,6 +105,42 @@ def test_scheduler_on_either_optimizer():
     assert optimizer.ledger.events()[0].steps == 1
 
 
+def test_scheduler_moves_both_after_a_state_was_loaded():
+    model, optimizer, loader, criterion = parts()
+    optimizer.load_state_dict(optimizer.state_dict())
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.1)
+    x, labels, cells = next(iter(loader))
+    criterion(model(x), labels, cells).backward()
+    optimizer.step()
+    scheduler.step()
+    assert optimizer.original.param_groups[0]["lr"] == pytest.approx(0.05)
+    assert optimizer.state is optimizer.original.state
+
+
+def test_sample_of_a_step_that_failed_is_never_read_again():
+    """Two releases of one sample would be less private than the two samples that the book counts."""
+
+    class FailsOnce(torch.optim.SGD):
+        taken = 0
+
+        def step(self, closure=None):
+            self.taken += 1
+            if self.taken == 3:
+                raise RuntimeError("out of memory")
+            return super().step(closure)
+
+    module = MLP(D, 2, (6,))
+    private = parts(module, FailsOnce(module.parameters(), lr=0.1))
+    session, seen = private.optimizer._session, []
+    draw = session.sampler.rows
+    session.sampler.rows = lambda step: (seen.append(step), draw(step))[1]
+    with pytest.raises(RuntimeError, match="out of memory"):
+        train(*private)
+    train(*private)
+    assert seen == list(range(20))
+    assert private.optimizer.ledger.events()[0].steps == 20
+
+
 def test_loss_cannot_be_read():
     model, _, loader, criterion = parts()
     x, labels, cells = next(iter(loader))
@@ -171,6 +207,21 @@ class TestBadInput:
     def test_loader_that_is_batched_already(self, loader):
         with pytest.raises(InvalidInput, match="batched already"):
             parts(loader=loader)
+
+    def test_sampler_of_its_own(self):
+        """Rows that the sampler leaves out, such as those kept for a test, must not be trained on."""
+        some = SubsetRandomSampler(range(100))
+        with pytest.raises(InvalidInput, match=r"SubsetRandomSampler.*Subset\(dataset, rows\)"):
+            parts(loader=DataLoader(People(), batch_size=4, sampler=some))
+        kept = DataLoader(Subset(People(), range(100)), batch_size=4, shuffle=True)
+        assert parts(loader=kept).optimizer.plan.n_rows == 100
+
+    def test_criterion_of_its_own(self):
+        model, optimizer, loader, _ = parts()
+        x, labels, _ = next(iter(loader))
+        with pytest.raises(UnsupportedCombination, match="criterion that make_private returned"):
+            nn.functional.cross_entropy(model(x), labels).backward()
+        assert optimizer.ledger.records == ()
 
     def test_collate_of_its_own(self):
         with pytest.raises(InvalidInput, match="collate_fn"):

@@ -272,6 +272,14 @@ def test_forgetting_the_module():
         pass
 
 
+def test_replaced_parameters_are_noticed():
+    module = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    clipper = PerRowClipper(module)
+    module[1] = nn.Linear(3, 3)
+    with pytest.raises(InvalidInput, match="other trainable parameters"), clipper.recording():
+        pass
+
+
 def test_thawed_parameters_are_noticed():
     module = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
     module[0].requires_grad_(False)

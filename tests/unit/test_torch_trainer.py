@@ -181,6 +181,32 @@ class TestBooking:
             trainer.run()
         assert trainer.ledger.records == ()
 
+    def test_cap_that_the_first_stretch_keeps_and_the_whole_run_does_not(self):
+        plan = plan_of(steps=200)
+        half = Ledger()
+        half.book(plan.step_event.with_steps(100), purpose="train", data="rows")
+        ledger = Ledger(cap=Budget(half.total(1e-5), 1e-5))
+        trainer = trainer_of(plan, ledger=ledger)
+        with pytest.raises(BudgetExceeded, match="200 steps ahead"):
+            trainer.run()
+        assert trainer.steps_done == 0
+        assert ledger.records == ()
+
+    def test_sample_of_a_step_that_failed_is_never_read_again(self):
+        """Two releases of one sample would be less private than the two samples that the book counts."""
+        trainer, seen = trainer_of(), []
+        steps = trainer.steps()
+        next(steps)
+        draw, move = trainer._sampler.rows, trainer.descent.optimizer.step
+        trainer._sampler.rows = lambda step: (seen.append(step), draw(step))[1]
+        trainer.descent.optimizer.step = None  # fails after the release, before the weights have moved
+        with pytest.raises(TypeError):
+            next(steps)
+        trainer.descent.optimizer.step = move
+        trainer.run()
+        assert seen == list(range(1, 20))
+        assert sum(event.steps for event in trainer.ledger.events()) == 20
+
     def test_without_privacy_the_book_says_so(self):
         plan = plan_of(private=False, gradient_noise=None, histogram_noise=None)
         trainer = trainer_of(plan)
@@ -263,6 +289,7 @@ class TestCheckpoint:
             {"sampling_rate": 0.3},
             {"steps": 30},
             {"histogram": "laplace"},
+            {"noise": "discrete"},
         ],
         ids=lambda change: next(iter(change)),
     )
@@ -444,6 +471,20 @@ class TestModules:
         trainer = trainer_of(plan_of(learning_rate=1e30))
         with pytest.raises(InvalidInput, match=r"diverged|finite"):
             trainer.run()
+
+    def test_trying_out_leaves_buffers_as_they_were(self):
+        class Counting(nn.Linear):
+            def __init__(self):
+                super().__init__(D, 2)
+                self.register_buffer("calls", torch.zeros(()))
+
+            def forward(self, x):
+                self.calls += 1
+                return super().forward(x)
+
+        trainer = trainer_of(module=nn.Sequential(nn.Flatten(), Counting()).double())
+        trainer.engine.try_out()
+        assert float(trainer.module[1].calls) == 0
 
     def test_dropout_and_other_modules_without_parameters_are_fine(self):
         module = nn.Sequential(nn.Linear(D, 6), nn.Dropout(0.3), nn.Tanh(), nn.Linear(6, 2)).double()

@@ -44,6 +44,7 @@ _PRIVACY = (
     "private",
     "rates",
     "temperature",
+    "noise",
 )
 
 

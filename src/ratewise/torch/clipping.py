@@ -84,7 +84,8 @@ class PerRowClipper:
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Record the forward passes that run inside; elsewhere the module is as it always was."""
-        if [p for p in self.module.parameters() if p.requires_grad] != self.parameters:
+        trainable = [id(p) for p in self.module.parameters() if p.requires_grad]
+        if trainable != [id(p) for p in self.parameters]:
             raise InvalidInput(
                 "module has other trainable parameters than when it was made private; build it anew"
             )
@@ -186,7 +187,7 @@ class _Tape:
         self.anchor = torch.zeros((), device=parameters[0].device, requires_grad=True)
         self._trainable = {id(parameter) for parameter in parameters}
         self.shares: dict[int, list[Share]] = {}
-        self._rows = 0
+        self._rows: int | None = None
         self._probe = False
 
     def start(self, rows: int, *, probe: bool) -> None:
@@ -195,11 +196,16 @@ class _Tape:
 
     def take(self) -> dict[int, list[Share]]:
         """Hand over what was written; nothing stays here."""
-        taken, self.shares = self.shares, {}
+        taken, self.shares, self._rows = self.shares, {}, None
         return taken
 
     def arrive(self, layer: str, gradient: Tensor) -> bool:
         """Refuse a gradient whose first axis is not the rows; return whether shares are wanted."""
+        if self._rows is None:
+            raise UnsupportedCombination(
+                f"layer {layer!r} met an ordinary backward, which adds rows up before they can be clipped; "
+                "use the criterion that make_private returned, or PerRowClipper.clipped_sum"
+            )
         if gradient.dim() == 0 or gradient.shape[0] != self._rows:
             raise UnsupportedCombination(
                 f"layer {layer!r} works on {tuple(gradient.shape)} while there are {self._rows} losses; the "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import warnings
 from collections.abc import Sequence
@@ -45,8 +46,8 @@ class Descent:
                 raise UnsupportedCombination("scheduler was given without its optimizer; pass both")
             optimizer, scheduler = _planned(plan, self.parameters)
         check_optimizer(optimizer, self.parameters)
-        if scheduler is not None and not hasattr(scheduler, "step"):
-            raise InvalidType(f"scheduler must have a step method, got {type(scheduler).__name__}")
+        if scheduler is not None:
+            check_scheduler(scheduler, optimizer)
         self.optimizer: torch.optim.Optimizer = optimizer
         self.scheduler: LRScheduler | None = scheduler
         self.averaging = Averaging(plan)
@@ -114,6 +115,40 @@ def check_optimizer(optimizer: Any, parameters: Sequence[nn.Parameter]) -> None:
             f"{len(trained)} trainable ones; make it over exactly those, and freeze others with "
             "requires_grad_(False) first"
         )
+    if not _steps_alone(optimizer):
+        raise UnsupportedCombination(
+            f"optimizer {type(optimizer).__name__} wants a closure, which would read the rows again and "
+            "again; use one whose step() needs nothing, such as SGD or Adam"
+        )
+    if isinstance(optimizer, torch.optim.SparseAdam):
+        raise UnsupportedCombination(
+            "optimizer SparseAdam wants sparse gradients, and gradients with noise are dense; use Adam"
+        )
+
+
+def check_scheduler(scheduler: Any, optimizer: torch.optim.Optimizer) -> None:
+    """Refuse a scheduler that cannot be stepped by itself, or that moves another optimizer."""
+    if not callable(getattr(scheduler, "step", None)):
+        raise InvalidType(f"scheduler must have a step method, got {type(scheduler).__name__}")
+    if not _steps_alone(scheduler):
+        raise UnsupportedCombination(
+            f"scheduler {type(scheduler).__name__} wants a measure of the rows at every step, which would be "
+            "one more release; use one that counts steps, such as CosineAnnealingLR"
+        )
+    if getattr(scheduler, "optimizer", optimizer) is not optimizer:
+        raise InvalidInput("scheduler belongs to another optimizer; make it with the one that is given")
+
+
+def _steps_alone(part: Any) -> bool:
+    """Return whether ``part.step()`` needs no argument, by its class: schedulers wrap an optimizer's own."""
+    step = getattr(type(part), "step", None)
+    if step is None:
+        return True
+    try:
+        inspect.signature(step).bind(part)
+    except TypeError:
+        return False
+    return True
 
 
 def _planned(plan: Plan, parameters: list[nn.Parameter]) -> tuple[torch.optim.Optimizer, LRScheduler]:

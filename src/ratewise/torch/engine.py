@@ -17,7 +17,8 @@ parameters together, and the tally by at most 1 in L1 and L2 norm. Both are priv
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol
 
 import numpy as np
@@ -29,7 +30,7 @@ from ratewise import _validate
 from ratewise.exceptions import InvalidInput, InvalidType, RatewiseError, UnsupportedCombination
 from ratewise.plan import Plan
 from ratewise.sampling import Rows
-from ratewise.torch.data import Batch, RowSource
+from ratewise.torch.data import Batch, RowSource, made_up
 from ratewise.torch.objective import Objective
 
 Floats = npt.NDArray[np.float64]
@@ -119,9 +120,10 @@ class TorchEngine:
         cells = None if self.histogram_shape is None else torch.zeros_like(labels)
         batch = Batch(self._rows.blank(2).to(self.device), labels, cells)
         try:
-            with torch.random.fork_rng(devices=[]):
+            with torch.random.fork_rng(devices=[]), untouched_buffers(self.module):
                 sums, _ = self._piece_sums(batch)
                 refuse_mixing(self.module, batch.x)
+                refuse_mixing_losses(self.objective, labels, sums[0].dtype)
         except RatewiseError:
             raise
         except Exception as problem:  # whatever a user's module does with inputs that are not for it
@@ -165,22 +167,67 @@ class TorchEngine:
 
 @torch.no_grad()
 def refuse_mixing(module: nn.Module, x: Tensor) -> None:
-    """Refuse a module in which made-up rows change each other's logits.
+    """Refuse a module in which made-up rows change each other's logits, or leave a trace in a buffer.
 
-    Clipping bounds what a row's own gradient adds, not what the row does to the gradients of others.
+    Clipping bounds what a row's own gradient adds, not what the row does to the gradients of others; and
+    buffers are part of the model, where running statistics of rows would be released without noise.
     """
     other = x.clone()
     other[1:] = 1 - x[1:] if x.dtype != torch.bool else ~x[1:]
-    found = []
+    found, kept = [], []
     for inputs in (x, other):
         torch.manual_seed(0)  # the same dropout for both; the caller puts the generator back
-        found.append(module(inputs)[0])
+        with untouched_buffers(module):
+            found.append(module(inputs)[0])
+            kept.append({name: buffer.clone() for name, buffer in module.named_buffers()})
+    for name, buffer in kept[0].items():
+        if name not in kept[1] or not torch.equal(buffer, kept[1][name]):
+            raise UnsupportedCombination(
+                f"module keeps something of its rows in the buffer {name!r}, which would be released without "
+                "noise; normalise each row by itself, or set the buffer from public numbers beforehand"
+            )
     if not torch.allclose(found[0], found[1], rtol=1e-4, atol=1e-6):
         raise UnsupportedCombination(
             "module mixes rows: the logits of a row change when another row of the batch changes, so no clip "
             "bounds what one row does; keep rows apart (no statistics over the first axis), and replace "
             "batch norm, for example with opacus.validators.ModuleValidator.fix(module)"
         )
+
+
+@torch.no_grad()
+def refuse_mixing_losses(objective: Objective, labels: Tensor, dtype: torch.dtype) -> None:
+    """Refuse a loss in which made-up rows change each other's numbers, by logits or by labels.
+
+    Weights from counts of the batch leave no trace in gradients, and yet let a row move those of all others.
+    """
+    logits = made_up((len(labels), objective.n_classes), dtype).to(labels.device)
+    others = logits.clone(), labels.clone()
+    others[0][1:], others[1][1:] = 1 - 2 * logits[1:], labels[0]
+    found = []
+    for pair in ((logits, labels), others):
+        torch.manual_seed(0)
+        found.append(objective.losses(*pair, None)[0])
+    if not torch.allclose(found[0], found[1], rtol=1e-4, atol=1e-6):
+        raise UnsupportedCombination(
+            "loss mixes rows: the loss of a row changes when another row of the batch changes, so no clip "
+            "bounds what one row does; weigh rows by public numbers, not by counts or means of the batch"
+        )
+
+
+@contextmanager
+def untouched_buffers(module: nn.Module) -> Iterator[None]:
+    """Put the module's buffers back as they were."""
+    before = [
+        (owner._buffers, name, buffer, buffer.clone())
+        for owner in module.modules()
+        for name, buffer in owner._buffers.items()
+        if buffer is not None
+    ]
+    try:
+        yield
+    finally:
+        for buffers, name, buffer, content in before:
+            buffers[name] = buffer.copy_(content)
 
 
 def clipper_for(module: nn.Module) -> Clipper:

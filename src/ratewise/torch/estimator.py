@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
@@ -192,7 +193,7 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
         plan = self._network_plan(rows, module)
         self._warn_leaks(rows.leaks)
         cap = None if self.epsilon is None else Budget(float(self.epsilon), float(self.delta))
-        trainer = self._trainer(module, rows, plan, open_ledger(plan, self.ledger, cap, self.neighbours))
+        trainer = self._trainer(module, rows, plan, self._book(plan, cap))
         trainer.engine.try_out()
         if self.checkpoint is not None:
             trainer.resume()
@@ -251,6 +252,12 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
         if not isinstance(module, nn.Module):
             raise InvalidType(f"module() must return a torch.nn.Module, got {type(module).__name__}")
         return module
+
+    def _book(self, plan: Plan, cap: Budget | None) -> Ledger:
+        goes_on = self.checkpoint is not None and os.path.exists(self.checkpoint)
+        if goes_on and self.ledger is not None:
+            return self.ledger  # it has booked a part already: the trainer asks whether the rest fits
+        return open_ledger(plan, self.ledger, cap, self.neighbours)
 
     def _network_plan(self, rows: NetworkRows, module: nn.Module) -> Plan:
         return network_plan(

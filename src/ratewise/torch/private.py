@@ -26,7 +26,14 @@ from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import BatchSampler, DataLoader, Dataset, default_collate
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    RandomSampler,
+    SequentialSampler,
+    default_collate,
+)
 
 from ratewise import _validate
 from ratewise.accounting import Budget, Ledger
@@ -251,7 +258,10 @@ class PrivateOptimizer(torch.optim.Optimizer):
         self.original = session.descent.optimizer
         # the very groups of the original, so that a scheduler on either moves both
         super().__init__(self.original.param_groups, self.original.defaults)
-        self.state = self.original.state
+        self._join()
+
+    def _join(self) -> None:
+        self.param_groups, self.state = self.original.param_groups, self.original.state
 
     @property
     def plan(self) -> Plan:
@@ -294,6 +304,7 @@ class PrivateOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a state of the original optimizer."""
         self.original.load_state_dict(state_dict)
+        self._join()  # loading makes new groups
 
 
 def _data_of(loader: Any) -> tuple[Any, int | None]:
@@ -305,6 +316,12 @@ def _data_of(loader: Any) -> tuple[Any, int | None]:
             "loader is batched already, by its data set or by a batch sampler of its own; privacy rests on "
             "each row being drawn independently: pass DataLoader(dataset, batch_size=...) whose data set "
             "has single rows as items"
+        )
+    if type(loader.sampler) not in (SequentialSampler, RandomSampler):
+        raise InvalidInput(
+            f"loader has a sampler of its own ({type(loader.sampler).__name__}), which Poisson samples would "
+            "take the place of; to train on some of the rows only, pass a loader over "
+            "torch.utils.data.Subset(dataset, rows)"
         )
     if loader.collate_fn is not default_collate:
         raise InvalidInput(

@@ -95,17 +95,19 @@ class Session:
             )
         self._book()
         self._noise.release(self._sums, self.plan.gradient_mechanism, self._alone)
-        norm = self.descent.step(self._sums, min(self.steps_done, self.plan.steps - 1))
+        released, tally = self._sums, self._tally
+        # whatever fails from here on, no later step may read this sample again
         self.steps_done += 1
-        self._follow(norm)
         self.end_sample()
+        norm = self.descent.step(released, min(self.steps_done, self.plan.steps) - 1)
+        self._follow(norm, tally)
         if self.steps_done == self.plan.steps:
             self.finish()
 
-    def _follow(self, norm: float) -> None:
+    def _follow(self, norm: float, tally: Tensor | None) -> None:
         dual, histograms = self.multipliers, None
-        if self._release is not None and self._tally is not None:
-            histograms = self._release.add(self._tally, self.steps_done >= self.plan.steps)
+        if self._release is not None and tally is not None:
+            histograms = self._release.add(tally, self.steps_done >= self.plan.steps)
         if self.steps_done <= self.plan.steps:
             values, multipliers = (None, None) if dual is None else (dual.values, dual.multipliers)
             self.history.add(StepRecord(self.steps_done, norm, histograms, values, multipliers))

@@ -37,7 +37,7 @@ from ratewise import _validate
 from ratewise.accounting import Ledger, UnprotectedEvent
 from ratewise.accounting.phase import Phase
 from ratewise.compiled import CompiledConstraints
-from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
+from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType, UnsupportedCombination
 from ratewise.multipliers import Multipliers
 from ratewise.plan import Plan
 from ratewise.progress import Progress
@@ -251,8 +251,8 @@ class Trainer:
         sums, tally = self.engine.sums(rows, table, weight)
         self._noise.release(sums, self._gradient_mechanism, self.processes)
         self._whole = False
-        norm = self.descent.step(sums, self.steps_done)
-        self.steps_done += 1
+        self.steps_done += 1  # whatever fails from here on, no later step may read this sample again
+        norm = self.descent.step(sums, self.steps_done - 1)
         histograms = values = multipliers = None
         if dual is not None and self._release is not None and tally is not None:
             histograms = self._release.add(tally, self.steps_done == plan.steps)
@@ -268,6 +268,7 @@ class Trainer:
             return
         self.engine.try_out()
         self._agree()
+        self.processes.led(self._check_cap)
         if self._run is None:
             self.processes.led(self._start)
             self._run = uuid.uuid4().hex[:12]
@@ -282,6 +283,17 @@ class Trainer:
             self._noise = DeviceNoise(self._streams.gradient, self.engine.device)
         if self.multipliers is not None:
             self._release = HistogramRelease(plan, self.multipliers, self._streams.histogram, processes)
+
+    def _check_cap(self) -> None:
+        """Refuse a run that the cap of its book would end halfway."""
+        event, cap = self.plan.step_event, self.ledger.cap
+        left = self.plan.steps - self.steps_done
+        if event is not None and cap is not None and self.ledger.would_exceed((event.with_steps(left),)):
+            raise BudgetExceeded(
+                f"the {left} steps ahead would pass the ledger's cap {cap}, of which "
+                f"{self.ledger.total_epsilon:.4g} is spent; plan fewer steps or more noise, or open a ledger "
+                "with a larger cap"
+            )
 
     def _start(self) -> None:
         if self._path is not None and checkpoints.read_file(self._path) is not None:
