@@ -117,6 +117,7 @@ PARAMETERS = {
     "dual": st.builds(DualControl, rate=st.floats(0.1, 5)),
     "epsilon": st.one_of(st.none(), st.floats(0.5, 20)),
     "feature_bounds": st.just((-3.0, 3.0)),
+    "feature_kinds": st.sampled_from([None, ["a", "a"], [0, 1]]),
     "fit_intercept": st.booleans(),
     "group_values": st.sampled_from([None, {"g": ["a", "b"]}, {"g": ["b", "a", "c"]}]),
     "histogram": st.sampled_from(["gaussian", "laplace"]),

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from ratewise import RateConstrainedClassifier
 from ratewise.accounting import Ledger, PrivacyCurve, TrainingEvent
 from ratewise.accounting.events import as_events
 
@@ -155,3 +156,8 @@ def test_every_command_and_every_kind_of_file_is_fed():
     assert all(f'"{name}": [' in source for name in cli.commands)
     files = {"ledger_file", "model_file", "checkpoint_file", "torch_checkpoint", "schema_file", "report_file"}
     assert files | {"statement_file", "run_folder", "shards"} <= set(entry_points.TARGETS)
+
+
+def test_no_parameter_of_a_fit_is_left_out():
+    fed_ones = importlib.import_module("fuzz_rows").PARAMETERS
+    assert fed_ones.keys() == RateConstrainedClassifier().get_params().keys()
