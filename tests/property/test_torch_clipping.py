@@ -288,7 +288,31 @@ class Listed(nn.Module):
         return self.inner(x * self.scales[0]) * self.scales[1]
 
 
+class Gate(nn.Module):
+    """Has parameters of its own, and takes rows in a tuple."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.randn(5))
+
+    def forward(self, x, state):
+        return torch.sigmoid(x * self.scale) * state[0] + state[1]
+
+
+class Gated(nn.Module):
+    """Calls a module with a tuple of tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.gate = nn.Linear(5, 5), Gate()
+
+    def forward(self, x):
+        hidden = self.first(x)
+        return self.gate(x, (hidden, hidden.sin()))
+
+
 OTHERS = {
+    "rows in a tuple": (Gated, (3, 5)),
     "parameter list": (Listed, (3, 5)),
     "prelu": (lambda: nn.PReLU(5), (5, 3)),
     "rms": (lambda: nn.RMSNorm(5), (3, 5)),

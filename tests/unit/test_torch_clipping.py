@@ -137,6 +137,22 @@ def test_a_weight_used_beside_its_layer_is_refused():
         step(Aside(), torch.randint(0, 7, (4, 2)))
 
 
+class Cell(nn.Module):
+    """Has a product that PyTorch cannot run row by row."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.LSTMCell(3, 3)
+
+    def forward(self, x):
+        return self.cell(x, (x.cos(), x.sin()))[0]
+
+
+def test_a_module_that_cannot_be_run_row_by_row_is_refused():
+    with pytest.raises(UnsupportedCombination, match=r"module 'cell'.*opacus\.layers"):
+        step(Cell(), torch.randn(4, 3))
+
+
 def test_a_penalty_on_weights_is_refused():
     module = nn.Linear(3, 2)
     clipper = PerRowClipper(module)

@@ -27,6 +27,7 @@ SEX = rng.choice(["F", "M"], N)
 DOMAIN = Domain(("no", "yes"), {"sex": ("F", "M")})
 COMPILED = compile_constraints(demographic_parity("sex", max_gap=0.1), DOMAIN)
 LABELS = DOMAIN.label_codes(Y)
+PLAN = Plan(n_rows=N, sampling_rate=0.3, steps=5, clip=1.0, gradient_noise=1.0, histogram_noise=1.0)
 MEMORY = TensorRows(X, LABELS, COMPILED.cells(LABELS, {"sex": SEX}))
 
 
@@ -63,11 +64,10 @@ class TestShards:
         assert list(share_of(N, 1, 2)) == list(range(45, 90))
 
     def test_trains_as_from_memory(self, shards):
-        plan = Plan(n_rows=N, sampling_rate=0.3, steps=5, clip=1.0, gradient_noise=1.0, histogram_noise=1.0)
         found = []
         for source in (MEMORY, ShardedRows(shards, DOMAIN, COMPILED)):
             torch.manual_seed(0)
-            trainer = Trainer(MLP(D, 2, (4,)), source, plan, COMPILED, random_state=0)
+            trainer = Trainer(MLP(D, 2, (4,)), source, PLAN, COMPILED, random_state=0)
             trainer.run()
             found.append(torch.cat([p.reshape(-1) for p in trainer.module.parameters()]))
         assert torch.equal(*found)
@@ -150,6 +150,30 @@ class TestDataset:
     def test_empty_data(self):
         with pytest.raises(InvalidInput, match="no rows"):
             self.rows([])
+
+    def test_trainer_without_groups(self):
+        """Limits would be ignored, and nothing would say so."""
+        with pytest.raises(InvalidInput, match="rows have no groups"):
+            Trainer(MLP(3, 2), TensorRows(X, LABELS), PLAN, COMPILED)
+
+    @pytest.mark.parametrize("place", ["labels", "cells"])
+    @pytest.mark.parametrize("bad", [-100, 2, 0.5])
+    def test_numbers_that_are_no_class_or_cell(self, place, bad):
+        codes = {"labels": LABELS, "cells": COMPILED.cells(LABELS, {"sex": SEX})}
+        kind = np.float64 if isinstance(bad, float) else np.int64
+        codes[place] = np.array([bad, *codes[place][1:]], dtype=kind)
+        with pytest.raises(
+            (InvalidInput, InvalidType), match=f"{place} must be whole numbers from 0 to 1"
+        ) as e:
+            Trainer(MLP(3, 2), TensorRows(X, **codes), PLAN, COMPILED)
+        assert "100" not in str(e.value)  # a value of a row
+
+    def test_numbers_in_tensors_and_lists(self):
+        cells = COMPILED.cells(LABELS, {"sex": SEX})
+        for kind in (torch.tensor, list):
+            batch = TensorRows(X, kind(LABELS), kind(cells)).take(np.array([3, 5]))
+            assert batch.labels.tolist() == LABELS[[3, 5]].tolist()
+            assert batch.cells.tolist() == cells[[3, 5]].tolist()
 
     def test_lengths_that_differ(self):
         with pytest.raises(InvalidInput, match="cells"):

@@ -153,7 +153,8 @@ class PerRowClipper:
         if outside:
             raise UnsupportedCombination(
                 f"parameter {outside[0]!r} reaches the losses other than through its layer inside recording()"
-                ", where rows cannot be told apart; call the layer (tie weights by sharing the parameter)"
+                ", where rows cannot be told apart; call the layer (tie weights by sharing the parameter), "
+                "and model.train() before a loop of your own"
             )
         return {key: combined(parts) for key, parts in self._tape.take().items()}
 

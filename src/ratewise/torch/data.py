@@ -61,17 +61,18 @@ class TensorRows:
     x : tensor or array of shape (n, ...)
         Numbers of 64 bits are handed out with 32, unless the tensor itself has 64.
     labels, cells : RowCodes
-        The class of each row and, if something is counted, its cell: arrays, or what translates on demand.
+        The class of each row and, if something is counted, its cell, as whole numbers from 0: arrays,
+        tensors, or what translates on demand.
     """
 
-    def __init__(self, x: Any, labels: RowCodes, cells: RowCodes | None = None) -> None:
+    def __init__(self, x: Any, labels: RowCodes | Tensor, cells: RowCodes | Tensor | None = None) -> None:
         for name, values in (("x", x), ("labels", labels), ("cells", cells)):
             absent = values is None and name == "cells"
             if not absent and (not hasattr(values, "__len__") or getattr(values, "shape", None) == ()):
                 raise InvalidType(f"{name} must hold one entry per row, got {type(values).__name__}")
         self._x = x
-        self._labels = labels
-        self._cells = cells
+        self._labels: RowCodes = _with_take(labels)
+        self._cells: RowCodes | None = None if cells is None else _with_take(cells)
         for name, values in (("labels", labels), ("cells", cells)):
             if values is not None and len(values) != len(x):
                 raise InvalidInput(f"{name} must be one number per row: {len(values)} for {len(x)} rows")
@@ -95,6 +96,19 @@ class TensorRows:
             else _tensor(np.zeros((0, *self._x.shape[1:]), self._x.dtype))
         )
         return made_up((count, *x.shape[1:]), x.dtype)
+
+    def check_codes(self, n_classes: int, n_cells: int | None) -> None:
+        """Refuse arrays that hold other numbers than those of classes and cells; which ones is not said."""
+        for name, codes, count in (("labels", self._labels, n_classes), ("cells", self._cells, n_cells)):
+            if count is None or not isinstance(codes, np.ndarray) or len(codes) == 0:
+                continue  # what translates on demand has declared values only
+            if codes.dtype.kind not in "biu":
+                raise InvalidType(f"{name} must be whole numbers from 0 to {count - 1}, got {codes.dtype}")
+            if codes.min() < 0 or codes.max() >= count:
+                raise InvalidInput(
+                    f"{name} must be whole numbers from 0 to {count - 1}, and some are not; translate them, "
+                    "with Domain.label_codes for labels and CompiledConstraints.cells for cells"
+                )
 
 
 class DatasetRows:
@@ -181,6 +195,17 @@ class DatasetRows:
         return groups
 
 
+def check_codes(rows: RowSource, n_classes: int, n_cells: int | None) -> None:
+    """Refuse rows without cells where cells are counted, or with numbers that are no class or cell."""
+    if n_cells is not None and rows.take(np.zeros(0, dtype=np.intp)).cells is None:
+        raise InvalidInput(
+            "rows have no groups: the constraints count predictions by cell, and the rows come without "
+            "cells; give them, such as TensorRows(x, labels, constraints.cells(labels, columns))"
+        )
+    if isinstance(rows, TensorRows):
+        rows.check_codes(n_classes, n_cells)
+
+
 def refuse_loader(data: Any) -> None:
     """Refuse a loader where rows are wanted: its batches are no Poisson sample."""
     if isinstance(data, torch.utils.data.DataLoader):
@@ -212,6 +237,13 @@ def _narrow(x: Tensor) -> Tensor:
 
 def _codes(codes: npt.NDArray[Any]) -> Tensor:
     return torch.from_numpy(codes.astype(np.int64))
+
+
+def _with_take(codes: Any) -> Any:
+    """Return codes that can be taken by number: tensors and lists become arrays."""
+    if isinstance(codes, Tensor):
+        return codes.detach().cpu().numpy()
+    return codes if hasattr(codes, "take") else np.asarray(codes)
 
 
 def _plain(value: Any) -> Any:

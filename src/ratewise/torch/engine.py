@@ -30,7 +30,7 @@ from ratewise import _validate
 from ratewise.exceptions import InvalidInput, InvalidType, RatewiseError, UnsupportedCombination
 from ratewise.plan import Plan
 from ratewise.sampling import Rows
-from ratewise.torch.data import Batch, RowSource, made_up
+from ratewise.torch.data import Batch, RowSource, check_codes, made_up
 from ratewise.torch.objective import Objective
 
 Floats = npt.NDArray[np.float64]
@@ -85,6 +85,8 @@ class TorchEngine:
     ) -> None:
         if rows.n_rows != plan.n_rows:
             raise InvalidInput(f"data has {rows.n_rows} rows, the plan was made for {plan.n_rows}")
+        shape = objective.histogram_shape
+        check_codes(rows, objective.n_classes, None if shape is None else shape[0])
         self.objective = objective
         self.device = torch.device(device)
         self.module = module.to(self.device)

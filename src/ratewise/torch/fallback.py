@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
 
 from ratewise.exceptions import UnsupportedCombination
 from ratewise.torch.layers import Tape
@@ -58,7 +59,7 @@ class TappedModule:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute what the module computes, row by row."""
-        rows = self._rows([*args, *kwargs.values()])
+        rows = self._rows(tree_leaves([args, kwargs]))
         if rows == 0:
             return self._original(*args, **kwargs)
         copies = {
@@ -71,7 +72,16 @@ class TappedModule:
             {key: _axis(value) for key, value in kwargs.items()},
         )
         run: Callable[..., Any] = torch.func.vmap(self._one_row, in_dims=mapped, randomness="different")
-        return run(copies, args, kwargs)
+        try:
+            return run(copies, args, kwargs)
+        except RuntimeError as problem:
+            if "atching rule" not in str(problem) and "vmap" not in str(problem):
+                raise
+            raise UnsupportedCombination(
+                f"module {self.name!r} has parameters of its own and no closed form, and PyTorch cannot run "
+                "it row by row (torch.func.vmap); build it of layers with a closed form, such as those of "
+                "opacus.layers"
+            ) from problem
 
     def _one_row(self, copies: dict[str, Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         args = tuple(_alone(value) for value in args)
@@ -99,9 +109,9 @@ class TappedModule:
         return int(lengths.pop())
 
 
-def _axis(value: Any) -> int | None:
-    return 0 if isinstance(value, Tensor) else None
+def _axis(value: Any) -> Any:
+    return tree_map(lambda leaf: 0 if isinstance(leaf, Tensor) else None, value)
 
 
 def _alone(value: Any) -> Any:
-    return value.unsqueeze(0) if isinstance(value, Tensor) else value
+    return tree_map(lambda leaf: leaf.unsqueeze(0) if isinstance(leaf, Tensor) else leaf, value)
