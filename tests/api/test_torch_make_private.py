@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, Subset, SubsetRandomSampler
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, SubsetRandomSampler
 
 from ratewise import demographic_parity
 from ratewise.accounting import Budget, Ledger
@@ -215,6 +215,22 @@ class TestBadInput:
             parts(loader=DataLoader(People(), batch_size=4, sampler=some))
         kept = DataLoader(Subset(People(), range(100)), batch_size=4, shuffle=True)
         assert parts(loader=kept).optimizer.plan.n_rows == 100
+
+    def test_data_that_can_only_be_walked_over(self):
+        class Stream(IterableDataset):
+            def __iter__(self):
+                return iter([])
+
+        with pytest.raises(InvalidType, match="cannot be sampled"):
+            parts(loader=DataLoader(Stream(), batch_size=4))
+
+    @pytest.mark.parametrize(
+        ("name", "meant"),
+        [("max_grad_norm", "clip"), ("noise_multiplier", "epsilon"), ("target_delta", "delta")],
+    )
+    def test_arguments_of_opacus_are_translated(self, name, meant):
+        with pytest.raises(InvalidType, match=f"{name}.*{meant}"):
+            parts(**{name: 1.0})
 
     def test_criterion_of_its_own(self):
         model, optimizer, loader, _ = parts()

@@ -9,7 +9,7 @@ from torch import nn
 
 from ratewise import Domain, demographic_parity
 from ratewise.accounting import Budget, Ledger, TrainingEvent
-from ratewise.exceptions import BudgetExceeded, InvalidInput, UnsupportedCombination
+from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType, UnsupportedCombination
 from ratewise.partition import compile_constraints
 from ratewise.plan import DualControl, Plan
 from ratewise.torch import MLP, TensorRows, Trainer
@@ -212,6 +212,25 @@ class TestBooking:
         trainer = trainer_of(plan)
         trainer.run()
         assert trainer.ledger.total(1e-5) == np.inf
+
+    @pytest.mark.parametrize(
+        ("choice", "kind"),
+        [
+            ({"callbacks": print}, InvalidType),
+            ({"callbacks": [3]}, InvalidType),
+            ({"ledger": "book"}, InvalidType),
+        ],
+        ids=["a bare callback", "a callback that is none", "a ledger that is none"],
+    )
+    def test_parts_that_are_none_are_refused_at_once(self, choice, kind):
+        with pytest.raises(kind, match=next(iter(choice))):
+            trainer_of(**choice)
+
+    def test_checkpoint_in_a_folder_that_does_not_exist(self, tmp_path):
+        trainer = trainer_of(checkpoint=tmp_path / "none" / "run")
+        with pytest.raises(InvalidInput, match="folder that does not exist"):
+            trainer.run()
+        assert trainer.ledger.records == ()
 
     def test_plan_and_constraints_must_fit(self):
         rows, compiled = problem()

@@ -30,6 +30,7 @@ from torch.utils.data import (
     BatchSampler,
     DataLoader,
     Dataset,
+    IterableDataset,
     RandomSampler,
     SequentialSampler,
     default_collate,
@@ -50,6 +51,15 @@ from ratewise.torch.noise import network_streams, note_seed
 from ratewise.torch.objective import Loss, Objective
 from ratewise.torch.session import Session
 from ratewise.training import History
+
+_NAMES_IN_OPACUS = {
+    "max_grad_norm": "the largest norm of a row's gradient is called clip",
+    "noise_multiplier": "the noise is found from epsilon, delta and epochs (or steps)",
+    "target_epsilon": "the budget is called epsilon",
+    "target_delta": "the budget is called delta",
+    "poisson_sampling": "samples are always Poisson samples, which the accounting rests on",
+    "grad_sample_mode": "the cheapest way to each layer's norms is found by itself",
+}
 
 
 class PrivateParts(NamedTuple):
@@ -108,6 +118,7 @@ def make_private(
     **choices
         Anything else that `ratewise.torch.network_plan` takes, such as ``clip``.
     """
+    _refuse_other_names(choices)
     dataset, batch = _data_of(loader)
     domain, compiled = declared(constraints, classes, group_values)
     rows = DatasetRows(dataset, domain, compiled)
@@ -307,10 +318,19 @@ class PrivateOptimizer(torch.optim.Optimizer):
         self._join()  # loading makes new groups
 
 
+def _refuse_other_names(choices: Mapping[str, Any]) -> None:
+    """Name the argument that is meant by one of Opacus."""
+    for name, meant in _NAMES_IN_OPACUS.items():
+        if name in choices:
+            raise InvalidType(f"make_private has no argument {name!r}; {meant}")
+
+
 def _data_of(loader: Any) -> tuple[Any, int | None]:
     """Return the data set of a loader and its batch size; a bare data set has none."""
     if not isinstance(loader, DataLoader):
         return loader, None
+    if isinstance(loader.dataset, IterableDataset):
+        return loader.dataset, None  # refused where rows are read, with the reason
     if loader.batch_size is None or type(loader.batch_sampler) is not BatchSampler:
         raise InvalidInput(
             "loader is batched already, by its data set or by a batch sampler of its own; privacy rests on "

@@ -154,10 +154,12 @@ class Trainer:
         self.processes = Processes() if processes is None else processes
         self.steps_done = 0
         self._gradient_mechanism = plan.gradient_mechanism
+        if ledger is not None and not isinstance(ledger, Ledger):
+            raise InvalidType(f"ledger must be a Ledger or None, got {type(ledger).__name__}")
         self.ledger = Ledger() if ledger is None else ledger
         self._given = ledger
         self._data_name = data_name
-        self._callbacks = tuple(callbacks)
+        self._callbacks = _functions(callbacks)
         self._progress = progress
         self._path = None if checkpoint is None else os.fspath(checkpoint)
         self._every = _validate.count(checkpoint_every=checkpoint_every)
@@ -296,6 +298,8 @@ class Trainer:
             )
 
     def _start(self) -> None:
+        if self._path is not None and not os.path.isdir(os.path.dirname(os.path.abspath(self._path))):
+            raise InvalidInput(f"checkpoint {self._path!r} is in a folder that does not exist; make it first")
         if self._path is not None and checkpoints.read_file(self._path) is not None:
             raise InvalidInput(
                 f"the checkpoint {self._path!r} exists already; call resume() to go on with that run, or "
@@ -374,6 +378,13 @@ def _classes(n_classes: int | None, constraints: CompiledConstraints | None) -> 
     if n_classes not in (None, constraints.n_classes):
         raise InvalidInput(f"n_classes is {n_classes}, but the constraints have {constraints.n_classes}")
     return constraints.n_classes
+
+
+def _functions(callbacks: Any) -> tuple[Callback, ...]:
+    found = tuple(callbacks) if isinstance(callbacks, Iterable) else (callbacks,)
+    if not isinstance(callbacks, Iterable) or not all(callable(callback) for callback in found):
+        raise InvalidType("callbacks must be a list of functions of a StepRecord, such as [print]")
+    return found
 
 
 def _history_shape(multipliers: Multipliers | None) -> tuple[Any, ...]:
