@@ -46,12 +46,15 @@ class PublicFacts:
     n_rows, n_features, n_classes : int
     constraints : CompiledConstraints or None
         Compiled against public values; None trains without constraints.
+    n_kinds : int
+        Kinds of features that are measured apart from each other (see `ratewise.standardisation`).
     """
 
     n_rows: int
     n_features: int
     n_classes: int
     constraints: Constraints | None = None
+    n_kinds: int = 1
 
 
 def sampling_rate_for(n_rows: int) -> float:
@@ -128,9 +131,10 @@ def preparation_for(
 ) -> Preparation | None:
     """Return the releases that standardise the features, for 6% of the budget, or None.
 
-    Left to itself, the rule standardises if the noise on a feature's variance stays below four fifths of the
-    mean variance of the features, and if lengths of rows stand out of the noise on their histogram. That
-    takes about 33 rows per feature, and 930 rows, at epsilon 1, delta 1e-5.
+    Left to itself, the rule standardises if the noise on a feature's variance stays below about four fifths
+    of the mean variance of the features, and if lengths of rows stand out of the noise on their histogram.
+    That takes about 33 rows per feature, and 930 rows, at epsilon 1, delta 1e-5; 1,320 rows if features are
+    of two kinds, because noise grows with the square root of their number.
     """
     if standardise is False:
         return None
@@ -138,7 +142,8 @@ def preparation_for(
         return Preparation(norm_noise=None, moment_noise=None)
     whole = _whole(epsilon, delta, neighbours)
     norm, moment = whole / math.sqrt(_NORM_SHARE), whole / math.sqrt(_MOMENT_SHARE)
-    drowned = moment * facts.n_features > _MOMENT_ERROR * facts.n_rows or norm * _NORM_ROWS > facts.n_rows
+    lost = moment * facts.n_features > _MOMENT_ERROR * facts.n_rows
+    drowned = lost or norm * math.sqrt(facts.n_kinds) * _NORM_ROWS > facts.n_rows
     return None if drowned and standardise is not True else Preparation(norm_noise=norm, moment_noise=moment)
 
 

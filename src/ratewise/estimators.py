@@ -44,7 +44,7 @@ from ratewise.plan import NOISES, Plan, checked_steps
 from ratewise.progress import Progress, epsilon_so_far
 from ratewise.randomness import RandomStreams, UsedSeeds, warn_of_seed
 from ratewise.reading import PrivateRows, read_rows
-from ratewise.standardisation import kinds_by_name
+from ratewise.standardisation import kinds_by_bounds, kinds_by_name
 from ratewise.training import StepRecord
 
 Floats = npt.NDArray[np.float64]
@@ -269,10 +269,7 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
 
         It depends on public facts only: the number of rows and features, the classes, the constraints.
         """
-        rows, plan = self._ready(X, y, sensitive_features)
-        self._scaling(rows.X)
-        self._kinds(rows.X.shape[1])
-        return plan.events
+        return self._ready(X, y, sensitive_features)[1].events
 
     def decision_function(self, X: Any) -> Floats:
         """Return scores: the margin of the second class (n,) for two classes, logits (n, K) for more."""
@@ -329,11 +326,14 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
             classes=self.classes,
             group_values=self.group_values,
         )
+        scaling, kinds = self._scaling(rows.X), self._kinds(X.shape[1])
+        kinds = kinds_by_bounds(scaling, X.shape[1]) if kinds is None else kinds
         facts = PublicFacts(
             n_rows=rows.n_rows,
             n_features=X.shape[1],
             n_classes=len(rows.domain.classes),
             constraints=rows.constraints,
+            n_kinds=len(set(kinds.tolist())),
         )
         return rows, self._plan(facts)
 

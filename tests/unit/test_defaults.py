@@ -90,7 +90,7 @@ class TestPublicOnly:
 
     def test_facts_are_numbers_and_constraints(self):
         names = [field.name for field in dataclasses.fields(PublicFacts)]
-        assert names == ["n_rows", "n_features", "n_classes", "constraints"]
+        assert names == ["n_rows", "n_features", "n_classes", "constraints", "n_kinds"]
 
     def test_no_array_ever_enters(self):
         """A plan of public facts has no use for NumPy; a look at rows would need it."""
@@ -149,3 +149,22 @@ class TestOverrides:
     def test_what_cannot_be_is_refused(self, bad):
         with pytest.raises(RatewiseError):
             plan_for(facts(), epsilon=1.0, delta=DELTA, **bad)
+
+
+class TestStandardising:
+    """Whether features are measured depends on rows and kinds, and on nothing that rows hold."""
+
+    @pytest.mark.parametrize(
+        ("rows", "kinds", "measured"), [(1000, 1, True), (1000, 2, False), (1400, 2, True)]
+    )
+    def test_more_kinds_take_more_rows(self, rows, kinds, measured):
+        public = dataclasses.replace(facts(rows), n_kinds=kinds)
+        assert (plan_for(public, epsilon=1.0, delta=DELTA).preparation is not None) == measured
+        assert plan_for(public, epsilon=1.0, delta=DELTA, standardise=True).preparation is not None
+
+    @pytest.mark.parametrize(("rows", "share"), [(500, 0.25), (4000, 0.25), (100_000, 0.1)])
+    def test_histograms_get_more_where_noise_hides_rates(self, rows, share):
+        plan = plan_for(facts(rows), epsilon=1.0, delta=DELTA)
+        # precision (1 / noise^2) is what a budget is divided by
+        gradient, histogram = plan.gradient_noise**-2, plan.histogram_noise**-2
+        assert histogram / (gradient + histogram) == pytest.approx(share, rel=0.02)

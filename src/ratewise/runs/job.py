@@ -69,6 +69,7 @@ def facts_of(schema: Schema, settings: Settings, n_rows: int) -> PublicFacts:
         n_features=schema.n_features,
         n_classes=len(schema.classes),
         constraints=compiled if len(compiled) else None,
+        n_kinds=len(set(feature_kinds(schema))),
     )
 
 
