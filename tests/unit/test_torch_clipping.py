@@ -411,6 +411,17 @@ def test_norms_of_many_rows_are_taken_a_few_rows_at_a_time(monkeypatch):
     torch.testing.assert_close(shares.chunked_squared_norms([share]), row_norms(share), rtol=1e-6, atol=0)
 
 
+def test_a_faint_factor_beside_a_large_one_is_clipped():
+    """The square of 1e-24 is nothing in float32; times 1e19 it is a gradient all the same."""
+    module = nn.Linear(3, 2, bias=False)
+    x = torch.full((2, 3), 1e19)
+    clipper = PerRowClipper(module)
+    with clipper.recording():
+        losses = module(x).sum(1) * torch.tensor([1e-24, 0.0])
+    [total] = clipper.clipped_sum(losses, 1e-7)
+    assert float(total.norm()) == pytest.approx(1e-7, rel=1e-5)
+
+
 def test_long_sums_of_squares_lose_nothing():
     """A plain float32 sum of this many equal squares is off by more than one part in a hundred thousand."""
     values = torch.full((2, 20_000_000), 0.1)

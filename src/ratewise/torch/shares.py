@@ -25,6 +25,8 @@ from torch import Tensor
 CHUNK = 1 << 20
 # A long float32 sum of squares loses digits: norms are taken over pieces of this length, then in float64.
 _PIECE = 512
+# Below this, float32 may have lost squares: they end at 1e-38.
+_FAINT = 1e-24
 # A kept per-row gradient may be this much larger than the input and output gradient that it replaces:
 # it spares the layer a second product.
 _WORTH_KEEPING = 1.25
@@ -113,8 +115,17 @@ class Outer(Share):
         if self.one_hot:
             return self._by_distinct_ids()
         if self.positions == 1:
-            return sums_of_squares(self.left) * sums_of_squares(self.right)
+            return self._by_factors()
         return outer_squared_norms([self])
+
+    def _by_factors(self) -> Tensor:
+        """Multiply the norms of one position's factors; a faint one may meet a large one."""
+        left, right = sums_of_squares(self.left), sums_of_squares(self.right)
+        faint = (left < _FAINT) | (right < _FAINT)
+        if bool(faint.any()):
+            left[faint] = sums_of_squares(widest(self.left[faint]))
+            right[faint] = sums_of_squares(widest(self.right[faint]))
+        return left * right
 
     def _by_distinct_ids(self) -> Tensor:
         """Add what falls on the same id of the same row, then square."""
