@@ -232,6 +232,21 @@ class TestBooking:
             trainer.run()
         assert trainer.ledger.records == ()
 
+    def test_loss_that_is_not_a_number_for_one_class_only(self):
+        rows, _ = problem()
+        weights = torch.tensor([1.0, 1.0, float("nan")], dtype=torch.float64)
+
+        def loss(logits, labels):
+            return nn.functional.cross_entropy(logits, labels, reduction="none") * weights[labels]
+
+        plain = TensorRows(rows._x, rows._labels)
+        trainer = Trainer(
+            MLP(D, 3).double(), plain, plan_of(histogram_noise=None), n_classes=3, loss=loss, random_state=1
+        )
+        with pytest.raises(InvalidInput, match="not finite for made-up logits of some classes"):
+            trainer.run()
+        assert trainer.ledger.records == ()
+
     def test_plan_and_constraints_must_fit(self):
         rows, compiled = problem()
         with pytest.raises(UnsupportedCombination, match="histogram_noise"):

@@ -126,6 +126,7 @@ class TorchEngine:
                 sums, _ = self._piece_sums(batch)
                 refuse_mixing(self.module, batch.x)
                 refuse_mixing_losses(self.objective, labels, sums[0].dtype)
+                refuse_endless_losses(self.objective, sums[0])
         except RatewiseError:
             raise
         except Exception as problem:  # whatever a user's module does with inputs that are not for it
@@ -213,6 +214,18 @@ def refuse_mixing_losses(objective: Objective, labels: Tensor, dtype: torch.dtyp
         raise UnsupportedCombination(
             "loss mixes rows: the loss of a row changes when another row of the batch changes, so no clip "
             "bounds what one row does; weigh rows by public numbers, not by counts or means of the batch"
+        )
+
+
+@torch.no_grad()
+def refuse_endless_losses(objective: Objective, like: Tensor) -> None:
+    """Refuse a loss that is not finite for a row of some class."""
+    count = objective.n_classes
+    logits = made_up((count, count), like.dtype).to(like.device)
+    losses = objective.losses(logits, torch.arange(count, device=like.device), None)
+    if not bool(torch.isfinite(losses).all()):
+        raise InvalidInput(
+            "loss is not finite for made-up logits of some classes; check its weights and logarithms"
         )
 
 
