@@ -136,6 +136,8 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "no momentum": {"momentum": 0.0},
     "constant learning rate": {"schedule": "constant"},
     "no standardising": {"standardise": False},
+    "one kind of features": {"feature_kinds": 0},
+    "a tenth for histograms": {"histogram_share": 0.1},
     "no bound on rows": {"row_norm": None},
     "rows of length 5": {"row_norm": 5.0},
     "Laplace histogram": {"histogram": "laplace"},
@@ -153,6 +155,8 @@ def ablated(constraint: Any, data: Any, epsilon: float, seed: int, name: str) ->
     changes = dict(ABLATIONS[name])
     if "dual" in changes:
         changes["dual"] = DualControl(**(_DUAL | changes["dual"]))
+    if "feature_kinds" in changes:
+        changes["feature_kinds"] = [changes["feature_kinds"]] * data.X.shape[1]
     return defaults(constraint, data, epsilon, seed, **changes)
 
 
@@ -378,7 +382,8 @@ Written by `python benchmarks/defaults.py page` from `benchmarks/results/default
 missing. Nothing is chosen per data set; each split trains on three quarters and tests on the rest; delta
 1e-5; features scaled by public bounds. A gap is the largest left-hand side over the constraints that the
 model does not doubt (`doubts_`). How each choice is made from public facts: `model.explain()` and
-`ratewise/defaults.py`.
+`ratewise/defaults.py`. What a linear classifier can do at all, and which published points are met:
+[frontier](frontier.md).
 
 ## Epsilon 1, beside training without privacy
 
