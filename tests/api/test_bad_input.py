@@ -534,7 +534,7 @@ class TestParameters:
             [["a"], ["a"], ["b"]],
             [1j, 1, 2],
         ],
-        ids=str,
+        ids=range(16),
     )
     def test_feature_kinds(self, kinds):
         words = "feature_kinds must list the kind of each of 3 features, a name or a number, got .*; leave"
