@@ -172,3 +172,16 @@ class TestShards:
         parquet.write_bytes(parquet.read_bytes()[:-9])
         with pytest.raises(InvalidInput, match="cannot be turned into a shard"):
             rt.shards_from_parquet([parquet], tmp_path / "shards", features=["x0"], label="y", groups=["g"])
+
+
+class TestItems:
+    @pytest.mark.parametrize(
+        ("data", "domain", "message"),
+        [
+            ({"": 0}, rw.Domain(classes=(0, 1)), "items by number, got dict"),
+            ([(0.0, 0)], None, "domain must be a Domain, got NoneType"),
+        ],
+    )
+    def test_what_is_no_data_set_and_no_domain(self, data, domain, message):
+        with pytest.raises(InvalidType, match=message):
+            rt.DatasetRows(data, domain)

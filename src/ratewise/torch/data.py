@@ -126,11 +126,13 @@ class DatasetRows:
 
     def __init__(self, dataset: Any, domain: Domain, constraints: CompiledConstraints | None = None) -> None:
         refuse_loader(dataset)
-        if not isinstance(dataset, Sized) or not hasattr(dataset, "__getitem__"):
+        if not _by_number(dataset):
             raise InvalidType(
                 f"data must be a Dataset with a length and items by number, got {type(dataset).__name__}; "
                 "an iterable one cannot be sampled: each row must be drawn independently"
             )
+        if not isinstance(domain, Domain):
+            raise InvalidType(f"domain must be a Domain, got {type(domain).__name__}")
         self._dataset: Any = dataset
         self._domain = domain
         self._constraints = constraints
@@ -237,6 +239,10 @@ def _narrow(x: Tensor) -> Tensor:
 
 def _codes(codes: npt.NDArray[Any]) -> Tensor:
     return torch.from_numpy(codes.astype(np.int64))
+
+
+def _by_number(data: Any) -> bool:
+    return isinstance(data, Sized) and hasattr(data, "__getitem__") and not isinstance(data, Mapping)
 
 
 def _with_take(codes: Any) -> Any:
