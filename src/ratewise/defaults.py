@@ -21,16 +21,16 @@ AUTO = "auto"
 
 # One configuration for all data, found on unlike data sets (docs/benchmarks.md says how it fares).
 STEPS = 200
-ROW_NORM = 5.0  # of standardised rows
 RAW_ROW_NORM = 3.0  # of rows as they come
 HISTOGRAM_SHARES = (0.1, 0.25)
 _OPTIMISATION: dict[str, Any] = {"schedule": "linear", "momentum": 0.5}
 
-_LEARNING_RATES = (2.5, 10.0)
+LEARNING_RATE = 2.5  # of standardised features
+_RAW_LEARNING_RATES = (2.5, 10.0)
 _LARGEST_BATCH = 65_536
 _LARGEST_RATE = 0.5
 _SHARE_PER_NOISE = 300.0  # share of the histogram for each row in n that one release of everything blurs
-_GRADIENT_NOISE = 0.03  # noise on the mean gradient that the clipping norm is chosen for
+_GRADIENT_NOISE = 0.05  # noise on the mean gradient that the clipping norm is chosen for
 _CLIPS = (0.5, 10.0)
 _NORM_SHARE, _MOMENT_SHARE = 0.01, 0.02  # of the budget, for each of two releases
 _NORM_ROWS = 25  # rows per deviation of the noise on lengths: a bin with a fifth of them stands out
@@ -69,29 +69,34 @@ def sampling_rate_for(n_rows: int) -> float:
     return min(_LARGEST_RATE, _LARGEST_BATCH / n_rows)
 
 
-def learning_rate_for(n_features: int) -> float:
-    """Return a tenth of the number of features, between 2.5 and 10.
+def learning_rate_for(n_features: int, preparation: Preparation | None) -> float:
+    """Return 2.5 for standardised features; for others a tenth of their number, between 2.5 and 10.
 
-    Rows are shrunk to a fixed length, so the more features there are, the less each of them varies, and the
-    longer a step may be before it overshoots.
+    Standardised features vary by 1 each, however many there are. Rows as they come are shrunk to a fixed
+    length, so the more features there are, the less each of them varies, and the longer a step may be before
+    it overshoots.
 
-    >>> learning_rate_for(5), learning_rate_for(60), learning_rate_for(1000)
-    (2.5, 6.0, 10.0)
+    >>> learning_rate_for(60, Preparation(norm_noise=None, moment_noise=None)), learning_rate_for(60, None)
+    (2.5, 6.0)
     """
-    return min(max(0.1 * n_features, _LEARNING_RATES[0]), _LEARNING_RATES[1])
+    if preparation is not None:
+        return LEARNING_RATE
+    return min(max(0.1 * n_features, _RAW_LEARNING_RATES[0]), _RAW_LEARNING_RATES[1])
 
 
 def clip_for(gradient_noise: float, expected_rows: float, n_parameters: int) -> float:
-    """Return the clipping norm at which the noise on a mean gradient has length 0.03, between 0.5 and 10.
+    """Return the clipping norm at which the noise on a mean gradient has length 0.05, between 0.5 and 10.
 
     A small norm distorts: rows that matter most, those of small groups with strong limits among them, are
-    cut down most. A large one costs noise. So the norm is as large as the noise allows.
+    cut down most. A large one costs noise. So the norm is as large as the noise allows, but no larger than
+    the square root of the number of parameters: gradients of standardised rows are rarely longer than that.
 
-    >>> round(clip_for(28.0, 17_000, 104), 2)
-    1.79
+    >>> round(clip_for(28.0, 17_000, 104), 2), round(clip_for(28.0, 17_000, 6), 2)
+    (2.98, 2.45)
     """
     noise = gradient_noise * math.sqrt(n_parameters) / expected_rows
-    return min(max(_GRADIENT_NOISE / noise, _CLIPS[0]), _CLIPS[1])
+    most = min(math.sqrt(n_parameters), _CLIPS[1])
+    return min(max(_GRADIENT_NOISE / noise, _CLIPS[0]), most)
 
 
 def histogram_share_for(whole: float, n_rows: int) -> float:
@@ -114,16 +119,13 @@ def histogram_share_for(whole: float, n_rows: int) -> float:
     return min(max(_SHARE_PER_NOISE * whole / n_rows, least), most)
 
 
-def row_norm_for(facts: PublicFacts, preparation: Preparation | None) -> float | None:
-    """Return the longest that a row may be: 5 if features are standardised and 25 or more, 3 if they are not.
+def row_norm_for(preparation: Preparation | None) -> float | None:
+    """Return the longest that a row may be: 3 if features are not standardised, else any length (None).
 
-    Standardised rows of d features are about sqrt(d) long. If they are many, shrinking all rows to one length
-    keeps rare categories from setting the pace; if they are few, only rows that say most would be shrunk, and
-    clipping does that already.
+    Shrinking a row bends what is linear in its features. Where features are standardised, clipping copes with
+    long rows; where they are not, it keeps them all to one pace.
     """
-    if preparation is None:
-        return RAW_ROW_NORM
-    return ROW_NORM if facts.n_features >= ROW_NORM**2 else None
+    return RAW_ROW_NORM if preparation is None else None
 
 
 def preparation_for(
@@ -184,10 +186,10 @@ def plan_for(
     rate = given or sampling_rate_for(facts.n_rows)
     count = STEPS if steps is None else checked_steps(steps)
     preparation = preparation_for(facts, epsilon, delta, neighbours, standardise)
-    start = {"learning_rate": learning_rate_for(facts.n_features), **_OPTIMISATION}
+    start = {"learning_rate": learning_rate_for(facts.n_features, preparation), **_OPTIMISATION}
     fields = {**start, **{name: value for name, value in choices.items() if value is not None}}
     fields["preparation"] = preparation
-    fields["row_norm"] = _chosen(row_norm, row_norm_for(facts, preparation), "row_norm")
+    fields["row_norm"] = _chosen(row_norm, row_norm_for(preparation), "row_norm")
     fields["dual"] = _dual_for(facts, rate, count) if dual is None else dual
     shape: dict[str, Any] = {"n_rows": facts.n_rows, "sampling_rate": rate, "steps": count}
     if epsilon is None:

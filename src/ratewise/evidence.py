@@ -3,7 +3,7 @@
 A single noisy reading of a limit on few rows says next to nothing, but many that agree do. So an error counts
 for less the noisier it is, and a limit whose running mean stays clearly on one side is believed more and
 more, as long as its noise over the whole training would let it be enforced at all. Limits that could not be
-enforced anyway are left alone, so that they do not stir the others.
+enforced anyway, and those that are clearly kept, are left alone, so that they do not stir the others.
 
 Released values in, post-processing throughout: no privacy is spent.
 """
@@ -34,8 +34,8 @@ class Evidence:
     """Factors between 0 and 1 by which errors count.
 
     An error of standard deviation s counts by ``1 / (1 + (s / tolerance)^2)``. If it has been clear for a
-    while it counts by up to ``1 / (1 + s^2)``. `DualControl.patience` is the number of steps that the running
-    mean of an error goes back; 0 leaves it at the first factor.
+    while, and is not clearly below zero now, it counts by up to ``1 / (1 + s^2)``. `DualControl.patience` is
+    the number of steps that the running mean of an error goes back; 0 leaves it at the first factor.
 
     Parameters
     ----------
@@ -100,4 +100,6 @@ class Evidence:
         boost = np.where(np.sign(self.level) == before, boost, np.sqrt(boost))  # it has crossed its limit
         most = np.where(self.able, 1.0 / (1.0 + np.square(self.deviation / _WIDEST)) / believed, 1.0)
         self.boost = np.clip(boost, 1.0, np.maximum(most, 1.0))
-        return believed * self.boost
+        # a limit that is clearly kept needs no push; to believe its errors would only stir with their noise
+        kept = clear & (self.level < 0)
+        return np.where(kept, believed, believed * self.boost)

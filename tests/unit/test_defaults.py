@@ -51,6 +51,20 @@ class TestEverySize:
         assert epsilon_of(run_event(plan), DELTA) <= 1.0
         assert 1 <= plan.dual.interval <= plan.steps
 
+    @pytest.mark.parametrize(("n", "d"), [(500, 5), (20_000, 100), (1_000_000, 10_000), (10_000_000, 5)])
+    def test_no_clip_is_longer_than_gradients_are(self, n, d):
+        plan = plan_for(facts(n, d), epsilon=1.0, delta=DELTA)
+        assert 0.5 <= plan.clip <= min(10.0, np.sqrt(d + 1))
+
+    def test_rows_are_bounded_only_where_features_come_as_they_are(self):
+        few, many = (
+            plan_for(facts(500), epsilon=1.0, delta=DELTA),
+            plan_for(facts(), epsilon=1.0, delta=DELTA),
+        )
+        assert (few.preparation, few.row_norm) == (None, 3.0)
+        assert many.preparation is not None
+        assert (many.row_norm, many.learning_rate) == (None, 2.5)
+
     @pytest.mark.parametrize("n", [1, 2, 500, 10_000_000])
     @pytest.mark.parametrize("d", [1, 10_000])
     def test_without_privacy(self, n, d):
