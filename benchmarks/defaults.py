@@ -333,17 +333,21 @@ def rows_of_front(records: list[dict[str, Any]], task: str) -> Iterator[str]:
     """Yield, for each of the paper's points, our error at its gap: on the line between our slacks."""
     slacks = (*EVERY[task].slacks, *EVERY[task].besides)
     every = [select(records, task=task, slack=slack, method="ratewise", epsilon=1.0) for slack in slacks]
+    seeds = set.intersection(*({record["seed"] for record in found} for found in every))
+    every = [[record for record in found if record["seed"] in seeds] for found in every]
     ours = sorted(
         ((mean(found, "test_gap"), mean(found, "error"), found) for found in every if found),
         key=lambda each: each[0],
     )
     for method, slack in itertools.product(("paper-100", "paper-1000"), EVERY[task].slacks):
         theirs = select(records, task=task, slack=slack, method=method, epsilon=1.0)
-        if theirs and ours:
+        theirs = [record for record in theirs if record["seed"] in seeds]
+        if theirs:
             yield f"| {task} | {method} {slack:g} | {_beside(theirs, ours)} |"
 
 
 def _beside(theirs: list[dict[str, Any]], ours: list[tuple[float, float, list[dict[str, Any]]]]) -> str:
+    """Return their point, our error at its gap, the difference with its interval, and the verdict."""
     gap, error = mean(theirs, "test_gap"), mean(theirs, "error")
     within = [(e, found) for g, e, found in ours if g <= gap]
     if not within:

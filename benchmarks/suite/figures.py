@@ -51,6 +51,7 @@ MEASURES = {
     "equalized_odds": "largest gap in TPR or FPR",
     "false_negative_rate": "false negative rate",
 }
+_FAR = 4.0  # interquartile ranges above the third quartile
 _RC = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -124,14 +125,24 @@ def _tradeoff(found: Experiment, lines: list[dict[str, Any]]) -> Any:
 
 
 def _cut(row: Any, here: list[Curve]) -> None:
-    """Keep a method that guesses from squeezing all others into a corner; the tables have its points."""
-    others = [p.error + p.error_margin for c in here if c.method != "jagielski_reductions" for p in c.points]
-    if len(others) < sum(len(c.points) for c in here):
-        row[0].set_xlim(right=max(others) + 0.02)
-        row[-1].annotate(
-            "reductions: error near a half,\nnot shown", (0.97, 0.03), xycoords="axes fraction", ha="right",
-            fontsize=7, color="#666666",
-        )  # fmt: skip
+    """Keep a few points far off from squeezing all others into a corner; the tables have them."""
+    points = [p for c in here for p in c.points]
+    places = np.array([(p.error, p.violation) for p in points])
+    first, third = np.quantile(places, (0.25, 0.75), axis=0)
+    far = places > third + _FAR * (third - first)
+    shown = places[~far.any(axis=1)]
+    if len(shown) == len(places):
+        return
+    room = 0.15 * np.ptp(shown, axis=0)
+    if far[:, 0].any():
+        left = min(p.error - p.error_margin for p in points)
+        row[0].set_xlim(left - room[0] / 3, shown[:, 0].max() + room[0])
+    if far[:, 1].any():
+        row[0].set_ylim(top=shown[:, 1].max() + room[1])
+    row[-1].annotate(
+        f"{len(places) - len(shown)} measured points of this row are\nbeyond the edge: see the tables",
+        (0.98, 0.97), xycoords="axes fraction", ha="right", va="top", fontsize=7, color="#666666",
+    )  # fmt: skip
 
 
 def _panel(

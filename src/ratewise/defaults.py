@@ -25,12 +25,12 @@ RAW_ROW_NORM = 3.0  # of rows as they come
 HISTOGRAM_SHARES = (0.1, 0.25)
 _OPTIMISATION: dict[str, Any] = {"schedule": "linear", "momentum": 0.5}
 
-LEARNING_RATE = 2.5  # of standardised features
+LEARNING_RATE = 2.0  # of standardised features
 _RAW_LEARNING_RATES = (2.5, 10.0)
 _LARGEST_BATCH = 65_536
 _LARGEST_RATE = 0.5
 _SHARE_PER_NOISE = 300.0  # share of the histogram for each row in n that one release of everything blurs
-_GRADIENT_NOISE = 0.05  # noise on the mean gradient that the clipping norm is chosen for
+_GRADIENT_NOISE = 0.075  # noise on the mean gradient that the clipping norm is chosen for
 _CLIPS = (0.5, 10.0)
 _NORM_SHARE, _MOMENT_SHARE = 0.01, 0.02  # of the budget, for each of two releases
 _NORM_ROWS = 25  # rows per deviation of the noise on lengths: a bin with a fifth of them stands out
@@ -70,14 +70,14 @@ def sampling_rate_for(n_rows: int) -> float:
 
 
 def learning_rate_for(n_features: int, preparation: Preparation | None) -> float:
-    """Return 2.5 for standardised features; for others a tenth of their number, between 2.5 and 10.
+    """Return 2 for standardised features; for others a tenth of their number, between 2.5 and 10.
 
     Standardised features vary by 1 each, however many there are. Rows as they come are shrunk to a fixed
     length, so the more features there are, the less each of them varies, and the longer a step may be before
     it overshoots.
 
     >>> learning_rate_for(60, Preparation(norm_noise=None, moment_noise=None)), learning_rate_for(60, None)
-    (2.5, 6.0)
+    (2.0, 6.0)
     """
     if preparation is not None:
         return LEARNING_RATE
@@ -85,14 +85,14 @@ def learning_rate_for(n_features: int, preparation: Preparation | None) -> float
 
 
 def clip_for(gradient_noise: float, expected_rows: float, n_parameters: int) -> float:
-    """Return the clipping norm at which the noise on a mean gradient has length 0.05, between 0.5 and 10.
+    """Return the clipping norm at which the noise on a mean gradient has length 0.075, between 0.5 and 10.
 
     A small norm distorts: rows that matter most, those of small groups with strong limits among them, are
     cut down most. A large one costs noise. So the norm is as large as the noise allows, but no larger than
     the square root of the number of parameters: gradients of standardised rows are rarely longer than that.
 
     >>> round(clip_for(28.0, 17_000, 104), 2), round(clip_for(28.0, 17_000, 6), 2)
-    (2.98, 2.45)
+    (4.47, 2.45)
     """
     noise = gradient_noise * math.sqrt(n_parameters) / expected_rows
     most = min(math.sqrt(n_parameters), _CLIPS[1])

@@ -835,12 +835,12 @@ def test_plan_from_numbers_rehearses_on_made_up_rows():
         "rate(1, group(age=below(50))) <= 0.9",
     ]
     losses = {}
-    for epsilon in ("0.1", "20"):
+    for epsilon in ("0.03", "20"):
         found = lines(invoke(*words, "--epsilon", epsilon))[0]["rehearsal"]
         assert found["rows"] == 3000
         assert found["accuracy_without"] > 0.7
         losses[epsilon] = found["loss"]
-    assert losses["20"] < losses["0.1"]
+    assert losses["20"] + 0.02 < losses["0.03"]
     assert invoke("plan", "--features", "5").exit_code == 2
     assert invoke("plan", "--rows", "5").exit_code == 2
     for rows in ("0", "-5"):

@@ -63,7 +63,7 @@ class TestEverySize:
         )
         assert (few.preparation, few.row_norm) == (None, 3.0)
         assert many.preparation is not None
-        assert (many.row_norm, many.learning_rate) == (None, 2.5)
+        assert (many.row_norm, many.learning_rate) == (None, 2.0)
 
     @pytest.mark.parametrize("n", [1, 2, 500, 10_000_000])
     @pytest.mark.parametrize("d", [1, 10_000])
