@@ -333,10 +333,13 @@ def rows_of_front(records: list[dict[str, Any]], task: str) -> Iterator[str]:
     """Yield, for each of the paper's points, our error at its gap: on the line between our slacks."""
     slacks = (*EVERY[task].slacks, *EVERY[task].besides)
     every = [select(records, task=task, slack=slack, method="ratewise", epsilon=1.0) for slack in slacks]
+    every = [found for found in every if found]
+    if not every:
+        return
     seeds = set.intersection(*({record["seed"] for record in found} for found in every))
     every = [[record for record in found if record["seed"] in seeds] for found in every]
     ours = sorted(
-        ((mean(found, "test_gap"), mean(found, "error"), found) for found in every if found),
+        ((mean(found, "test_gap"), mean(found, "error"), found) for found in every),
         key=lambda each: each[0],
     )
     for method, slack in itertools.product(("paper-100", "paper-1000"), EVERY[task].slacks):
