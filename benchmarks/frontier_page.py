@@ -96,6 +96,17 @@ def ours_at(points: list[tuple[float, float, float]], limit: float) -> tuple[flo
     return error, f"{error:.4f}"
 
 
+def met(points: list[tuple[float, float, float]], error: float, gap: float) -> str:
+    """Say whether our defaults meet a published point; if not, whether they do at a slightly larger gap.
+
+    The second is what linear models that are chosen on training rows are held to as well.
+    """
+    ours, near = ours_at(points, gap)[0], ours_at(points, gap + NEAR)[0]
+    if ours is not None and ours <= error + ALLOWED:
+        return "yes"
+    return f"at a gap within {NEAR:g}" if near is not None and near <= error + ALLOWED else "no"
+
+
 def verdict(error: float, gap: float, found: tuple[float, float], hindsight: float) -> str:
     """Say whether a linear model reaches a published point, and by how much."""
     if found[0] <= error + ALLOWED and found[1] <= gap + NEAR:
@@ -123,9 +134,8 @@ def table_of(records: Records, name: str, which: tuple[str, ...], points: Any) -
         candidates = [honest(pick(sweeps, method=method), gap) for method in (*CONVEX, SEARCH)]
         cells = [f"{found:.4f} / {reached:.4f}" for found, reached in candidates]
         cells += [hindsight_cell(pick(sweeps, method=CONVEX), gap), hindsight_cell(sweeps, gap)]
-        ours, text = ours_at(fits, gap)
-        met = "" if not fits else "no" if ours is None or ours > error + ALLOWED else "yes"
-        cells += [table_verdict(sweeps, error, gap), text, met]
+        _, text = ours_at(fits, gap)
+        cells += [table_verdict(sweeps, error, gap), text, met(fits, error, gap) if fits else ""]
         lines.append(f"| {error:.4f} / {gap:.4f} | " + " | ".join(cells) + " |")
     return [*lines, ""]
 
@@ -218,10 +228,12 @@ def counts(records: Records, sets: dict[str, Any], name: str, which: tuple[str, 
     points = sets[name].published
     convex = sum(bound(pick(sweeps, method=CONVEX), g, "hindsight") <= e + ALLOWED for e, g in points)
     every = sum(bound(sweeps, g, "hindsight") <= e + ALLOWED for e, g in points)
-    ours = sum((ours_at(fits, g)[0] or np.inf) <= e + ALLOWED for e, g in points)
+    ours = [met(fits, e, g) for e, g in points]
+    strictly, missed = ours.count("yes"), ours.count("no")
+    within = f"{strictly}, and {len(ours) - strictly - missed} at a gap within {NEAR:g}"
     plain = honest(pick(sweeps, method="logistic"), max(sets[name].limits))
     chosen = sum(table_verdict(sweeps, e, g).startswith("reached") for e, g in points)
-    numbers = [f"{len(points)}", f"{chosen}", f"{convex}", f"{every}", f"{ours}" if fits else ""]
+    numbers = [f"{len(points)}", f"{chosen}", f"{convex}", f"{every}", within if fits else ""]
     return [f"{plain[0]:.4f} / {plain[1]:.4f}", *numbers]
 
 
@@ -304,5 +316,6 @@ picks on test rows could report (mean, least and largest over splits). *A linear
 difference to the published error. A point counts as reached if the error is at most the published one +
 {allowed:g} and, for the model that is best on training rows of all, the test gap is at most the published
 one + {near:g}. *Our defaults*: error at the published gap, on the line between the slacks below that border
-it.
+it; *met* if it is at most the published one + {allowed:g}, or said so if that takes a gap larger by up to
+{near:g}, which linear models chosen on training rows are allowed too.
 """
