@@ -44,6 +44,7 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
 
 def _fit_and_measure(job: dict[str, Any]) -> dict[str, Any]:
     from benchmarks.suite.methods import METHODS
+    from benchmarks.suite.methods.base import GaveUp
     from benchmarks.suite.problem import Task, measure, split
 
     train, test, digest = split(Task(job["dataset"], job["constraint"], job["column"]), job["split"])
@@ -53,7 +54,7 @@ def _fit_and_measure(job: dict[str, Any]) -> dict[str, Any]:
     begin = time.perf_counter()
     try:
         model = method.fit(train, job["knob"], job["epsilon"], job["delta"], seed, **job["settings"])
-    except ValueError as problem:  # a method that gives up at this budget says so
+    except GaveUp as problem:
         return {**known, "failed": str(problem)}
     seconds = time.perf_counter() - begin
     private = model.epsilon != float("inf")

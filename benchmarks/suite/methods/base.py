@@ -17,6 +17,10 @@ ATTRIBUTE = "the sensitive attribute only"
 NOTHING = "not private"
 
 
+class GaveUp(Exception):  # noqa: N818 - reads as what happened
+    """By its own rules a method has no answer here: that is a result, unlike any other exception."""
+
+
 @dataclass(frozen=True, eq=False)
 class Model:
     """A fitted method.

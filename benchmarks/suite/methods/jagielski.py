@@ -19,7 +19,7 @@ import numpy as np
 from scipy.optimize import linprog
 from sklearn.linear_model import LogisticRegression
 
-from benchmarks.suite.methods.base import Model, RawScaler, hard
+from benchmarks.suite.methods.base import GaveUp, Model, RawScaler, hard
 from benchmarks.suite.problem import Part
 from ratewise.accounting import LaplaceEvent
 from ratewise.accounting import epsilon as epsilon_of
@@ -71,7 +71,7 @@ def postprocess(
     shares = np.bincount(codes, minlength=4 * k).reshape(2, k, 2) / m
     noisy = shares + rng.laplace(0.0, 2.0 / (m * float(epsilon)), shares.shape)
     if (noisy.sum(axis=0) <= 0).any():
-        raise ValueError("a group's noisy share is not above 0: too few rows for this budget")
+        raise GaveUp("a group's noisy share is not above 0: too few rows for this budget")
     chosen, _ = solve(noisy, float(knob), _slack(noisy, m, float(epsilon), beta))
 
     def predict(other: Part) -> tuple[np.ndarray, None]:
