@@ -1,4 +1,4 @@
-"""Figures from result lines: one colour and mark for a method everywhere (Okabe and Ito's colours).
+"""Figures from result lines: one colour and mark for a method everywhere (most are Okabe and Ito's).
 
 Intervals are 95% intervals of means over splits. Points that others published are open and grey.
 """
@@ -119,12 +119,13 @@ def _tradeoff(found: Experiment, lines: list[dict[str, Any]]) -> Any:
             panel.set_xlabel("test error")
     for row, dataset in zip(axes, datasets, strict=True):
         row[0].set_ylim(bottom=0.0)
-        _cut(row, [c for c in every if c.dataset == dataset])
+        others = [published(found.name, dataset, epsilon) for epsilon in budgets]
+        _cut(row, [c for c in every if c.dataset == dataset], others)
     _legend(figure, marks)
     return figure
 
 
-def _cut(row: Any, here: list[Curve]) -> None:
+def _cut(row: Any, here: list[Curve], others: list[dict[str, np.ndarray]]) -> None:
     """Keep a few points far off from squeezing all others into a corner; the tables have them."""
     points = [p for c in here for p in c.points]
     places = np.array([(p.error, p.violation) for p in points])
@@ -139,9 +140,13 @@ def _cut(row: Any, here: list[Curve]) -> None:
         row[0].set_xlim(left - room[0] / 3, shown[:, 0].max() + room[0])
     if far[:, 1].any():
         row[0].set_ylim(top=shown[:, 1].max() + room[1])
+    right, top = row[0].get_xlim()[1], row[0].get_ylim()[1]
+    known = [point for panel in others for points in panel.values() for point in points]
+    outside = sum(x > right or y > top for x, y in known)
     row[-1].annotate(
-        f"{len(places) - len(shown)} measured points of this row are\nbeyond the edge: see the tables",
-        (0.98, 0.97), xycoords="axes fraction", ha="right", va="top", fontsize=7, color="#666666",
+        f"beyond the edge in this row: {len(places) - len(shown)} measured\npoints (see the tables), "
+        f"{outside} published ones", (0.98, 0.97),
+        xycoords="axes fraction", ha="right", va="top", fontsize=7, color="#666666",
     )  # fmt: skip
 
 

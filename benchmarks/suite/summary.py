@@ -1,4 +1,4 @@
-"""From result lines to curves: means and intervals over splits, fronts, areas, and who beats whom."""
+"""From result lines to curves: means and intervals over splits, fronts, areas; and published points."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import os
 import tomllib
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -141,38 +142,17 @@ def trivial_error(lines: list[dict[str, Any]], dataset: str, constraint: str) ->
     return 1.0 - ones if constraint == "false_negative_rate" else min(ones, 1.0 - ones)
 
 
-@dataclass(frozen=True)
-class Duel:
-    """A point of a peer against our front at its violation; a negative `lead` is the peer's.
-
-    `cautious` is the lead at the largest violation that the intervals of both allow the peer.
-    """
-
-    peer: Curve
-    point: Point
-    lead: float
-    cautious: float
-    chance: float
-
-    @property
-    def beyond_chance(self) -> bool:
-        """Whether the peer is ahead by more than the intervals of errors and violations explain."""
-        return self.cautious < -self.chance
-
-
-def duels(own: Curve, peers: list[Curve], trivial: float) -> list[Duel]:
-    """Return each peer point against our front: by how much our error is lower at the same violation."""
-    errors = max((point.error_margin for point in own.points), default=0.0)
-    violations = max((point.violation_margin for point in own.points), default=0.0)
-    found = []
-    for peer in peers:
-        for point in peer.points:
-            allowed = point.violation + math.hypot(point.violation_margin, violations)
-            lead, cautious = (
-                point.error - error_at(own.front, v, trivial) for v in (point.violation, allowed)
-            )
-            found.append(Duel(peer, point, lead, cautious, math.hypot(point.error_margin, errors)))
-    return found
+def own_curves(every: list[Curve]) -> Iterator[Curve]:
+    """Yield our curves; training without limits is their last point."""
+    for curve in every:
+        if curve.method == "ours":
+            free = [
+                p
+                for c in every
+                if c.method == "dp_sgd" and (c.dataset, c.epsilon) == (curve.dataset, curve.epsilon)
+                for p in c.points
+            ]
+            yield Curve(curve.dataset, curve.epsilon, "ours", "", (*curve.points, *free), curve.spent)
 
 
 def published(name: str, dataset: str, epsilon: float | None) -> dict[str, np.ndarray]:
@@ -194,7 +174,8 @@ def _fermi_points(name: str, dataset: str, epsilon: float | None) -> dict[str, n
     found = fermi_rows(dataset, kind, epsilon)
     if not found:
         return {}
-    return {"DP-FERMI, published": np.array([(row["error"], row["violation"]) for row in found])}
+    label = "DP-FERMI, published" + (" (doubled Adult)" if dataset == "adult" else "")
+    return {label: np.array([(row["error"], row["violation"]) for row in found])}
 
 
 def fermi_rows(dataset: str, kind: str, epsilon: float | None) -> list[dict[str, float]]:

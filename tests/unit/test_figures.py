@@ -10,8 +10,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 pytest.importorskip("matplotlib")
 
-from benchmarks.suite import config, figures, page, store, summary
+from benchmarks.suite import config, duels, figures, page, store, summary
 from benchmarks.suite.methods import METHODS
+from benchmarks.suite.methods.base import ROW
 
 
 def line(method, error, violation, *, knob=0.1, split=0, dataset="adult", epsilon=1.0, **others):
@@ -58,19 +59,55 @@ def test_area_of_straight_lines():
     assert summary.area(found, 0.0, 0.2, 0.4, grid=4001) == pytest.approx(0.25, abs=1e-4)
 
 
+def duelled(peer, own=((0.0, 0.3), (0.1, 0.2)), luck=0.05, splits=10):
+    """Return the duel of one point of a peer, given by its error and violation on each split, with ours.
+
+    Each split has luck that is the same for both sides.
+    """
+    chance = np.random.default_rng(1).normal(scale=luck, size=splits)
+    lines = [
+        line("ours", error + chance[i], violation, knob=knob, split=i)
+        for i in range(splits)
+        for knob, (violation, error) in enumerate(own)
+    ]
+    lines += [line("fermi", peer(i)[0] + chance[i], peer(i)[1], split=i) for i in range(splits)]
+    (found,) = duels.duels(config.experiment("parity"), lines, ROW)
+    return found
+
+
 def test_a_duel_compares_errors_at_the_same_violation():
-    own = curve((0.0, 0.3), (0.1, 0.2))
-    better, worse = curve((0.05, 0.24), method="fermi"), curve((0.05, 0.27), method="fermi")
-    (won,), (lost,) = (summary.duels(own, [peer], 0.4) for peer in (better, worse))
+    won, lost = duelled(lambda _: (0.24, 0.05)), duelled(lambda _: (0.27, 0.05))
     assert won.lead == pytest.approx(-0.01)
     assert lost.lead == pytest.approx(0.02)
-    assert won.beyond_chance
-    blurred = summary.duels(curve((0.0, 0.3), (0.1, 0.2), margin=0.02), [better], 0.4)
-    assert not blurred[0].beyond_chance
-    wide = summary.Point(0, {}, 0.24, 0.05, 0.0, 0.02, 10, 1.0)  # its violation may be 0.07, our error 0.23
-    (unsure,) = summary.duels(own, [summary.Curve("adult", 1.0, "fermi", "", (wide,), 1.0)], 0.4)
-    assert unsure.lead < 0
-    assert not unsure.beyond_chance
+    assert won.reached
+    assert (won.verdict, lost.verdict) == ("peer, beyond chance", "ours, beyond chance")
+
+
+def test_luck_with_a_split_that_both_have_is_no_doubt():
+    """The errors of both spread over splits by fifty times what they differ by, split by split."""
+    found = duelled(lambda _: (0.249, 0.05))
+    assert found.verdict == "peer, beyond chance"
+    assert found.low == pytest.approx(found.high, abs=1e-9)
+
+
+def test_luck_of_one_side_is_doubt():
+    noisy = duelled(lambda i: (0.249 + 0.03 * (-1) ** i, 0.05))
+    assert noisy.verdict == "peer, within chance"
+    assert noisy.low < 0 < noisy.high
+    unsure = duelled(
+        lambda i: (0.245, 0.05 + 0.04 * (-1) ** i)
+    )  # its violation may be one where we are better
+    assert unsure.verdict == "peer, within chance"
+
+
+def test_a_violation_that_we_never_reach_is_said():
+    found = duelled(lambda _: (0.3, 0.01), own=((0.05, 0.25), (0.1, 0.2)))
+    assert not found.reached
+
+
+def test_few_splits_are_not_compared():
+    with pytest.raises(ValueError, match="not enough values"):
+        duelled(lambda _: (0.2, 0.05), splits=4)
 
 
 def test_the_constant_classifier_that_violates_nothing():
