@@ -59,8 +59,8 @@ LIMITS = """## What these results do not show
   iterate), its noise raised until both releases of a step, which read one sample, account to ε. Its features
   are standardised with raw means and deviations, which leaks and is not in its ε. The authors choose
   settings and checkpoints on raw validation rows; we did not repeat that.
-- DP-FERMI with full privacy is another penalty on this library's plan, sampling, standardisation, releases and
-  accounting: what the method would be here, not what its authors ran.
+- DP-FERMI with full privacy is another penalty on this library's plan, sampling, standardisation, releases
+  and accounting: what the method would be here, not what its authors ran.
 - Methods that protect the sensitive attribute only solve an easier problem: features, labels and the gradient
   of the loss are public to them.
 - The published mitigation of Tran et al. has a second term that nothing releases privately; it is left out.
