@@ -39,8 +39,8 @@ PAGE = ROOT / "docs" / "selection.md"
 MARK = "<!-- table of benchmarks/selection.py -->"
 SLACK, EPSILON, DELTA, TRIALS = 0.05, 1.0, 1e-5, 20
 CONFIGURATIONS = {
-    "learning_rate": [2.0, 5.0, 10.0, 20.0, 40.0],
-    "row_norm": [3.0, 5.0],
+    "learning_rate": [0.5, 1.0, 2.0, 4.0, 8.0],
+    "row_norm": [5.0, None],
     "momentum": [0.5, 0.9],
 }
 METHODS = ("defaults", "geometric", "logarithmic", "trial-alone", "unpaid")
