@@ -1,6 +1,8 @@
 """Loaders on small made-up files: where files are looked for, what is refused, what schemas promise."""
 
+import errno
 import hashlib
+import http.client
 import io
 import urllib.error
 import zipfile
@@ -20,9 +22,9 @@ ADDRESS = "https://example.org/archive.zip"
 KNOWN = KnownFile("set/rows.data", hashlib.sha256(TEXT).hexdigest(), ADDRESS)
 
 
-def archive(name="folder/rows.data", content=TEXT):
+def archive(name="folder/rows.data", content=TEXT, compression=zipfile.ZIP_STORED):
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as opened:
+    with zipfile.ZipFile(buffer, "w", compression) as opened:
         opened.writestr(name, content)
     return buffer.getvalue()
 
@@ -89,6 +91,61 @@ def test_a_wrong_download_leaves_nothing_behind(cache, network, content):
     with pytest.raises(DataCorrupt):
         locate([KNOWN], "home")
     assert list((cache / "set").iterdir()) == []
+
+
+def test_whatever_byte_of_a_download_is_damaged_nothing_wrong_is_kept(cache, network):
+    """Each value damages in another way: 14 names another compression, 255 breaks lengths and streams."""
+    whole = archive(content=TEXT, compression=zipfile.ZIP_DEFLATED)
+    refused = 0
+    for place in range(len(whole)):
+        for value in {1, 14, 255, whole[place] ^ 1}:
+            network[0][:] = [whole[:place] + bytes([value]) + whole[place + 1 :]]
+            try:
+                kept = locate([KNOWN], "home")
+            except DataCorrupt:
+                refused += 1
+            else:
+                assert kept.read_bytes() == TEXT
+                kept.unlink()
+            assert list((cache / "set").iterdir()) == []
+    assert refused > len(whole)
+
+
+def test_a_damaged_stream_is_named_as_such(cache, network):
+    whole = archive(content=TEXT, compression=zipfile.ZIP_DEFLATED)
+    begin = whole.index(b"rows.data") + len(b"rows.data")
+    network[0].append(whole[:begin] + b"\xff\xff\xff" + whole[begin + 3 :])
+    with pytest.raises(DataCorrupt, match=r"example.org/archive.zip came damaged.*rows.data.*home"):
+        locate([KNOWN], "home")
+
+
+@pytest.mark.parametrize("blocked", ["cache", "cache/ratewise", "cache/ratewise/set"])
+def test_a_cache_that_is_no_folder_says_what_to_do(tmp_path, cache, network, blocked):
+    network[0].append(archive())
+    path = tmp_path / blocked
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("a file")
+    with pytest.raises(DataNotFound, match=r"cannot keep set/rows.data in the cache folder .*XDG_CACHE_HOME"):
+        locate([KNOWN], "home")
+    assert path.read_text() == "a file"
+    assert network[1] == []
+
+
+def test_a_full_disk_leaves_nothing_behind(cache, network, monkeypatch):
+    def full(source, target):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    network[0].append(archive())
+    monkeypatch.setattr(files.os, "replace", full)
+    with pytest.raises(DataNotFound, match=r"cannot keep .*No space left"):
+        locate([KNOWN], "home")
+    assert list((cache / "set").iterdir()) == []
+
+
+def test_a_connection_that_breaks_off_says_what_to_do(cache, network):
+    network[0].append(http.client.IncompleteRead(b"some"))
+    with pytest.raises(DataNotFound, match="cannot fetch"):
+        locate([KNOWN], "home")
 
 
 def test_no_network_says_what_to_do(cache, network):

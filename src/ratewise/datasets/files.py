@@ -8,11 +8,10 @@ takes its place in the cache only once its checksum is right.
 from __future__ import annotations
 
 import hashlib
+import http.client
 import os
-import shutil
 import sys
 import tempfile
-import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Iterable
@@ -84,7 +83,7 @@ def locate(choices: Iterable[KnownFile], home: str, data_home: Any = None) -> Pa
     for folder in searched:
         for file in known:
             path = folder / file.path
-            if path.is_file():
+            if os.path.isfile(path):  # Path.is_file raises where a folder may not be read
                 verify(path, file.sha256)
                 return path
     for file in known:
@@ -131,24 +130,34 @@ def _given(data_home: Any) -> list[Path]:
 def _fetch(file: KnownFile, address: str, home: str) -> Path:
     """Download the archive, take the file out of it, check it, and only then put it into the cache."""
     target = cache_folder() / file.path
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        archive, fresh = Path(scratch) / "archive.zip", Path(scratch) / file.name
-        _download(address, archive, file, home)
-        try:
-            with (
-                zipfile.ZipFile(archive) as opened,
-                opened.open(_member(opened, file.name)) as source,
-                fresh.open("wb") as out,
-            ):
-                shutil.copyfileobj(source, out)
-        except (zipfile.BadZipFile, KeyError):
-            raise DataCorrupt(
-                f"{address} is no zip archive that holds {file.name}; get the file by hand from {home}"
-            ) from None
-        verify(fresh, file.sha256)
-        os.replace(fresh, target)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+            archive, fresh = Path(scratch) / "archive.zip", Path(scratch) / file.name
+            _download(address, archive, file, home)
+            fresh.write_bytes(_content(archive, file.name, address, home))
+            verify(fresh, file.sha256)
+            os.replace(fresh, target)
+    except RatewiseError:
+        raise
+    except OSError as problem:
+        raise DataNotFound(
+            f"cannot keep {file.path} in the cache folder {cache_folder()} ({problem.strerror or problem}); "
+            f"name another one in $XDG_CACHE_HOME, or get the file from {home} and name the folder above it "
+            f"in data_home or ${VARIABLE}"
+        ) from None
     return target
+
+
+def _content(archive: Path, name: str, address: str, home: str) -> bytes:
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            return opened.read(_member(opened, name))
+    except Exception:  # damage shows as one of many types: of zipfile, of each way to compress, of seeking
+        raise DataCorrupt(
+            f"{address} came damaged, or is no zip archive that holds {name}; try again, or get the file by "
+            f"hand from {home}"
+        ) from None
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> str:
@@ -167,7 +176,7 @@ def _download(address: str, target: Path, file: KnownFile, home: str) -> None:
             target.open("wb") as out,
         ):
             _copy(source, out, int(source.headers.get("Content-Length") or 0), file.name)
-    except (urllib.error.URLError, OSError) as problem:
+    except (http.client.HTTPException, OSError) as problem:
         reason = getattr(problem, "reason", problem)
         raise DataNotFound(
             f"cannot fetch {address} ({reason}); without a network get {file.name} from {home}, put it "
