@@ -5,8 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 
-from benchmarks.suite.config import UnknownExperiment, experiment, names
-from benchmarks.suite.runner import chosen, run
+from benchmarks.suite.config import (
+    Experiment,
+    UnknownChoice,
+    UnknownExperiment,
+    chosen,
+    experiment,
+    names,
+    read_choice,
+)
+from benchmarks.suite.runner import RunStopped, run
 from benchmarks.suite.store import ResultsError, Store, results_path
 from ratewise.exceptions import RatewiseError
 
@@ -16,9 +24,11 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return options.action(options)
-    except (UnknownExperiment, ResultsError, RatewiseError) as problem:
+    except (UnknownExperiment, UnknownChoice, RunStopped, ResultsError, RatewiseError) as problem:
         print(f"error: {problem}", file=sys.stderr)
-        return 2
+    except ModuleNotFoundError as problem:
+        print(f"error: this command needs {problem.name}, which is not installed", file=sys.stderr)
+    return 2
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -57,27 +67,48 @@ def _list(options: argparse.Namespace) -> int:  # noqa: ARG001 - one signature f
 
 
 def _run(options: argparse.Namespace) -> int:
-    chosen = names() if options.name == "all" else [options.name]
-    only = dict(item.split("=", 1) for item in options.only)
-    for found in [experiment(name) for name in chosen]:
+    if options.workers is not None and options.workers < 1:
+        raise UnknownChoice(
+            f"--workers must be at least 1, got {options.workers}; left out, it is one per core"
+        )
+    every = _experiments(options.name)
+    jobs = {found.name: list(found.jobs(options.mode).values()) for found in every}
+    only = read_choice(options.only, [job for some in jobs.values() for job in some])
+    wanted = [found for found in every if any(chosen(job, only) for job in jobs[found.name])]
+    if not wanted:
+        asked = " with ".join(options.only)
+        raise UnknownChoice(
+            f"no {options.mode} job of {options.name} has {asked}, though some have each alone"
+        )
+    for found in wanted:
         run(found, options.mode, workers=options.workers, only=only)
     return 0
 
 
 def _forget(options: argparse.Namespace) -> int:
-    only = dict(item.split("=", 1) for item in options.only)
-    for name in names() if options.name == "all" else [options.name]:
-        path = results_path(experiment(name).name, "full")
-        if path.exists():
-            store = Store(path, name)
-            keys = [key for key, record in store.records.items() if chosen(record, only)]
-            print(f"{name}: {len(keys)} of {len(store)} results left out; before: {store.forget(keys)}")
+    every = _experiments(options.name)
+    stores = [Store(results_path(found.name, "full"), found.name) for found in every]
+    jobs = [job for found in every for job in found.jobs("full").values()]
+    only = read_choice(
+        options.only, [*jobs, *(record for store in stores for record in store.records.values())]
+    )
+    for store in stores:
+        keys = [key for key, record in store.records.items() if chosen(record, only)]
+        total, before = len(store), store.forget(keys)
+        kept = "nothing was changed" if before is None else f"before: {before}"
+        print(f"{store.name}: {len(keys)} of {total} results left out; {kept}")
     return 0
+
+
+def _experiments(name: str) -> list[Experiment]:
+    return [experiment(each) for each in (names() if name == "all" else [name])]
 
 
 def _figures(options: argparse.Namespace) -> int:
     from benchmarks.suite.figures import draw_all
 
+    for name in names():  # a damaged file is refused before any figure is drawn
+        Store(results_path(name, options.mode), name)
     for path in draw_all(options.mode):
         print(path)
     return 0

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import itertools
 import tomllib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,10 @@ FOLDER = Path(__file__).parent / "configs"
 
 class UnknownExperiment(Exception):  # noqa: N818 - reads as what happened
     """No config of that name."""
+
+
+class UnknownChoice(Exception):  # noqa: N818
+    """An option asks for what is not there."""
 
 
 @dataclass(frozen=True)
@@ -117,3 +122,37 @@ def _sweep(curve: dict[str, Any]) -> list[dict[str, Any]]:
     settings, sweep = curve.get("settings", {}), curve.get("sweep", {})
     values = itertools.product(*sweep.values())
     return [{**settings, **dict(zip(sweep, chosen, strict=True))} for chosen in values]
+
+
+def read_choice(items: Iterable[str], known: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return items FIELD=VALUE[,VALUE] as a mapping; what no job or result of `known` has is refused.
+
+    >>> read_choice(["method=a,b"], [{"method": "a"}, {"method": "b"}])
+    {'method': 'a,b'}
+    """
+    fields = dict.fromkeys(field for each in known for field in each)
+    found: dict[str, str] = {}
+    for item in items:
+        field, equals, value = item.partition("=")
+        if not equals:
+            raise UnknownChoice(f"--only {item!r} is not FIELD=VALUE[,VALUE]; fields are {_some(fields)}")
+        if field not in fields:
+            raise UnknownChoice(f"--only {item!r}: there is no field {field!r}; there are {_some(fields)}")
+        if field in found:
+            raise UnknownChoice(f"--only names {field} twice; give {field}={found[field]},{value}")
+        values = dict.fromkeys(str(each.get(field)) for each in known)
+        for one in value.split(","):
+            if one not in values:
+                raise UnknownChoice(f"--only {item!r}: no {field} is {one!r}; there are {_some(values)}")
+        found[field] = value
+    return found
+
+
+def chosen(job: Mapping[str, Any], only: Mapping[str, str]) -> bool:
+    """Return whether a job or result has the given values; several are separated by commas."""
+    return all(str(job.get(field)) in value.split(",") for field, value in only.items())
+
+
+def _some(names: Iterable[str], most: int = 30) -> str:
+    every = [name or "''" for name in names]
+    return ", ".join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")

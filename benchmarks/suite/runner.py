@@ -10,18 +10,50 @@ import shutil
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
-from benchmarks.suite.config import Experiment
+from benchmarks.suite.config import Experiment, chosen
 from benchmarks.suite.store import ROOT, Store, job_key, results_path
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _PACKAGES = ("ratewise", "numpy", "scipy", "scikit-learn", "dp-accounting")
+_SOURCES = ("src/ratewise", "benchmarks/suite")
+_BROKEN = (
+    "a process ended before its job did (killed, or out of memory): run again, with fewer --workers "
+    "if memory is short"
+)
 
 Say = Callable[[str], object]
+
+
+class RunStopped(Exception):  # noqa: N818 - reads as what happened
+    """A job has failed, or a process has died; results of other jobs are kept."""
+
+
+def attempt(job: dict[str, Any]) -> dict[str, Any]:
+    """Return the result of a job; whatever goes wrong is told in one line that names the job."""
+    try:
+        return run_job(job)
+    except ModuleNotFoundError as problem:
+        advice = f"install it, or choose methods other than {job['method']} with --only method=..."
+        raise RunStopped(f"{_named(job)} needs {problem.name}, which is not installed: {advice}") from None
+    except Exception as problem:
+        place = traceback.extract_tb(problem.__traceback__)[-1]
+        what = f"{type(problem).__name__}: {' '.join(str(problem).split())}"
+        raise RunStopped(
+            f"{_named(job)} failed: {what} ({Path(place.filename).name}, line {place.lineno})"
+        ) from None
+
+
+def _named(job: dict[str, Any]) -> str:
+    fields = ("dataset", "method", "variant", "epsilon", "knob", "split")
+    return f"job {job_key(job)} ({' '.join(f'{field}={job[field]}' for field in fields if job[field] != '')})"
 
 
 def run_job(job: dict[str, Any]) -> dict[str, Any]:
@@ -98,16 +130,38 @@ def run(
     for name in _THREADS:
         os.environ.setdefault(name, "1")
     progress = _Progress(len(missing), report)
+    try:
+        _run_all(missing, count, store, progress)
+    except (RunStopped, BrokenProcessPool) as problem:
+        text = str(problem) if isinstance(problem, RunStopped) else _BROKEN
+        raise RunStopped(f"{text}; {len(store)} results are kept in {store.path}") from None
+    return len(missing)
+
+
+def _run_all(jobs: list[dict[str, Any]], count: int, store: Store, progress: _Progress) -> None:
+    """Run jobs in processes and store each result; after a failure, those under way too."""
+    futures: list[Future[dict[str, Any]]] = []
     with ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn")) as pool:
-        futures: list[Future[dict[str, Any]]] = [pool.submit(run_job, job) for job in missing]
         try:
+            futures.extend(pool.submit(attempt, job) for job in jobs)
             for future in as_completed(futures):
                 store.add(future.result())
                 progress.advance()
+        except (RunStopped, BrokenProcessPool):
+            pool.shutdown(wait=True, cancel_futures=True)
+            for result in filter(None, map(_result, futures)):
+                if result["key"] not in store:
+                    store.add(result)
+            raise
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return len(missing)
+
+
+def _result(future: Future[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the result of a job, None if it has not run or has failed."""
+    ran = future.done() and not future.cancelled()
+    return future.result() if ran and future.exception() is None else None
 
 
 class _Progress:
@@ -130,9 +184,10 @@ class _Progress:
 
 @functools.cache
 def _commit() -> str:
-    """Return the commit that the sources are at, with a plus sign if the package has changed since.
+    """Return the commit that the sources are at.
 
-    Where the sources are not a checkout, $RATEWISE_COMMIT says it.
+    A plus sign after it says that the package or the suite has changed since. Where the sources are not a
+    checkout, $RATEWISE_COMMIT says it.
     """
     if "RATEWISE_COMMIT" in os.environ:
         return os.environ["RATEWISE_COMMIT"]
@@ -141,7 +196,7 @@ def _commit() -> str:
         return "unknown"
     ask = functools.partial(subprocess.run, cwd=ROOT, capture_output=True, text=True, check=False)
     head = ask([git, "rev-parse", "--short", "HEAD"]).stdout.strip()
-    changed = ask([git, "status", "--porcelain", "--untracked-files=no", "src/ratewise"]).stdout.strip()
+    changed = ask([git, "status", "--porcelain", "--untracked-files=no", *_SOURCES]).stdout.strip()
     return f"{head}+" if head and changed else head or "unknown"
 
 
@@ -152,11 +207,6 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.6g}")
     return value
-
-
-def chosen(job: dict[str, Any], only: dict[str, str]) -> bool:
-    """Return whether a job or result has the given values; several are separated by commas."""
-    return all(str(job.get(field)) in value.split(",") for field, value in only.items())
 
 
 def _say(text: str) -> None:

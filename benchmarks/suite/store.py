@@ -1,15 +1,16 @@
 """Result files: JSON lines, a header first, then one line per finished job; only ever appended to.
 
 A file that another format or version wrote, or that is cut in half, is refused with a clear error and left as
-it is. A line is written in one go when its job is done, so a killed run leaves whole lines only.
+it is. A line is written in one go when its job is done, so a killed run leaves whole lines only; what a full
+disk lets through of a line is taken back.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -65,35 +66,52 @@ class Store:
 
     def add(self, record: dict[str, Any]) -> None:
         """Append a line; the header comes with the first one."""
-        if self.path.exists():
-            lines = [record]
-        else:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            lines = [self.header, record]
-        text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines).encode()
-        handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        lines = [record] if self.path.exists() else [self.header, record]
         try:
-            os.write(handle, text)
-        finally:
-            os.close(handle)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            _append(self.path, _text(lines))
+        except OSError as problem:
+            raise ResultsError(
+                f"{self.path} cannot be written to ({problem.strerror}); what was in it is kept, the result "
+                "of this job is not: make room, then run again"
+            ) from None
         self.records[record["key"]] = record
 
-    def forget(self, keys: Iterable[str]) -> Path:
-        """Leave out some results, such as those of older defaults; the file as it was is kept beside it."""
-        dropped = set(keys)
+    def forget(self, keys: Iterable[str]) -> Path | None:
+        """Leave out some results, such as those of older defaults.
+
+        The file as it was is kept beside it under a name that was free, which is returned. Without a result
+        to leave out nothing happens, and None is returned.
+        """
+        dropped = self.records.keys() & set(keys)
+        if not dropped:
+            return None
         kept = [record for key, record in self.records.items() if key not in dropped]
-        before = self.path.with_suffix(".before")
-        shutil.copy2(self.path, before)
         fresh = self.path.with_suffix(".fresh")
-        fresh.write_text("".join(json.dumps(line, allow_nan=False) + "\n" for line in [self.header, *kept]))
-        os.replace(fresh, self.path)
+        try:
+            before = self._copy()
+            fresh.write_bytes(_text([self.header, *kept]))
+            os.replace(fresh, self.path)
+        except OSError as problem:
+            fresh.unlink(missing_ok=True)
+            raise ResultsError(self._advice(f"cannot be written anew ({problem.strerror})")) from None
         self.records = {record["key"]: record for record in kept}
+        return before
+
+    def _copy(self) -> Path:
+        """Copy the file to the first of NAME.before, NAME.before-2, ... that is free; none is replaced."""
+        endings = (".before" if number == 1 else f".before-{number}" for number in itertools.count(1))
+        before = next(path for path in map(self.path.with_suffix, endings) if not path.exists())
+        _append(before, self.path.read_bytes())
         return before
 
     def _read(self) -> Iterator[dict[str, Any]]:
         if not self.path.exists():
             return
-        text = self.path.read_bytes()
+        try:
+            text = self.path.read_bytes()
+        except OSError as problem:
+            raise ResultsError(self._advice(f"cannot be read ({problem.strerror})")) from None
         lines = text.decode(errors="replace").splitlines()
         if not lines or not text.endswith(b"\n"):
             raise ResultsError(self._advice(f"is cut off in line {len(lines)}"))
@@ -122,3 +140,31 @@ class Store:
 
     def _advice(self, problem: str) -> str:
         return f"{self.path} {problem}; nothing was changed: repair it or move it away, then run again"
+
+
+def _text(lines: Iterable[Mapping[str, Any]]) -> bytes:
+    return "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines).encode()
+
+
+def _append(path: Path, text: bytes) -> None:
+    """Append all of a text or, where the system refuses (a full disk), nothing of it."""
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    written = 0
+    try:
+        while written < len(text):
+            written += os.write(handle, text[written:])
+    except OSError:
+        _take_back(path, handle, written)
+        raise
+    finally:
+        os.close(handle)
+
+
+def _take_back(path: Path, handle: int, written: int) -> None:
+    """Cut off what was just written, unless another process has written after it; leave no empty file."""
+    size = os.fstat(handle).st_size
+    if written and os.lseek(handle, 0, os.SEEK_CUR) == size:
+        size -= written
+        os.ftruncate(handle, size)
+    if size == 0:
+        path.unlink()
