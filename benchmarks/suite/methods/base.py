@@ -82,12 +82,20 @@ class RawScaler:
     """Standardise by raw means and deviations of training rows: **it leaks**, and no ledger covers it.
 
     Several published methods do so; they are run as published.
+
+    Parameters
+    ----------
+    X : (n, d) array
+    numbers : int, optional
+        Only so many leading columns are standardised, the zeros and ones of categories stay as they are.
     """
 
-    def __init__(self, X: np.ndarray) -> None:
+    def __init__(self, X: np.ndarray, numbers: int | None = None) -> None:
         self.mean = X.mean(axis=0, dtype=np.float64)
         deviation = X.std(axis=0, dtype=np.float64)
         self.scale = np.where(deviation > 0, 1.0 / np.maximum(deviation, 1e-12), 0.0)
+        if numbers is not None:
+            self.mean[numbers:], self.scale[numbers:] = 0.0, 1.0
 
     def __call__(self, X: np.ndarray, intercept: bool = False) -> np.ndarray:
         """Return the standardised rows, with a column of ones if there is to be an intercept."""

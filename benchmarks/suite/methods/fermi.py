@@ -9,8 +9,8 @@ by group and class, and the ascent in W needs the soft histogram only, so the ri
 privacy** on the engine of the library: both releases of a step protect whole rows.
 
 `published` is the form behind the authors' curves: it protects the sensitive attribute only, looks at ONE
-cell (class 1, the group met first), clips nothing, reads shares and scaler off raw rows, and runs on shuffled
-batches.
+cell (class 1, the group met first), clips nothing, reads shares and scaler (of numbers only) off raw rows,
+merges rare codes (`authors_columns`), and runs on shuffled batches.
 """
 
 from __future__ import annotations
@@ -62,6 +62,11 @@ class Ermi:
         Step of the ascent.
     radius : float
         Largest Frobenius norm of W.
+
+    Attributes
+    ----------
+    slopes : (cells,) array
+        What predicting class 1 rather than 0 costs a row of each cell, on the scale of `loss_weight`.
     """
 
     def __init__(
@@ -71,12 +76,12 @@ class Ermi:
         self.loss_weight = 1.0 / (1.0 + weight)
         self.shape = (n_labels, n_groups)
         self._sizes = np.zeros(self.shape)
-        self._slopes = np.zeros(n_labels * n_groups)
+        self.slopes = np.zeros(n_labels * n_groups)
         self.W = np.full((n_labels, n_groups, 2), 1.0 / math.sqrt(n_groups))
 
     def residual(self, soft: np.ndarray, cells: np.ndarray) -> np.ndarray:
         """Return the derivative of ``lambda * psi`` by the logit, on the scale of `loss_weight`."""
-        return self._slopes[cells] * soft * (1.0 - soft)
+        return self.slopes[cells] * soft * (1.0 - soft)
 
     def counted(self, soft: np.ndarray) -> np.ndarray:
         """Return the soft predictions."""
@@ -94,7 +99,7 @@ class Ermi:
             moved = self.W[label] + self.rate * ascent(self.W[label], histogram[label] / mine, shares[label])
             self.W[label] = moved * min(1.0, self.radius / max(float(np.linalg.norm(moved)), 1e-12))
         table = np.stack([costs(self.W[label], shares[label]) for label in range(self.shape[0])])
-        self._slopes = (self.weight * self.loss_weight * (table[..., 1] - table[..., 0])).reshape(-1)
+        self.slopes = (self.weight * self.loss_weight * (table[..., 1] - table[..., 0])).reshape(-1)
 
 
 def full(
@@ -131,8 +136,10 @@ def published(
         The group whose cell is penalised.
     """
     n, target, weight = len(part), _given(epsilon), float(knob or 0.0)
-    delta, rng, scaler = 1.0 / n**2, np.random.default_rng(seed), RawScaler(part.X)
-    Z, y = scaler(part.X, intercept=True), part.y
+    delta, rng = 1.0 / n**2, np.random.default_rng(seed)
+    columns, numbers = authors_columns(part.table), len(part.table.schema.numbers)
+    scaler = RawScaler(part.X @ columns, numbers)
+    Z, y = scaler(part.X @ columns, intercept=True), part.y
     values = [str(value).lower() for value in part.table.group_values[part.task.column]]
     inside = (part.groups == values.index(first)).astype(float)
     smallest = np.bincount(part.groups).min() / n
@@ -153,25 +160,58 @@ def published(
             w = min(max(w, -clip), clip)
 
     def predict(other: Part) -> tuple[np.ndarray, np.ndarray]:
-        soft = expit(scaler(other.X, intercept=True) @ theta)
+        soft = expit(scaler(other.X @ columns, intercept=True) @ theta)
         return hard(soft), soft
 
     return Model(
         predict,
-        claimed_epsilon(batch / n, updates, target, delta),
+        accounted_epsilon(batch, n, updates, noise_w, smallest, delta),
         delta,
         "replace one sensitive value",
-        {"updates": updates, "noise_w": noise_w, "noise_theta": clip * clip * noise_w},
+        {
+            "updates": updates,
+            "columns": Z.shape[1] - 1,
+            "w": w,
+            "noise_w": noise_w,
+            "noise_theta": clip * clip * noise_w,
+        },
     )
 
 
-def claimed_epsilon(rate: float, steps: int, target: float, delta: float) -> float:
+def accounted_epsilon(batch: int, n: int, updates: int, noise: float, smallest: float, delta: float) -> float:
     """Return what the published noise accounts to, taking its sensitivities and Poisson batches for granted.
 
-    Each release has noise ``rate * sqrt(2 T ln(1/delta)) / epsilon``, and both read one batch.
+    `noise` is the deviation that was drawn for W, a mean over the batch; a swap of one sensitive value moves
+    that mean by at most ``sqrt(8 / smallest) / batch``, `smallest` being the smallest share of a group. The
+    noise of theta has the same ratio to its sensitivity, and both releases read one batch.
     """
-    noise = rate * math.sqrt(2.0 * steps * math.log(1.0 / delta)) / target
-    return epsilon_of([TrainingEvent(rate, steps, noise, noise)], delta)
+    ratio = noise * batch / math.sqrt(8.0 / smallest)
+    return epsilon_of([TrainingEvent(batch / n, updates, ratio, ratio)], delta)
+
+
+# Codes without a meaning are counted with "other", as in the authors' 85 columns of Credit-Card.
+_MERGED = {
+    **{f"EDUCATION={code}": "EDUCATION=4" for code in (0, 5, 6)},
+    "MARRIAGE=0": "MARRIAGE=3",
+}
+
+
+def authors_columns(table: Any) -> np.ndarray:
+    """Return the 0/1 matrix (d, d') that takes encoded features to the authors' columns, numbers first.
+
+    Undocumented codes of Credit-Card are merged, and categories that no row has are dropped: the authors
+    encode what they find, **reading raw rows**. Tables without such columns stay as they are.
+    """
+    names, numbers = table.feature_names, len(table.schema.numbers)
+    seen = [place < numbers or bool(table.X[:, place].any()) for place in range(len(names))]
+    targets = [_MERGED.get(name, name) for name in names]
+    kept = list(dict.fromkeys(target for target, any_row in zip(targets, seen, strict=True) if any_row))
+    place_of = {name: place for place, name in enumerate(kept)}
+    columns = np.zeros((len(names), len(kept)), dtype=table.X.dtype)
+    for place, target in enumerate(targets):
+        if target in place_of:
+            columns[place, place_of[target]] = 1.0
+    return columns
 
 
 def _given(epsilon: float | None) -> float:

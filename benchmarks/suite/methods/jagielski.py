@@ -106,9 +106,9 @@ def reductions(
 ) -> Model:
     """Fit a mixture of linear classifiers; `knob` is gamma.
 
-    Per round two Laplace releases: the learner's X'c (one swap moves one row's cost by at most twice
-    ``bound / N``, times the row's L1 norm, at most `width`), and the auditor's counts of hits by cell (L1
-    sensitivity 2). Group sizes are released once. `smallest` is a public lower bound of a cell's share.
+    Released with Laplace noise, accounted for replacing one sensitive value: group sizes once (a swap moves
+    1 from a cell to another: L1 sensitivity 2), and per round the learner's X'c (`reach`) and the auditor's
+    counts of hits by cell (2). `smallest` is a public lower bound of a cell's share.
     """
     rng, m, k, gamma = np.random.default_rng(seed), len(part), part.n_groups, float(knob)
     bound = 1.0 / gamma
@@ -118,21 +118,16 @@ def reductions(
     width = len(part.table.schema.numbers) + len(part.table.schema.categories) + 1
     inverse = np.linalg.pinv(X.T @ X / m + 1e-6 * np.eye(X.shape[1]))
     cells = part.groups * 2 + part.y
-    sizes = np.bincount(cells, minlength=2 * k) + rng.laplace(0.0, 2.0 * noise, 2 * k)
+    sizes = release(np.bincount(cells, minlength=2 * k), 2.0, noise, rng)
     sizes = np.maximum(sizes, smallest * m).reshape(k, 2)
     theta, eta = np.zeros((2, k, 2)), math.sqrt(math.log(4 * k - 3) / rounds) / 2.0
     mixture = []
     for _ in range(rounds):
-        lam = bound * np.exp(theta) / (1.0 + np.exp(theta[:, 1:]).sum())
-        lam[:, 0] = 0.0
-        pull = (lam[0] - lam[1]) / sizes  # by group and label: what a prediction 1 adds to lam'r
-        pull[0] = -(lam[0] - lam[1])[1:].sum(axis=0) / sizes[0]
+        pull = pulls(theta, sizes, bound)
         cost = (1.0 - 2.0 * part.y) / m + pull.reshape(-1)[cells]
-        reach = 2.0 * bound / sizes.min() * width
-        released = X.T @ cost + rng.laplace(0.0, noise * reach, X.shape[1])
-        weights = inverse @ -released
+        weights = inverse @ -release(X.T @ cost, reach(pull, width), noise, rng)
         mixture.append(weights)
-        hits = np.bincount(cells, X @ weights > 0, 2 * k) + rng.laplace(0.0, 2.0 * noise, 2 * k)
+        hits = release(np.bincount(cells, X @ weights > 0, 2 * k), 2.0, noise, rng)
         rates = np.clip(hits.reshape(k, 2) / sizes, 0.0, 1.0)
         gaps = rates - rates[0]
         theta += eta * np.stack([gaps - gamma, -gaps - gamma])
@@ -144,6 +139,34 @@ def reductions(
 
     spent = epsilon_of([LaplaceEvent(noise, 2 * rounds + 1)], delta)
     return Model(predict, spent, delta, SWAP, {"rounds": rounds})
+
+
+def release(values: np.ndarray, sensitivity: float, noise: float, rng: np.random.Generator) -> np.ndarray:
+    """Return the values with Laplace noise of scale ``noise * sensitivity`` (in L1 norm)."""
+    return values + rng.laplace(0.0, noise * sensitivity, values.shape)
+
+
+def pulls(theta: np.ndarray, sizes: np.ndarray, bound: float) -> np.ndarray:
+    """Return what predicting 1 for a row adds to the weighted gaps, by group and label.
+
+    It is a function of released values: `theta` comes from earlier releases, `sizes` from the first.
+    """
+    lam = bound * np.exp(theta) / (1.0 + np.exp(theta[:, 1:]).sum())
+    lam[:, 0] = 0.0
+    pull = (lam[0] - lam[1]) / sizes
+    pull[0] = -(lam[0] - lam[1])[1:].sum(axis=0) / sizes[0]
+    return pull
+
+
+def reach(pull: np.ndarray, width: float) -> float:
+    """Return the L1 sensitivity of the learner's X'c to one person's sensitive value, `pull` being released.
+
+    The cost of a row of group a and label y is ``(1 - 2 y) / m + pull[a, y]``. Swapping the group a of one
+    row for b leaves features, labels and `pull` as they are, so X'c moves by ``x (pull[b, y] - pull[a, y])``
+    for that row's x: by at most its L1 norm (`width`: each number within [0, 1], one 1 per category, the
+    intercept) times the largest difference of pulls between two groups of one label.
+    """
+    return width * float(np.ptp(pull, axis=0).max())
 
 
 def _laplace_noise(epsilon: float, delta: float, rounds: int) -> float:

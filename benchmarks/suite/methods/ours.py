@@ -72,13 +72,15 @@ def paper(
     clip: float = 3.0,
     temperature: float = 2.0,
     share: float = 0.1,
+    standardised: str = "numbers",
 ) -> Model:
     """Fit as the published algorithm is run: Laplace histogram, soft dual, raw standardisation, last iterate.
 
     Noise is raised until the shared sample of both releases accounts to epsilon. The raw means and deviations
-    of the features are not in the ledger: they leak, as published.
+    of the features are not in the ledger: they leak, as published. `standardised` is "numbers" (the zeros and
+    ones of categories stay as they are) or "all".
     """
-    scaler = RawScaler(part.X)
+    scaler = RawScaler(part.X, len(part.table.schema.numbers) if standardised == "numbers" else None)
     model = RateConstrainedClassifier(
         None if knob is None else part.task.family(knob),
         epsilon=epsilon,

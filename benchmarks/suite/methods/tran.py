@@ -101,6 +101,20 @@ def pulled_sum(
     return x.T @ (pull * slope)
 
 
+def reference_sum(
+    x: np.ndarray, soft: np.ndarray, cells: np.ndarray, pushes: np.ndarray, label_shares: np.ndarray
+) -> np.ndarray:
+    """Return the sum over rows of the gradient of ``sum_c pushes_c * reference mean of c``, times the rows.
+
+    Parameters
+    ----------
+    pushes : (Q,) array
+        ``reference @ (lambda * sign)``: one number per label, so this sum does not read groups.
+    """
+    back = pushes / label_shares
+    return x.T @ (back[cells] * soft * (1.0 - soft))
+
+
 def pfld(
     part: Part,
     knob: float | None,
@@ -155,8 +169,8 @@ def pfld(
             noise = found.gradient_noise * clip * np.abs(pull).max() * rng.standard_normal(Z.shape[1])
             gradient += (pulled_sum(x, norms[rows], soft, pull[cells[rows]], clip) + noise) / batch
             # the reference does not read the group: it is neither clipped nor noised
-            back = reference @ (lam * sign) / label_shares
-            gradient -= x.T @ (back[cells[rows]] * soft * (1.0 - soft)) / batch
+            pushes = reference @ (lam * sign)
+            gradient -= reference_sum(x, soft, cells[rows], pushes, label_shares) / batch
         adam.step(gradient)
 
     def predict(other: Part) -> tuple[np.ndarray, np.ndarray]:
