@@ -349,6 +349,13 @@ def test_a_damaged_file_is_refused_before_any_figure_is_drawn(calm, monkeypatch,
     assert drawn == []
 
 
+def test_figures_without_matplotlib_are_an_error_of_one_line(calm, monkeypatch, capsys):
+    monkeypatch.delitem(sys.modules, "benchmarks.suite.figures", raising=False)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert command.main(["figures"]) == 2
+    assert capsys.readouterr().err == "error: this command needs matplotlib, which is not installed\n"
+
+
 @pytest.mark.parametrize("changed", ["src/ratewise/a.py", "benchmarks/suite/methods/b.py"])
 def test_a_plus_sign_says_that_the_package_or_the_suite_has_changed(tmp_path, monkeypatch, changed):
     def git(*words):
