@@ -80,7 +80,8 @@ def paper(
     of the features are not in the ledger: they leak, as published. `standardised` is "numbers" (the zeros and
     ones of categories stay as they are) or "all".
     """
-    scaler = RawScaler(part.X, len(part.table.schema.numbers) if standardised == "numbers" else None)
+    columns = {"numbers": len(part.table.schema.numbers), "all": None}
+    scaler = RawScaler(part.X, columns[standardised])
     model = RateConstrainedClassifier(
         None if knob is None else part.task.family(knob),
         epsilon=epsilon,
