@@ -32,6 +32,7 @@ _LARGEST_RATE = 0.5
 _SHARE_PER_NOISE = 300.0  # share of the histogram for each row in n that one release of everything blurs
 _GRADIENT_NOISE = 0.075  # noise on the mean gradient that the clipping norm is chosen for
 _CLIPS = (0.5, 10.0)
+_USUAL_CLIP = 5.0
 _NORM_SHARE, _MOMENT_SHARE = 0.01, 0.02  # of the budget, for each of two releases
 _NORM_ROWS = 25  # rows per deviation of the noise on lengths: a bin with a fifth of them stands out
 _MOMENT_ERROR = 0.8  # largest noise on a feature's variance, beside the mean variance, worth standardising at
@@ -89,13 +90,14 @@ def clip_for(gradient_noise: float, expected_rows: float, n_parameters: int) -> 
 
     A small norm distorts: rows that matter most, those of small groups with strong limits among them, are
     cut down most. A large one costs noise. So the norm is as large as the noise allows, but no larger than
-    the square root of the number of parameters: gradients of standardised rows are rarely longer than that.
+    5 or the square root of the number of parameters, whichever is more: gradients of standardised rows are
+    rarely longer than the latter, but rows of small groups with strong limits count several times.
 
     >>> round(clip_for(28.0, 17_000, 104), 2), round(clip_for(28.0, 17_000, 6), 2)
-    (4.47, 2.45)
+    (4.47, 5.0)
     """
     noise = gradient_noise * math.sqrt(n_parameters) / expected_rows
-    most = min(math.sqrt(n_parameters), _CLIPS[1])
+    most = min(max(math.sqrt(n_parameters), _USUAL_CLIP), _CLIPS[1])
     return min(max(_GRADIENT_NOISE / noise, _CLIPS[0]), most)
 
 
