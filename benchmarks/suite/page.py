@@ -42,7 +42,8 @@ people, who are on both sides of a split. Nothing was chosen per data set for `r
 chosen on parts of the training rows, but those of one split are test rows of another. The settings of peers
 are in `benchmarks/suite/configs`; those of RaCO-DP were chosen per experiment on test rows, in its favour.
 "Commit" is the state of library and suite a row was made at (a plus sign: with changes not yet committed).
-Most methods use the library (all but those of Jagielski, PF-LD, Fairlearn and XGBoost) and depend on its state:
+Most methods use the library (all but those of Jagielski, PF-LD, Fairlearn and XGBoost) and depend on its
+state:
 
     python -m benchmarks.suite forget all \\
         --only method=ours,dp_sgd,sgd,sgda,fermi,mitigation,raco_100,raco_1000
