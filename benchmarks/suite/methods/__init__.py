@@ -7,8 +7,8 @@ from benchmarks.suite.methods.base import ATTRIBUTE, NOTHING, ROW, Method, Model
 
 METHODS: dict[str, Method] = {
     "ours": Method(ours.ours, "ratewise, defaults", ROW, "slack"),
-    "raco_100": Method(ours.paper, "RaCO-DP as published, T = 100", ROW, "slack"),
-    "raco_1000": Method(ours.paper, "RaCO-DP as published, T = 1000", ROW, "slack"),
+    "raco_100": Method(ours.paper, "RaCO-DP, tuned on test rows, T = 100", ROW, "slack"),
+    "raco_1000": Method(ours.paper, "RaCO-DP, tuned on test rows, T = 1000", ROW, "slack"),
     "dp_sgd": Method(ours.unconstrained, "DP-SGD (ours, no limits)", ROW, "none"),
     "fermi": Method(fermi.full, "DP-FERMI, right form, full privacy", ROW, "weight"),
     "fermi_published": Method(fermi.published, "DP-FERMI, form of its curves", ATTRIBUTE, "weight"),
