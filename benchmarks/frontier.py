@@ -79,7 +79,7 @@ def published(dataset: str) -> tuple[tuple[float, float], ...]:
 
 SETS = {
     "adult-doubled": Set(
-        "adult_doubled", "sex", (0.01, 0.05, 0.10, 0.15, 0.20), published("adult"), ("fnlwgt",)
+        "adult_doubled", "sex", (0.005, 0.01, 0.05, 0.10, 0.15, 0.20), published("adult"), ("fnlwgt",)
     ),
     "parkinsons": Set(
         "parkinsons", "sex", (0.001, 0.005, 0.01, 0.02, 0.03, 0.04, 0.06), published("parkinsons")
