@@ -153,11 +153,11 @@ def _content(archive: Path, name: str, address: str, home: str) -> bytes:
     try:
         with zipfile.ZipFile(archive) as opened:
             return opened.read(_member(opened, name))
-    except Exception:  # damage shows as one of many types: of zipfile, of each way to compress, of seeking
+    except Exception as damage:  # of many types: of zipfile, of each way to compress, of seeking
         raise DataCorrupt(
             f"{address} came damaged, or is no zip archive that holds {name}; try again, or get the file by "
             f"hand from {home}"
-        ) from None
+        ) from damage
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> str:
