@@ -28,6 +28,9 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {problem}", file=sys.stderr)
     except ModuleNotFoundError as problem:
         print(f"error: this command needs {problem.name}, which is not installed", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("stopped; results are kept, and the same command goes on from here", file=sys.stderr)
+        return 130
     return 2
 
 

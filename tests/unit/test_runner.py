@@ -455,3 +455,14 @@ def test_a_real_job_has_everything_needed_to_plot_it(toy):
         assert field in found
     assert 0.9 < found["spent"]["epsilon"] <= 1.0
     json.dumps(found, allow_nan=False)
+
+
+def test_ctrl_c_is_one_line(monkeypatch, capsys):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "run", interrupted)
+    assert command.main(["run", "clipping", "--quick"]) == 130
+    assert capsys.readouterr().err.splitlines() == [
+        "stopped; results are kept, and the same command goes on from here"
+    ]
