@@ -34,8 +34,8 @@ _GRADIENT_NOISE = 0.075  # noise on the mean gradient that the clipping norm is 
 _CLIPS = (0.5, 10.0)
 _USUAL_CLIP = 5.0
 _NORM_SHARE, _MOMENT_SHARE = 0.01, 0.02  # of the budget, for each of two releases
-_NORM_ROWS = 25  # rows per deviation of the noise on lengths: a bin with a fifth of them stands out
-_MOMENT_ERROR = 0.8  # largest noise on a feature's variance, beside the mean variance, worth standardising at
+_NORM_ROWS = 12  # rows per deviation of the noise on lengths: the bin that holds most of them stands out
+_MOMENT_ERROR = 4.0  # largest noise on a feature's variance, beside the mean variance, worth standardising at
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +49,8 @@ class PublicFacts:
         Compiled against public values; None trains without constraints.
     n_kinds : int
         Kinds of features that are measured apart from each other (see `ratewise.standardisation`).
+    bounded : bool
+        Whether features are dense and have declared bounds.
     """
 
     n_rows: int
@@ -56,6 +58,7 @@ class PublicFacts:
     n_classes: int
     constraints: Constraints | None = None
     n_kinds: int = 1
+    bounded: bool = False
 
 
 def sampling_rate_for(n_rows: int) -> float:
@@ -70,22 +73,27 @@ def sampling_rate_for(n_rows: int) -> float:
     return min(_LARGEST_RATE, _LARGEST_BATCH / n_rows)
 
 
-def learning_rate_for(n_features: int, preparation: Preparation | None) -> float:
+def learning_rate_for(n_features: int, preparation: Preparation | None, noise: float) -> float:
     """Return 2 for standardised features; for others a tenth of their number, between 2.5 and 10.
 
     Standardised features vary by 1 each, however many there are. Rows as they come are shrunk to a fixed
     length, so the more features there are, the less each of them varies, and the longer a step may be before
-    it overshoots.
+    it overshoots. Noise that cannot be brought down by clipping shortens steps in proportion, from 0.15 on
+    the mean gradient of standardised features and from 0.075 on that of others, whose steps are longer.
 
-    >>> learning_rate_for(60, Preparation(norm_noise=None, moment_noise=None)), learning_rate_for(60, None)
+    >>> standardised = Preparation(norm_noise=None, moment_noise=None)
+    >>> learning_rate_for(60, standardised, 0.075), learning_rate_for(60, None, 0.075)
     (2.0, 6.0)
+    >>> learning_rate_for(60, standardised, 0.6)
+    0.5
     """
     if preparation is not None:
-        return LEARNING_RATE
-    return min(max(0.1 * n_features, _RAW_LEARNING_RATES[0]), _RAW_LEARNING_RATES[1])
+        return LEARNING_RATE * min(1.0, 2.0 * _GRADIENT_NOISE / max(noise, _GRADIENT_NOISE))
+    length = min(max(0.1 * n_features, _RAW_LEARNING_RATES[0]), _RAW_LEARNING_RATES[1])
+    return length * _GRADIENT_NOISE / max(noise, _GRADIENT_NOISE)
 
 
-def clip_for(gradient_noise: float, expected_rows: float, n_parameters: int) -> float:
+def clip_for(noise: float, n_parameters: int) -> float:
     """Return the clipping norm at which the noise on a mean gradient has length 0.075, between 0.5 and 10.
 
     A small norm distorts: rows that matter most, those of small groups with strong limits among them, are
@@ -93,10 +101,15 @@ def clip_for(gradient_noise: float, expected_rows: float, n_parameters: int) -> 
     5 or the square root of the number of parameters, whichever is more: gradients of standardised rows are
     rarely longer than the latter, but rows of small groups with strong limits count several times.
 
-    >>> round(clip_for(28.0, 17_000, 104), 2), round(clip_for(28.0, 17_000, 6), 2)
-    (4.47, 5.0)
+    Parameters
+    ----------
+    noise : float
+        Expected length of the noise on a mean gradient, for a clipping norm of 1.
+    n_parameters : int
+
+    >>> round(clip_for(0.0168, 104), 2), round(clip_for(0.004, 6), 2)
+    (4.46, 5.0)
     """
-    noise = gradient_noise * math.sqrt(n_parameters) / expected_rows
     most = min(max(math.sqrt(n_parameters), _USUAL_CLIP), _CLIPS[1])
     return min(max(_GRADIENT_NOISE / noise, _CLIPS[0]), most)
 
@@ -135,10 +148,12 @@ def preparation_for(
 ) -> Preparation | None:
     """Return the releases that standardise the features, for 6% of the budget, or None.
 
-    Left to itself, the rule standardises if the noise on a feature's variance stays below about four fifths
-    of the mean variance of the features, and if lengths of rows stand out of the noise on their histogram.
-    That takes about 33 rows per feature, and 930 rows, at epsilon 1, delta 1e-5; 1,320 rows if features are
-    of two kinds, because noise grows with the square root of their number.
+    Left to itself, the rule standardises dense features with declared bounds, whatever the noise: means and
+    variances that drown in it are drawn together, and what remains, one size for numbers and one for
+    categories, is still better than features as they come. Without bounds, noise on lengths of rows could
+    leave no size at all: there it takes as many rows as make the lengths stand out, and noise on a feature's
+    variance of at most four times the mean variance. At epsilon 1, delta 1e-5 that is about 450 rows, and
+    6.5 per feature.
     """
     if standardise is False:
         return None
@@ -148,7 +163,8 @@ def preparation_for(
     norm, moment = whole / math.sqrt(_NORM_SHARE), whole / math.sqrt(_MOMENT_SHARE)
     lost = moment * facts.n_features > _MOMENT_ERROR * facts.n_rows
     drowned = lost or norm * math.sqrt(facts.n_kinds) * _NORM_ROWS > facts.n_rows
-    return None if drowned and standardise is not True else Preparation(norm_noise=norm, moment_noise=moment)
+    wanted = standardise is True or facts.bounded or not drowned
+    return Preparation(norm_noise=norm, moment_noise=moment) if wanted else None
 
 
 def plan_for(
@@ -188,22 +204,25 @@ def plan_for(
     rate = given or sampling_rate_for(facts.n_rows)
     count = STEPS if steps is None else checked_steps(steps)
     preparation = preparation_for(facts, epsilon, delta, neighbours, standardise)
-    start = {"learning_rate": learning_rate_for(facts.n_features, preparation), **_OPTIMISATION}
-    fields = {**start, **{name: value for name, value in choices.items() if value is not None}}
+    fields = {**_OPTIMISATION, **{name: value for name, value in choices.items() if value is not None}}
     fields["preparation"] = preparation
     fields["row_norm"] = _chosen(row_norm, row_norm_for(preparation), "row_norm")
     fields["dual"] = _dual_for(facts, rate, count) if dual is None else dual
     shape: dict[str, Any] = {"n_rows": facts.n_rows, "sampling_rate": rate, "steps": count}
     if epsilon is None:
+        fields = {"learning_rate": learning_rate_for(facts.n_features, preparation, 0.0), **fields}
         return Plan(
             **shape, clip=_chosen(clip, _CLIPS[1], "clip"), gradient_noise=None, private=False, **fields
         )
     others = (*(() if preparation is None else preparation.events), *besides)
     found = _noise_for(facts, rate, count, epsilon, delta, neighbours, histogram, histogram_share, others)
     parameters = (facts.n_features + 1) * (1 if facts.n_classes == 2 else facts.n_classes)
+    noise = found.gradient_noise * math.sqrt(parameters) / (facts.n_rows * rate)  # for a clipping norm of 1
+    longest = _validate.positive(clip=_chosen(clip, clip_for(noise, parameters), "clip"))
+    fields = {"learning_rate": learning_rate_for(facts.n_features, preparation, noise * longest), **fields}
     return Plan(
         **shape,
-        clip=_chosen(clip, clip_for(found.gradient_noise, facts.n_rows * rate, parameters), "clip"),
+        clip=longest,
         gradient_noise=found.gradient_noise,
         histogram_noise=found.histogram_noise,
         histogram=histogram,

@@ -124,7 +124,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         columns = self.schema.columns
         data = chosen_columns(X, tuple(columns), "X")
         n_rows, width = len(next(iter(data.values()))), self.schema.n_features
-        if self._is_sparse(width, len(columns)):
+        if encoded_sparsely(self.schema) if isinstance(self.sparse, str) else self.sparse:
             return _sparse(list(_entries(columns, data, unknown)), n_rows, width)
         table = np.zeros((n_rows, width))
         rows = np.arange(n_rows)
@@ -136,10 +136,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 table[rows[known], first + codes[known].astype(np.int64)] = 1.0
         return table
 
-    def _is_sparse(self, width: int, filled: int) -> bool:
-        if isinstance(self.sparse, str):
-            return width >= _WIDE and filled <= _DENSITY * width
-        return bool(self.sparse)
+
+def encoded_sparsely(schema: Schema) -> bool:
+    """Return whether "auto" encodes by this schema to a CSR matrix: public, the rows do not matter."""
+    width = schema.n_features
+    return width >= _WIDE and len(schema.columns) <= _DENSITY * width
 
 
 def feature_kinds(schema: Schema) -> list[str]:

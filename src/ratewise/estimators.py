@@ -334,6 +334,7 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
             n_classes=len(rows.domain.classes),
             constraints=rows.constraints,
             n_kinds=len(set(kinds.tolist())),
+            bounded=scaling is not None and isinstance(rows.X, np.ndarray),
         )
         return rows, self._plan(facts)
 

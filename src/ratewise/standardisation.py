@@ -8,18 +8,19 @@ in B pieces accordingly, so that small numbers do not drown in the noise that ma
 1. *How long pieces of rows are.* For each kind a histogram of their norms over fixed bins, a quarter of an
    octave each. One row adds 1 to one bin of each kind: sensitivity sqrt(B). Counts that could be noise, and
    those more than two octaves from the largest, are dropped; the bound R of a kind is the edge below which
-   all but one in fifty of the others lie.
+   all but one in fifty of the others lie. Where bounds of features are declared, no row is longer than they
+   allow, and if every count could be noise, R is a third of that length: so this works with any few rows.
 2. *Means.* The sum of the rows, each piece shrunk to norm at most R and divided by R: sensitivity sqrt(B).
 3. *How long they are from there.* The released means are taken off, and 1 is done again: sensitivity sqrt(B),
    and bounds R', which are smaller by what all rows have in common.
 4. *Squares.* With every piece, less the means, shrunk to norm at most R', the sum of ``(x / R')^2``. A vector
    of norm 1 has squares of norm at most 1: sensitivity sqrt(B).
 
-Everything after that is post-processing. Variances are drawn towards the mean of their kind as far as noise
-explains how they differ, and are at least twice their noise or their mean, whichever is less. Noise is in
-proportion to the length of whole pieces: beside one feature a thousand times as large as the others, the
-others are lost, and need declared bounds first. Sparse features are not shifted, so nothing is taken off them
-in 3.
+Everything after that is post-processing. Means and variances are drawn towards those of their kind as far as
+noise explains how they differ; variances are at least twice their noise or their mean, whichever is less.
+Noise is in proportion to the length of whole pieces: beside one feature a thousand times as large as the
+others, the others are lost, and need declared bounds first. Sparse features are not shifted, so nothing is
+taken off them in 3.
 """
 
 from __future__ import annotations
@@ -81,11 +82,15 @@ def standardise(
     add = _summing(preparation.moment_noise, size, _slack(features))
     blur = add.standard_deviation / features.n_rows
 
+    bounded = scaling is not None and scaling.lower is not None
+
     def lengths(centre: Floats | None, purpose: str) -> Floats:
         if preparation.norm_noise is not None:
             book(GaussianEvent(preparation.norm_noise), purpose)
         counts = count.release(norm_counts(features, pieces, centre), rng)
-        return np.array([bound_from(counted, count.standard_deviation) for counted in counts])
+        longest = longest_pieces(pieces, centre) if bounded else np.full(len(pieces), np.inf)
+        noise = count.standard_deviation
+        return np.array([bound_from(found, noise, most) for found, most in zip(counts, longest, strict=True)])
 
     def released(sums: Callable[[], Floats], purpose: str) -> Floats:
         if preparation.moment_noise is not None:
@@ -94,6 +99,8 @@ def standardise(
 
     bounds = lengths(None, "lengths of rows")
     mean = released(lambda: row_sums(features, pieces, bounds), "means of features") * pieces.spread(bounds)
+    for members, bound in zip(pieces.members, bounds, strict=True):
+        mean[members] = drawn_together(mean[members], blur * bound)
     centre = None if features.sparse else mean
     # what noise on a mean adds to the squares around it is known
     known = np.square(mean) if features.sparse else np.square(blur * pieces.spread(bounds))
@@ -103,7 +110,7 @@ def standardise(
     deviation = np.empty(features.n_features)
     for members, bound in zip(pieces.members, bounds, strict=True):
         found = deviations(variance[members], blur * bound * bound, bound)
-        if scaling is not None and scaling.lower is not None and not features.sparse:
+        if bounded and not features.sparse:
             found = _floor_rare(mean[members], found)
         deviation[members] = found
     return (scaling or Scaling(deviation=deviation)).standardised(centre, deviation)
@@ -214,15 +221,27 @@ def norm_counts(features: Features, kinds: Kinds, centre: Floats | None = None) 
     return counts
 
 
-def bound_from(counts: Floats, noise: float) -> float:
+def longest_pieces(kinds: Kinds, centre: Floats | None) -> Floats:
+    """Return how long pieces can be if features lie between 0 and 1 (-1 and 1, not centred): public."""
+    of = sum(map(len, kinds.members))
+    reach = np.ones(of) if centre is None else np.maximum(np.abs(centre), np.abs(1.0 - centre))
+    return np.array([float(np.linalg.norm(reach[members])) for members in kinds.members])
+
+
+def bound_from(counts: Floats, noise: float, longest: float = math.inf) -> float:
     """Return the edge below which all but one in fifty rows lie, by counts that stand out of the noise.
 
-    Only bins within two octaves of the fullest count: of so many bins, some always stand out by chance.
+    Only bins within two octaves of the fullest count: of so many bins, some always stand out by chance. If
+    none does, and `longest`, the most that is possible, is known, the bound is a third of it: features that
+    fill their bounds evenly lead to more than that, categories and what clusters to less.
     """
-    fullest = int(np.argmax(counts))
+    possible = np.where(np.arange(len(counts)) <= np.searchsorted(_EDGES, longest), counts, -np.inf)
+    fullest = int(np.argmax(possible))
     near = np.abs(np.arange(len(counts)) - fullest) <= _NEAR
-    sure = np.where(near & (counts > _NOISE_DEVIATIONS * noise), counts, 0.0)
+    sure = np.where(near & (possible > _NOISE_DEVIATIONS * noise), counts, 0.0)
     if not sure.any():
+        if math.isfinite(longest):
+            return longest / 3.0
         sure[fullest] = 1.0
     below = np.cumsum(sure)
     place = int(np.searchsorted(below, _SHARE * below[-1]))
@@ -251,16 +270,19 @@ def square_sums(features: Features, kinds: Kinds, bounds: Floats, centre: Floats
     return total
 
 
-def deviations(variances: Floats, noise: float, bound: float) -> Floats:
-    """Return deviations from noisy variances of rows of norm at most `bound`.
-
-    What noise of this standard deviation explains of the differences between variances is taken out of them.
-    """
-    usual = max(float(np.mean(variances)), _FLOOR_DEVIATIONS * noise / math.sqrt(len(variances)))
-    spread = max(0.0, float(np.var(variances)) - noise * noise)
+def drawn_together(values: Floats, noise: float, usual: float | None = None) -> Floats:
+    """Return values drawn towards `usual`, their mean, by the share of their spread that noise explains."""
+    centre = float(np.mean(values)) if usual is None else usual
+    spread = max(0.0, float(np.var(values)) - noise * noise)
     kept = 1.0 if noise == 0.0 else spread / (spread + noise * noise)
+    return centre + kept * (values - centre)
+
+
+def deviations(variances: Floats, noise: float, bound: float) -> Floats:
+    """Return deviations from variances of rows of norm at most `bound`, with noise of this deviation."""
+    usual = max(float(np.mean(variances)), _FLOOR_DEVIATIONS * noise / math.sqrt(len(variances)))
     floor = max(min(_FLOOR_DEVIATIONS * noise, usual), 1e-6 * bound * bound / len(variances))
-    return np.sqrt(np.maximum(usual + kept * (variances - usual), floor))
+    return np.sqrt(np.maximum(drawn_together(variances, noise, usual), floor))
 
 
 def _blocks(features: Features, centre: Floats | None) -> Any:

@@ -22,8 +22,10 @@ from ratewise.standardisation import (
     Kinds,
     bound_from,
     deviations,
+    drawn_together,
     kinds_by_bounds,
     kinds_by_name,
+    longest_pieces,
     norm_counts,
     row_sums,
     square_sums,
@@ -212,6 +214,54 @@ def test_a_few_of_many_empty_bins_that_stand_out_do_not_set_the_bound():
     counts = norm_counts(Features(rng.normal(size=(1000, 3)), intercept=False), Kinds(np.zeros(3, int)))[0]
     bounds = [bound_from(counts + rng.normal(0, 37, counts.shape), 37.0) for _ in range(300)]
     assert np.mean([0.9 < bound < 8.0 for bound in bounds]) > 0.99
+
+
+def test_what_declared_bounds_rule_out_is_noise():
+    """Without bounds noise alone leads anywhere; with them to their middle, or near."""
+    rng = np.random.default_rng(5)
+    counts = norm_counts(Features(rng.random((60, 9)), intercept=False), Kinds(np.zeros(9, int)))[0]
+    noisy = [counts + rng.normal(0, 37, counts.shape) for _ in range(200)]
+    assert max(bound_from(found, 37.0) for found in noisy) > 1000
+    bounds = [bound_from(found, 37.0, 3.0) for found in noisy]
+    assert max(bounds) < 3.6  # the edge above 3
+    assert np.median(bounds) == 1.0
+
+
+@pytest.mark.parametrize("centre", [None, 0.2, -0.4, 1.3])
+def test_no_piece_is_longer_than_said(centre):
+    rng = np.random.default_rng(0)
+    kinds = Kinds(np.array([0, 0, 1, 1, 1]))
+    corners = rng.integers(0, 2, (500, 5)).astype(float)
+    shift = np.full(5, centre) if centre is not None else None
+    norms = kinds.norms(corners - (0 if centre is None else centre)).max(axis=0)
+    assert longest_pieces(kinds, shift) == pytest.approx(norms)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_few_rows_with_bounds_are_standardised_to_advantage(seed):
+    """Numbers that fill a fifth of their bounds, 600 rows, epsilon 0.5: as they come, they say little."""
+    rng = np.random.default_rng(seed)
+    X = 0.35 + 0.05 * rng.normal(size=(2600, 4))
+    y = (X[:, 0] + X[:, 1] > 0.7).astype(int)
+
+    def right(standardise):
+        model = RateConstrainedClassifier(
+            None, epsilon=0.5, delta=1e-5, classes=[0, 1], feature_bounds=(0, 1), standardise=standardise,
+            random_state=seed,
+        )  # fmt: skip
+        return np.mean(model.fit(X[:600], y[:600]).predict(X[600:]) == y[600:])
+
+    assert right("auto") > 0.85
+    assert right(False) < 0.7
+
+
+def test_means_that_noise_explains_become_one():
+    values = np.random.default_rng(3).normal(0.3, 0.1, 400)
+    assert np.ptp(drawn_together(values, 0.2)) == 0.0
+    assert drawn_together(values, 0.0) == pytest.approx(values)
+    closer = drawn_together(values, 0.07)
+    assert np.ptp(closer) == pytest.approx(0.5 * np.ptp(values), rel=0.2)
+    assert closer.mean() == pytest.approx(values.mean())
 
 
 def test_deviations_are_floored_by_their_noise():

@@ -214,11 +214,11 @@ def bound_from_raw_counts(patch):
         return raw
 
     patch.setattr(standardisation, "norm_counts", norm_counts)
-    patch.setattr(standardisation, "bound_from", lambda found, noise: whole(kept.pop(0), noise))
+    patch.setattr(standardisation, "bound_from", lambda found, *rest: whole(kept.pop(0), *rest))
 
 
 def bound_from_the_longest_row(patch):
-    def bound_from(found, noise):
+    def bound_from(*found):
         return float(np.linalg.norm(kept[-1].prepared(np.arange(kept[-1].n_rows)), axis=1).max())
 
     counts, kept = standardisation.norm_counts, []

@@ -58,7 +58,7 @@ class TestEverySize:
 
     def test_rows_are_bounded_only_where_features_come_as_they_are(self):
         few, many = (
-            plan_for(facts(500), epsilon=1.0, delta=DELTA),
+            plan_for(facts(400), epsilon=1.0, delta=DELTA),
             plan_for(facts(), epsilon=1.0, delta=DELTA),
         )
         assert (few.preparation, few.row_norm) == (None, 3.0)
@@ -104,7 +104,7 @@ class TestPublicOnly:
 
     def test_facts_are_numbers_and_constraints(self):
         names = [field.name for field in dataclasses.fields(PublicFacts)]
-        assert names == ["n_rows", "n_features", "n_classes", "constraints", "n_kinds"]
+        assert names == ["n_rows", "n_features", "n_classes", "constraints", "n_kinds", "bounded"]
 
     def test_no_array_ever_enters(self):
         """A plan of public facts has no use for NumPy; a look at rows would need it."""
@@ -168,13 +168,32 @@ class TestOverrides:
 class TestStandardising:
     """Whether features are measured depends on rows and kinds, and on nothing that rows hold."""
 
-    @pytest.mark.parametrize(
-        ("rows", "kinds", "measured"), [(1000, 1, True), (1000, 2, False), (1400, 2, True)]
-    )
+    @pytest.mark.parametrize(("rows", "kinds", "measured"), [(500, 1, True), (500, 2, False), (700, 2, True)])
     def test_more_kinds_take_more_rows(self, rows, kinds, measured):
         public = dataclasses.replace(facts(rows), n_kinds=kinds)
         assert (plan_for(public, epsilon=1.0, delta=DELTA).preparation is not None) == measured
         assert plan_for(public, epsilon=1.0, delta=DELTA, standardise=True).preparation is not None
+
+    @pytest.mark.parametrize(("rows", "asked"), [(20, 1.0), (300, 0.05), (5000, 0.01)])
+    def test_declared_bounds_make_up_for_rows(self, rows, asked):
+        public = facts(rows)
+        assert plan_for(public, epsilon=asked, delta=DELTA).preparation is None
+        bounded = dataclasses.replace(public, bounded=True)
+        plan = plan_for(bounded, epsilon=asked, delta=DELTA)
+        assert plan.preparation is not None
+        assert 0.99 * asked <= epsilon_of(run_event(plan), DELTA) <= asked
+        assert plan_for(bounded, epsilon=asked, delta=DELTA, standardise=False).preparation is None
+
+    @pytest.mark.parametrize("standardise", [True, False])
+    def test_noise_that_clipping_cannot_bring_down_shortens_steps(self, standardise):
+        asked = (0.01, 0.02, 0.05, 1.0, 10.0)
+        plans = [plan_for(facts(), epsilon=e, delta=DELTA, standardise=standardise) for e in asked]
+        rates = [plan.learning_rate for plan in plans]
+        assert rates == sorted(rates)
+        assert rates[0] < 0.6 * rates[1] < 0.6 * rates[3] == 0.6 * rates[4]
+        moved = [p.learning_rate * p.clip * p.gradient_noise for p in plans[:2]]
+        assert moved[0] == pytest.approx(moved[1], rel=0.01)  # what noise adds to a step
+        assert plan_for(facts(), epsilon=0.01, delta=DELTA, learning_rate=3.0).learning_rate == 3.0
 
     @pytest.mark.parametrize(("rows", "share"), [(500, 0.25), (4000, 0.25), (100_000, 0.1)])
     def test_histograms_get_more_where_noise_hides_rates(self, rows, share):

@@ -46,7 +46,11 @@ def train(
 ) -> Model:
     """Train with full privacy: one row changes both releases of a step by at most their sensitivity."""
     facts = PublicFacts(
-        n_rows=len(part), n_features=part.X.shape[1], n_classes=2, constraints=part.compiled(0.5)
+        n_rows=len(part),
+        n_features=part.X.shape[1],
+        n_classes=2,
+        constraints=part.compiled(0.5),
+        bounded=True,
     )
     plan = plan_for(facts, epsilon=epsilon, delta=delta, rates="soft")
     ledger = Ledger(cap=Budget(epsilon, delta))

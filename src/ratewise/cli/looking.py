@@ -123,6 +123,7 @@ def _facts(fields: dict[str, Any]) -> tuple[Settings, PublicFacts, Domain, tuple
         n_features=fields["features"],
         n_classes=fields["classes"],
         constraints=compiled if len(compiled) else None,
+        bounded=True,  # as with a schema, which is what a run takes
     )
     return settings, facts, domain, ()
 

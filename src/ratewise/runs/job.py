@@ -22,7 +22,7 @@ from ratewise.accounting.book import Release
 from ratewise.bounds import BoundsPlan, bounds_plan
 from ratewise.compiled import CompiledConstraints
 from ratewise.defaults import AUTO, PublicFacts, plan_for
-from ratewise.encoding import TableEncoder, feature_kinds
+from ratewise.encoding import TableEncoder, encoded_sparsely, feature_kinds
 from ratewise.enforceability import Doubt, doubts
 from ratewise.exceptions import BudgetExceeded, InvalidInput, PrivacyLeakWarning, RatewiseWarning
 from ratewise.features import Scaling
@@ -70,6 +70,7 @@ def facts_of(schema: Schema, settings: Settings, n_rows: int) -> PublicFacts:
         n_classes=len(schema.classes),
         constraints=compiled if len(compiled) else None,
         n_kinds=len(set(feature_kinds(schema))),
+        bounded=not encoded_sparsely(schema),
     )
 
 
