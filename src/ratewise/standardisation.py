@@ -272,9 +272,11 @@ def square_sums(features: Features, kinds: Kinds, bounds: Floats, centre: Floats
 
 def drawn_together(values: Floats, noise: float, usual: float | None = None) -> Floats:
     """Return values drawn towards `usual`, their mean, by the share of their spread that noise explains."""
+    if noise == 0.0:
+        return values
     centre = float(np.mean(values)) if usual is None else usual
     spread = max(0.0, float(np.var(values)) - noise * noise)
-    kept = 1.0 if noise == 0.0 else spread / (spread + noise * noise)
+    kept = spread / (spread + noise * noise)
     return centre + kept * (values - centre)
 
 
