@@ -100,7 +100,8 @@ def _descent(plan: Plan) -> list[tuple[str, str]]:
         (
             "descent",
             f"learning rate {plan.learning_rate:g} ({plan.schedule}), momentum {plan.momentum:g}; the model "
-            f"is {averaged[plan.averaging]}",
+            f"is {averaged[plan.averaging]}. Left open, the rate falls where noise is more than clipping can "
+            "bring down",
         )
     ]
 
