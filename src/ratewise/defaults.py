@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ratewise import _validate
-from ratewise.accounting import Calibration, Event, calibrate
+from ratewise.accounting import Event, calibrate
 from ratewise.exceptions import InvalidType
 from ratewise.multipliers import Constraints, affordable_interval
 from ratewise.plan import DualControl, Plan, Preparation, checked_steps
@@ -143,9 +143,7 @@ def row_norm_for(preparation: Preparation | None) -> float | None:
     return RAW_ROW_NORM if preparation is None else None
 
 
-def preparation_for(
-    facts: PublicFacts, epsilon: float | None, delta: float, neighbours: str, standardise: Any = AUTO
-) -> Preparation | None:
+def preparation_for(facts: PublicFacts, whole: float | None, standardise: Any = AUTO) -> Preparation | None:
     """Return the releases that standardise the features, for 6% of the budget, or None.
 
     Left to itself, the rule standardises dense features with declared bounds, whatever the noise: means and
@@ -154,12 +152,18 @@ def preparation_for(
     leave no size at all: there it takes as many rows as make the lengths stand out, and noise on a feature's
     variance of at most four times the mean variance. At epsilon 1, delta 1e-5 that is about 450 rows, and
     6.5 per feature.
+
+    Parameters
+    ----------
+    facts : PublicFacts
+    whole : float or None
+        Noise multiplier that spends the whole budget in one release; None without privacy.
+    standardise : bool or "auto"
     """
     if standardise is False:
         return None
-    if epsilon is None:
+    if whole is None:
         return Preparation(norm_noise=None, moment_noise=None)
-    whole = _whole(epsilon, delta, neighbours)
     norm, moment = whole / math.sqrt(_NORM_SHARE), whole / math.sqrt(_MOMENT_SHARE)
     lost = moment * facts.n_features > _MOMENT_ERROR * facts.n_rows
     drowned = lost or norm * math.sqrt(facts.n_kinds) * _NORM_ROWS > facts.n_rows
@@ -203,19 +207,30 @@ def plan_for(
     given = _validate.fraction(sampling_rate=sampling_rate) if sampling_rate is not None else None
     rate = given or sampling_rate_for(facts.n_rows)
     count = STEPS if steps is None else checked_steps(steps)
-    preparation = preparation_for(facts, epsilon, delta, neighbours, standardise)
+    whole = None if epsilon is None else _whole(epsilon, delta, neighbours)
+    preparation = preparation_for(facts, whole, standardise)
     fields = {**_OPTIMISATION, **{name: value for name, value in choices.items() if value is not None}}
     fields["preparation"] = preparation
     fields["row_norm"] = _chosen(row_norm, row_norm_for(preparation), "row_norm")
     fields["dual"] = _dual_for(facts, rate, count) if dual is None else dual
     shape: dict[str, Any] = {"n_rows": facts.n_rows, "sampling_rate": rate, "steps": count}
-    if epsilon is None:
+    if epsilon is None or whole is None:
         fields = {"learning_rate": learning_rate_for(facts.n_features, preparation, 0.0), **fields}
         return Plan(
             **shape, clip=_chosen(clip, _CLIPS[1], "clip"), gradient_noise=None, private=False, **fields
         )
     others = (*(() if preparation is None else preparation.events), *besides)
-    found = _noise_for(facts, rate, count, epsilon, delta, neighbours, histogram, histogram_share, others)
+    share = histogram_share_for(whole, facts.n_rows) if histogram_share is None else histogram_share
+    found = calibrate(
+        epsilon,
+        delta,
+        rate,
+        count,
+        histogram=None if facts.constraints is None else histogram,
+        histogram_share=share,
+        neighbours=neighbours,
+        besides=others,
+    )
     parameters = (facts.n_features + 1) * (1 if facts.n_classes == 2 else facts.n_classes)
     noise = found.gradient_noise * math.sqrt(parameters) / (facts.n_rows * rate)  # for a clipping norm of 1
     longest = _validate.positive(clip=_chosen(clip, clip_for(noise, parameters), "clip"))
@@ -233,31 +248,6 @@ def plan_for(
 def _whole(epsilon: float, delta: float, neighbours: str) -> float:
     """Return the noise multiplier that spends the whole budget in one release."""
     return calibrate(epsilon, delta, 1.0, 1, histogram=None, neighbours=neighbours).gradient_noise
-
-
-def _noise_for(
-    facts: PublicFacts,
-    rate: float,
-    steps: int,
-    epsilon: float,
-    delta: float,
-    neighbours: str,
-    histogram: str,
-    share: float | None,
-    besides: tuple[Event, ...],
-) -> Calibration:
-    if share is None:
-        share = histogram_share_for(_whole(epsilon, delta, neighbours), facts.n_rows)
-    return calibrate(
-        epsilon,
-        delta,
-        rate,
-        steps,
-        histogram=None if facts.constraints is None else histogram,
-        histogram_share=share,
-        neighbours=neighbours,
-        besides=besides,
-    )
 
 
 def _dual_for(facts: PublicFacts, rate: float, steps: int) -> DualControl:

@@ -50,6 +50,7 @@ _NOISE_DEVIATIONS = 4.0
 _FLOOR_DEVIATIONS = 2.0
 _SMALLEST_SHARE = 0.5
 _SMALLEST = 1e-12
+_READS = 4.0  # of every row, one for each release
 
 
 def standardise(
@@ -75,7 +76,7 @@ def standardise(
     book : callable
         Called with each event and its purpose **before** the release.
     """
-    features = Features(X, scaling=scaling, intercept=False)
+    features = Features(X, scaling=scaling, intercept=False, reads=_READS)
     pieces = Kinds(kinds_by_bounds(scaling, features.n_features) if kinds is None else kinds)
     size = math.sqrt(len(pieces))  # sensitivity of each release
     count = _counting(preparation.norm_noise, size)
