@@ -41,6 +41,8 @@ _COSTS = (
     "histogram",
     "histogram_share",
     "standardise",
+    "feature_bounds",
+    "feature_kinds",
     "constraints",
     "count_outside",
 )

@@ -295,6 +295,32 @@ def test_settings_that_cost_differently_are_bounded_by_the_dearest():
     assert 0.985 * 2 <= model.privacy_.epsilon <= 2.0
 
 
+@pytest.mark.parametrize(
+    ("rows", "configurations"),
+    [
+        (400, {"feature_bounds": [None, (-5, 5)]}),
+        (1200, {"feature_kinds": [None, list(range(16))]}),
+    ],
+)
+def test_what_decides_whether_features_are_standardised_may_be_searched(monkeypatch, rows, configurations):
+    """So few rows are measured or left as they are by whether bounds are declared, or by how many kinds."""
+    monkeypatch.setattr(room, "draw_number", lambda *_: 8)  # so that both are drawn
+    few = census_like(rows, random_state=3)
+    estimator = base(constraints=None)
+    planned = [
+        clone(estimator)
+        .set_params(epsilon=1.0, **setting)
+        .planned_events(few.X, few.y, sensitive_features=few.sensitive)
+        for setting in Configurations(configurations).variants(of=("feature_bounds", "feature_kinds"))
+    ]
+    assert sorted(len(events) for events in planned) == [1, 5]
+    model = search(estimator, configurations, random_state=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RatewiseWarning)
+        model.fit(few.X, few.y, sensitive_features=few.sensitive)
+    assert 0.985 * 2 <= model.privacy_.epsilon <= 2.0
+
+
 def test_a_table_is_searched_with_its_preparation_inside():
     schema = Schema(
         {"age": Number(17, 90), "years": Number(), "hours": Number(1, 99)},
