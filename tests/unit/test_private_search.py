@@ -298,7 +298,7 @@ def test_settings_that_cost_differently_are_bounded_by_the_dearest():
 @pytest.mark.parametrize(
     ("rows", "configurations"),
     [
-        (400, {"feature_bounds": [None, (-5, 5)]}),
+        (250, {"feature_bounds": [None, (-5, 5)]}),
         (1200, {"feature_kinds": [None, list(range(16))]}),
     ],
 )
