@@ -18,6 +18,7 @@ from ratewise.runs.settings import Settings
 MOST_ROWS = 50_000
 _TEST_ROWS = 10_000
 _INFORMATIVE = 8
+_BOUNDS = (-5.0, 5.0)
 _PASSED_ON = (
     *("delta", "neighbours", "steps", "sampling_rate", "learning_rate", "schedule", "momentum", "averaging"),
     *("histogram", "histogram_share", "noise", "temperature", "rates", "l2", "fit_intercept"),
@@ -28,7 +29,8 @@ def rehearse(facts: PublicFacts, settings: Settings, domain: Domain, seed: int =
     """Return accuracy with and without the plan on made-up rows; every number here is made up or public.
 
     Features are independent normal numbers, of which up to eight tell about the label; groups are drawn at
-    random. Rows are as many as planned, but at most 50,000: with more the loss is smaller.
+    random. Rows are as many as planned, but at most 50,000: with more the loss is smaller. Where features are
+    planned with declared bounds, the made-up ones have them too, so that the same plan runs.
     """
     rng = np.random.default_rng(seed)
     rows = min(facts.n_rows, MOST_ROWS)
@@ -36,7 +38,8 @@ def rehearse(facts: PublicFacts, settings: Settings, domain: Domain, seed: int =
     weights[:_INFORMATIVE] = rng.standard_normal((min(_INFORMATIVE, facts.n_features), facts.n_classes))
     train, test = (_people(rng, n, weights, domain) for n in (rows, _TEST_ROWS))
     plain = dataclasses.replace(settings, epsilon=None, constraints=())
-    with_plan, without = (_accuracy(asked, domain, train, test) for asked in (settings, plain))
+    bounds = _BOUNDS if facts.bounded else None
+    with_plan, without = (_accuracy(asked, domain, bounds, train, test) for asked in (settings, plain))
     return {
         "rows": rows,
         "accuracy": with_plan,
@@ -60,7 +63,7 @@ def _people(
     return X, classes[scores.argmax(axis=1)], groups
 
 
-def _accuracy(settings: Settings, domain: Domain, train: Any, test: Any) -> float:
+def _accuracy(settings: Settings, domain: Domain, bounds: Any, train: Any, test: Any) -> float:
     chosen = {name: getattr(settings, name) for name in _PASSED_ON}
     for name in ("clip", "row_norm", "standardise"):
         if getattr(settings, name) is not None:
@@ -71,6 +74,7 @@ def _accuracy(settings: Settings, domain: Domain, train: Any, test: Any) -> floa
         epsilon=settings.epsilon,
         classes=domain.classes,
         group_values=domain.columns,
+        feature_bounds=bounds,
         random_state=0,  # repeatable, and nobody's rows are hidden by it
         **chosen,
     )
