@@ -88,7 +88,7 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
         "no bound") leaves them to `ratewise.defaults.plan_for`, which looks at public facts only.
     standardise : bool or "auto"
         Whether features are centred and scaled by privately released means and deviations, paid for from
-        the same budget. "auto": if there are rows enough for that.
+        the same budget. "auto": dense features with `feature_bounds` always, others if there are rows enough.
     histogram : "gaussian" or "laplace"
         Law of the noise on the counts of predictions.
     noise : "discrete" or "continuous"
