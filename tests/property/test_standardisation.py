@@ -237,6 +237,40 @@ def test_no_piece_is_longer_than_said(centre):
     assert longest_pieces(kinds, shift) == pytest.approx(norms)
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("stand_out", [0.0, 1000.0])
+def test_with_bounds_only_releases_and_bounds_reach_the_scaling(monkeypatch, sparse, stand_out):
+    """The same released values, put in place, lead to the same bounds and the same scaling on any rows."""
+    import ratewise.standardisation as room
+
+    rng = np.random.default_rng(1)
+    counts = np.zeros((2, 161))
+    counts[:, 37] = stand_out  # or no bin at all, as with few rows: then declared bounds decide
+    forced = [counts, rng.normal(size=5), counts, rng.normal(size=5)]
+    whole = room.Kinds.shrunk
+    seen = []
+    for X in (rng.random((12, 5)), np.full((12, 5), 1e-6), np.eye(12, 5)):
+        queue, used = iter(forced), []
+        monkeypatch.setattr(room.RoundedGaussianMechanism, "release", lambda *_, q=queue: next(q).copy())
+        monkeypatch.setattr(
+            room.Kinds,
+            "shrunk",
+            lambda self, block, to, u=used: u.append(to.tolist()) or whole(self, block, to),
+        )
+        scaling = standardise(
+            sp.csr_array(X) if sparse else X,
+            Scaling(np.zeros(5), np.ones(5), origin="zero" if sparse else "lower"),
+            np.array([0, 0, 1, 1, 1]),
+            Preparation(norm_noise=40.0, moment_noise=20.0),
+            rng,
+            lambda *_: None,
+        )
+        seen.append((used, None if sparse else scaling.mean.tolist(), scaling.deviation.tolist()))
+    assert seen[0] == seen[1] == seen[2]
+    fallback = [math.sqrt(2) / 3, math.sqrt(3) / 3]
+    assert (seen[0][0][0] == pytest.approx(fallback)) == (stand_out == 0.0)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_few_rows_with_bounds_are_standardised_to_advantage(seed):
     """Numbers that fill a fifth of their bounds, 600 rows, epsilon 0.5: as they come, they say little."""
