@@ -161,7 +161,9 @@ def page() -> None:
     lines += ["", _LEFT_OUT, "| left out | the others choose | ahead of the defaults there by | and on it |"]
     lines.append("|---|---|---|---|")
     for name, best, ahead, own in left_out(found):
-        lines.append(f"| {name} | {best} | {-1e4 * ahead:.0f} | {1e4 * own:+.0f} |")
+        lines.append(f"| {name} | {best} | {abs(1e4 * ahead):.0f} | {1e4 * own:+.0f} |")
+    mean = 1e4 * float(np.mean([own for *_, own in left_out(found)]))
+    lines.append(f"| mean | | | {mean:+.0f} |")
     Path(ROOT / "docs" / "choice.md").write_text("\n".join(lines) + "\n")
 
 

@@ -196,14 +196,14 @@ def _table(head: str, rows: list[str | None]) -> list[str]:
 _HEAD = """# Defaults, measured
 
 Written by `python benchmarks/defaults.py page` from `benchmarks/results/defaults.jsonl`; `run` adds what is
-missing. Nothing is chosen per data set; each split trains on three quarters and tests on the rest. The rules
-were not found blindly: about a hundred settings were looked at on test rows of these splits, before two short
-lists were compared on training rows held out for it. So these numbers lean to our side; data sets that no
-choice was made with have a table of their own. Delta is 1e-5; features are scaled by public bounds. A gap is
-the largest left-hand side over the constraints that the model does not doubt (`doubts_`), or over all if it
-doubts those that matter. How each choice is made from public facts: `model.explain()` and
-`ratewise/defaults.py`. What a linear classifier can do at all, and which published points are met:
-[frontier](frontier.md).
+missing. Nothing is chosen per data set; each split trains on three quarters and tests on the rest. An earlier
+version of the rules was found with a look at about a hundred settings on test rows of these splits. What
+changed since was chosen on training rows that were held out, and all rules were judged anew on such rows,
+each data set by the choice of the others: [choice](choice.md). Data sets that no choice was made with have a
+table of their own. Delta is 1e-5; features are scaled by public bounds. A gap is the largest left-hand side
+over the constraints that the model does not doubt (`doubts_`), or over all if it doubts those that matter.
+How each choice is made from public facts: `model.explain()` and `ratewise/defaults.py`. What a linear
+classifier can do at all, and which published points are met: [frontier](frontier.md).
 
 ## Epsilon 1, beside training without privacy
 
