@@ -34,7 +34,7 @@ _GRADIENT_NOISE = 0.075  # noise on the mean gradient that the clipping norm is 
 _CLIPS = (0.5, 10.0)
 _USUAL_CLIP = 5.0
 _NORM_SHARE, _MOMENT_SHARE = 0.01, 0.02  # of the budget, for each of two releases
-_NORM_ROWS = 12  # rows per deviation of the noise on lengths: the bin that holds most of them stands out
+_NORM_ROWS = 25  # rows per deviation of the noise on lengths: with fewer, some fits would miss them
 _MOMENT_ERROR = 4.0  # largest noise on a feature's variance, beside the mean variance, worth standardising at
 
 
@@ -150,8 +150,8 @@ def preparation_for(facts: PublicFacts, whole: float | None, standardise: Any = 
     variances that drown in it are drawn together, and what remains, one size for numbers and one for
     categories, is still better than features as they come. Without bounds, noise on lengths of rows could
     leave no size at all: there it takes as many rows as make the lengths stand out, and noise on a feature's
-    variance of at most four times the mean variance. At epsilon 1, delta 1e-5 that is about 450 rows, and
-    6.5 per feature.
+    variance of at most four times the mean variance. At epsilon 1, delta 1e-5 that is about 930 rows (1,320
+    if features are of two kinds, as noise grows with the square root of their number), and 6.5 per feature.
 
     Parameters
     ----------

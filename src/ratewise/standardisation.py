@@ -10,6 +10,7 @@ in B pieces accordingly, so that small numbers do not drown in the noise that ma
    those more than two octaves from the largest, are dropped; the bound R of a kind is the edge below which
    all but one in fifty of the others lie. Where bounds of features are declared, no row is longer than they
    allow, and if every count could be noise, R is a third of that length: so this works with any few rows.
+   Without bounds, R is then the upper end of the two octaves that hold most.
 2. *Means.* The sum of the rows, each piece shrunk to norm at most R and divided by R: sensitivity sqrt(B).
 3. *How long they are from there.* The released means are taken off, and 1 is done again: sensitivity sqrt(B),
    and bounds R', which are smaller by what all rows have in common.
@@ -45,6 +46,7 @@ Floats = npt.NDArray[np.float64]
 
 _EDGES = np.exp2(np.arange(-40, 120) / 4)  # norms from a thousandth to a billion
 _NEAR = 8
+_BLURRED = 4
 _SHARE = 0.98
 _NOISE_DEVIATIONS = 4.0
 _FLOOR_DEVIATIONS = 2.0
@@ -234,7 +236,8 @@ def bound_from(counts: Floats, noise: float, longest: float = math.inf) -> float
 
     Only bins within two octaves of the fullest count: of so many bins, some always stand out by chance. If
     none does, and `longest`, the most that is possible, is known, the bound is a third of it: features that
-    fill their bounds evenly lead to more than that, categories and what clusters to less.
+    fill their bounds evenly lead to more than that, categories and what clusters to less. If it is not known,
+    the bound is the end of the nine bins with the largest sum: together they stand out with half the rows.
     """
     possible = np.where(np.arange(len(counts)) <= np.searchsorted(_EDGES, longest), counts, -np.inf)
     fullest = int(np.argmax(possible))
@@ -243,7 +246,8 @@ def bound_from(counts: Floats, noise: float, longest: float = math.inf) -> float
     if not sure.any():
         if math.isfinite(longest):
             return longest / 3.0
-        sure[fullest] = 1.0
+        around = np.convolve(counts, np.ones(2 * _BLURRED + 1), mode="same")
+        sure[min(int(np.argmax(around)) + _BLURRED, len(counts) - 1)] = 1.0
     below = np.cumsum(sure)
     place = int(np.searchsorted(below, _SHARE * below[-1]))
     return float(_EDGES[min(place, len(_EDGES) - 1)])

@@ -216,6 +216,20 @@ def test_a_few_of_many_empty_bins_that_stand_out_do_not_set_the_bound():
     assert np.mean([0.9 < bound < 8.0 for bound in bounds]) > 0.99
 
 
+@pytest.mark.parametrize("d", [1, 2])
+def test_lengths_that_no_bin_tells_alone_are_told_by_several(d):
+    """As few rows as "auto" measures without bounds, of few features: their lengths differ by octaves."""
+    rng = np.random.default_rng(d)
+    found, alone = [], 0
+    for _ in range(200):
+        features = Features(rng.normal(size=(930, d)), intercept=False)
+        counts = norm_counts(features, Kinds(np.zeros(d, int)))[0] + rng.normal(0, 37.3, 161)
+        alone += (counts > 4 * 37.3).any()
+        found.append(bound_from(counts, 37.3))
+    assert alone < 190
+    assert np.mean([0.5 * math.sqrt(d) < bound < 10.0 * math.sqrt(d) for bound in found]) > 0.96
+
+
 def test_what_declared_bounds_rule_out_is_noise():
     """Without bounds noise alone leads anywhere; with them to their middle, or near."""
     rng = np.random.default_rng(5)

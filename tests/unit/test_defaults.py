@@ -168,7 +168,9 @@ class TestOverrides:
 class TestStandardising:
     """Whether features are measured depends on rows and kinds, and on nothing that rows hold."""
 
-    @pytest.mark.parametrize(("rows", "kinds", "measured"), [(500, 1, True), (500, 2, False), (700, 2, True)])
+    @pytest.mark.parametrize(
+        ("rows", "kinds", "measured"), [(1000, 1, True), (1000, 2, False), (1400, 2, True)]
+    )
     def test_more_kinds_take_more_rows(self, rows, kinds, measured):
         public = dataclasses.replace(facts(rows), n_kinds=kinds)
         assert (plan_for(public, epsilon=1.0, delta=DELTA).preparation is not None) == measured
