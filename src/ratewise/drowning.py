@@ -7,10 +7,10 @@ and 50 normal features, labels from one of them, models were right on
 =============  ===========================
 quotient       share of right predictions
 =============  ===========================
-below 0.05     0.86 to 0.91
-0.05 to 0.3    0.64 to 0.83
-0.3 to 1       0.50 to 0.58
-above 1        0.42 to 0.59
+below 0.05     0.89 to 0.93
+0.05 to 0.3    0.69 to 0.90
+0.3 to 1       0.52 to 0.65
+above 1        0.45 to 0.67
 =============  ===========================
 
 (80 to 20,000 rows, epsilon 0.001 to 1, means of 6 fits: benchmarks/drowning.py.) Past 0.3 a fit warns.
