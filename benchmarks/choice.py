@@ -3,11 +3,11 @@
     python benchmarks/choice.py run [--workers 2]
     python benchmarks/choice.py page        # docs/choice.md from the recorded runs
 
-Every training part of benchmarks/defaults.py is split again: three quarters train, a quarter judges. Test
-rows are never read. A setting's score on a split is its error plus a quarter of what its gap exceeds the
-slack by (about what a gap costs along the fronts). Each data set is left out in turn: the setting that is
-best on the others is what one would have chosen without it. Runs are lines of
-benchmarks/results/choice.jsonl.
+Every training part of benchmarks/defaults.py is split again: three quarters train, a quarter judges. The test
+rows of a split are not read in it (they are training rows of other splits). A setting's score on a split is
+its error plus a quarter of what its gap exceeds the slack by (about what a gap costs along the fronts). Each
+data set is left out in turn: the setting that is best on the others is what one would have chosen without it.
+Runs are lines of benchmarks/results/choice.jsonl.
 """
 
 from __future__ import annotations
@@ -169,17 +169,20 @@ def page() -> None:
 
 _HEAD = """# Would training rows choose the defaults?
 
-Written by `python benchmarks/choice.py page` from `benchmarks/results/choice.jsonl`. Test rows are not read:
-each training part of the [benchmark of the defaults](defaults.md) is split again, three quarters to train on
-and a quarter to judge by. The score is the error plus a quarter of what the gap exceeds the slack by. Each
-entry is the score of a setting less that of the defaults, **in units of 0.0001**, with its standard error
-over the splits: positive means that the defaults are better. One setting changes at a time.
+Written by `python benchmarks/choice.py page` from `benchmarks/results/choice.jsonl`. Each training part of
+the [benchmark of the defaults](defaults.md) is split again, three quarters to train on and a quarter to judge
+by. The test rows of a split are not read in it; rows that test in one split do train and judge in others. The
+score is the error plus a quarter of what the gap exceeds the slack by. Each entry is the score of a setting
+less that of the defaults, **in units of 0.0001**, with its standard error over the splits: positive means
+that the defaults are better. One setting changes at a time. Employment and heart have two splits: their
+standard errors say little.
 """
 _LEFT_OUT = """## Without a look at the data set itself
 
 Each data set is left out in turn, and the setting with the best mean score on the others is chosen. The last
-column is what that choice would mean for the one left out (same units, against the defaults): what is chosen
-with a data set in view can be flattered by it, this cannot.
+column is what that choice would mean for the one left out (same units, against the defaults). That choice has
+not seen the data set it is judged on; the defaults have, so what they are ahead by may be just that. What the
+table shows is that the data sets do not agree on anything better.
 """
 
 
