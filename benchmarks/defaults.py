@@ -221,7 +221,10 @@ def measure(task: str, slack: float, epsilon: float | None, seed: int, method: s
 def gaps(
     name: str, constraint: Any, data: Any, rows: np.ndarray, predicted: Any, doubted: set[str], slack: float
 ) -> dict[str, Any]:
-    """Largest left-hand side over the constraints that the model does not doubt, and its sampling error."""
+    """Largest left-hand side over the constraints that the model does not doubt, and its sampling error.
+
+    Also over all constraints, and whether each of them is within 0.01 and 1.96 of its own sampling errors.
+    """
     report = rate_report(
         constraint,
         data.y[rows],
@@ -237,7 +240,12 @@ def gaps(
     if slack + worst.gap < 0:
         worst = everyone  # what is left is only the far side of limits that are doubted
     half = (worst.interval[1] - worst.interval[0]) / 2 / 1.96
-    return {f"{name}_gap": slack + worst.gap, f"{name}_gap_error": half, f"{name}_all": slack + everyone.gap}
+    return {
+        f"{name}_gap": slack + worst.gap,
+        f"{name}_gap_error": half,
+        f"{name}_all": slack + everyone.gap,
+        f"{name}_all_held": all(row.gap <= 0.01 + (row.interval[1] - row.interval[0]) / 2 for row in report),
+    }
 
 
 def wanted(options: argparse.Namespace) -> Iterator[tuple[Any, ...]]:
