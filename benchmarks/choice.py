@@ -13,16 +13,13 @@ Runs are lines of benchmarks/results/choice.jsonl.
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 import warnings
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from defaults import ROOT, TASKS, dual, gaps, recorded, split, table
+from defaults import ROOT, TASKS, dual, gaps, recorded, run_missing, split, table
 from defaults import defaults as fresh
 
 RESULTS = ROOT / "benchmarks" / "results" / "choice.jsonl"
@@ -94,15 +91,7 @@ def key(record: dict[str, Any]) -> tuple[Any, ...]:
 def run(workers: int) -> None:
     done = {key(record) for record in recorded(RESULTS)}
     every = [(*place, seed, name) for *place, splits in PLACES for seed in range(splits) for name in SETTINGS]
-    todo = [job for job in every if job not in done]
-    print(f"{len(done)} runs recorded, {len(todo)} to go", file=sys.stderr)
-    with ProcessPoolExecutor(workers) as pool, RESULTS.open("a") as out:
-        jobs = [pool.submit(measure, *job) for job in todo]
-        for count, job in enumerate(as_completed(jobs), 1):
-            out.write(json.dumps(job.result()) + "\n")
-            out.flush()
-            if count % 20 == 0 or count == len(todo):
-                print(f"{count}/{len(todo)}", file=sys.stderr, flush=True)
+    run_missing(measure, [job for job in every if job not in done], RESULTS, workers)
 
 
 Place = tuple[str, float, float]

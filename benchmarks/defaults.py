@@ -272,18 +272,26 @@ def key(record: dict[str, Any]) -> tuple[Any, ...]:
 
 def run(options: argparse.Namespace) -> None:
     done = {key(record) for record in recorded(options.results)}
-    todo = [job for job in wanted(options) if job not in done]
-    print(f"{len(done)} runs recorded, {len(todo)} to go", file=sys.stderr)
+    run_missing(
+        measure, [job for job in wanted(options) if job not in done], options.results, options.workers
+    )
+
+
+def run_missing(
+    measure: Callable[..., dict[str, Any]], jobs: list[tuple[Any, ...]], results: Path, workers: int
+) -> None:
+    """Measure every job and add a line for each to the results as soon as it is done."""
+    print(f"{len(jobs)} runs to go", file=sys.stderr)
     begin = time.perf_counter()
-    options.results.parent.mkdir(parents=True, exist_ok=True)
-    with ProcessPoolExecutor(options.workers) as pool, options.results.open("a") as out:
-        jobs = [pool.submit(measure, *job) for job in todo]
-        for count, job in enumerate(as_completed(jobs), 1):
+    results.parent.mkdir(parents=True, exist_ok=True)
+    with ProcessPoolExecutor(workers) as pool, results.open("a") as out:
+        running = [pool.submit(measure, *job) for job in jobs]
+        for count, job in enumerate(as_completed(running), 1):
             out.write(json.dumps(job.result()) + "\n")
             out.flush()
-            left = (time.perf_counter() - begin) / count * (len(todo) - count)
-            if count % 20 == 0 or count == len(todo):
-                print(f"{count}/{len(todo)}, {left:.0f} s left", file=sys.stderr, flush=True)
+            left = (time.perf_counter() - begin) / count * (len(jobs) - count)
+            if count % 20 == 0 or count == len(jobs):
+                print(f"{count}/{len(jobs)}, {left:.0f} s left", file=sys.stderr, flush=True)
 
 
 def main() -> None:
