@@ -169,7 +169,7 @@ def write(records: list[dict[str, Any]]) -> None:
         _BY_EPSILON,
         *_table(
             "| task | slack | " + " | ".join(f"{e:g}" for e in EPSILONS) + " | non-private |",
-            [rows_by_epsilon(records, *place) for place in places],
+            [rows_by_epsilon(records, *place) for place in (*places, *unseen)],
         ),
         _PAPER,
         *_table(
