@@ -210,6 +210,7 @@ class TestCopies:
         np.testing.assert_array_equal(twin.coef_, model.coef_)
 
 
+@pytest.mark.real_noise
 class TestSeeds:
     def test_same_seed_same_model(self):
         one, other = fitted(random_state=5), fitted(random_state=5)

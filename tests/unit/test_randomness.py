@@ -4,6 +4,7 @@ import copy
 import gc
 import os
 import pickle
+import ssl
 import sys
 import threading
 import warnings
@@ -17,6 +18,8 @@ from ratewise.accounting import Ledger
 from ratewise.exceptions import InvalidInput, InvalidType, SeedWarning
 from ratewise.mechanisms import RoundedGaussianMechanism
 from ratewise.randomness import RandomStreams, SecureGenerator, UsedSeeds, warn_of_seed
+
+pytestmark = pytest.mark.real_noise
 
 SURE = 1e-9  # fresh entropy every time: raise the alarm only when sure
 
@@ -98,6 +101,9 @@ class TestSecureGenerator:
 
 
 class TestStreams:
+    def test_bytes_are_those_of_openssl(self):
+        assert randomness._secure_bytes is ssl.RAND_bytes
+
     def test_secure_without_a_seed_and_only_then(self):
         assert RandomStreams.from_seed().secure
         assert RandomStreams.from_seed(SecureGenerator()).secure
