@@ -32,6 +32,7 @@ _LARGEST_RATE = 0.5
 _SHARE_PER_NOISE = 300.0  # share of the histogram for each row in n that one release of everything blurs
 _GRADIENT_NOISE = 0.075  # noise on the mean gradient that the clipping norm is chosen for
 _CLIPS = (0.5, 10.0)
+_SHRINKING = (0.07, 0.14)  # noise, for a clipping norm of 1, from which weights shrink, and shrink in full
 _USUAL_CLIP = 5.0
 _NORM_SHARE, _MOMENT_SHARE = 0.01, 0.02  # of the budget, for each of two releases
 _NORM_ROWS = 25  # rows per deviation of the noise on lengths: with fewer, some fits would miss them
@@ -112,6 +113,30 @@ def clip_for(noise: float, n_parameters: int) -> float:
     """
     most = min(max(math.sqrt(n_parameters), _USUAL_CLIP), _CLIPS[1])
     return min(max(_GRADIENT_NOISE / noise, _CLIPS[0]), most)
+
+
+def l1_for(noise: float, clip: float, n_parameters: int, steps: int) -> float:
+    """Return the penalty on the size of weights: what noise alone makes of a weight's mean gradient.
+
+    Over a whole training the noise on one coordinate of the gradient has a mean of about its deviation
+    divided by the square root of the steps. A weight that no stronger gradient holds up says nothing and adds
+    its noise to every prediction, so it is drawn to zero. That pays where noise is large and costs a little
+    where it is small, by drawing in weights that mean something: below a noise of 0.07 the penalty is zero,
+    from 0.14 on it is full.
+
+    Parameters
+    ----------
+    noise : float
+        Expected length of the noise on a mean gradient, for a clipping norm of 1.
+    clip : float
+    n_parameters, steps : int
+
+    >>> l1_for(0.0168, 4.46, 104, 200), round(l1_for(0.45, 0.5, 20, 200), 5)
+    (0.0, 0.00356)
+    """
+    least, most = _SHRINKING
+    share = min(max((noise - least) / (most - least), 0.0), 1.0)
+    return share * noise * clip / math.sqrt(n_parameters * steps)
 
 
 def histogram_share_for(whole: float, n_rows: int) -> float:
@@ -215,10 +240,8 @@ def plan_for(
     fields["dual"] = _dual_for(facts, rate, count) if dual is None else dual
     shape: dict[str, Any] = {"n_rows": facts.n_rows, "sampling_rate": rate, "steps": count}
     if epsilon is None or whole is None:
-        fields = {"learning_rate": learning_rate_for(facts.n_features, preparation, 0.0), **fields}
-        return Plan(
-            **shape, clip=_chosen(clip, _CLIPS[1], "clip"), gradient_noise=None, private=False, **fields
-        )
+        fields = _descent_for(facts, preparation, None, shape, clip) | fields
+        return Plan(**shape, gradient_noise=None, private=False, **fields)
     others = (*(() if preparation is None else preparation.events), *besides)
     share = histogram_share_for(whole, facts.n_rows) if histogram_share is None else histogram_share
     found = calibrate(
@@ -231,18 +254,36 @@ def plan_for(
         neighbours=neighbours,
         besides=others,
     )
-    parameters = (facts.n_features + 1) * (1 if facts.n_classes == 2 else facts.n_classes)
-    noise = found.gradient_noise * math.sqrt(parameters) / (facts.n_rows * rate)  # for a clipping norm of 1
-    longest = _validate.positive(clip=_chosen(clip, clip_for(noise, parameters), "clip"))
-    fields = {"learning_rate": learning_rate_for(facts.n_features, preparation, noise * longest), **fields}
+    fields = _descent_for(facts, preparation, found.gradient_noise, shape, clip) | fields
     return Plan(
         **shape,
-        clip=longest,
         gradient_noise=found.gradient_noise,
         histogram_noise=found.histogram_noise,
         histogram=histogram,
         **fields,
     )
+
+
+def _descent_for(
+    facts: PublicFacts,
+    preparation: Preparation | None,
+    multiplier: float | None,
+    shape: dict[str, Any],
+    clip: Any,
+) -> dict[str, Any]:
+    """Return the clipping norm, the learning rate and the penalty, by the noise on a mean gradient."""
+    if multiplier is None:
+        free = learning_rate_for(facts.n_features, preparation, 0.0)
+        return {"clip": _chosen(clip, _CLIPS[1], "clip"), "learning_rate": free}
+    parameters = (facts.n_features + 1) * (1 if facts.n_classes == 2 else facts.n_classes)
+    expected_rows = facts.n_rows * shape["sampling_rate"]
+    noise = multiplier * math.sqrt(parameters) / expected_rows  # for a clipping norm of 1
+    longest = _validate.positive(clip=_chosen(clip, clip_for(noise, parameters), "clip"))
+    return {
+        "clip": longest,
+        "learning_rate": learning_rate_for(facts.n_features, preparation, noise * longest),
+        "l1": l1_for(noise, longest, parameters, shape["steps"]),
+    }
 
 
 def _whole(epsilon: float, delta: float, neighbours: str) -> float:

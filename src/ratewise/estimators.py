@@ -98,8 +98,9 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
         Of the soft predictions that the gradient follows.
     rates : "hard" or "soft"
         Whether limits are meant for predicted classes (default) or for predicted probabilities.
-    l2 : float
-        Ridge penalty, intercepts spared.
+    l1, l2 : float
+        Penalties on the sizes of weights and on their squares, intercepts spared; they read no rows. None for
+        `l1` leaves it to `ratewise.defaults.l1_for`: nothing, but where noise is large what noise explains.
     fit_intercept : bool
     ledger : Ledger, optional
         A book to write this training into, with its own cap; by default each fit keeps a book of its own,
@@ -180,6 +181,7 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
         noise: str = "discrete",
         temperature: float = 1.0,
         rates: str = "hard",
+        l1: float | None = None,
         l2: float = 0.0,
         fit_intercept: bool = True,
         ledger: Ledger | None = None,
@@ -213,6 +215,7 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
         self.noise = noise
         self.temperature = temperature
         self.rates = rates
+        self.l1 = l1
         self.l2 = l2
         self.fit_intercept = fit_intercept
         self.ledger = ledger
@@ -403,6 +406,7 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
             averaging=self.averaging,
             temperature=self.temperature,
             rates=self.rates,
+            l1=self.l1,
             l2=self.l2,
             besides=self.besides,
             noise=_validate.one_of(NOISES, noise=self.noise),

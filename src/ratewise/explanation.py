@@ -97,12 +97,18 @@ def _descent(plan: Plan) -> list[tuple[str, str]]:
         "polynomial": "a mean of the iterates with more weight on the later ones, which costs nothing",
         "none": "the last iterate",
     }
+    shrunk = (
+        f". Weights are drawn to zero by a penalty of {plan.l1:.2g} on their size: left open, what noise "
+        "alone makes of a weight's mean gradient, and nothing where noise is small"
+        if plan.l1 > 0
+        else ""
+    )
     return [
         (
             "descent",
             f"learning rate {plan.learning_rate:g} ({plan.schedule}), momentum {plan.momentum:g}; the model "
             f"is {averaged[plan.averaging]}. Left open, the rate falls where noise is more than clipping can "
-            "bring down",
+            f"bring down{shrunk}",
         )
     ]
 

@@ -214,8 +214,9 @@ class Plan:
         False trains without any noise. It has to be said in so many words, and excludes noise.
     row_norm : float or None
         Rows longer than this are shrunk to it, in training and in prediction; a rule without data.
-    learning_rate, schedule, warmup, momentum, l2
-        Gradient descent on the released gradient; the penalty ``l2/2 * |theta|^2`` spares intercepts.
+    learning_rate, schedule, warmup, momentum, l1, l2
+        Gradient descent on the released gradient; the penalties ``l1 * sum(|theta|)`` (of linear models)
+        and ``l2/2 * |theta|^2`` spare intercepts and read no rows.
     averaging, averaging_fraction, averaging_power
         The model is the mean of the last ``averaging_fraction`` of the iterates ("tail"), a mean in which
         iterate t weighs about ``t ** averaging_power`` ("polynomial"), or the last iterate ("none").
@@ -247,6 +248,7 @@ class Plan:
     schedule: str = "constant"
     warmup: float = 0.0
     momentum: float = 0.9
+    l1: float = 0.0
     l2: float = 0.0
     averaging: str = "tail"
     averaging_fraction: float = 0.5
@@ -283,6 +285,7 @@ class Plan:
             schedule=_validate.one_of(SCHEDULES, schedule=self.schedule),
             warmup=_below_one(warmup=self.warmup),
             momentum=_below_one(momentum=self.momentum),
+            l1=_validate.non_negative(l1=self.l1),
             l2=_validate.non_negative(l2=self.l2),
             averaging=_validate.one_of(AVERAGINGS, averaging=self.averaging),
             averaging_fraction=_validate.fraction(averaging_fraction=self.averaging_fraction),

@@ -95,7 +95,8 @@ class Descent:
     ----------
     plan : Plan
     penalised : array of bool
-        Parameters that ``plan.l2`` acts on. The penalty reads no rows and is added after the release.
+        Parameters that ``plan.l1`` and ``plan.l2`` act on. The penalties read no rows and come after the
+        release: l2 as a part of the gradient, l1 as a move towards zero that does not pass it.
     """
 
     def __init__(self, plan: Plan, penalised: npt.NDArray[np.bool_]) -> None:
@@ -108,6 +109,8 @@ class Descent:
         self._weights = plan.averaging_weights()
         self._momentum = plan.momentum
         self._penalty = plan.l2 * penalised if plan.l2 > 0 else None
+        self._penalised = penalised
+        self._shrinkage = _shrinkage(plan) if plan.l1 > 0 else None
         # below this, and while the parameters are below theirs, no product here can overflow
         self._extreme = max(plan.l2, float(np.max(self._rates, initial=0.0))) > 1e100
 
@@ -131,12 +134,28 @@ class Descent:
         velocity += gradient
         np.multiply(velocity, self._rates[number], out=self._scratch)
         theta -= self._scratch
+        if self._shrinkage is not None:
+            self._shrink(self._shrinkage[number])
         weight = self._weights[number]
         if weight > 0:
             np.subtract(theta, self.average, out=self._scratch)
             self._scratch *= weight
             self.average += self._scratch
             self.averaged = True
+
+    def _shrink(self, length: float) -> None:
+        """Move the penalised parameters towards zero by a length, and no further."""
+        shorter = np.abs(self.theta, out=self._scratch)
+        shorter -= length
+        np.maximum(shorter, 0.0, out=shorter)
+        np.copysign(shorter, self.theta, out=shorter)
+        np.copyto(self.theta, shorter, where=self._penalised)
+
+
+def _shrinkage(plan: Plan) -> Floats:
+    """Return how far each step moves towards zero: as far as a gradient of l1 would in the end."""
+    with np.errstate(over="ignore"):
+        return np.asarray(plan.learning_rates() * (plan.l1 / (1.0 - plan.momentum)))
 
 
 class _Window:

@@ -434,7 +434,7 @@ class TestParameters:
         "name",
         [
             *("epsilon", "delta", "steps", "sampling_rate", "clip", "row_norm", "learning_rate", "momentum"),
-            *("histogram_share", "temperature", "l2"),
+            *("histogram_share", "temperature", "l1", "l2"),
         ],
     )
     @pytest.mark.parametrize("value", ["1", [1.0], True])
@@ -469,6 +469,7 @@ class TestParameters:
             ({"histogram_share": 1}, InvalidInput, "histogram_share must be strictly between"),
             ({"temperature": 0}, InvalidInput, "temperature must be above 0"),
             ({"rates": "x"}, InvalidInput, "rates must be one of 'hard', 'soft'"),
+            ({"l1": -1}, InvalidInput, "l1 must be at least 0"),
             ({"l2": -1}, InvalidInput, "l2 must be at least 0"),
             ({"l2": 1e300}, InvalidInput, "their product must be at most 3"),
             ({"fit_intercept": "no"}, InvalidType, "fit_intercept must be True or False"),
@@ -704,6 +705,7 @@ def problems(draw):
         "feature_kinds": draw(st.sampled_from([None, range(d), ["a"] * d, ["a"]])),
         "standardise": draw(st.sampled_from(["auto", True])),
         "rates": draw(st.sampled_from(["hard", "soft"])),
+        "l1": draw(st.sampled_from([None, 0.0, 0.1, 1e300])),
         "l2": draw(st.sampled_from([0.0, 0.1])),
         "random_state": draw(st.integers(0, 5)),
     }

@@ -56,7 +56,7 @@ def numerical(function, theta, step=1e-6):
     return np.stack(columns, axis=-1)
 
 
-def engine_solution(family, n_classes, steps=5000):
+def engine_solution(family, n_classes, steps=5000, l1=0.0):
     X, labels, groups = rows_of_data(n_classes)
     constraints = None
     if family is not None:
@@ -71,6 +71,7 @@ def engine_solution(family, n_classes, steps=5000):
         private=False,
         learning_rate=0.3,
         momentum=0.8,
+        l1=l1,
         l2=L2,
         averaging="none",
         rates="soft",
@@ -130,6 +131,31 @@ CASES = {
     "false negatives": (false_negative_rate(0.1), miss_slacks(0.1), 2),
     "parity of three classes": (demographic_parity("g", max_gap=0.1), parity_slacks(0.1, 3), 3),
 }
+
+
+@pytest.mark.parametrize("l1", [0.03, 0.1, 0.5])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_penalty_on_sizes(n_classes, l1):
+    """Against a bounded solver on the positive and negative parts of theta, where it is smooth."""
+    X, labels, _ = rows_of_data(n_classes)
+    theta, _ = engine_solution(None, n_classes, steps=3000, l1=l1)
+    size = len(theta)
+    costs = l1 * np.tile(np.tile([1.0, 1.0, 0.0], size // 3), 2)
+    answer = minimize(
+        lambda parts: loss(parts[:size] - parts[size:], X, labels, n_classes) + costs @ parts,
+        np.full(2 * size, 0.1),
+        method="L-BFGS-B",
+        bounds=[(0, None)] * (2 * size),
+        options={"ftol": 1e-15, "gtol": 1e-10, "maxiter": 10_000, "maxfun": 10**6},
+    )
+    reached = loss(theta, X, labels, n_classes) + costs[:size] @ np.abs(theta)
+    assert reached == pytest.approx(answer.fun, abs=1e-7)
+    weights = theta.reshape(-1, 3)[:, :2]
+    if l1 == 0.5:
+        assert not weights.any()
+        assert theta.reshape(-1, 3)[:, 2].any()  # intercepts are spared
+    else:
+        assert weights.any()
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

@@ -23,7 +23,8 @@ from ratewise.training import Training
 
 N, D, RATE, GAP, SEED = 30, 3, 0.4, 0.02, 4
 CLIP, SIGMA, HISTOGRAM_NOISE = 0.7, 0.5, 1.5
-LEARNING_RATE, MOMENTUM, L2, DUAL_RATE, TEMPERATURE, ROW_NORM = 0.8, 0.5, 0.1, 3.0, 2.0, 1.5
+LEARNING_RATE, MOMENTUM, L1, L2 = 0.8, 0.5, 0.02, 0.1
+DUAL_RATE, TEMPERATURE, ROW_NORM = 3.0, 2.0, 1.5
 
 
 def rows_of_data(n_classes):
@@ -116,6 +117,10 @@ def by_hand(n_classes, rates, steps=2):
             penalty = 0.0 if j % (D + 1) == D else L2 * theta[j]
             velocity[j] = MOMENTUM * velocity[j] + total[j] / batch + penalty
         theta = [theta[j] - LEARNING_RATE * velocity[j] for j in range(size)]
+        for j in range(size):
+            if j % (D + 1) != D:
+                length = max(0.0, abs(theta[j]) - LEARNING_RATE * L1 / (1 - MOMENTUM))
+                theta[j] = math.copysign(length, theta[j])
         iterates.append(theta)
     return np.array(theta), np.mean(iterates, axis=0), multipliers, released
 
@@ -135,6 +140,7 @@ def by_engine(n_classes, rates, store=np.asarray, dtype=np.float64, **changes):
             "row_norm": ROW_NORM,
             "learning_rate": LEARNING_RATE,
             "momentum": MOMENTUM,
+            "l1": L1,
             "l2": L2,
             "averaging_fraction": 1.0,
             "temperature": TEMPERATURE,

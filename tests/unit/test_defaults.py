@@ -2,6 +2,8 @@
 
 import dataclasses
 import inspect
+import itertools
+import math
 
 import numpy as np
 import pytest
@@ -128,6 +130,8 @@ class TestOverrides:
             ("averaging", "none"),
             ("temperature", 2.5),
             ("rates", "soft"),
+            ("l1", 0.05),
+            ("l1", 0.0),
             ("l2", 0.05),
             ("warmup", 0.1),
             ("block_rows", 64),
@@ -149,7 +153,7 @@ class TestOverrides:
             field.name for field in dataclasses.fields(Plan)
         }
         open_ones = dict.fromkeys(names - {"clip", "row_norm", "histogram"})
-        left = {"learning_rate": None, "momentum": None, "averaging": None, "schedule": None}
+        left = {"learning_rate": None, "l1": None, "momentum": None, "averaging": None, "schedule": None}
         assert plan_for(facts(), epsilon=1.0, delta=DELTA, **open_ones, **left) == free
 
     def test_no_clip_without_privacy(self):
@@ -163,6 +167,39 @@ class TestOverrides:
     def test_what_cannot_be_is_refused(self, bad):
         with pytest.raises(RatewiseError):
             plan_for(facts(), epsilon=1.0, delta=DELTA, **bad)
+
+
+class TestShrinking:
+    """Weights are drawn to zero by what noise explains, only where noise is large, by public numbers."""
+
+    def plan(self, rows, epsilon=1.0, **choices):
+        return plan_for(facts(rows), epsilon=epsilon, delta=DELTA, **choices)
+
+    def noise(self, plan):
+        return plan.gradient_noise * math.sqrt(11) / plan.expected_rows
+
+    def test_none_where_noise_is_small_or_absent(self):
+        assert self.noise(self.plan(50_000)) < 0.07
+        assert self.plan(50_000).l1 == 0.0
+        assert self.plan(500, epsilon=None).l1 == 0.0
+
+    def test_in_full_it_is_the_noise_of_a_mean_gradient(self):
+        plan = self.plan(500, steps=50)
+        assert self.noise(plan) > 0.14
+        deviation = plan.gradient_noise * plan.clip / plan.expected_rows
+        assert plan.l1 == pytest.approx(deviation / math.sqrt(50))
+
+    def test_it_comes_in_by_and_by(self):
+        shares = []
+        for rows in np.geomspace(1000, 50_000, 60).astype(int):
+            plan = self.plan(int(rows))
+            full = plan.gradient_noise * plan.clip / plan.expected_rows / math.sqrt(plan.steps)
+            assert plan.l1 == pytest.approx(full * np.clip(self.noise(plan) / 0.07 - 1, 0, 1))
+            shares.append(plan.l1 / full)
+        assert all(a >= b - 1e-12 for a, b in itertools.pairwise(shares))
+        assert 0.0 in shares
+        assert 1.0 in [round(share, 9) for share in shares]
+        assert any(0.1 < share < 0.9 for share in shares)
 
 
 class TestStandardising:

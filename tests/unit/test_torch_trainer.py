@@ -56,6 +56,11 @@ def flat(trainer):
     return torch.cat([p.detach().reshape(-1) for p in trainer.module.parameters()]).numpy()
 
 
+def test_a_penalty_that_networks_do_not_know_is_refused():
+    with pytest.raises(UnsupportedCombination, match="only linear models know"):
+        trainer_of(plan_of(l1=0.1))
+
+
 class TestStep:
     @pytest.mark.parametrize("rates", ["hard", "soft"])
     def test_physical_batches_change_nothing(self, rates):

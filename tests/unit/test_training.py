@@ -335,6 +335,8 @@ class TestPlan:
             {"schedule": "steep"},
             {"warmup": 1.0},
             {"momentum": 1.0},
+            {"l1": -1.0},
+            {"l1": float("inf")},
             {"l2": -1.0},
             {"averaging": "median"},
             {"averaging_fraction": 0.0},

@@ -89,6 +89,8 @@ def iterates(
         gradient = plan.gradient_mechanism.release(x.T @ residual, streams.gradient) / plan.expected_rows
         velocity = plan.momentum * velocity + gradient
         theta = theta - rates[step] * velocity
+        reach = np.append(np.full(len(theta) - 1, rates[step] * plan.l1 / (1.0 - plan.momentum)), 0.0)
+        theta = np.sign(theta) * np.maximum(np.abs(theta) - reach, 0.0)
         average = average + weights[step] * (theta - average)
         ones = np.bincount(own, penalty.counted(soft), n_cells)
         counts = np.column_stack([np.bincount(own, minlength=n_cells) - ones, ones])

@@ -97,6 +97,7 @@ def paper(
         learning_rate=learning_rate,
         schedule="constant",
         momentum=0.0,
+        l1=0.0,
         averaging="none",
         dual=DualControl(rate=dual_rate, floor_deviations=0.0),
         histogram="laplace",

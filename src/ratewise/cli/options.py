@@ -126,6 +126,7 @@ def plan_options(function: Function) -> Function:
             click.option("--noise", type=click.Choice(NOISES), default="discrete", show_default=True),
             click.option("--temperature", type=float, default=1.0, show_default=True),
             click.option("--rates", type=click.Choice(["hard", "soft"]), default="hard", show_default=True),
+            click.option("--l1", **number, help="Lasso penalty; by default what noise explains."),
             click.option("--l2", type=float, default=0.0, show_default=True, help="Ridge penalty."),
             click.option("--fit-intercept/--no-fit-intercept", default=True),
         ],

@@ -21,7 +21,7 @@ _INFORMATIVE = 8
 _BOUNDS = (-5.0, 5.0)
 _PASSED_ON = (
     *("delta", "neighbours", "steps", "sampling_rate", "learning_rate", "schedule", "momentum", "averaging"),
-    *("histogram", "histogram_share", "noise", "temperature", "rates", "l2", "fit_intercept"),
+    *("histogram", "histogram_share", "noise", "temperature", "rates", "l1", "l2", "fit_intercept"),
 )
 
 

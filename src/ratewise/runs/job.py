@@ -103,6 +103,7 @@ def plan_run(facts: PublicFacts, settings: Settings, besides: Iterable[Event] = 
         averaging=settings.averaging,
         temperature=settings.temperature,
         rates=settings.rates,
+        l1=settings.l1,
         l2=settings.l2,
         noise=settings.noise,
         besides=besides,

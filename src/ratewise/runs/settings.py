@@ -31,7 +31,7 @@ class Settings:
     leave_out : tuple of str
         Columns that are not used, if the schema is drafted.
     steps, sampling_rate, clip, row_norm, standardise, learning_rate, schedule, momentum, averaging,
-    histogram, histogram_share, noise, temperature, rates, l2, fit_intercept
+    histogram, histogram_share, noise, temperature, rates, l1, l2, fit_intercept
         As in `RateConstrainedClassifier`; None leaves the choice to `ratewise.defaults`.
     """
 
@@ -57,6 +57,7 @@ class Settings:
     noise: str = "discrete"
     temperature: float = 1.0
     rates: str = "hard"
+    l1: float | None = None
     l2: float = 0.0
     fit_intercept: bool = True
 

@@ -28,6 +28,7 @@ _OPTIMISATION: dict[str, Any] = {
     "momentum": 0.9,
     "schedule": "linear",
     "averaging": "none",
+    "l1": 0.0,
 }
 
 

@@ -39,6 +39,10 @@ class Descent:
         optimizer: Any = None,
         scheduler: Any = None,
     ) -> None:
+        if plan.l1 > 0:
+            raise UnsupportedCombination(
+                f"the plan has an l1 of {plan.l1:g}, which only linear models know; set it to 0 and use l2"
+            )
         self.parameters = list(parameters)
         self._scale = 1.0 / plan.expected_rows
         if optimizer is None:
