@@ -58,6 +58,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "dual rate 1": {"dual": {"rate": 1.0}},
     "dual rate 4": {"dual": {"rate": 4.0}},
     "no damping": {"dual": {"penalty": 0.0}},
+    "no penalty on weights": {"l1": 0.0},
+    "half the penalty on weights": {"times_l1": 0.5},
+    "twice the penalty on weights": {"times_l1": 2.0},
+    "three times the penalty on weights": {"times_l1": 3.0},
 }
 
 
@@ -70,10 +74,14 @@ def measure(task: str, slack: float, epsilon: float, seed: int, setting: str) ->
     changes = dict(SETTINGS[setting])
     if "dual" in changes:
         changes["dual"] = dual(**changes["dual"])
-    model = fresh(constraint, data, epsilon, seed, **changes)
+    times = changes.pop("times_l1", None)
+    people = data.X[training], data.y[training]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model.fit(data.X[training], data.y[training], sensitive_features=data.sensitive.iloc[training])
+        groups = {"sensitive_features": data.sensitive.iloc[training]}
+        model = fresh(constraint, data, epsilon, seed, **changes).fit(*people, **groups)
+        if times is not None:
+            model.set_params(l1=times * model.plan_.l1).fit(*people, **groups)
     predicted = model.predict(data.X[judging])
     doubted = {doubt.constraint for doubt in model.doubts_}
     gap = gaps("held", constraint, data, judging, predicted, doubted, slack)["held_gap"]

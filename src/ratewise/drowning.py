@@ -7,10 +7,10 @@ and 50 normal features, labels from one of them, models were right on
 =============  ===========================
 quotient       share of right predictions
 =============  ===========================
-below 0.05     0.89 to 0.93
-0.05 to 0.3    0.69 to 0.90
-0.3 to 1       0.52 to 0.65
-above 1        0.45 to 0.67
+below 0.05     0.90 to 0.93
+0.05 to 0.3    0.71 to 0.90
+0.3 to 1       0.51 to 0.64
+above 1        0.47 to 0.53
 =============  ===========================
 
 (80 to 20,000 rows, epsilon 0.001 to 1, means of 6 fits: benchmarks/drowning.py.) Past 0.3 a fit warns.
