@@ -3,8 +3,8 @@
 Some 200 tests draw without a seed, as users should; now and then one of them would fail because of its noise
 and for no other reason. Here the operating system's bytes are replaced by bytes that follow from the name of
 the test (or of the fixture that several tests share); all that turns bytes into noise is the shipped code.
-Tests marked ``real_noise`` (processes, threads or copies that must never draw the same) keep the system's,
-and so do processes that a test starts.
+Tests marked ``real_noise`` (threads, forks or copies that must never draw the same) keep the system's, and so
+do processes that a test starts or forks. Torch's own generator is set in the same way.
 
 Hypothesis looks at the same examples each time. ``RATEWISE_EXAMPLES=fresh`` is for a search: new examples,
 and the system's bytes everywhere.
@@ -24,23 +24,29 @@ from hypothesis import settings
 
 from ratewise import randomness
 
+_SYSTEMS = randomness._secure_bytes
 _FRESH = os.environ.get("RATEWISE_EXAMPLES") == "fresh"
 
 settings.register_profile("repeatable", derandomize=True)
 settings.register_profile("fresh", derandomize=False)
+os.register_at_fork(after_in_child=lambda: setattr(randomness, "_secure_bytes", _SYSTEMS))
 settings.load_profile("fresh" if _FRESH else "repeatable")
 
 
 @contextmanager
 def _bytes_of(name: str) -> Iterator[None]:
     seed = hashlib.sha256(name.encode()).digest()
-    if "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(int.from_bytes(seed[:7]))
+    torch = sys.modules.get("torch")
+    state = torch and torch.get_rng_state()
+    if torch:
+        torch.manual_seed(int.from_bytes(seed[:7]))
     kept, randomness._secure_bytes = randomness._secure_bytes, np.random.default_rng(list(seed)).bytes
     try:
         yield
     finally:
         randomness._secure_bytes = kept
+        if torch:
+            torch.set_rng_state(state)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,4 +1,4 @@
-"""What features of wrong size or place cost, with standardising and without: the table of docs/sharp-edges.md.
+"""What features of wrong size or place cost, standardised and not: the table of docs/sharp-edges.md.
 
     python benchmarks/unscaled.py [--fits 5]
 

@@ -120,9 +120,9 @@ def l1_for(noise: float, clip: float, n_parameters: int, steps: int) -> float:
 
     Over a whole training the noise on one coordinate of the gradient has a mean of about its deviation
     divided by the square root of the steps. A weight that no stronger gradient holds up says nothing and adds
-    its noise to every prediction, so it is drawn to zero. That pays where noise is large and costs a little
-    where it is small, by drawing in weights that mean something: below a noise of 0.07 the penalty is zero,
-    from 0.14 on it is full.
+    its noise to every prediction, so it is drawn towards zero. That pays where noise is large and costs a
+    little where it is small, by drawing in weights that mean something: below a noise of 0.07 the penalty is
+    zero, from 0.14 on it is full.
 
     Parameters
     ----------

@@ -98,8 +98,8 @@ def _descent(plan: Plan) -> list[tuple[str, str]]:
         "none": "the last iterate",
     }
     shrunk = (
-        f". Weights are drawn to zero by a penalty of {plan.l1:.2g} on their size: left open, what noise "
-        "alone makes of a weight's mean gradient, and nothing where noise is small"
+        f". Weights are drawn towards zero by a penalty of {plan.l1:.2g} on their size: left open, what "
+        "noise alone makes of a weight's mean gradient, less where noise is small, and mostly nothing"
         if plan.l1 > 0
         else ""
     )

@@ -108,7 +108,8 @@ class DualControl:
         of a batch when weights are made: a class that is hardly ever predicted must not weigh without bound.
     normalise : bool
         Divide the objective by one plus the multipliers' reach, so that loss and limits share one clipping
-        norm and strong limits are not cut off by it. It moves no saddle point. False is the plain Lagrangian.
+        norm and strong limits are not cut off by it. It moves no saddle point, penalties on weights apart.
+        False is the plain Lagrangian.
     noise_tolerance : float or None
         Errors count for less the noisier they are, by ``1 / (1 + (deviation / tolerance)^2)``, so that limits
         on a handful of rows do not stir the others. None treats all alike.

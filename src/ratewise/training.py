@@ -49,7 +49,7 @@ class Engine(Protocol):
 
     @property
     def penalised(self) -> npt.NDArray[np.bool_]:
-        """Which parameters an L2 penalty acts on."""
+        """Which parameters penalties act on: weights, but no intercepts."""
         ...
 
     @property

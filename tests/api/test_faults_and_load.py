@@ -193,6 +193,7 @@ def test_a_clock_that_jumps_loses_nothing(tmp_path, monkeypatch):
 
 
 class TestParallel:
+    @pytest.mark.real_noise
     def test_eight_threads_one_book(self):
         ledger, models, problems = Ledger(), [], []
 

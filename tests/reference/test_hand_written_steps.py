@@ -84,7 +84,8 @@ def by_hand(n_classes, rates, steps=2):
     telling = [1] if n_classes == 2 else list(range(n_classes))
     multipliers = {(k, high, 1 - high): 0.0 for k in telling for high in (0, 1)}
     sizes, released = {0: 1.0, 1: 1.0}, []
-    for picked in PoissonSampler(N, RATE).batches(steps, streams.sampling):
+    for step, picked in enumerate(PoissonSampler(N, RATE).batches(steps, streams.sampling)):
+        pace = LEARNING_RATE * (1 - step / steps)
         counts = np.zeros((2, n_classes))
         total = np.zeros(size)
         for row in picked:
@@ -116,10 +117,10 @@ def by_hand(n_classes, rates, steps=2):
         for j in range(size):
             penalty = 0.0 if j % (D + 1) == D else L2 * theta[j]
             velocity[j] = MOMENTUM * velocity[j] + total[j] / batch + penalty
-        theta = [theta[j] - LEARNING_RATE * velocity[j] for j in range(size)]
+        theta = [theta[j] - pace * velocity[j] for j in range(size)]
         for j in range(size):
             if j % (D + 1) != D:
-                length = max(0.0, abs(theta[j]) - LEARNING_RATE * L1 / (1 - MOMENTUM))
+                length = max(0.0, abs(theta[j]) - pace * L1 / (1 - MOMENTUM))
                 theta[j] = math.copysign(length, theta[j])
         iterates.append(theta)
     return np.array(theta), np.mean(iterates, axis=0), multipliers, released
@@ -139,6 +140,7 @@ def by_engine(n_classes, rates, store=np.asarray, dtype=np.float64, **changes):
             "histogram_noise": HISTOGRAM_NOISE,
             "row_norm": ROW_NORM,
             "learning_rate": LEARNING_RATE,
+            "schedule": "linear",
             "momentum": MOMENTUM,
             "l1": L1,
             "l2": L2,

@@ -460,7 +460,7 @@ def test_weight_zero_is_the_librarys_own_training():
     X, y, cells = rng.normal(0, 2, (50, 3)), rng.integers(0, 2, 50), rng.integers(0, 2, 50)
     plan = Plan(
         n_rows=50, sampling_rate=1.0, steps=7, clip=1.0, gradient_noise=None, private=False,
-        learning_rate=0.5, averaging="polynomial", momentum=0.5,
+        learning_rate=0.5, averaging="polynomial", momentum=0.5, schedule="linear", l1=0.02,
     )  # fmt: skip
     Z = np.hstack([X, np.ones((50, 1))])
     run = Training(plan, LinearEngine(plan, X, y, 2))

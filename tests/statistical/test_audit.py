@@ -15,6 +15,7 @@ from ratewise.audit import (
     check_replay,
     check_sampling,
 )
+from ratewise.mechanisms import GaussianMechanism
 from ratewise.plan import Plan
 from ratewise.randomness import RandomStreams
 from ratewise.torch.audit import TorchSubject
@@ -106,6 +107,21 @@ def test_the_torch_engine_in_one_run():
     found = audit_one_run(whole, delta=1e-4, random_state=0, subject=TorchSubject(whole, 800, 0))
     assert found.passed, str(found)
     assert found.lower_bound > 0.2 * found.claimed, str(found)
+
+
+def test_a_penalty_hides_no_missing_noise(monkeypatch):
+    """A penalty would draw back to zero what a canary did to the model: audits leave it out."""
+    claimed = Plan(n_rows=10, sampling_rate=1.0, steps=1, clip=1.0, gradient_noise=1.0, l1=1.0)
+    assert audit_step(claimed, games=2000, delta=0.01, random_state=6).passed
+    shipped = property(lambda plan: GaussianMechanism(plan.gradient_noise / 3, plan.clip))
+    monkeypatch.setattr(Plan, "gradient_mechanism", shipped)
+    assert not audit_step(claimed, games=2000, delta=0.01, random_state=6).passed
+
+
+def test_the_torch_engine_is_audited_without_the_penalty_of_a_linear_plan():
+    torch.set_num_threads(1)
+    worst = plan(gradient_noise=0.5, histogram_noise=0.75, l1=0.1)
+    assert audit_step(worst, games=100, delta=0.05, random_state=5, subject=TorchSubject(worst)).passed
 
 
 def test_training_without_noise_is_claimed_infinite_and_shows():

@@ -189,9 +189,27 @@ class TestShrinking:
         deviation = plan.gradient_noise * plan.clip / plan.expected_rows
         assert plan.l1 == pytest.approx(deviation / math.sqrt(50))
 
+    def test_what_is_given_wins(self):
+        assert self.plan(500).l1 > 0
+        assert self.plan(500, l1=0.0).l1 == 0.0
+        assert self.plan(500, l1=0.5).l1 == 0.5
+
+    def test_the_clip_that_is_given_counts(self):
+        short, long = self.plan(500, clip=0.5), self.plan(500, clip=2.0)
+        assert long.l1 == pytest.approx(4 * short.l1)
+
+    def test_every_class_has_its_weights(self):
+        """Five classes have five times the parameters: more noise on the gradient as a whole."""
+        plan = plan_for(facts(5000, classes=5), epsilon=1.0, delta=DELTA)
+        noise = plan.gradient_noise * math.sqrt(55) / plan.expected_rows
+        full = plan.gradient_noise * plan.clip / plan.expected_rows / math.sqrt(plan.steps)
+        assert 0.0 < noise / 0.07 - 1 < 1
+        assert plan.l1 == pytest.approx(full * (noise / 0.07 - 1))
+        assert plan.clip == pytest.approx(defaults.clip_for(noise, 55))
+
     def test_it_comes_in_by_and_by(self):
         shares = []
-        for rows in np.geomspace(1000, 50_000, 60).astype(int):
+        for rows in np.geomspace(1000, 50_000, 15).astype(int):
             plan = self.plan(int(rows))
             full = plan.gradient_noise * plan.clip / plan.expected_rows / math.sqrt(plan.steps)
             assert plan.l1 == pytest.approx(full * np.clip(self.noise(plan) / 0.07 - 1, 0, 1))

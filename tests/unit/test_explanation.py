@@ -32,6 +32,15 @@ def test_every_number_of_the_plan_is_said():
     assert "hard predictions" in said
 
 
+def test_a_penalty_is_said_where_there_is_one():
+    noisy, calm = (
+        plan_for(PublicFacts(n_rows=n, n_features=9, n_classes=2), epsilon=1.0, delta=1e-6)
+        for n in (500, 500_000)
+    )
+    assert f"penalty of {noisy.l1:.2g} on their size" in explain(noisy).replace("\n    ", " ")
+    assert "penalty" not in explain(calm)
+
+
 @pytest.mark.filterwarnings("ignore:not to be relied on")  # five steps reach no limit
 def test_without_privacy_it_says_so():
     said = fitted(epsilon=None, steps=5).explain()

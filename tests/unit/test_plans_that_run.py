@@ -1,5 +1,6 @@
 """What is shown as a plan before rows are read is what runs, for tables and for rehearsals."""
 
+import dataclasses
 import warnings
 
 import numpy as np
@@ -11,6 +12,7 @@ from ratewise.defaults import PublicFacts
 from ratewise.domain import Domain
 from ratewise.exceptions import RatewiseWarning
 from ratewise.partition import compile_constraints
+from ratewise.plan import Plan
 from ratewise.runs import Settings, facts_of, plan_run
 from ratewise.schema import Category, Number, Schema
 from ratewise.table_model import TableClassifier
@@ -37,6 +39,36 @@ def test_a_table_is_trained_as_its_schema_lets_expect(columns, measured, rows):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RatewiseWarning)
         assert model.fit(frame).plan_ == planned
+
+
+GIVEN = {
+    "neighbours": "zero_out", "steps": 7, "sampling_rate": 0.3, "clip": 0.7, "row_norm": 1.5,
+    "learning_rate": 0.4, "schedule": "constant", "momentum": 0.2, "averaging": "none",
+    "histogram": "laplace", "noise": "continuous", "temperature": 1.7, "rates": "soft", "l1": 0.03,
+    "l2": 0.02,
+}  # fmt: skip
+
+
+def test_every_setting_reaches_the_plan():
+    domain = Domain(range(2), {"sex": ["F", "M"]})
+    constraints = compile_constraints(SETTINGS.declared, domain)
+    facts = PublicFacts(n_rows=300, n_features=4, n_classes=2, constraints=constraints)
+    asked = dataclasses.replace(SETTINGS, **GIVEN)
+    plan = plan_run(facts, asked)
+    of_plans = {field.name for field in dataclasses.fields(Plan)}
+    assert {name for name in GIVEN if name in of_plans} == {
+        field.name for field in dataclasses.fields(Settings) if field.name in of_plans
+    }
+    assert {name: getattr(plan, name) for name in GIVEN if name in of_plans} == {
+        name: value for name, value in GIVEN.items() if name in of_plans
+    }
+
+
+def test_every_setting_is_rehearsed():
+    read = {"label", "groups", "constraints", "epsilon", "unit", "leave_out"}  # or of no use to made-up rows
+    apart = {"clip", "row_norm", "standardise"}  # None means another thing to the classifier
+    fields = {field.name for field in dataclasses.fields(Settings)}
+    assert set(rehearsal._PASSED_ON) == fields - read - apart
 
 
 @pytest.mark.parametrize("bounded", [True, False])

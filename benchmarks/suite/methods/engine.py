@@ -1,8 +1,9 @@
 """A private linear engine for peers: the library's plan, sampler, releases and ledger around another penalty.
 
 A peer says three things: what its rows add to the residual, what is counted of them, and what it makes of
-the released counts. All else (private standardisation, clipping, noise, step sizes, averaging, budget) is
-what the library's own defaults would do, so that methods differ in their penalty and in nothing else.
+the released counts. All else (private standardisation, clipping, noise, step sizes, penalty on
+weights, averaging, budget) is what the library's own defaults would do, so that methods differ in their
+penalty and in nothing else.
 """
 
 from __future__ import annotations
@@ -80,6 +81,7 @@ def iterates(
     theta, velocity, average = (np.zeros(Z.shape[1]) for _ in range(3))
     norms = np.sqrt(np.einsum("ij,ij->i", Z, Z))
     rates, weights = plan.learning_rates(), plan.averaging_weights()
+    reach = np.append(np.full(len(theta) - 1, plan.l1 / (1.0 - plan.momentum)), 0.0)  # intercepts are spared
     for step, rows in enumerate(plan.sampler.batches(plan.steps, streams.sampling)):
         x, own = Z[rows], cells[rows]
         soft = expit(x @ theta)
@@ -89,8 +91,7 @@ def iterates(
         gradient = plan.gradient_mechanism.release(x.T @ residual, streams.gradient) / plan.expected_rows
         velocity = plan.momentum * velocity + gradient
         theta = theta - rates[step] * velocity
-        reach = np.append(np.full(len(theta) - 1, rates[step] * plan.l1 / (1.0 - plan.momentum)), 0.0)
-        theta = np.sign(theta) * np.maximum(np.abs(theta) - reach, 0.0)
+        theta = np.sign(theta) * np.maximum(np.abs(theta) - rates[step] * reach, 0.0)
         average = average + weights[step] * (theta - average)
         ones = np.bincount(own, penalty.counted(soft), n_cells)
         counts = np.column_stack([np.bincount(own, minlength=n_cells) - ones, ones])

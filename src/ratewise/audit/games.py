@@ -198,6 +198,7 @@ def still(plan: Plan, n_rows: int) -> Plan:
         schedule="constant",
         warmup=0.0,
         momentum=0.0,
+        l1=0.0,
         l2=0.0,
         averaging="none",
         dual=DualControl(rate=0.0, interval=_TOGETHER),

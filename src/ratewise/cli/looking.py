@@ -152,6 +152,7 @@ def describe(plan: Plan, facts: PublicFacts, settings: Settings) -> dict[str, An
         "gradient_error": gradient * parameters**0.5 / plan.expected_rows if plan.private else 0.0,
         "limits": 0 if facts.constraints is None else len(facts.constraints),
         "cells": 0 if facts.constraints is None else facts.constraints.n_cells,
+        "l1": plan.l1,
         "histogram_noise": plan.histogram_noise,
         "count_error": plan.histogram_mechanism.standard_deviation if counts else None,
         "standardise": plan.preparation is not None,
@@ -171,6 +172,8 @@ def _in_words(shown: dict[str, Any]) -> list[str]:
             f"gradient:     clipped at {shown['clip']:.3g}, noise {shown['gradient_noise']:.4g} times that; "
             f"the mean gradient is known to +-{shown['gradient_error']:.3g}"
         )
+    if shown["l1"]:
+        lines.append(f"weights:      drawn towards zero by a penalty of {shown['l1']:.2g} on their size")
     if shown["limits"]:
         error = shown["count_error"]
         said = "" if error is None else f"; each count of a step is known to +-{error:.3g} rows"
