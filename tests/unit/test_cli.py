@@ -824,6 +824,15 @@ def test_plan_touches_no_data_and_agrees_with_the_training(world):
     assert "gradient:" in invoke(*words).stdout
 
 
+@pytest.mark.parametrize(("rows", "drawn"), [("400", True), ("400000", False)])
+def test_a_plan_tells_of_its_penalty_on_weights(rows, drawn):
+    words = ["plan", "--rows", rows, "--features", "5", "--no-rehearse", "--delta", "1e-7"]
+    assert ("weights:" in invoke(*words).stdout) == drawn
+    assert (json.loads(invoke("--json", *words).stdout.splitlines()[-1])["l1"] > 0) == drawn
+    assert "weights:" not in invoke(*words, "--l1", "0").stdout
+    assert "penalty of 0.25" in invoke(*words, "--l1", "0.25").stdout
+
+
 def test_plan_from_numbers_rehearses_on_made_up_rows():
     words = ["--json", "plan", "--rows", "3000", "--features", "5", "--steps", "30", "--group", "sex=F,M"]
     words += [
