@@ -29,6 +29,7 @@ LEARNING_RATE = 2.0  # of standardised features
 _RAW_LEARNING_RATES = (2.5, 10.0)
 _LARGEST_BATCH = 65_536
 _LARGEST_RATE = 0.5
+_FEW_CELLS, _SHARE_PER_CELL = 4, 0.03  # of the histogram, for each cell beyond few
 _SHARE_PER_NOISE = 300.0  # share of the histogram for each row in n that one release of everything blurs
 _GRADIENT_NOISE = 0.075  # noise on the mean gradient that the clipping norm is chosen for
 _CLIPS = (0.5, 10.0)
@@ -60,6 +61,11 @@ class PublicFacts:
     constraints: Constraints | None = None
     n_kinds: int = 1
     bounded: bool = False
+
+    @property
+    def n_parameters(self) -> int:
+        """Weights and intercepts."""
+        return (self.n_features + 1) * (1 if self.n_classes == 2 else self.n_classes)
 
 
 def sampling_rate_for(n_rows: int) -> float:
@@ -111,8 +117,7 @@ def clip_for(noise: float, n_parameters: int) -> float:
     >>> round(clip_for(0.0168, 104), 2), round(clip_for(0.004, 6), 2)
     (4.46, 5.0)
     """
-    most = min(max(math.sqrt(n_parameters), _USUAL_CLIP), _CLIPS[1])
-    return min(max(_GRADIENT_NOISE / noise, _CLIPS[0]), most)
+    return min(max(_GRADIENT_NOISE / noise, _CLIPS[0]), _longest_clip(n_parameters))
 
 
 def l1_for(noise: float, clip: float, n_parameters: int, steps: int) -> float:
@@ -139,24 +144,44 @@ def l1_for(noise: float, clip: float, n_parameters: int, steps: int) -> float:
     return share * noise * clip / math.sqrt(n_parameters * steps)
 
 
-def histogram_share_for(whole: float, n_rows: int) -> float:
-    """Return the share of the budget that histograms get: a tenth, up to a quarter where noise hides rates.
+def histogram_share_for(whole: float, n_rows: int, n_cells: int = 2, spare: float = 0.0) -> float:
+    """Return the share of the budget that histograms get: a tenth, up to a quarter where rates need more.
 
     With a tenth, the noise on a rate that is followed over a quarter of the steps is about ``6 * whole / n``,
     whatever the sampling rate and the number of steps. Where that passes 0.002, limits would be missed by
-    what nobody can see, and more goes to the histograms, at the cost of noise on gradients.
+    what nobody can see, and more goes to the histograms, at the cost of noise on gradients. Many cells
+    (groups, by label where limits ask for it) are likely to be small ones, whose rates drown first: each
+    beyond four adds 0.03, as long as gradients can spare it.
 
     Parameters
     ----------
     whole : float
         Noise multiplier that spends the whole budget in one release.
-    n_rows : int
+    n_rows, n_cells : int
+    spare : float
+        Share of the budget that gradients do without (`spare_for`).
 
     >>> histogram_share_for(4.0, 34_000), histogram_share_for(30.0, 34_000)
     (0.1, 0.25)
+    >>> histogram_share_for(4.0, 200_000, n_cells=9, spare=0.9)
+    0.25
     """
     least, most = HISTOGRAM_SHARES
-    return min(max(_SHARE_PER_NOISE * whole / n_rows, least), most)
+    wanted = min(least + _SHARE_PER_CELL * max(0, n_cells - _FEW_CELLS), spare)
+    return min(max(_SHARE_PER_NOISE * whole / n_rows, wanted, least), most)
+
+
+def spare_for(whole: float, n_rows: int, n_parameters: int, steps: int) -> float:
+    """Return the share of the budget that gradients can do without and keep the longest clipping norm.
+
+    With the whole budget, noise on a mean gradient would be about ``whole * sqrt(steps * p) / n`` long, for a
+    clipping norm of 1 and whatever the sampling rate; taking a share away makes it longer.
+
+    >>> round(spare_for(3.73, 208_000, 100, 200), 2), spare_for(3.73, 34_000, 100, 200)
+    (0.89, 0.0)
+    """
+    noise = whole * math.sqrt(steps * n_parameters) / n_rows
+    return max(0.0, 1.0 - (noise * _longest_clip(n_parameters) / _GRADIENT_NOISE) ** 2)
 
 
 def row_norm_for(preparation: Preparation | None) -> float | None:
@@ -243,7 +268,7 @@ def plan_for(
         fields = _descent_for(facts, preparation, None, shape, clip) | fields
         return Plan(**shape, gradient_noise=None, private=False, **fields)
     others = (*(() if preparation is None else preparation.events), *besides)
-    share = histogram_share_for(whole, facts.n_rows) if histogram_share is None else histogram_share
+    share = _share_for(facts, whole, count) if histogram_share is None else histogram_share
     found = calibrate(
         epsilon,
         delta,
@@ -275,7 +300,7 @@ def _descent_for(
     if multiplier is None:
         free = learning_rate_for(facts.n_features, preparation, 0.0)
         return {"clip": _chosen(clip, _CLIPS[1], "clip"), "learning_rate": free}
-    parameters = (facts.n_features + 1) * (1 if facts.n_classes == 2 else facts.n_classes)
+    parameters = facts.n_parameters
     expected_rows = facts.n_rows * shape["sampling_rate"]
     noise = multiplier * math.sqrt(parameters) / expected_rows  # for a clipping norm of 1
     longest = _validate.positive(clip=_chosen(clip, clip_for(noise, parameters), "clip"))
@@ -289,6 +314,16 @@ def _descent_for(
 def _whole(epsilon: float, delta: float, neighbours: str) -> float:
     """Return the noise multiplier that spends the whole budget in one release."""
     return calibrate(epsilon, delta, 1.0, 1, histogram=None, neighbours=neighbours).gradient_noise
+
+
+def _share_for(facts: PublicFacts, whole: float, steps: int) -> float:
+    cells = 0 if facts.constraints is None else facts.constraints.n_cells
+    spare = spare_for(whole, facts.n_rows, facts.n_parameters, steps)
+    return histogram_share_for(whole, facts.n_rows, cells, spare)
+
+
+def _longest_clip(n_parameters: int) -> float:
+    return min(max(math.sqrt(n_parameters), _USUAL_CLIP), _CLIPS[1])
 
 
 def _dual_for(facts: PublicFacts, rate: float, steps: int) -> DualControl:

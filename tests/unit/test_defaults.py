@@ -169,6 +169,38 @@ class TestOverrides:
             plan_for(facts(), epsilon=1.0, delta=DELTA, **bad)
 
 
+class TestShareOfHistograms:
+    """Rates of many groups get more of the budget, out of what gradients can spare."""
+
+    def share(self, rows, cells, **choices):
+        plan = plan_for(facts(rows, cells=cells), epsilon=1.0, delta=DELTA, **choices)
+        ratio = (plan.gradient_noise / plan.histogram_noise) ** 2
+        return ratio / (1 + ratio)
+
+    @pytest.mark.parametrize(
+        ("cells", "share"), [(2, 0.1), (4, 0.1), (5, 0.13), (7, 0.19), (9, 0.25), (50, 0.25)]
+    )
+    def test_by_cells_where_rows_are_many(self, cells, share):
+        assert self.share(2_000_000, cells) == pytest.approx(share)
+
+    def test_not_at_the_cost_of_gradients(self):
+        assert self.share(12_000, 9) == pytest.approx(0.1)
+        little = [self.share(int(rows), 9) for rows in np.geomspace(12_000, 20_000, 8)]
+        assert all(a <= b + 1e-9 for a, b in itertools.pairwise(little))
+        assert any(0.12 < share < 0.24 for share in little)
+
+    def test_the_clip_stays_as_long_as_it_was(self):
+        """What is taken from gradients is what their noise has room for."""
+        for rows in np.geomspace(12_000, 200_000, 7):
+            many, few = (
+                plan_for(facts(int(rows), cells=cells), epsilon=1.0, delta=DELTA) for cells in (9, 2)
+            )
+            assert many.clip >= 0.99 * few.clip
+
+    def test_what_is_given_wins(self):
+        assert self.share(2_000_000, 9, histogram_share=0.4) == pytest.approx(0.4)
+
+
 class TestShrinking:
     """Weights are drawn to zero by what noise explains, only where noise is large, by public numbers."""
 

@@ -18,7 +18,7 @@ from ratewise.cli.places import refuse_file
 from ratewise.cli.rehearsal import rehearse
 from ratewise.cli.tables import read_table
 from ratewise.cli.toml import to_toml
-from ratewise.cli.training import n_parameters, required, settings_from
+from ratewise.cli.training import required, settings_from
 from ratewise.defaults import PublicFacts
 from ratewise.domain import Domain, Numeric
 from ratewise.drowning import warn_if_drowned
@@ -97,7 +97,7 @@ def plan(ctx: click.Context, /, **values: Any) -> None:
         raise click.UsageError("--rows is missing; give it as a flag or in --config")
     settings, facts, domain, own = _facts(fields)
     found = plan_run(facts, settings, own)
-    warn_if_drowned(found, n_parameters(facts), settings.epsilon)
+    warn_if_drowned(found, facts.n_parameters, settings.epsilon)
     shown = describe(found, facts, settings)
     if fields["rehearse"]:
         shown["rehearsal"] = rehearse(facts, settings, domain)
@@ -139,7 +139,7 @@ def _column(text: str) -> tuple[str, Any]:
 def describe(plan: Plan, facts: PublicFacts, settings: Settings) -> dict[str, Any]:
     """Return the numbers of a plan that a person asks for."""
     gradient = plan.gradient_mechanism.standard_deviation
-    parameters = n_parameters(facts)
+    parameters = facts.n_parameters
     counts = facts.constraints is not None and plan.private
     return {
         "epsilon": settings.epsilon,

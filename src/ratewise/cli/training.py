@@ -22,7 +22,6 @@ from ratewise.cli.output import Console
 from ratewise.cli.places import refuse_folder
 from ratewise.cli.tables import read_table
 from ratewise.cli.watching import Stopped, Watcher
-from ratewise.defaults import PublicFacts
 from ratewise.domain import list_values
 from ratewise.drowning import warn_if_drowned
 from ratewise.exceptions import InvalidInput
@@ -68,7 +67,7 @@ def train(ctx: click.Context, /, **values: Any) -> None:
     own = bounds_of(schema, settings, rows.n_rows)
     facts = facts_of(schema, settings, rows.n_rows)
     plan = plan_run(facts, settings, own.events)
-    warn_if_drowned(plan, n_parameters(facts), settings.epsilon)
+    warn_if_drowned(plan, facts.n_parameters, settings.epsilon)
 
     def create() -> RunFolder:
         return RunFolder.create(
@@ -168,11 +167,6 @@ def _refuse_columns(frame: Any, settings: Settings, texts: Sequence[Sequence[str
 def _refuse_unheld(texts: Sequence[Sequence[str]], schema: Schema) -> None:
     for listed in texts:
         refuse_unheld(listed, schema.domain)
-
-
-def n_parameters(facts: PublicFacts) -> int:
-    """Return how many numbers the model has."""
-    return (facts.n_features + 1) * (1 if facts.n_classes == 2 else facts.n_classes)
 
 
 def warn_of_leaks(console: Console, schema: Schema, *, drafted: bool, private: bool) -> None:
