@@ -205,8 +205,8 @@ def test_a_shared_sample_costs_at_least_as_much_as_either_release(law, rate, ste
 @given(sensible(), deltas)
 def test_epsilon_and_delta_are_inverse(event, delta):
     epsilon = accounting.epsilon(event, delta)
-    # two upper bounds, each on a grid of its own
-    assert accounting.delta(event, epsilon) <= delta * (1 + 1e-3)
+    # two upper bounds, each on a grid of its own (for one step of rate 0.0025, 0.0023 apart)
+    assert accounting.delta(event, epsilon) <= delta * (1 + 5e-3)
     if epsilon > 1e-3:
         assert accounting.delta(event, epsilon * 0.99) >= delta * (1 - 1e-6)
 
