@@ -78,7 +78,7 @@ TASKS = {
     ),
     "heart-fnr": Task("heart", false_negative_rate, (0.2, 0.35, 0.5), (0.95,)),
 }
-# no choice was made with the first of these, and none but that of the penalty on weights with the others
+# settings were never compared on the first of these, and only the penalty on weights on the others
 UNSEEN = {
     "diabetes-dp": Task("diabetes", _parity("sex"), (0.005, 0.01, 0.02)),
     "nursery-dp": Task("nursery", _parity("finance"), (0.02, 0.05, 0.10)),

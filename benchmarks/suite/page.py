@@ -42,7 +42,7 @@ people, who are on both sides of a split. Nothing was chosen per data set for `r
 have seen these tables: about a hundred settings were looked at on test rows of splits like these, of
 Credit-Card most of all. Since then choices are made on rows held out of the training rows of each split
 ([choice](choice.md)), but a row that tests in one split trains in another. So our numbers, too, lean to our
-side; data sets with which no choice was made, or one, are in [defaults](defaults.md). The settings of peers
+side; data sets that hardly any choice was made with are in [defaults](defaults.md). The settings of peers
 are in `benchmarks/suite/configs`; those of RaCO-DP were chosen per experiment on test rows, in its favour.
 "Commit" is the state of library and suite a row was made at (a plus sign: with changes not yet committed).
 Most methods use the library (all but those of Jagielski, PF-LD, Fairlearn and XGBoost) and depend on its
