@@ -83,6 +83,16 @@ def hopeless(compiled: Constraints, histogram: Floats, totals: Floats, plan: Pla
     return np.asarray(2 * errors > np.clip(_sizes(compiled), _NARROWEST, _WIDEST))
 
 
+def faint(compiled: Constraints, histogram: Floats, totals: Floats, plan: Plan) -> Mask:
+    """Return which constraints the noise on the counts hides, whoever is among the rows.
+
+    Twice the standard error of their values, from that noise alone, exceeds 0.07 over half of the steps.
+    """
+    noise, steps = plan.histogram_mechanism.standard_deviation, max(1, plan.steps // 2)
+    errors = standard_errors(compiled, histogram, totals, noise, 0.0, steps)
+    return np.asarray(2 * errors > _BEARABLE)
+
+
 def uncertain(compiled: Constraints, histogram: Floats, totals: Floats, plan: Plan) -> Mask:
     """Return which constraints may well be missed by more than people would put up with.
 

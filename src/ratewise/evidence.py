@@ -1,9 +1,16 @@
-"""How far errors read off noisy histograms are to be believed: one factor per constraint, at every update.
+"""How far errors read off noisy histograms are to be believed, constraint by constraint, at every update.
 
 A single noisy reading of a limit on few rows says next to nothing, but many that agree do. So an error counts
 for less the noisier it is, and a limit whose running mean stays clearly on one side is believed more and
-more, as long as its noise over the whole training would let it be enforced at all. Limits that could not be
-enforced anyway, and those that are clearly kept, are left alone, so that they do not stir the others.
+more, as long as its noise over the whole training would let it be enforced at all. Limits that are clearly
+kept are left alone, so that they do not stir the others.
+
+A limit is *faint* if noise hides it even over half of the training. Adding up its errors would follow their
+noise to wherever it leads, and a few rows answer to a multiplier many times as strongly as many rows do. Its
+running mean is the error that counts, gently, and pushes only while it lasts.
+
+Noisy rates are read as they come, outside of [0, 1] too: put back inside, those of a small group would have a
+mean near one half, whatever the group's rate, and the group would be pushed away from that.
 
 Released values in, post-processing throughout: no privacy is spent.
 """
@@ -16,35 +23,47 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ratewise.enforceability import hopeless
+from ratewise.enforceability import faint, hopeless
 
 if TYPE_CHECKING:
     from ratewise.multipliers import Constraints
     from ratewise.plan import Plan
 
 Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
 
 _CHANCE = 0.25  # largest variance of a yes or no
 _CLEAR = 2.0  # standard deviations of a running mean that cannot be chance
 _GROWTH, _DECAY = 1.15, 0.95  # of the belief in an error, per step, while it is clear and while it is not
 _WIDEST = 1.0  # errors noisier than this are not believed in full, whatever the evidence
+_GENTLY = 0.1  # of what its noise would let the mean error of a faint limit count
 
 
 class Evidence:
-    """Factors between 0 and 1 by which errors count.
+    """What errors count for: never more than they are.
 
     An error of standard deviation s counts by ``1 / (1 + (s / tolerance)^2)``. If it has been clear for a
-    while, and is not clearly below zero now, it counts by up to ``1 / (1 + s^2)``. `DualControl.patience` is
-    the number of steps that the running mean of an error goes back; 0 leaves it at the first factor.
+    while, and is not clearly below zero now, it counts by up to ``1 / (1 + s^2)``. For a faint limit the
+    running mean counts instead, by a tenth of the first factor at the mean's own deviation.
+    `DualControl.patience` is the number of steps that running means go back; 0 leaves all errors at the first
+    factor.
 
     Parameters
     ----------
     constraints : CompiledConstraints
     plan : Plan
         Its `dual` has the tolerance and the patience.
+
+    Attributes
+    ----------
+    noisy : (J,) array of bool
+        Limits whose errors are noisier than the tolerance.
+    faint : (J,) array of bool
+        Those of them that cannot be enforced and that noise hides over half of the training; none without
+        patience, or without a penalty to push them with.
     """
 
-    STATE = ("believed", "level", "boost", "deviation", "able")
+    STATE = ("believed", "level", "boost", "deviation", "noisy", "able", "faint")
 
     def __init__(self, constraints: Constraints, plan: Plan) -> None:
         self._constraints = constraints
@@ -52,9 +71,12 @@ class Evidence:
         self._noise = plan.histogram_mechanism.standard_deviation
         self._tolerance = plan.dual.noise_tolerance or math.inf
         self._patience = plan.dual.patience
+        self._follows = plan.dual.patience > 0 and plan.dual.penalty > 0
         self.believed: Floats | None = None
         self.deviation: Floats = np.zeros(len(constraints))
-        self.able: npt.NDArray[np.bool_] = np.zeros(len(constraints), dtype=np.bool_)
+        self.noisy: Mask = np.zeros(len(constraints), dtype=np.bool_)
+        self.able: Mask = np.zeros(len(constraints), dtype=np.bool_)
+        self.faint: Mask = np.zeros(len(constraints), dtype=np.bool_)
         self.level: Floats = np.zeros(len(constraints))
         self.boost: Floats = np.ones(len(constraints))
 
@@ -64,33 +86,39 @@ class Evidence:
             histogram, totals, self._noise / math.sqrt(steps), floor=floor, chance=_CHANCE / steps
         )
         self.believed = 1.0 / (1.0 + np.square(self.deviation / self._tolerance))
-        noisy = self.deviation > self._tolerance
-        self.able = noisy & ~hopeless(self._constraints, mean, totals, self._plan)
+        self.noisy = self.deviation > self._tolerance
+        self.able = self.noisy & ~hopeless(self._constraints, mean, totals, self._plan)
+        if self._follows:
+            self.faint = self.noisy & ~self.able & faint(self._constraints, mean, totals, self._plan)
 
-    @property
-    def gathers(self) -> bool:
-        """Whether errors have to be gathered, because some could come to be believed more."""
-        return self._patience > 0 and bool(self.able.any())
-
-    def factors(self, errors: Floats | None, updates: int, steps: int) -> Floats:
-        """Return how far each error counts.
+    def weigh(self, errors: Floats, updates: int, steps: int) -> Floats:
+        """Return what each error counts for.
 
         Parameters
         ----------
-        errors : (J,) array or None
-            Errors of rates as read, outside of [0, 1] too, so that their mean is right. None if nothing
-            `gathers`.
+        errors : (J,) array
+            Of noisy limits by rates as read, outside of [0, 1] too, so that their mean is right.
         updates : int
             How many updates came before.
         steps : int
             Steps that this update stands for.
         """
-        believed = self.believed
-        if believed is None:
-            raise RuntimeError("factors() needs a look() first")
-        if errors is None:
-            return believed
+        if self.believed is None:
+            raise RuntimeError("weigh() needs a look() first")
+        if not (self._patience and self.noisy.any()):
+            return errors * self.believed
         length = min(max(1.0, self._patience / steps), updates + 1.0)
+        counted: Floats = errors * self._factors(errors, updates, steps, length)
+        if not self.faint.any():
+            return counted
+        steady = self.deviation / math.sqrt(2.0 * length - 1.0)
+        return np.where(
+            self.faint, self.level * _GENTLY / (1.0 + np.square(steady / self._tolerance)), counted
+        )
+
+    def _factors(self, errors: Floats, updates: int, steps: int, length: float) -> Floats:
+        """Move the running means of the errors, `length` updates long, and return how far errors count."""
+        believed = np.asarray(self.believed)
         before = np.sign(self.level)
         self.level = self.level + (errors - self.level) / length
         clear = np.abs(self.level) > _CLEAR * self.deviation / math.sqrt(2.0 * length - 1.0)

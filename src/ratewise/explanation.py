@@ -119,7 +119,7 @@ def _limits(plan: Plan) -> list[tuple[str, str]]:
         return []
     weighed = (
         ". Errors count less the noisier they are, so that small groups do not stir the rest, and more while "
-        f"their mean over {dual.patience} steps is clear"
+        f"their mean over {dual.patience} steps is clear; where noise hides a limit, that mean alone pushes"
         if dual.noise_tolerance is not None and dual.patience
         else ". Errors count less the noisier they are, so that small groups do not stir the rest"
         if dual.noise_tolerance is not None

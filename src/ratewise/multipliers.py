@@ -251,9 +251,10 @@ class Multipliers:
         self._settling.add(self.values, self.step)
         error = self.values - self._targets
         if control.noise_tolerance is not None:
-            error *= self._belief(histogram, totals, floor, steps)
+            error = self._weighed(error, histogram, totals, floor, steps)
         moved = self._direction(error, steps) * self._rates[min(self.step, len(self._rates)) - 1]
         moved += self.multipliers
+        moved[self._evidence.faint] = 0.0
         self.multipliers = self._project(moved)
         self._multiplier_sum += self.multipliers
         self._updates += 1
@@ -276,15 +277,15 @@ class Multipliers:
             self.loss_weight = 1.0 / (1.0 + float(self.constraints.leverage @ effective))
         self.table = table * (self._expected_rows * self.loss_weight)
 
-    def _belief(self, histogram: Floats, totals: Floats, floor: float, steps: int) -> Floats:
-        """Return how far each error counts, 0 to 1. Group sizes settle: their noise is rarely looked at."""
-        evidence, errors = self._evidence, None
+    def _weighed(self, error: Floats, histogram: Floats, totals: Floats, floor: float, steps: int) -> Floats:
+        """Return what each error counts for. Group sizes settle: their noise is rarely looked at."""
+        evidence = self._evidence
         if self._updates & (self._updates - 1) == 0:
             evidence.look(histogram, self.mean_histogram, totals, floor, steps)
-        if evidence.gathers:
+        if evidence.noisy.any():
             read = self.constraints.values(histogram, totals, floor=floor, clamp=False)
-            errors = read - self._targets
-        return evidence.factors(errors, self._updates, steps)
+            error = np.where(evidence.noisy, read - self._targets, error)
+        return evidence.weigh(error, self._updates, steps)
 
     def _take_in(self, released: Floats, steps: int) -> Floats:
         """Book the histograms and return their mean, smoothed over time."""
