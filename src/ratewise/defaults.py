@@ -172,7 +172,7 @@ def histogram_share_for(whole: float, n_rows: int, n_cells: int = 2, spare: floa
 
 
 def spare_for(whole: float, n_rows: int, n_parameters: int, steps: int) -> float:
-    """Return the share of the budget that gradients can do without and keep the longest clipping norm.
+    """Return about what share of the budget gradients can do without and keep the longest clipping norm.
 
     With the whole budget, noise on a mean gradient would be about ``whole * sqrt(steps * p) / n`` long, for a
     clipping norm of 1 and whatever the sampling rate; taking a share away makes it longer.

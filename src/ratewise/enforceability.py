@@ -126,10 +126,10 @@ def restless(compiled: CompiledConstraints, multipliers: Multipliers) -> Mask:
 
 
 def doubts(compiled: CompiledConstraints, multipliers: Multipliers, plan: Plan) -> tuple[Doubt, ...]:
-    """Return the constraints that are `uncertain`, those that were `missed`, and `restless` ones."""
+    """Return the constraints that are `uncertain` or faint, those that were `missed`, and `restless` ones."""
     histogram, totals = multipliers.mean_histogram, multipliers.cell_totals
     errors = _errors(compiled, histogram, totals, plan, 0.5)
-    unsure = uncertain(compiled, histogram, totals, plan)
+    unsure = uncertain(compiled, histogram, totals, plan) | multipliers.faint
     over, moving = missed(compiled, multipliers, plan), restless(compiled, multipliers)
     excess, swing = multipliers.late_values - compiled.bounds, multipliers.swing
     rows = compiled.smallest_denominators(histogram, totals) / plan.sampling_rate

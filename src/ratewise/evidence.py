@@ -5,12 +5,13 @@ for less the noisier it is, and a limit whose running mean stays clearly on one 
 more, as long as its noise over the whole training would let it be enforced at all. Limits that are clearly
 kept are left alone, so that they do not stir the others.
 
-A limit is *faint* if noise hides it even over half of the training. Adding up its errors would follow their
-noise to wherever it leads, and a few rows answer to a multiplier many times as strongly as many rows do. Its
-running mean is the error that counts, gently, and pushes only while it lasts.
+A limit is *faint* if it cannot be enforced and noise hides it even over half of the training. Adding up its
+errors would follow their noise to wherever it leads, and a few rows answer to a multiplier many times as
+strongly as many rows do. Its running mean is the error that counts, gently, and pushes only while it lasts.
 
-Noisy rates are read as they come, outside of [0, 1] too: put back inside, those of a small group would have a
-mean near one half, whatever the group's rate, and the group would be pushed away from that.
+Noisy shares are read as they come, outside of [0, 1] too: put back inside, those of a small group would have
+a mean near one half, whatever the group's rate, and the group would be pushed away from that. Ratios, whose
+denominators are noisy too, stay inside: unbounded, a single reading of theirs could outweigh all others.
 
 Released values in, post-processing throughout: no privacy is spent.
 """
@@ -40,13 +41,13 @@ _GENTLY = 0.1  # of what its noise would let the mean error of a faint limit cou
 
 
 class Evidence:
-    """What errors count for: never more than they are.
+    """What errors count for, beside their noise.
 
     An error of standard deviation s counts by ``1 / (1 + (s / tolerance)^2)``. If it has been clear for a
     while, and is not clearly below zero now, it counts by up to ``1 / (1 + s^2)``. For a faint limit the
-    running mean counts instead, by a tenth of the first factor at the mean's own deviation.
-    `DualControl.patience` is the number of steps that running means go back; 0 leaves all errors at the first
-    factor.
+    running mean counts instead, by a tenth of the first factor at the deviation that such a mean has in the
+    long run (in its first `patience` steps it has up to 1.4 times that). `DualControl.patience` is the number
+    of steps that running means go back; 0 leaves all errors at the first factor.
 
     Parameters
     ----------
@@ -59,8 +60,9 @@ class Evidence:
     noisy : (J,) array of bool
         Limits whose errors are noisier than the tolerance.
     faint : (J,) array of bool
-        Those of them that cannot be enforced and that noise hides over half of the training; none without
-        patience, or without a penalty to push them with.
+        Those of them that cannot be enforced and that noise hides over half of the training, as judged in the
+        first `patience` steps: a later change of mind would let go of a multiplier from one step to the next.
+        None without patience, or without a penalty to push them with.
     """
 
     STATE = ("believed", "level", "boost", "deviation", "noisy", "able", "faint")
@@ -71,7 +73,7 @@ class Evidence:
         self._noise = plan.histogram_mechanism.standard_deviation
         self._tolerance = plan.dual.noise_tolerance or math.inf
         self._patience = plan.dual.patience
-        self._follows = plan.dual.patience > 0 and plan.dual.penalty > 0
+        self._follows = self._tolerance < math.inf and plan.dual.patience > 0 and plan.dual.penalty > 0
         self.believed: Floats | None = None
         self.deviation: Floats = np.zeros(len(constraints))
         self.noisy: Mask = np.zeros(len(constraints), dtype=np.bool_)
@@ -80,7 +82,9 @@ class Evidence:
         self.level: Floats = np.zeros(len(constraints))
         self.boost: Floats = np.ones(len(constraints))
 
-    def look(self, histogram: Floats, mean: Floats, totals: Floats, floor: float, steps: int) -> None:
+    def look(
+        self, histogram: Floats, mean: Floats, totals: Floats, floor: float, updates: int, steps: int
+    ) -> None:
         """Judge anew how noisy an error of `steps` steps is, and which limits can be enforced at all."""
         self.deviation = self._constraints.value_noise(
             histogram, totals, self._noise / math.sqrt(steps), floor=floor, chance=_CHANCE / steps
@@ -88,8 +92,13 @@ class Evidence:
         self.believed = 1.0 / (1.0 + np.square(self.deviation / self._tolerance))
         self.noisy = self.deviation > self._tolerance
         self.able = self.noisy & ~hopeless(self._constraints, mean, totals, self._plan)
-        if self._follows:
+        if self._follows and updates * steps < self._patience:
             self.faint = self.noisy & ~self.able & faint(self._constraints, mean, totals, self._plan)
+
+    @property
+    def followed(self) -> Mask:
+        """Faint limits; none if the plan does not follow them, whatever a state that was restored says."""
+        return self.faint & self._follows
 
     def weigh(self, errors: Floats, updates: int, steps: int) -> Floats:
         """Return what each error counts for.
@@ -97,7 +106,7 @@ class Evidence:
         Parameters
         ----------
         errors : (J,) array
-            Of noisy limits by rates as read, outside of [0, 1] too, so that their mean is right.
+            Of noisy limits on shares by rates as read, outside of [0, 1] too, so that their mean is right.
         updates : int
             How many updates came before.
         steps : int
@@ -109,12 +118,11 @@ class Evidence:
             return errors * self.believed
         length = min(max(1.0, self._patience / steps), updates + 1.0)
         counted: Floats = errors * self._factors(errors, updates, steps, length)
-        if not self.faint.any():
+        followed = self.followed
+        if not followed.any():
             return counted
         steady = self.deviation / math.sqrt(2.0 * length - 1.0)
-        return np.where(
-            self.faint, self.level * _GENTLY / (1.0 + np.square(steady / self._tolerance)), counted
-        )
+        return np.where(followed, self.level * _GENTLY / (1.0 + np.square(steady / self._tolerance)), counted)
 
     def _factors(self, errors: Floats, updates: int, steps: int, length: float) -> Floats:
         """Move the running means of the errors, `length` updates long, and return how far errors count."""

@@ -117,14 +117,13 @@ def _limits(plan: Plan) -> list[tuple[str, str]]:
     dual = plan.dual
     if plan.private and plan.histogram_noise is None:
         return []
-    weighed = (
-        ". Errors count less the noisier they are, so that small groups do not stir the rest, and more while "
-        f"their mean over {dual.patience} steps is clear; where noise hides a limit, that mean alone pushes"
-        if dual.noise_tolerance is not None and dual.patience
-        else ". Errors count less the noisier they are, so that small groups do not stir the rest"
-        if dual.noise_tolerance is not None
-        else ""
-    )
+    weighed = ""
+    if dual.noise_tolerance is not None:
+        weighed += ". Errors count less the noisier they are, so that small groups do not stir the rest"
+        if dual.patience:
+            weighed += f", and more while their mean over {dual.patience} steps is clear"
+        if dual.patience and dual.penalty > 0:
+            weighed += "; where noise hides a limit, that mean alone pushes"
     return [
         (
             "limits",

@@ -58,6 +58,11 @@ class Constraints(Protocol):
         """What the left-hand sides cannot fall below."""
         ...
 
+    @property
+    def ratios(self) -> npt.NDArray[np.bool_]:
+        """Which constraints have a ratio, whose denominator moves with the model."""
+        ...
+
     def value_noise(
         self,
         histogram: Floats,
@@ -221,6 +226,11 @@ class Multipliers:
         return self.constraints.values(mean, self.cell_totals, floor=self.floor, clamp=self.control.clamp)
 
     @property
+    def faint(self) -> npt.NDArray[np.bool_]:
+        """Limits that noise hides: their multipliers stay zero, and running means push (`Evidence`)."""
+        return self._evidence.followed
+
+    @property
     def swing(self) -> Floats:
         """How far left-hand sides spread over the second half of the steps, beyond noise (`Settling`)."""
         return self._settling.swing(self.mean_histogram, self.cell_totals, self.floor)
@@ -254,7 +264,7 @@ class Multipliers:
             error = self._weighed(error, histogram, totals, floor, steps)
         moved = self._direction(error, steps) * self._rates[min(self.step, len(self._rates)) - 1]
         moved += self.multipliers
-        moved[self._evidence.faint] = 0.0
+        moved[self.faint] = 0.0
         self.multipliers = self._project(moved)
         self._multiplier_sum += self.multipliers
         self._updates += 1
@@ -281,10 +291,10 @@ class Multipliers:
         """Return what each error counts for. Group sizes settle: their noise is rarely looked at."""
         evidence = self._evidence
         if self._updates & (self._updates - 1) == 0:
-            evidence.look(histogram, self.mean_histogram, totals, floor, steps)
+            evidence.look(histogram, self.mean_histogram, totals, floor, self._updates, steps)
         if evidence.noisy.any():
             read = self.constraints.values(histogram, totals, floor=floor, clamp=False)
-            error = np.where(evidence.noisy, read - self._targets, error)
+            error = np.where(evidence.noisy & ~self.constraints.ratios, read - self._targets, error)
         return evidence.weigh(error, self._updates, steps)
 
     def _take_in(self, released: Floats, steps: int) -> Floats:

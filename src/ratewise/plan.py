@@ -102,7 +102,8 @@ class DualControl:
         Denominators are at least this many standard deviations of the noise on a cell's mean size (and at
         least one row).
     clamp : bool
-        Put noisy rates back into [0, 1]; errors that are noisier than `noise_tolerance` go by rates as read.
+        Put noisy rates back into [0, 1]; errors of shares that are noisier than `noise_tolerance` go by rates
+        as read.
     ratio_floor : float
         Predictions of a class count, as the denominator of a ratio such as precision, for at least this share
         of a batch when weights are made: a class that is hardly ever predicted must not weigh without bound.
@@ -115,9 +116,9 @@ class DualControl:
         on a handful of rows do not stir the others. None treats all alike.
     patience : int
         With a tolerance: steps over which the mean of a noisy error is watched. While it is clearly off zero
-        the error counts for more and more; where noise hides a limit over half of the training, that mean
-        pushes as long as it lasts, by `penalty`, and the multiplier stays zero (`ratewise.evidence`). 0 goes
-        by the noise of one update alone.
+        the error counts for more and more. For a limit that cannot be enforced, and that noise hides by 0.07
+        or more over half of the training, that mean pushes as long as it lasts, by `penalty`, and the
+        multiplier stays zero (`ratewise.evidence`). 0 goes by the noise of one update alone.
     """
 
     rate: float = 0.2

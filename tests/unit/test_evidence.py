@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from ratewise.domain import Domain
+from ratewise.enforceability import doubts
 from ratewise.evidence import Evidence
+from ratewise.families import precision
 from ratewise.multipliers import Multipliers
 from ratewise.partition import compile_constraints
 from ratewise.plan import DualControl, Plan
@@ -59,7 +61,7 @@ def factors(made, share, rows=300.0, steps=100, seed=0):
 def looked(made, rows=300.0, share=0.6, constraints=LIMIT):
     """Return the evidence after a look at exact counts."""
     evidence, exact = Evidence(constraints, made), counts(rows, share)
-    evidence.look(exact, exact, exact.sum(axis=1), 1.0, 1)
+    evidence.look(exact, exact, exact.sum(axis=1), 1.0, 0, 1)
     return evidence
 
 
@@ -154,6 +156,53 @@ class TestFaintLimits:
         assert not looked(plan(noise=60.0, penalty=3.0)).faint.any()  # 0.04
         assert not looked(plan(noise=0.001, penalty=3.0), rows=5.0).faint.any()  # few rows, but seen
 
+    def test_what_can_be_enforced_is_not_faint(self):
+        """Noise of 0.08 over half of the steps; with the chance of 600 rows (0.04) it is less than 0.1."""
+        evidence = looked(plan(noise=120.0, penalty=3.0))
+        assert evidence.able.all()
+        assert not evidence.faint.any()
+
+    @pytest.mark.parametrize(("noise", "expected"), [(18.0, False), (24.0, True)])
+    def test_the_border(self, noise, expected):
+        """120 rows are too few either way (chance of 0.09); noise of 0.06 does not hide them, 0.08 does."""
+        evidence = looked(plan(noise=noise, penalty=3.0), rows=60.0)
+        assert evidence.noisy.all()
+        assert not evidence.able.any()
+        assert evidence.faint.all() == expected
+
+    def test_the_verdict_of_the_first_steps_stays(self):
+        """Otherwise a multiplier could go from one step to the next, late in a run."""
+        multipliers = Multipliers(LIMIT, plan(**FAINT | {"noise": 24.0}))
+        for _ in range(30):
+            multipliers.update(counts(60.0, 0.9))
+        assert multipliers.faint.all()
+        for _ in range(70):
+            multipliers.update(counts(3000.0, 0.9))
+        assert multipliers.faint.all()
+
+    def test_a_plan_that_does_not_follow_them_has_none(self):
+        """Not even if it goes on from the state of one that does."""
+        first = Multipliers(LIMIT, plan(**FAINT))
+        for _ in range(30):
+            first.update(counts(300.0, 0.9))
+        for control in ({"penalty": 0.0}, {"patience": 0}, {"noise_tolerance": None}):
+            second = Multipliers(LIMIT, plan(**FAINT | control))
+            second.restore(first.state())
+            second.update(counts(300.0, 0.9))
+            assert first.faint.all()
+            assert not second.faint.any()
+            assert second.multipliers[0] > 0
+
+    def test_they_are_doubted(self):
+        """A limit of 0.5 may be uncertain by 0.125 before it is named for that."""
+        half = compile_constraints(rate(1, where=group(g="a")) <= 0.5, DOMAIN)
+        made = plan(**FAINT | {"noise": 165.0})
+        multipliers = Multipliers(half, made)
+        for _ in range(30):
+            multipliers.update(counts(300.0, 0.5))
+        assert multipliers.faint.all()
+        assert [doubt.constraint for doubt in doubts(half, multipliers, made)] == list(half.names)
+
     def test_their_mean_error_counts(self):
         evidence, deviation = looked(plan(**FAINT)), 400.0 / 300.0
         errors = np.random.default_rng(0).normal(0.1, deviation, 60)
@@ -180,23 +229,40 @@ class TestFaintLimits:
             multipliers.update(counts(300.0, 0.9) - counts(500.0, 0.9))
         assert not multipliers.multipliers.any()
 
+    @pytest.mark.parametrize("noise", [60.0, 400.0])
     @pytest.mark.parametrize("share", [0.02, 0.5, 0.9])
-    def test_their_push_is_right_on_average(self, share):
+    def test_errors_are_right_on_average(self, share, noise):
         """Noisy rates put back into [0, 1] have a mean near one half, whatever the true rate is.
 
-        At the limit itself pushes up and down must cancel: over 200 runs their mean is within 4 of its
-        standard errors; with rates moved into [0, 1] it is 14 and more away where the rate is not one half.
+        At the limit itself errors up and down must cancel, of faint limits and of other noisy ones: over 200
+        runs their mean is within 4 of its standard errors.
         """
         at_limit = compile_constraints(rate(1, where=group(g="a")) <= share, DOMAIN)
         pushes = []
         for seed in range(200):
-            rng, multipliers = np.random.default_rng(seed), Multipliers(at_limit, plan(**FAINT))
+            rng, multipliers = np.random.default_rng(seed), Multipliers(at_limit, plan(noise, penalty=3.0))
             multipliers._sum, multipliers._seen = counts(300.0, share) * 1e9, 1e9  # sizes are known well
             for _ in range(25):
-                multipliers.update(counts(300.0, share) + rng.normal(scale=400.0, size=(at_limit.n_cells, 2)))
-            assert multipliers._evidence.faint.all()
+                multipliers.update(counts(300.0, share) + rng.normal(scale=noise, size=(at_limit.n_cells, 2)))
+            assert multipliers._evidence.noisy.all()
+            assert multipliers.faint.all() == (noise == 400.0)
             pushes.append(multipliers._evidence.level[0])
         assert abs(np.mean(pushes)) < 4 * np.std(pushes) / np.sqrt(200)
+
+
+def test_ratios_stay_between_zero_and_one():
+    """Their denominators are as noisy as their numerators: unbounded, one reading could outweigh all."""
+    ratio = compile_constraints(precision(0.7, by="g"), DOMAIN)
+    multipliers, rng, seen = Multipliers(ratio, plan(noise=100.0, penalty=3.0)), np.random.default_rng(0), []
+    original = multipliers._evidence.weigh
+    multipliers._evidence.weigh = lambda errors, *others: seen.append(errors) or original(errors, *others)
+    for _ in range(50):
+        multipliers.update(
+            np.full((ratio.n_cells, 2), 75.0) + rng.normal(scale=100.0, size=(ratio.n_cells, 2))
+        )
+    assert multipliers._evidence.noisy.all()
+    assert np.min(seen) >= -0.3 - 1e-12
+    assert np.max(seen) <= 0.7 + 1e-12
 
 
 @pytest.mark.parametrize("control", [{}, FAINT])
