@@ -9,7 +9,7 @@ A limit is *faint* if it cannot be enforced and noise hides it even over half of
 errors would follow their noise to wherever it leads, and a few rows answer to a multiplier many times as
 strongly as many rows do. Its running mean is the error that counts, gently, and pushes only while it lasts.
 
-Noisy shares are read as they come, outside of [0, 1] too: put back inside, those of a small group would have
+Running means are of shares as read, outside of [0, 1] too: put back inside, those of a small group would have
 a mean near one half, whatever the group's rate, and the group would be pushed away from that. Ratios, whose
 denominators are noisy too, stay inside: unbounded, a single reading of theirs could outweigh all others.
 
@@ -57,15 +57,15 @@ class Evidence:
 
     Attributes
     ----------
-    noisy : (J,) array of bool
-        Limits whose errors are noisier than the tolerance.
+    able : (J,) array of bool
+        Limits whose errors are noisier than the tolerance and that can be enforced all the same.
     faint : (J,) array of bool
-        Those of them that cannot be enforced and that noise hides over half of the training, as judged in the
-        first `patience` steps: a later change of mind would let go of a multiplier from one step to the next.
-        None without patience, or without a penalty to push them with.
+        Limits whose errors are noisier, that cannot be enforced, and that noise hides over half of the
+        training, as judged in the first `patience` steps: a later change of mind would let go of a multiplier
+        from one step to the next. None without patience, or without a penalty to push them with.
     """
 
-    STATE = ("believed", "level", "boost", "deviation", "noisy", "able", "faint")
+    STATE = ("believed", "level", "boost", "deviation", "able", "faint")
 
     def __init__(self, constraints: Constraints, plan: Plan) -> None:
         self._constraints = constraints
@@ -76,7 +76,6 @@ class Evidence:
         self._follows = self._tolerance < math.inf and plan.dual.patience > 0 and plan.dual.penalty > 0
         self.believed: Floats | None = None
         self.deviation: Floats = np.zeros(len(constraints))
-        self.noisy: Mask = np.zeros(len(constraints), dtype=np.bool_)
         self.able: Mask = np.zeros(len(constraints), dtype=np.bool_)
         self.faint: Mask = np.zeros(len(constraints), dtype=np.bool_)
         self.level: Floats = np.zeros(len(constraints))
@@ -90,23 +89,30 @@ class Evidence:
             histogram, totals, self._noise / math.sqrt(steps), floor=floor, chance=_CHANCE / steps
         )
         self.believed = 1.0 / (1.0 + np.square(self.deviation / self._tolerance))
-        self.noisy = self.deviation > self._tolerance
-        self.able = self.noisy & ~hopeless(self._constraints, mean, totals, self._plan)
+        noisy = self.deviation > self._tolerance
+        self.able = noisy & ~hopeless(self._constraints, mean, totals, self._plan)
         if self._follows and updates * steps < self._patience:
-            self.faint = self.noisy & ~self.able & faint(self._constraints, mean, totals, self._plan)
+            self.faint = noisy & ~self.able & faint(self._constraints, mean, totals, self._plan)
 
     @property
     def followed(self) -> Mask:
         """Faint limits; none if the plan does not follow them, whatever a state that was restored says."""
         return self.faint & self._follows
 
-    def weigh(self, errors: Floats, updates: int, steps: int) -> Floats:
+    @property
+    def gathers(self) -> bool:
+        """Whether errors have to be gathered: some could come to be believed more, or are followed."""
+        return self._patience > 0 and bool(self.able.any() or self.followed.any())
+
+    def weigh(self, errors: Floats, read: Floats | None, updates: int, steps: int) -> Floats:
         """Return what each error counts for.
 
         Parameters
         ----------
         errors : (J,) array
-            Of noisy limits on shares by rates as read, outside of [0, 1] too, so that their mean is right.
+        read : (J,) array or None
+            Errors of rates as read, outside of [0, 1] too, so that their mean is right. None if nothing
+            `gathers`.
         updates : int
             How many updates came before.
         steps : int
@@ -114,15 +120,16 @@ class Evidence:
         """
         if self.believed is None:
             raise RuntimeError("weigh() needs a look() first")
-        if not (self._patience and self.noisy.any()):
+        if read is None:
             return errors * self.believed
         length = min(max(1.0, self._patience / steps), updates + 1.0)
-        counted: Floats = errors * self._factors(errors, updates, steps, length)
+        counted: Floats = errors * self._factors(read, updates, steps, length)
         followed = self.followed
         if not followed.any():
             return counted
         steady = self.deviation / math.sqrt(2.0 * length - 1.0)
-        return np.where(followed, self.level * _GENTLY / (1.0 + np.square(steady / self._tolerance)), counted)
+        gently = self.level * _GENTLY / (1.0 + np.square(steady / self._tolerance))
+        return np.where(followed, gently, counted)
 
     def _factors(self, errors: Floats, updates: int, steps: int, length: float) -> Floats:
         """Move the running means of the errors, `length` updates long, and return how far errors count."""

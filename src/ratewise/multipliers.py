@@ -292,10 +292,11 @@ class Multipliers:
         evidence = self._evidence
         if self._updates & (self._updates - 1) == 0:
             evidence.look(histogram, self.mean_histogram, totals, floor, self._updates, steps)
-        if evidence.noisy.any():
-            read = self.constraints.values(histogram, totals, floor=floor, clamp=False)
-            error = np.where(evidence.noisy & ~self.constraints.ratios, read - self._targets, error)
-        return evidence.weigh(error, self._updates, steps)
+        read = None
+        if evidence.gathers:
+            read = self.constraints.values(histogram, totals, floor=floor, clamp=False) - self._targets
+            read = np.where(self.constraints.ratios, error, read)
+        return evidence.weigh(error, read, self._updates, steps)
 
     def _take_in(self, released: Floats, steps: int) -> Floats:
         """Book the histograms and return their mean, smoothed over time."""

@@ -102,8 +102,7 @@ class DualControl:
         Denominators are at least this many standard deviations of the noise on a cell's mean size (and at
         least one row).
     clamp : bool
-        Put noisy rates back into [0, 1]; errors of shares that are noisier than `noise_tolerance` go by rates
-        as read.
+        Put noisy rates back into [0, 1]; means over `patience` steps are of rates as read.
     ratio_floor : float
         Predictions of a class count, as the denominator of a ratio such as precision, for at least this share
         of a batch when weights are made: a class that is hardly ever predicted must not weigh without bound.
