@@ -70,12 +70,13 @@ def _noise(plan: Plan) -> list[tuple[str, str]]:
 def _bounds(plan: Plan) -> list[tuple[str, str]]:
     found = []
     if plan.preparation is not None:
-        paid = " for 6% of the budget" if plan.private else ""
+        noisy = "with noise, " if plan.private else ""
         found.append(
             (
                 "features",
-                f"centred and scaled by means and deviations that are released{paid}, because descent is at "
-                "a loss when features differ in size",
+                f"centred and scaled by means and deviations that are released {noisy}because descent is at "
+                "a loss when features differ in size. By default that takes 6% of the budget, and up to 12% "
+                "where rows are few beside features",
             )
         )
     if plan.row_norm is not None:

@@ -172,10 +172,13 @@ class Preparation:
     moment_noise : float or None
         On the sum of the features, and on that of their squares. None in both means no noise, for a training
         without privacy.
+    within : float
+        Share of the rows that are meant to be no longer than the bound which the others are shrunk to.
     """
 
     norm_noise: float | None
     moment_noise: float | None
+    within: float = 0.98
 
     def __post_init__(self) -> None:
         if (self.norm_noise is None) != (self.moment_noise is None):
@@ -186,6 +189,7 @@ class Preparation:
             self,
             norm_noise=_optional_positive(norm_noise=self.norm_noise),
             moment_noise=_optional_positive(moment_noise=self.moment_noise),
+            within=_validate.fraction(within=self.within),
         )
 
     @property

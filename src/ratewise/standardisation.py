@@ -8,9 +8,10 @@ in B pieces accordingly, so that small numbers do not drown in the noise that ma
 1. *How long pieces of rows are.* For each kind a histogram of their norms over fixed bins, a quarter of an
    octave each. One row adds 1 to one bin of each kind: sensitivity sqrt(B). Counts that could be noise, and
    those more than two octaves from the largest, are dropped; the bound R of a kind is the edge below which
-   all but one in fifty of the others lie. Where bounds of features are declared, no row is longer than they
-   allow, and if every count could be noise, R is a third of that length: so this works with any few rows.
-   Without bounds, R is then the upper end of the two octaves that hold most.
+   a share `within` of the others lies, which the plan fixes before a row is read: all but one in fifty, and
+   fewer where noise, which is in proportion to R, is large. Where bounds of features are declared, no row is
+   longer than they allow, and if every count could be noise, R is a third of that length: so this works with
+   any few rows. Without bounds, R is then the upper end of the two octaves that hold most.
 2. *Means.* The sum of the rows, each piece shrunk to norm at most R and divided by R: sensitivity sqrt(B).
 3. *How long they are from there.* The released means are taken off, and 1 is done again: sensitivity sqrt(B),
    and bounds R', which are smaller by what all rows have in common.
@@ -47,7 +48,6 @@ Floats = npt.NDArray[np.float64]
 _EDGES = np.exp2(np.arange(-40, 120) / 4)  # norms from a thousandth to a billion
 _NEAR = 8
 _BLURRED = 4
-_SHARE = 0.98
 _NOISE_DEVIATIONS = 4.0
 _FLOOR_DEVIATIONS = 2.0
 _SMALLEST_SHARE = 0.5
@@ -92,8 +92,10 @@ def standardise(
             book(GaussianEvent(preparation.norm_noise), purpose)
         counts = count.release(norm_counts(features, pieces, centre), rng)
         longest = longest_pieces(pieces, centre) if bounded else np.full(len(pieces), np.inf)
-        noise = count.standard_deviation
-        return np.array([bound_from(found, noise, most) for found, most in zip(counts, longest, strict=True)])
+        noise, within = count.standard_deviation, preparation.within
+        return np.array(
+            [bound_from(found, noise, within, most) for found, most in zip(counts, longest, strict=True)]
+        )
 
     def released(sums: Callable[[], Floats], purpose: str) -> Floats:
         if preparation.moment_noise is not None:
@@ -231,8 +233,8 @@ def longest_pieces(kinds: Kinds, centre: Floats | None) -> Floats:
     return np.array([float(np.linalg.norm(reach[members])) for members in kinds.members])
 
 
-def bound_from(counts: Floats, noise: float, longest: float = math.inf) -> float:
-    """Return the edge below which all but one in fifty rows lie, by counts that stand out of the noise.
+def bound_from(counts: Floats, noise: float, within: float, longest: float = math.inf) -> float:
+    """Return the edge below which a share `within` of the rows lies, by counts that stand out of the noise.
 
     Only bins within two octaves of the fullest count: of so many bins, some always stand out by chance. If
     none does, and `longest`, the most that is possible, is known, the bound is a third of it: features that
@@ -249,7 +251,7 @@ def bound_from(counts: Floats, noise: float, longest: float = math.inf) -> float
         around = np.convolve(counts, np.ones(2 * _BLURRED + 1), mode="same")
         sure[min(int(np.argmax(around)) + _BLURRED, len(counts) - 1)] = 1.0
     below = np.cumsum(sure)
-    place = int(np.searchsorted(below, _SHARE * below[-1]))
+    place = int(np.searchsorted(below, within * below[-1]))
     return float(_EDGES[min(place, len(_EDGES) - 1)])
 
 

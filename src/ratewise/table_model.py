@@ -59,9 +59,9 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     What `fit` leaves behind is (`epsilon`, `delta`)-differentially private with respect to adding or removing
     one row of the table, given the schema. Released, in this order and each booked before it happens: bounds
     of numbers that the schema leaves open (two histograms, 2% of the budget each), counts of entries beyond
-    declared bounds if asked for (1%), lengths and moments of rows (6%; of tables so wide that they are sparse
-    only if there are rows enough), and the steps of training, calibrated so that **all of it together**
-    spends `epsilon`.
+    declared bounds if asked for (1%), lengths and moments of rows (6% to 12%; of tables so wide that they are
+    sparse only if there are rows enough), and the steps of training, calibrated so that **all of it
+    together** spends `epsilon`.
 
     Parameters
     ----------

@@ -202,17 +202,27 @@ def test_bounds_come_first_and_sparse_features_are_not_shifted():
 def test_noise_alone_does_not_set_the_bound():
     rng = np.random.default_rng(2)
     counts = norm_counts(Features(rng.normal(size=(4000, 10)), intercept=False), Kinds(np.zeros(10, int)))[0]
-    bounds = [bound_from(counts + rng.normal(0, 37, counts.shape), 37.0) for _ in range(200)]
+    bounds = [bound_from(counts + rng.normal(0, 37, counts.shape), 37.0, 0.98) for _ in range(200)]
     assert min(bounds) > 2.5
     assert max(bounds) < 6.0
-    assert np.isfinite(bound_from(rng.normal(0, 37, counts.shape), 37.0))
+    assert np.isfinite(bound_from(rng.normal(0, 37, counts.shape), 37.0, 0.98))
+
+
+@pytest.mark.parametrize("within", [0.1, 0.5, 0.9, 0.98, 1.0])
+def test_the_bound_is_the_first_edge_that_enough_rows_are_within(within):
+    norms = np.sort(np.linalg.norm(np.random.default_rng(3).normal(size=(4001, 4)), axis=1))
+    counts = norm_counts(Features(norms[:, None], intercept=False), Kinds(np.zeros(1, int)))[0]
+    bound = bound_from(np.where(counts > 0, counts, 0.0), 0.0, within)
+    near = norms[norms <= 4 * 2**0.25 * np.median(norms)]
+    assert np.mean(near <= bound) >= within
+    assert np.mean(near <= bound / 2**0.25) < within
 
 
 def test_a_few_of_many_empty_bins_that_stand_out_do_not_set_the_bound():
     """With 161 bins, one in five histograms has an empty bin that stands out by three deviations."""
     rng = np.random.default_rng(7)
     counts = norm_counts(Features(rng.normal(size=(1000, 3)), intercept=False), Kinds(np.zeros(3, int)))[0]
-    bounds = [bound_from(counts + rng.normal(0, 37, counts.shape), 37.0) for _ in range(300)]
+    bounds = [bound_from(counts + rng.normal(0, 37, counts.shape), 37.0, 0.98) for _ in range(300)]
     assert np.mean([0.9 < bound < 8.0 for bound in bounds]) > 0.99
 
 
@@ -225,7 +235,7 @@ def test_lengths_that_no_bin_tells_alone_are_told_by_several(d):
         features = Features(rng.normal(size=(930, d)), intercept=False)
         counts = norm_counts(features, Kinds(np.zeros(d, int)))[0] + rng.normal(0, 37.3, 161)
         alone += (counts > 4 * 37.3).any()
-        found.append(bound_from(counts, 37.3))
+        found.append(bound_from(counts, 37.3, 0.98))
     assert alone < 190
     assert np.mean([0.5 * math.sqrt(d) < bound < 10.0 * math.sqrt(d) for bound in found]) > 0.96
 
@@ -235,8 +245,8 @@ def test_what_declared_bounds_rule_out_is_noise():
     rng = np.random.default_rng(5)
     counts = norm_counts(Features(rng.random((60, 9)), intercept=False), Kinds(np.zeros(9, int)))[0]
     noisy = [counts + rng.normal(0, 37, counts.shape) for _ in range(200)]
-    assert max(bound_from(found, 37.0) for found in noisy) > 1000
-    bounds = [bound_from(found, 37.0, 3.0) for found in noisy]
+    assert max(bound_from(found, 37.0, 0.98) for found in noisy) > 1000
+    bounds = [bound_from(found, 37.0, 0.98, 3.0) for found in noisy]
     assert max(bounds) < 3.6  # the edge above 3
     assert np.median(bounds) == 1.0
 

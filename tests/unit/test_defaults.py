@@ -273,6 +273,38 @@ class TestStandardising:
         assert 0.99 * asked <= epsilon_of(run_event(plan), DELTA) <= asked
         assert plan_for(bounded, epsilon=asked, delta=DELTA, standardise=False).preparation is None
 
+    def test_more_is_spent_where_noise_hides_variances(self):
+        """From a fifth of the mean variance on, so that it stays a fifth, up to twice the least share."""
+        whole, shares, blurs = 4.0, [], []
+        for rows in np.geomspace(300, 100_000, 40).astype(int):
+            found = defaults.preparation_for(dataclasses.replace(facts(int(rows)), bounded=True), whole)
+            spent = 2 * (whole / found.norm_noise) ** 2 + 2 * (whole / found.moment_noise) ** 2
+            assert 0.06 - 1e-12 <= spent <= 0.12 + 1e-12
+            shares.append(spent)
+            blurs.append(found.moment_noise * 10 / rows)
+            if 0.06 + 1e-9 < spent < 0.12 - 1e-9:
+                assert blurs[-1] == pytest.approx(0.2)
+                assert 0.5 < found.within < 0.98
+        assert all(a >= b - 1e-12 for a, b in itertools.pairwise(shares))
+        assert (round(shares[0], 9), round(shares[-1], 9)) == (0.12, 0.06)
+        assert any(blur == pytest.approx(0.2) for blur in blurs)
+
+    def test_rows_are_shrunk_to_a_shorter_length_where_noise_is_large(self):
+        sizes = np.geomspace(300, 100_000, 40).astype(int)
+        bounded = [dataclasses.replace(facts(int(rows)), bounded=True) for rows in sizes]
+        within = [defaults.preparation_for(public, 4.0).within for public in bounded]
+        assert (within[0], within[-1]) == (0.5, 0.98)
+        assert all(a <= b for a, b in itertools.pairwise(within))
+        assert defaults.preparation_for(bounded[0], None).within == 0.98
+
+    def test_what_gradients_can_spare_falls_with_the_square_of_their_noise(self):
+        """A release with the whole budget has noise ``4 sqrt(200 * 25) / n``; the longest clip is 5."""
+        for rows in (20_000, 40_000, 200_000):
+            noise = 4.0 * math.sqrt(200 * 25) / rows
+            spare = defaults.spare_for(4.0, rows, 25, 200)
+            assert spare == pytest.approx(max(0.0, 1 - (noise / (0.075 / 5.0)) ** 2))
+        assert 0.1 < defaults.spare_for(4.0, 20_000, 25, 200) < 0.2
+
     @pytest.mark.parametrize("standardise", [True, False])
     def test_noise_that_clipping_cannot_bring_down_shortens_steps(self, standardise):
         asked = (0.01, 0.02, 0.05, 1.0, 10.0)
