@@ -42,8 +42,9 @@ from ratewise.incoming import learn_features, read_features, read_labels
 from ratewise.notebook import Reported
 from ratewise.plan import NOISES, Plan, checked_steps
 from ratewise.progress import Progress, epsilon_so_far
-from ratewise.randomness import RandomStreams, UsedSeeds, warn_of_seed
+from ratewise.randomness import RandomStreams, warn_of_seed
 from ratewise.reading import PrivateRows, read_rows
+from ratewise.seeds import USED_SEEDS
 from ratewise.standardisation import kinds_by_bounds, kinds_by_name
 from ratewise.training import StepRecord
 
@@ -51,8 +52,6 @@ Floats = npt.NDArray[np.float64]
 
 CUSTOMARY_DELTA = 1e-5
 _SMALLEST_DELTA = 1e-300  # nearer to zero, tails of normal distributions cannot be told apart
-
-_USED_SEEDS = UsedSeeds()
 
 
 class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -249,7 +248,7 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
         ledger = open_ledger(plan, self.ledger, cap, self.neighbours)
         if plan.private:
             warn_of_seed(self.random_state)
-            _USED_SEEDS.add(ledger, self.random_state)
+            USED_SEEDS.add(ledger, self.random_state)
         self._forget()  # only now: a fit that was refused leaves an earlier model whole
         learn_features(self, X)
         self.ledger_ = ledger

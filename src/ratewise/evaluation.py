@@ -46,9 +46,9 @@ from ratewise.noisy_rates import noisy_intervals
 from ratewise.partition import compile_constraints
 from ratewise.predicates import Predicate, everyone, group, label
 from ratewise.predictions import Predictions
-from ratewise.randomness import UsedSeeds, warn_of_seed
+from ratewise.randomness import warn_of_seed
 from ratewise.rates import Constraint, Expression, rate, rows
-from ratewise.seeds import streams_for
+from ratewise.seeds import USED_SEEDS, streams_for
 from ratewise.tables import interval_columns, needed_columns, read_domain, sensitive_columns
 from ratewise.values import show_number
 
@@ -56,7 +56,6 @@ __all__ = ["Estimate", "PrivateReport", "private_evaluation"]
 
 Floats = NDArray[np.float64]
 
-_USED_SEEDS = UsedSeeds()
 
 _UNBOUNDED = -1e6  # a bound that is never tight: what is measured and not limited
 _USELESS = 0.5  # half width of accuracy's interval, from noise alone, at which nothing is learned
@@ -235,7 +234,7 @@ def private_evaluation(
     book = ledger if ledger is not None else Ledger(cap=Budget(epsilon, delta), neighbours=neighbours)
     event = GaussianEvent(noise)
     warn_of_seed(random_state)
-    _USED_SEEDS.add(book, random_state)
+    USED_SEEDS.add(book, random_state, "evaluation")
     book.book(event, purpose="evaluation", data=data_name)
     mechanism = RoundedGaussianMechanism(noise, 1.0, whole=True)
     released = mechanism.release(measured.partition.histogram(cells, data.predictions), streams.histogram)

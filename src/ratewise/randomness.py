@@ -199,17 +199,19 @@ class RandomStreams:
 
 
 class UsedSeeds:
-    """The seeds that fits have used on each book, in the memory of this process and nowhere else.
+    """The seeds that were used on each book, in the memory of this process and nowhere else.
 
     Two fits with one seed share their noise: the difference of what they release has none, and the sum of
     their epsilons says nothing. A hash of a seed in the ledger's file would give small seeds away, so this
     finds a repetition only within a process. Generators are known by their seed and what they gave so far:
-    clones of an estimator hold copies of one, which would repeat. None cannot repeat.
+    clones of an estimator hold copies of one, which would repeat. None cannot repeat. Uses that make streams
+    of their own of a seed (`ratewise.seeds.streams_for`) are told apart by their names.
 
     >>> class Book:
     ...     path = "privacy.json"
     >>> used = UsedSeeds()
     >>> used.add(Book(), 7)
+    >>> used.add(Book(), 7, "evaluation")
     >>> used.add(Book(), 7)
     Traceback (most recent call last):
     ...
@@ -220,19 +222,23 @@ class UsedSeeds:
         self._in_files: dict[str, set[Any]] = {}
         self._in_memory: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
 
-    def add(self, book: Any, seed: Any) -> None:
-        """Note a seed for a book (its file, if it has a path); refuse one that was noted before."""
+    def add(self, book: Any, seed: Any, use: str = "fit") -> None:
+        """Note a seed for a use of a book (of its file, if it has a path); refuse one noted before."""
         source = _source_of(seed)
         if source is None:
             return
-        known: Any = self._in_memory if book.path is None else self._in_files
-        used = known.setdefault(book if book.path is None else os.path.realpath(book.path), set())
-        if source in used:
+        used = self._of(book)
+        if (use, source) in used:
             raise InvalidInput(
-                "random_state was used for an earlier fit on this ledger: both would have the same noise, "
+                f"random_state was used for an earlier {use} on this ledger: both would have the same noise, "
                 "and what they release together is protected by neither; use None, or another seed"
             )
-        used.add(source)
+        used.add((use, source))
+
+    def _of(self, book: Any) -> set[Any]:
+        known: Any = self._in_memory if book.path is None else self._in_files
+        found: set[Any] = known.setdefault(book if book.path is None else os.path.realpath(book.path), set())
+        return found
 
 
 def _source_of(seed: Any) -> Any:

@@ -25,9 +25,9 @@ from ratewise.domain import list_values
 from ratewise.estimators import CUSTOMARY_DELTA, RateConstrainedClassifier
 from ratewise.exceptions import InvalidInput, InvalidType, LedgerError, RatewiseError, RatewiseWarning
 from ratewise.mechanisms import RoundedGaussianMechanism
-from ratewise.randomness import UsedSeeds, warn_of_seed
+from ratewise.randomness import warn_of_seed
 from ratewise.scoring import ScoredRows, Trial, TrialBudget
-from ratewise.seeds import streams_for
+from ratewise.seeds import USED_SEEDS, streams_for
 from ratewise.selection_cost import affordable_trial, selection_cost
 from ratewise.table_model import TableClassifier
 from ratewise.trials import Configurations, draw_number, shape_of
@@ -62,8 +62,6 @@ _SCORE_SHARE = 0.05  # of a trial's budget
 _MEAN_TRIALS = 10.0
 _BLIND = 0.02  # deviation of a score at which a search cannot see
 _MOST_CHECKED = 100  # settings that are tried out, without a row, before anything is spent
-
-_USED_SEEDS = UsedSeeds()
 
 
 class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -204,7 +202,7 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         self._forget()
         self.ledger_ = self._ledger()
         warn_of_seed(self.random_state)
-        _USED_SEEDS.add(self.ledger_, self.random_state)
+        USED_SEEDS.add(self.ledger_, self.random_state, "search")
         self.ledger_.book(event, purpose="selection", data=self.data_name)
         best = self._best(space, draw_number(mean, shape, rng), budget, rows, allowed, rng)
         self._keep(best, trial)

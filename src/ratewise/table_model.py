@@ -37,9 +37,9 @@ from ratewise.estimators import CUSTOMARY_DELTA, RateConstrainedClassifier
 from ratewise.evaluation import PrivateReport, private_evaluation
 from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType, PrivacyLeakWarning
 from ratewise.frames import chosen_columns, named_columns
-from ratewise.randomness import UsedSeeds, warn_of_seed
+from ratewise.randomness import warn_of_seed
 from ratewise.schema import Schema
-from ratewise.seeds import streams_for
+from ratewise.seeds import USED_SEEDS, streams_for
 from ratewise.table_preparation import declared_bounds, group_column, prepare, provisional
 from ratewise.tables import needed_columns
 
@@ -47,7 +47,6 @@ __all__ = ["TableClassifier"]
 
 Floats = npt.NDArray[np.float64]
 
-_USED_SEEDS = UsedSeeds()
 
 _SAID_BY_SCHEMA = ("classes", "group_values", "feature_bounds", "feature_kinds")
 _KEPT = ("plan_", "history_", "constraints_", "doubts_", "multipliers_", "n_iter_", "classes_")
@@ -171,7 +170,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rng, classifier.random_state = self._randomness()
         if self.epsilon is not None:
             self._warn(schema)
-            _USED_SEEDS.add(book, self.random_state)
+            USED_SEEDS.add(book, self.random_state, "fit of a table")
         self._forget()
         self.ledger_ = book
         self._prepare(frame, own, rng)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.random import SeedSequence
 
 import ratewise.evaluation as evaluation
 from ratewise import (
@@ -145,12 +146,25 @@ def test_the_same_noise_twice_in_one_book_is_refused():
     assert len(ledger.records) == 1
 
 
-def test_one_seed_for_training_and_evaluation_gives_two_noises():
-    trained, evaluated = RandomStreams.from_seed(0), streams_for("evaluation", 0)
+@pytest.mark.parametrize(
+    "seed",
+    [lambda: 0, lambda: np.random.default_rng(0), lambda: np.random.RandomState(0), lambda: SeedSequence(0)],
+)
+def test_one_seed_for_training_and_evaluation_gives_two_noises(seed):
+    trained, evaluated = RandomStreams.from_seed(seed()), streams_for("evaluation", seed())
     for name in ("sampling", "gradient", "histogram", "preparation"):
         numbers = [getattr(streams, name).random() for streams in (trained, evaluated)]
-        others = [getattr(streams_for(use, 0), name).random() for use in ("table", "selection")]
+        others = [getattr(streams_for(use, seed()), name).random() for use in ("table", "selection")]
         assert len({*numbers, *others}) == 4
+
+
+@pytest.mark.parametrize("make", [np.random.default_rng, np.random.RandomState, SeedSequence])
+def test_a_generator_serves_several_evaluations_and_copies_of_it_do_not(make):
+    same, ledger = make(0), Ledger()
+    first, second = (evaluate(epsilon=0.5, ledger=ledger, random_state=same) for _ in range(2))
+    assert first.accuracy.value != second.accuracy.value
+    with pytest.raises(InvalidInput, match="random_state was used for an earlier evaluation"):
+        evaluate(epsilon=0.5, ledger=ledger, random_state=make(0))
 
 
 def test_a_model_can_be_evaluated_in_the_ledger_of_its_training():

@@ -20,15 +20,12 @@ from torch import Tensor
 from ratewise.accounting import Ledger
 from ratewise.exceptions import UnsupportedCombination
 from ratewise.mechanisms import GaussianMechanism, Mechanism, NoNoise
-from ratewise.randomness import RandomStreams, UsedSeeds, warn_of_seed
-from ratewise.seeds import streams_for
+from ratewise.randomness import RandomStreams, warn_of_seed
+from ratewise.seeds import USED_SEEDS, streams_for
 from ratewise.torch.distributed import Processes
 
 _STATE_BYTES = 5056  # of the twister, as `Generator.get_state` writes it
 _FIRST, _WORDS = 24, 624  # seed, two counters and the position come before the words
-
-
-_USED_SEEDS = UsedSeeds()
 
 
 def network_streams(seed: Any) -> RandomStreams:
@@ -39,7 +36,7 @@ def network_streams(seed: Any) -> RandomStreams:
 def note_seed(ledger: Ledger, seed: Any) -> None:
     """Warn that a seed must stay secret, and refuse one that this book has seen: noise must not repeat."""
     warn_of_seed(seed)
-    _USED_SEEDS.add(ledger, seed)
+    USED_SEEDS.add(ledger, seed, "training of a network")
 
 
 class GradientNoise(Protocol):
