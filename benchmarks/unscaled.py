@@ -30,7 +30,9 @@ CASES: dict[str, tuple[np.ndarray, float, bool]] = {
     "all plus 30": (factors(1.0), 30.0, False),
     "one of them times 10": (factors(10.0), 0.0, False),
     "one of them times 1,000": (factors(1000.0), 0.0, False),
-    "the same, `feature_bounds` given": (factors(1000.0), 0.0, True),
+    "one of them times 0.001": (factors(0.001), 0.0, False),
+    "each ten times the one before": (10.0 ** np.arange(FEATURES), 0.0, False),
+    "one of them times 1,000, `feature_bounds` given": (factors(1000.0), 0.0, True),
 }
 
 

@@ -77,7 +77,8 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
         The possible values of each sensitive column; otherwise read off the data, with the same warning.
     feature_bounds : pair (lower, upper), optional
         Public bounds, each a number or one per feature: features are cut off there and scaled to [0, 1]
-        (sparse ones by their largest magnitude). Without bounds features are used as they are.
+        (sparse ones by their largest magnitude). Without bounds the sizes of features are found privately,
+        where features are standardised, and else used as they are.
     feature_kinds : list, optional
         Public: a name or number per feature, the same for features of one nature. Standardising measures each
         kind by itself, so that few numbers are not lost beside many categories. Without it, features bounded
@@ -336,7 +337,8 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
             n_classes=len(rows.domain.classes),
             constraints=rows.constraints,
             n_kinds=len(set(kinds.tolist())),
-            bounded=scaling is not None and isinstance(rows.X, np.ndarray),
+            bounded=scaling is not None,
+            sparse=not isinstance(rows.X, np.ndarray),
         )
         return rows, self._plan(facts)
 

@@ -71,12 +71,15 @@ def _bounds(plan: Plan) -> list[tuple[str, str]]:
     found = []
     if plan.preparation is not None:
         noisy = "with noise, " if plan.private else ""
+        sized = "sizes, " if plan.preparation.sized else ""
+        shares = "8% of the budget, and up to 16%" if sized else "6% of the budget, and up to 12%"
         found.append(
             (
                 "features",
-                f"centred and scaled by means and deviations that are released {noisy}because descent is at "
-                "a loss when features differ in size. By default that takes 6% of the budget, and up to 12% "
-                "where rows are few beside features",
+                f"centred and scaled by {sized}means and deviations that are released {noisy}because descent "
+                f"is at a loss when features differ in size. By default that takes {shares} where rows are "
+                "few beside features"
+                + (". Declared bounds of features would save the release of sizes" if sized else ""),
             )
         )
     if plan.row_norm is not None:

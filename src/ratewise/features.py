@@ -86,7 +86,11 @@ class Scaling:
 
     def standardised(self, mean: Floats | None, deviation: Floats) -> Scaling:
         """Return the same preparation with a released mean and deviation on top."""
-        return replace(self, mean=mean, deviation=deviation)
+        if self.deviation is None:
+            return replace(self, mean=mean, deviation=deviation)
+        before = 0.0 if self.mean is None else self.mean
+        moved = self.mean if mean is None else before + mean * self.deviation
+        return replace(self, mean=moved, deviation=self.deviation * deviation)
 
     def tables(self) -> _ScalingTables:
         """Return what has to be done to each feature."""

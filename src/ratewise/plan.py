@@ -163,7 +163,7 @@ class DualControl:
 
 @dataclass(frozen=True, kw_only=True)
 class Preparation:
-    """Noise of the four releases that standardise features; see `ratewise.standardisation`.
+    """Noise of the four or five releases that standardise features; see `ratewise.standardisation`.
 
     Parameters
     ----------
@@ -174,11 +174,15 @@ class Preparation:
         without privacy.
     within : float
         Share of the rows that are meant to be no longer than the bound which the others are shrunk to.
+    sized : bool
+        Whether sizes of single features are released first (`ratewise.sizes`), with the noise of moments:
+        where no bounds of features are declared.
     """
 
     norm_noise: float | None
     moment_noise: float | None
     within: float = 0.98
+    sized: bool = False
 
     def __post_init__(self) -> None:
         if (self.norm_noise is None) != (self.moment_noise is None):
@@ -190,6 +194,7 @@ class Preparation:
             norm_noise=_optional_positive(norm_noise=self.norm_noise),
             moment_noise=_optional_positive(moment_noise=self.moment_noise),
             within=_validate.fraction(within=self.within),
+            sized=_flag(sized=self.sized),
         )
 
     @property
@@ -197,7 +202,8 @@ class Preparation:
         """What the preparation releases, for the ledger."""
         if self.norm_noise is None or self.moment_noise is None:
             return ()
-        return (GaussianEvent(self.norm_noise), GaussianEvent(self.moment_noise)) * 2
+        sizes = (GaussianEvent(self.moment_noise),) if self.sized else ()
+        return (*sizes, *(GaussianEvent(self.norm_noise), GaussianEvent(self.moment_noise)) * 2)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,8 +2,10 @@
 
 Gradient descent is at a loss when some features are a hundred times smaller than others, or all of one sign.
 Standardising with raw means and deviations leaks; here both are released with noise, in four steps that the
-ledger books before they happen. Features come in B kinds, which are public (`kinds_by_bounds`). Rows are cut
-in B pieces accordingly, so that small numbers do not drown in the noise that many categories need.
+ledger books before they happen. Where no bounds of features are declared, their sizes are released before
+(`ratewise.sizes`), and features are divided by them. Features come in B kinds, which are public
+(`kinds_by_bounds`). Rows are cut in B pieces accordingly, so that small numbers do not drown in the noise
+that many categories need.
 
 1. *How long pieces of rows are.* For each kind a histogram of their norms over fixed bins, a quarter of an
    octave each. One row adds 1 to one bin of each kind: sensitivity sqrt(B). Counts that could be noise, and
@@ -20,9 +22,8 @@ in B pieces accordingly, so that small numbers do not drown in the noise that ma
 
 Everything after that is post-processing. Means and variances are drawn towards those of their kind as far as
 noise explains how they differ; variances are at least twice their noise or their mean, whichever is less.
-Noise is in proportion to the length of whole pieces: beside one feature a thousand times as large as the
-others, the others are lost, and need declared bounds first. Sparse features are not shifted, so nothing is
-taken off them in 3.
+Noise is in proportion to the length of whole pieces, which is why features need to be of like size before.
+Sparse features are not shifted, so nothing is taken off them in 3.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from ratewise.exceptions import InvalidInput
 from ratewise.features import BLOCK_ROWS, Features, Scaling
 from ratewise.mechanisms import Mechanism, NoNoise, RoundedGaussianMechanism, summation_slack
 from ratewise.plan import Preparation
+from ratewise.sizes import find_sizes
 
 Floats = npt.NDArray[np.float64]
 
@@ -78,6 +80,9 @@ def standardise(
     book : callable
         Called with each event and its purpose **before** the release.
     """
+    if preparation.sized:
+        sizes = find_sizes(Features(X, scaling=scaling, intercept=False), preparation.moment_noise, rng, book)
+        scaling = Scaling(deviation=sizes) if scaling is None else scaling.standardised(None, sizes)
     features = Features(X, scaling=scaling, intercept=False, reads=_READS)
     pieces = Kinds(kinds_by_bounds(scaling, features.n_features) if kinds is None else kinds)
     size = math.sqrt(len(pieces))  # sensitivity of each release
@@ -118,7 +123,9 @@ def standardise(
         if bounded and not features.sparse:
             found = _floor_rare(mean[members], found)
         deviation[members] = found
-    return (scaling or Scaling(deviation=deviation)).standardised(centre, deviation)
+    if scaling is None:
+        return Scaling(mean=centre, deviation=deviation)
+    return scaling.standardised(centre, deviation)
 
 
 def kinds_by_bounds(scaling: Scaling | None, n_features: int) -> npt.NDArray[np.intp]:

@@ -90,7 +90,7 @@ class TestSpent:
         assert sum((Counter({event.noise: event.count}) for event in said), Counter()) == Counter(
             event.noise for event in ran
         )
-        assert len(ran) == 4
+        assert len(ran) == 5
         assert dataclasses.replace(model.plan_.step_event, steps=30) in model.privacy_.events
         assert model.privacy_.epsilon == pytest.approx(epsilon(model.plan_.events, DELTA), rel=1e-9)
         assert model.n_iter_ == 30

@@ -1,4 +1,4 @@
-"""Mutants of the four releases that standardise features; each must be caught, the code as it is must not.
+"""Mutants of the five releases that standardise features; each must be caught, the code as it is must not.
 
 Two catchers. `released` replays: on two data sets that differ in one row, with the **same** released values
 put in place of the noisy ones, everything outside the releases must come out the same (noise, sensitivities,
@@ -14,14 +14,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ratewise import standardisation
+from ratewise import sizes, standardisation
 from ratewise.mechanisms import NoNoise, RoundedGaussianMechanism
 from ratewise.plan import Preparation
 
-PREPARATION = Preparation(norm_noise=6.0, moment_noise=3.0)
+PREPARATION = Preparation(norm_noise=6.0, moment_noise=3.0, sized=True)
 KINDS = np.array([0, 1, 0])
 FALSE_ALARM = 1e-5
-NAMES = ["norms", "means", "centred norms", "squares"]
+NAMES = ["sizes", "norms", "means", "centred norms", "squares"]
+SENSITIVITIES = [1.0] + [np.sqrt(2)] * 4
 HUGE = 1e4
 
 
@@ -67,8 +68,9 @@ def follows(monkeypatch):
     """Tell whether bounds are those of made-up histograms in which all pieces of a kind have one length."""
     shrunk = standardisation.Kinds.shrunk
     for first, second in (((30, 35), (60, 50)), ((44, 41), (20, 25))):
-        made_up = [np.zeros((2, 161)), np.zeros(3), np.zeros((2, 161)), np.ones(3)]
-        made_up[0][[0, 1], first] = made_up[2][[0, 1], second] = 1000.0
+        made_up = [np.zeros((3, 50)), np.zeros((2, 161)), np.zeros(3), np.zeros((2, 161)), np.ones(3)]
+        made_up[0][[0, 1, 2], [20, 20, 26]] = 1000.0
+        made_up[1][[0, 1], first] = made_up[3][[0, 1], second] = 1000.0
         used = []
 
         def watched(self, block, bounds, used=used):
@@ -77,7 +79,9 @@ def follows(monkeypatch):
 
         with monkeypatch.context() as patch:
             patch.setattr(standardisation.Kinds, "shrunk", watched)
-            watch(monkeypatch, rows(), 3, made_up)
+            _, _, scaling = watch(monkeypatch, rows(), 3, made_up)
+        if scaling.deviation[2] != pytest.approx(4096 * scaling.deviation[0], rel=1e-6):
+            return False
         if used != [tuple(2.0 ** (np.array(bins) / 4 - 10)) for bins in (first, second)]:
             return False
     return True
@@ -90,18 +94,19 @@ def released(monkeypatch):
         (HUGE * unit[0], -HUGE * unit[0]),
         (HUGE * unit[0], HUGE * unit[1]),
         (unit[2] * 0, HUGE * unit[2]),
+        (np.full(3, HUGE), np.full(3, 1 / HUGE)),
     ]
     for one, other in pairs:
         before, _, scaling = watch(monkeypatch, rows(one), 3)
-        if len(before) != 4:
+        if len(before) != len(NAMES):
             return True
         forced = [note.seen for note in before]
         again = [watch(monkeypatch, rows(row), 3, forced) for row in (one, other)]
         (first, _, found), (second, _, compared) = again
-        for left, right in zip(first, second, strict=True):
+        for left, right, sensitivity in zip(first, second, SENSITIVITIES, strict=True):
             if (left.noise, left.sensitivity) != (right.noise, right.sensitivity):
                 return True
-            if left.sensitivity != np.sqrt(2):
+            if left.sensitivity != sensitivity:
                 return True
             if np.linalg.norm(left.value - right.value) > 2 * left.sensitivity * (1 + 1e-9):
                 return True
@@ -115,12 +120,12 @@ def released(monkeypatch):
 
 def noised(monkeypatch):
     """Tell whether a release is not booked before, or has other noise than was booked."""
-    drawn: list[list[np.ndarray]] = [[], [], [], []]
+    drawn: list[list[np.ndarray]] = [[] for _ in NAMES]
     for seed in range(150):
         notes, booked, _ = watch(monkeypatch, rows(), seed)
         if [note.noise for note in notes] != [event.noise for event in booked]:
             return True
-        if len(notes) != 4 or any(note.booked < number for number, note in enumerate(notes, 1)):
+        if len(notes) != len(NAMES) or any(note.booked < number for number, note in enumerate(notes, 1)):
             return True
         for place, note in zip(drawn, notes, strict=True):
             if note.deviation < note.noise * note.sensitivity:
@@ -180,8 +185,10 @@ def past_the_mechanism(number):
     """One release is made by something that adds nothing, and that nobody watches."""
 
     def mutate(patch):
-        # both histograms share a mechanism, and both sums
-        patch.setattr(standardisation, ("_counting", "_summing")[number % 2], lambda *_: NoNoise())
+        if number == 0:
+            patch.setattr(sizes, "RoundedGaussianMechanism", lambda *_, **__: NoNoise())
+        else:  # both histograms share a mechanism, and both sums
+            patch.setattr(standardisation, ("_summing", "_counting")[number % 2], lambda *_: NoNoise())
 
     return mutate
 
@@ -215,6 +222,31 @@ def bound_from_raw_counts(patch):
 
     patch.setattr(standardisation, "norm_counts", norm_counts)
     patch.setattr(standardisation, "bound_from", lambda found, *rest: whole(kept.pop(0), *rest))
+
+
+def sizes_from_raw_counts(patch):
+    counts, found, kept = sizes.size_counts, sizes.sizes_from, []
+
+    def size_counts(features):
+        kept[:] = [counts(features)]
+        return kept[0].copy()
+
+    patch.setattr(sizes, "size_counts", size_counts)
+    patch.setattr(sizes, "sizes_from", lambda _, noise: found(kept[0], noise))
+
+
+def sizes_from_the_largest_entries(patch):
+    def find_sizes(features, noise, rng, book):
+        whole(features, noise, rng, book)
+        return np.abs(features.prepared(np.arange(features.n_rows))).max(axis=0)
+
+    whole = standardisation.find_sizes
+    patch.setattr(standardisation, "find_sizes", find_sizes)
+
+
+def entries_that_count_in_full(patch):
+    """A row of three entries adds 1 to three places: a vector of norm sqrt(3)."""
+    patch.setattr(sizes, "_weights", lambda seen: np.full(len(seen), sizes._ONE))
 
 
 def bound_from_the_longest_row(patch):
@@ -306,6 +338,9 @@ MUTANTS = {
         f"past_the_mechanism: {name}": (past_the_mechanism(number), released)
         for number, name in enumerate(NAMES)
     },
+    "sizes from raw counts": (sizes_from_raw_counts, released),
+    "sizes from the largest entries": (sizes_from_the_largest_entries, released),
+    "entries that count in full": (entries_that_count_in_full, released),
     "bound from raw counts": (bound_from_raw_counts, released),
     "bound from the longest row": (bound_from_the_longest_row, released),
     "raw centre, bound": (centre_from_raw_rows_for_the_bound, released),

@@ -106,7 +106,7 @@ class TestPublicOnly:
 
     def test_facts_are_numbers_and_constraints(self):
         names = [field.name for field in dataclasses.fields(PublicFacts)]
-        assert names == ["n_rows", "n_features", "n_classes", "constraints", "n_kinds", "bounded"]
+        assert names == ["n_rows", "n_features", "n_classes", "constraints", "n_kinds", "bounded", "sparse"]
 
     def test_no_array_ever_enters(self):
         """A plan of public facts has no use for NumPy; a look at rows would need it."""
@@ -272,6 +272,17 @@ class TestStandardising:
         assert plan.preparation is not None
         assert 0.99 * asked <= epsilon_of(run_event(plan), DELTA) <= asked
         assert plan_for(bounded, epsilon=asked, delta=DELTA, standardise=False).preparation is None
+
+    @pytest.mark.parametrize("asked", [0.5, 1.0, None])
+    @pytest.mark.parametrize("sparse", [False, True])
+    def test_sizes_are_found_exactly_where_no_bounds_are_declared(self, asked, sparse):
+        public = dataclasses.replace(facts(20_000), sparse=sparse)
+        for bounded in (False, True):
+            plan = plan_for(dataclasses.replace(public, bounded=bounded), epsilon=asked, delta=DELTA)
+            assert plan.preparation.sized != bounded
+            if asked is not None:
+                assert len(plan.preparation.events) == 5 - bounded
+                assert 0.99 * asked <= epsilon_of(run_event(plan), DELTA) <= asked
 
     def test_more_is_spent_where_noise_hides_variances(self):
         """From a fifth of the mean variance on, so that it stays a fifth, up to twice the least share."""

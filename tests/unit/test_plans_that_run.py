@@ -71,11 +71,23 @@ def test_every_setting_is_rehearsed():
     assert set(rehearsal._PASSED_ON) == fields - read - apart
 
 
-@pytest.mark.parametrize("bounded", [True, False])
-def test_a_rehearsal_runs_the_plan_that_is_shown(monkeypatch, bounded):
+@pytest.mark.parametrize(
+    ("rows", "bounded", "sparse", "standardised"),
+    [
+        (300, True, False, True),
+        (300, False, False, False),
+        (300, True, True, False),
+        (2000, True, True, True),
+        (2000, False, False, True),
+        (2000, False, True, True),
+    ],
+)
+def test_a_rehearsal_runs_the_plan_that_is_shown(monkeypatch, rows, bounded, sparse, standardised):
     domain = Domain(range(2), {"sex": ["F", "M"]})
     constraints = compile_constraints(SETTINGS.declared, domain)
-    facts = PublicFacts(n_rows=300, n_features=4, n_classes=2, constraints=constraints, bounded=bounded)
+    facts = PublicFacts(
+        n_rows=rows, n_features=4, n_classes=2, constraints=constraints, bounded=bounded, sparse=sparse
+    )
     ran = []
 
     class Watched(RateConstrainedClassifier):
@@ -86,6 +98,7 @@ def test_a_rehearsal_runs_the_plan_that_is_shown(monkeypatch, bounded):
     monkeypatch.setattr(rehearsal, "RateConstrainedClassifier", Watched)
     rehearsal.rehearse(facts, SETTINGS, domain)
     shown = plan_run(facts, SETTINGS)
-    assert (shown.preparation is not None) == bounded
+    assert (shown.preparation is not None) == standardised
+    assert shown.preparation is None or shown.preparation.sized != bounded
     assert ran[0] == shown
     assert not ran[1].private

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse
 
 from ratewise.defaults import PublicFacts
 from ratewise.domain import Domain, Numeric
@@ -19,6 +20,7 @@ MOST_ROWS = 50_000
 _TEST_ROWS = 10_000
 _INFORMATIVE = 8
 _BOUNDS = (-5.0, 5.0)
+_DENSITY = 0.1
 _PASSED_ON = (
     *("delta", "neighbours", "steps", "sampling_rate", "learning_rate", "schedule", "momentum", "averaging"),
     *("histogram", "histogram_share", "noise", "temperature", "rates", "l1", "l2", "fit_intercept"),
@@ -30,13 +32,14 @@ def rehearse(facts: PublicFacts, settings: Settings, domain: Domain, seed: int =
 
     Features are independent normal numbers, of which up to eight tell about the label; groups are drawn at
     random. Rows are as many as planned, but at most 50,000: with more the loss is smaller. Where features are
-    planned with declared bounds, the made-up ones have them too, so that the same plan runs.
+    planned with declared bounds, or as a sparse matrix, so are the made-up ones, and the same plan runs; of
+    sparse ones, one in ten is not zero.
     """
     rng = np.random.default_rng(seed)
     rows = min(facts.n_rows, MOST_ROWS)
     weights = np.zeros((facts.n_features, facts.n_classes))
     weights[:_INFORMATIVE] = rng.standard_normal((min(_INFORMATIVE, facts.n_features), facts.n_classes))
-    train, test = (_people(rng, n, weights, domain) for n in (rows, _TEST_ROWS))
+    train, test = (_people(rng, n, weights, domain, facts.sparse) for n in (rows, _TEST_ROWS))
     plain = dataclasses.replace(settings, epsilon=None, constraints=())
     bounds = _BOUNDS if facts.bounded else None
     with_plan, without = (_accuracy(asked, domain, bounds, train, test) for asked in (settings, plain))
@@ -49,9 +52,12 @@ def rehearse(facts: PublicFacts, settings: Settings, domain: Domain, seed: int =
 
 
 def _people(
-    rng: np.random.Generator, rows: int, weights: npt.NDArray[np.float64], domain: Domain
+    rng: np.random.Generator, rows: int, weights: npt.NDArray[np.float64], domain: Domain, sparse: bool
 ) -> tuple[Any, Any, dict[str, Any]]:
-    X = rng.standard_normal((rows, len(weights)), dtype=np.float32)
+    X: Any = rng.standard_normal((rows, len(weights)), dtype=np.float32)
+    if sparse:
+        X[rng.random(X.shape, dtype=np.float32) > _DENSITY] = 0.0
+        X = scipy.sparse.csr_array(X)
     scores = X @ weights + rng.gumbel(size=(rows, weights.shape[1]))  # draws from the softmax
     classes = np.array(domain.classes, dtype=object)
     groups = {}
@@ -68,7 +74,7 @@ def _accuracy(settings: Settings, domain: Domain, bounds: Any, train: Any, test:
     for name in ("clip", "row_norm", "standardise"):
         if getattr(settings, name) is not None:
             chosen[name] = getattr(settings, name)
-    chosen["delta"] = min(settings.delta, 1.0 / len(train[0]))
+    chosen["delta"] = min(settings.delta, 1.0 / len(train[1]))
     model = RateConstrainedClassifier(
         settings.declared,
         epsilon=settings.epsilon,

@@ -70,7 +70,8 @@ def facts_of(schema: Schema, settings: Settings, n_rows: int) -> PublicFacts:
         n_classes=len(schema.classes),
         constraints=compiled if len(compiled) else None,
         n_kinds=len(set(feature_kinds(schema))),
-        bounded=not encoded_sparsely(schema),
+        bounded=True,
+        sparse=encoded_sparsely(schema),
     )
 
 
