@@ -52,3 +52,16 @@ def warn_if_drowned(plan: Plan, n_parameters: int, epsilon: float | None) -> Non
         RatewiseWarning,
         stacklevel=3,
     )
+
+
+def warn_if_unmeasured(plan: Plan, epsilon: float | None) -> None:
+    """Warn that features without declared bounds stay as they are, if rows are too few to measure them."""
+    if plan.preparation is not None or epsilon is None:
+        return
+    warnings.warn(
+        f"{plan.n_rows} rows are too few to find the sizes of the features privately at epsilon={epsilon:g}: "
+        "they are used as they come, and little is left of those far from unit size. Declare "
+        "feature_bounds=(lower, upper), which costs nothing; standardise=False says that sizes are fine",
+        RatewiseWarning,
+        stacklevel=3,
+    )

@@ -25,7 +25,7 @@ from ratewise.accounting.book import text
 from ratewise.accounting.events import NEIGHBOURS
 from ratewise.defaults import AUTO, PublicFacts, plan_for
 from ratewise.domain import Domain
-from ratewise.drowning import warn_if_drowned
+from ratewise.drowning import warn_if_drowned, warn_if_unmeasured
 from ratewise.enforceability import Doubt, doubts
 from ratewise.exceptions import (
     InvalidInput,
@@ -245,6 +245,8 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
         classes = len(rows.domain.classes)
         n_parameters = (rows.X.shape[1] + bool(self.fit_intercept)) * (1 if classes == 2 else classes)
         warn_if_drowned(plan, n_parameters, self.epsilon)
+        if self.standardise == AUTO and self.feature_bounds is None:
+            warn_if_unmeasured(plan, self.epsilon)
         cap = None if self.epsilon is None else Budget(float(self.epsilon), float(self.delta))
         ledger = open_ledger(plan, self.ledger, cap, self.neighbours)
         if plan.private:

@@ -9,7 +9,7 @@ which few are one, the few count more.
 
 Everything after that is post-processing. The size of a feature is the root mean square of the ends of its
 bins, by the counts that stand out of the noise; features of which nothing stands out, such as rare
-categories, have the size that all of them together have. Features more than 16 times as large as usual (the
+categories, have the size that all of them together have. Features more than 8 times as large as usual (the
 size that three quarters of them do not exceed) are divided by their own size. Smaller ones keep their
 proportion to the usual, since noise may hide rare large entries of theirs: a rare category, standardised, is
 far from zero in few rows. Only what is 64 times too small is brought up, to a sixteenth of the usual.
@@ -42,7 +42,7 @@ _BIAS = 1022  # in the exponent bits of a double, so that those of 0.5 to 1 are 
 _ENDS = np.exp2(_LOWEST - 1.0 + _WIDTH * np.arange(1, _BINS + 1))
 _STANDS_OUT = 5.0  # deviations of the noise: chance alone makes such a count in one of a thousand fits
 _USUAL = 0.75
-_LARGE, _SMALL, _BROUGHT_UP = 16.0, 64.0, 16.0
+_LARGE, _SMALL, _BROUGHT_UP = 8.0, 64.0, 16.0
 
 
 def find_sizes(

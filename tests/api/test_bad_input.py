@@ -631,7 +631,9 @@ class TestFewRows:
     )
     def test_rows_too_few_for_the_budget_are_told_before_any_of_it_is_spent(self, n, epsilon, drowned):
         ledger = Ledger()
-        model = RateConstrainedClassifier(epsilon=epsilon, classes=(0, 1), steps=3, ledger=ledger)
+        model = RateConstrainedClassifier(
+            epsilon=epsilon, classes=(0, 1), steps=3, ledger=ledger, standardise=False
+        )
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             if not drowned:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -131,6 +133,28 @@ def test_the_ledger_of_a_fit_holds_sizes_exactly_where_no_bounds_are_declared():
         assert len(everything) == releases + 1
         assert model.privacy_.epsilon == pytest.approx(epsilon(everything, 1e-5), rel=1e-9)
         assert 0.99 < model.privacy_.epsilon <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "rows", "said"),
+    [
+        ({}, 500, True),
+        ({"feature_bounds": (-5, 5)}, 500, False),
+        ({"standardise": False}, 500, False),
+        ({"standardise": True}, 500, False),
+        ({"epsilon": None}, 500, False),
+        ({}, 2000, False),
+    ],
+)
+def test_features_that_stay_as_they_are_for_want_of_rows_are_warned_of(changes, rows, said):
+    X, y = people(8, rows)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        RateConstrainedClassifier(**{"classes": (0, 1), "steps": 3} | changes).fit(X, y)
+    found = [str(warning.message) for warning in caught if "find the sizes" in str(warning.message)]
+    assert len(found) == said
+    assert all("500 rows" in text and "feature_bounds=(lower, upper)" in text for text in found)
+    assert all(warning.filename == __file__ for warning in caught if "sizes" in str(warning.message))
 
 
 def test_scalings_are_put_on_top_of_each_other():
