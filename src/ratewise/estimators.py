@@ -251,7 +251,7 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
         ledger = open_ledger(plan, self.ledger, cap, self.neighbours)
         if plan.private:
             warn_of_seed(self.random_state)
-            USED_SEEDS.add(ledger, self.random_state)
+            USED_SEEDS.add(ledger, streams)
         self._forget()  # only now: a fit that was refused leaves an earlier model whole
         learn_features(self, X)
         self.ledger_ = ledger

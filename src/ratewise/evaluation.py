@@ -234,7 +234,7 @@ def private_evaluation(
     book = ledger if ledger is not None else Ledger(cap=Budget(epsilon, delta), neighbours=neighbours)
     event = GaussianEvent(noise)
     warn_of_seed(random_state)
-    USED_SEEDS.add(book, random_state, "evaluation")
+    USED_SEEDS.add(book, streams)
     book.book(event, purpose="evaluation", data=data_name)
     mechanism = RoundedGaussianMechanism(noise, 1.0, whole=True)
     released = mechanism.release(measured.partition.histogram(cells, data.predictions), streams.histogram)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import textwrap
 
-from ratewise.plan import Plan
+from ratewise.plan import Plan, Preparation
 
 
 def explain(plan: Plan, *, limited: bool | None = None) -> str:
@@ -67,19 +67,26 @@ def _noise(plan: Plan) -> list[tuple[str, str]]:
     return found
 
 
+def _paid(preparation: Preparation) -> str:
+    least, most = (8, 16) if preparation.sized else (6, 12)
+    saved = ". Declared bounds of features would save the release of sizes" if preparation.sized else ""
+    return (
+        f". By default that takes {least}% of the budget, and up to {most}% where rows are few beside "
+        f"features{saved}"
+    )
+
+
 def _bounds(plan: Plan) -> list[tuple[str, str]]:
     found = []
     if plan.preparation is not None:
-        noisy = "with noise, " if plan.private else ""
         sized = "sizes, " if plan.preparation.sized else ""
-        shares = "8% of the budget, and up to 16%" if sized else "6% of the budget, and up to 12%"
+        noisy = "with noise, " if plan.private else ""
         found.append(
             (
                 "features",
                 f"centred and scaled by {sized}means and deviations that are released {noisy}because descent "
-                f"is at a loss when features differ in size. By default that takes {shares} where rows are "
-                "few beside features"
-                + (". Declared bounds of features would save the release of sizes" if sized else ""),
+                "is at a loss when features differ in size"
+                + (_paid(plan.preparation) if plan.private else ""),
             )
         )
     if plan.row_norm is not None:

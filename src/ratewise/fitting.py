@@ -1,8 +1,8 @@
 """One training, from checked rows to released values.
 
-What leaves here, in order, each booked in the ledger before it is computed: the lengths of rows and the
-moments of features, if the plan standardises (`ratewise.standardisation`); then, step by step, the histogram
-and the clipped sum (`ratewise.training`). The rest is computed from those.
+What leaves here, in order, each booked in the ledger before it is computed: sizes of features, if no bounds
+are declared, lengths of rows and moments of features, if the plan standardises (`ratewise.standardisation`);
+then, step by step, the histogram and the clipped sum (`ratewise.training`). The rest is computed from those.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ import numbers
 import os
 import warnings
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
@@ -144,12 +144,16 @@ class RandomStreams:
     A pickle or a copy of streams carries nothing of them: what comes back are fresh secure streams, because
     noise that is stored or drawn twice hides nobody. For the same reason seeded streams take fresh entropy in
     a forked process: a child never repeats its parent's noise.
+
+    `source` is the use and the seed that seeded streams follow from, the same for equal streams only; it is
+    as secret as they are, and None where nothing can repeat.
     """
 
     sampling: np.random.Generator
     gradient: np.random.Generator
     histogram: np.random.Generator
     preparation: np.random.Generator
+    source: Any = field(default=None, repr=False, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
         if not self.secure:
@@ -173,15 +177,19 @@ class RandomStreams:
         if seed is None or isinstance(seed, SecureGenerator):
             # it has the methods that streams are read by, and no numpy.random.Generator can have its source
             return cls(*(cast(np.random.Generator, SecureGenerator()) for _ in range(4)))
+        source = ("fit", source_of(seed))
         if isinstance(seed, np.random.Generator):
-            return cls(*seed.spawn(4))
-        if isinstance(seed, np.random.RandomState):
+            # every use takes one child, so that no two uses of generators that start alike overlap in part
+            return cls(*seed.spawn(1)[0].spawn(4), source=source)
+        if isinstance(seed, np.random.SeedSequence):
+            seed = seed.spawn(1)[0]
+        elif isinstance(seed, np.random.RandomState):
             seed = np.random.SeedSequence(seed.randint(0, 2**32, size=8, dtype=np.uint32).tolist())
-        elif not isinstance(seed, np.random.SeedSequence):
+        else:
             if isinstance(seed, bool) or not isinstance(seed, numbers.Integral):
                 raise InvalidType(f"seed must be a whole number, a NumPy generator or None, got {seed!r}")
             seed = np.random.SeedSequence(int(seed))
-        return cls(*(np.random.default_rng(child) for child in seed.spawn(4)))
+        return cls(*(np.random.default_rng(child) for child in seed.spawn(4)), source=source)
 
     @property
     def secure(self) -> bool:
@@ -203,16 +211,16 @@ class UsedSeeds:
 
     Two fits with one seed share their noise: the difference of what they release has none, and the sum of
     their epsilons says nothing. A hash of a seed in the ledger's file would give small seeds away, so this
-    finds a repetition only within a process. Generators are known by their seed and what they gave so far:
-    clones of an estimator hold copies of one, which would repeat. None cannot repeat. Uses that make streams
-    of their own of a seed (`ratewise.seeds.streams_for`) are told apart by their names.
+    finds a repetition only within a process. Generators are known by their seed and what they gave before:
+    clones of an estimator hold copies of one, which would repeat. Secure streams cannot repeat. Uses that
+    make streams of their own of a seed (`ratewise.seeds.streams_for`) are told apart by their names.
 
     >>> class Book:
     ...     path = "privacy.json"
     >>> used = UsedSeeds()
-    >>> used.add(Book(), 7)
-    >>> used.add(Book(), 7, "evaluation")
-    >>> used.add(Book(), 7)
+    >>> used.add(Book(), RandomStreams.from_seed(7))
+    >>> used.add(Book(), RandomStreams.from_seed(8))
+    >>> used.add(Book(), RandomStreams.from_seed(7))
     Traceback (most recent call last):
     ...
     ratewise.exceptions.InvalidInput: random_state was used for an earlier fit on this ledger: ...
@@ -222,18 +230,18 @@ class UsedSeeds:
         self._in_files: dict[str, set[Any]] = {}
         self._in_memory: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
 
-    def add(self, book: Any, seed: Any, use: str = "fit") -> None:
-        """Note a seed for a use of a book (of its file, if it has a path); refuse one noted before."""
-        source = _source_of(seed)
-        if source is None:
+    def add(self, book: Any, streams: RandomStreams) -> None:
+        """Note streams that a book (its file, if it has a path) is about to see; refuse those it has seen."""
+        if streams.source is None:
             return
-        used = self._of(book)
-        if (use, source) in used:
+        used, (use, seed) = self._of(book), streams.source
+        if (use, seed) in used:
             raise InvalidInput(
                 f"random_state was used for an earlier {use} on this ledger: both would have the same noise, "
                 "and what they release together is protected by neither; use None, or another seed"
             )
-        used.add((use, source))
+        if seed is not None:
+            used.add((use, seed))
 
     def _of(self, book: Any) -> set[Any]:
         known: Any = self._in_memory if book.path is None else self._in_files
@@ -241,8 +249,8 @@ class UsedSeeds:
         return found
 
 
-def _source_of(seed: Any) -> Any:
-    """Return what tells the noise of a seed or generator apart from that of others; None if nothing does."""
+def source_of(seed: Any) -> Any:
+    """Return what tells the noise that a seed gives next from that of others; None if nothing does."""
     if isinstance(seed, numbers.Integral) and not isinstance(seed, bool):
         return int(seed)
     if isinstance(seed, np.random.RandomState):

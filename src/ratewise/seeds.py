@@ -21,20 +21,25 @@ from typing import Any
 import numpy as np
 
 from ratewise import _validate
-from ratewise.randomness import RandomStreams, UsedSeeds
+from ratewise.randomness import RandomStreams, UsedSeeds, source_of
 
 USED_SEEDS = UsedSeeds()  # one register for the whole process
+
+
+_USES = {"table": "fit of a table", "network": "training of a network", "selection": "search"}
 
 
 def streams_for(use: str, seed: Any) -> RandomStreams:
     """Return the streams of one use; None means what it means to `RandomStreams.from_seed`.
 
-    A generator or a seed sequence moves on, so that the same object may serve again.
+    A generator or a seed sequence moves on by one child, so that the same object may serve again.
     """
+    source = (_USES.get(use, use), source_of(seed))
     words = _words(seed)
     if words is None:
         return RandomStreams.from_seed(seed)
-    return RandomStreams.from_seed(np.random.SeedSequence(words, spawn_key=tuple(use.encode())))
+    own = np.random.SeedSequence(words, spawn_key=tuple(use.encode()))
+    return RandomStreams(*(np.random.default_rng(child) for child in own.spawn(4)), source=source)
 
 
 def _words(seed: Any) -> Any:

@@ -173,7 +173,8 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         space = self._check()
         rows = ScoredRows.read(self.estimator, self._judged_by(), X, y, sensitive_features)
         mean, shape = self._law(space)
-        rng = self._generator()
+        streams = streams_for("selection", self.random_state)
+        rng = streams.preparation
         every = space.names if space.finite and len(space) <= _MOST_CHECKED else _COSTS
         first = self._budget(self.epsilon, mean)
         for setting in space.variants(of=every):
@@ -202,7 +203,7 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         self._forget()
         self.ledger_ = self._ledger()
         warn_of_seed(self.random_state)
-        USED_SEEDS.add(self.ledger_, self.random_state, "search")
+        USED_SEEDS.add(self.ledger_, streams)
         self.ledger_.book(event, purpose="selection", data=self.data_name)
         best = self._best(space, draw_number(mean, shape, rng), budget, rows, allowed, rng)
         self._keep(best, trial)
@@ -275,9 +276,6 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
                 f"mean_trials must be above 1, got {mean:g}; a single training needs no search"
             )
         return mean, shape
-
-    def _generator(self) -> np.random.Generator:
-        return streams_for("selection", self.random_state).preparation
 
     def _ledger(self) -> Ledger:
         if self.ledger is not None:

@@ -32,15 +32,15 @@ import numpy.typing as npt
 
 from ratewise.accounting.events import GaussianEvent
 from ratewise.features import Features
-from ratewise.mechanisms import Mechanism, NoNoise, RoundedGaussianMechanism
+from ratewise.mechanisms import Mechanism, NoNoise, RoundedGaussianMechanism, summation_slack
 
 Floats = npt.NDArray[np.float64]
 
 _LOWEST, _BINS, _WIDTH = -40, 50, 2  # of powers of two: from a million millionth to a million million million
-_ONE = 2.0**24  # weights are whole multiples of 1/_ONE: sums of up to 2**29 of them are exact
+_ONE, _EXACT_ROWS = 2.0**24, 2**29  # weights are whole multiples of 1/_ONE: sums of so many are exact
 _BIAS = 1022  # in the exponent bits of a double, so that those of 0.5 to 1 are 0
 _ENDS = np.exp2(_LOWEST - 1.0 + _WIDTH * np.arange(1, _BINS + 1))
-_STANDS_OUT = 5.0  # deviations of the noise: chance alone makes such a count in one of a thousand fits
+_STANDS_OUT = 5.0  # deviations of the noise: chance alone makes such a count once in 70,000 features
 _USUAL = 0.75
 _LARGE, _SMALL, _BROUGHT_UP = 8.0, 64.0, 16.0
 
@@ -66,8 +66,13 @@ def find_sizes(
     mechanism: Mechanism = NoNoise()
     if noise is not None:
         book(GaussianEvent(noise), "sizes of features")
-        mechanism = RoundedGaussianMechanism(noise, slack=1e-12)  # for the rounding of the root
+        mechanism = RoundedGaussianMechanism(noise, slack=_slack(features.n_rows))
     return sizes_from(mechanism.release(size_counts(features), rng), mechanism.standard_deviation)
+
+
+def _slack(n_rows: int) -> float:
+    """Return room for the rounding of roots, and of sums where rows are so many that those are not exact."""
+    return 1e-12 if n_rows <= _EXACT_ROWS else summation_slack(n_rows)
 
 
 def size_counts(features: Features) -> Floats:
@@ -84,7 +89,7 @@ def size_counts(features: Features) -> Floats:
             bins, seen = _bins(block.data)
             rows = np.repeat(np.arange(block.shape[0]), np.diff(block.indptr))
             weights = _weights(np.bincount(rows, seen, block.shape[0]))[rows]
-            columns = block.indices
+            columns = block.indices.astype(np.int64)
         else:
             bins, seen = _bins(block)
             weights = _weights(np.count_nonzero(seen, axis=1))[:, None]

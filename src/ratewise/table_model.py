@@ -167,13 +167,14 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X = rehearsed.fit_transform(frame)
         planned = classifier.planned_events(X, labels, sensitive_features=groups)
         self._refuse_over_cap(book, (*own.events, *planned))
-        rng, classifier.random_state = self._randomness()
+        streams = streams_for("table", self.random_state)  # one for the releases here, one to train by
+        classifier.random_state = streams.sampling
         if self.epsilon is not None:
             self._warn(schema)
-            USED_SEEDS.add(book, self.random_state, "fit of a table")
+            USED_SEEDS.add(book, streams)
         self._forget()
         self.ledger_ = book
-        self._prepare(frame, own, rng)
+        self._prepare(frame, own, streams.preparation)
         self.encoder_ = rehearsed
         if schema.unbounded:
             self.encoder_ = self._encoder(self.schema_)
@@ -343,11 +344,6 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"this fit at epsilon={self.epsilon} would pass the ledger's cap {book.cap}, of which "
                 f"{book.total_epsilon:.4g} is spent; lower epsilon, or open a ledger with a larger cap"
             )
-
-    def _randomness(self) -> tuple[np.random.Generator, Any]:
-        """Return a stream for the releases made here, and a seed for the training."""
-        streams = streams_for("table", self.random_state)
-        return streams.preparation, streams.sampling
 
     def _warn(self, schema: Schema) -> None:
         warn_of_seed(self.random_state)

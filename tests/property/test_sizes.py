@@ -14,6 +14,7 @@ from hypothesis.extra.numpy import arrays
 from ratewise import RateConstrainedClassifier
 from ratewise.accounting import GaussianEvent, epsilon
 from ratewise.features import Features, Scaling
+from ratewise.mechanisms import summation_slack
 from ratewise.sizes import find_sizes, size_counts, sizes_from
 
 HARD = st.one_of(
@@ -70,6 +71,23 @@ def test_sizes_are_booked_before_rows_are_read(monkeypatch):
     order.clear()
     find_sizes(features, None, np.random.default_rng(0), lambda *entry: order.append(entry))
     assert order == ["rows"]
+
+
+@pytest.mark.parametrize(("rows", "slack"), [(3, 1e-12), (2**29, 1e-12), (2**30, summation_slack(2**30))])
+def test_noise_makes_up_for_the_grid_and_for_sums_that_are_not_exact(monkeypatch, rows, slack):
+    import ratewise.sizes as room
+
+    made = []
+    whole = room.RoundedGaussianMechanism
+    monkeypatch.setattr(
+        room, "RoundedGaussianMechanism", lambda *a, **k: made.append(whole(*a, **k)) or made[-1]
+    )
+    monkeypatch.setattr(room, "size_counts", lambda _: np.zeros((2, 50)))
+    features = Features(np.ones((3, 2)), intercept=False)
+    features.n_rows = rows
+    find_sizes(features, 7.0, np.random.default_rng(0), lambda *_: None)
+    (used,) = made
+    assert (used.noise, used.sensitivity, used.whole, used.slack) == (7.0, 1.0, False, slack)
 
 
 @pytest.mark.parametrize("noise", [None, 26.0])

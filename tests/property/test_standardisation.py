@@ -343,6 +343,20 @@ def test_without_noise_deviations_are_those_given():
     assert deviations(np.array([0.04, 9.0]), 0.0, 5.0) == pytest.approx([0.2, 3.0])
 
 
+def test_rows_are_shrunk_to_the_length_that_the_planned_share_has(monkeypatch):
+    import ratewise.standardisation as room
+
+    X = np.linspace(0.1, 3.9, 4000)[:, None] * np.array([[1.0, 0.0]])
+    whole, used = room.Kinds.shrunk, []
+    monkeypatch.setattr(room.Kinds, "shrunk", lambda s, block, to: used.append(to[0]) or whole(s, block, to))
+    for within in (0.25, 0.5, 0.98):
+        used.clear()
+        planned = Preparation(norm_noise=1.0, moment_noise=1.0, within=within)
+        standardise(X, None, None, planned, np.random.default_rng(0), lambda *_: None)
+        shorter = np.mean(X[:, 0] <= used[0])
+        assert within - 0.02 <= shorter <= within + 0.2  # bins are a quarter of an octave wide
+
+
 def test_each_release_is_booked_before_it_happens(monkeypatch):
     import ratewise.standardisation as room
 

@@ -74,6 +74,7 @@ def test_every_setting_is_rehearsed():
 @pytest.mark.parametrize(
     ("rows", "bounded", "sparse", "standardised"),
     [
+        (600, True, False, True),
         (300, True, False, True),
         (300, False, False, False),
         (300, True, True, False),
@@ -86,7 +87,13 @@ def test_a_rehearsal_runs_the_plan_that_is_shown(monkeypatch, rows, bounded, spa
     domain = Domain(range(2), {"sex": ["F", "M"]})
     constraints = compile_constraints(SETTINGS.declared, domain)
     facts = PublicFacts(
-        n_rows=rows, n_features=4, n_classes=2, constraints=constraints, bounded=bounded, sparse=sparse
+        n_rows=rows,
+        n_features=4,
+        n_classes=2,
+        constraints=constraints,
+        n_kinds=2 if rows == 600 else 1,
+        bounded=bounded,
+        sparse=sparse,
     )
     ran = []
 

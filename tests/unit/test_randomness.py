@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import itertools
 import os
 import pickle
 import ssl
@@ -18,6 +19,7 @@ from ratewise.accounting import Ledger
 from ratewise.exceptions import InvalidInput, InvalidType, SeedWarning
 from ratewise.mechanisms import RoundedGaussianMechanism
 from ratewise.randomness import RandomStreams, SecureGenerator, UsedSeeds, warn_of_seed
+from ratewise.seeds import streams_for
 
 pytestmark = pytest.mark.real_noise
 
@@ -220,23 +222,23 @@ class TestSeeds:
 
     def test_one_seed_twice_on_a_book_is_refused_without_showing_it(self):
         used, one, other = UsedSeeds(), Ledger(), Ledger()
-        used.add(one, 987_654_321)
-        used.add(other, 987_654_321)
-        used.add(one, 5)
+        used.add(one, RandomStreams.from_seed(987_654_321))
+        used.add(other, RandomStreams.from_seed(987_654_321))
+        used.add(one, RandomStreams.from_seed(5))
         with pytest.raises(InvalidInput, match="random_state was used for an earlier fit") as refused:
-            used.add(one, np.int64(987_654_321))
+            used.add(one, RandomStreams.from_seed(np.int64(987_654_321)))
         assert "987" not in str(refused.value)
 
     def test_one_file_is_one_book(self, tmp_path):
         used, path = UsedSeeds(), tmp_path / "privacy.json"
-        used.add(Ledger.create(path), 3)
+        used.add(Ledger.create(path), RandomStreams.from_seed(3))
         with pytest.raises(InvalidInput, match="random_state was used"):
-            used.add(Ledger.open(path), 3)
+            used.add(Ledger.open(path), RandomStreams.from_seed(3))
 
     def test_books_that_are_gone_are_forgotten(self):
         used = UsedSeeds()
         for _ in range(3):
-            used.add(Ledger(), 3)
+            used.add(Ledger(), RandomStreams.from_seed(3))
         gc.collect()
         assert len(used._in_memory) == 0
 
@@ -256,17 +258,55 @@ class TestSeeds:
 
     def test_what_cannot_repeat_is_not_noted(self):
         used, rng, book = UsedSeeds(), np.random.default_rng(0), Ledger()
-        for seed in (None, None, rng, np.random.SeedSequence(1)):
-            used.add(book, seed)
-        RandomStreams.from_seed(rng)
-        used.add(book, rng)
+        for seed in (None, None, rng, np.random.SeedSequence(1), rng, SecureGenerator(), rng):
+            used.add(book, RandomStreams.from_seed(seed))
 
 
-def test_copies_of_a_generator_are_refused_on_one_book():
-    for source in (np.random.default_rng(3), np.random.RandomState(3), np.random.SeedSequence(3)):
-        used, book = UsedSeeds(), Ledger()
-        used.add(book, copy.deepcopy(source))
-        with pytest.raises(InvalidInput, match="random_state was used for an earlier fit"):
-            used.add(book, copy.deepcopy(source))
-        RandomStreams.from_seed(source)  # what it gave so far tells it from its copies
-        used.add(book, source)
+SOURCES = [np.random.default_rng, np.random.RandomState, np.random.SeedSequence]
+
+
+@pytest.mark.parametrize("make", SOURCES)
+def test_copies_of_a_generator_are_refused_on_one_book(make):
+    used, book, source = UsedSeeds(), Ledger(), make(3)
+    used.add(book, RandomStreams.from_seed(copy.deepcopy(source)))
+    with pytest.raises(InvalidInput, match="random_state was used for an earlier fit"):
+        used.add(book, RandomStreams.from_seed(copy.deepcopy(source)))
+    RandomStreams.from_seed(source)  # what it gave so far tells it from its copies
+    used.add(book, RandomStreams.from_seed(source))
+
+
+@pytest.mark.parametrize("make", SOURCES)
+def test_generators_that_start_alike_never_share_noise_unseen(make):
+    """Whatever uses two of them see in whatever order: streams that are equal are refused, others differ."""
+    names, uses = ("sampling", "gradient", "histogram", "preparation"), ("evaluation", "network", None)
+    for orders in itertools.product(itertools.product(uses, repeat=2), repeat=2):
+        used, book, seen, refused = UsedSeeds(), Ledger(), set(), 0
+        for order in orders:
+            source = make(0)
+            for use in order:
+                streams = RandomStreams.from_seed(source) if use is None else streams_for(use, source)
+                try:
+                    used.add(book, streams)
+                except InvalidInput:
+                    refused += 1
+                    continue
+                drawn = {getattr(streams, name).random() for name in names}
+                assert len(drawn) == 4
+                assert not drawn & seen
+                seen |= drawn
+        assert refused == sum(one == other for one, other in zip(*orders, strict=True))
+
+
+def test_a_user_who_takes_children_in_between_shares_no_noise():
+    one, other = np.random.default_rng(0), np.random.default_rng(0)
+    other.spawn(1)
+    first, second = RandomStreams.from_seed(one), RandomStreams.from_seed(other)
+    for name, another in itertools.product(("sampling", "gradient", "histogram", "preparation"), repeat=2):
+        assert getattr(first, name).bit_generator.state != getattr(second, another).bit_generator.state
+    assert first.source != second.source
+
+
+def test_streams_tell_nothing_of_their_source():
+    assert "987" not in repr(RandomStreams.from_seed(987_654_321))
+    assert b"987" not in pickle.dumps(RandomStreams.from_seed(987_654_321))
+    assert copy.copy(RandomStreams.from_seed(5)).source is None

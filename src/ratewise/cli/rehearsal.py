@@ -32,8 +32,8 @@ def rehearse(facts: PublicFacts, settings: Settings, domain: Domain, seed: int =
 
     Features are independent normal numbers, of which up to eight tell about the label; groups are drawn at
     random. Rows are as many as planned, but at most 50,000: with more the loss is smaller. Where features are
-    planned with declared bounds, or as a sparse matrix, so are the made-up ones, and the same plan runs; of
-    sparse ones, one in ten is not zero.
+    planned with declared bounds, of several kinds or as a sparse matrix, so are the made-up ones, and the
+    same plan runs; of sparse ones, one in ten is not zero.
     """
     rng = np.random.default_rng(seed)
     rows = min(facts.n_rows, MOST_ROWS)
@@ -41,8 +41,11 @@ def rehearse(facts: PublicFacts, settings: Settings, domain: Domain, seed: int =
     weights[:_INFORMATIVE] = rng.standard_normal((min(_INFORMATIVE, facts.n_features), facts.n_classes))
     train, test = (_people(rng, n, weights, domain, facts.sparse) for n in (rows, _TEST_ROWS))
     plain = dataclasses.replace(settings, epsilon=None, constraints=())
-    bounds = _BOUNDS if facts.bounded else None
-    with_plan, without = (_accuracy(asked, domain, bounds, train, test) for asked in (settings, plain))
+    public = {
+        "feature_bounds": _BOUNDS if facts.bounded else None,
+        "feature_kinds": [place % facts.n_kinds for place in range(facts.n_features)],
+    }
+    with_plan, without = (_accuracy(asked, domain, public, train, test) for asked in (settings, plain))
     return {
         "rows": rows,
         "accuracy": with_plan,
@@ -69,7 +72,7 @@ def _people(
     return X, classes[scores.argmax(axis=1)], groups
 
 
-def _accuracy(settings: Settings, domain: Domain, bounds: Any, train: Any, test: Any) -> float:
+def _accuracy(settings: Settings, domain: Domain, public: dict[str, Any], train: Any, test: Any) -> float:
     chosen = {name: getattr(settings, name) for name in _PASSED_ON}
     for name in ("clip", "row_norm", "standardise"):
         if getattr(settings, name) is not None:
@@ -80,8 +83,8 @@ def _accuracy(settings: Settings, domain: Domain, bounds: Any, train: Any, test:
         epsilon=settings.epsilon,
         classes=domain.classes,
         group_values=domain.columns,
-        feature_bounds=bounds,
         random_state=0,  # repeatable, and nobody's rows are hidden by it
+        **public,
         **chosen,
     )
     with warnings.catch_warnings():

@@ -36,6 +36,7 @@ from ratewise.runs.folder import RunFolder
 from ratewise.runs.resumable import ResumableFitting, booked_steps, read_checkpoint, write_checkpoint
 from ratewise.runs.settings import CUSTOMARY_DELTA, Settings
 from ratewise.schema import Schema
+from ratewise.seeds import USED_SEEDS
 from ratewise.standardisation import kinds_by_name
 from ratewise.table_preparation import group_column, prepare, provisional
 from ratewise.tables import needed_columns
@@ -202,6 +203,7 @@ def _train(
     streams = RandomStreams.from_seed(seed)
     if plan.private:
         warn_of_seed(seed)
+        USED_SEEDS.add(ledger, streams)
     if schema.unbounded:
         schema = _with_bounds(frame, schema, own, streams, ledger, folder)
         rows = read_run_rows(frame, schema, settings)

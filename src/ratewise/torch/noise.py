@@ -33,10 +33,10 @@ def network_streams(seed: Any) -> RandomStreams:
     return streams_for("network", seed)
 
 
-def note_seed(ledger: Ledger, seed: Any) -> None:
+def note_seed(ledger: Ledger, seed: Any, streams: RandomStreams) -> None:
     """Warn that a seed must stay secret, and refuse one that this book has seen: noise must not repeat."""
     warn_of_seed(seed)
-    USED_SEEDS.add(ledger, seed, "training of a network")
+    USED_SEEDS.add(ledger, streams)
 
 
 class GradientNoise(Protocol):

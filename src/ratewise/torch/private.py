@@ -146,10 +146,11 @@ def make_private(
     engine.try_out()
     cap = None if epsilon is None else Budget(float(epsilon), float(delta))
     book = open_ledger(plan, ledger, cap, neighbours)
+    streams = network_streams(random_state)
     if plan.private:
-        note_seed(book, random_state)
+        note_seed(book, random_state, streams)
     dual = None if compiled is None else Multipliers(compiled, plan)
-    session = Session(plan, engine, descent, dual, book, data_name, network_streams(random_state))
+    session = Session(plan, engine, descent, dual, book, data_name, streams)
     return PrivateParts(
         PrivateModel(session),
         PrivateOptimizer(session),

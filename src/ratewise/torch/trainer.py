@@ -306,7 +306,7 @@ class Trainer:
                 "take another name"
             )
         if self.plan.private:
-            note_seed(self.ledger, self._seed)
+            note_seed(self.ledger, self._seed, self._streams)
         else:
             event = UnprotectedEvent("training without noise")
             self.ledger.book(event, purpose="train", data=self._data_name)
