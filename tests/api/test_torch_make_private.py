@@ -288,3 +288,11 @@ class TestBadInput:
         with pytest.raises(BudgetExceeded):
             parts(ledger=ledger)
         assert ledger.records == ()
+
+
+def test_generators_that_start_alike_are_refused_on_one_book_and_one_generator_serves_twice():
+    ledger, rng = Ledger(), np.random.default_rng(6)
+    for _ in range(2):
+        parts(ledger=ledger, random_state=rng)
+    with pytest.raises(InvalidInput, match="random_state was used for an earlier training of a network"):
+        parts(ledger=ledger, random_state=np.random.default_rng(6))

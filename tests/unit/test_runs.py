@@ -243,6 +243,18 @@ def test_a_shared_book_refuses_before_anything_is_released(tmp_path):
     assert book.read_bytes() == before
 
 
+def test_one_seed_for_two_runs_of_a_book_is_refused(tmp_path):
+    book = tmp_path / "book.json"
+    Ledger.create(book)
+    train_run(a_folder(tmp_path / "one", ledger=book), people(), seed=7)
+    before = book.read_bytes()
+    second = a_folder(tmp_path / "two", ledger=book)
+    with pytest.raises(InvalidInput, match="random_state was used for an earlier fit"):
+        train_run(second, people(), seed=7)
+    assert book.read_bytes() == before
+    train_run(second, people(), seed=8)
+
+
 def test_nothing_is_replaced_without_force_and_books_are_kept(tmp_path):
     folder = a_folder(tmp_path / "run")
     train_run(folder, people())

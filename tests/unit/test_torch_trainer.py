@@ -491,6 +491,16 @@ class TestSeeds:
         assert ledger.records == before
         trainer_of(ledger=ledger, random_state=None).run()
 
+    def test_one_generator_serves_trainers_that_are_made_before_any_of_them_runs(self):
+        ledger, rng = Ledger(), np.random.default_rng(6)
+        trainers = [trainer_of(ledger=ledger, random_state=rng) for _ in range(2)]
+        for trainer in trainers:
+            trainer.run()
+        before = ledger.records
+        with pytest.raises(InvalidInput, match="random_state was used for an earlier training of a network"):
+            trainer_of(ledger=ledger, random_state=np.random.default_rng(6)).run()
+        assert ledger.records == before
+
     def test_noise_on_a_grid_needs_double_precision(self):
         rows, compiled = problem()
         with pytest.raises(UnsupportedCombination, match="double"):
