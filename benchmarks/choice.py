@@ -16,9 +16,11 @@ import argparse
 import warnings
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
+import ratewise.defaults
 from defaults import ROOT, TASKS, dual, gaps, recorded, run_missing, split, table
 from defaults import defaults as fresh
 
@@ -51,6 +53,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "clip 10": {"clip": 10.0},
     "rows of length 5": {"row_norm": 5.0},
     "features as they come": {"standardise": False},
+    "never more than 6% to prepare features": {"rules": {"_MORE": 1.0}},
+    "98% of rows within their bound": {"rules": {"_WITHIN": (0.98, 0.98)}},
+    "6% to prepare, 98% within": {"rules": {"_MORE": 1.0, "_WITHIN": (0.98, 0.98)}},
     "histograms 5%": {"histogram_share": 0.05},
     "histograms 40%": {"histogram_share": 0.4},
     "soft rates, temperature 2": {"rates": "soft", "temperature": 2.0},
@@ -74,9 +79,9 @@ def measure(task: str, slack: float, epsilon: float, seed: int, setting: str) ->
     changes = dict(SETTINGS[setting])
     if "dual" in changes:
         changes["dual"] = dual(**changes["dual"])
-    times = changes.pop("times_l1", None)
+    times, rules = changes.pop("times_l1", None), changes.pop("rules", {})
     people = data.X[training], data.y[training]
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), patch.multiple(ratewise.defaults, **rules):
         warnings.simplefilter("ignore")
         groups = {"sensitive_features": data.sensitive.iloc[training]}
         model = fresh(constraint, data, epsilon, seed, **changes).fit(*people, **groups)
