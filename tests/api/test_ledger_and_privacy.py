@@ -251,19 +251,33 @@ class TestHistory:
         assert abs(np.corrcoef(noise[1:, 0], noise[:-1, 0])[0, 1]) < 0.1
 
     @pytest.mark.parametrize("control", [None, DualControl(rate=0.1, interval=7, memory=0.5)])
-    def test_all_else_follows_from_released_histograms(self, control):
-        """Multipliers that see nothing but what was released come to the same values."""
+    def test_all_else_follows_from_released_histograms(self, control, monkeypatch):
+        """Multipliers that see nothing but what was released come to the same values and the same push."""
+        tables, sums = [], LinearEngine.sums
+
+        def watched(self, rows, theta, table, loss_weight):
+            tables.append((table, loss_weight))
+            return sums(self, rows, theta, table, loss_weight)
+
+        monkeypatch.setattr(LinearEngine, "sums", watched)
         model = fit(steps=140, dual=control)
         replay = Multipliers(model.constraints_, model.plan_)
         every = model.plan_.dual.interval
         released = model.history_["histogram"]
         for start in range(0, 140, every):
+            for table, loss_weight in tables[start : start + every]:
+                assert (table is None) == (replay.table is None)
+                if table is not None:
+                    np.testing.assert_allclose(table, replay.table, atol=1e-12)
+                assert loss_weight == pytest.approx(replay.loss_weight)
             replay.update(released[start : start + every])
             last = min(start + every, 140) - 1
             np.testing.assert_allclose(model.history_["values"][last], replay.values, atol=1e-12)
             np.testing.assert_allclose(model.history_["multipliers"][last], replay.multipliers, atol=1e-12)
         np.testing.assert_allclose(model.multipliers_, replay.average)
         assert model.doubts_ == doubts(model.constraints_, replay, model.plan_)
+        assert sum(table is not None for table, _ in tables) > 20
+        assert replay.faint.any() == (control is None)  # limits that noise hides push without multipliers
 
     def test_callbacks_see_what_history_keeps(self):
         records = []
