@@ -1,9 +1,9 @@
 """Rows of features, prepared and handed out in blocks: scaling, bounds on row norms, the clip of each row.
 
 Nothing here keeps more of a matrix than a number per row, unless it is small and read many times: then its
-rows are prepared once and kept. Blocks are in double precision whatever the matrix is stored in: sums over
-thousands of rows in single precision would be off by more than the noise makes up for, and one row could then
-move them by more than the clipping norm.
+rows are prepared once and kept, without what is zero if that is most of them. Blocks are in double precision
+whatever the matrix is stored in: sums over thousands of rows in single precision would be off by more than
+the noise makes up for, and one row could then move them by more than the clipping norm.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
+from ratewise.centred import CentredRows, block_rows_for, stored_share
 from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
 from ratewise.sampling import Rows
 
@@ -26,7 +27,10 @@ _BLOCK_BYTES = 1 << 21
 BLOCK_ROWS = 16, 1 << 16  # rows of a block, at least and at most
 # Rows read at least so often are prepared once, if that takes at most so many bytes.
 _MANY_READS, _KEPT_BYTES = 4.0, 1 << 28
-_LARGEST = float(np.finfo(np.float64).max)
+# Zeros are left out where at most this share of the entries remains, and a step reads so many (measured).
+_SPARSE_SHARE, _SPARSE_ENTRIES = 0.25, 1 << 19
+_BYTES_PER_ENTRY = 12  # of a sparse row: the number and its column
+_LARGEST, _TINY = float(np.finfo(np.float64).max), float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,6 +166,10 @@ class Features:
     reads : float
         How often a row will be read on average, a public number. From 4 on, dense features that have to be
         prepared are kept as prepared, up to 256 MB of them; blocks hold the same numbers either way.
+    most_rows : float
+        How many rows a step reads at most, a public number. If many, and released means say that most entries
+        are zero (or as near to it as bounds let them be), only the others are kept (`ratewise.centred`): the
+        same rows up to rounding.
     """
 
     def __init__(
@@ -174,6 +182,7 @@ class Features:
         intercept: bool = True,
         n_classes: int = 2,
         reads: float = 1.0,
+        most_rows: float = 0.0,
         block_rows: int | None = None,
     ) -> None:
         self.matrix = _usable(X)
@@ -194,27 +203,61 @@ class Features:
         self._limits: Floats | None = None
         self._guarded = False
         self.mapped = not self.sparse and memory_mapped(X)
-        self._first_pass(keep=not self.mapped, ready=self._room_for_ready(reads))
+        self._centred: CentredRows | None = None
+        often = not self.sparse and not self.mapped and reads >= _MANY_READS
+        centred = often and scaling is not None and scaling.mean is not None
+        summed = self._summed_at_once(most_rows) if centred else None
+        if summed is not None:
+            self._first_pass(keep=True, ready=None, without=self._rest())
+        else:
+            self._first_pass(keep=not self.mapped, ready=self._room_for_ready() if often else None)
+        if self._centred is not None and summed is not None:
+            self.block_rows = block_rows or summed
 
-    def _room_for_ready(self, reads: float) -> Floats | None:
+    def _room_for_ready(self) -> Floats | None:
         """Return where prepared rows are to be kept, if they are."""
         stored_ready = self.scaling is None and self.matrix.dtype == np.float64
-        small = self.n_rows * self.n_features * 8 <= _KEPT_BYTES
-        if self.sparse or self.mapped or stored_ready or reads < _MANY_READS or not small:
+        if stored_ready or self.n_rows * self.n_features * 8 > _KEPT_BYTES:
             return None
         return np.empty((self.n_rows, self.n_features))
 
-    def _first_pass(self, *, keep: bool, ready: Floats | None) -> None:
+    def _rest(self) -> Floats:
+        """Return the value of each feature that would not be stored: the nearest to 0 within its bounds."""
+        return self._cut(np.zeros(self.n_features))
+
+    def _cut(self, values: Floats) -> Floats:
+        bounds = None if self.scaling is None else self.scaling.bounds
+        return values if bounds is None else np.clip(values, bounds[0], bounds[1])
+
+    def _summed_at_once(self, most_rows: float) -> int | None:
+        """Return how many rows to sum at once if only what differs from `_rest` is kept; None: keep it all.
+
+        All that is asked here is public: the size of the table, declared bounds, released means.
+        """
+        tables, entries = self.scaling, self.n_rows * self.n_features
+        if tables is None or not self._extra or most_rows * self.n_features < _SPARSE_ENTRIES:
+            return None  # without an intercept, residuals of short rows know no bound
+        shift = tables.shift - self._rest()
+        width = 1.0 if tables.bounds is None else np.maximum(tables.bounds[1] - tables.bounds[0], _TINY)
+        share = stored_share(shift / width, 1.0 / np.maximum(tables.factor * width, _TINY))
+        if share > _SPARSE_SHARE or share * entries * _BYTES_PER_ENTRY > _KEPT_BYTES:
+            return None
+        return block_rows_for(shift, tables.factor, most_rows)
+
+    def _first_pass(self, *, keep: bool, ready: Floats | None, without: Floats | None = None) -> None:
         """Refuse values that are not finite; keep what each row needs in every step, if there is room.
 
-        Prepared rows are written to `ready`, if given, and take the place of the matrix.
+        Prepared rows are written to `ready`, if given, and take the place of the matrix; or they are kept
+        beside it without the values in `without`.
 
         Rows so long that their products could overflow switch the whole matrix to slower, careful arithmetic.
         """
-        largest, factors, limits = 0.0, [], []
+        largest, factors, limits, others = 0.0, [], [], []
         for start in range(0, self.n_rows, self.block_rows):
             block = self._stored_block(np.arange(start, min(start + self.block_rows, self.n_rows)))
             self._guard(block)
+            if without is not None:
+                others.append(scipy.sparse.csr_array(self._cut(block) - without))
             if self.scaling is not None:
                 self.scaling.apply(block)
             norms = _norms(block)
@@ -235,6 +278,14 @@ class Features:
         if ready is not None:
             self.matrix, self.scaling = ready, None
             self._buffer = self._stored = np.empty((0, self.n_features))
+        if without is not None and others and not self.careful and not self._guarded:
+            self._centred = self._centred_rows(scipy.sparse.vstack(others, format="csr"), without)
+
+    def _centred_rows(self, entries: Any, rest: Floats) -> CentredRows:
+        """Return rows of which only what differs from `rest` is stored."""
+        tables = self.scaling
+        assert tables is not None  # noqa: S101 - else nothing is taken off
+        return CentredRows(entries, tables.shift - rest, tables.factor)
 
     def _guard(self, block: Any) -> None:
         """Refuse what is not finite; from the first entry on that scaling could overflow, cut such off.
@@ -261,7 +312,7 @@ class Features:
         """
         if self.careful:
             return self._gather_carefully(rows)
-        block = self._raw_block(rows)
+        block = self._raw_block(rows) if self._centred is None else self._centred.take(rows)
         if self._kept:
             factor = None if self._factors is None else self._factors.take(rows)
             limit = None if self._limits is None else self._limits.take(rows)

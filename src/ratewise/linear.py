@@ -70,6 +70,7 @@ class LinearEngine:
             intercept=intercept,
             n_classes=n_classes,
             reads=plan.sampling_rate * plan.steps,
+            most_rows=plan.most_rows,
             block_rows=plan.block_rows,
         )
         n_rows = self.features.n_rows

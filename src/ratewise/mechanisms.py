@@ -169,6 +169,10 @@ class RoundedLaplaceMechanism:
         return _on_grid(self, value, float(value.size), rng)
 
 
+# Relative room for sums over rows that are kept apart from their means (`ratewise.centred`).
+CENTRING_SLACK = 1e-5
+
+
 def summation_slack(rows: float, in_blocks_of: float | None = None) -> float:
     """Return the relative room that sums of so many rows in double precision need, for two data sets.
 

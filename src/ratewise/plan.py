@@ -21,6 +21,7 @@ from ratewise import _validate
 from ratewise.accounting.events import Event, GaussianEvent, TrainingEvent
 from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
 from ratewise.mechanisms import (
+    CENTRING_SLACK,
     GaussianMechanism,
     LaplaceMechanism,
     Mechanism,
@@ -346,6 +347,12 @@ class Plan:
         return self.n_rows * self.sampling_rate
 
     @property
+    def most_rows(self) -> float:
+        """A number of rows that a batch passes with probability below exp(-50)."""
+        expected = self.expected_rows
+        return min(float(self.n_rows), expected + 10.0 * math.sqrt(expected) + 40.0)
+
+    @property
     def sampler(self) -> PoissonSampler:
         """The sampler of the batches."""
         return PoissonSampler(self.n_rows, self.sampling_rate)
@@ -380,11 +387,9 @@ class Plan:
         """Return by how much rounding errors of a batch's sum, in double precision, can raise a sensitivity.
 
         A sum of m rows of norm at most C is off by at most ``m * m * 2**-53 * C``, whatever the order; two
-        sums by twice that. A batch has more than the m below with probability below exp(-50).
+        sums by twice that. Rows that are kept apart from their means need a little more.
         """
-        expected = self.expected_rows
-        most = min(self.n_rows, expected + 10.0 * math.sqrt(expected) + 40.0)
-        return summation_slack(most)
+        return summation_slack(self.most_rows) + CENTRING_SLACK
 
     @property
     def step_event(self) -> TrainingEvent | None:

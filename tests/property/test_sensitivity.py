@@ -4,10 +4,12 @@ The sums of a batch with and without one row are compared. Adding and removing a
 two directions; a swap is one of each. Nothing is assumed of the row but that it is finite.
 """
 
+from unittest import mock
+
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from ratewise.exceptions import InvalidInput
@@ -37,7 +39,7 @@ def problems(draw):
     plan = Plan(
         n_rows=n_rows,
         sampling_rate=0.5,
-        steps=1,
+        steps=20,
         clip=clip,
         gradient_noise=1.0,
         histogram_noise=1.0,
@@ -49,23 +51,29 @@ def problems(draw):
         dual=DualControl(interval=draw(st.sampled_from([1, 5]))),
     )
     # a memory map keeps no norms between steps: they are computed block by block, in its own precision
-    storage = draw(st.sampled_from(["array", "map", "sparse"]))
+    storage = draw(st.sampled_from(["array", "map", "sparse", "centred"]))
     sparse = storage == "sparse"
     stored = scipy.sparse.csr_array(X) if sparse else X.view(np.memmap) if storage == "map" else X
     scaling = None
     if draw(st.booleans()):
         scaling = Scaling(-np.ones(n_features), np.full(n_features, 3.0), "zero" if sparse else "lower")
     intercept = draw(st.booleans())
-    engine = LinearEngine(
-        plan,
-        stored,
-        rng.integers(0, n_classes, n_rows),
-        n_classes,
-        cells=cells,
-        n_cells=n_cells,
-        scaling=scaling,
-        intercept=intercept,
-    )
+    if storage == "centred":
+        mean, deviation = rng.uniform(0, 1, n_features), rng.uniform(0.1, 3, n_features)
+        scaling = Scaling(-np.ones(n_features), np.full(n_features, 3.0), mean=mean, deviation=deviation)
+    # tables this small are never kept without their zeros otherwise
+    with mock.patch.multiple("ratewise.features", _SPARSE_ENTRIES=0, _SPARSE_SHARE=1.0):
+        engine = LinearEngine(
+            plan,
+            stored,
+            rng.integers(0, n_classes, n_rows),
+            n_classes,
+            cells=cells,
+            n_cells=n_cells,
+            scaling=scaling,
+            intercept=intercept,
+        )
+    event(f"rows kept {'without zeros' if engine.features._centred is not None else 'as they are'}")
     theta = rng.normal(size=engine.n_parameters) * draw(st.sampled_from([0.0, 1.0, 1e6]))
     table = None
     if draw(st.booleans()):

@@ -43,7 +43,7 @@ SLOW = [
     [LaplaceEvent(233_804.0, 5), TrainingEvent(0.3936, 10**8, 1e12)],
     [LaplaceEvent(0.1, 10)],
     [OutsideEvent(360.0, 1e-300)],
-    [GaussianEvent(2.88e-3, 10**7)],
+    [GaussianEvent(2.88e-3, 10**7), LaplaceEvent(1e6)],
 ]
 
 

@@ -41,6 +41,7 @@ from ratewise.accounting.events import (
     as_events,
     join_gaussian_noise,
 )
+from ratewise.accounting.gaussian import GaussianCurve
 from ratewise.accounting.losses import (
     AddLoss,
     Array,
@@ -104,7 +105,7 @@ class PrivacyCurve:
         self._check_relations()
         self._unprotected = any(isinstance(event, UnprotectedEvent) for event in self.events)
         self._selection = self._lone_selection()
-        self._directions: tuple[Composition, ...] = ()
+        self._directions: tuple[Composition | GaussianCurve, ...] = ()
         if not self._unprotected and self._selection is None:
             self._directions = self._compositions()
 
@@ -166,7 +167,10 @@ class PrivacyCurve:
             return _selection_curve(self.events[0], self.neighbours)
         return None
 
-    def _compositions(self) -> tuple[Composition, ...]:
+    def _compositions(self) -> tuple[Composition | GaussianCurve, ...]:
+        alone = _lone_gaussian(self.events)
+        if alone is not None:
+            return (GaussianCurve(alone / 2.0 if self.neighbours == "replace_one" else alone),)
         if self.neighbours == "replace_one":
             return (Composition(_parts(self.events, self.neighbours, _replaced), self._tolerance),)
         return tuple(
@@ -196,6 +200,19 @@ def _parts(events: tuple[Event, ...], neighbours: str, sampled: Sampled) -> list
     if gaussians:
         counts[sampled(GaussianLoss(join_gaussian_noise(gaussians)), 1.0)] = 1
     return parts + list(counts.items())
+
+
+def _lone_gaussian(events: tuple[Event, ...]) -> float | None:
+    """Return the noise of the one Gaussian release of all rows that the events amount to, or None."""
+    noises = []
+    for event in events:
+        if not isinstance(event, GaussianEvent | TrainingEvent):
+            return None
+        base, rate, count = _base(event)
+        if rate != 1 or not isinstance(base, GaussianLoss):
+            return None
+        noises.append(base.noise / math.sqrt(count))
+    return join_gaussian_noise(noises) if noises else None
 
 
 def _base(event: Event) -> tuple[SymmetricLoss, float, int]:
