@@ -11,22 +11,27 @@ deviations that were released before, and what rounding can add to a sensitivity
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse
 
 from ratewise.mechanisms import CENTRING_SLACK
 
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.intp]
 
+# Zeros are left out where at most this share of the entries remains, and a step reads so many (measured).
+_SPARSE_SHARE, _SPARSE_ENTRIES = 0.25, 1 << 19
+_BYTES_PER_ENTRY = 12  # the number and its column
 # Rows summed at once: rounding grows with their number, and time falls.
 _BLOCK_ROWS = 1 << 15, 1 << 14, 1 << 13, 1 << 12
-# Products of factors and weights stay far from the largest number.
-_LARGEST_FACTOR = 1e100
+# Products of factors, entries and weights stay far from the largest number.
+_FACTORS = 1e-100, 1e100
+_TINY = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,17 +77,89 @@ class _Transposed:
         return (rows.factor * product.T).T
 
 
-def stored_share(mean: Floats, deviation: Floats) -> float:
-    """Return about what share of the entries is not zero, by released means and deviations of features.
+@dataclass(frozen=True, eq=False)
+class Centring:
+    """How rows are to be kept: as ``factor * (u - shift)``, u being what differs from `rest`; public.
+
+    Parameters
+    ----------
+    rest, shift, factor : array of d numbers
+    block_rows : int
+        How many rows may be summed at once.
+    """
+
+    rest: Floats
+    shift: Floats
+    factor: Floats
+    block_rows: int
+
+    def differences(self, block: Floats) -> Any:
+        """Return what differs from `rest` in rows that were cut off at their bounds."""
+        return scipy.sparse.csr_array(block - self.rest)
+
+    def rows(self, differences: list[Any]) -> CentredRows:
+        """Return the rows of several blocks."""
+        return CentredRows(scipy.sparse.vstack(differences, format="csr"), self.shift, self.factor)
+
+
+def centring_for(
+    bounds: tuple[Floats, Floats] | None,
+    shift: Floats,
+    factor: Floats,
+    *,
+    n_rows: int,
+    most_rows: float,
+    most_bytes: int,
+) -> Centring | None:
+    """Return how to keep rows without what is zero, or None if that would not pay, or not be sound.
+
+    All that is asked is public or was released: the size of the table, its bounds, means and deviations.
+
+    Parameters
+    ----------
+    bounds : two arrays of d numbers, or None
+        Where features are cut off; what rests is the value nearest to zero within them.
+    shift, factor : array of d numbers
+        What is taken off features after that, and what they are multiplied by.
+    n_rows : int
+    most_rows : float
+        Rows of the largest batch.
+    most_bytes : int
+        Room for what is kept.
+    """
+    n_features = len(shift)
+    if most_rows * n_features < _SPARSE_ENTRIES:
+        return None
+    rest, width, one_sided = np.zeros(n_features), np.ones(n_features), np.zeros(n_features, dtype=bool)
+    if bounds is not None:
+        lower, upper = bounds
+        rest = np.clip(rest, lower, upper)
+        width = np.maximum(np.maximum(upper - rest, rest - lower), _TINY)
+        one_sided = (lower >= 0.0) | (upper <= 0.0)
+    with np.errstate(over="ignore"):
+        mean = np.abs(shift - rest) / width
+        share = stored_share(mean, 1.0 / np.maximum(factor * width, _TINY), one_sided)
+    if share > _SPARSE_SHARE or share * n_rows * n_features * _BYTES_PER_ENTRY > most_bytes:
+        return None
+    block_rows = block_rows_for(shift - rest, factor, most_rows)
+    return None if block_rows is None else Centring(rest, shift - rest, factor, block_rows)
+
+
+def stored_share(mean: Floats, deviation: Floats, one_sided: Bools) -> float:
+    """Return about what share of the entries is not at rest, by released means and deviations from there.
 
     A feature of mean m that is 0 or 1 has variance m (1 - m) and is not zero in a share m of the rows. One
-    with much less is a number, and counted as never zero.
+    with much less is a number, and counted as never zero; so is one with much more, unless its bounds begin
+    where it rests: then it cannot have more, and it is rare, with a deviation that was raised.
 
-    >>> float(stored_share(np.array([0.1, 0.1]), np.array([0.3, 0.05])))
-    0.55
+    >>> stored_share(np.array([0.1, 0.1, 0.0]), np.array([0.3, 0.05, 1.0]), np.array([True, True, False]))
+    0.7
     """
-    category = (mean < 1.0) & (np.square(deviation) > 0.5 * mean * (1.0 - mean))
-    return float(np.mean(np.where(category, np.maximum(mean, 0.0), 1.0)))
+    with np.errstate(over="ignore"):
+        variance = np.square(deviation)
+    usual = mean * (1.0 - mean)
+    category = (mean < 1.0) & (variance > 0.5 * usual) & (one_sided | (variance < 4.0 * usual + 0.01))
+    return float(np.mean(np.where(category, mean, 1.0)))
 
 
 def block_rows_for(shift: Floats, factor: Floats, most_rows: float) -> int | None:
@@ -90,17 +167,19 @@ def block_rows_for(shift: Floats, factor: Floats, most_rows: float) -> int | Non
 
     Let S be the length of ``factor * shift``. A residual is at most ``clip / sqrt(|x|^2 + 1)``, so what a row
     adds to the two sums of a product has size at most ``clip * (1 + 2 S)`` in place of `clip`, and rounding
-    goes by those sizes: over m rows in blocks of b by ``(b + m/b) * m * 2**-52`` times them, for two data
-    sets. The 1 of the bracket is in every plan's slack already.
+    goes by those sizes: over m rows in blocks of b by ``(b + 4) * m * 2**-52`` times them, for two data sets.
+    The 1 of the bracket is in every plan's slack already, and so are sums over blocks, which have both parts
+    in them.
 
     >>> block_rows_for(np.full(100, 0.3), np.full(100, 2.0), 20_000)
     32768
     >>> block_rows_for(np.array([2020.0]), np.array([0.2]), 60_000)  # a year beside its spread: None
     """
-    if not np.all(np.abs(factor) <= _LARGEST_FACTOR):
+    sizes = np.abs(factor[factor != 0.0])
+    if not np.all((sizes >= _FACTORS[0]) & (sizes <= _FACTORS[1])):
         return None
     added = 2.0 * float(np.linalg.norm(factor * shift)) * most_rows * 2.0**-52
     for block in _BLOCK_ROWS:
-        if added * (min(block, most_rows) + math.ceil(most_rows / block)) <= CENTRING_SLACK:
+        if added * (min(block, most_rows) + 4.0) <= CENTRING_SLACK:
             return block
     return None

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from ratewise.centred import CentredRows, block_rows_for, stored_share
+from ratewise.centred import CentredRows, Centring, centring_for
 from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
 from ratewise.sampling import Rows
 
@@ -27,10 +27,7 @@ _BLOCK_BYTES = 1 << 21
 BLOCK_ROWS = 16, 1 << 16  # rows of a block, at least and at most
 # Rows read at least so often are prepared once, if that takes at most so many bytes.
 _MANY_READS, _KEPT_BYTES = 4.0, 1 << 28
-# Zeros are left out where at most this share of the entries remains, and a step reads so many (measured).
-_SPARSE_SHARE, _SPARSE_ENTRIES = 0.25, 1 << 19
-_BYTES_PER_ENTRY = 12  # of a sparse row: the number and its column
-_LARGEST, _TINY = float(np.finfo(np.float64).max), float(np.finfo(np.float64).tiny)
+_LARGEST = float(np.finfo(np.float64).max)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +124,13 @@ class _ScalingTables(NamedTuple):
         """Magnitudes that do not overflow when they are scaled."""
         return np.asarray(_LARGEST * 1e-3 / np.maximum(np.abs(self.factor), 1.0))
 
+    @property
+    def safe(self) -> bool:
+        """Whether bounds cut off all that could overflow."""
+        if self.bounds is None:
+            return False
+        return bool(np.all(np.maximum(np.abs(self.bounds[0]), np.abs(self.bounds[1])) <= self.reach))
+
     def guarded(self) -> _ScalingTables:
         """Return the same tables with cuts so far out that only what would overflow is cut off."""
         reach = self.reach
@@ -165,7 +169,7 @@ class Features:
         Only sets how much room rounding needs.
     reads : float
         How often a row will be read on average, a public number. From 4 on, dense features that have to be
-        prepared are kept as prepared, up to 256 MB of them; blocks hold the same numbers either way.
+        prepared are kept as prepared, up to 256 MB of them.
     most_rows : float
         How many rows a step reads at most, a public number. If many, and released means say that most entries
         are zero (or as near to it as bounds let them be), only the others are kept (`ratewise.centred`): the
@@ -204,15 +208,18 @@ class Features:
         self._guarded = False
         self.mapped = not self.sparse and memory_mapped(X)
         self._centred: CentredRows | None = None
+        released = scaling is not None and scaling.mean is not None
+        self._keep(reads, self._centring(most_rows) if released else None, block_rows)
+
+    def _keep(self, reads: float, centring: Centring | None, block_rows: int | None) -> None:
+        """Look at all rows once, and keep of them what pays."""
         often = not self.sparse and not self.mapped and reads >= _MANY_READS
-        centred = often and scaling is not None and scaling.mean is not None
-        summed = self._summed_at_once(most_rows) if centred else None
-        if summed is not None:
-            self._first_pass(keep=True, ready=None, without=self._rest())
-        else:
-            self._first_pass(keep=not self.mapped, ready=self._room_for_ready() if often else None)
-        if self._centred is not None and summed is not None:
-            self.block_rows = block_rows or summed
+        if often and centring is not None:
+            self._first_pass(keep=True, centring=centring)
+            if self._centred is not None:
+                self.block_rows = min(block_rows or centring.block_rows, centring.block_rows)
+                return
+        self._first_pass(keep=not self.mapped, ready=self._room_for_ready() if often else None)
 
     def _room_for_ready(self) -> Floats | None:
         """Return where prepared rows are to be kept, if they are."""
@@ -221,34 +228,27 @@ class Features:
             return None
         return np.empty((self.n_rows, self.n_features))
 
-    def _rest(self) -> Floats:
-        """Return the value of each feature that would not be stored: the nearest to 0 within its bounds."""
-        return self._cut(np.zeros(self.n_features))
-
-    def _cut(self, values: Floats) -> Floats:
-        bounds = None if self.scaling is None else self.scaling.bounds
-        return values if bounds is None else np.clip(values, bounds[0], bounds[1])
-
-    def _summed_at_once(self, most_rows: float) -> int | None:
-        """Return how many rows to sum at once if only what differs from `_rest` is kept; None: keep it all.
-
-        All that is asked here is public: the size of the table, declared bounds, released means.
-        """
-        tables, entries = self.scaling, self.n_rows * self.n_features
-        if tables is None or not self._extra or most_rows * self.n_features < _SPARSE_ENTRIES:
+    def _centring(self, most_rows: float) -> Centring | None:
+        """Return how to keep rows without what is zero, if so."""
+        tables = self.scaling
+        if tables is None or not self._extra:
             return None  # without an intercept, residuals of short rows know no bound
-        shift = tables.shift - self._rest()
-        width = 1.0 if tables.bounds is None else np.maximum(tables.bounds[1] - tables.bounds[0], _TINY)
-        share = stored_share(shift / width, 1.0 / np.maximum(tables.factor * width, _TINY))
-        if share > _SPARSE_SHARE or share * entries * _BYTES_PER_ENTRY > _KEPT_BYTES:
-            return None
-        return block_rows_for(shift, tables.factor, most_rows)
+        return centring_for(
+            tables.bounds,
+            tables.shift,
+            tables.factor,
+            n_rows=self.n_rows,
+            most_rows=most_rows,
+            most_bytes=_KEPT_BYTES,
+        )
 
-    def _first_pass(self, *, keep: bool, ready: Floats | None, without: Floats | None = None) -> None:
+    def _first_pass(
+        self, *, keep: bool, ready: Floats | None = None, centring: Centring | None = None
+    ) -> None:
         """Refuse values that are not finite; keep what each row needs in every step, if there is room.
 
-        Prepared rows are written to `ready`, if given, and take the place of the matrix; or they are kept
-        beside it without the values in `without`.
+        Prepared rows are written to `ready`, if given, and take the place of the matrix. With `centring` they
+        are kept without what is zero, unless one of them needs arithmetic that this has not.
 
         Rows so long that their products could overflow switch the whole matrix to slower, careful arithmetic.
         """
@@ -256,8 +256,8 @@ class Features:
         for start in range(0, self.n_rows, self.block_rows):
             block = self._stored_block(np.arange(start, min(start + self.block_rows, self.n_rows)))
             self._guard(block)
-            if without is not None:
-                others.append(scipy.sparse.csr_array(self._cut(block) - without))
+            if centring is not None:
+                others.append(centring.differences(self._cut(block)))
             if self.scaling is not None:
                 self.scaling.apply(block)
             norms = _norms(block)
@@ -278,14 +278,13 @@ class Features:
         if ready is not None:
             self.matrix, self.scaling = ready, None
             self._buffer = self._stored = np.empty((0, self.n_features))
-        if without is not None and others and not self.careful and not self._guarded:
-            self._centred = self._centred_rows(scipy.sparse.vstack(others, format="csr"), without)
+        if centring is not None and others and not self.careful and not self._guarded:
+            self._centred = centring.rows(others)
 
-    def _centred_rows(self, entries: Any, rest: Floats) -> CentredRows:
-        """Return rows of which only what differs from `rest` is stored."""
-        tables = self.scaling
-        assert tables is not None  # noqa: S101 - else nothing is taken off
-        return CentredRows(entries, tables.shift - rest, tables.factor)
+    def _cut(self, block: Floats) -> Floats:
+        """Return values within the bounds of features."""
+        bounds = None if self.scaling is None else self.scaling.bounds
+        return block if bounds is None else np.clip(block, bounds[0], bounds[1])
 
     def _guard(self, block: Any) -> None:
         """Refuse what is not finite; from the first entry on that scaling could overflow, cut such off.
@@ -296,7 +295,9 @@ class Features:
         largest = max(float(entries.max(initial=0.0)), -float(entries.min(initial=0.0)))
         if not np.isfinite(largest):
             raise InvalidInput("X must be finite, but it holds NaN or infinity; impute or drop such rows")
-        if self.scaling is not None and not self._guarded and largest > self.scaling.reach.min():
+        if self.scaling is None or self._guarded or self.scaling.safe:
+            return
+        if largest > self.scaling.reach.min():
             self.scaling, self._guarded = self.scaling.guarded(), True
 
     def blocks(self, rows: Rows) -> list[Rows]:
@@ -308,7 +309,8 @@ class Features:
     def gather(self, rows: Rows) -> tuple[Any, Floats | None, Floats | None]:
         """Return the block of rows, the factor of each row, and the longest residual of each row.
 
-        The rows meant are ``factor[:, None] * block``. The block is overwritten by the next call.
+        The rows meant are ``factor[:, None] * block``. The block (an array, a sparse one or `CentredRows`) is
+        there for the products ``block.dot`` and ``block.T.dot``, and overwritten by the next call.
         """
         if self.careful:
             return self._gather_carefully(rows)

@@ -194,7 +194,7 @@ class LinearModel:
         scores = np.empty((features.n_rows, len(weights)))
         for piece in features.blocks(np.arange(features.n_rows)):
             x, factor, _ = features.gather(piece)
-            part = np.asarray(x @ weights.T)
+            part = np.asarray(x.dot(weights.T))
             if factor is not None:
                 with np.errstate(over="ignore"):
                     part = np.clip(part * factor[:, None], -_LARGEST_SCORE, _LARGEST_SCORE)

@@ -58,6 +58,12 @@ def test_the_work_for_one_epsilon_is_bounded(events, sizes):
     assert max(size for kind, size in sizes if kind == "grid") <= composition._MOST_POINTS + 8
 
 
+def test_very_little_noise_very_often():
+    found = accounting.epsilon(GaussianEvent(2.88e-3, 10**7), 1e-12)
+    shift = math.sqrt(1e7) / 2.88e-3
+    assert found == pytest.approx(shift**2 / 2 + shift * 7.03, rel=1e-4)
+
+
 def test_rare_and_large_losses_do_not_hide_the_common_ones():
     """The window was cut off from below, and delta came out sixty times too large."""
     event = TrainingEvent(1e-5, 10**6, 0.5, 11.4)

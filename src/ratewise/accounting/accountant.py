@@ -56,7 +56,7 @@ from ratewise.accounting.losses import (
 from ratewise.accounting.selection import SelectedLoss, SelectionCurve
 from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
 
-NAME = "ratewise joint privacy loss (pessimistic grid, tilted FFT)"
+NAME = "ratewise joint privacy loss (pessimistic grid, tilted FFT; formula for Gaussians of all rows)"
 
 _MOST_NOISE = 1e12  # more is counted as this: it is this with further noise added
 _LEAST_DELTA = 1e-200  # tails far below have to be numbers still

@@ -20,6 +20,7 @@ from scipy.special import erfcx, ndtr
 Array = npt.NDArray[np.float64]
 
 _ROUNDING = 1e-13  # of the larger term; the functions are right to some 1e-15
+_ROUNDING_OF_NOISE = 1e-12  # covers what is lost in sums of noise, and in e/m - m/2 where m is large
 _NARROW = 5e-7  # half of m: below it the difference of the terms is lost in their rounding
 _SMALLEST = 1e-300  # what is less than this is said to be this
 _ROOT_HALF = math.sqrt(0.5)
@@ -39,7 +40,8 @@ class GaussianCurve:
 
     def delta(self, epsilon: float) -> float:
         """Return a delta such that (epsilon, delta)-privacy holds."""
-        half, place = 0.5 / self.noise, epsilon * self.noise
+        noise = self.noise * (1.0 - _ROUNDING_OF_NOISE)
+        half, place = 0.5 / noise, epsilon * noise
         near, far = place - half, place + half
         # exp(e) F(-far) = exp(-near^2 / 2) erfcx(far / sqrt 2) / 2, since far^2 - near^2 = 2 e
         scale = 0.5 * math.exp(-0.5 * near * near) if abs(near) < 1e100 else 0.0
@@ -61,7 +63,7 @@ class GaussianCurve:
         return self.delta(epsilon) <= delta
 
     def epsilon(self, delta: float) -> float:
-        """Return an epsilon, at least 0, such that (epsilon, delta)-privacy holds."""
+        """Return an epsilon, at least 0, such that (epsilon, delta)-privacy holds; delta above 1e-299."""
         if self.delta(0.0) <= delta:
             return 0.0
         high = 1.0 / self.noise
