@@ -152,7 +152,8 @@ def stored_share(mean: Floats, deviation: Floats, one_sided: Bools) -> float:
     with much less is a number, and counted as never zero; so is one with much more, unless its bounds begin
     where it rests: then it cannot have more, and it is rare, with a deviation that was raised.
 
-    >>> stored_share(np.array([0.1, 0.1, 0.0]), np.array([0.3, 0.05, 1.0]), np.array([True, True, False]))
+    >>> one_sided = np.array([True, True, False])
+    >>> round(stored_share(np.array([0.1, 0.1, 0.0]), np.array([0.3, 0.05, 1.0]), one_sided), 3)
     0.7
     """
     with np.errstate(over="ignore"):

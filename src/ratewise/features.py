@@ -278,7 +278,7 @@ class Features:
         if ready is not None:
             self.matrix, self.scaling = ready, None
             self._buffer = self._stored = np.empty((0, self.n_features))
-        if centring is not None and others and not self.careful and not self._guarded:
+        if centring is not None and others and not self.careful:
             self._centred = centring.rows(others)
 
     def _cut(self, block: Floats) -> Floats:

@@ -174,7 +174,7 @@ class TestWhichRowsAreKeptSo:
             scaling = standardising(rows, *(np.full(30, bound) for bound in bounds))
         assert self.form(rows, scaling, most_rows=3e4) is None
 
-    @pytest.mark.parametrize("bounds", [(0.0, 1.0), (-1.0, 0.0), (5.0, 9.0), (-1.0, 1.0), None])
+    @pytest.mark.parametrize("bounds", [(0.0, 1.0), (-1.0, 0.0), (2000.0, 2004.0), (-1.0, 1.0), None])
     def test_categories_are_known_wherever_they_rest(self, bounds):
         """At zero, or at the bound that is nearest to it, with or without bounds."""
         ones = (np.random.default_rng(5).random((N_ROWS, 30)) < 0.1).astype(float)
@@ -259,6 +259,11 @@ class TestRounding:
     def test_a_year_beside_its_spread_is_kept_whole(self):
         assert block_rows_for(np.array([2020.0]), np.array([0.2]), 60_000) is None
         assert block_rows_for(np.array([2020.0]), np.array([0.2]), 600) is not None
+
+    def test_where_one_block_size_ends_and_the_next_begins(self):
+        """2 * S * 100,000 * (32,768 + 4) / 2**52 is 1e-5 at S = 6.871."""
+        assert block_rows_for(np.array([6.86]), np.ones(1), 1e5) == 32768
+        assert block_rows_for(np.array([3.44]), np.full(1, 2.0), 1e5) == 16384
 
     def test_the_more_rows_the_smaller_the_blocks(self):
         shift, factor = np.full(100, 0.3), np.full(100, 3.0)
