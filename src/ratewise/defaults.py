@@ -362,9 +362,12 @@ def _dual_for(facts: PublicFacts, rate: float, steps: int) -> DualControl:
     if facts.constraints is None:
         return DualControl()
     interval = affordable_interval(facts.constraints, facts.n_rows * rate, facts.n_features, steps)
+    # more steps are noisier each: multipliers follow the mean of as many as stand for one of the usual number
+    share = min(1.0, STEPS / steps)
     # both rates fall to zero together: what still swings at the start comes to rest; the penalty damps it
     return DualControl(
-        rate=2.0,
+        rate=2.0 * share,
+        memory=1.0 - share,
         penalty=3.0,
         schedule="linear",
         interval=interval,

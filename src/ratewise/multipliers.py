@@ -131,8 +131,9 @@ def affordable_interval(constraints: Constraints, batch_rows: float, n_features:
 
     A rule of public numbers (measured, in microseconds): an update costs some small array operations and some
     time per constraint and cell; a step costs in proportion to the entries of its batch. Updates may take a
-    fiftieth of the time, or a tenth where that would put them more than 50 steps apart; at least 200 updates
-    are made whatever they cost. With large batches and few constraints the answer is 1.
+    fiftieth of the time, or a tenth where that would put them more than 50 steps apart; at least 2,000 of
+    them are made whatever they cost, since multipliers that stand still for long swing. With large batches
+    and few constraints the answer is 1.
 
     Parameters
     ----------
@@ -145,7 +146,7 @@ def affordable_interval(constraints: Constraints, batch_rows: float, n_features:
     update = 50.0 + 0.012 * len(constraints) + 0.03 * constraints.n_cells * constraints.n_classes
     step = 25.0 + batch_rows * (0.02 + 0.0003 * n_features)
     interval = min(math.ceil(50.0 * update / step), max(50, math.ceil(10.0 * update / step)))
-    return max(1, min(interval, steps // 200))
+    return max(1, min(interval, steps // 2000))
 
 
 class Multipliers:

@@ -215,7 +215,8 @@ class TestInterval:
 
     def test_short_runs_still_make_two_hundred_updates(self):
         assert affordable_interval(PARITY, 64, 10, 150) == 1
-        assert affordable_interval(PARITY, 64, 10, 1000) == 5
+        assert affordable_interval(PARITY, 64, 10, 1000) == 1
+        assert affordable_interval(PARITY, 64, 10, 10_000) == 5
 
     def test_more_constraints_wait_longer(self):
         many = compile_constraints(
