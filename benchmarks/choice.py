@@ -81,7 +81,7 @@ def measure(task: str, slack: float, epsilon: float, seed: int, setting: str) ->
         changes["dual"] = dual(**changes["dual"])
     times, rules = changes.pop("times_l1", None), changes.pop("rules", {})
     people = data.X[training], data.y[training]
-    with warnings.catch_warnings(), patch.multiple(ratewise.defaults, **rules):
+    with warnings.catch_warnings(), patch.dict(vars(ratewise.defaults), rules):
         warnings.simplefilter("ignore")
         groups = {"sensitive_features": data.sensitive.iloc[training]}
         model = fresh(constraint, data, epsilon, seed, **changes).fit(*people, **groups)
