@@ -130,9 +130,7 @@ def _limits(plan: Plan) -> list[tuple[str, str]]:
         return []
     weighed = ""
     if dual.memory > 0:
-        weighed += (
-            f". Rates are means over about {1.0 / (1.0 - dual.memory):.0f} steps, which have more noise each"
-        )
+        weighed += f". Rates are means over about {1.0 / (1.0 - dual.memory):.0f} steps"
     if dual.noise_tolerance is not None:
         weighed += ". Errors count less the noisier they are, so that small groups do not stir the rest"
         if dual.patience:

@@ -94,7 +94,7 @@ class DualControl:
         Released histograms are averaged over time with this factor before rates are read off them.
     interval : int
         Update once in this many steps, on the mean of their histograms and with a step that many times as
-        long: it saves time, and hardly changes the path.
+        long: it saves time. Where that is more than a small part of the training, multipliers may swing.
     cap, radius : float or None
         Largest single multiplier, and largest sum of all multipliers.
     margin : float
