@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -21,11 +22,11 @@ from unittest.mock import patch
 import numpy as np
 
 import ratewise.defaults
-from defaults import ROOT, TASKS, dual, gaps, recorded, run_missing, split, table
+from defaults import COST_OF_A_GAP, ROOT, TASKS, dual, gaps, recorded, run_missing, split, table
 from defaults import defaults as fresh
+from ratewise.defaults import steps_for
 
 RESULTS = ROOT / "benchmarks" / "results" / "choice.jsonl"
-COST_OF_A_GAP = 0.25
 DEFAULTS = "defaults"
 
 # task, slack, epsilon, splits: large tables get fewer
@@ -43,8 +44,8 @@ PLACES = (
 )
 SETTINGS: dict[str, dict[str, Any]] = {
     DEFAULTS: {},
-    "100 steps": {"steps": 100},
-    "400 steps": {"steps": 400},
+    "half the steps": {"times_steps": 0.5},
+    "twice the steps": {"times_steps": 2.0},
     "learning rate 1": {"learning_rate": 1.0},
     "learning rate 4": {"learning_rate": 4.0},
     "momentum 0.9, learning rate 0.4": {"momentum": 0.9, "learning_rate": 0.4},
@@ -60,8 +61,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "histograms 40%": {"histogram_share": 0.4},
     "soft rates, temperature 2": {"rates": "soft", "temperature": 2.0},
     "last iterate": {"averaging": "none"},
-    "dual rate 1": {"dual": {"rate": 1.0}},
-    "dual rate 4": {"dual": {"rate": 4.0}},
+    "half the dual rate": {"times_rate": 0.5},
+    "twice the dual rate": {"times_rate": 2.0},
     "no damping": {"dual": {"penalty": 0.0}},
     "no penalty on weights": {"l1": 0.0},
     "half the penalty on weights": {"times_l1": 0.5},
@@ -70,15 +71,26 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
+def settled(changes: dict[str, Any], constraint: Any, data: Any, training: np.ndarray) -> dict[str, Any]:
+    """Return the changes with those of multipliers, and multiples of a default, spelled out."""
+    usual = dual(constraint, data, len(training))
+    if "times_rate" in changes:
+        changes["dual"] = {"rate": changes.pop("times_rate") * usual.rate}
+    if "dual" in changes:
+        changes["dual"] = replace(usual, **changes["dual"])
+    if "times_steps" in changes:
+        usual_steps = steps_for(len(training), data.X.shape[1] + 1)
+        changes["steps"] = int(changes.pop("times_steps") * usual_steps)
+    return changes
+
+
 def measure(task: str, slack: float, epsilon: float, seed: int, setting: str) -> dict[str, Any]:
     """Train on three quarters of the training rows and judge on the fourth."""
     data, constraint = table(TASKS[task].table), TASKS[task].family(slack)
     rows, _ = split(len(data.y), seed)
     order = np.random.default_rng(1000 + seed).permutation(len(rows))
     judging, training = rows[order[: len(rows) // 4]], rows[order[len(rows) // 4 :]]
-    changes = dict(SETTINGS[setting])
-    if "dual" in changes:
-        changes["dual"] = dual(**changes["dual"])
+    changes = settled(dict(SETTINGS[setting]), constraint, data, training)
     times, rules = changes.pop("times_l1", None), changes.pop("rules", {})
     people = data.X[training], data.y[training]
     with warnings.catch_warnings(), patch.dict(vars(ratewise.defaults), rules):

@@ -26,7 +26,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -41,13 +41,17 @@ from ratewise import (
     equalized_odds,
     false_negative_rate,
 )
+from ratewise.defaults import PublicFacts, plan_for
+from ratewise.domain import Domain
 from ratewise.metrics import rate_report
+from ratewise.partition import compile_constraints
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "defaults.jsonl"
 EPSILONS = (0.1, 0.5, 1.0, 3.0, 9.0)
 DELTA = 1e-5
 SPLITS = 10
+COST_OF_A_GAP = 0.25  # in errors, about what a gap costs along the fronts
 
 
 @dataclass(frozen=True)
@@ -142,10 +146,6 @@ def paper(constraint: Any, data: Any, epsilon: float, seed: int, steps: int) -> 
 
 
 # Each free improvement switched off, the rest as it is by default.
-_DUAL: dict[str, Any] = {
-    "rate": 2.0, "penalty": 3.0, "schedule": "linear", "ratio_floor": 0.02, "normalise": True,
-    "noise_tolerance": 0.05, "patience": 25,
-}  # fmt: skip
 ABLATIONS: dict[str, dict[str, Any]] = {
     "no averaging": {"averaging": "none"},
     "no momentum": {"momentum": 0.0},
@@ -168,15 +168,22 @@ ABLATIONS: dict[str, dict[str, Any]] = {
 NOISY: dict[str, dict[str, Any]] = {"no penalty on weights": {"l1": 0.0}}
 
 
-def dual(**changes: Any) -> DualControl:
+def dual(constraint: Any, data: Any, n_rows: int, **changes: Any) -> DualControl:
     """Return how multipliers move by default, but for the changes."""
-    return DualControl(**(_DUAL | changes))
+    domain = Domain(classes=data.classes, columns=data.group_values)
+    facts = PublicFacts(
+        n_rows=n_rows,
+        n_features=data.X.shape[1],
+        n_classes=len(data.classes),
+        constraints=compile_constraints(constraint, domain),
+    )
+    return replace(plan_for(facts, epsilon=None, delta=DELTA).dual, **changes)
 
 
-def ablated(constraint: Any, data: Any, epsilon: float, seed: int, name: str) -> Any:
+def ablated(constraint: Any, data: Any, n_rows: int, epsilon: float, seed: int, name: str) -> Any:
     changes = dict((ABLATIONS | NOISY)[name])
     if "dual" in changes:
-        changes["dual"] = dual(**changes["dual"])
+        changes["dual"] = dual(constraint, data, n_rows, **changes["dual"])
     if "feature_kinds" in changes:
         changes["feature_kinds"] = [changes["feature_kinds"]] * data.X.shape[1]
     return defaults(constraint, data, epsilon, seed, **changes)
@@ -203,7 +210,7 @@ def measure(task: str, slack: float, epsilon: float | None, seed: int, method: s
         X = (X - mean) / np.where(deviation > 0, deviation, 1.0)
         model = paper(constraint, data, float(epsilon or 1.0), seed, int(method.split("-")[1]))
     elif method in ABLATIONS | NOISY:
-        model = ablated(constraint, data, float(epsilon or 1.0), seed, method)
+        model = ablated(constraint, data, len(train), float(epsilon or 1.0), seed, method)
     else:
         model = defaults(constraint, data, epsilon, seed)
         if method == "unbounded":

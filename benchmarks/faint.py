@@ -42,7 +42,7 @@ def measure(epsilon: float, slack: float, seed: int, push: str) -> dict[str, Any
     edge = int(0.85 * len(rows))
     training, judging = rows[:edge], rows[edge:]
     strength = PUSHES[push]
-    changes = {"dual": dual(patience=0)} if strength is None else {}
+    changes = {"dual": dual(constraint, data, len(training), patience=0)} if strength is None else {}
     model = defaults(constraint, data, epsilon, seed, **changes)
     with warnings.catch_warnings(), patch.object(evidence, "_GENTLY", strength):
         warnings.simplefilter("ignore")

@@ -20,7 +20,7 @@ from ratewise.plan import DualControl, Plan, Preparation, checked_steps
 AUTO = "auto"
 
 # One configuration for all data, found on unlike data sets (docs/benchmarks.md says how it fares).
-STEPS = 200
+STEPS = (200, 400)
 RAW_ROW_NORM = 3.0  # of rows as they come
 HISTOGRAM_SHARES = (0.1, 0.25)
 _OPTIMISATION: dict[str, Any] = {"schedule": "linear", "momentum": 0.5}
@@ -29,6 +29,7 @@ LEARNING_RATE = 2.0  # of standardised features
 _RAW_LEARNING_RATES = (2.5, 10.0)
 _LARGEST_BATCH = 65_536
 _LARGEST_RATE = 0.5
+_FEW_ROWS, _STEPS_BY_PARAMETERS = 10_000, 10_000
 _FEW_CELLS, _SHARE_PER_CELL = 4, 0.03  # of the histogram, for each cell beyond few
 _SHARE_PER_NOISE = 300.0  # share of the histogram for each row in n that one release of everything blurs
 _GRADIENT_NOISE = 0.075  # noise on the mean gradient that the clipping norm is chosen for
@@ -83,6 +84,23 @@ def sampling_rate_for(n_rows: int) -> float:
     (0.5, 0.0065536)
     """
     return min(_LARGEST_RATE, _LARGEST_BATCH / n_rows)
+
+
+def steps_for(n_rows: int, n_parameters: int) -> int:
+    """Return 200 steps; up to 400 where both rows and parameters are few.
+
+    More steps come closer to the best model, and each of them is noisier. Noise on a mean gradient grows with
+    the square root of steps times parameters, so models of at most 25 parameters take 400 steps for no more
+    noise than those of 50 have in 200. With more than 10,000 rows nothing was won by it (docs/steps.md), and
+    limits on rare events were held less well.
+
+    >>> steps_for(4000, 20), steps_for(4000, 40), steps_for(4000, 104), steps_for(40_000, 20)
+    (400, 250, 200, 200)
+    """
+    least, most = STEPS
+    if n_rows > _FEW_ROWS:
+        return least
+    return min(max(_STEPS_BY_PARAMETERS // n_parameters, least), most)
 
 
 def learning_rate_for(n_features: int, preparation: Preparation | None, noise: float) -> float:
@@ -288,7 +306,7 @@ def plan_for(
     """
     given = _validate.fraction(sampling_rate=sampling_rate) if sampling_rate is not None else None
     rate = given or sampling_rate_for(facts.n_rows)
-    count = STEPS if steps is None else checked_steps(steps)
+    count = steps_for(facts.n_rows, facts.n_parameters) if steps is None else checked_steps(steps)
     whole = None if epsilon is None else _whole(epsilon, delta, neighbours)
     preparation = preparation_for(facts, whole, standardise)
     fields = {**_OPTIMISATION, **{name: value for name, value in choices.items() if value is not None}}
@@ -300,7 +318,7 @@ def plan_for(
         fields = _descent_for(facts, preparation, None, shape, clip) | fields
         return Plan(**shape, gradient_noise=None, private=False, **fields)
     others = (*(() if preparation is None else preparation.events), *besides)
-    share = _share_for(facts, whole, count) if histogram_share is None else histogram_share
+    share = _share_for(facts, whole, count, preparation) if histogram_share is None else histogram_share
     found = calibrate(
         epsilon,
         delta,
@@ -348,9 +366,11 @@ def _whole(epsilon: float, delta: float, neighbours: str) -> float:
     return calibrate(epsilon, delta, 1.0, 1, histogram=None, neighbours=neighbours).gradient_noise
 
 
-def _share_for(facts: PublicFacts, whole: float, steps: int) -> float:
+def _share_for(facts: PublicFacts, whole: float, steps: int, preparation: Preparation | None) -> float:
     cells = 0 if facts.constraints is None else facts.constraints.n_cells
-    spare = spare_for(whole, facts.n_rows, facts.n_parameters, steps)
+    events = () if preparation is None else preparation.events
+    prepared = sum((whole / event.noise) ** 2 for event in events)
+    spare = spare_for(whole, facts.n_rows, facts.n_parameters, steps) - prepared
     return histogram_share_for(whole, facts.n_rows, cells, spare)
 
 
@@ -363,7 +383,7 @@ def _dual_for(facts: PublicFacts, rate: float, steps: int) -> DualControl:
         return DualControl()
     interval = affordable_interval(facts.constraints, facts.n_rows * rate, facts.n_features, steps)
     # more steps are noisier each: multipliers follow the mean of as many as stand for one of the usual number
-    share = min(1.0, STEPS / steps)
+    share = min(1.0, STEPS[0] / steps)
     # both rates fall to zero together: what still swings at the start comes to rest; the penalty damps it
     return DualControl(
         rate=2.0 * share,

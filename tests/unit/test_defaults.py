@@ -169,6 +169,36 @@ class TestOverrides:
             plan_for(facts(), epsilon=1.0, delta=DELTA, **bad)
 
 
+class TestSteps:
+    """More steps where both rows and parameters are few, by public numbers only."""
+
+    @pytest.mark.parametrize(
+        ("rows", "features", "classes", "steps"),
+        [
+            (1000, 5, 2, 400),
+            (10_000, 24, 2, 400),
+            (10_000, 31, 2, 312),
+            (10_000, 49, 2, 200),
+            (10_000, 400, 2, 200),
+            (10_001, 5, 2, 200),
+            (2000, 10, 3, 303),
+            (2000, 10, 20, 200),
+        ],
+    )
+    @pytest.mark.parametrize("epsilon", [None, 1.0])
+    def test_by_rows_and_parameters(self, rows, features, classes, steps, epsilon):
+        plan = plan_for(facts(rows, features, classes), epsilon=epsilon, delta=DELTA)
+        assert plan.steps == steps
+
+    def test_what_is_given_wins(self):
+        assert plan_for(facts(1000, 5), epsilon=1.0, delta=DELTA, steps=150).steps == 150
+
+    def test_multipliers_keep_the_pace_of_the_usual_number(self):
+        few, many = (plan_for(facts(rows, 5), epsilon=1.0, delta=DELTA).dual for rows in (1000, 20_000))
+        assert (few.rate, few.memory) == (many.rate / 2, 0.5)
+        assert many.memory == 0.0
+
+
 class TestShareOfHistograms:
     """Rates of many groups get more of the budget, out of what gradients can spare."""
 
@@ -191,7 +221,7 @@ class TestShareOfHistograms:
 
     def test_the_clip_stays_as_long_as_it_was(self):
         """What is taken from gradients is what their noise has room for."""
-        for rows in np.geomspace(12_000, 200_000, 7):
+        for rows in np.geomspace(12_000, 200_000, 40):  # many: only a narrow stretch spares a little
             many, few = (
                 plan_for(facts(int(rows), cells=cells), epsilon=1.0, delta=DELTA) for cells in (9, 2)
             )
