@@ -5,7 +5,7 @@
 
 Every training part of benchmarks/defaults.py is split again: three quarters train, a quarter judges. The test
 rows of a split are not read in it (they are training rows of other splits). A setting's score on a split is
-its error plus a quarter of what its gap exceeds the slack by (about what a gap costs along the fronts). Each
+its error plus a quarter of what its gap exceeds the slack by (a convention). Each
 data set is left out in turn: the setting that is best on the others is what one would have chosen without it.
 Runs are lines of benchmarks/results/choice.jsonl.
 """
@@ -22,9 +22,8 @@ from unittest.mock import patch
 import numpy as np
 
 import ratewise.defaults
-from defaults import COST_OF_A_GAP, ROOT, TASKS, dual, gaps, recorded, run_missing, split, table
+from defaults import COST_OF_A_GAP, ROOT, TASKS, gaps, recorded, run_missing, split, table, usual_plan
 from defaults import defaults as fresh
-from ratewise.defaults import steps_for
 
 RESULTS = ROOT / "benchmarks" / "results" / "choice.jsonl"
 DEFAULTS = "defaults"
@@ -73,14 +72,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 def settled(changes: dict[str, Any], constraint: Any, data: Any, training: np.ndarray) -> dict[str, Any]:
     """Return the changes with those of multipliers, and multiples of a default, spelled out."""
-    usual = dual(constraint, data, len(training))
+    usual = usual_plan(constraint, data, len(training))
     if "times_rate" in changes:
-        changes["dual"] = {"rate": changes.pop("times_rate") * usual.rate}
+        changes["dual"] = {"rate": changes.pop("times_rate") * usual.dual.rate}
     if "dual" in changes:
-        changes["dual"] = replace(usual, **changes["dual"])
+        changes["dual"] = replace(usual.dual, **changes["dual"])
     if "times_steps" in changes:
-        usual_steps = steps_for(len(training), data.X.shape[1] + 1)
-        changes["steps"] = int(changes.pop("times_steps") * usual_steps)
+        changes["steps"] = int(changes.pop("times_steps") * usual.steps)
     return changes
 
 
@@ -189,7 +187,8 @@ by. The test rows of a split are not read in it; rows that test in one split do 
 score is the error plus a quarter of what the gap exceeds the slack by. Each entry is the score of a setting
 less that of the defaults, **in units of 0.0001**, with its standard error over the splits: positive means
 that the defaults are better. One setting changes at a time. Employment and heart have two splits: their
-standard errors say little.
+standard errors say little. Parkinsons' columns, on splits as these, are what the number of steps was chosen
+on ([steps](steps.md)).
 """
 _LEFT_OUT = """## Without a look at the data set itself
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import argparse
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 
-from defaults import ROOT, TASKS, defaults, dual, gaps, recorded, run_missing, split, table
+from defaults import ROOT, TASKS, defaults, gaps, recorded, run_missing, split, table, usual_plan
 from ratewise import evidence
 
 RESULTS = ROOT / "benchmarks" / "results" / "faint.jsonl"
@@ -42,7 +43,8 @@ def measure(epsilon: float, slack: float, seed: int, push: str) -> dict[str, Any
     edge = int(0.85 * len(rows))
     training, judging = rows[:edge], rows[edge:]
     strength = PUSHES[push]
-    changes = {"dual": dual(constraint, data, len(training), patience=0)} if strength is None else {}
+    usual = usual_plan(constraint, data, len(training)).dual
+    changes = {"dual": replace(usual, patience=0)} if strength is None else {}
     model = defaults(constraint, data, epsilon, seed, **changes)
     with warnings.catch_warnings(), patch.object(evidence, "_GENTLY", strength):
         warnings.simplefilter("ignore")

@@ -19,7 +19,7 @@ from ratewise.plan import DualControl, Plan, Preparation, checked_steps
 
 AUTO = "auto"
 
-# One configuration for all data, found on unlike data sets (docs/benchmarks.md says how it fares).
+# One set of rules for all data, found on unlike data sets (docs/defaults.md says how they fare).
 STEPS = (200, 400)
 RAW_ROW_NORM = 3.0  # of rows as they come
 HISTOGRAM_SHARES = (0.1, 0.25)
@@ -29,7 +29,7 @@ LEARNING_RATE = 2.0  # of standardised features
 _RAW_LEARNING_RATES = (2.5, 10.0)
 _LARGEST_BATCH = 65_536
 _LARGEST_RATE = 0.5
-_FEW_ROWS, _STEPS_BY_PARAMETERS = 10_000, 10_000
+_STEPS_BY_PARAMETERS, _STEPS_BY_ROWS = 10_000, 2_000_000
 _FEW_CELLS, _SHARE_PER_CELL = 4, 0.03  # of the histogram, for each cell beyond few
 _SHARE_PER_NOISE = 300.0  # share of the histogram for each row in n that one release of everything blurs
 _GRADIENT_NOISE = 0.075  # noise on the mean gradient that the clipping norm is chosen for
@@ -91,16 +91,14 @@ def steps_for(n_rows: int, n_parameters: int) -> int:
 
     More steps come closer to the best model, and each of them is noisier. Noise on a mean gradient grows with
     the square root of steps times parameters, so models of at most 25 parameters take 400 steps for no more
-    noise than those of 50 have in 200. With more than 10,000 rows nothing was won by it (docs/steps.md), and
-    limits on rare events were held less well.
+    noise than those of 50 have in 200. Where rows are many nothing much was won by it (docs/steps.md): from
+    5,000 rows on it is fewer, from 10,000 on 200.
 
-    >>> steps_for(4000, 20), steps_for(4000, 40), steps_for(4000, 104), steps_for(40_000, 20)
-    (400, 250, 200, 200)
+    >>> steps_for(4000, 20), steps_for(4000, 40), steps_for(4000, 104), steps_for(8000, 20)
+    (400, 250, 200, 250)
     """
     least, most = STEPS
-    if n_rows > _FEW_ROWS:
-        return least
-    return min(max(_STEPS_BY_PARAMETERS // n_parameters, least), most)
+    return max(least, min(most, _STEPS_BY_PARAMETERS // n_parameters, _STEPS_BY_ROWS // n_rows))
 
 
 def learning_rate_for(n_features: int, preparation: Preparation | None, noise: float) -> float:
@@ -182,7 +180,7 @@ def histogram_share_for(whole: float, n_rows: int, n_cells: int = 2, spare: floa
         Noise multiplier that spends the whole budget in one release.
     n_rows, n_cells : int
     spare : float
-        Share of the budget that gradients do without (`spare_for`).
+        Share that gradients do without: `spare_for`, less what other releases take.
 
     >>> histogram_share_for(4.0, 34_000), histogram_share_for(30.0, 34_000)
     (0.1, 0.25)
@@ -318,14 +316,16 @@ def plan_for(
         fields = _descent_for(facts, preparation, None, shape, clip) | fields
         return Plan(**shape, gradient_noise=None, private=False, **fields)
     others = (*(() if preparation is None else preparation.events), *besides)
-    share = _share_for(facts, whole, count, preparation) if histogram_share is None else histogram_share
+    if histogram_share is None:
+        left = (whole / _whole(epsilon, delta, neighbours, others)) ** 2
+        histogram_share = _share_for(facts, whole, count, left)
     found = calibrate(
         epsilon,
         delta,
         rate,
         count,
         histogram=None if facts.constraints is None else histogram,
-        histogram_share=share,
+        histogram_share=histogram_share,
         neighbours=neighbours,
         besides=others,
     )
@@ -361,17 +361,17 @@ def _descent_for(
     }
 
 
-def _whole(epsilon: float, delta: float, neighbours: str) -> float:
-    """Return the noise multiplier that spends the whole budget in one release."""
-    return calibrate(epsilon, delta, 1.0, 1, histogram=None, neighbours=neighbours).gradient_noise
+def _whole(epsilon: float, delta: float, neighbours: str, besides: Iterable[Event] = ()) -> float:
+    """Return the noise multiplier of one release that spends all of the budget that others leave."""
+    found = calibrate(epsilon, delta, 1.0, 1, histogram=None, neighbours=neighbours, besides=besides)
+    return found.gradient_noise
 
 
-def _share_for(facts: PublicFacts, whole: float, steps: int, preparation: Preparation | None) -> float:
+def _share_for(facts: PublicFacts, whole: float, steps: int, left: float) -> float:
+    """Return the share of histograms in the part of the budget that is left for training."""
     cells = 0 if facts.constraints is None else facts.constraints.n_cells
-    events = () if preparation is None else preparation.events
-    prepared = sum((whole / event.noise) ** 2 for event in events)
-    spare = spare_for(whole, facts.n_rows, facts.n_parameters, steps) - prepared
-    return histogram_share_for(whole, facts.n_rows, cells, spare)
+    needed = 1.0 - spare_for(whole, facts.n_rows, facts.n_parameters, steps)
+    return histogram_share_for(whole, facts.n_rows, cells, max(0.0, 1.0 - needed / left))
 
 
 def _longest_clip(n_parameters: int) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ratewise import defaults
+from ratewise.accounting import GaussianEvent, calibrate
 from ratewise.accounting import epsilon as epsilon_of
 from ratewise.defaults import PublicFacts, plan_for, sampling_rate_for
 from ratewise.domain import Domain
@@ -176,11 +177,15 @@ class TestSteps:
         ("rows", "features", "classes", "steps"),
         [
             (1000, 5, 2, 400),
-            (10_000, 24, 2, 400),
-            (10_000, 31, 2, 312),
-            (10_000, 49, 2, 200),
-            (10_000, 400, 2, 200),
-            (10_001, 5, 2, 200),
+            (5000, 24, 2, 400),
+            (5000, 25, 2, 384),
+            (5000, 31, 2, 312),
+            (5000, 49, 2, 200),
+            (5000, 400, 2, 200),
+            (5013, 5, 2, 398),
+            (8000, 5, 2, 250),
+            (9999, 5, 2, 200),
+            (10_000_000, 5, 2, 200),
             (2000, 10, 3, 303),
             (2000, 10, 20, 200),
         ],
@@ -195,8 +200,8 @@ class TestSteps:
 
     def test_multipliers_keep_the_pace_of_the_usual_number(self):
         few, many = (plan_for(facts(rows, 5), epsilon=1.0, delta=DELTA).dual for rows in (1000, 20_000))
-        assert (few.rate, few.memory) == (many.rate / 2, 0.5)
-        assert many.memory == 0.0
+        assert (few.rate, few.memory, few.patience) == (many.rate / 2, 0.5, 50)
+        assert (many.memory, many.patience) == (0.0, 25)
 
 
 class TestShareOfHistograms:
@@ -219,13 +224,29 @@ class TestShareOfHistograms:
         assert all(a <= b + 1e-9 for a, b in itertools.pairwise(little))
         assert any(0.12 < share < 0.24 for share in little)
 
-    def test_the_clip_stays_as_long_as_it_was(self):
-        """What is taken from gradients is what their noise has room for."""
-        for rows in np.geomspace(12_000, 200_000, 40):  # many: only a narrow stretch spares a little
+    @pytest.mark.parametrize("besides", [0.0, 0.3])
+    @pytest.mark.parametrize("bounded", [False, True])
+    @pytest.mark.parametrize("steps", [None, 400])
+    def test_the_clip_stays_as_long_as_it_was(self, besides, bounded, steps):
+        """What is taken from gradients is what their noise has room for, and all of that if it is wanted."""
+        whole = calibrate(1.0, DELTA, 1.0, 1, histogram=None).gradient_noise
+        others = [GaussianEvent(whole / math.sqrt(besides))] if besides else []
+        shares = []
+        for rows in np.geomspace(4000, 200_000, 24):  # many: only a narrow stretch spares a little
+            known = [dataclasses.replace(facts(int(rows), cells=cells), bounded=bounded) for cells in (9, 2)]
             many, few = (
-                plan_for(facts(int(rows), cells=cells), epsilon=1.0, delta=DELTA) for cells in (9, 2)
+                plan_for(each, epsilon=1.0, delta=DELTA, steps=steps, besides=others) for each in known
             )
-            assert many.clip >= 0.99 * few.clip
+            assert many.clip >= 0.995 * few.clip
+            ratio = (many.gradient_noise / many.histogram_noise) ** 2
+            shares.append(ratio / (1 + ratio))
+            if shares[-1] < 0.249 and few.histogram_noise:
+                more = plan_for(
+                    known[0], epsilon=1.0, delta=DELTA, steps=steps, besides=others, histogram_share=0.25
+                )
+                assert more.clip < 0.9999 * few.clip  # else there was room that nobody used
+        assert min(shares) < 0.11
+        assert max(shares) == pytest.approx(0.25)
 
     def test_what_is_given_wins(self):
         assert self.share(2_000_000, 9, histogram_share=0.4) == pytest.approx(0.4)
