@@ -367,11 +367,13 @@ are those of the tables above, drawn anew: luck with a split is new, luck with a
 comes twice: within 1.96 standard errors of each limit, and within as many as keep chance alone from passing
 any of the limits in 95 of 100 runs (Bonferroni: 2.8 for nine races).
 """
-_LEAK = """How much of what the paper's method is ahead by comes from its features, standardised by raw means and
+_LEAK = """### What the paper's features are worth
+
+How much of what the paper's method is ahead by comes from its features, standardised by raw means and
 deviations for nothing? The same splits, with ours on such features too: no guarantee, but like for like, test
-error / gap. On Parkinsons it is all of it, where rows are few and noise on deviations is large. On Credit-Card
-it is not: there the paper's method hardly limits its gaps, and what is left between unlimited models, a few
-ten-thousandths, no setting that was tried on held-out rows makes up for.
+error / gap. On Parkinsons it is all of it: there rows are few and noise on deviations is large. On
+Credit-Card it is not: there the paper's method hardly limits its gaps, and what is left between unlimited
+models, a few ten-thousandths, no setting that was tried on held-out rows makes up for.
 """
 _ABLATION = """## Ablation, epsilon 1: change of test error / of train gap against the defaults
 
