@@ -187,8 +187,7 @@ by. The test rows of a split are not read in it; rows that test in one split do 
 score is the error plus a quarter of what the gap exceeds the slack by. Each entry is the score of a setting
 less that of the defaults, **in units of 0.0001**, with its standard error over the splits: positive means
 that the defaults are better. One setting changes at a time. Employment and heart have two splits: their
-standard errors say little. Parkinsons' columns, on splits as these, are what the number of steps was chosen
-on ([steps](steps.md)).
+standard errors say little. More steps where parameters are few: [steps](steps.md).
 """
 _LEFT_OUT = """## Without a look at the data set itself
 

@@ -2,7 +2,7 @@
 
     python benchmarks/defaults.py run [--workers 2] [--splits 3] [--only adult-dp] [--methods ratewise]
     python benchmarks/defaults.py run --first 100 --epsilons 1 --methods ratewise nonprivate paper-100 \
-        paper-1000 --only TASKS... --results benchmarks/results/fresh.jsonl        # splits never looked at
+        paper-1000 leaking --results benchmarks/results/fresh.jsonl --only TASKS...        # fresh splits
     python benchmarks/defaults.py page        # docs/defaults.md from the recorded runs
 
 Every run is one line of benchmarks/results/defaults.jsonl; finished runs are not repeated, so a stopped run

@@ -7,20 +7,22 @@ so choosing costs no privacy, and every choice can be overridden. What the rows 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ratewise import _validate
 from ratewise.accounting import Event, calibrate
-from ratewise.exceptions import InvalidType
+from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.multipliers import Constraints, affordable_interval
 from ratewise.plan import DualControl, Plan, Preparation, checked_steps
 
 AUTO = "auto"
 
 # One set of rules for all data, found on unlike data sets (docs/defaults.md says how they fare).
-STEPS = (200, 400)
+STEPS = 200  # more gain nothing for sure, even where noise would allow them (docs/steps.md)
 RAW_ROW_NORM = 3.0  # of rows as they come
 HISTOGRAM_SHARES = (0.1, 0.25)
 _OPTIMISATION: dict[str, Any] = {"schedule": "linear", "momentum": 0.5}
@@ -29,7 +31,6 @@ LEARNING_RATE = 2.0  # of standardised features
 _RAW_LEARNING_RATES = (2.5, 10.0)
 _LARGEST_BATCH = 65_536
 _LARGEST_RATE = 0.5
-_STEPS_BY_PARAMETERS, _STEPS_BY_ROWS = 10_000, 2_000_000
 _FEW_CELLS, _SHARE_PER_CELL = 4, 0.03  # of the histogram, for each cell beyond few
 _SHARE_PER_NOISE = 300.0  # share of the histogram for each row in n that one release of everything blurs
 _GRADIENT_NOISE = 0.075  # noise on the mean gradient that the clipping norm is chosen for
@@ -84,21 +85,6 @@ def sampling_rate_for(n_rows: int) -> float:
     (0.5, 0.0065536)
     """
     return min(_LARGEST_RATE, _LARGEST_BATCH / n_rows)
-
-
-def steps_for(n_rows: int, n_parameters: int) -> int:
-    """Return 200 steps; up to 400 where both rows and parameters are few.
-
-    More steps come closer to the best model, and each of them is noisier. Noise on a mean gradient grows with
-    the square root of steps times parameters, so models of at most 25 parameters take 400 steps for no more
-    noise than those of 50 have in 200. Where rows are many nothing much was won by it (docs/steps.md): from
-    5,000 rows on it is fewer, from 10,000 on 200.
-
-    >>> steps_for(4000, 20), steps_for(4000, 40), steps_for(4000, 104), steps_for(8000, 20)
-    (400, 250, 200, 250)
-    """
-    least, most = STEPS
-    return max(least, min(most, _STEPS_BY_PARAMETERS // n_parameters, _STEPS_BY_ROWS // n_rows))
 
 
 def learning_rate_for(n_features: int, preparation: Preparation | None, noise: float) -> float:
@@ -180,7 +166,7 @@ def histogram_share_for(whole: float, n_rows: int, n_cells: int = 2, spare: floa
         Noise multiplier that spends the whole budget in one release.
     n_rows, n_cells : int
     spare : float
-        Share that gradients do without: `spare_for`, less what other releases take.
+        Share that gradients do without, of what is left for training beside other releases.
 
     >>> histogram_share_for(4.0, 34_000), histogram_share_for(30.0, 34_000)
     (0.1, 0.25)
@@ -304,7 +290,7 @@ def plan_for(
     """
     given = _validate.fraction(sampling_rate=sampling_rate) if sampling_rate is not None else None
     rate = given or sampling_rate_for(facts.n_rows)
-    count = steps_for(facts.n_rows, facts.n_parameters) if steps is None else checked_steps(steps)
+    count = STEPS if steps is None else checked_steps(steps)
     whole = None if epsilon is None else _whole(epsilon, delta, neighbours)
     preparation = preparation_for(facts, whole, standardise)
     fields = {**_OPTIMISATION, **{name: value for name, value in choices.items() if value is not None}}
@@ -317,8 +303,7 @@ def plan_for(
         return Plan(**shape, gradient_noise=None, private=False, **fields)
     others = (*(() if preparation is None else preparation.events), *besides)
     if histogram_share is None:
-        left = (whole / _whole(epsilon, delta, neighbours, others)) ** 2
-        histogram_share = _share_for(facts, whole, count, left)
+        histogram_share = _share_for(facts, count, whole, partial(_whole, epsilon, delta, neighbours, others))
     found = calibrate(
         epsilon,
         delta,
@@ -367,11 +352,20 @@ def _whole(epsilon: float, delta: float, neighbours: str, besides: Iterable[Even
     return found.gradient_noise
 
 
-def _share_for(facts: PublicFacts, whole: float, steps: int, left: float) -> float:
-    """Return the share of histograms in the part of the budget that is left for training."""
+def _share_for(facts: PublicFacts, steps: int, whole: float, beside: Callable[[], float]) -> float:
+    """Return the share that histograms get of what is left for training.
+
+    `beside` finds the noise multiplier of one release that spends what others leave: that is the share
+    ``(whole / beside()) ** 2`` of the budget, as what a release spends goes with the inverse square of its
+    noise. Gradients get of it what histograms do not, and that is to be as much as they need.
+    """
     cells = 0 if facts.constraints is None else facts.constraints.n_cells
-    needed = 1.0 - spare_for(whole, facts.n_rows, facts.n_parameters, steps)
-    return histogram_share_for(whole, facts.n_rows, cells, max(0.0, 1.0 - needed / left))
+    spare = 0.0
+    if cells > _FEW_CELLS:
+        needed = 1.0 - spare_for(whole, facts.n_rows, facts.n_parameters, steps)
+        with suppress(InvalidInput):  # others leave next to nothing; if too little, calibration will tell
+            spare = 1.0 - needed * (beside() / whole) ** 2
+    return histogram_share_for(whole, facts.n_rows, cells, spare)
 
 
 def _longest_clip(n_parameters: int) -> float:
@@ -383,7 +377,7 @@ def _dual_for(facts: PublicFacts, rate: float, steps: int) -> DualControl:
         return DualControl()
     interval = affordable_interval(facts.constraints, facts.n_rows * rate, facts.n_features, steps)
     # more steps are noisier each: multipliers follow the mean of as many as stand for one of the usual number
-    share = min(1.0, STEPS[0] / steps)
+    share = min(1.0, STEPS / steps)
     # both rates fall to zero together: what still swings at the start comes to rest; the penalty damps it
     return DualControl(
         rate=2.0 * share,

@@ -3,7 +3,7 @@
 >>> from ratewise.defaults import PublicFacts, plan_for
 >>> plan = plan_for(PublicFacts(n_rows=30_000, n_features=20, n_classes=2), epsilon=1.0, delta=1e-5)
 >>> print(explain(plan).splitlines()[2])
-steps: 200. More steps share the same budget, with more noise in each. By default there are 200, and up to 400
+steps: 200. More steps share the same budget, with more noise in each
 """
 
 from __future__ import annotations
@@ -40,11 +40,7 @@ def _sampling(plan: Plan) -> list[tuple[str, str]]:
             f"each of {rows}, so {plan.expected_rows:.0f} of them on average. Large batches drown the "
             "noise; past some ten thousand rows only time is won by making them smaller",
         ),
-        (
-            "steps",
-            f"{plan.steps}. More steps share the same budget, with more noise in each. By default there are "
-            "200, and up to 400 where both rows and parameters are few",
-        ),
+        ("steps", f"{plan.steps}. More steps share the same budget, with more noise in each"),
     ]
 
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from ratewise import defaults
-from ratewise.accounting import GaussianEvent, calibrate
+from ratewise.accounting import GaussianEvent, OutsideEvent, calibrate
 from ratewise.accounting import epsilon as epsilon_of
 from ratewise.defaults import PublicFacts, plan_for, sampling_rate_for
 from ratewise.domain import Domain
-from ratewise.exceptions import RatewiseError
+from ratewise.exceptions import InvalidInput, RatewiseError
 from ratewise.families import demographic_parity
 from ratewise.partition import compile_constraints
 from ratewise.plan import DualControl, Plan
@@ -170,40 +170,6 @@ class TestOverrides:
             plan_for(facts(), epsilon=1.0, delta=DELTA, **bad)
 
 
-class TestSteps:
-    """More steps where both rows and parameters are few, by public numbers only."""
-
-    @pytest.mark.parametrize(
-        ("rows", "features", "classes", "steps"),
-        [
-            (1000, 5, 2, 400),
-            (5000, 24, 2, 400),
-            (5000, 25, 2, 384),
-            (5000, 31, 2, 312),
-            (5000, 49, 2, 200),
-            (5000, 400, 2, 200),
-            (5013, 5, 2, 398),
-            (8000, 5, 2, 250),
-            (9999, 5, 2, 200),
-            (10_000_000, 5, 2, 200),
-            (2000, 10, 3, 303),
-            (2000, 10, 20, 200),
-        ],
-    )
-    @pytest.mark.parametrize("epsilon", [None, 1.0])
-    def test_by_rows_and_parameters(self, rows, features, classes, steps, epsilon):
-        plan = plan_for(facts(rows, features, classes), epsilon=epsilon, delta=DELTA)
-        assert plan.steps == steps
-
-    def test_what_is_given_wins(self):
-        assert plan_for(facts(1000, 5), epsilon=1.0, delta=DELTA, steps=150).steps == 150
-
-    def test_multipliers_keep_the_pace_of_the_usual_number(self):
-        few, many = (plan_for(facts(rows, 5), epsilon=1.0, delta=DELTA).dual for rows in (1000, 20_000))
-        assert (few.rate, few.memory, few.patience) == (many.rate / 2, 0.5, 50)
-        assert (many.memory, many.patience) == (0.0, 25)
-
-
 class TestShareOfHistograms:
     """Rates of many groups get more of the budget, out of what gradients can spare."""
 
@@ -224,29 +190,46 @@ class TestShareOfHistograms:
         assert all(a <= b + 1e-9 for a, b in itertools.pairwise(little))
         assert any(0.12 < share < 0.24 for share in little)
 
-    @pytest.mark.parametrize("besides", [0.0, 0.3])
-    @pytest.mark.parametrize("bounded", [False, True])
-    @pytest.mark.parametrize("steps", [None, 400])
-    def test_the_clip_stays_as_long_as_it_was(self, besides, bounded, steps):
+    @pytest.mark.parametrize(
+        ("besides", "bounded", "steps", "neighbours"),
+        [
+            (0.0, False, None, "add_or_remove"),
+            (0.0, True, 400, "add_or_remove"),
+            (0.3, True, None, "add_or_remove"),
+            (0.3, False, None, "replace_one"),
+        ],
+    )
+    def test_the_clip_stays_as_long_as_it_was(self, besides, bounded, steps, neighbours):
         """What is taken from gradients is what their noise has room for, and all of that if it is wanted."""
-        whole = calibrate(1.0, DELTA, 1.0, 1, histogram=None).gradient_noise
+        whole = calibrate(1.0, DELTA, 1.0, 1, histogram=None, neighbours=neighbours).gradient_noise
         others = [GaussianEvent(whole / math.sqrt(besides))] if besides else []
+
+        def plan(rows, cells, share=None):
+            known = dataclasses.replace(facts(rows, cells=cells), bounded=bounded)
+            given = {"steps": steps, "besides": others, "neighbours": neighbours, "histogram_share": share}
+            return plan_for(known, epsilon=1.0, delta=DELTA, **given)
+
         shares = []
-        for rows in np.geomspace(4000, 200_000, 24):  # many: only a narrow stretch spares a little
-            known = [dataclasses.replace(facts(int(rows), cells=cells), bounded=bounded) for cells in (9, 2)]
-            many, few = (
-                plan_for(each, epsilon=1.0, delta=DELTA, steps=steps, besides=others) for each in known
-            )
+        for rows in np.geomspace(6000, 120_000, 24).astype(int):  # only a narrow stretch spares a little
+            many, few = plan(rows, 9), plan(rows, 2)
             assert many.clip >= 0.995 * few.clip
             ratio = (many.gradient_noise / many.histogram_noise) ** 2
             shares.append(ratio / (1 + ratio))
-            if shares[-1] < 0.249 and few.histogram_noise:
-                more = plan_for(
-                    known[0], epsilon=1.0, delta=DELTA, steps=steps, besides=others, histogram_share=0.25
-                )
-                assert more.clip < 0.9999 * few.clip  # else there was room that nobody used
+            if shares[-1] < 0.249:
+                assert plan(rows, 9, 0.25).clip < few.clip  # else there was room that nobody used
         assert min(shares) < 0.11
         assert max(shares) == pytest.approx(0.25)
+
+    def test_next_to_nothing_left_is_not_the_end(self):
+        """One release of all rows does not fit beside the others; one of few rows does."""
+        others, known = [OutsideEvent(0.999)], facts(100_000, cells=9)
+        with pytest.raises(InvalidInput, match="epsilon is 1, out of reach"):
+            calibrate(1.0, DELTA, 1.0, 1, histogram=None, besides=others)
+        given = {"standardise": False, "sampling_rate": 1e-4, "steps": 1, "besides": others}
+        plan = plan_for(known, epsilon=1.0, delta=DELTA, **given)
+        assert 0.99 <= epsilon_of([*plan.events, *others], DELTA) <= 1.0
+        with pytest.raises(RatewiseError, match="epsilon"):
+            plan_for(known, epsilon=1.0, delta=DELTA, besides=[OutsideEvent(1.001)])
 
     def test_what_is_given_wins(self):
         assert self.share(2_000_000, 9, histogram_share=0.4) == pytest.approx(0.4)

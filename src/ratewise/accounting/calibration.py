@@ -246,6 +246,8 @@ def _least_level(
         level = _next_level(low, cost_low, high, cost_high, aim)
         if level > most:
             raise _OutOfReach
+    if math.isinf(high):
+        raise _OutOfReach
     return high, cost_high
 
 
