@@ -12,7 +12,6 @@ Runs are lines of benchmarks/results/choice.jsonl.
 
 from __future__ import annotations
 
-import argparse
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +21,18 @@ from unittest.mock import patch
 import numpy as np
 
 import ratewise.defaults
-from defaults import COST_OF_A_GAP, ROOT, TASKS, gaps, recorded, run_missing, split, table, usual_plan
+from defaults import (
+    COST_OF_A_GAP,
+    ROOT,
+    TASKS,
+    gaps,
+    recorded,
+    run_missing,
+    run_or_page,
+    split,
+    table,
+    usual_plan,
+)
 from defaults import defaults as fresh
 
 RESULTS = ROOT / "benchmarks" / "results" / "choice.jsonl"
@@ -198,15 +208,5 @@ table shows is that the data sets do not agree on anything better.
 """
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("action", choices=("run", "page"))
-    parser.add_argument("--workers", type=int, default=2)
-    options = parser.parse_args()
-    run(options.workers) if options.action == "run" else page()
-
-
 if __name__ == "__main__":
-    main()
+    run_or_page(__doc__, run, page)

@@ -333,6 +333,15 @@ def run_missing(
                 print(f"{count}/{len(jobs)}, {left:.0f} s left", file=sys.stderr, flush=True)
 
 
+def run_or_page(text: str | None, run: Callable[[int], None], page: Callable[[], None]) -> None:
+    """Do what the command line says: run what is missing, or write the page."""
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("action", choices=("run", "page"))
+    parser.add_argument("--workers", type=int, default=2)
+    options = parser.parse_args()
+    run(options.workers) if options.action == "run" else page()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -10,7 +10,6 @@ benchmarks/results/faint.jsonl.
 
 from __future__ import annotations
 
-import argparse
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from defaults import ROOT, TASKS, defaults, gaps, recorded, run_missing, split, table, usual_plan
+from defaults import ROOT, TASKS, defaults, gaps, recorded, run_missing, run_or_page, split, table, usual_plan
 from ratewise import evidence
 
 RESULTS = ROOT / "benchmarks" / "results" / "faint.jsonl"
@@ -155,15 +154,5 @@ _COLUMNS = (
 )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("action", choices=("run", "page"))
-    parser.add_argument("--workers", type=int, default=2)
-    options = parser.parse_args()
-    run(options.workers) if options.action == "run" else page()
-
-
 if __name__ == "__main__":
-    main()
+    run_or_page(__doc__, run, page)

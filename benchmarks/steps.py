@@ -11,7 +11,6 @@ models of few parameters. Runs are lines of benchmarks/results/steps.jsonl.
 
 from __future__ import annotations
 
-import argparse
 import warnings
 from dataclasses import dataclass
 from functools import cache
@@ -20,7 +19,18 @@ from typing import Any
 
 import numpy as np
 
-from defaults import COST_OF_A_GAP, ROOT, TASKS, defaults, gaps, recorded, run_missing, split, table
+from defaults import (
+    COST_OF_A_GAP,
+    ROOT,
+    TASKS,
+    defaults,
+    gaps,
+    recorded,
+    run_missing,
+    run_or_page,
+    split,
+    table,
+)
 
 RESULTS = ROOT / "benchmarks" / "results" / "steps.jsonl"
 FEW, MANY = 200, 400
@@ -157,15 +167,5 @@ fewer published points were met. The rule was taken back.
 """
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("action", choices=("run", "page"))
-    parser.add_argument("--workers", type=int, default=2)
-    options = parser.parse_args()
-    run(options.workers) if options.action == "run" else page()
-
-
 if __name__ == "__main__":
-    main()
+    run_or_page(__doc__, run, page)
