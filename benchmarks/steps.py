@@ -156,7 +156,7 @@ negative means that 400 are better, or their gap smaller.
 A rule was written (up to 400 steps for few rows and few parameters) after 300, 400 and 800 steps, four
 learning rates and four clips had been compared on held-out rows of Parkinsons (not kept), where 400 steps
 seemed to gain 0.0034 at epsilon 1. The rows of Parkinsons here had a part in that; most others do not show
-it. What 400 steps mean on tables with a hundred features: "twice the steps" in [choice](choice.md).
+it. What 400 steps mean on tables with a hundred features: "400 steps" in [choice](choice.md).
 """
 _AGAIN = """## Parkinsons once more
 
