@@ -62,6 +62,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "clip 3": {"clip": 3.0},
     "clip 10": {"clip": 10.0},
     "rows of length 5": {"row_norm": 5.0},
+    "linear scores": {"curves": False},
     "features as they come": {"standardise": False},
     "never more than 6% to prepare features": {"rules": {"_MORE": 1.0}},
     "98% of rows within their bound": {"rules": {"_WITHIN": (0.98, 0.98)}},

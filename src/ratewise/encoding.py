@@ -27,7 +27,7 @@ from sklearn.utils.validation import check_is_fitted
 from ratewise import _validate
 from ratewise.columns import Category, Column, Number
 from ratewise.domain import encode, list_values
-from ratewise.exceptions import InvalidInput, InvalidType, PrivacyLeakWarning
+from ratewise.exceptions import InvalidInput, InvalidType, PrivacyLeakWarning, UnsupportedCombination
 from ratewise.frames import chosen_columns, missing_entries
 from ratewise.schema import Schema
 
@@ -155,6 +155,35 @@ def feature_kinds(schema: Schema) -> list[str]:
     for column in schema.columns.values():
         kinds += ["number"] if isinstance(column, Number) else ["category"] * len(column.values)
     return kinds
+
+
+def curved_features(schema: Schema, curves: bool | None = None, standardised: bool = True) -> list[int]:
+    """Return the encoded features that bend (`ratewise.curves`): numbers, if they do; public.
+
+    Parameters
+    ----------
+    schema : Schema
+    curves : bool or None
+        Whether numbers bend. None: if features are standardised, and not encoded sparsely.
+    standardised : bool
+        Whether features are left to be standardised.
+
+    Examples
+    --------
+    >>> from ratewise.schema import Category
+    >>> columns = {"job": Category(["a", "b"]), "age": Number(0, 120)}
+    >>> curved_features(Schema(columns, label="y", classes=[0, 1]))
+    [2]
+    """
+    sparse = encoded_sparsely(schema)
+    if curves and sparse:
+        raise UnsupportedCombination(
+            f"curves is True, but a table of {schema.n_features} encoded features is sparse, and curves "
+            "would fill it; leave curves out"
+        )
+    if curves is False or (curves is None and (sparse or not standardised)):
+        return []
+    return [place for place, kind in enumerate(feature_kinds(schema)) if kind == "number"]
 
 
 _Entry = tuple[int, npt.NDArray[Any] | None, Floats | None]

@@ -11,6 +11,7 @@ import numbers
 import reprlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -23,6 +24,7 @@ from ratewise import _validate
 from ratewise.accounting import Budget, Event, Ledger, PrivacyStatement
 from ratewise.accounting.book import text
 from ratewise.accounting.events import NEIGHBOURS
+from ratewise.curves import chosen_curves
 from ratewise.defaults import AUTO, PublicFacts, plan_for
 from ratewise.domain import Domain
 from ratewise.drowning import warn_if_drowned, warn_if_unmeasured
@@ -55,7 +57,9 @@ _SMALLEST_DELTA = 1e-300  # nearer to zero, tails of normal distributions cannot
 
 
 class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A linear classifier trained under differential privacy within limits on its prediction rates.
+    """A classifier trained under differential privacy within limits on its prediction rates.
+
+    Scores are linear in the features; with declared bounds they may also bend in each number (`curves`).
 
     What `fit` leaves behind is (`epsilon`, `delta`)-differentially private with respect to adding or removing
     one row of (X, y, sensitive_features), given the public facts that `privacy_` lists. Limits on rates are
@@ -89,6 +93,11 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
     standardise : bool or "auto"
         Whether features are centred and scaled by privately released means and deviations, paid for from
         the same budget. "auto": dense features with `feature_bounds` always, others if there are rows enough.
+    curves : "auto", bool or list of features
+        Features that enter a second time, by how near they are to the middle of their `feature_bounds`, so
+        that scores may bend in them; this looks at one row at a time and costs no privacy. "auto": if dense
+        features are left to be standardised, those with other bounds than 0 and 1, which are numbers rather
+        than categories. False: scores are linear. A list names them by their places.
     histogram : "gaussian" or "laplace"
         Law of the noise on the counts of predictions.
     noise : "discrete" or "continuous"
@@ -125,7 +134,10 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
     ----------
     classes_ : array
     coef_, intercept_ : arrays
-        On features as prepared (scaled to bounds, standardised, rows shrunk to `row_norm`).
+        On features as prepared (scaled to bounds, standardised, rows shrunk to `row_norm`); then come those
+        that enter a second time.
+    curves_ : array
+        Places of the features that enter a second time.
     privacy_ : PrivacyStatement
         What was spent, with `.epsilon` and `.delta`; epsilon is infinite for ``epsilon=None``.
     ledger_ : Ledger
@@ -171,6 +183,7 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
         clip: float | str | None = AUTO,
         row_norm: float | str | None = AUTO,
         standardise: bool | str = AUTO,
+        curves: Any = AUTO,
         learning_rate: float | None = None,
         schedule: str | None = None,
         momentum: float | None = None,
@@ -205,6 +218,7 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
         self.clip = clip
         self.row_norm = row_norm
         self.standardise = standardise
+        self.curves = curves
         self.learning_rate = learning_rate
         self.schedule = schedule
         self.momentum = momentum
@@ -242,9 +256,7 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
         scaling, kinds = self._scaling(rows.X), self._kinds(rows.X.shape[1])
         streams = self._streams()
         self._warn_leaks(rows.leaks)
-        classes = len(rows.domain.classes)
-        n_parameters = (rows.X.shape[1] + bool(self.fit_intercept)) * (1 if classes == 2 else classes)
-        warn_if_drowned(plan, n_parameters, self.epsilon)
+        warn_if_drowned(plan, self._n_parameters(rows, scaling), self.epsilon)
         if self.standardise == AUTO and self.feature_bounds is None:
             warn_if_unmeasured(plan, self.epsilon)
         cap = None if self.epsilon is None else Budget(float(self.epsilon), float(self.delta))
@@ -302,7 +314,7 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
     def explain(self) -> str:
         """Return the choices that training made, from public facts, and the reasons, in words."""
         check_is_fitted(self)
-        return explain(self.plan_, limited=self.constraints_ is not None)
+        return explain(self.plan_, limited=self.constraints_ is not None, curved=len(self.curves_))
 
     def __sklearn_is_fitted__(self) -> bool:
         # a fit that was stopped leaves its ledger, which is no model
@@ -335,7 +347,7 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
         kinds = kinds_by_bounds(scaling, X.shape[1]) if kinds is None else kinds
         facts = PublicFacts(
             n_rows=rows.n_rows,
-            n_features=X.shape[1],
+            n_features=X.shape[1] if scaling is None else scaling.n_prepared,
             n_classes=len(rows.domain.classes),
             constraints=rows.constraints,
             n_kinds=len(set(kinds.tolist())),
@@ -417,6 +429,7 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
 
     def _scaling(self, X: Any) -> Scaling | None:
         if self.feature_bounds is None:
+            chosen_curves(self.curves, None)
             return None
         try:
             lower, upper = self.feature_bounds
@@ -433,7 +446,14 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
                 f"{reprlib.repr(self.feature_bounds)}; nothing would be left of X"
             )
         scaling_tables(scaling, X.shape[1], not isinstance(X, np.ndarray))
-        return scaling
+        standardised = self.standardise is not False
+        curved = chosen_curves(self.curves, (bounds[0], bounds[1]), isinstance(X, np.ndarray), standardised)
+        return replace(scaling, curved=curved) if len(curved) else scaling
+
+    def _n_parameters(self, rows: PrivateRows, scaling: Scaling | None) -> int:
+        classes = len(rows.domain.classes)
+        width = rows.X.shape[1] if scaling is None else scaling.n_prepared
+        return int(width + bool(self.fit_intercept)) * (1 if classes == 2 else classes)
 
     def _kinds(self, n_features: int) -> npt.NDArray[np.intp] | None:
         return None if self.feature_kinds is None else kinds_by_name(self.feature_kinds, n_features)
@@ -482,6 +502,7 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
         self._model = fitting.model
         self._theta = fitting.theta
         self.coef_, self.intercept_ = self._model.coefficients(self._theta)
+        self.curves_ = fitting.curved
         self.plan_ = fitting.plan
         self.constraints_ = rows.constraints
         self.n_iter_ = training.steps_done

@@ -13,7 +13,7 @@ import textwrap
 from ratewise.plan import Plan, Preparation
 
 
-def explain(plan: Plan, *, limited: bool | None = None) -> str:
+def explain(plan: Plan, *, limited: bool | None = None, curved: int = 0) -> str:
     """Return a paragraph per choice of a plan. Nothing in it depends on a row.
 
     Parameters
@@ -21,11 +21,14 @@ def explain(plan: Plan, *, limited: bool | None = None) -> str:
     plan : Plan
     limited : bool, optional
         Whether there are limits; a private plan tells by itself, and others are taken to have some.
+    curved : int
+        How many features enter a second time, bent.
     """
     parts = [
         *_sampling(plan),
         *_noise(plan),
         *_bounds(plan),
+        *_curves(curved),
         *_descent(plan),
         *(_limits(plan) if limited is not False else []),
     ]
@@ -100,6 +103,19 @@ def _bounds(plan: Plan) -> list[tuple[str, str]]:
             )
         )
     return found
+
+
+def _curves(curved: int) -> list[tuple[str, str]]:
+    if not curved:
+        return []
+    return [
+        (
+            "curves",
+            f"{curved} of the features, numbers by their public bounds, enter a second time, by "
+            "how near each is to the middle of its bounds, so that scores may bend in it. That reads one row "
+            "at a time and is free; curves=False keeps scores linear",
+        )
+    ]
 
 
 def _descent(plan: Plan) -> list[tuple[str, str]]:

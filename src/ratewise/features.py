@@ -16,6 +16,7 @@ import numpy.typing as npt
 import scipy.sparse
 
 from ratewise.centred import CentredRows, Centring, centring_for
+from ratewise.curves import Places, bend, half_width
 from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
 from ratewise.sampling import Rows
 
@@ -41,8 +42,11 @@ class Scaling:
     origin : "lower" or "zero"
         "lower" sends `lower` to 0 and `upper` to 1. "zero" keeps zero at zero (as sparse features need) and
         divides by the larger of ``|lower|`` and ``|upper|``.
-    mean, deviation : array of d numbers, or None
+    mean, deviation : array of a number per prepared feature, or None
         Taken off, and divided by, after that. They are **released** values (`ratewise.standardisation`).
+    curved : array of whole numbers, or None
+        Features that enter a second time, bent within their bounds (`ratewise.curves`): as many more columns
+        follow the others, between 0 and 1. Public; needs bounds and ``origin="lower"``.
     """
 
     lower: Floats | None = None
@@ -50,21 +54,30 @@ class Scaling:
     origin: str = "lower"
     mean: Floats | None = None
     deviation: Floats | None = None
+    curved: Places | None = None
 
     def __post_init__(self) -> None:
         for name in ("lower", "upper", "mean", "deviation"):
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, np.asarray(value, dtype=np.float64))
+        if self.curved is not None:
+            object.__setattr__(self, "curved", np.asarray(self.curved, dtype=np.intp))
         self._check()
+        self._check_curved()
 
     def _check(self) -> None:
         given = [value for value in (self.lower, self.upper, self.mean, self.deviation) if value is not None]
         shapes = [value.shape for value in given]
+        bent = (0 if self.curved is None else self.curved.size,)
+        prepared = [v.shape for v in (self.mean, self.deviation) if v is not None]
+        bounds = [
+            (len(v) + bent[0],) if v.ndim == 1 else v.shape for v in (self.lower, self.upper) if v is not None
+        ]
         if (
             not given
             or len(shapes[0]) != 1
-            or len(set(shapes)) != 1
+            or len({*bounds, *prepared}) != 1
             or (self.lower is None) != (self.upper is None)
         ):
             raise InvalidInput(
@@ -80,10 +93,34 @@ class Scaling:
         if self.origin not in ("lower", "zero"):
             raise InvalidInput(f"origin must be 'lower' or 'zero', got {self.origin!r}")
 
+    def _check_curved(self) -> None:
+        if self.curved is None:
+            return
+        if self.lower is None or self.upper is None or self.origin != "lower":
+            raise InvalidInput("curved features need bounds, and origin='lower'")
+        places, width = self.curved, len(self.lower)
+        if places.ndim != 1 or not np.all((places >= 0) & (places < width)):
+            raise InvalidInput(f"curved must list features by their places 0 to {width - 1}")
+        if not np.all(np.diff(places) > 0):
+            raise InvalidInput("curved must list features in order, each once")
+        if not np.all(half_width(self.lower[places], self.upper[places]) > 0):
+            raise InvalidInput("curved features need a lower bound below the upper one")
+
     @property
     def n_features(self) -> int:
-        """Number of features."""
+        """Number of features, as they come."""
         return next(len(v) for v in (self.lower, self.mean, self.deviation) if v is not None)
+
+    @property
+    def n_prepared(self) -> int:
+        """Number of features after preparation: those that are curved count twice."""
+        return self.n_features + (0 if self.curved is None else len(self.curved))
+
+    def bent(self, block: Array) -> Floats:
+        """Return the second columns of the curved features, between 0 and 1."""
+        if self.lower is None or self.upper is None or self.curved is None:
+            return np.empty((len(block), 0))
+        return bend(block.take(self.curved, axis=1), self.lower[self.curved], self.upper[self.curved])
 
     def standardised(self, mean: Floats | None, deviation: Floats) -> Scaling:
         """Return the same preparation with a released mean and deviation on top."""
@@ -95,22 +132,23 @@ class Scaling:
 
     def tables(self) -> _ScalingTables:
         """Return what has to be done to each feature."""
-        shift, width = np.zeros(self.n_features), np.ones(self.n_features)
+        shift, width = np.zeros(self.n_prepared), np.ones(self.n_prepared)
+        bounds = None
+        if self.lower is not None and self.upper is not None:
+            more = self.n_prepared - self.n_features
+            bounds = np.append(self.lower, np.zeros(more)), np.append(self.upper, np.ones(more))
         with np.errstate(over="ignore"):
-            if self.lower is not None and self.upper is not None:
+            if bounds is not None:
                 if self.origin == "lower":
-                    shift, width = self.lower, self.upper - self.lower
+                    shift, width = bounds[0], bounds[1] - bounds[0]
                 else:
-                    width = np.maximum(np.abs(self.lower), np.abs(self.upper))
+                    width = np.maximum(np.abs(bounds[0]), np.abs(bounds[1]))
             if self.mean is not None:
                 shift = shift + self.mean * width
             if self.deviation is not None:
                 width = width * self.deviation
-            factor = np.divide(1.0, width, out=np.zeros(self.n_features), where=width > 0)
+            factor = np.divide(1.0, width, out=np.zeros(self.n_prepared), where=width > 0)
         factor[~np.isfinite(factor)] = 0.0  # bounds that coincide, or nearly: the feature counts for nothing
-        bounds = None
-        if self.lower is not None and self.upper is not None:
-            bounds = self.lower, self.upper
         return _ScalingTables(bounds, shift, factor)
 
 
@@ -191,9 +229,11 @@ class Features:
     ) -> None:
         self.matrix = _usable(X)
         self.sparse = _is_sparse(self.matrix)
-        self.n_rows, self.n_features = self.matrix.shape
+        self.n_rows, width = self.matrix.shape
         self.block_rows = block_rows or _block_rows(self.matrix)
-        self.scaling = scaling_tables(scaling, self.n_features, self.sparse)
+        self.scaling = scaling_tables(scaling, width, self.sparse)
+        self._bending = scaling if scaling is not None and scaling.n_prepared > width else None
+        self.n_features = width if scaling is None else scaling.n_prepared
         self._row_norm = row_norm
         self._extra = 1.0 if intercept else 0.0
         # What rounding can add to a row's norm is taken off the clip.
@@ -202,7 +242,7 @@ class Features:
         # A norm whose squares underflow is this much longer than computed, at most.
         self._lost = float(np.sqrt(self.n_features * float(np.finfo(np.float64).tiny)))
         self._buffer: Floats = np.empty((0, self.n_features))
-        self._stored: Array = np.empty((0, self.n_features), dtype=self.matrix.dtype)
+        self._stored: Array = np.empty((0, width), dtype=self.matrix.dtype)
         self._factors: Floats | None = None
         self._limits: Floats | None = None
         self._guarded = False
@@ -276,7 +316,7 @@ class Features:
             self._limits = _joined(limits) if self._clip is not None else None
         self._kept = keep and not self.careful
         if ready is not None:
-            self.matrix, self.scaling = ready, None
+            self.matrix, self.scaling, self._bending = ready, None, None
             self._buffer = self._stored = np.empty((0, self.n_features))
         if centring is not None and others and not self.careful:
             self._centred = centring.rows(others)
@@ -342,14 +382,18 @@ class Features:
 
     def _dense_block(self, rows: Rows) -> Floats:
         count = len(rows)
+        width = self.matrix.shape[1]
         if len(self._buffer) < count:
-            shape = (min(count + count // 8, self.block_rows), self.n_features)
-            self._buffer = np.empty(shape)
-            self._stored = self._buffer if self.matrix.dtype == np.float64 else np.empty(shape, np.float32)
+            rooms = min(count + count // 8, self.block_rows)
+            self._buffer = np.empty((rooms, self.n_features))
+            as_stored = self.matrix.dtype == np.float64 and self._bending is None
+            self._stored = self._buffer if as_stored else np.empty((rooms, width), self.matrix.dtype)
         block, stored = self._buffer[:count], self._stored[:count]
         self.matrix.take(rows, 0, stored, "clip")  # row numbers are in range; "clip" skips a copy
-        if stored.dtype != np.float64:
-            np.copyto(block, stored)
+        if self._stored is not self._buffer:
+            block[:, :width] = stored
+        if self._bending is not None:
+            block[:, width:] = self._bending.bent(stored)
         return block
 
     def _factor_and_limit(self, norms: Floats) -> tuple[Floats, Floats]:

@@ -107,6 +107,13 @@ class Fitting:
         """The parameters that were found."""
         return self.training.theta.copy()
 
+    @property
+    def curved(self) -> npt.NDArray[np.intp]:
+        """Places of the features that enter a second time, bent."""
+        scaling = self.model.scaling
+        found = None if scaling is None else scaling.curved
+        return np.zeros(0, dtype=np.intp) if found is None else found.copy()
+
     def _book(self, event: Event, purpose: str) -> None:
         self.ledger.book(event, purpose=purpose, data=self._data_name)
 

@@ -204,7 +204,7 @@ def _array(archive: zipfile.ZipFile, name: str, described: Mapping[str, Any]) ->
 # ------------------------------------------------------------------------------------- a model
 
 _MODEL_FIELDS = {"schema", "intercept", "row_norm", "origin"}
-_SCALING = ("lower", "upper", "mean", "deviation")
+SCALING = ("lower", "upper", "mean", "deviation", "curved")
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,10 +227,12 @@ class TableModel:
     theta: npt.NDArray[np.float64]
 
     def __post_init__(self) -> None:
-        if self.model.n_features != self.schema.n_features:
-            raise ModelFileError(
-                f"the model has {self.model.n_features} features, its schema {self.schema.n_features}"
-            )
+        scaling = self.model.scaling
+        if scaling is not None and scaling.n_features != self.schema.n_features:
+            raise ModelFileError("the scaling does not fit the schema")
+        prepared = self.schema.n_features if scaling is None else scaling.n_prepared
+        if self.model.n_features != prepared:
+            raise ModelFileError(f"the model has {self.model.n_features} features, its schema {prepared}")
         if self.model.n_classes != len(self.schema.classes):
             raise ModelFileError("the model and its schema differ in the number of classes")
         if self.theta.shape != (self.model.n_parameters,) or not np.all(np.isfinite(self.theta)):
@@ -267,15 +269,13 @@ class TableModel:
     def to_bytes(self) -> bytes:
         """Return the content of the model's file."""
         scaling = self.model.scaling
-        given = {} if scaling is None else {name: getattr(scaling, name) for name in _SCALING}
         fields = {
             "schema": self.schema.to_dict(),
             "intercept": self.model.intercept,
             "row_norm": self.model.row_norm,
             "origin": None if scaling is None else scaling.origin,
         }
-        arrays = {name: value for name, value in given.items() if value is not None}
-        return arrays_to_bytes("model", fields, {"theta": self.theta, **arrays})
+        return arrays_to_bytes("model", fields, {"theta": self.theta, **scaling_arrays(scaling)})
 
     @classmethod
     def load(cls, path: Path) -> TableModel:
@@ -293,31 +293,39 @@ class TableModel:
 
     @classmethod
     def _of(cls, fields: dict[str, Any], arrays: Arrays) -> TableModel:
-        if fields.keys() != _MODEL_FIELDS or not {"theta"} <= arrays.keys() <= {"theta", *_SCALING}:
+        if fields.keys() != _MODEL_FIELDS or not {"theta"} <= arrays.keys() <= {"theta", *SCALING}:
             raise ModelFileError("fields are missing or unknown")
         if not isinstance(fields["intercept"], bool):
             raise ModelFileError("intercept must be true or false")
         row_norm = fields["row_norm"]
         if row_norm is not None and not (type(row_norm) in (int, float) and row_norm > 0):
             raise ModelFileError("row_norm must be a number above 0, or nothing")
-        if any(array.dtype != np.float64 for array in arrays.values()):
-            raise ModelFileError("the arrays of a model must be float64")
-        schema = Schema.from_dict(fields["schema"])
+        if any(array.dtype != (np.int64 if n == "curved" else np.float64) for n, array in arrays.items()):
+            raise ModelFileError("the arrays of a model must be float64, places of features int64")
+        schema, scaling = Schema.from_dict(fields["schema"]), scaling_of(fields["origin"], arrays)
         model = LinearModel(
-            schema.n_features,
+            schema.n_features if scaling is None else scaling.n_prepared,
             len(schema.classes),
             fields["intercept"],
             row_norm=row_norm,
-            scaling=scaling_of(fields["origin"], arrays),
+            scaling=scaling,
         )
-        if model.scaling is not None and model.scaling.n_features != schema.n_features:
-            raise ModelFileError("the scaling does not fit the schema")
         return cls(schema, model, arrays["theta"])
+
+
+def scaling_arrays(scaling: Scaling | None) -> Arrays:
+    """Return the arrays of a preparation of features, by name."""
+    found = {} if scaling is None else {name: getattr(scaling, name) for name in SCALING}
+    return {
+        name: value.astype(np.int64) if name == "curved" else value
+        for name, value in found.items()
+        if value is not None
+    }
 
 
 def scaling_of(origin: Any, arrays: Mapping[str, Any]) -> Scaling | None:
     """Return the preparation of features that a file describes; None if it describes none."""
-    given = {name: arrays[name] for name in _SCALING if name in arrays}
+    given = {name: arrays[name] for name in SCALING if name in arrays}
     if origin is None:
         if given:
             raise ModelFileError("a scaling without an origin")

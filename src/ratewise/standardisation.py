@@ -8,12 +8,13 @@ ledger books before they happen. Where no bounds of features are declared, their
 that many categories need.
 
 1. *How long pieces of rows are.* For each kind a histogram of their norms over fixed bins, a quarter of an
-   octave each. One row adds 1 to one bin of each kind: sensitivity sqrt(B). Counts that could be noise, and
-   those more than two octaves from the largest, are dropped; the bound R of a kind is the edge below which
-   a share `within` of the others lies, which the plan fixes before a row is read: all but one in fifty, and
-   fewer where noise, which is in proportion to R, is large. Where bounds of features are declared, no row is
-   longer than they allow, and if every count could be noise, R is a third of that length: so this works with
-   any few rows. Without bounds, R is then the upper end of the two octaves that hold most.
+   octave each. One row adds 1 to one bin of each kind: sensitivity sqrt(B). Counts that could be noise are
+   dropped, and those of pieces without length; the bound R of a kind is the edge below which a share `within`
+   of the others lies, which the plan fixes before a row is read: all but one in fifty, and fewer where noise,
+   which is in proportion to R, is large. Where bounds of features are declared, no row is longer than they
+   allow, and if every count could be noise, R is a third of that length: so this works with any few rows.
+   Without bounds, counts more than two octaves from the largest are dropped too, and if all could be noise,
+   R is the upper end of the two octaves that hold most.
 2. *Means.* The sum of the rows, each piece shrunk to norm at most R and divided by R: sensitivity sqrt(B).
 3. *How long they are from there.* The released means are taken off, and 1 is done again: sensitivity sqrt(B),
    and bounds R', which are smaller by what all rows have in common.
@@ -50,7 +51,7 @@ Floats = npt.NDArray[np.float64]
 _EDGES = np.exp2(np.arange(-40, 120) / 4)  # norms from a thousandth to a billion
 _NEAR = 8
 _BLURRED = 4
-_NOISE_DEVIATIONS = 4.0
+_NOISE_DEVIATIONS, _FAR_DEVIATIONS = 4.0, 6.0
 _FLOOR_DEVIATIONS = 2.0
 _SMALLEST_SHARE = 0.5
 _SMALLEST = 1e-12
@@ -84,7 +85,8 @@ def standardise(
         sizes = find_sizes(Features(X, scaling=scaling, intercept=False), preparation.moment_noise, rng, book)
         scaling = Scaling(deviation=sizes) if scaling is None else scaling.standardised(None, sizes)
     features = Features(X, scaling=scaling, intercept=False, reads=_READS)
-    pieces = Kinds(kinds_by_bounds(scaling, features.n_features) if kinds is None else kinds)
+    kinds = kinds_by_bounds(scaling, X.shape[1]) if kinds is None else kinds
+    pieces = Kinds(_with_curves(kinds, scaling))
     size = math.sqrt(len(pieces))  # sensitivity of each release
     count = _counting(preparation.norm_noise, size)
     add = _summing(preparation.moment_noise, size, _slack(features))
@@ -126,6 +128,12 @@ def standardise(
     if scaling is None:
         return Scaling(mean=centre, deviation=deviation)
     return scaling.standardised(centre, deviation)
+
+
+def _with_curves(kinds: npt.NDArray[np.intp], scaling: Scaling | None) -> npt.NDArray[np.intp]:
+    """Return the kinds of prepared features: second columns are of the kind of the first."""
+    curved = None if scaling is None else scaling.curved
+    return kinds if curved is None else np.append(kinds, kinds[curved])
 
 
 def kinds_by_bounds(scaling: Scaling | None, n_features: int) -> npt.NDArray[np.intp]:
@@ -243,19 +251,22 @@ def longest_pieces(kinds: Kinds, centre: Floats | None) -> Floats:
 def bound_from(counts: Floats, noise: float, within: float, longest: float = math.inf) -> float:
     """Return the edge below which a share `within` of the rows lies, by counts that stand out of the noise.
 
-    Only bins within two octaves of the fullest count: of so many bins, some always stand out by chance. If
-    none does, and `longest`, the most that is possible, is known, the bound is a third of it: features that
-    fill their bounds evenly lead to more than that, categories and what clusters to less. If it is not known,
-    the bound is the end of the nine bins with the largest sum: together they stand out with half the rows.
+    Of so many bins, some always stand out by chance: those more than two octaves from the fullest have to
+    stand out by more, and count only if `longest`, the most that is possible, is known. If none does, the
+    bound is a third of `longest`: features that fill their bounds evenly lead to more than that, categories
+    and what clusters to less. If that is not known, it is the end of the nine bins with the largest sum:
+    together they stand out with half the rows. Pieces in the first bin, of hardly any length, are within
+    every bound and say nothing of it: a flag that most rows lack must not pass for a feature of no size.
     """
-    possible = np.where(np.arange(len(counts)) <= np.searchsorted(_EDGES, longest), counts, -np.inf)
-    fullest = int(np.argmax(possible))
-    near = np.abs(np.arange(len(counts)) - fullest) <= _NEAR
-    sure = np.where(near & (possible > _NOISE_DEVIATIONS * noise), counts, 0.0)
+    bins = np.arange(len(counts))
+    possible = np.where((bins > 0) & (bins <= np.searchsorted(_EDGES, longest)), counts, -np.inf)
+    near = np.abs(bins - int(np.argmax(possible))) <= _NEAR
+    far = _FAR_DEVIATIONS if math.isfinite(longest) else math.inf
+    sure = np.where(possible > np.where(near, _NOISE_DEVIATIONS, far) * max(noise, _SMALLEST), counts, 0.0)
     if not sure.any():
         if math.isfinite(longest):
             return longest / 3.0
-        around = np.convolve(counts, np.ones(2 * _BLURRED + 1), mode="same")
+        around = np.convolve(np.where(bins > 0, counts, 0.0), np.ones(2 * _BLURRED + 1), mode="same")
         sure[min(int(np.argmax(around)) + _BLURRED, len(counts) - 1)] = 1.0
     below = np.cumsum(sure)
     place = int(np.searchsorted(below, within * below[-1]))

@@ -31,8 +31,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from ratewise.accounting import Budget, Event, Ledger
 from ratewise.bounds import BoundsPlan, bounds_plan
+from ratewise.defaults import AUTO
 from ratewise.domain import list_values
-from ratewise.encoding import TableEncoder, feature_kinds
+from ratewise.encoding import TableEncoder, curved_features, feature_kinds
 from ratewise.estimators import CUSTOMARY_DELTA, RateConstrainedClassifier
 from ratewise.evaluation import PrivateReport, private_evaluation
 from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType, PrivacyLeakWarning
@@ -331,12 +332,21 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             group_values={name: self.schema.group_values[name] for name in self._needed()},
             feature_bounds=(0, 1),
             feature_kinds=feature_kinds(self.schema),
+            curves=self._curves(),
             ledger=book,
             besides=(*own.events, *self.besides),
             data_name=self.data_name,
             unit=self.unit,
-            **self._options,
+            **{name: value for name, value in self._options.items() if name != "curves"},
         )
+
+    def _curves(self) -> Any:
+        """Return which encoded features bend: the schema tells numbers, whose bounds are all alike by now."""
+        asked = self._options.get("curves", AUTO)
+        if not isinstance(asked, bool | np.bool_) and not (isinstance(asked, str) and asked == AUTO):
+            return asked
+        standardised = self._options.get("standardise", AUTO) is not False
+        return curved_features(self.schema, None if isinstance(asked, str) else bool(asked), standardised)
 
     def _refuse_over_cap(self, book: Ledger, events: tuple[Event, ...]) -> None:
         if self.epsilon is not None and events and book.would_exceed(events):

@@ -94,6 +94,7 @@ def fuzz_fit(draw):
         "l2": draw(mostly(st.sampled_from([0.0, 1.0]))),
         "clip": draw(mostly(st.sampled_from(["auto", 0.5]))),
         "classes": draw(st.sampled_from([None, [0, 1]])),
+        "feature_bounds": draw(st.sampled_from([None, (-3.0, 3.0), (0.0, 1.0)])),
     }
     model = rw.RateConstrainedClassifier(draw(st.sampled_from(LIMITS)), **options)
     model.fit(X, y, sensitive_features=groups_of(draw, n))
@@ -113,6 +114,7 @@ PARAMETERS = {
     "classes": st.sampled_from([None, [0, 1], [1, 0]]),
     "clip": st.one_of(st.just("auto"), st.floats(0.01, 9)),
     "constraints": st.sampled_from(LIMITS),
+    "curves": st.sampled_from(["auto", True, False, [0], [1, 0], []]),
     "data_name": st.text(min_size=1, max_size=3),
     "delta": st.floats(1e-9, 1e-3),
     "dual": st.builds(DualControl, rate=st.floats(0.1, 5)),

@@ -4,6 +4,7 @@ The sums of a batch with and without one row are compared. Adding and removing a
 two directions; a swap is one of each. Nothing is assumed of the row but that it is finite.
 """
 
+from dataclasses import replace
 from unittest import mock
 
 import numpy as np
@@ -57,10 +58,15 @@ def problems(draw):
     scaling = None
     if draw(st.booleans()):
         scaling = Scaling(-np.ones(n_features), np.full(n_features, 3.0), "zero" if sparse else "lower")
+    curved = np.flatnonzero(rng.random(n_features) < draw(st.sampled_from([0.0, 0.7])))
+    if scaling is not None and not sparse:
+        scaling = replace(scaling, curved=curved)
     intercept = draw(st.booleans())
     if storage == "centred":
-        mean, deviation = rng.uniform(0, 1, n_features), rng.uniform(0.1, 3, n_features)
-        scaling = Scaling(-np.ones(n_features), np.full(n_features, 3.0), mean=mean, deviation=deviation)
+        width = n_features + len(curved)
+        mean, deviation = rng.uniform(0, 1, width), rng.uniform(0.1, 3, width)
+        bounds = -np.ones(n_features), np.full(n_features, 3.0)
+        scaling = Scaling(*bounds, mean=mean, deviation=deviation, curved=curved)
     # tables this small are never kept without their zeros otherwise
     with mock.patch.multiple("ratewise.centred", _SPARSE_ENTRIES=0, _SPARSE_SHARE=1.0):
         engine = LinearEngine(
@@ -74,6 +80,7 @@ def problems(draw):
             intercept=intercept,
         )
     event(f"rows kept {'without zeros' if engine.features._centred is not None else 'as they are'}")
+    event(f"curves: {engine.features.n_features > n_features}")
     theta = rng.normal(size=engine.n_parameters) * draw(st.sampled_from([0.0, 1.0, 1e6]))
     table = None
     if draw(st.booleans()):

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from ratewise import RateConstrainedClassifier
+from ratewise import RateConstrainedClassifier, demographic_parity
 from ratewise.accounting import Budget, GaussianEvent, Ledger, epsilon
 from ratewise.encoding import feature_kinds
 from ratewise.features import Features, Scaling
@@ -50,16 +50,23 @@ ROWS = st.tuples(st.integers(2, 12), st.integers(1, 6)).flatmap(
     st.lists(st.integers(0, 2), min_size=6, max_size=6),
     st.lists(st.sampled_from([0.01, 1.0, 3.0, 1e4]), min_size=3, max_size=3),
     st.sampled_from([0.0, -2.5, 1e6]),
-    st.booleans(),
+    st.sampled_from(["sparse", "dense", "curved"]),
     st.booleans(),
 )
-def test_one_row_changes_the_sums_by_at_most_their_sensitivity(X, of, bounds, shift, sparse, single):
-    kinds = Kinds(np.array(of[: X.shape[1]]))
+def test_one_row_changes_the_sums_by_at_most_their_sensitivity(X, of, bounds, shift, given, single):
+    kinds, scaling, sparse = np.array(of[: X.shape[1]]), None, given == "sparse"
+    if given == "curved":
+        curved = np.arange(0, X.shape[1], 2)
+        scaling = Scaling(np.full(X.shape[1], -5.0), np.full(X.shape[1], 7.0), curved=curved)
+        kinds = np.append(kinds, kinds[curved])
+    kinds = Kinds(kinds)
     bounds = np.array(bounds[: len(kinds)])
     X = X.astype(np.float32 if single else np.float64)
     form = sp.csr_array if sparse else np.asarray
-    centre = None if sparse else np.full(X.shape[1], shift)
-    with_row, without = Features(form(X), intercept=False), Features(form(X[1:]), intercept=False)
+    with_row, without = (
+        Features(form(rows), intercept=False, scaling=scaling, block_rows=3) for rows in (X, X[1:])
+    )
+    centre = None if sparse else np.full(with_row.n_features, shift)
     for sums in (row_sums, lambda *given: square_sums(*given, centre)):
         less = sums(without, kinds, bounds)
         moved = sums(with_row, kinds, bounds) - less
@@ -241,6 +248,55 @@ def test_lengths_that_no_bin_tells_alone_are_told_by_several(d):
         found.append(bound_from(counts, 37.3, 0.98))
     assert alone < 190
     assert np.mean([0.5 * math.sqrt(d) < bound < 10.0 * math.sqrt(d) for bound in found]) > 0.96
+
+
+@pytest.mark.parametrize("noise", [0.0, 37.0])
+@pytest.mark.parametrize("share", [0.6, 0.3, 0.05])
+def test_a_flag_that_most_rows_lack_is_no_feature_of_no_size(noise, share):
+    """A row without the flag has no length: were that taken for the usual one, the flag would be blown up."""
+    rng = np.random.default_rng(11)
+    flag = (rng.random((20_000, 1)) < share).astype(float)
+    counts = norm_counts(Features(flag, intercept=False), Kinds(np.zeros(1, int)))[0]
+    assert counts[0] == np.sum(flag == 0)
+    for longest in (1.0, math.inf):
+        assert bound_from(counts + rng.normal(0, noise, counts.shape), noise, 0.98, longest) == 1.0
+    for relation in (None, 40.0):
+        preparation = Preparation(norm_noise=relation, moment_noise=relation)
+        scaling = standardise(flag, Scaling([0.0], [1.0]), None, preparation, rng, lambda *_: None)
+        assert scaling.mean == pytest.approx(flag.mean(axis=0), abs=0.02)
+        assert scaling.deviation == pytest.approx(flag.std(axis=0), rel=0.1)
+
+
+def test_lengths_far_from_the_usual_one_count_if_they_stand_out_and_are_possible():
+    counts = np.zeros(161)
+    counts[[20, 60]] = 9000.0, 800.0  # ten octaves apart
+    assert bound_from(counts, 100.0, 0.98, 2.0) == pytest.approx(2.0 ** ((20 - 40) / 4))  # not possible
+    far, near = (bound_from(counts, 100.0, 0.98, longest) for longest in (1e3, math.inf))
+    assert far == pytest.approx(2.0 ** ((60 - 40) / 4))
+    assert near == pytest.approx(2.0 ** ((20 - 40) / 4))
+    counts[60] = 500.0  # could be chance, of so many bins
+    assert bound_from(counts, 100.0, 0.98, 1e3) == pytest.approx(2.0 ** ((20 - 40) / 4))
+
+
+def test_limits_are_held_where_the_group_is_the_only_category():
+    """One 0/1 column beside numbers, as tables of few columns have it."""
+    rng = np.random.default_rng(4)
+    n = 20_000
+    X = np.column_stack([rng.uniform(18, 80, n), rng.normal(size=n), rng.random(n) < 0.3]).astype(float)
+    y = (rng.random(n) < 1 / (1 + np.exp(-(X[:, 1] + (X[:, 0] - 49) / 20 + X[:, 2] - 0.3)))).astype(int)
+    group = np.where(X[:, 2] > 0, "a", "b")
+    bounds = np.array([18.0, -4.0, 0.0]), np.array([80.0, 4.0, 1.0])
+    model = RateConstrainedClassifier(
+        demographic_parity("group", max_gap=0.1),
+        classes=[0, 1],
+        group_values={"group": ["a", "b"]},
+        feature_bounds=bounds,
+        random_state=0,
+    ).fit(X, y, sensitive_features={"group": group})
+    predicted = model.predict(X)
+    gap = abs(predicted[group == "a"].mean() - predicted[group == "b"].mean())
+    assert 0.08 < gap < 0.115
+    assert not model.doubts_
 
 
 def test_what_declared_bounds_rule_out_is_noise():

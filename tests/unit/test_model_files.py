@@ -11,7 +11,7 @@ import pytest
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.features import Scaling
 from ratewise.linear import LinearModel
-from ratewise.model_files import ModelFileError, TableModel, read_arrays, write_arrays
+from ratewise.model_files import ModelFileError, TableModel, read_arrays, scaling_arrays, write_arrays
 from ratewise.schema import Category, Number, Schema
 from ratewise.whole_files import write_whole
 
@@ -43,6 +43,48 @@ def test_a_model_reads_back_as_it_was(tmp_path, classes):
     again.save(tmp_path / "again.npz")
     assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "model.npz").read_bytes()
     assert not list(tmp_path.glob(".*"))
+
+
+def a_curved_model(**changes):
+    given = {"lower": np.zeros(3), "upper": np.ones(3), "curved": np.array([0])}
+    scaling = Scaling(**{**given, "mean": np.full(4, 0.3), "deviation": np.full(4, 0.5), **changes})
+    model = LinearModel(scaling.n_prepared, 2, True, scaling=scaling)
+    return TableModel(SCHEMA, model, np.linspace(-1, 2, model.n_parameters))
+
+
+def test_curves_are_kept(tmp_path):
+    model = a_curved_model()
+    model.save(tmp_path / "model.npz")
+    again = TableModel.load(tmp_path / "model.npz")
+    assert again.model.scaling.curved.tolist() == [0]
+    np.testing.assert_array_equal(again.predict_proba(FRAME), model.predict_proba(FRAME))
+    straight = a_curved_model(curved=None, mean=np.full(3, 0.3), deviation=np.full(3, 0.5))
+    assert straight.model.n_parameters == model.model.n_parameters - 1
+    assert "curved" not in json.loads(_members_of(straight)["header.json"])["arrays"]
+
+
+def _members_of(model):
+    with zipfile.ZipFile(io.BytesIO(model.to_bytes())) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+@pytest.mark.parametrize(
+    ("curved", "words"),
+    [
+        (np.array([3]), "places 0 to 2"),
+        (np.array([-1]), "places 0 to 2"),
+        (np.array([0, 1]), "one number per feature"),
+        (np.array([0.0]), "places of features int64"),
+        (np.array([[0]]), "places 0 to 2|one number"),
+    ],
+)
+def test_curves_that_do_not_fit_are_refused(tmp_path, curved, words):
+    model = a_curved_model()
+    fields = json.loads(_members_of(model)["header.json"])["fields"]
+    arrays = {**scaling_arrays(model.model.scaling), "theta": model.theta, "curved": curved}
+    write_arrays(tmp_path / "model.npz", "model", fields, arrays)
+    with pytest.raises(ModelFileError, match=words):
+        TableModel.load(tmp_path / "model.npz")
 
 
 def test_another_process_predicts_the_same(tmp_path):

@@ -84,19 +84,22 @@ def test_a_run_leaves_a_whole_folder(tmp_path):
     assert stat.S_IMODE(os.stat(folder.path).st_mode) == 0o777 & ~current_umask()
 
 
-@pytest.mark.parametrize("wide", [False, True])
-def test_features_are_prepared_as_by_the_table_classifier(tmp_path, wide):
+@pytest.mark.parametrize(("wide", "curves"), [(False, None), (True, None), (False, False)])
+def test_features_are_prepared_as_by_the_table_classifier(tmp_path, wide, curves):
     """By bounds and kinds of the schema; without noise both find the same, to the last bit."""
     jobs = [f"job {number}" for number in range(300 if wide else 2)]
     columns = {"job": Category(jobs), "age": Number(17, 90)}
     schema = Schema(columns, label="rich", classes=["no", "yes"], groups=SCHEMA.groups)
-    settings = Settings(label="rich", epsilon=None, steps=2)
+    settings = Settings(label="rich", epsilon=None, steps=2, curves=curves)
     table = people()
     table["job"] = np.random.default_rng(1).choice(jobs, 2000)
     folder = a_folder(tmp_path / "run", settings, schema)
     train_run(folder, table, seed=0)
     found = TableModel.load(folder.path / "model.npz").model.scaling
-    expected = TableClassifier(schema, epsilon=None, steps=2).fit(table).classifier_._model.scaling
+    asked = {"curves": "auto" if curves is None else curves}
+    expected = TableClassifier(schema, epsilon=None, steps=2, **asked).fit(table).classifier_._model.scaling
+    bent = None if wide or curves is False else [2]
+    assert [None if s.curved is None else s.curved.tolist() for s in (found, expected)] == [bent, bent]
     assert found.origin == expected.origin == ("zero" if wide else "lower")
     for name in ("lower", "upper", "deviation", *(() if wide else ("mean",))):
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
@@ -106,6 +109,16 @@ def current_umask():
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def test_a_run_that_was_begun_without_curves_goes_on_without(tmp_path, monkeypatch):
+    folder = a_folder(tmp_path / "run")
+    with monkeypatch.context() as before:
+        before.setattr("ratewise.runs.job._curved", lambda *_: [])
+        with pytest.raises(Stop):
+            train_run(folder, people(), seed=0, watch=stop_after(7), every=1)
+    train_run(folder, people())
+    assert TableModel.load(folder.path / "model.npz").model.scaling.curved is None
 
 
 @pytest.mark.parametrize("step", [1, 7, 20, 29])

@@ -16,6 +16,7 @@ from ratewise import (
     Ledger,
     PrivacyLeakWarning,
     RatewiseWarning,
+    UnsupportedCombination,
     demographic_parity,
     group,
     rate,
@@ -143,6 +144,23 @@ def test_it_learns_and_predicts_in_any_form():
     assert model.predict_proba(pd.DataFrame(fresh)).shape == (4000, 2)
     assert model.decision_function(fresh).shape == (4000,)
     assert model.score(features, fresh["income"]) == model.score(fresh)
+
+
+def test_numbers_bend_and_categories_do_not():
+    assert fitted().classifier_.curves_.tolist() == [0, 1, 2]
+    assert fitted(curves=True, standardise=False).classifier_.curves_.tolist() == [0, 1, 2]
+    for straight in ({"curves": False}, {"standardise": False}):
+        assert fitted(**straight).classifier_.curves_.tolist() == []
+    assert fitted(curves=[1]).classifier_.curves_.tolist() == [1]
+    assert TableClassifier(schema(), curves=False).get_params()["curves"] is False
+
+
+@pytest.mark.filterwarnings("ignore:not to be relied on")
+def test_a_table_so_wide_that_it_is_sparse_stays_straight():
+    wide = schema(job=Category([*OCCUPATIONS, *(f"job {k}" for k in range(400))]))
+    assert fitted(schema=wide).classifier_.curves_.tolist() == []
+    with pytest.raises(UnsupportedCombination, match="curves would fill it"):
+        fitted(schema=wide, curves=True)
 
 
 def test_label_and_groups_may_come_apart():

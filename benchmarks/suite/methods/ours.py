@@ -17,7 +17,10 @@ from ratewise.plan import DualControl
 def ours(
     part: Part, knob: float | None, epsilon: float | None, delta: float, seed: int, **settings: Any
 ) -> Model:
-    """Fit with the library's defaults; `knob` is the slack asked for, None for no constraint."""
+    """Fit with the library's defaults and linear scores, like all peers here; `knob` is the slack asked for.
+
+    Without a constraint `knob` is None.
+    """
     model = RateConstrainedClassifier(
         None if knob is None else part.task.family(knob),
         epsilon=epsilon,
@@ -26,6 +29,7 @@ def ours(
         group_values=part.table.group_values,
         feature_bounds=part.table.feature_bounds,
         random_state=seed,
+        curves=False,
         **_with_dual(settings),
     )
     _fit(model, part.X, part)

@@ -110,6 +110,11 @@ def plan_options(function: Function) -> Function:
             click.option(
                 "--standardise/--no-standardise", default=None, help="Standardise features privately."
             ),
+            click.option(
+                "--curves/--no-curves",
+                default=None,
+                help="Let scores bend in numbers; free, and the default with standardised features.",
+            ),
             click.option("--learning-rate", **number),
             click.option("--schedule", type=click.Choice(SCHEDULES), default=None),
             click.option("--momentum", **number),

@@ -22,7 +22,7 @@ from ratewise.accounting.book import Release
 from ratewise.bounds import BoundsPlan, bounds_plan
 from ratewise.compiled import CompiledConstraints
 from ratewise.defaults import AUTO, PublicFacts, plan_for
-from ratewise.encoding import TableEncoder, encoded_sparsely, feature_kinds
+from ratewise.encoding import TableEncoder, curved_features, encoded_sparsely, feature_kinds
 from ratewise.enforceability import Doubt, doubts
 from ratewise.exceptions import BudgetExceeded, InvalidInput, PrivacyLeakWarning, RatewiseWarning
 from ratewise.features import Scaling
@@ -67,7 +67,7 @@ def facts_of(schema: Schema, settings: Settings, n_rows: int) -> PublicFacts:
     compiled = compile_constraints(settings.declared, schema.domain)
     return PublicFacts(
         n_rows=n_rows,
-        n_features=schema.n_features,
+        n_features=schema.n_features + len(_curved(schema, settings)),
         n_classes=len(schema.classes),
         constraints=compiled if len(compiled) else None,
         n_kinds=len(set(feature_kinds(schema))),
@@ -212,7 +212,7 @@ def _train(
         plan,
         ledger,
         streams,
-        scaling=_encoded_bounds(rows.X),
+        scaling=_encoded_bounds(rows.X, _curved(schema, settings)),
         kinds=kinds_by_name(feature_kinds(schema), schema.n_features),
         intercept=settings.fit_intercept,
         data_name=folder.description["data_name"],
@@ -223,10 +223,16 @@ def _train(
     return _results(fitting, folder, schema)
 
 
-def _encoded_bounds(X: Any) -> Scaling:
-    """Return the bounds of encoded features, 0 and 1: standardising may rely on them."""
+def _curved(schema: Schema, settings: Settings) -> list[int]:
+    return curved_features(schema, settings.curves, settings.standardise is not False)
+
+
+def _encoded_bounds(X: Any, curved: list[int]) -> Scaling:
+    """Return the bounds of encoded features, 0 and 1, on which standardising may rely, and what bends."""
     width = X.shape[1]
-    return Scaling(np.zeros(width), np.ones(width), origin="lower" if isinstance(X, np.ndarray) else "zero")
+    origin = "lower" if isinstance(X, np.ndarray) else "zero"
+    places = np.array(curved, dtype=np.intp) if curved else None
+    return Scaling(np.zeros(width), np.ones(width), origin=origin, curved=places)
 
 
 def _saved(folder: RunFolder) -> dict[str, Any] | None:

@@ -18,13 +18,12 @@ from ratewise.accounting.book import PhaseBegun, PhaseSettled, StepsReserved
 from ratewise.exceptions import BudgetExceeded, InvalidInput
 from ratewise.features import Scaling
 from ratewise.fitting import Fitting
-from ratewise.model_files import read_arrays, scaling_of, write_arrays
+from ratewise.model_files import SCALING, read_arrays, scaling_arrays, scaling_of, write_arrays
 from ratewise.schema import Schema
 from ratewise.training import History, StepRecord
 from ratewise.whole_files import Path
 
 KIND = "checkpoint"
-_SCALING = ("lower", "upper", "mean", "deviation")
 
 
 def booked_steps(ledger: Ledger, purpose: str) -> int:
@@ -71,7 +70,7 @@ class ResumableFitting(Fitting):
         fields: dict[str, Any] = {"origin": None if scaling is None else scaling.origin}
         arrays: dict[str, Any] = {}
         if scaling is not None:
-            arrays = {f"scaling.{n}": v for n in _SCALING if (v := getattr(scaling, n)) is not None}
+            arrays = {f"scaling.{name}": value for name, value in scaling_arrays(scaling).items()}
         state = self.training.state()
         dual = state.pop("multipliers")
         fields["multipliers"] = dual is not None
@@ -88,7 +87,7 @@ class ResumableFitting(Fitting):
         if self._saved is None:
             return super()._prepared()
         arrays = self._saved["arrays"]
-        given = {name: arrays[f"scaling.{name}"] for name in _SCALING if f"scaling.{name}" in arrays}
+        given = {name: arrays[f"scaling.{name}"] for name in SCALING if f"scaling.{name}" in arrays}
         return scaling_of(self._saved["fields"]["origin"], given)
 
     def _build(self, scaling: Scaling | None) -> None:

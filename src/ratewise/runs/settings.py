@@ -30,7 +30,7 @@ class Settings:
         As in `RateConstrainedClassifier`.
     leave_out : tuple of str
         Columns that are not used, if the schema is drafted.
-    steps, sampling_rate, clip, row_norm, standardise, learning_rate, schedule, momentum, averaging,
+    steps, sampling_rate, clip, row_norm, standardise, curves, learning_rate, schedule, momentum, averaging,
     histogram, histogram_share, noise, temperature, rates, l1, l2, fit_intercept
         As in `RateConstrainedClassifier`; None leaves the choice to `ratewise.defaults`.
     """
@@ -48,6 +48,7 @@ class Settings:
     clip: float | None = None
     row_norm: float | None = None
     standardise: bool | None = None
+    curves: bool | None = None
     learning_rate: float | None = None
     schedule: str | None = None
     momentum: float | None = None

@@ -1,0 +1,106 @@
+"""Features that enter twice: as they are, and by how near they are to the middle of their public bounds.
+
+A linear score cannot say that the middle-aged earn most. With a second column per number, ``1 - t^2`` where t
+runs from -1 at the lower bound to 1 at the upper, it can bend in each number once. The second column is
+computed from one row and public bounds alone: nothing is released for it, and one person's row changes one
+row of it. Both columns are prepared and clipped together like any other features.
+
+>>> bend(np.array([[18.0], [49.0], [80.0], [200.0]]), np.array([18.0]), np.array([80.0])).ravel()
+array([0., 1., 0., 0.])
+"""
+
+from __future__ import annotations
+
+import reprlib
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
+
+Floats = npt.NDArray[np.float64]
+Places = npt.NDArray[np.intp]
+
+
+def bend(values: npt.NDArray[np.floating], lower: Floats, upper: Floats) -> Floats:
+    """Return 1 in the middle of the bounds, 0 at their ends and beyond, and a parabola in between."""
+    half, middle = half_width(lower, upper), lower / 2 + upper / 2
+    t = (np.clip(values.astype(np.float64, copy=False), lower, upper) - middle) / half
+    np.square(t, out=t)
+    np.subtract(1.0, t, out=t)
+    return np.clip(t, 0.0, 1.0, out=t)
+
+
+def half_width(lower: Floats, upper: Floats) -> Floats:
+    """Return half the distance between bounds, which is finite even where the whole is not."""
+    return np.asarray(upper / 2 - lower / 2)
+
+
+def chosen_curves(
+    asked: Any, bounds: tuple[Floats, Floats] | None, dense: bool = True, standardised: bool = True
+) -> Places:
+    """Return the places of the features that bend, which depend on public facts only.
+
+    Parameters
+    ----------
+    asked : "auto", bool or list of places
+        "auto": numbers, if they are dense and left to be standardised. True: all features whose bounds are
+        apart.
+    bounds : (lower, upper) or None
+        Declared bounds of features.
+    dense, standardised : bool
+        How features come, and whether they are left to be standardised.
+
+    Examples
+    --------
+    >>> bounds = np.array([18.0, 0.0, 0.0]), np.array([80.0, 1.0, 500.0])
+    >>> chosen_curves("auto", bounds), chosen_curves([2], bounds)
+    (array([0, 2]), array([2]))
+    """
+    none = np.zeros(0, dtype=np.intp)
+    if isinstance(asked, str) and asked == "auto":
+        return numbers_by_bounds(*bounds) if bounds is not None and dense and standardised else none
+    every = none if bounds is None else np.flatnonzero(half_width(*bounds) > 0)
+    places = (every if asked else none) if isinstance(asked, bool | np.bool_) else _listed(asked, bounds)
+    if asked is True and bounds is None:
+        raise InvalidInput(
+            "curves is True, but features have no bounds to bend between; declare feature_bounds"
+        )
+    if not np.all(np.isin(places, every)):
+        raise InvalidInput(f"curves lists a feature whose bounds are equal, got {reprlib.repr(asked)}")
+    if len(places) and not dense:
+        raise UnsupportedCombination(
+            f"curves is {reprlib.repr(asked)}, but X is sparse, and curves would fill it; leave curves out"
+        )
+    return places
+
+
+def _listed(asked: Any, bounds: tuple[Floats, Floats] | None) -> Places:
+    places = np.asarray(asked if isinstance(asked, list | tuple | range | np.ndarray) else "none")
+    if places.size == 0 and places.ndim == 1:
+        return np.zeros(0, dtype=np.intp)
+    if places.dtype.kind not in "iu" or places.ndim != 1:
+        raise InvalidType(
+            f"curves must be 'auto', True, False or a list of places of features, got {reprlib.repr(asked)}"
+        )
+    if bounds is None:
+        raise InvalidInput(
+            f"curves is {reprlib.repr(asked)}, but features have no bounds to bend between; declare "
+            "feature_bounds"
+        )
+    found, width = np.unique(places), len(bounds[0])
+    if found[0] < 0 or found[-1] >= width:
+        raise InvalidInput(
+            f"curves must list places of features from 0 to {width - 1}, got {reprlib.repr(asked)}"
+        )
+    return np.asarray(found, dtype=np.intp)
+
+
+def numbers_by_bounds(lower: Floats, upper: Floats) -> Places:
+    """Return the features whose bounds say that they are numbers: other than 0 and 1, and apart; public.
+
+    What lies between 0 and 1 is most often a category, which has no middle.
+    """
+    category = (lower == 0.0) & (upper == 1.0)
+    return np.flatnonzero(~category & (half_width(lower, upper) > 0))
