@@ -11,6 +11,7 @@ array([0., 1., 0., 0.])
 
 from __future__ import annotations
 
+import numbers
 import reprlib
 from typing import Any
 
@@ -23,13 +24,15 @@ Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.intp]
 
 
-def bend(values: npt.NDArray[np.floating], lower: Floats, upper: Floats) -> Floats:
+def bend(values: npt.NDArray[np.floating], lower: Floats, upper: Floats, out: Floats | None = None) -> Floats:
     """Return 1 in the middle of the bounds, 0 at their ends and beyond, and a parabola in between."""
-    half, middle = half_width(lower, upper), lower / 2 + upper / 2
-    t = (np.clip(values.astype(np.float64, copy=False), lower, upper) - middle) / half
-    np.square(t, out=t)
+    t = np.empty(values.shape) if out is None else out
+    np.clip(values, lower, upper, out=t)
+    np.subtract(t, lower / 2 + upper / 2, out=t)
+    np.divide(t, half_width(lower, upper), out=t)
+    np.multiply(t, t, out=t)
     np.subtract(1.0, t, out=t)
-    return np.clip(t, 0.0, 1.0, out=t)
+    return np.maximum(t, 0.0, out=t)
 
 
 def half_width(lower: Floats, upper: Floats) -> Floats:
@@ -61,40 +64,42 @@ def chosen_curves(
     none = np.zeros(0, dtype=np.intp)
     if isinstance(asked, str) and asked == "auto":
         return numbers_by_bounds(*bounds) if bounds is not None and dense and standardised else none
-    every = none if bounds is None else np.flatnonzero(half_width(*bounds) > 0)
-    places = (every if asked else none) if isinstance(asked, bool | np.bool_) else _listed(asked, bounds)
-    if asked is True and bounds is None:
-        raise InvalidInput(
-            "curves is True, but features have no bounds to bend between; declare feature_bounds"
-        )
-    if not np.all(np.isin(places, every)):
-        raise InvalidInput(f"curves lists a feature whose bounds are equal, got {reprlib.repr(asked)}")
-    if len(places) and not dense:
-        raise UnsupportedCombination(
-            f"curves is {reprlib.repr(asked)}, but X is sparse, and curves would fill it; leave curves out"
-        )
-    return places
-
-
-def _listed(asked: Any, bounds: tuple[Floats, Floats] | None) -> Places:
-    places = np.asarray(asked if isinstance(asked, list | tuple | range | np.ndarray) else "none")
-    if places.size == 0 and places.ndim == 1:
-        return np.zeros(0, dtype=np.intp)
-    if places.dtype.kind not in "iu" or places.ndim != 1:
-        raise InvalidType(
-            f"curves must be 'auto', True, False or a list of places of features, got {reprlib.repr(asked)}"
-        )
+    if isinstance(asked, bool | np.bool_) and not asked:
+        return none
+    places = None if isinstance(asked, bool | np.bool_) else _listed(asked)
+    if places is not None and not len(places):
+        return none
     if bounds is None:
         raise InvalidInput(
             f"curves is {reprlib.repr(asked)}, but features have no bounds to bend between; declare "
             "feature_bounds"
         )
-    found, width = np.unique(places), len(bounds[0])
-    if found[0] < 0 or found[-1] >= width:
-        raise InvalidInput(
-            f"curves must list places of features from 0 to {width - 1}, got {reprlib.repr(asked)}"
+    if not dense:
+        raise UnsupportedCombination(
+            f"curves is {reprlib.repr(asked)}, but X is sparse, and curves would fill it; leave curves out"
         )
-    return np.asarray(found, dtype=np.intp)
+    apart = half_width(*bounds) > 0
+    if places is None:
+        return np.flatnonzero(apart)
+    if places[0] < 0 or places[-1] >= len(apart):
+        raise InvalidInput(
+            f"curves must list places of features from 0 to {len(apart) - 1}, got {reprlib.repr(asked)}"
+        )
+    if not np.all(apart[places]):
+        raise InvalidInput(
+            f"curves lists a feature whose bounds are equal, or nearly, got {reprlib.repr(asked)}"
+        )
+    return places
+
+
+def _listed(asked: Any) -> Places:
+    """Return places of features in order, each once."""
+    listed: list[Any] = list(asked) if isinstance(asked, list | tuple | range | np.ndarray) else [None]
+    if not all(isinstance(p, numbers.Integral) and not isinstance(p, bool | np.bool_) for p in listed):
+        raise InvalidType(
+            f"curves must be 'auto', True, False or a list of places of features, got {reprlib.repr(asked)}"
+        )
+    return np.array(sorted({int(place) for place in listed}), dtype=np.intp)
 
 
 def numbers_by_bounds(lower: Floats, upper: Floats) -> Places:

@@ -48,7 +48,8 @@ def warn_if_drowned(plan: Plan, n_parameters: int, epsilon: float | None) -> Non
     warnings.warn(
         f"{plan.n_rows} rows are too few for {n_parameters} parameters at epsilon={epsilon:g}: noise will "
         f"drown most of what they say, and the model will hardly be better than chance. About {factor:.2g} "
-        f"times as many rows, or epsilon={epsilon * factor:.2g}, would do; or fewer features",
+        f"times as many rows, or epsilon={epsilon * factor:.2g}, would do; or fewer features "
+        "(curves count as some)",
         RatewiseWarning,
         stacklevel=3,
     )

@@ -111,9 +111,9 @@ def _curves(curved: int) -> list[tuple[str, str]]:
     return [
         (
             "curves",
-            f"{curved} of the features, numbers by their public bounds, enter a second time, by "
-            "how near each is to the middle of its bounds, so that scores may bend in it. That reads one row "
-            "at a time and is free; curves=False keeps scores linear",
+            f"{curved} of the features enter a second time, by how near each is to the middle of its public "
+            "bounds, so that scores may bend in it. By default those are numbers. It costs no privacy; "
+            "curves=False keeps scores linear, which may do better where rows are few beside features",
         )
     ]
 

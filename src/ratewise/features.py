@@ -116,11 +116,14 @@ class Scaling:
         """Number of features after preparation: those that are curved count twice."""
         return self.n_features + (0 if self.curved is None else len(self.curved))
 
-    def bent(self, block: Array) -> Floats:
-        """Return the second columns of the curved features, between 0 and 1."""
+    def bend(self, rows: Array, out: Floats) -> None:
+        """Write the second columns of the curved features, between 0 and 1, to `out`."""
         if self.lower is None or self.upper is None or self.curved is None:
-            return np.empty((len(block), 0))
-        return bend(block.take(self.curved, axis=1), self.lower[self.curved], self.upper[self.curved])
+            return
+        first, places = int(self.curved[0]), self.curved
+        row = places[-1] - first + 1 == len(places)  # one after the other, as numbers mostly are
+        values = rows[:, first : first + len(places)] if row else rows.take(places, axis=1)
+        bend(values, self.lower[places], self.upper[places], out=out)
 
     def standardised(self, mean: Floats | None, deviation: Floats) -> Scaling:
         """Return the same preparation with a released mean and deviation on top."""
@@ -393,7 +396,7 @@ class Features:
         if self._stored is not self._buffer:
             block[:, :width] = stored
         if self._bending is not None:
-            block[:, width:] = self._bending.bent(stored)
+            self._bending.bend(stored, block[:, width:])
         return block
 
     def _factor_and_limit(self, norms: Floats) -> tuple[Floats, Floats]:
@@ -436,6 +439,10 @@ def scaling_tables(scaling: Scaling | None, n_features: int, sparse: bool) -> _S
         return None
     if scaling.n_features != n_features:
         raise InvalidInput(f"bounds are given for {scaling.n_features} features, X has {n_features}")
+    if sparse and scaling.n_prepared > n_features:
+        raise UnsupportedCombination(
+            "X is sparse, but its features bend, which would fill it; give a dense X"
+        )
     tables = scaling.tables()
     if sparse and np.any(tables.shift != 0):
         raise UnsupportedCombination(

@@ -232,7 +232,9 @@ class TableModel:
             raise ModelFileError("the scaling does not fit the schema")
         prepared = self.schema.n_features if scaling is None else scaling.n_prepared
         if self.model.n_features != prepared:
-            raise ModelFileError(f"the model has {self.model.n_features} features, its schema {prepared}")
+            raise ModelFileError(
+                f"the model has {self.model.n_features} features, its schema and curves make {prepared}"
+            )
         if self.model.n_classes != len(self.schema.classes):
             raise ModelFileError("the model and its schema differ in the number of classes")
         if self.theta.shape != (self.model.n_parameters,) or not np.all(np.isfinite(self.theta)):

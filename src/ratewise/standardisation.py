@@ -9,15 +9,16 @@ that many categories need.
 
 1. *How long pieces of rows are.* For each kind a histogram of their norms over fixed bins, a quarter of an
    octave each. One row adds 1 to one bin of each kind: sensitivity sqrt(B). Counts that could be noise are
-   dropped, and those of pieces without length; the bound R of a kind is the edge below which a share `within`
-   of the others lies, which the plan fixes before a row is read: all but one in fifty, and fewer where noise,
-   which is in proportion to R, is large. Where bounds of features are declared, no row is longer than they
-   allow, and if every count could be noise, R is a third of that length: so this works with any few rows.
-   Without bounds, counts more than two octaves from the largest are dropped too, and if all could be noise,
-   R is the upper end of the two octaves that hold most.
+   dropped, and those of pieces of hardly any length unless all are; the bound R of a kind is the edge below
+   which a share `within` of the others lies, which the plan fixes before a row is read: all but one in fifty,
+   and fewer where noise, which is in proportion to R, is large. Where bounds of features are declared, no row
+   is longer than they allow, and if every count could be noise, R is a third of that length: so this works
+   with any few rows. Without bounds, counts more than two octaves from the largest are dropped too, and if
+   all could be noise, R is the upper end of the two octaves that hold most.
 2. *Means.* The sum of the rows, each piece shrunk to norm at most R and divided by R: sensitivity sqrt(B).
 3. *How long they are from there.* The released means are taken off, and 1 is done again: sensitivity sqrt(B),
-   and bounds R', which are smaller by what all rows have in common.
+   and bounds R', which are smaller by what all rows have in common (not where half the pieces have hardly any
+   length: what is left of a rare flag is the same in all rows that lack it).
 4. *Squares.* With every piece, less the means, shrunk to norm at most R', the sum of ``(x / R')^2``. A vector
    of norm 1 has squares of norm at most 1: sensitivity sqrt(B).
 
@@ -94,29 +95,30 @@ def standardise(
 
     bounded = scaling is not None and scaling.lower is not None
 
-    def lengths(centre: Floats | None, purpose: str) -> Floats:
+    def lengths(centre: Floats | None, purpose: str) -> tuple[Floats, npt.NDArray[np.bool_]]:
         if preparation.norm_noise is not None:
             book(GaussianEvent(preparation.norm_noise), purpose)
         counts = count.release(norm_counts(features, pieces, centre), rng)
         longest = longest_pieces(pieces, centre) if bounded else np.full(len(pieces), np.inf)
         noise, within = count.standard_deviation, preparation.within
-        return np.array(
-            [bound_from(found, noise, within, most) for found, most in zip(counts, longest, strict=True)]
-        )
+        bounds = [bound_from(found, noise, within, most) for found, most in zip(counts, longest, strict=True)]
+        return np.array(bounds), np.array([mostly_absent(c, noise, features.n_rows) for c in counts])
 
     def released(sums: Callable[[], Floats], purpose: str) -> Floats:
         if preparation.moment_noise is not None:
             book(GaussianEvent(preparation.moment_noise), purpose)
         return np.asarray(add.release(sums(), rng) / features.n_rows)
 
-    bounds = lengths(None, "lengths of rows")
+    bounds, absent = lengths(None, "lengths of rows")
     mean = released(lambda: row_sums(features, pieces, bounds), "means of features") * pieces.spread(bounds)
     for members, bound in zip(pieces.members, bounds, strict=True):
         mean[members] = drawn_together(mean[members], blur * bound)
     centre = None if features.sparse else mean
     # what noise on a mean adds to the squares around it is known
     known = np.square(mean) if features.sparse else np.square(blur * pieces.spread(bounds))
-    bounds = lengths(centre, "lengths of rows less the means")
+    tighter, _ = lengths(centre, "lengths of rows less the means")
+    # where most rows have nothing, all of these have the length of the mean, and say nothing of those that do
+    bounds = np.where(absent, np.maximum(tighter, bounds), tighter)
     squares = released(lambda: square_sums(features, pieces, bounds, centre), "deviations of features")
     variance = squares * np.square(pieces.spread(bounds)) - known
     deviation = np.empty(features.n_features)
@@ -251,12 +253,12 @@ def longest_pieces(kinds: Kinds, centre: Floats | None) -> Floats:
 def bound_from(counts: Floats, noise: float, within: float, longest: float = math.inf) -> float:
     """Return the edge below which a share `within` of the rows lies, by counts that stand out of the noise.
 
+    Pieces in the first bin, of hardly any length, are within every bound: they tell it only if no others do.
     Of so many bins, some always stand out by chance: those more than two octaves from the fullest have to
     stand out by more, and count only if `longest`, the most that is possible, is known. If none does, the
     bound is a third of `longest`: features that fill their bounds evenly lead to more than that, categories
     and what clusters to less. If that is not known, it is the end of the nine bins with the largest sum:
-    together they stand out with half the rows. Pieces in the first bin, of hardly any length, are within
-    every bound and say nothing of it: a flag that most rows lack must not pass for a feature of no size.
+    together they stand out with half the rows.
     """
     bins = np.arange(len(counts))
     possible = np.where((bins > 0) & (bins <= np.searchsorted(_EDGES, longest)), counts, -np.inf)
@@ -264,13 +266,20 @@ def bound_from(counts: Floats, noise: float, within: float, longest: float = mat
     far = _FAR_DEVIATIONS if math.isfinite(longest) else math.inf
     sure = np.where(possible > np.where(near, _NOISE_DEVIATIONS, far) * max(noise, _SMALLEST), counts, 0.0)
     if not sure.any():
+        if counts[0] > _NOISE_DEVIATIONS * noise:
+            return float(_EDGES[0])
         if math.isfinite(longest):
             return longest / 3.0
-        around = np.convolve(np.where(bins > 0, counts, 0.0), np.ones(2 * _BLURRED + 1), mode="same")
+        around = np.convolve(counts, np.ones(2 * _BLURRED + 1), mode="same")
         sure[min(int(np.argmax(around)) + _BLURRED, len(counts) - 1)] = 1.0
     below = np.cumsum(sure)
     place = int(np.searchsorted(below, within * below[-1]))
     return float(_EDGES[min(place, len(_EDGES) - 1)])
+
+
+def mostly_absent(counts: Floats, noise: float, n_rows: int) -> bool:
+    """Return whether at least half of the pieces surely have hardly any length, as rows without a flag."""
+    return bool(counts[0] - _NOISE_DEVIATIONS * noise > n_rows / 2)
 
 
 def row_sums(features: Features, kinds: Kinds, bounds: Floats) -> Floats:

@@ -54,7 +54,7 @@ _KEPT = ("plan_", "history_", "constraints_", "doubts_", "multipliers_", "n_iter
 
 
 class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A linear classifier on raw columns, whose one budget covers preparing them and training.
+    """A classifier on raw columns, whose one budget covers preparing them and training.
 
     What `fit` leaves behind is (`epsilon`, `delta`)-differentially private with respect to adding or removing
     one row of the table, given the schema. Released, in this order and each booked before it happens: bounds
@@ -86,7 +86,8 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     random_state : int, NumPy generator or None
         A seed makes a fit repeatable and must stay secret.
     **options
-        Any other argument of `RateConstrainedClassifier`, such as ``steps`` or ``callback``.
+        Any other argument of `RateConstrainedClassifier`, such as ``steps`` or ``callback``. By default
+        numbers bend (``curves``), if features are standardised; a list means places of encoded features.
 
     Attributes
     ----------

@@ -251,7 +251,7 @@ def test_lengths_that_no_bin_tells_alone_are_told_by_several(d):
 
 
 @pytest.mark.parametrize("noise", [0.0, 37.0])
-@pytest.mark.parametrize("share", [0.6, 0.3, 0.05])
+@pytest.mark.parametrize("share", [0.6, 0.3, 0.05, 0.02, 0.015])
 def test_a_flag_that_most_rows_lack_is_no_feature_of_no_size(noise, share):
     """A row without the flag has no length: were that taken for the usual one, the flag would be blown up."""
     rng = np.random.default_rng(11)
@@ -264,7 +264,34 @@ def test_a_flag_that_most_rows_lack_is_no_feature_of_no_size(noise, share):
         preparation = Preparation(norm_noise=relation, moment_noise=relation)
         scaling = standardise(flag, Scaling([0.0], [1.0]), None, preparation, rng, lambda *_: None)
         assert scaling.mean == pytest.approx(flag.mean(axis=0), abs=0.02)
-        assert scaling.deviation == pytest.approx(flag.std(axis=0), rel=0.1)
+        assert scaling.deviation == pytest.approx(flag.std(axis=0), rel=0.1 if share > 0.1 else 0.3)
+
+
+@pytest.mark.parametrize("longest", [1.0, math.inf])
+def test_pieces_that_are_all_tiny_tell_that_they_are(longest):
+    rng = np.random.default_rng(2)
+    counts = np.zeros(161)
+    counts[0] = 20_000.0
+    for noise in (0.0, 37.0):
+        assert bound_from(counts + rng.normal(0, noise, 161), noise, 0.98, longest) == 2.0**-10
+
+
+@pytest.mark.parametrize(
+    ("middle", "spread", "bounds"),
+    [(500.0, 100.0, (0.0, 1e8)), (1e6, 100.0, None), (500.0, 100.0, (0.0, 1e6))],
+)
+def test_bounds_however_loose_and_values_far_from_zero_leave_features_of_use(middle, spread, bounds):
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=60_000)
+    y = (rng.random(60_000) < 1 / (1 + np.exp(-2 * z))).astype(int)
+    X = (middle + spread * z)[:, None]
+    right = [
+        RateConstrainedClassifier(classes=[0, 1], feature_bounds=bounds, random_state=seed)
+        .fit(X, y)
+        .score(X, y)
+        for seed in range(2)
+    ]
+    assert min(right) > 0.74
 
 
 def test_lengths_far_from_the_usual_one_count_if_they_stand_out_and_are_possible():

@@ -824,6 +824,19 @@ def test_plan_touches_no_data_and_agrees_with_the_training(world):
     assert "gradient:" in invoke(*words).stdout
 
 
+@pytest.mark.parametrize(("flags", "bent"), [((), True), (("--curves",), True), (("--no-curves",), False)])
+def test_numbers_bend_unless_told_otherwise(world, tmp_path, flags, bent):
+    schema = ("--schema", world / "schema.toml")
+    words = ["-q", "train", world / "people.csv", *schema, "--label", "rich", "--steps", "3", *flags]
+    assert invoke(*words, "--out", tmp_path / "run").exit_code == 0
+    assert (RunFolder.open(tmp_path / "run").model().model.scaling.curved is not None) == bent
+    planned = ["plan", "--rows", "2000", *schema, "--no-rehearse", *flags]
+    assert ("with a curve" in invoke(*planned).stdout) == bent
+    assert lines(invoke("--json", *planned))[0]["curves"] == (1 if bent else 0)
+    plain = invoke("plan", "--rows", "500", "--features", "5", "--no-rehearse", *flags)
+    assert plain.exit_code == (2 if flags else 0)
+
+
 @pytest.mark.parametrize(("rows", "drawn"), [("400", True), ("400000", False)])
 def test_a_plan_tells_of_its_penalty_on_weights(rows, drawn):
     words = ["plan", "--rows", rows, "--features", "5", "--no-rehearse", "--delta", "1e-7"]

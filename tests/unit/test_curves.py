@@ -6,6 +6,8 @@ added by hand beforehand: every number that leaves must agree.
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -13,7 +15,7 @@ import scipy.sparse as sp
 from ratewise import RateConstrainedClassifier, demographic_parity
 from ratewise.curves import bend, chosen_curves, numbers_by_bounds
 from ratewise.datasets import census_like
-from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
+from ratewise.exceptions import InvalidInput, InvalidType, RatewiseWarning, UnsupportedCombination
 from ratewise.features import Features, Scaling
 from ratewise.plan import Preparation
 from ratewise.standardisation import standardise
@@ -139,6 +141,9 @@ class TestChoice:
             ([0.5], {}, InvalidType, "list of places"),
             (["age"], {}, InvalidType, "list of places"),
             ([True], {}, InvalidType, "list of places"),
+            ([True, 2], {}, InvalidType, "list of places"),
+            ([[1], [2, 3]], {}, InvalidType, "list of places"),
+            (np.array([[1]]), {}, InvalidType, "list of places"),
             ([4], {}, InvalidInput, "0 to 3"),
             ([-1], {}, InvalidInput, "0 to 3"),
             ([3], {}, InvalidInput, "bounds are equal"),
@@ -150,7 +155,13 @@ class TestChoice:
         with pytest.raises(kind, match=said):
             chosen_curves(asked, self.BOUNDS, **options)
 
-    @pytest.mark.parametrize("asked", [True, [0]])
+    def test_bounds_so_near_that_they_have_no_middle(self):
+        bounds = np.zeros(1), np.array([5e-324])
+        assert chosen_curves("auto", bounds).tolist() == chosen_curves(True, bounds).tolist() == []
+        with pytest.raises(InvalidInput, match="equal, or nearly"):
+            chosen_curves([0], bounds)
+
+    @pytest.mark.parametrize("asked", [True, np.True_, [0]])
     def test_without_bounds_there_is_no_middle(self, asked):
         with pytest.raises(InvalidInput, match="declare feature_bounds"):
             chosen_curves(asked, None)
@@ -172,7 +183,7 @@ BOUNDS = np.array([18.0, -4.0, 0.0]), np.array([80.0, 4.0, 1.0])
 def model(**changes):
     given = {"classes": [0, 1], "group_values": {"group": ["a", "b"]}, "feature_bounds": BOUNDS}
     limit = demographic_parity("group", max_gap=0.2)
-    return RateConstrainedClassifier(limit, **{"random_state": 0, **given, **changes})
+    return RateConstrainedClassifier(**{"constraints": limit, "random_state": 0, **given, **changes})
 
 
 class TestEstimator:
@@ -190,6 +201,11 @@ class TestEstimator:
         assert ours.curves_.tolist() == [0, 1]
         assert ours.coef_ == pytest.approx(same.coef_, rel=1e-9)
         assert ours.plan_ == same.plan_
+        for name in ours.history_:
+            assert ours.history_[name] == pytest.approx(same.history_[name], rel=1e-9, abs=1e-12)
+        for name in ("mean", "deviation"):
+            found, expected = (getattr(each._model.scaling, name) for each in (ours, same))
+            assert found == pytest.approx(expected, rel=1e-9)
         assert ours.privacy_.epsilon == same.privacy_.epsilon
         assert ours.decision_function(X) == pytest.approx(same.decision_function(by_hand), rel=1e-9)
         assert ours.n_features_in_ == 3
@@ -233,6 +249,24 @@ class TestEstimator:
         bounds = np.array([0.0, -4.0, 0.0]), BOUNDS[1]
         fitted = model(feature_bounds=bounds).fit(sp.csr_array(X), y, sensitive_features={"group": group})
         assert fitted.curves_.tolist() == []
+
+    def test_sparse_rows_are_not_scored_by_a_model_that_bends(self):
+        X, y, group = people()
+        bounds = np.array([0.0, -4.0, 0.0]), BOUNDS[1]
+        fitted = model(feature_bounds=bounds, curves=True).fit(X, y, sensitive_features={"group": group})
+        with pytest.raises(UnsupportedCombination, match="sparse"):
+            fitted.predict(sp.csr_array(X))
+
+    def test_second_columns_count_where_noise_drowns_rows(self):
+        X, y, _ = people(60)
+        told = {}
+        for curves in ("auto", False):
+            with pytest.warns(RatewiseWarning) as warned:
+                model(epsilon=0.1, curves=curves, constraints=None).fit(X, y)
+            told[curves] = [
+                int(n) for w in warned for n in re.findall(r"too few for (\d+) par", str(w.message))
+            ]
+        assert told == {"auto": [6], False: [4]}
 
     def test_a_memory_map_bends_alike(self, tmp_path):
         X, y, group = people()

@@ -295,6 +295,28 @@ def test_settings_that_cost_differently_are_bounded_by_the_dearest():
     assert 0.985 * 2 <= model.privacy_.epsilon <= 2.0
 
 
+def test_curves_may_be_searched():
+    """More columns, and so another plan: at few rows another share of the budget prepares features."""
+    few, estimator = census_like(3500, random_state=3), base(constraints=None)
+    settings = {"feature_bounds": [few.feature_bounds], "curves": [False, True]}
+    planned = {
+        clone(estimator)
+        .set_params(epsilon=1.36, **setting)
+        .planned_events(few.X, few.y, sensitive_features=few.sensitive)
+        for setting in Configurations(settings).variants(of=("feature_bounds", "curves"))
+    }
+    assert len(planned) == 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = [
+            search(estimator, settings, random_state=seed).fit(few.X, few.y, sensitive_features=few.sensitive)
+            for seed in range(6)
+        ]
+    assert all(0.98 * 2 <= model.privacy_.epsilon <= 2.0 for model in found)
+    assert {model.best_params_["curves"] for model in found} == {False, True}
+    assert all(isinstance(model.ledger_.records[0].event, OutsideEvent) for model in found)  # of two plans
+
+
 @pytest.mark.parametrize(
     ("rows", "configurations", "releases"),
     [

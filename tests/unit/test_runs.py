@@ -354,6 +354,12 @@ def test_other_rows_are_refused(tmp_path):
     assert folder.ledger().records == ()
 
 
+def test_settings_from_before_curves_have_none():
+    written = {name: value for name, value in SETTINGS.to_dict().items() if name != "curves"}
+    assert Settings.from_dict(written).curves is False
+    assert Settings.from_dict(SETTINGS.to_dict()).curves is None
+
+
 def test_settings_are_checked_and_read_back():
     assert Settings.from_dict(SETTINGS.to_dict()) == SETTINGS
     assert Settings.from_dict(json.loads(json.dumps(SETTINGS.to_dict()))) == SETTINGS

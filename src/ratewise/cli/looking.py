@@ -76,7 +76,7 @@ def schema(ctx: click.Context, /, data: str, out: str | None, **values: Any) -> 
 
 @click.command()
 @click.option("--rows", type=int, default=None, help="Number of rows.")
-@click.option("--features", type=int, default=None, help="Number of encoded features.")
+@click.option("--features", type=int, default=None, help="Number of encoded features, twice for numbers.")
 @click.option("--classes", type=int, default=2, show_default=True, help="Number of classes, 0, 1, ...")
 @click.option("--group", "group", multiple=True, metavar="COLUMN=A,B", help="Values of a column.")
 @click.option(
@@ -99,6 +99,8 @@ def plan(ctx: click.Context, /, **values: Any) -> None:
     found = plan_run(facts, settings, own)
     warn_if_drowned(found, facts.n_parameters, settings.epsilon)
     shown = describe(found, facts, settings)
+    if fields["schema"] is not None:
+        shown["curves"] = facts.n_features - read_schema(fields["schema"]).n_features
     if fields["rehearse"]:
         shown["rehearsal"] = rehearse(facts, settings, domain)
     console.result("\n".join(_in_words(shown)), **shown)
@@ -113,6 +115,8 @@ def _facts(fields: dict[str, Any]) -> tuple[Settings, PublicFacts, Domain, tuple
         return settings, facts_of(described, settings, fields["rows"]), described.domain, own
     if fields["features"] is None:
         raise click.UsageError("--features is missing; or give --schema FILE")
+    if fields["curves"] is not None:
+        raise click.UsageError("--curves needs --schema, which tells numbers; or count them in --features")
     columns = dict(_column(text) for text in fields["group"])
     domain = Domain(range(fields["classes"]), columns)
     refuse_unheld(fields["constraints"], domain)
@@ -162,10 +166,12 @@ def describe(plan: Plan, facts: PublicFacts, settings: Settings) -> dict[str, An
 def _in_words(shown: dict[str, Any]) -> list[str]:
     private = shown["epsilon"] is not None
     budget = f"epsilon {shown['epsilon']:g}, delta {shown['delta']:g}" if private else "none, no privacy"
+    features = "standardised by private means" if shown["standardise"] else "as they come"
+    bent = f", {shown['curves']} of them with a curve" if shown.get("curves") else ""
     lines = [
         f"budget:       {budget}",
         f"steps:        {shown['steps']}, each reading about {shown['rows_per_step']:.0f} rows",
-        f"features:     {'standardised by private means' if shown['standardise'] else 'as they come'}",
+        f"features:     {features}{bent}",
     ]
     if private:
         lines.append(

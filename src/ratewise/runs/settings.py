@@ -97,7 +97,8 @@ class Settings:
             raise InvalidInput(
                 f"unknown settings: {', '.join(unknown)}; known are {', '.join(sorted(known))}"
             )
-        return cls(**fields)
+        # what was written before scores could bend, of rows planned without
+        return cls(**{"curves": False, **fields})
 
 
 def _texts(name: str, value: Any) -> tuple[str, ...]:
