@@ -31,6 +31,7 @@ LEARNING_RATE = 2.0  # of standardised features
 _RAW_LEARNING_RATES = (2.5, 10.0)
 _LARGEST_BATCH = 65_536
 _LARGEST_RATE = 0.5
+_CALM = 0.004
 _FEW_CELLS, _SHARE_PER_CELL = 4, 0.03  # of the histogram, for each cell beyond few
 _SHARE_PER_NOISE = 300.0  # share of the histogram for each row in n that one release of everything blurs
 _GRADIENT_NOISE = 0.075  # noise on the mean gradient that the clipping norm is chosen for
@@ -344,6 +345,24 @@ def _descent_for(
         "learning_rate": learning_rate_for(facts.n_features, preparation, noise * longest),
         "l1": l1_for(noise, longest, parameters, shape["steps"]),
     }
+
+
+def curves_pay(
+    n_rows: int, n_features: int, n_classes: int, epsilon: float | None, delta: float, neighbours: str
+) -> bool:
+    """Return whether rows are enough for features that enter twice (`ratewise.curves`); they all count here.
+
+    More features meet more noise. Where a release that spends the whole budget knows the mean of gradients to
+    0.004 of their bound, what curves cost is not to be seen; with fewer rows, straight lines do better unless
+    truth is bent by much.
+
+    >>> [curves_pay(n, 40, 2, 1.0, 1e-5, "add_or_remove") for n in (3_000, 30_000)]
+    [False, True]
+    """
+    if epsilon is None:
+        return True
+    parameters = n_features * (1 if n_classes == 2 else n_classes)
+    return _whole(epsilon, delta, neighbours) * math.sqrt(parameters) <= _CALM * n_rows
 
 
 def _whole(epsilon: float, delta: float, neighbours: str, besides: Iterable[Event] = ()) -> float:

@@ -25,7 +25,7 @@ from ratewise.accounting import Budget, Event, Ledger, PrivacyStatement
 from ratewise.accounting.book import text
 from ratewise.accounting.events import NEIGHBOURS
 from ratewise.curves import chosen_curves
-from ratewise.defaults import AUTO, PublicFacts, plan_for
+from ratewise.defaults import AUTO, PublicFacts, curves_pay, plan_for
 from ratewise.domain import Domain
 from ratewise.drowning import warn_if_drowned, warn_if_unmeasured
 from ratewise.enforceability import Doubt, doubts
@@ -96,8 +96,9 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
     curves : "auto", bool or list of features
         Features that enter a second time, by how near they are to the middle of their `feature_bounds`, so
         that scores may bend in them; this looks at one row at a time and costs no privacy. "auto": if dense
-        features are left to be standardised, those with other bounds than 0 and 1, which are numbers rather
-        than categories. False: scores are linear. A list names them by their places.
+        features are left to be standardised and rows are enough (`ratewise.defaults.curves_pay`), those with
+        other bounds than 0 and 1, which are numbers rather than categories. False: scores are linear. A list
+        names them by their places.
     histogram : "gaussian" or "laplace"
         Law of the noise on the counts of predictions.
     noise : "discrete" or "continuous"
@@ -253,7 +254,7 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
             The columns that the constraints name. Needed to fit, never to predict.
         """
         rows, plan = self._ready(X, y, sensitive_features)
-        scaling, kinds = self._scaling(rows.X), self._kinds(rows.X.shape[1])
+        scaling, kinds = self._scaling(rows), self._kinds(rows.X.shape[1])
         streams = self._streams()
         self._warn_leaks(rows.leaks)
         warn_if_drowned(plan, self._n_parameters(rows, scaling), self.epsilon)
@@ -343,7 +344,7 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
             classes=self.classes,
             group_values=self.group_values,
         )
-        scaling, kinds = self._scaling(rows.X), self._kinds(X.shape[1])
+        scaling, kinds = self._scaling(rows), self._kinds(X.shape[1])
         kinds = kinds_by_bounds(scaling, X.shape[1]) if kinds is None else kinds
         facts = PublicFacts(
             n_rows=rows.n_rows,
@@ -427,7 +428,8 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
             noise=_validate.one_of(NOISES, noise=self.noise),
         )
 
-    def _scaling(self, X: Any) -> Scaling | None:
+    def _scaling(self, rows: PrivateRows) -> Scaling | None:
+        X = rows.X
         if self.feature_bounds is None:
             chosen_curves(self.curves, None)
             return None
@@ -448,6 +450,11 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
         scaling_tables(scaling, X.shape[1], not isinstance(X, np.ndarray))
         standardised = self.standardise is not False
         curved = chosen_curves(self.curves, (bounds[0], bounds[1]), isinstance(X, np.ndarray), standardised)
+        if len(curved) and isinstance(self.curves, str):
+            classes = len(rows.domain.classes)
+            budget = self.epsilon, self.delta, self.neighbours
+            if not curves_pay(rows.n_rows, X.shape[1] + len(curved), classes, *budget):
+                return scaling
         return replace(scaling, curved=curved) if len(curved) else scaling
 
     def _n_parameters(self, rows: PrivateRows, scaling: Scaling | None) -> int:

@@ -112,8 +112,8 @@ def _curves(curved: int) -> list[tuple[str, str]]:
         (
             "curves",
             f"{curved} of the features enter a second time, by how near each is to the middle of its public "
-            "bounds, so that scores may bend in it. By default those are numbers. It costs no privacy; "
-            "curves=False keeps scores linear, which may do better where rows are few beside features",
+            "bounds, so that scores may bend in it. By default those are numbers, if rows are enough. It "
+            "costs no privacy; curves=False keeps scores linear",
         )
     ]
 

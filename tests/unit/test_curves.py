@@ -18,7 +18,10 @@ from ratewise.datasets import census_like
 from ratewise.exceptions import InvalidInput, InvalidType, RatewiseWarning, UnsupportedCombination
 from ratewise.features import Features, Scaling
 from ratewise.plan import Preparation
+from ratewise.runs import Settings, facts_of
+from ratewise.schema import Number, Schema
 from ratewise.standardisation import standardise
+from ratewise.table_model import TableClassifier
 
 LOWER, UPPER = np.array([-3.0, 0.0, 10.0]), np.array([5.0, 1.0, 10.5])
 BY_HAND = np.array([0, 2])
@@ -260,13 +263,13 @@ class TestEstimator:
     def test_second_columns_count_where_noise_drowns_rows(self):
         X, y, _ = people(60)
         told = {}
-        for curves in ("auto", False):
+        for curves in ("auto", (0, 1), False):
             with pytest.warns(RatewiseWarning) as warned:
                 model(epsilon=0.1, curves=curves, constraints=None).fit(X, y)
             told[curves] = [
                 int(n) for w in warned for n in re.findall(r"too few for (\d+) par", str(w.message))
             ]
-        assert told == {"auto": [6], False: [4]}
+        assert told == {"auto": [4], (0, 1): [6], False: [4]}
 
     def test_a_memory_map_bends_alike(self, tmp_path):
         X, y, group = people()
@@ -305,11 +308,36 @@ def test_second_columns_are_of_the_kind_of_the_first(monkeypatch):
     assert prepared.shape == (200, 5)
 
 
-def test_made_up_people_bend_in_their_numbers():
-    made = census_like(3000, random_state=0)
+@pytest.mark.parametrize(
+    ("rows", "epsilon", "curves", "bent"),
+    [
+        (12_000, 1.0, "auto", True),
+        (3000, 1.0, "auto", False),
+        (12_000, 0.1, "auto", False),
+        (3000, None, "auto", True),
+        (3000, 1.0, True, True),
+    ],
+)
+def test_made_up_people_bend_in_their_numbers_if_they_are_enough(rows, epsilon, curves, bent):
+    """The classifier, that of tables and runs decide alike, by public facts."""
+    made = census_like(rows, random_state=0)
+    lower, upper = made.feature_bounds
+    places = np.flatnonzero(~((lower == 0) & (upper == 1))) if curves == "auto" else np.arange(len(lower))
     fitted = RateConstrainedClassifier(
-        classes=made.classes, feature_bounds=made.feature_bounds, random_state=0
+        classes=made.classes,
+        feature_bounds=made.feature_bounds,
+        epsilon=epsilon,
+        curves=curves,
+        random_state=0,
+        steps=3,
     ).fit(made.X, made.y)
-    numbers = np.flatnonzero(~((made.feature_bounds[0] == 0) & (made.feature_bounds[1] == 1)))
-    assert fitted.curves_.tolist() == numbers.tolist()
-    assert len(numbers) > 0
+    assert fitted.curves_.tolist() == (places.tolist() if bent else [])
+    columns = {f"n{k}": Number(lower[k], upper[k]) for k in range(len(lower))}
+    schema = Schema(columns, label="y", classes=made.classes)
+    table = {name: made.X[:, k] for k, name in enumerate(columns)} | {"y": made.y}
+    told = {"epsilon": epsilon, "curves": curves, "random_state": 0, "steps": 3}
+    of_table = TableClassifier(schema, **told).fit(table)
+    settings = Settings(label="y", epsilon=epsilon, curves=None if curves == "auto" else curves)
+    width = len(columns)
+    assert len(of_table.classifier_.curves_) == (width if bent else 0)
+    assert facts_of(schema, settings, rows).n_features == (2 * width if bent else width)

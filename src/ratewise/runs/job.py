@@ -21,7 +21,7 @@ from ratewise.accounting import Event, Ledger, PrivacyStatement
 from ratewise.accounting.book import Release
 from ratewise.bounds import BoundsPlan, bounds_plan
 from ratewise.compiled import CompiledConstraints
-from ratewise.defaults import AUTO, PublicFacts, plan_for
+from ratewise.defaults import AUTO, PublicFacts, curves_pay, plan_for
 from ratewise.encoding import TableEncoder, curved_features, encoded_sparsely, feature_kinds
 from ratewise.enforceability import Doubt, doubts
 from ratewise.exceptions import BudgetExceeded, InvalidInput, PrivacyLeakWarning, RatewiseWarning
@@ -67,7 +67,7 @@ def facts_of(schema: Schema, settings: Settings, n_rows: int) -> PublicFacts:
     compiled = compile_constraints(settings.declared, schema.domain)
     return PublicFacts(
         n_rows=n_rows,
-        n_features=schema.n_features + len(_curved(schema, settings)),
+        n_features=schema.n_features + len(_curved(schema, settings, n_rows)),
         n_classes=len(schema.classes),
         constraints=compiled if len(compiled) else None,
         n_kinds=len(set(feature_kinds(schema))),
@@ -212,7 +212,7 @@ def _train(
         plan,
         ledger,
         streams,
-        scaling=_encoded_bounds(rows.X, _curved(schema, settings)),
+        scaling=_encoded_bounds(rows.X, _curved(schema, settings, plan.n_rows)),
         kinds=kinds_by_name(feature_kinds(schema), schema.n_features),
         intercept=settings.fit_intercept,
         data_name=folder.description["data_name"],
@@ -223,8 +223,11 @@ def _train(
     return _results(fitting, folder, schema)
 
 
-def _curved(schema: Schema, settings: Settings) -> list[int]:
-    return curved_features(schema, settings.curves, settings.standardise is not False)
+def _curved(schema: Schema, settings: Settings, n_rows: int) -> list[int]:
+    found = curved_features(schema, settings.curves, settings.standardise is not False)
+    width, budget = schema.n_features + len(found), (settings.epsilon, settings.delta, settings.neighbours)
+    pays = settings.curves or curves_pay(n_rows, width, len(schema.classes), *budget)
+    return found if pays else []
 
 
 def _encoded_bounds(X: Any, curved: list[int]) -> Scaling:
