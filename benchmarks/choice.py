@@ -196,9 +196,10 @@ few: [steps](steps.md).
 _LEFT_OUT = """## Without a look at the data set itself
 
 Each data set is left out in turn, and the setting with the best mean score on the others is chosen. The last
-column is what that choice would mean for the one left out (same units, against the defaults). That choice has
-not seen the data set it is judged on; the defaults have, so what they are ahead by may be just that. What the
-table shows is that the data sets do not agree on anything better.
+column is what that choice would mean for the one left out (same units, against the defaults with linear
+scores). That choice has not seen the data set it is judged on; the defaults have, so what they are ahead by
+may be just that. What the table shows is that all data sets but employment, which gains most by them, would
+have others choose curves, as the defaults now do, and that they agree on nothing else.
 """
 
 
