@@ -164,7 +164,8 @@ def curved_features(schema: Schema, curves: bool | None = None, standardised: bo
     ----------
     schema : Schema
     curves : bool or None
-        Whether numbers bend. None: if features are standardised, and not encoded sparsely.
+        Whether numbers bend. None: if features are standardised, and not encoded sparsely (and if rows are
+        enough, which is for the caller to say: `ratewise.defaults.curves_pay`).
     standardised : bool
         Whether features are left to be standardised.
 

@@ -52,7 +52,7 @@ Floats = npt.NDArray[np.float64]
 _EDGES = np.exp2(np.arange(-40, 120) / 4)  # norms from a thousandth to a billion
 _NEAR = 8
 _BLURRED = 4
-_NOISE_DEVIATIONS, _FAR_DEVIATIONS = 4.0, 6.0
+_NOISE_DEVIATIONS, _FAR_DEVIATIONS, _EVERYBODY_DEVIATIONS = 4.0, 6.0, 2.0
 _FLOOR_DEVIATIONS = 2.0
 _SMALLEST_SHARE = 0.5
 _SMALLEST = 1e-12
@@ -101,8 +101,9 @@ def standardise(
         counts = count.release(norm_counts(features, pieces, centre), rng)
         longest = longest_pieces(pieces, centre) if bounded else np.full(len(pieces), np.inf)
         noise, within = count.standard_deviation, preparation.within
-        bounds = [bound_from(found, noise, within, most) for found, most in zip(counts, longest, strict=True)]
-        return np.array(bounds), np.array([mostly_absent(c, noise, features.n_rows) for c in counts])
+        n_rows = features.n_rows
+        bounds = [bound_from(c, noise, within, most, n_rows) for c, most in zip(counts, longest, strict=True)]
+        return np.array(bounds), np.array([mostly_absent(c, noise, n_rows) for c in counts])
 
     def released(sums: Callable[[], Floats], purpose: str) -> Floats:
         if preparation.moment_noise is not None:
@@ -250,15 +251,19 @@ def longest_pieces(kinds: Kinds, centre: Floats | None) -> Floats:
     return np.array([float(np.linalg.norm(reach[members])) for members in kinds.members])
 
 
-def bound_from(counts: Floats, noise: float, within: float, longest: float = math.inf) -> float:
+def bound_from(
+    counts: Floats, noise: float, within: float, longest: float = math.inf, n_rows: float = 0.0
+) -> float:
     """Return the edge below which a share `within` of the rows lies, by counts that stand out of the noise.
 
-    Pieces in the first bin, of hardly any length, are within every bound: they tell it only if no others do.
+    Pieces in the first bin, of hardly any length, are within every bound: they tell it only if no others do,
+    and where `longest`, the most that is possible, is known, only if they may be all of `n_rows`: others that
+    do not stand out of the noise may be a flag that few rows have.
     Of so many bins, some always stand out by chance: those more than two octaves from the fullest have to
-    stand out by more, and count only if `longest`, the most that is possible, is known. If none does, the
-    bound is a third of `longest`: features that fill their bounds evenly lead to more than that, categories
-    and what clusters to less. If that is not known, it is the end of the nine bins with the largest sum:
-    together they stand out with half the rows.
+    stand out by more, and count only if `longest` is known. If none does, the bound is a third of `longest`:
+    features that fill their bounds evenly lead to more than that, categories and what clusters to less. If
+    that is not known, it is the end of the nine bins with the largest sum: together they stand out with half
+    the rows.
     """
     bins = np.arange(len(counts))
     possible = np.where((bins > 0) & (bins <= np.searchsorted(_EDGES, longest)), counts, -np.inf)
@@ -266,7 +271,8 @@ def bound_from(counts: Floats, noise: float, within: float, longest: float = mat
     far = _FAR_DEVIATIONS if math.isfinite(longest) else math.inf
     sure = np.where(possible > np.where(near, _NOISE_DEVIATIONS, far) * max(noise, _SMALLEST), counts, 0.0)
     if not sure.any():
-        if counts[0] > _NOISE_DEVIATIONS * noise:
+        everybody = not math.isfinite(longest) or counts[0] >= n_rows - _EVERYBODY_DEVIATIONS * noise
+        if everybody and counts[0] > _NOISE_DEVIATIONS * noise:
             return float(_EDGES[0])
         if math.isfinite(longest):
             return longest / 3.0

@@ -87,7 +87,8 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         A seed makes a fit repeatable and must stay secret.
     **options
         Any other argument of `RateConstrainedClassifier`, such as ``steps`` or ``callback``. By default
-        numbers bend (``curves``), if features are standardised; a list means places of encoded features.
+        numbers bend (``curves``), if features are standardised and rows are enough; a list means places of
+        encoded features.
 
     Attributes
     ----------

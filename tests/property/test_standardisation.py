@@ -273,7 +273,35 @@ def test_pieces_that_are_all_tiny_tell_that_they_are(longest):
     counts = np.zeros(161)
     counts[0] = 20_000.0
     for noise in (0.0, 37.0):
-        assert bound_from(counts + rng.normal(0, noise, 161), noise, 0.98, longest) == 2.0**-10
+        told = counts + np.r_[noise, rng.normal(0, noise, 160)]
+        assert bound_from(told, noise, 0.98, longest, 20_000) == 2.0**-10
+
+
+def test_a_flag_too_rare_to_stand_out_is_not_taken_for_tiny():
+    counts = np.zeros(161)
+    counts[[0, 40]] = 850.0, 150.0
+    assert bound_from(counts, 50.0, 0.98, 1.2, 1000) == pytest.approx(0.4)
+    assert bound_from(counts, 50.0, 0.98, math.inf, 1000) == 2.0**-10
+    counts[[0, 40]] = 950.0, 50.0  # could be chance
+    assert bound_from(counts, 50.0, 0.98, 1.2, 1000) == 2.0**-10
+
+
+def test_people_with_a_flag_are_predicted_as_well_as_others():
+    rng = np.random.default_rng(6)
+
+    def people(n):
+        X = np.column_stack([rng.normal(size=(n, 3)), rng.random(n) < 0.15])
+        score = 1.5 * X[:, 0] - X[:, 1] + X[:, 3]
+        return X, (rng.random(n) < 1 / (1 + np.exp(-score))).astype(int)
+
+    bounds = np.array([-4.0, -4.0, -4.0, 0.0]), np.array([4.0, 4.0, 4.0, 1.0])
+    others, truth = people(20_000)
+    flagged = others[:, 3] > 0
+    right = []
+    for seed in range(4):
+        model = RateConstrainedClassifier(classes=[0, 1], feature_bounds=bounds, random_state=seed)
+        right.append(model.fit(*people(1000)).score(others[flagged], truth[flagged]))
+    assert np.mean(right) > 0.72
 
 
 @pytest.mark.parametrize(

@@ -354,6 +354,24 @@ def test_other_rows_are_refused(tmp_path):
     assert folder.ledger().records == ()
 
 
+@pytest.mark.parametrize(("rows", "bent"), [(300, False), (2000, True)])
+def test_a_run_bends_if_its_plan_does(tmp_path, rows, bent):
+    settings = Settings(label="rich", steps=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        folder = a_folder(tmp_path / "run", settings, rows=rows)
+        train_run(folder, people(rows), seed=0)
+    model = TableModel.load(folder.path / "model.npz").model
+    assert (model.scaling.curved is not None) == bent
+    assert model.n_features == facts_of(SCHEMA, settings, rows).n_features
+
+
+@pytest.mark.parametrize("curves", ["auto", [0], 2])
+def test_settings_know_curves_or_none(curves):
+    with pytest.raises(InvalidInput, match="curves"):
+        Settings(label="rich", curves=curves)
+
+
 def test_settings_from_before_curves_have_none():
     written = {name: value for name, value in SETTINGS.to_dict().items() if name != "curves"}
     assert Settings.from_dict(written).curves is False

@@ -76,7 +76,7 @@ def schema(ctx: click.Context, /, data: str, out: str | None, **values: Any) -> 
 
 @click.command()
 @click.option("--rows", type=int, default=None, help="Number of rows.")
-@click.option("--features", type=int, default=None, help="Number of encoded features, twice for numbers.")
+@click.option("--features", type=int, default=None, help="Number of encoded features, those that bend twice.")
 @click.option("--classes", type=int, default=2, show_default=True, help="Number of classes, 0, 1, ...")
 @click.option("--group", "group", multiple=True, metavar="COLUMN=A,B", help="Values of a column.")
 @click.option(
@@ -115,7 +115,7 @@ def _facts(fields: dict[str, Any]) -> tuple[Settings, PublicFacts, Domain, tuple
         return settings, facts_of(described, settings, fields["rows"]), described.domain, own
     if fields["features"] is None:
         raise click.UsageError("--features is missing; or give --schema FILE")
-    if fields["curves"] is not None:
+    if fields["curves"]:
         raise click.UsageError("--curves needs --schema, which tells numbers; or count them in --features")
     columns = dict(_column(text) for text in fields["group"])
     domain = Domain(range(fields["classes"]), columns)

@@ -113,7 +113,7 @@ def plan_options(function: Function) -> Function:
             click.option(
                 "--curves/--no-curves",
                 default=None,
-                help="Let scores bend in numbers; the default with standardised features.",
+                help="Let scores bend in numbers; the default where rows are enough.",
             ),
             click.option("--learning-rate", **number),
             click.option("--schedule", type=click.Choice(SCHEDULES), default=None),

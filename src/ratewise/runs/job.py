@@ -226,8 +226,9 @@ def _train(
 def _curved(schema: Schema, settings: Settings, n_rows: int) -> list[int]:
     found = curved_features(schema, settings.curves, settings.standardise is not False)
     width, budget = schema.n_features + len(found), (settings.epsilon, settings.delta, settings.neighbours)
-    pays = settings.curves or curves_pay(n_rows, width, len(schema.classes), *budget)
-    return found if pays else []
+    if settings.curves is None and not curves_pay(n_rows, width, len(schema.classes), *budget):
+        return []
+    return found
 
 
 def _encoded_bounds(X: Any, curved: list[int]) -> Scaling:

@@ -72,6 +72,7 @@ class Settings:
         if self.epsilon is not None:
             _validate.positive(epsilon=self.epsilon, hint="none trains without privacy")
         _validate.inside(delta=self.delta)
+        _validate.one_of((None, True, False), curves=self.curves)
         # one spelling for one constraint, and errors before anything is read
         written = tuple(format_constraint(parse_constraint(text)) for text in self.constraints)
         object.__setattr__(self, "constraints", written)
@@ -88,7 +89,7 @@ class Settings:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Settings:
-        """Read what `to_dict` wrote; unknown fields are refused."""
+        """Read what `to_dict` wrote; unknown fields are refused. Without `curves` it is older: none."""
         if not isinstance(fields, Mapping) or "label" not in fields:
             raise InvalidInput("settings must be fields by name, a label among them")
         known = {field.name for field in dataclasses.fields(cls)}
@@ -97,7 +98,6 @@ class Settings:
             raise InvalidInput(
                 f"unknown settings: {', '.join(unknown)}; known are {', '.join(sorted(known))}"
             )
-        # what was written before scores could bend, of rows planned without
         return cls(**{"curves": False, **fields})
 
 
