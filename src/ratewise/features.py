@@ -69,15 +69,12 @@ class Scaling:
     def _check(self) -> None:
         given = [value for value in (self.lower, self.upper, self.mean, self.deviation) if value is not None]
         shapes = [value.shape for value in given]
-        bent = (0 if self.curved is None else self.curved.size,)
-        prepared = [v.shape for v in (self.mean, self.deviation) if v is not None]
-        bounds = [
-            (len(v) + bent[0],) if v.ndim == 1 else v.shape for v in (self.lower, self.upper) if v is not None
-        ]
+        more = 0 if self.curved is None else self.curved.size  # second columns have a mean, and no bounds
+        sizes = {v.size + more for v in (self.lower, self.upper) if v is not None}
+        sizes |= {v.size for v in (self.mean, self.deviation) if v is not None}
         if (
-            not given
-            or len(shapes[0]) != 1
-            or len({*bounds, *prepared}) != 1
+            len(sizes) != 1
+            or any(len(shape) != 1 for shape in shapes)
             or (self.lower is None) != (self.upper is None)
         ):
             raise InvalidInput(
