@@ -63,6 +63,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "clip 10": {"clip": 10.0},
     "rows of length 5": {"row_norm": 5.0},
     "curves": {"curves": "auto"},
+    "tails cut off": {"tails": "auto"},
+    "curves, tails cut off": {"curves": "auto", "tails": "auto"},
     "features as they come": {"standardise": False},
     "never more than 6% to prepare features": {"rules": {"_MORE": 1.0}},
     "98% of rows within their bound": {"rules": {"_WITHIN": (0.98, 0.98)}},
@@ -95,7 +97,8 @@ def measure(task: str, slack: float, epsilon: float, seed: int, setting: str) ->
     with warnings.catch_warnings(), patch.dict(vars(ratewise.defaults), rules):
         warnings.simplefilter("ignore")
         groups = {"sensitive_features": data.sensitive.iloc[training]}
-        model = fresh(constraint, data, epsilon, seed, **{"curves": False, **changes}).fit(*people, **groups)
+        changes = {"curves": False, "tails": None, **changes}
+        model = fresh(constraint, data, epsilon, seed, **changes).fit(*people, **groups)
         if times is not None:
             model.set_params(l1=times * model.plan_.l1).fit(*people, **groups)
     predicted = model.predict(data.X[judging])

@@ -44,7 +44,7 @@ def measure(epsilon: float, slack: float, seed: int, push: str) -> dict[str, Any
     strength = PUSHES[push]
     usual = usual_plan(constraint, data, len(training)).dual
     changes = {"dual": replace(usual, patience=0)} if strength is None else {}
-    model = defaults(constraint, data, epsilon, seed, curves=False, **changes)
+    model = defaults(constraint, data, epsilon, seed, curves=False, tails=None, **changes)
     with warnings.catch_warnings(), patch.object(evidence, "_GENTLY", strength):
         warnings.simplefilter("ignore")
         model.fit(data.X[training], data.y[training], sensitive_features=data.sensitive.iloc[training])

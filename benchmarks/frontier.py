@@ -112,7 +112,8 @@ def as_published(spec: Set, data: Any, train: np.ndarray) -> Any:
 
 def as_ours(spec: Set, data: Any, train: np.ndarray) -> np.ndarray:
     """Return features as the defaults prepare them, without noise: cut off, standardised, rows shrunk."""
-    model = defaults(demographic_parity(spec.column, max_gap=0.1), data, None, 0, steps=1, curves=False)
+    shape = {"steps": 1, "curves": False, "tails": None}
+    model = defaults(demographic_parity(spec.column, max_gap=0.1), data, None, 0, **shape)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(data.X[train], data.y[train], sensitive_features=data.sensitive.iloc[train])

@@ -77,7 +77,7 @@ def measure(task: str, n_features: int, n_rows: int, epsilon: float, seed: int, 
     rows, _ = split(len(data.y), seed)
     rows = np.random.default_rng(1000 + seed).permutation(rows)
     training, judging = rows[:n_rows], rows[n_rows : n_rows + MOST_JUDGES]
-    model = defaults(constraint, data, epsilon, seed, steps=steps, curves=False)
+    model = defaults(constraint, data, epsilon, seed, steps=steps, curves=False, tails=None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(data.X[training], data.y[training], sensitive_features=data.sensitive.iloc[training])

@@ -30,6 +30,7 @@ from ratewise.domain import encode, list_values
 from ratewise.exceptions import InvalidInput, InvalidType, PrivacyLeakWarning, UnsupportedCombination
 from ratewise.frames import chosen_columns, missing_entries
 from ratewise.schema import Schema
+from ratewise.tails import NUMBER
 
 Floats = npt.NDArray[np.float64]
 
@@ -153,7 +154,7 @@ def feature_kinds(schema: Schema) -> list[str]:
     """
     kinds: list[str] = []
     for column in schema.columns.values():
-        kinds += ["number"] if isinstance(column, Number) else ["category"] * len(column.values)
+        kinds += [NUMBER] if isinstance(column, Number) else ["category"] * len(column.values)
     return kinds
 
 
@@ -184,7 +185,7 @@ def curved_features(schema: Schema, curves: bool | None = None, standardised: bo
         )
     if curves is False or (curves is None and (sparse or not standardised)):
         return []
-    return [place for place, kind in enumerate(feature_kinds(schema)) if kind == "number"]
+    return [place for place, kind in enumerate(feature_kinds(schema)) if kind == NUMBER]
 
 
 _Entry = tuple[int, npt.NDArray[Any] | None, Floats | None]

@@ -48,6 +48,7 @@ from ratewise.randomness import RandomStreams, warn_of_seed
 from ratewise.reading import PrivateRows, read_rows
 from ratewise.seeds import USED_SEEDS
 from ratewise.standardisation import kinds_by_bounds, kinds_by_name
+from ratewise.tails import declared_numbers
 from ratewise.training import StepRecord
 
 Floats = npt.NDArray[np.float64]
@@ -86,16 +87,22 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
     feature_kinds : list, optional
         Public: a name or number per feature, the same for features of one nature. Standardising measures each
         kind by itself, so that few numbers are not lost beside many categories. Without it, features bounded
-        by 0 and 1 are one kind and all others another.
+        by 0 and 1 are one kind and all others another. Features of a kind called "number" are numbers to
+        `tails`; if none is called so, those with other bounds than 0 and 1 are.
     steps, sampling_rate, clip, row_norm, learning_rate, schedule, momentum, averaging, dual, histogram_share
         Training choices; see `ratewise.plan.Plan`. None ("auto" for `clip` and `row_norm`, where None means
         "no bound") leaves them to `ratewise.defaults.plan_for`, which looks at public facts only.
     standardise : bool or "auto"
         Whether features are centred and scaled by privately released means and deviations, paid for from
         the same budget. "auto": dense features with `feature_bounds` always, others if there are rows enough.
+    tails : "auto", float or None
+        Numbers are cut off so many deviations from their mean, in training and in prediction; a first look at
+        numbers finds both, within what standardising costs (`ratewise.tails`). "auto": two, for dense numbers
+        with `feature_bounds`, if features are standardised. None: numbers are cut off at their bounds only.
     curves : "auto", bool or list of features
-        Features that enter a second time, by how near they are to the middle of their `feature_bounds`, so
-        that scores may bend in them; this looks at one row at a time and costs no privacy. "auto": if dense
+        Features that enter a second time, by how near they are to the middle of their bounds (of what `tails`
+        leaves of them), so that scores may bend in them; this looks at one row at a time and costs no
+        privacy. "auto": if dense
         features are left to be standardised and rows are enough (`ratewise.defaults.curves_pay`), those with
         other bounds than 0 and 1, which are numbers rather than categories. False: scores are linear. A list
         names them by their places.
@@ -184,6 +191,7 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
         clip: float | str | None = AUTO,
         row_norm: float | str | None = AUTO,
         standardise: bool | str = AUTO,
+        tails: float | str | None = AUTO,
         curves: Any = AUTO,
         learning_rate: float | None = None,
         schedule: str | None = None,
@@ -219,6 +227,7 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
         self.clip = clip
         self.row_norm = row_norm
         self.standardise = standardise
+        self.tails = tails
         self.curves = curves
         self.learning_rate = learning_rate
         self.schedule = schedule
@@ -275,6 +284,7 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
             streams,
             scaling=scaling,
             kinds=kinds,
+            numbers=self._numbers(scaling),
             intercept=bool(self.fit_intercept),
             data_name=self.data_name,
         )
@@ -354,6 +364,7 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
             n_kinds=len(set(kinds.tolist())),
             bounded=scaling is not None,
             sparse=not isinstance(rows.X, np.ndarray),
+            n_numbers=len(self._numbers(scaling)),
         )
         return rows, self._plan(facts)
 
@@ -415,6 +426,7 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
             clip=self.clip,
             row_norm=self.row_norm,
             standardise=self.standardise,
+            tails=self.tails,
             dual=self.dual,
             learning_rate=self.learning_rate,
             schedule=self.schedule,
@@ -464,6 +476,12 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
 
     def _kinds(self, n_features: int) -> npt.NDArray[np.intp] | None:
         return None if self.feature_kinds is None else kinds_by_name(self.feature_kinds, n_features)
+
+    def _numbers(self, scaling: Scaling | None) -> npt.NDArray[np.intp]:
+        """Return the places of the features that are declared to be numbers."""
+        if scaling is None or scaling.lower is None or scaling.upper is None:
+            return np.zeros(0, dtype=np.intp)
+        return declared_numbers(self.feature_kinds, scaling.lower, scaling.upper)
 
     def _streams(self) -> RandomStreams:
         try:

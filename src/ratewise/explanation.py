@@ -79,6 +79,15 @@ def _paid(preparation: Preparation) -> str:
     )
 
 
+def _cut_off(preparation: Preparation) -> str:
+    if preparation.tails is None:
+        return ""
+    return (
+        f". Before that, numbers are cut off {preparation.tails:g} deviations from their means, which a "
+        "first look finds: the few far out cost more than they tell; tails=None keeps them"
+    )
+
+
 def _bounds(plan: Plan) -> list[tuple[str, str]]:
     found = []
     if plan.preparation is not None:
@@ -89,6 +98,7 @@ def _bounds(plan: Plan) -> list[tuple[str, str]]:
                 "features",
                 f"centred and scaled by {sized}means and deviations that are released {noisy}because descent "
                 "is at a loss when features differ in size"
+                + _cut_off(plan.preparation)
                 + (_paid(plan.preparation) if plan.private else ""),
             )
         )
@@ -111,7 +121,7 @@ def _curves(curved: int) -> list[tuple[str, str]]:
     return [
         (
             "curves",
-            f"{curved} of the features enter a second time, by how near each is to the middle of its public "
+            f"{curved} of the features enter a second time, by how near each is to the middle of its "
             "bounds, so that scores may bend in it. By default those are numbers, if rows are enough. It "
             "costs no privacy; curves=False keeps scores linear",
         )

@@ -212,6 +212,8 @@ class Features:
         How many rows a step reads at most, a public number. If many, and released means say that most entries
         are zero (or as near to it as bounds let them be), only the others are kept (`ratewise.centred`): the
         same rows up to rounding.
+    columns : array of whole numbers, or None
+        Which columns of a dense X to read, in order; None: all. `scaling` is of these.
     """
 
     def __init__(
@@ -226,10 +228,14 @@ class Features:
         reads: float = 1.0,
         most_rows: float = 0.0,
         block_rows: int | None = None,
+        columns: Places | None = None,
     ) -> None:
         self.matrix = _usable(X)
         self.sparse = _is_sparse(self.matrix)
         self.n_rows, width = self.matrix.shape
+        self._stored: Array = np.empty((0, width), dtype=self.matrix.dtype)
+        self._columns = columns
+        width = width if columns is None else len(columns)
         self.block_rows = block_rows or _block_rows(self.matrix)
         self.scaling = scaling_tables(scaling, width, self.sparse)
         self._bending = scaling if scaling is not None and scaling.n_prepared > width else None
@@ -242,7 +248,6 @@ class Features:
         # A norm whose squares underflow is this much longer than computed, at most.
         self._lost = float(np.sqrt(self.n_features * float(np.finfo(np.float64).tiny)))
         self._buffer: Floats = np.empty((0, self.n_features))
-        self._stored: Array = np.empty((0, width), dtype=self.matrix.dtype)
         self._factors: Floats | None = None
         self._limits: Floats | None = None
         self._guarded = False
@@ -316,7 +321,7 @@ class Features:
             self._limits = _joined(limits) if self._clip is not None else None
         self._kept = keep and not self.careful
         if ready is not None:
-            self.matrix, self.scaling, self._bending = ready, None, None
+            self.matrix, self.scaling, self._bending, self._columns = ready, None, None, None
             self._buffer = self._stored = np.empty((0, self.n_features))
         if centring is not None and others and not self.careful:
             self._centred = centring.rows(others)
@@ -386,14 +391,17 @@ class Features:
         if len(self._buffer) < count:
             rooms = min(count + count // 8, self.block_rows)
             self._buffer = np.empty((rooms, self.n_features))
-            as_stored = self.matrix.dtype == np.float64 and self._bending is None
+            as_stored = self._columns is None and self._bending is None
+            as_stored = as_stored and self.matrix.dtype == np.float64
             self._stored = self._buffer if as_stored else np.empty((rooms, width), self.matrix.dtype)
         block, stored = self._buffer[:count], self._stored[:count]
         self.matrix.take(rows, 0, stored, "clip")  # row numbers are in range; "clip" skips a copy
+        if self._columns is not None:
+            stored = stored[:, self._columns]
         if self._stored is not self._buffer:
-            block[:, :width] = stored
+            block[:, : stored.shape[1]] = stored
         if self._bending is not None:
-            self._bending.bend(stored, block[:, width:])
+            self._bending.bend(stored, block[:, stored.shape[1] :])
         return block
 
     def _factor_and_limit(self, norms: Floats) -> tuple[Floats, Floats]:

@@ -1,8 +1,9 @@
 """One training, from checked rows to released values.
 
 What leaves here, in order, each booked in the ledger before it is computed: sizes of features, if no bounds
-are declared, lengths of rows and moments of features, if the plan standardises (`ratewise.standardisation`);
-then, step by step, the histogram and the clipped sum (`ratewise.training`). The rest is computed from those.
+are declared, lengths of rows and moments of features, if the plan standardises (`ratewise.standardisation`;
+of numbers alone before, if it cuts off their tails); then, step by step, the histogram and the clipped sum
+(`ratewise.training`). The rest is computed from those.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ class Fitting:
         What is done to features by declared bounds; `run` adds released means and deviations.
     kinds : array or None
         Which features are alike; public (see `ratewise.standardisation`).
+    numbers : array or None
+        Places of the features whose tails may be cut off; public (see `ratewise.tails`).
     intercept : bool
     data_name : str
         Name of the rows in the ledger.
@@ -75,6 +78,7 @@ class Fitting:
         *,
         scaling: Scaling | None = None,
         kinds: npt.NDArray[np.intp] | None = None,
+        numbers: npt.NDArray[np.intp] | None = None,
         intercept: bool = True,
         data_name: str = "training rows",
     ) -> None:
@@ -84,6 +88,7 @@ class Fitting:
         self._streams = streams
         self._scaling = scaling
         self._kinds = kinds
+        self._numbers = numbers
         self._intercept = intercept
         self._data_name = data_name
 
@@ -122,7 +127,13 @@ class Fitting:
         if preparation is None:
             return self._scaling
         return standardise(
-            self.rows.X, self._scaling, self._kinds, preparation, self._streams.preparation, self._book
+            self.rows.X,
+            self._scaling,
+            self._kinds,
+            preparation,
+            self._streams.preparation,
+            self._book,
+            self._numbers,
         )
 
     def _build(self, scaling: Scaling | None) -> None:

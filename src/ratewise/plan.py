@@ -11,7 +11,7 @@ accounted cannot drift apart. A plan holds public numbers only and never looks a
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ SCHEDULES = ("constant", "cosine", "linear")
 AVERAGINGS = ("tail", "polynomial", "none")
 NOISES = ("continuous", "discrete")
 MOST_STEPS = 10_000_000  # calibration takes seconds there, and minutes beyond
+LOOK_NOISE = 1.5  # on the first look at numbers, in units of that on the releases that follow
 _SMALLEST = 1e-100
 
 
@@ -164,7 +165,7 @@ class DualControl:
 
 @dataclass(frozen=True, kw_only=True)
 class Preparation:
-    """Noise of the four or five releases that standardise features; see `ratewise.standardisation`.
+    """Noise of the releases that standardise features, four to nine; see `ratewise.standardisation`.
 
     Parameters
     ----------
@@ -178,12 +179,16 @@ class Preparation:
     sized : bool
         Whether sizes of single features are released first (`ratewise.sizes`), with the noise of moments:
         where no bounds of features are declared.
+    tails : float or None
+        Numbers are cut off so many deviations from their mean (`ratewise.tails`). Both are found in a first
+        look at numbers alone, four more releases with 1.5 times the noise. None: no such look, no cut.
     """
 
     norm_noise: float | None
     moment_noise: float | None
     within: float = 0.98
     sized: bool = False
+    tails: float | None = None
 
     def __post_init__(self) -> None:
         if (self.norm_noise is None) != (self.moment_noise is None):
@@ -196,7 +201,18 @@ class Preparation:
             moment_noise=_optional_positive(moment_noise=self.moment_noise),
             within=_validate.fraction(within=self.within),
             sized=_flag(sized=self.sized),
+            tails=_optional_positive(tails=self.tails),
         )
+
+    @property
+    def look(self) -> Preparation | None:
+        """The first look at numbers, if tails are cut off: the same releases with more noise."""
+        if self.tails is None:
+            return None
+        if self.norm_noise is None or self.moment_noise is None:
+            return replace(self, sized=False, tails=None)
+        norm, moment = self.norm_noise * LOOK_NOISE, self.moment_noise * LOOK_NOISE
+        return replace(self, norm_noise=norm, moment_noise=moment, sized=False, tails=None)
 
     @property
     def events(self) -> tuple[GaussianEvent, ...]:
@@ -204,7 +220,8 @@ class Preparation:
         if self.norm_noise is None or self.moment_noise is None:
             return ()
         sizes = (GaussianEvent(self.moment_noise),) if self.sized else ()
-        return (*sizes, *(GaussianEvent(self.norm_noise), GaussianEvent(self.moment_noise)) * 2)
+        before = () if self.look is None else self.look.events
+        return (*sizes, *before, *(GaussianEvent(self.norm_noise), GaussianEvent(self.moment_noise)) * 2)
 
 
 @dataclass(frozen=True, kw_only=True)

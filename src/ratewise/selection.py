@@ -41,6 +41,7 @@ _COSTS = (
     "histogram",
     "histogram_share",
     "standardise",
+    "tails",
     "curves",
     "feature_bounds",
     "feature_kinds",

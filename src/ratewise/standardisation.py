@@ -3,7 +3,9 @@
 Gradient descent is at a loss when some features are a hundred times smaller than others, or all of one sign.
 Standardising with raw means and deviations leaks; here both are released with noise, in four steps that the
 ledger books before they happen. Where no bounds of features are declared, their sizes are released before
-(`ratewise.sizes`), and features are divided by them. Features come in B kinds, which are public
+(`ratewise.sizes`), and features are divided by them. Where they are, numbers are first looked at alone, by
+the same four steps with more noise, and cut off a few deviations from their mean (`ratewise.tails`). Features
+come in B kinds, which are public
 (`kinds_by_bounds`). Rows are cut in B pieces accordingly, so that small numbers do not drown in the noise
 that many categories need.
 
@@ -41,19 +43,23 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from ratewise.accounting.events import GaussianEvent
-from ratewise.exceptions import InvalidInput
+from ratewise.curves import Places
+from ratewise.exceptions import InvalidInput, UnsupportedCombination
 from ratewise.features import BLOCK_ROWS, Features, Scaling
 from ratewise.mechanisms import Mechanism, NoNoise, RoundedGaussianMechanism, summation_slack
 from ratewise.plan import Preparation
 from ratewise.sizes import find_sizes
+from ratewise.tails import cut_off, of_numbers
 
 Floats = npt.NDArray[np.float64]
+Book = Callable[[GaussianEvent, str], object]
 
 _EDGES = np.exp2(np.arange(-40, 120) / 4)  # norms from a thousandth to a billion
 _NEAR = 8
 _BLURRED = 4
 _NOISE_DEVIATIONS, _FAR_DEVIATIONS, _EVERYBODY_DEVIATIONS = 4.0, 6.0, 2.0
 _FLOOR_DEVIATIONS = 2.0
+_SURE_DEVIATIONS = 1.5
 _SMALLEST_SHARE = 0.5
 _SMALLEST = 1e-12
 _READS = 4.0  # of every row, one for each release
@@ -65,9 +71,12 @@ def standardise(
     kinds: npt.NDArray[np.intp] | None,
     preparation: Preparation,
     rng: np.random.Generator,
-    book: Callable[[GaussianEvent, str], object],
+    book: Book,
+    numbers: Places | None = None,
 ) -> Scaling:
     """Return `scaling` with released means and deviations on top (sparse features are not shifted).
+
+    Numbers are looked at first and cut off by what is found, if the preparation says so.
 
     Parameters
     ----------
@@ -77,23 +86,67 @@ def standardise(
     kinds : array of whole numbers, or None
         One per feature, the same for features of one kind; public. None: by the bounds of `scaling`.
     preparation : Preparation
-        Noise of the two releases; None in both for a training without privacy.
+        Noise of the releases; none for a training without privacy.
     rng : numpy.random.Generator
     book : callable
         Called with each event and its purpose **before** the release.
+    numbers : array of whole numbers, or None
+        Places of the features whose tails are cut off; public.
     """
     if preparation.sized:
         sizes = find_sizes(Features(X, scaling=scaling, intercept=False), preparation.moment_noise, rng, book)
         scaling = Scaling(deviation=sizes) if scaling is None else scaling.standardised(None, sizes)
-    features = Features(X, scaling=scaling, intercept=False, reads=_READS)
     kinds = kinds_by_bounds(scaling, X.shape[1]) if kinds is None else kinds
+    if preparation.look is not None:
+        scaling = _without_tails(X, scaling, kinds, preparation, rng, book, numbers)
+    features = Features(X, scaling=scaling, intercept=False, reads=_READS)
+    bounded = scaling is not None and scaling.lower is not None
     pieces = Kinds(_with_curves(kinds, scaling))
+    mean, deviation, _ = _moments(features, pieces, bounded, preparation, rng, book)
+    centre = None if features.sparse else mean
+    if scaling is None:
+        return Scaling(mean=centre, deviation=deviation)
+    return scaling.standardised(centre, deviation)
+
+
+def _without_tails(
+    X: Any,
+    scaling: Scaling | None,
+    kinds: npt.NDArray[np.intp],
+    preparation: Preparation,
+    rng: np.random.Generator,
+    book: Book,
+    numbers: Places | None,
+) -> Scaling:
+    """Return `scaling` with bounds of numbers as far apart as a first, noisier look at them says."""
+    look, tails = preparation.look, preparation.tails
+    declared = None if sp.issparse(X) else of_numbers(scaling, numbers)
+    if scaling is None or declared is None or numbers is None or look is None or tails is None:
+        raise UnsupportedCombination(
+            f"tails is {tails}, which needs dense features, some of them numbers with declared bounds"
+        )
+    features = Features(X, scaling=declared, intercept=False, reads=_READS, columns=numbers)
+
+    def note(event: GaussianEvent, purpose: str) -> None:
+        book(event, f"{purpose}, a first look at numbers")
+
+    mean, deviation, noise = _moments(features, Kinds(kinds[numbers]), True, look, rng, note)
+    return cut_off(scaling, numbers, mean, tails * deviation + _SURE_DEVIATIONS * noise)
+
+
+def _moments(
+    features: Features,
+    pieces: Kinds,
+    bounded: bool,
+    preparation: Preparation,
+    rng: np.random.Generator,
+    book: Book,
+) -> tuple[Floats, Floats, Floats]:
+    """Return means, deviations (of sparse features around zero) and the noise on means, by four releases."""
     size = math.sqrt(len(pieces))  # sensitivity of each release
     count = _counting(preparation.norm_noise, size)
     add = _summing(preparation.moment_noise, size, _slack(features))
     blur = add.standard_deviation / features.n_rows
-
-    bounded = scaling is not None and scaling.lower is not None
 
     def lengths(centre: Floats | None, purpose: str) -> tuple[Floats, npt.NDArray[np.bool_]]:
         if preparation.norm_noise is not None:
@@ -115,8 +168,9 @@ def standardise(
     for members, bound in zip(pieces.members, bounds, strict=True):
         mean[members] = drawn_together(mean[members], blur * bound)
     centre = None if features.sparse else mean
+    blurred = blur * pieces.spread(bounds)
     # what noise on a mean adds to the squares around it is known
-    known = np.square(mean) if features.sparse else np.square(blur * pieces.spread(bounds))
+    known = np.square(mean) if features.sparse else np.square(blurred)
     tighter, _ = lengths(centre, "lengths of rows less the means")
     # where most rows have nothing, all of these have the length of the mean, and say nothing of those that do
     bounds = np.where(absent, np.maximum(tighter, bounds), tighter)
@@ -128,9 +182,7 @@ def standardise(
         if bounded and not features.sparse:
             found = _floor_rare(mean[members], found)
         deviation[members] = found
-    if scaling is None:
-        return Scaling(mean=centre, deviation=deviation)
-    return scaling.standardised(centre, deviation)
+    return mean, deviation, blurred
 
 
 def _with_curves(kinds: npt.NDArray[np.intp], scaling: Scaling | None) -> npt.NDArray[np.intp]:

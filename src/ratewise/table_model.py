@@ -86,9 +86,9 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     random_state : int, NumPy generator or None
         A seed makes a fit repeatable and must stay secret.
     **options
-        Any other argument of `RateConstrainedClassifier`, such as ``steps`` or ``callback``. By default
-        numbers bend (``curves``), if features are standardised and rows are enough; a list means places of
-        encoded features.
+        Any other argument of `RateConstrainedClassifier`, such as ``steps`` or ``callback``. By default the
+        tails of numbers are cut off (``tails``) and numbers bend (``curves``), if features are standardised
+        and, for curves, rows are enough; a list of curves means places of encoded features.
 
     Attributes
     ----------

@@ -139,6 +139,7 @@ PARAMETERS = {
     "schedule": st.sampled_from(["constant", "cosine", "linear"]),
     "standardise": st.booleans(),
     "steps": st.integers(1, 5),
+    "tails": st.sampled_from(["auto", None, 0.5, 2.0, 1e6]),
     "temperature": st.floats(0.1, 9),
     "unit": st.text(min_size=1, max_size=3),
     "verbose": st.just(0),

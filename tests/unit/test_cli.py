@@ -837,6 +837,30 @@ def test_numbers_bend_unless_told_otherwise(world, tmp_path, flags, bent):
     assert plain.exit_code == (2 if "--curves" in flags else 0)
 
 
+@pytest.mark.parametrize(
+    ("flags", "tails"),
+    [((), 2.0), (("--tails", "auto"), 2.0), (("--tails", "1.5"), 1.5), (("--tails", "none"), None)],
+)
+def test_tails_are_cut_off_unless_told_otherwise(world, tmp_path, flags, tails):
+    schema = ("--schema", world / "schema.toml")
+    words = ["-q", "train", world / "people.csv", *schema, "--label", "rich", "--steps", "3", *flags]
+    assert invoke(*words, "--out", tmp_path / "run").exit_code == 0
+    assert RunFolder.open(tmp_path / "run").plan.preparation.tails == tails
+    upper = RunFolder.open(tmp_path / "run").model().model.scaling.upper
+    assert bool(np.any(upper < 1.0)) == (tails is not None)
+    for of in (schema, ("--features", "5")):
+        planned = ["plan", "--rows", "2000", *of, *flags]
+        assert lines(invoke("--json", *planned))[0]["tails"] == tails
+        assert ("deviations from theirs" in invoke(*planned).stdout) == (tails is not None)
+
+
+@pytest.mark.parametrize("tails", ["0", "-1", "few", "inf"])
+def test_tails_that_make_no_sense_are_refused(tails):
+    found = invoke("plan", "--rows", "2000", "--features", "5", "--tails", tails)
+    assert found.exit_code == 2
+    assert "tails" in found.stderr
+
+
 @pytest.mark.parametrize(("rows", "drawn"), [("400", True), ("400000", False)])
 def test_a_plan_tells_of_its_penalty_on_weights(rows, drawn):
     words = ["plan", "--rows", rows, "--features", "5", "--no-rehearse", "--delta", "1e-7"]

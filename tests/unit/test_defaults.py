@@ -107,7 +107,9 @@ class TestPublicOnly:
 
     def test_facts_are_numbers_and_constraints(self):
         names = [field.name for field in dataclasses.fields(PublicFacts)]
-        assert names == ["n_rows", "n_features", "n_classes", "constraints", "n_kinds", "bounded", "sparse"]
+        assert names == [
+            *("n_rows", "n_features", "n_classes", "constraints", "n_kinds", "bounded", "sparse", "n_numbers")
+        ]
 
     def test_no_array_ever_enters(self):
         """A plan of public facts has no use for NumPy; a look at rows would need it."""

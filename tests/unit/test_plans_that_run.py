@@ -66,7 +66,7 @@ def test_every_setting_reaches_the_plan():
 
 def test_every_setting_is_rehearsed():
     # read elsewhere, or of no use to made-up rows
-    read = {"label", "groups", "constraints", "epsilon", "unit", "leave_out", "curves"}
+    read = {"label", "groups", "constraints", "epsilon", "unit", "leave_out", "curves", "tails"}
     apart = {"clip", "row_norm", "standardise"}  # None means another thing to the classifier
     fields = {field.name for field in dataclasses.fields(Settings)}
     assert set(rehearsal._PASSED_ON) == fields - read - apart

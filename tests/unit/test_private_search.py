@@ -320,7 +320,7 @@ def test_curves_may_be_searched():
 @pytest.mark.parametrize(
     ("rows", "configurations", "releases"),
     [
-        (250, {"feature_bounds": [None, (-5, 5)]}, 4),
+        (250, {"feature_bounds": [None, (-5, 5)]}, 8),
         (1200, {"feature_kinds": [None, list(range(16))]}, 5),
     ],
 )

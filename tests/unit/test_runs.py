@@ -372,6 +372,18 @@ def test_settings_know_curves_or_none(curves):
         Settings(label="rich", curves=curves)
 
 
+@pytest.mark.parametrize("tails", [0, -1.0, "none", True, float("inf")])
+def test_settings_know_tails_auto_or_none(tails):
+    with pytest.raises((InvalidInput, InvalidType), match="tails"):
+        Settings(label="rich", tails=tails)
+
+
+def test_settings_from_before_tails_were_cut_off_keep_them():
+    written = {name: value for name, value in SETTINGS.to_dict().items() if name != "tails"}
+    assert Settings.from_dict(written).tails is None
+    assert Settings.from_dict(SETTINGS.to_dict()).tails == "auto"
+
+
 def test_settings_from_before_curves_have_none():
     written = {name: value for name, value in SETTINGS.to_dict().items() if name != "curves"}
     assert Settings.from_dict(written).curves is False

@@ -30,6 +30,7 @@ def ours(
         feature_bounds=part.table.feature_bounds,
         random_state=seed,
         curves=False,
+        tails=None,
         **_with_dual(settings),
     )
     _fit(model, part.X, part)

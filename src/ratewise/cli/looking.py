@@ -128,6 +128,7 @@ def _facts(fields: dict[str, Any]) -> tuple[Settings, PublicFacts, Domain, tuple
         n_classes=fields["classes"],
         constraints=compiled if len(compiled) else None,
         bounded=True,  # as with a schema, which is what a run takes
+        n_numbers=fields["features"],
     )
     return settings, facts, domain, ()
 
@@ -160,6 +161,7 @@ def describe(plan: Plan, facts: PublicFacts, settings: Settings) -> dict[str, An
         "histogram_noise": plan.histogram_noise,
         "count_error": plan.histogram_mechanism.standard_deviation if counts else None,
         "standardise": plan.preparation is not None,
+        "tails": None if plan.preparation is None else plan.preparation.tails,
     }
 
 
@@ -167,6 +169,8 @@ def _in_words(shown: dict[str, Any]) -> list[str]:
     private = shown["epsilon"] is not None
     budget = f"epsilon {shown['epsilon']:g}, delta {shown['delta']:g}" if private else "none, no privacy"
     features = "standardised by private means" if shown["standardise"] else "as they come"
+    if shown["tails"] is not None:
+        features += f", numbers cut off {shown['tails']:g} deviations from theirs"
     bent = f", {shown['curves']} of them with a curve" if shown.get("curves") else ""
     lines = [
         f"budget:       {budget}",

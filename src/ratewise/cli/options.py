@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from ratewise.accounting.events import NEIGHBOURS
+from ratewise.defaults import AUTO
 from ratewise.plan import AVERAGINGS, NOISES, SCHEDULES
 from ratewise.runs.settings import CUSTOMARY_DELTA
 
@@ -28,6 +29,16 @@ class Budget(click.ParamType[float | None]):
             return float(value)
         except ValueError:
             self.fail(f"{value!r} is neither a number nor none", param, ctx)
+
+
+class Tails(Budget):
+    """A number, or one of the words auto and none."""
+
+    name = "number|auto|none"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number, "auto", or None for "none"."""
+        return AUTO if value == AUTO else super().convert(value, param, ctx)
 
 
 class Names(click.ParamType[tuple[str, ...]]):
@@ -109,6 +120,13 @@ def plan_options(function: Function) -> Function:
             click.option("--row-norm", **number, help="Bound on each row's length."),
             click.option(
                 "--standardise/--no-standardise", default=None, help="Standardise features privately."
+            ),
+            click.option(
+                "--tails",
+                type=Tails(),
+                default=AUTO,
+                show_default=True,
+                help="Cut numbers off so many deviations from their mean.",
             ),
             click.option(
                 "--curves/--no-curves",

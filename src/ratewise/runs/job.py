@@ -40,6 +40,7 @@ from ratewise.seeds import USED_SEEDS
 from ratewise.standardisation import kinds_by_name
 from ratewise.table_preparation import group_column, prepare, provisional
 from ratewise.tables import needed_columns
+from ratewise.tails import NUMBER
 from ratewise.training import StepRecord
 
 CHECKPOINT_EVERY = 20
@@ -73,6 +74,7 @@ def facts_of(schema: Schema, settings: Settings, n_rows: int) -> PublicFacts:
         n_kinds=len(set(feature_kinds(schema))),
         bounded=True,
         sparse=encoded_sparsely(schema),
+        n_numbers=feature_kinds(schema).count(NUMBER),
     )
 
 
@@ -99,6 +101,7 @@ def plan_run(facts: PublicFacts, settings: Settings, besides: Iterable[Event] = 
         clip=AUTO if settings.clip is None else settings.clip,
         row_norm=AUTO if settings.row_norm is None else settings.row_norm,
         standardise=AUTO if settings.standardise is None else settings.standardise,
+        tails=settings.tails,
         learning_rate=settings.learning_rate,
         schedule=settings.schedule,
         momentum=settings.momentum,
@@ -207,13 +210,16 @@ def _train(
     if schema.unbounded:
         schema = _with_bounds(frame, schema, own, streams, ledger, folder)
         rows = read_run_rows(frame, schema, settings)
+    scaling = _encoded_bounds(rows.X, _curved(schema, settings, plan.n_rows))
+    kinds = feature_kinds(schema)
     fitting = ResumableFitting(
         rows,
         plan,
         ledger,
         streams,
-        scaling=_encoded_bounds(rows.X, _curved(schema, settings, plan.n_rows)),
-        kinds=kinds_by_name(feature_kinds(schema), schema.n_features),
+        scaling=scaling,
+        kinds=kinds_by_name(kinds, schema.n_features),
+        numbers=np.flatnonzero(np.array(kinds) == NUMBER),
         intercept=settings.fit_intercept,
         data_name=folder.description["data_name"],
     )

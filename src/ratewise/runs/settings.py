@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ratewise import _validate
+from ratewise.defaults import AUTO
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.grammar import format_constraint, parse_constraint
 
@@ -30,9 +31,9 @@ class Settings:
         As in `RateConstrainedClassifier`.
     leave_out : tuple of str
         Columns that are not used, if the schema is drafted.
-    steps, sampling_rate, clip, row_norm, standardise, curves, learning_rate, schedule, momentum, averaging,
-    histogram, histogram_share, noise, temperature, rates, l1, l2, fit_intercept
-        As in `RateConstrainedClassifier`; None leaves the choice to `ratewise.defaults`.
+    steps, sampling_rate, clip, row_norm, standardise, tails, curves, learning_rate, schedule, momentum,
+    averaging, histogram, histogram_share, noise, temperature, rates, l1, l2, fit_intercept
+        As in `RateConstrainedClassifier`; None leaves the choice to `ratewise.defaults` ("auto" for `tails`).
     """
 
     label: str
@@ -48,6 +49,7 @@ class Settings:
     clip: float | None = None
     row_norm: float | None = None
     standardise: bool | None = None
+    tails: float | str | None = AUTO
     curves: bool | None = None
     learning_rate: float | None = None
     schedule: str | None = None
@@ -73,6 +75,8 @@ class Settings:
             _validate.positive(epsilon=self.epsilon, hint="none trains without privacy")
         _validate.inside(delta=self.delta)
         _validate.one_of((None, True, False), curves=self.curves)
+        if self.tails is not None and self.tails != AUTO:
+            _validate.positive(tails=self.tails, hint="none keeps tails, auto leaves it open")
         # one spelling for one constraint, and errors before anything is read
         written = tuple(format_constraint(parse_constraint(text)) for text in self.constraints)
         object.__setattr__(self, "constraints", written)
@@ -89,7 +93,10 @@ class Settings:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Settings:
-        """Read what `to_dict` wrote; unknown fields are refused. Without `curves` it is older: none."""
+        """Read what `to_dict` wrote; unknown fields are refused.
+
+        Without `curves` or `tails` it is older, from when numbers neither bent nor were cut off.
+        """
         if not isinstance(fields, Mapping) or "label" not in fields:
             raise InvalidInput("settings must be fields by name, a label among them")
         known = {field.name for field in dataclasses.fields(cls)}
@@ -98,7 +105,7 @@ class Settings:
             raise InvalidInput(
                 f"unknown settings: {', '.join(unknown)}; known are {', '.join(sorted(known))}"
             )
-        return cls(**{"curves": False, **fields})
+        return cls(**{"curves": False, "tails": None, **fields})
 
 
 def _texts(name: str, value: Any) -> tuple[str, ...]:

@@ -1,0 +1,87 @@
+"""Numbers cut off where they are rare: a few deviations from their mean, both released.
+
+Bounds that are public and safe are wide. Within them most numbers crowd in one place, and the few far away
+make long rows, which clipping cuts down and noise has to cover. So numbers are looked at first, by the
+releases of `ratewise.standardisation` with more noise, and cut off `tails` deviations from the mean that was
+found. The new bounds are computed from released values and public ones; cutting off looks at one row at a
+time. Means and deviations are then released of what is left, and curves (`ratewise.curves`) bend between the
+new bounds, where the rows are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ratewise.curves import Places, half_width, numbers_by_bounds
+from ratewise.features import Scaling
+
+Floats = npt.NDArray[np.float64]
+
+NUMBER = "number"  # the kind by which features are numbers whatever their bounds
+_LEAST_ROOM = 1e-9  # between new bounds, as a share of that between declared ones
+
+
+def declared_numbers(kinds: Any, lower: Floats, upper: Floats) -> Places:
+    """Return the places of the features that are numbers rather than categories; public.
+
+    Parameters
+    ----------
+    kinds : list or None
+        If some are called "number", those are. Else bounds tell: other than 0 and 1.
+    lower, upper : arrays
+        Declared bounds.
+
+    Examples
+    --------
+    >>> lower, upper = np.zeros(3), np.array([1.0, 1.0, 90.0])
+    >>> declared_numbers(None, lower, upper), declared_numbers(["number", "flag", "flag"], lower, upper)
+    (array([2]), array([0]))
+    """
+    named = [] if kinds is None else [isinstance(kind, str) and kind == NUMBER for kind in kinds]
+    if any(named):
+        return np.flatnonzero(np.array(named) & (half_width(lower, upper) > 0))
+    return numbers_by_bounds(lower, upper)
+
+
+def of_numbers(scaling: Scaling | None, numbers: Places | None) -> Scaling | None:
+    """Return the declared bounds of numbers alone; None if there are no numbers, or no bounds."""
+    if scaling is None or scaling.lower is None or scaling.upper is None or numbers is None:
+        return None
+    return Scaling(lower=scaling.lower[numbers], upper=scaling.upper[numbers]) if len(numbers) else None
+
+
+def cut_off(scaling: Scaling, numbers: Places, mean: Floats, reach: Floats) -> Scaling:
+    """Return `scaling` with tighter bounds of numbers: post-processing of released values.
+
+    A number whose released mean is so far out that nothing would be left between the new bounds keeps the old
+    ones.
+
+    Parameters
+    ----------
+    scaling : Scaling
+        With declared bounds, and nothing released yet.
+    numbers : array of places
+    mean, reach : arrays
+        Released: the middle of the new bounds, and how far they are from it; one per number, in units of the
+        distance between its declared bounds.
+
+    Examples
+    --------
+    >>> wide = Scaling(lower=[0.0, 0.0], upper=[1.0, 100.0])
+    >>> cut_off(wide, np.array([1]), np.array([0.1]), np.array([0.4])).upper
+    array([ 1., 50.])
+    """
+    if scaling.lower is None or scaling.upper is None:
+        return scaling
+    low, high = (np.clip(mean + side * reach, 0.0, 1.0) for side in (-1.0, 1.0))
+    lower, upper = scaling.lower.copy(), scaling.upper.copy()
+    first, last = lower[numbers], upper[numbers]
+    # weights rather than a difference, which may overflow
+    least, most = (np.clip((1.0 - at) * first + at * last, first, last) for at in (low, high))
+    room = half_width(least, most) > _LEAST_ROOM * half_width(first, last)
+    lower[numbers], upper[numbers] = np.where(room, least, first), np.where(room, most, last)
+    return replace(scaling, lower=lower, upper=upper)
