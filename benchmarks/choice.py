@@ -191,18 +191,18 @@ by. The test rows of a split are not read in it; rows that test in one split do 
 score is the error plus a quarter of what the gap exceeds the slack by. Each entry is the score of a setting
 less that of the defaults, **in units of 0.0001**, with its standard error over the splits: positive means
 that the defaults are better. One setting changes at a time. Employment and heart have two splits: their
-standard errors say little. All but the row "curves" have linear scores (`curves=False`), and "defaults" means
-those; "curves" lets numbers bend where rows are enough for it ([what they buy](defaults.md#what-curves-buy)).
-That row uses a later rule for the lengths of rows, which differs on Heart. More steps where parameters are
-few: [steps](steps.md).
+standard errors say little. All but the rows of curves and tails have linear scores of features as declared
+(`curves=False`, `tails=None`), and "defaults" means those. "Curves" lets numbers bend where rows are enough
+for it, "tails cut off" cuts them off two deviations from their mean; defaults do both now
+([what they buy](defaults.md#what-curves-and-cut-tails-buy)). Those rows use a later rule for the lengths of
+rows, which differs on Heart. More steps where parameters are few: [steps](steps.md).
 """
 _LEFT_OUT = """## Without a look at the data set itself
 
 Each data set is left out in turn, and the setting with the best mean score on the others is chosen. The last
 column is what that choice would mean for the one left out (same units, against the defaults with linear
 scores). That choice has not seen the data set it is judged on; the defaults have, so what they are ahead by
-may be just that. What the table shows is that all data sets but employment, which gains most by them, would
-have others choose curves, as the defaults now do, and that they agree on nothing else.
+may be just that.
 """
 
 

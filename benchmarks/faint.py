@@ -137,11 +137,12 @@ many rows do. And put back into [0, 1], as they were, noisy rates have a mean ne
 so that groups were pushed away from it. By default the mean of many readings pushes now, gently
 (`ratewise.evidence`).
 
-Employment, nine races, equal rates, linear scores (`curves=False`); three races of 60 to 200 training rows
-are small. Everything was measured on training rows: 85 in 100 train, the others judge. "Gap": of the small
-races' rates, on rows trained on, mean and deviation over races and runs. "Beyond": by how much such gaps
-exceed the slack, in the mean. "All held": runs in which every limit on any race is within 0.01 and 1.96 of
-its own standard errors on rows held out. {SPLITS} splits; shares of ten runs are known to 0.1 or 0.2. The
+Employment, nine races, equal rates, linear scores (`curves=False`, `tails=None`); three races of 60 to 200
+training rows are small. Everything was measured on training rows: 85 in 100 train, the others judge. "Gap":
+of the small races' rates, on rows trained on, mean and deviation over races and runs. "Beyond": by how much
+such gaps exceed the slack, in the mean. "All held": runs in which every limit on any race is within 0.01 and
+1.96 of its own standard errors on rows held out.
+{SPLITS} splits; shares of ten runs are known to 0.1 or 0.2. The
 strength of the push was chosen by such runs, so the table leans to our side.
 
 ![Gaps of small races by how hard their limits push](figures/small-groups.png)

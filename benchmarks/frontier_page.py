@@ -288,7 +288,8 @@ Written by `python benchmarks/frontier.py page` from `benchmarks/results/frontie
 what is missing. No privacy here, except in the columns of our defaults. The question: which published points
 of RaCO-DP at ε 1 (error and demographic-parity gap by sex, hard predictions on test rows) can a linear
 classifier reach at all, and what do our private defaults leave on the table? On Adult, and without privacy,
-scores of our defaults bend in numbers ([curves](defaults.md#what-curves-buy)) and may pass what is linear.
+scores of our defaults bend in numbers, everywhere the tails of numbers are cut off
+([what that buys](defaults.md#what-curves-and-cut-tails-buy)): they may pass what is linear.
 
 ![Test error against gap: published points, our defaults, linear models](figures/frontier.png)
 

@@ -146,9 +146,10 @@ _HEAD = """# 200 steps or 400?
 Written by `python benchmarks/steps.py page` from `benchmarks/results/steps.jsonl`. Noise on a mean gradient
 grows with the square root of steps times parameters, so models of few parameters could take more than the 200
 steps that defaults take. Do they gain by it? **Not that it could be told**, so there is no such rule. Scores
-are linear here (`curves=False`), and tables are cut to their first 8 or 19 features, numbers before
-categories, and to few training rows; at most 20,000 other training rows judge. The test rows of a split are
-not read in it. The score is the error plus a quarter of what the gap exceeds the middle slack of the
+are linear here (`curves=False`, `tails=None`), and tables are cut to their first 8 or 19 features, numbers
+before categories, and to few training rows; at most 20,000 other training rows judge. The test rows of a
+split are not read in it. The score is the error plus a quarter of what the gap exceeds the middle slack of
+the
 [benchmark of the defaults](defaults.md) by. Each entry is the score of 400 steps less that of 200, **in units
 of 0.0001**, with its standard error over ten splits (these share rows, so it is a little larger), and in
 brackets the differences of error and of gap: negative means that 400 are better, or their gap smaller.

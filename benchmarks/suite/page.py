@@ -38,17 +38,18 @@ Each split keeps 75% of the rows for training and 25% for testing, the same rows
 means over splits: test error / violation on test rows. δ is 1e-5 (above one over the number of rows on Heart
 and ACSEmployment, where the library would warn) and adding or removing a row is protected, unless a method is
 said to protect less. Adult holds each person once (45,222 rows); rows of Parkinsons are recordings of 42
-people, who are on both sides of a split. Scores of `ratewise` are linear here (`curves=False`), like those of
-its peers; what its defaults gain by curves is in [defaults](defaults.md#what-curves-buy). Nothing was chosen
-per data set for `ratewise`, but its defaults
-have seen these tables: about a hundred settings were looked at on test rows of splits like these, of
+people, who are on both sides of a split. Scores of `ratewise` are linear here in features as declared
+(`curves=False`, `tails=None`), like those of its peers; what its defaults gain by curves and cut tails is in
+[defaults](defaults.md#what-curves-and-cut-tails-buy). Nothing was chosen per data set for `ratewise`, but its
+defaults have seen these tables: about a hundred settings were looked at on test rows of splits like these, of
 Credit-Card most of all. Since then choices are made on rows held out of the training rows of each split
 ([choice](choice.md)), but a row that tests in one split trains in another. So our numbers, too, lean to our
-side; data sets that hardly any choice was made with are in [defaults](defaults.md). The settings of peers
-are in `benchmarks/suite/configs`; those of RaCO-DP were chosen per experiment on test rows, in its favour.
+side; data sets that hardly any choice was made with are in [defaults](defaults.md). The settings of peers are
+in `benchmarks/suite/configs`; those of RaCO-DP were chosen per experiment on test rows, in its favour.
 "Commit" is the state of library and suite a row was made at (a plus sign: with changes not yet committed).
 Most methods use the library (all but those of Jagielski, PF-LD, Fairlearn and XGBoost) and depend on its
 state:
+
 
     python -m benchmarks.suite forget all \\
         --only method=ours,dp_sgd,sgd,sgda,fermi,mitigation,raco_100,raco_1000

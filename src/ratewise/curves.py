@@ -1,9 +1,10 @@
-"""Features that enter twice: as they are, and by how near they are to the middle of their public bounds.
+"""Features that enter twice: as they are, and by how near they are to the middle of their bounds.
 
 A linear score cannot say that the middle-aged earn most. With a second column per number, ``1 - t^2`` where t
 runs from -1 at the lower bound to 1 at the upper, it can bend in each number once. The second column is
-computed from one row and public bounds alone: nothing is released for it, and one person's row changes one
-row of it. Both columns are prepared and clipped together like any other features.
+computed from one row and bounds alone, declared ones or what released values leave of them
+(`ratewise.tails`): nothing is released for it, and one person's row changes one row of it. Both columns are
+prepared and clipped together like any other features.
 
 >>> bend(np.array([[18.0], [49.0], [80.0], [200.0]]), np.array([18.0]), np.array([80.0])).ravel()
 array([0., 1., 0., 0.])

@@ -97,8 +97,9 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
         the same budget. "auto": dense features with `feature_bounds` always, others if there are rows enough.
     tails : "auto", float or None
         Numbers are cut off so many deviations from their mean, in training and in prediction; a first look at
-        numbers finds both, within what standardising costs (`ratewise.tails`). "auto": two, for dense numbers
-        with `feature_bounds`, if features are standardised. None: numbers are cut off at their bounds only.
+        numbers finds both, within what standardising costs, and noise on the mean is added to the reach
+        (`ratewise.tails`). "auto": two, with privacy or without, for dense numbers with `feature_bounds`, if
+        features are standardised. None: numbers are cut off at their bounds only.
     curves : "auto", bool or list of features
         Features that enter a second time, by how near they are to the middle of their bounds (of what `tails`
         leaves of them), so that scores may bend in them; this looks at one row at a time and costs no
@@ -454,6 +455,13 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
                 f"feature_bounds must be a pair (lower, upper), each a finite number or {X.shape[1]}, "
                 f"lower at most upper, got {reprlib.repr(self.feature_bounds)}"
             ) from None
+        with np.errstate(over="ignore"):
+            apart = bounds[1] - bounds[0]
+        if not np.all(np.isfinite(apart)):
+            raise InvalidInput(
+                "feature_bounds are too far apart for double precision, got "
+                f"{reprlib.repr(self.feature_bounds)}; give narrower bounds"
+            )
         if np.all(bounds[0] == bounds[1]):
             raise InvalidInput(
                 "feature_bounds has equal lower and upper bounds for every feature, got "

@@ -33,12 +33,13 @@ _LARGEST = float(np.finfo(np.float64).max)
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """Prepare features: cut them off at declared public bounds, then shift and stretch them.
+    """Prepare features: cut them off at bounds, then shift and stretch them.
 
     Parameters
     ----------
     lower, upper : array of d numbers, or None
-        Public bounds. Features are cut off there and mapped to [0, 1] (or [-1, 1]). None: as they come.
+        Bounds, public or released (`ratewise.tails`). Features are cut off there and mapped to [0, 1] (or
+        [-1, 1]). None: as they come.
     origin : "lower" or "zero"
         "lower" sends `lower` to 0 and `upper` to 1. "zero" keeps zero at zero (as sparse features need) and
         divides by the larger of ``|lower|`` and ``|upper|``.

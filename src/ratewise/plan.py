@@ -165,7 +165,7 @@ class DualControl:
 
 @dataclass(frozen=True, kw_only=True)
 class Preparation:
-    """Noise of the releases that standardise features, four to nine; see `ratewise.standardisation`.
+    """Noise of the releases that standardise features, four to eight; see `ratewise.standardisation`.
 
     Parameters
     ----------
@@ -181,7 +181,8 @@ class Preparation:
         where no bounds of features are declared.
     tails : float or None
         Numbers are cut off so many deviations from their mean (`ratewise.tails`). Both are found in a first
-        look at numbers alone, four more releases with 1.5 times the noise. None: no such look, no cut.
+        look at numbers alone, four more releases with 1.5 times the noise. None: no such look, no cut. It
+        needs declared bounds, and so excludes `sized`.
     """
 
     norm_noise: float | None
@@ -194,6 +195,11 @@ class Preparation:
         if (self.norm_noise is None) != (self.moment_noise is None):
             raise UnsupportedCombination(
                 f"norm_noise is {self.norm_noise} and moment_noise {self.moment_noise}; give both or neither"
+            )
+        if self.sized and self.tails is not None:
+            raise UnsupportedCombination(
+                f"tails is {self.tails}, and sized is True, for features without declared bounds; tails need "
+                "bounds: give one of the two"
             )
         _set(
             self,
@@ -210,9 +216,9 @@ class Preparation:
         if self.tails is None:
             return None
         if self.norm_noise is None or self.moment_noise is None:
-            return replace(self, sized=False, tails=None)
+            return replace(self, tails=None)
         norm, moment = self.norm_noise * LOOK_NOISE, self.moment_noise * LOOK_NOISE
-        return replace(self, norm_noise=norm, moment_noise=moment, sized=False, tails=None)
+        return replace(self, norm_noise=norm, moment_noise=moment, tails=None)
 
     @property
     def events(self) -> tuple[GaussianEvent, ...]:

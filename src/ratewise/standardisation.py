@@ -33,9 +33,9 @@ Sparse features are not shifted, so nothing is taken off them in 3.
 from __future__ import annotations
 
 import math
-import numbers
 import reprlib
 from collections.abc import Callable, Mapping, Set
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -225,7 +225,7 @@ def _listed(given: Any) -> list[Any]:
 
 def _is_name(kind: Any) -> bool:
     missing = isinstance(kind, float | np.floating) and math.isnan(kind)
-    return isinstance(kind, str | numbers.Real | np.bool_) and not missing
+    return isinstance(kind, str | Real | np.bool_) and not missing
 
 
 class Kinds:

@@ -54,6 +54,14 @@ LOOKED = Way(
     [1.0] * 4 + [np.sqrt(2)] * 4,  # numbers are of one kind, all features of two
 )
 
+NUMBERS = Way(
+    LOOKED.preparation,
+    LOOKED.scaling,
+    np.array([0, 1]),
+    LOOKED.names,
+    [np.sqrt(2)] * 8,  # numbers are of two kinds
+)
+
 
 class Release(NamedTuple):
     """What an onlooker notes of one release."""
@@ -400,6 +408,23 @@ def a_look_as_sharp_as_the_rest(patch):
     patch.setattr(standardisation, "_moments", moments)
 
 
+def one_kind_for_the_look(patch):
+    """Noise on the look as if numbers were of one kind, whatever they are."""
+    whole, made = (
+        standardisation._moments,
+        {n: getattr(standardisation, n) for n in ("_counting", "_summing")},
+    )
+
+    def moments(features, pieces, bounded, preparation, rng, book):
+        looking = preparation.norm_noise == LOOKED.preparation.look.norm_noise
+        with pytest.MonkeyPatch.context() as now:
+            for name, make in made.items() if looking else ():
+                now.setattr(standardisation, name, lambda noise, _, *rest, make=make: make(noise, 1.0, *rest))
+            return whole(features, pieces, bounded, preparation, rng, book)
+
+    patch.setattr(standardisation, "_moments", moments)
+
+
 EACH = [without_noise, half_the_noise, unbooked]
 ANY = {
     "bound from the longest row": bound_from_the_longest_row,
@@ -421,6 +446,7 @@ OF_ONE = {
     "entries that count in full": (SIZED, entries_that_count_in_full, released),
     "tails from raw rows": (LOOKED, tails_from_raw_rows, released),
     "tails from the raw middle": (LOOKED, tails_from_the_raw_middle, released),
+    "one kind for the look": (NUMBERS, one_kind_for_the_look, released),
     "a look as sharp as the rest": (LOOKED, a_look_as_sharp_as_the_rest, noised),
 }
 MUTANTS = {
@@ -440,7 +466,7 @@ MUTANTS = {
 }
 
 
-@pytest.mark.parametrize("way", [SIZED, LOOKED], ids=["sizes first", "a look first"])
+@pytest.mark.parametrize("way", [SIZED, LOOKED, NUMBERS], ids=["sizes first", "a look first", "two kinds"])
 @pytest.mark.parametrize("catcher", [released, noised])
 def test_no_alarm_for_the_code_as_it_is(catcher, way, monkeypatch):
     assert not catcher(monkeypatch, way)

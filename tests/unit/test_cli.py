@@ -861,6 +861,19 @@ def test_tails_that_make_no_sense_are_refused(tails):
     assert "tails" in found.stderr
 
 
+@pytest.mark.parametrize(
+    ("written", "found"), [("true", None), ("2.5", 2.5), ('"auto"', 2.0), ('"None"', None)]
+)
+def test_tails_in_a_file(tmp_path, written, found):
+    (tmp_path / "plan.json").write_text(f'{{"tails": {written}, "rows": 2000, "features": 5}}')
+    shown = invoke("--json", "plan", "--config", tmp_path / "plan.json", "--no-rehearse")
+    if written == "true":
+        assert shown.exit_code == 2
+        assert "neither a number nor auto nor none" in shown.output
+    else:
+        assert lines(shown)[0]["tails"] == found
+
+
 @pytest.mark.parametrize(("rows", "drawn"), [("400", True), ("400000", False)])
 def test_a_plan_tells_of_its_penalty_on_weights(rows, drawn):
     words = ["plan", "--rows", rows, "--features", "5", "--no-rehearse", "--delta", "1e-7"]

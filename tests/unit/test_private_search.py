@@ -295,6 +295,20 @@ def test_settings_that_cost_differently_are_bounded_by_the_dearest():
     assert 0.985 * 2 <= model.privacy_.epsilon <= 2.0
 
 
+def test_tails_may_be_searched():
+    """Eight releases or four: trials of both plans, and one cost that covers either."""
+    few, estimator = census_like(3500, random_state=3), base(constraints=None)
+    settings = {"feature_bounds": [few.feature_bounds], "tails": [None, "auto"]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = [
+            search(estimator, settings, random_state=seed).fit(few.X, few.y, sensitive_features=few.sensitive)
+            for seed in range(6)
+        ]
+    assert all(0.98 * 2 <= model.privacy_.epsilon <= 2.0 for model in found)
+    assert {model.best_params_["tails"] for model in found} == {None, "auto"}
+
+
 def test_curves_may_be_searched():
     """More columns, and so another plan: at few rows another share of the budget prepares features."""
     few, estimator = census_like(3500, random_state=3), base(constraints=None)

@@ -121,6 +121,18 @@ def test_a_run_that_was_begun_without_curves_goes_on_without(tmp_path, monkeypat
     assert TableModel.load(folder.path / "model.npz").model.scaling.curved is None
 
 
+def test_a_run_goes_on_within_the_bounds_that_it_found(tmp_path):
+    folder = a_folder(tmp_path / "run", dataclasses.replace(SETTINGS, tails=1.0))
+    with pytest.raises(Stop):
+        train_run(folder, people(), watch=stop_after(7), every=1)
+    saved = read_checkpoint(folder.checkpoint_path)["arrays"]
+    train_run(folder, people())
+    found = TableModel.load(folder.path / "model.npz").model.scaling
+    assert np.any(found.upper < 1.0)
+    for name in ("lower", "upper", "mean", "deviation"):
+        np.testing.assert_array_equal(getattr(found, name), saved[f"scaling.{name}"])
+
+
 @pytest.mark.parametrize("step", [1, 7, 20, 29])
 def test_a_stopped_run_goes_on_and_never_spends_more(tmp_path, step):
     folder = a_folder(tmp_path / "run")

@@ -57,10 +57,10 @@ class TestCut:
     @given(
         mean=st.lists(st.floats(-3, 3), min_size=2, max_size=2),
         reach=st.lists(st.floats(1e-12, 5), min_size=2, max_size=2),
-        size=st.sampled_from([1e-300, 1.0, 1e6, 1.7e308]),
+        ends=st.sampled_from([(-1e-300, 0.0), (1e6, 3e6), (-1.7e308, 1.7e308), (1e16, 1e16 + 64)]),
     )
-    def test_new_bounds_are_inside_the_old_ones_and_apart(self, mean, reach, size):
-        old = Scaling(np.array([-size, 0.0, -size]), np.array([size, 1.0, 0.0]))
+    def test_new_bounds_are_inside_the_old_ones_and_apart(self, mean, reach, ends):
+        old = Scaling(np.array([ends[0], 0.0, ends[0]]), np.array([ends[1], 1.0, ends[1]]))
         found = cut_off(old, np.array([0, 2]), np.array(mean), np.array(reach))
         assert (found.lower[1], found.upper[1]) == (0.0, 1.0)
         assert np.all(old.lower <= found.lower)
@@ -134,6 +134,10 @@ class TestPlan:
         assert preparation_for(facts, 4.0).tails is None
         with pytest.raises(UnsupportedCombination, match=r"tails is 2.5, but .* leave tails out"):
             preparation_for(facts, 4.0, tails=2.5)
+
+    def test_sizes_and_tails_exclude_each_other(self):
+        with pytest.raises(UnsupportedCombination, match="tails need bounds"):
+            Preparation(norm_noise=1.0, moment_noise=1.0, sized=True, tails=2.0)
 
     def test_without_standardising_nothing_is_known(self):
         assert preparation_for(self.MANY, 4.0, standardise=False) is None

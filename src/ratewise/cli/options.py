@@ -31,14 +31,22 @@ class Budget(click.ParamType[float | None]):
             self.fail(f"{value!r} is neither a number nor none", param, ctx)
 
 
-class Tails(Budget):
+class Tails(click.ParamType[float | str | None]):
     """A number, or one of the words auto and none."""
 
     name = "number|auto|none"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float | str | None:
         """Return the number, "auto", or None for "none"."""
-        return AUTO if value == AUTO else super().convert(value, param, ctx)
+        word = str(value).lower()
+        if word in (AUTO, "none"):
+            return AUTO if word == AUTO else None
+        try:
+            return float(word)  # of text: true and false in a file are no numbers
+        except ValueError:
+            self.fail(f"{value!r} is neither a number nor auto nor none", param, ctx)
 
 
 class Names(click.ParamType[tuple[str, ...]]):
