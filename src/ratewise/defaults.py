@@ -17,7 +17,7 @@ from ratewise import _validate
 from ratewise.accounting import Event, calibrate
 from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
 from ratewise.multipliers import Constraints, affordable_interval
-from ratewise.plan import LOOK_NOISE, DualControl, Plan, Preparation, checked_steps
+from ratewise.plan import LOOK_NOISE, LOOK_REACH, DualControl, Plan, Preparation, checked_steps
 
 AUTO = "auto"
 
@@ -32,6 +32,7 @@ _RAW_LEARNING_RATES = (2.5, 10.0)
 _LARGEST_BATCH = 65_536
 _LARGEST_RATE = 0.5
 TAILS = 2.0  # deviations from the mean where numbers are cut off
+_REACH = 0.3  # of the distance between bounds: where noise reaches so far, it hides where tails begin
 _CALM = 0.004  # noise on a mean of gradients, in units of their bound, up to which curves are let in
 _FEW_CELLS, _SHARE_PER_CELL = 4, 0.03  # of the histogram, for each cell beyond few
 _SHARE_PER_NOISE = 300.0  # share of the histogram for each row in n that one release of everything blurs
@@ -227,7 +228,8 @@ def preparation_for(
     another 2% to 4%: else one that is much larger than the others sets the length that noise goes by.
 
     Dense numbers with declared bounds are cut off two deviations from their mean (`ratewise.tails`): the look
-    that finds both takes three tenths of what the preparation costs.
+    that finds both takes three tenths of what the preparation costs. It is left out where noise on means
+    alone reaches over three tenths of the bounds: with two deviations on top hardly anything would be cut.
 
     Parameters
     ----------
@@ -247,9 +249,9 @@ def preparation_for(
         _refuse_tails(tails, "features are not standardised, and nobody knows their means")
         return None
     sized = not facts.bounded
-    tails = _tails_for(facts, tails)
     if whole is None:
-        return Preparation(norm_noise=None, moment_noise=None, sized=sized, tails=tails)
+        free = _tails_for(facts, tails, 0.0)
+        return Preparation(norm_noise=None, moment_noise=None, sized=sized, tails=free)
     norm, moment = whole / math.sqrt(_NORM_SHARE), whole / math.sqrt(_MOMENT_SHARE)
     lost = moment * facts.n_features > _MOMENT_ERROR * facts.n_rows
     drowned = lost or norm * math.sqrt(facts.n_kinds) * _NORM_ROWS > facts.n_rows
@@ -257,18 +259,23 @@ def preparation_for(
         return None
     blur = moment * math.sqrt(facts.n_kinds) * facts.n_features / facts.n_rows
     less = math.sqrt(min(max((blur / _BLUR) ** 2, 1.0), _MORE))
-    if tails is not None:  # both looks together cost what one would
-        less /= math.sqrt(1.0 + LOOK_NOISE**-2)
+    both = less / math.sqrt(1.0 + LOOK_NOISE**-2)  # two looks together cost what one would
+    tails = _tails_for(facts, tails, moment / both * LOOK_NOISE)
+    less = less if tails is None else both
     return Preparation(
         norm_noise=norm / less, moment_noise=moment / less, within=_within_for(blur), sized=sized, tails=tails
     )
 
 
-def _tails_for(facts: PublicFacts, tails: Any) -> float | None:
-    """Return where tails are cut off, if they can be; a number that was asked for is refused where not."""
+def _tails_for(facts: PublicFacts, tails: Any, noise: float) -> float | None:
+    """Return where tails are cut off, if they can be; a number that was asked for is refused where not.
+
+    Rows of m numbers between 0 and 1 are about sqrt(m) / 2 long, and noise on means is in proportion to that.
+    """
     cuttable = facts.bounded and not facts.sparse and facts.n_numbers > 0
     if isinstance(tails, str) and tails == AUTO:
-        return TAILS if cuttable else None
+        blurred = noise / facts.n_rows * math.sqrt(facts.n_numbers) / 2
+        return TAILS if cuttable and LOOK_REACH * blurred < _REACH else None
     found = _chosen(tails, None, "tails")
     if found is not None and not cuttable:
         _refuse_tails(found, "features are sparse, have no declared bounds, or none of them is a number")

@@ -37,6 +37,7 @@ AVERAGINGS = ("tail", "polynomial", "none")
 NOISES = ("continuous", "discrete")
 MOST_STEPS = 10_000_000  # calibration takes seconds there, and minutes beyond
 LOOK_NOISE = 1.5  # on the first look at numbers, in units of that on the releases that follow
+LOOK_REACH = 1.5  # deviations of the noise on a mean by which numbers may lie further out
 _SMALLEST = 1e-100
 
 

@@ -47,7 +47,7 @@ from ratewise.curves import Places
 from ratewise.exceptions import InvalidInput, UnsupportedCombination
 from ratewise.features import BLOCK_ROWS, Features, Scaling
 from ratewise.mechanisms import Mechanism, NoNoise, RoundedGaussianMechanism, summation_slack
-from ratewise.plan import Preparation
+from ratewise.plan import LOOK_REACH, Preparation
 from ratewise.sizes import find_sizes
 from ratewise.tails import cut_off, of_numbers
 
@@ -59,7 +59,6 @@ _NEAR = 8
 _BLURRED = 4
 _NOISE_DEVIATIONS, _FAR_DEVIATIONS, _EVERYBODY_DEVIATIONS = 4.0, 6.0, 2.0
 _FLOOR_DEVIATIONS = 2.0
-_SURE_DEVIATIONS = 1.5
 _SMALLEST_SHARE = 0.5
 _SMALLEST = 1e-12
 _READS = 4.0  # of every row, one for each release
@@ -131,7 +130,7 @@ def _without_tails(
         book(event, f"{purpose}, a first look at numbers")
 
     mean, deviation, noise = _moments(features, Kinds(kinds[numbers]), True, look, rng, note)
-    return cut_off(scaling, numbers, mean, tails * deviation + _SURE_DEVIATIONS * noise)
+    return cut_off(scaling, numbers, mean, tails * deviation + LOOK_REACH * noise)
 
 
 def _moments(

@@ -122,6 +122,20 @@ class TestPlan:
         assert plan.preparation.tails == TAILS
         assert 0.99 <= epsilon_of(plan.events, 1e-5, neighbours=relation) <= 1.0
 
+    def test_noise_that_reaches_far_leaves_the_look_out(self):
+        """Rows of nine numbers are about 1.5 long; 1.5 times the noise on means is to stay below 0.3."""
+        facts = {"n_features": 9, "n_classes": 2, "bounded": True, "n_numbers": 9}
+        found = {n: preparation_for(PublicFacts(n_rows=n, **facts), 40.0) for n in range(500, 4000, 100)}
+        looked = [n for n, each in found.items() if each.tails is not None]
+        assert looked == list(range(looked[0], 4000, 100))
+        reach = {n: 1.5 * 1.5 * found[n].look.moment_noise / n for n in looked}
+        assert max(reach.values()) < 0.3
+        assert reach[looked[0]] * looked[0] / (looked[0] - 100) >= 0.3
+        few = PublicFacts(n_rows=500, **facts)
+        assert found[500] == preparation_for(few, 40.0, tails=None)
+        assert preparation_for(few, 40.0, tails=2.0).tails == 2.0
+        assert preparation_for(few, None).tails == TAILS
+
     def test_none_is_as_before(self):
         assert preparation_for(self.MANY, 4.0, tails=None) == Preparation(
             norm_noise=40.0, moment_noise=4.0 / 0.02**0.5
