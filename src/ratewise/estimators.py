@@ -99,7 +99,8 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
         Numbers are cut off so many deviations from their mean, in training and in prediction; a first look at
         numbers finds both, within what standardising costs, and noise on the mean is added to the reach
         (`ratewise.tails`). "auto": two, with privacy or without, for dense numbers with `feature_bounds`, if
-        features are standardised. None: numbers are cut off at their bounds only.
+        features are standardised and noise lets see where tails begin (`ratewise.defaults.preparation_for`).
+        None: numbers are cut off at their bounds only.
     curves : "auto", bool or list of features
         Features that enter a second time, by how near they are to the middle of their bounds (of what `tails`
         leaves of them), so that scores may bend in them; this looks at one row at a time and costs no

@@ -392,8 +392,8 @@ class Features:
         if len(self._buffer) < count:
             rooms = min(count + count // 8, self.block_rows)
             self._buffer = np.empty((rooms, self.n_features))
-            as_stored = self._columns is None and self._bending is None
-            as_stored = as_stored and self.matrix.dtype == np.float64
+            other = self._columns is not None or self._bending is not None
+            as_stored = self.matrix.dtype == np.float64 and not other
             self._stored = self._buffer if as_stored else np.empty((rooms, width), self.matrix.dtype)
         block, stored = self._buffer[:count], self._stored[:count]
         self.matrix.take(rows, 0, stored, "clip")  # row numbers are in range; "clip" skips a copy
