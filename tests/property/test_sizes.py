@@ -141,7 +141,7 @@ def test_features_of_any_size_serve_as_well_as_those_of_one(form, size):
 
 def test_the_ledger_of_a_fit_holds_sizes_exactly_where_no_bounds_are_declared():
     X, y = people(6)
-    for bounds, releases in ((None, 5), ((-5, 5), 4)):
+    for bounds, releases in ((None, 5), ((-5, 5), 8)):
         model = RateConstrainedClassifier(
             classes=(0, 1), steps=20, feature_bounds=bounds, random_state=0
         ).fit(X, y)

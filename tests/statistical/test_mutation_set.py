@@ -252,12 +252,12 @@ def forgotten_preparation(patch):
 def forgotten_moments(patch):
     whole = standardisation.standardise
 
-    def standardise(X, scaling, kinds, preparation, rng, book, **options):
+    def standardise(X, scaling, kinds, preparation, rng, book, *rest):
         def first_only(event, purpose):
             if "means" not in purpose:
                 book(event, purpose)
 
-        return whole(X, scaling, kinds, preparation, rng, first_only, **options)
+        return whole(X, scaling, kinds, preparation, rng, first_only, *rest)
 
     from ratewise import fitting
 

@@ -334,7 +334,7 @@ def test_curves_may_be_searched():
 @pytest.mark.parametrize(
     ("rows", "configurations", "releases"),
     [
-        (250, {"feature_bounds": [None, (-5, 5)]}, 8),
+        (250, {"feature_bounds": [None, (-5, 5)]}, 4),
         (1200, {"feature_kinds": [None, list(range(16))]}, 5),
     ],
 )
