@@ -12,8 +12,8 @@ array([0., 1., 0., 0.])
 
 from __future__ import annotations
 
-import numbers
 import reprlib
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -42,7 +42,11 @@ def half_width(lower: Floats, upper: Floats) -> Floats:
 
 
 def chosen_curves(
-    asked: Any, bounds: tuple[Floats, Floats] | None, dense: bool = True, standardised: bool = True
+    asked: Any,
+    bounds: tuple[Floats, Floats] | None,
+    dense: bool = True,
+    standardised: bool = True,
+    numbers: Places | None = None,
 ) -> Places:
     """Return the places of the features that bend, which depend on public facts only.
 
@@ -55,6 +59,8 @@ def chosen_curves(
         Declared bounds of features.
     dense, standardised : bool
         How features come, and whether they are left to be standardised.
+    numbers : array of places, or None
+        Features that are declared to be numbers; None: bounds tell.
 
     Examples
     --------
@@ -64,7 +70,9 @@ def chosen_curves(
     """
     none = np.zeros(0, dtype=np.intp)
     if isinstance(asked, str) and asked == "auto":
-        return numbers_by_bounds(*bounds) if bounds is not None and dense and standardised else none
+        if bounds is None or not dense or not standardised:
+            return none
+        return numbers_by_bounds(*bounds) if numbers is None else numbers
     if isinstance(asked, bool | np.bool_) and not asked:
         return none
     places = None if isinstance(asked, bool | np.bool_) else _listed(asked)
@@ -96,7 +104,7 @@ def chosen_curves(
 def _listed(asked: Any) -> Places:
     """Return places of features in order, each once."""
     listed: list[Any] = list(asked) if isinstance(asked, list | tuple | range | np.ndarray) else [None]
-    if not all(isinstance(p, numbers.Integral) and not isinstance(p, bool | np.bool_) for p in listed):
+    if not all(isinstance(p, Integral) and not isinstance(p, bool | np.bool_) for p in listed):
         raise InvalidType(
             f"curves must be 'auto', True, False or a list of places of features, got {reprlib.repr(asked)}"
         )

@@ -25,6 +25,7 @@ AUTO = "auto"
 STEPS = 200  # more gain nothing for sure, even where noise would allow them (docs/steps.md)
 RAW_ROW_NORM = 3.0  # of rows as they come
 HISTOGRAM_SHARES = (0.1, 0.25)
+_TIGHT_SHARE = 0.5  # for limits that are tighter than the noise on their rates
 _OPTIMISATION: dict[str, Any] = {"schedule": "linear", "momentum": 0.5}
 
 LEARNING_RATE = 2.0  # of standardised features
@@ -34,8 +35,10 @@ _LARGEST_RATE = 0.5
 TAILS = 2.0  # deviations from the mean where numbers are cut off
 _REACH = 0.3  # of the distance between bounds: where noise reaches so far, it hides where tails begin
 _CALM = 0.004  # noise on a mean of gradients, in units of their bound, up to which curves are let in
+_BENDS = 0.05, 0.5  # size of narrower ones where noise is beyond that: from least to most
 _FEW_CELLS, _SHARE_PER_CELL = 4, 0.03  # of the histogram, for each cell beyond few
 _SHARE_PER_NOISE = 300.0  # share of the histogram for each row in n that one release of everything blurs
+_TIGHT = 3.8  # slack, in deviations of the noise that one release of everything leaves on a rate, to get 1
 _GRADIENT_NOISE = 0.075  # noise on the mean gradient that the clipping norm is chosen for
 _CLIPS = (0.5, 10.0)
 _SHRINKING = (0.07, 0.14)  # noise, for a clipping norm of 1, from which weights shrink, and shrink in full
@@ -64,6 +67,8 @@ class PublicFacts:
         Whether features are a sparse matrix.
     n_numbers : int
         Features that are declared to be numbers rather than categories (`ratewise.tails`).
+    n_curves : int
+        Second columns among the features (`ratewise.curves`).
     """
 
     n_rows: int
@@ -74,6 +79,7 @@ class PublicFacts:
     bounded: bool = False
     sparse: bool = False
     n_numbers: int = 0
+    n_curves: int = 0
 
     @property
     def n_parameters(self) -> int:
@@ -157,14 +163,17 @@ def l1_for(noise: float, clip: float, n_parameters: int, steps: int) -> float:
     return share * noise * clip / math.sqrt(n_parameters * steps)
 
 
-def histogram_share_for(whole: float, n_rows: int, n_cells: int = 2, spare: float = 0.0) -> float:
+def histogram_share_for(
+    whole: float, n_rows: int, n_cells: int = 2, spare: float = 0.0, slack: float | None = None
+) -> float:
     """Return the share of the budget that histograms get: a tenth, up to a quarter where rates need more.
 
     With a tenth, the noise on a rate that is followed over a quarter of the steps is about ``6 * whole / n``,
     whatever the sampling rate and the number of steps. Where that passes 0.002, limits would be missed by
     what nobody can see, and more goes to the histograms, at the cost of noise on gradients. Many cells
     (groups, by label where limits ask for it) are likely to be small ones, whose rates drown first: each
-    beyond four adds 0.03, as long as gradients can spare it.
+    beyond four adds 0.03, as long as gradients can spare it. A limit with a slack below ``7.6 * whole / n``,
+    about twice the noise that a quarter of the budget leaves on a rate, gets up to half.
 
     Parameters
     ----------
@@ -173,15 +182,22 @@ def histogram_share_for(whole: float, n_rows: int, n_cells: int = 2, spare: floa
     n_rows, n_cells : int
     spare : float
         Share that gradients do without, of what is left for training beside other releases.
+    slack : float or None
+        The smallest bound above zero of a limit, if gradients can do with half of the budget.
 
     >>> histogram_share_for(4.0, 34_000), histogram_share_for(30.0, 34_000)
     (0.1, 0.25)
     >>> histogram_share_for(4.0, 200_000, n_cells=9, spare=0.9)
     0.25
+    >>> [round(histogram_share_for(4.0, 4_000, slack=slack), 2) for slack in (0.02, 0.006, 0.001)]
+    [0.25, 0.4, 0.5]
     """
     least, most = HISTOGRAM_SHARES
     wanted = min(least + _SHARE_PER_CELL * max(0, n_cells - _FEW_CELLS), spare)
-    return min(max(_SHARE_PER_NOISE * whole / n_rows, wanted, least), most)
+    share = min(max(_SHARE_PER_NOISE * whole / n_rows, wanted, least), most)
+    if slack is None:
+        return share
+    return max(share, min(_TIGHT * whole / (n_rows * slack), math.sqrt(_TIGHT_SHARE)) ** 2)
 
 
 def spare_for(whole: float, n_rows: int, n_parameters: int, steps: int) -> float:
@@ -207,7 +223,11 @@ def row_norm_for(preparation: Preparation | None) -> float | None:
 
 
 def preparation_for(
-    facts: PublicFacts, whole: float | None, standardise: Any = AUTO, tails: Any = AUTO
+    facts: PublicFacts,
+    whole: float | None,
+    standardise: Any = AUTO,
+    tails: Any = AUTO,
+    curves: Any = AUTO,
 ) -> Preparation | None:
     """Return the releases that standardise the features, for 6% to 12% of the budget (or 8% to 16%), or None.
 
@@ -238,12 +258,14 @@ def preparation_for(
         Noise multiplier that spends the whole budget in one release; None without privacy.
     standardise : bool or "auto"
     tails : float, None or "auto"
+    curves : "auto" or anything else
+        Only "auto" lets numbers bend a little where rows are not enough for curves (`bends_for`).
 
     >>> few, many = (PublicFacts(n_rows=n, n_features=9, n_classes=2, bounded=True) for n in (300, 9_000))
     >>> preparation_for(many, 4.0)
-    Preparation(norm_noise=40.0, moment_noise=28.284271247461902, within=0.98, sized=False, tails=None)
+    Preparation(norm_noise=40.0, moment_noise=28.28..., within=0.98, sized=False, tails=None, bends=None)
     >>> preparation_for(few, 4.0)
-    Preparation(norm_noise=28.2842712474619, moment_noise=20.0, within=0.5, sized=False, tails=None)
+    Preparation(norm_noise=28.28..., moment_noise=20.0, within=0.5, sized=False, tails=None, bends=None)
     """
     if standardise is False:
         _refuse_tails(tails, "features are not standardised, and nobody knows their means")
@@ -263,8 +285,38 @@ def preparation_for(
     tails = _tails_for(facts, tails, moment / both * LOOK_NOISE)
     less = less if tails is None else both
     return Preparation(
-        norm_noise=norm / less, moment_noise=moment / less, within=_within_for(blur), sized=sized, tails=tails
+        norm_noise=norm / less,
+        moment_noise=moment / less,
+        within=_within_for(blur),
+        sized=sized,
+        tails=tails,
+        bends=bends_for(facts, whole) if isinstance(curves, str) and curves == AUTO else None,
     )
+
+
+def bends_for(facts: PublicFacts, whole: float) -> float | None:
+    """Return the size of second columns that bend around means, where rows are not enough for curves.
+
+    Where they are (`curves_pay`), curves have the size of other features. Beyond, noise decides: second
+    columns begin at half that size and fall in proportion to it, which is about what held-out rows of five
+    tables ask for, until less than a twentieth would be left. None there, where curves are among the features
+    and where nothing can bend.
+
+    >>> facts = PublicFacts(n_rows=4_000, n_features=20, n_classes=2, bounded=True, n_numbers=20)
+    >>> round(bends_for(facts, 3.73), 2), bends_for(facts, 37.3)
+    (0.34, None)
+    """
+    if not facts.bounded or facts.sparse or not facts.n_numbers or facts.n_curves:
+        return None
+    calm = _calmness(facts.n_rows, facts.n_features + facts.n_numbers, facts.n_classes, whole)
+    size = _BENDS[1] * calm
+    return size if calm < 1.0 and size >= _BENDS[0] else None
+
+
+def _calmness(n_rows: int, n_features: int, n_classes: int, whole: float) -> float:
+    """Return how many times the noise on a mean of all gradients fits in what curves are let in at."""
+    parameters = n_features * (1 if n_classes == 2 else n_classes)
+    return _CALM * n_rows / (whole * math.sqrt(parameters))
 
 
 def _tails_for(facts: PublicFacts, tails: Any, noise: float) -> float | None:
@@ -307,6 +359,7 @@ def plan_for(
     row_norm: Any = AUTO,
     standardise: Any = AUTO,
     tails: Any = AUTO,
+    curves: Any = AUTO,
     dual: DualControl | None = None,
     besides: Iterable[Event] = (),
     **choices: Any,
@@ -322,6 +375,8 @@ def plan_for(
     neighbours : str
     histogram, histogram_share, sampling_rate, steps, clip, row_norm, standardise, tails, dual
         None (or "auto" where None has a meaning) leaves the choice to the rules of this module.
+    curves
+        "auto" lets numbers bend a little where no curves are among the features; else they do not.
     besides : iterable of Event
         Releases outside the plan that the same budget has to cover.
     **choices
@@ -331,7 +386,7 @@ def plan_for(
     rate = given or sampling_rate_for(facts.n_rows)
     count = STEPS if steps is None else checked_steps(steps)
     whole = None if epsilon is None else _whole(epsilon, delta, neighbours)
-    preparation = preparation_for(facts, whole, standardise, tails)
+    preparation = preparation_for(facts, whole, standardise, tails, curves)
     fields = {**_OPTIMISATION, **{name: value for name, value in choices.items() if value is not None}}
     fields["preparation"] = preparation
     fields["row_norm"] = _chosen(row_norm, row_norm_for(preparation), "row_norm")
@@ -392,15 +447,14 @@ def curves_pay(
 
     More features meet more noise. Where a release that spends the whole budget knows the mean of gradients to
     0.004 of their bound, what curves cost is not to be seen; with fewer rows, straight lines do better unless
-    truth is bent by much.
+    truth is bent by much, and numbers bend a little at most (`bends_for`).
 
     >>> [curves_pay(n, 40, 2, 1.0, 1e-5, "add_or_remove") for n in (3_000, 30_000)]
     [False, True]
     """
     if epsilon is None:
         return True
-    parameters = n_features * (1 if n_classes == 2 else n_classes)
-    return _whole(epsilon, delta, neighbours) * math.sqrt(parameters) <= _CALM * n_rows
+    return _calmness(n_rows, n_features, n_classes, _whole(epsilon, delta, neighbours)) >= 1.0
 
 
 def _whole(epsilon: float, delta: float, neighbours: str, besides: Iterable[Event] = ()) -> float:
@@ -422,7 +476,19 @@ def _share_for(facts: PublicFacts, steps: int, whole: float, beside: Callable[[]
         needed = 1.0 - spare_for(whole, facts.n_rows, facts.n_parameters, steps)
         with suppress(InvalidInput):  # others leave next to nothing; if too little, calibration will tell
             spare = 1.0 - needed * (beside() / whole) ** 2
-    return histogram_share_for(whole, facts.n_rows, cells, spare)
+    return histogram_share_for(whole, facts.n_rows, cells, spare, _slack_of(facts, whole))
+
+
+def _slack_of(facts: PublicFacts, whole: float) -> float | None:
+    """Return the smallest bound above zero of a limit; None if gradients cannot do with half of the budget.
+
+    Where noise would let curves in, were they as many as the features are, they can.
+    """
+    if facts.constraints is None:
+        return None
+    slacks = facts.constraints.bounds[facts.constraints.bounds > 0]
+    calm = _calmness(facts.n_rows, facts.n_features, facts.n_classes, whole)
+    return float(slacks.min()) if len(slacks) and calm >= 1.0 else None
 
 
 def _longest_clip(n_parameters: int) -> float:

@@ -88,7 +88,7 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
         Public: a name or number per feature, the same for features of one nature. Standardising measures each
         kind by itself, so that few numbers are not lost beside many categories. Without it, features bounded
         by 0 and 1 are one kind and all others another. Features of a kind called "number" are numbers to
-        `tails`; if none is called so, those with other bounds than 0 and 1 are.
+        `tails` and `curves`; if none is called so, those with other bounds than 0 and 1 are.
     steps, sampling_rate, clip, row_norm, learning_rate, schedule, momentum, averaging, dual, histogram_share
         Training choices; see `ratewise.plan.Plan`. None ("auto" for `clip` and `row_norm`, where None means
         "no bound") leaves them to `ratewise.defaults.plan_for`, which looks at public facts only.
@@ -104,10 +104,9 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
     curves : "auto", bool or list of features
         Features that enter a second time, by how near they are to the middle of their bounds (of what `tails`
         leaves of them), so that scores may bend in them; this looks at one row at a time and costs no
-        privacy. "auto": if dense
-        features are left to be standardised and rows are enough (`ratewise.defaults.curves_pay`), those with
-        other bounds than 0 and 1, which are numbers rather than categories. False: scores are linear. A list
-        names them by their places.
+        privacy. "auto": numbers (as for `tails`), if dense features are left to be standardised and rows are
+        enough (`ratewise.defaults.curves_pay`). If rows are not, numbers bend a little, around their means
+        (`ratewise.bends`). False: scores are linear. True, or a list of places: those features.
     histogram : "gaussian" or "laplace"
         Law of the noise on the counts of predictions.
     noise : "discrete" or "continuous"
@@ -367,6 +366,7 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
             bounded=scaling is not None,
             sparse=not isinstance(rows.X, np.ndarray),
             n_numbers=len(self._numbers(scaling)),
+            n_curves=0 if scaling is None else scaling.n_prepared - X.shape[1],
         )
         return rows, self._plan(facts)
 
@@ -429,6 +429,7 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
             row_norm=self.row_norm,
             standardise=self.standardise,
             tails=self.tails,
+            curves=self.curves,
             dual=self.dual,
             learning_rate=self.learning_rate,
             schedule=self.schedule,
@@ -470,7 +471,13 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
             )
         scaling_tables(scaling, X.shape[1], not isinstance(X, np.ndarray))
         standardised = self.standardise is not False
-        curved = chosen_curves(self.curves, (bounds[0], bounds[1]), isinstance(X, np.ndarray), standardised)
+        curved = chosen_curves(
+            self.curves,
+            (bounds[0], bounds[1]),
+            isinstance(X, np.ndarray),
+            standardised,
+            self._numbers(scaling),
+        )
         if len(curved) and isinstance(self.curves, str):
             classes = len(rows.domain.classes)
             budget = self.epsilon, self.delta, self.neighbours

@@ -48,6 +48,8 @@ class Scaling:
     curved : array of whole numbers, or None
         Features that enter a second time, bent within their bounds (`ratewise.curves`): as many more columns
         follow the others, between 0 and 1. Public; needs bounds and ``origin="lower"``.
+    bend_lower, bend_upper : array of a number per curved feature, or None
+        Where second columns bend, if elsewhere than between the bounds (`ratewise.bends`); **released**.
     """
 
     lower: Floats | None = None
@@ -56,9 +58,11 @@ class Scaling:
     mean: Floats | None = None
     deviation: Floats | None = None
     curved: Places | None = None
+    bend_lower: Floats | None = None
+    bend_upper: Floats | None = None
 
     def __post_init__(self) -> None:
-        for name in ("lower", "upper", "mean", "deviation"):
+        for name in ("lower", "upper", "mean", "deviation", "bend_lower", "bend_upper"):
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, np.asarray(value, dtype=np.float64))
@@ -93,6 +97,8 @@ class Scaling:
 
     def _check_curved(self) -> None:
         if self.curved is None:
+            if self.bend_lower is not None or self.bend_upper is not None:
+                raise InvalidInput("bend_lower and bend_upper are of curved features, and none is curved")
             return
         if self.lower is None or self.upper is None or self.origin != "lower":
             raise InvalidInput("curved features need bounds, and origin='lower'")
@@ -101,8 +107,21 @@ class Scaling:
             raise InvalidInput(f"curved must list features by their places 0 to {width - 1}")
         if not np.all(np.diff(places) > 0):
             raise InvalidInput("curved must list features in order, each once")
-        if not np.all(half_width(self.lower[places], self.upper[places]) > 0):
-            raise InvalidInput("curved features need a lower bound below the upper one")
+        low, high = self._ends()
+        if low.shape != places.shape or high.shape != places.shape:
+            raise InvalidInput("bend_lower and bend_upper must be one number per curved feature each")
+        if not (np.all(np.isfinite(low)) and np.all(np.isfinite(high)) and np.all(half_width(low, high) > 0)):
+            raise InvalidInput("curved features need a lower bound below the upper one, both finite")
+
+    def _ends(self) -> tuple[Floats, Floats]:
+        """Return where the second columns of curved features bend."""
+        if self.lower is None or self.upper is None or self.curved is None:
+            raise InvalidInput("curved features need bounds")
+        if (self.bend_lower is None) != (self.bend_upper is None):
+            raise InvalidInput("give both of bend_lower and bend_upper, or neither")
+        if self.bend_lower is not None and self.bend_upper is not None:
+            return self.bend_lower, self.bend_upper
+        return self.lower[self.curved], self.upper[self.curved]
 
     @property
     def n_features(self) -> int:
@@ -116,12 +135,12 @@ class Scaling:
 
     def bend(self, rows: Array, out: Floats) -> None:
         """Write the second columns of the curved features, between 0 and 1, to `out`."""
-        if self.lower is None or self.upper is None or self.curved is None:
+        if self.curved is None:
             return
         first, places = int(self.curved[0]), self.curved
         row = places[-1] - first + 1 == len(places)  # one after the other, as numbers mostly are
         values = rows[:, first : first + len(places)] if row else rows.take(places, axis=1)
-        bend(values, self.lower[places], self.upper[places], out=out)
+        bend(values, *self._ends(), out=out)
 
     def standardised(self, mean: Floats | None, deviation: Floats) -> Scaling:
         """Return the same preparation with a released mean and deviation on top."""

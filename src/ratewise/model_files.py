@@ -204,7 +204,7 @@ def _array(archive: zipfile.ZipFile, name: str, described: Mapping[str, Any]) ->
 # ------------------------------------------------------------------------------------- a model
 
 _MODEL_FIELDS = {"schema", "intercept", "row_norm", "origin"}
-SCALING = ("lower", "upper", "mean", "deviation", "curved")
+SCALING = ("lower", "upper", "mean", "deviation", "curved", "bend_lower", "bend_upper")
 
 
 @dataclass(frozen=True, eq=False)

@@ -184,6 +184,9 @@ class Preparation:
         Numbers are cut off so many deviations from their mean (`ratewise.tails`). Both are found in a first
         look at numbers alone, four more releases with 1.5 times the noise. None: no such look, no cut. It
         needs declared bounds, and so excludes `sized`.
+    bends : float or None
+        Numbers enter a second time, bent within a deviation of their mean and at this size
+        (`ratewise.bends`). Nothing is released for it. It needs declared bounds.
     """
 
     norm_noise: float | None
@@ -191,17 +194,19 @@ class Preparation:
     within: float = 0.98
     sized: bool = False
     tails: float | None = None
+    bends: float | None = None
 
     def __post_init__(self) -> None:
         if (self.norm_noise is None) != (self.moment_noise is None):
             raise UnsupportedCombination(
                 f"norm_noise is {self.norm_noise} and moment_noise {self.moment_noise}; give both or neither"
             )
-        if self.sized and self.tails is not None:
-            raise UnsupportedCombination(
-                f"tails is {self.tails}, and sized is True, for features without declared bounds; tails need "
-                "bounds: give one of the two"
-            )
+        for name in ("tails", "bends"):
+            if self.sized and getattr(self, name) is not None:
+                raise UnsupportedCombination(
+                    f"{name} is {getattr(self, name)}, and sized is True, for features without declared "
+                    f"bounds; {name} need bounds: give one of the two"
+                )
         _set(
             self,
             norm_noise=_optional_positive(norm_noise=self.norm_noise),
@@ -209,6 +214,7 @@ class Preparation:
             within=_validate.fraction(within=self.within),
             sized=_flag(sized=self.sized),
             tails=_optional_positive(tails=self.tails),
+            bends=_optional_positive(bends=self.bends),
         )
 
     @property
@@ -217,9 +223,9 @@ class Preparation:
         if self.tails is None:
             return None
         if self.norm_noise is None or self.moment_noise is None:
-            return replace(self, tails=None)
+            return replace(self, tails=None, bends=None)
         norm, moment = self.norm_noise * LOOK_NOISE, self.moment_noise * LOOK_NOISE
-        return replace(self, norm_noise=norm, moment_noise=moment, tails=None)
+        return replace(self, norm_noise=norm, moment_noise=moment, tails=None, bends=None)
 
     @property
     def events(self) -> tuple[GaussianEvent, ...]:

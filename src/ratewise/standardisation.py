@@ -43,6 +43,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from ratewise.accounting.events import GaussianEvent
+from ratewise.bends import bent, check_bends
 from ratewise.curves import Places
 from ratewise.exceptions import InvalidInput, UnsupportedCombination
 from ratewise.features import BLOCK_ROWS, Features, Scaling
@@ -75,7 +76,8 @@ def standardise(
 ) -> Scaling:
     """Return `scaling` with released means and deviations on top (sparse features are not shifted).
 
-    Numbers are looked at first and cut off by what is found, if the preparation says so.
+    Numbers are looked at first and cut off by what is found, and enter a second time, bent around their
+    means, if the preparation says so.
 
     Parameters
     ----------
@@ -90,8 +92,10 @@ def standardise(
     book : callable
         Called with each event and its purpose **before** the release.
     numbers : array of whole numbers, or None
-        Places of the features whose tails are cut off; public.
+        Places of the features whose tails are cut off, and which bend; public.
     """
+    size = preparation.bends
+    bending = None if size is None else check_bends(X, scaling, numbers, size)
     if preparation.sized:
         sizes = find_sizes(Features(X, scaling=scaling, intercept=False), preparation.moment_noise, rng, book)
         scaling = Scaling(deviation=sizes) if scaling is None else scaling.standardised(None, sizes)
@@ -104,8 +108,10 @@ def standardise(
     mean, deviation, _ = _moments(features, pieces, bounded, preparation, rng, book)
     centre = None if features.sparse else mean
     if scaling is None:
-        return Scaling(mean=centre, deviation=deviation)
-    return scaling.standardised(centre, deviation)
+        found = Scaling(mean=centre, deviation=deviation)
+    else:
+        found = scaling.standardised(centre, deviation)
+    return found if bending is None or size is None else bent(found, bending, size)
 
 
 def _without_tails(

@@ -31,7 +31,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ratewise.accounting import Budget, Event, Ledger
 from ratewise.bounds import BoundsPlan, bounds_plan
-from ratewise.defaults import AUTO, curves_pay
+from ratewise.defaults import AUTO
 from ratewise.domain import list_values
 from ratewise.encoding import TableEncoder, curved_features, feature_kinds
 from ratewise.estimators import CUSTOMARY_DELTA, RateConstrainedClassifier
@@ -166,7 +166,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         own = self._own_plan(schema, len(labels))
         book = self._ledger()
         rehearsed = self._encoder(provisional(schema))
-        classifier = self._classifier(own, book, len(labels))
+        classifier = self._classifier(own, book)
         X = rehearsed.fit_transform(frame)
         planned = classifier.planned_events(X, labels, sensitive_features=groups)
         self._refuse_over_cap(book, (*own.events, *planned))
@@ -198,9 +198,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labels, groups = self.labels_and_groups(frame, y, sensitive_features)
         own = self._own_plan(schema, len(labels))
         X = self._encoder(provisional(schema)).fit_transform(frame)
-        planned = self._classifier(own, None, len(labels)).planned_events(
-            X, labels, sensitive_features=groups
-        )
+        planned = self._classifier(own, None).planned_events(X, labels, sensitive_features=groups)
         return (*own.events, *planned)
 
     def labels_and_groups(
@@ -326,7 +324,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         # it is this class that warns of an unsigned schema, once
         return TableEncoder(schema.sign(), unknown=self.unknown)
 
-    def _classifier(self, own: BoundsPlan, book: Ledger | None, n_rows: int) -> RateConstrainedClassifier:
+    def _classifier(self, own: BoundsPlan, book: Ledger | None) -> RateConstrainedClassifier:
         return RateConstrainedClassifier(
             self.constraints,
             epsilon=self.epsilon,
@@ -336,7 +334,7 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             group_values={name: self.schema.group_values[name] for name in self._needed()},
             feature_bounds=(0, 1),
             feature_kinds=feature_kinds(self.schema),
-            curves=self._curves(n_rows),
+            curves=self._curves(),
             ledger=book,
             besides=(*own.events, *self.besides),
             data_name=self.data_name,
@@ -344,16 +342,10 @@ class TableClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             **{name: value for name, value in self._options.items() if name != "curves"},
         )
 
-    def _curves(self, n_rows: int) -> Any:
-        """Return which encoded features bend: the schema tells numbers, whose bounds are all alike by now."""
+    def _curves(self) -> Any:
+        """Return which encoded features bend; True means numbers, though all have the same bounds by now."""
         asked = self._options.get("curves", AUTO)
-        if not isinstance(asked, bool | np.bool_) and not (isinstance(asked, str) and asked == AUTO):
-            return asked
-        standardised = self._options.get("standardise", AUTO) is not False
-        found = curved_features(self.schema, None if isinstance(asked, str) else bool(asked), standardised)
-        width, classes = self.schema.n_features + len(found), len(self.schema.classes)
-        pays = curves_pay(n_rows, width, classes, self.epsilon, self.delta, self.neighbours)
-        return found if pays or not isinstance(asked, str) else False
+        return curved_features(self.schema, True) if isinstance(asked, bool | np.bool_) and asked else asked
 
     def _refuse_over_cap(self, book: Ledger, events: tuple[Event, ...]) -> None:
         if self.epsilon is not None and events and book.would_exceed(events):

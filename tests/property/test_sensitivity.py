@@ -67,6 +67,9 @@ def problems(draw):
         mean, deviation = rng.uniform(0, 1, width), rng.uniform(0.1, 3, width)
         bounds = -np.ones(n_features), np.full(n_features, 3.0)
         scaling = Scaling(*bounds, mean=mean, deviation=deviation, curved=curved)
+    if scaling is not None and scaling.curved is not None and draw(st.booleans()):
+        middle, reach = rng.uniform(-2, 4, len(curved)), rng.uniform(1e-3, 5, len(curved))
+        scaling = replace(scaling, bend_lower=middle - reach, bend_upper=middle + reach)
     # tables this small are never kept without their zeros otherwise
     with mock.patch.multiple("ratewise.centred", _SPARSE_ENTRIES=0, _SPARSE_SHARE=1.0):
         engine = LinearEngine(

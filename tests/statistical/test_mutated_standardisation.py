@@ -11,6 +11,7 @@ many runs: every release must be booked before it happens, with the noise that i
 its law.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -61,6 +62,9 @@ NUMBERS = Way(
     LOOKED.names,
     [np.sqrt(2)] * 8,  # numbers are of two kinds
 )
+
+
+BENT = LOOKED._replace(preparation=Preparation(norm_noise=6.0, moment_noise=3.0, tails=2.0, bends=0.4))
 
 
 class Release(NamedTuple):
@@ -153,7 +157,7 @@ def released(monkeypatch, way):
                 return True
             if np.linalg.norm(left.value - right.value) > 2 * left.sensitivity * (1 + 1e-9):
                 return True
-        for name in ("lower", "upper", "mean", "deviation"):
+        for name in ("lower", "upper", "mean", "deviation", "bend_lower", "bend_upper"):
             if not np.array_equal(getattr(found, name), getattr(compared, name)):
                 return True
             if not np.array_equal(getattr(found, name), getattr(scaling, name)):
@@ -425,6 +429,35 @@ def one_kind_for_the_look(patch):
     patch.setattr(standardisation, "_moments", moments)
 
 
+def bends_around_raw_means(patch):
+    whole, sums, kept = standardisation.bent, standardisation.row_sums, []
+
+    def row_sums(features, kinds, bounds):
+        kept.append(raw_centre(features))
+        return sums(features, kinds, bounds)
+
+    patch.setattr(standardisation, "row_sums", row_sums)
+    patch.setattr(
+        standardisation, "bent", lambda s, places, size: whole(replace(s, mean=kept[-1]), places, size)
+    )
+
+
+def bends_as_wide_as_raw_deviations(patch):
+    """Means are released ones, and only where numbers bend is read off the rows."""
+    whole, squares, kept = standardisation.bent, standardisation.square_sums, []
+
+    def square_sums(features, kinds, bounds, centre):
+        kept.append(features.prepared(np.arange(features.n_rows)).std(axis=0))
+        return squares(features, kinds, bounds, centre)
+
+    def bent(scaling, places, size):
+        found = whole(scaling, places, size)
+        return replace(found, bend_upper=found.bend_lower + 2 * kept[-1][places])
+
+    patch.setattr(standardisation, "square_sums", square_sums)
+    patch.setattr(standardisation, "bent", bent)
+
+
 EACH = [without_noise, half_the_noise, unbooked]
 ANY = {
     "bound from the longest row": bound_from_the_longest_row,
@@ -448,6 +481,8 @@ OF_ONE = {
     "tails from the raw middle": (LOOKED, tails_from_the_raw_middle, released),
     "one kind for the look": (NUMBERS, one_kind_for_the_look, released),
     "a look as sharp as the rest": (LOOKED, a_look_as_sharp_as_the_rest, noised),
+    "bends around raw means": (BENT, bends_around_raw_means, released),
+    "bends as wide as raw deviations": (BENT, bends_as_wide_as_raw_deviations, released),
 }
 MUTANTS = {
     **{
@@ -466,7 +501,9 @@ MUTANTS = {
 }
 
 
-@pytest.mark.parametrize("way", [SIZED, LOOKED, NUMBERS], ids=["sizes first", "a look first", "two kinds"])
+@pytest.mark.parametrize(
+    "way", [SIZED, LOOKED, NUMBERS, BENT], ids=["sizes first", "a look first", "two kinds", "bends"]
+)
 @pytest.mark.parametrize("catcher", [released, noised])
 def test_no_alarm_for_the_code_as_it_is(catcher, way, monkeypatch):
     assert not catcher(monkeypatch, way)

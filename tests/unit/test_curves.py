@@ -313,8 +313,8 @@ def test_second_columns_are_of_the_kind_of_the_first(monkeypatch):
     ("rows", "epsilon", "curves", "bent"),
     [
         (12_000, 1.0, "auto", True),
-        (3000, 1.0, "auto", False),
-        (12_000, 0.1, "auto", False),
+        (300, 1.0, "auto", False),
+        (12_000, 0.01, "auto", False),
         (3000, None, "auto", True),
         (3000, 1.0, True, True),
     ],

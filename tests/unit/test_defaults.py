@@ -14,16 +14,17 @@ from ratewise.accounting import epsilon as epsilon_of
 from ratewise.defaults import PublicFacts, plan_for, sampling_rate_for
 from ratewise.domain import Domain
 from ratewise.exceptions import InvalidInput, RatewiseError
-from ratewise.families import demographic_parity
+from ratewise.families import demographic_parity, positive_rate
 from ratewise.partition import compile_constraints
 from ratewise.plan import DualControl, Plan
+from ratewise.rates import rate
 
 DELTA = 1e-5
 
 
-def compiled(cells, classes):
+def compiled(cells, classes, slack=0.1):
     domain = Domain(classes=range(classes), columns={"g": range(max(2, cells))})
-    return compile_constraints(demographic_parity("g", max_gap=0.1), domain)
+    return compile_constraints(demographic_parity("g", max_gap=slack), domain)
 
 
 def facts(n=5000, d=10, classes=2, cells=2):
@@ -108,7 +109,8 @@ class TestPublicOnly:
     def test_facts_are_numbers_and_constraints(self):
         names = [field.name for field in dataclasses.fields(PublicFacts)]
         assert names == [
-            *("n_rows", "n_features", "n_classes", "constraints", "n_kinds", "bounded", "sparse", "n_numbers")
+            *("n_rows", "n_features", "n_classes", "constraints"),
+            *("n_kinds", "bounded", "sparse", "n_numbers", "n_curves"),
         ]
 
     def test_no_array_ever_enters(self):
@@ -221,6 +223,33 @@ class TestShareOfHistograms:
                 assert plan(rows, 9, 0.25).clip < few.clip  # else there was room that nobody used
         assert min(shares) < 0.11
         assert max(shares) == pytest.approx(0.25)
+
+    @pytest.mark.parametrize(
+        ("rows", "slack", "share"),
+        [
+            (4_406, 0.02, 0.25),
+            (4_406, 0.005, 0.415),
+            (4_406, 0.001, 0.5),
+            (40_000, 0.005, 0.1),
+            (400, 0.001, 0.25),
+        ],
+    )
+    def test_limits_tighter_than_noise_get_up_to_half_if_gradients_can_do_without(self, rows, slack, share):
+        known = dataclasses.replace(facts(rows, d=19), constraints=compiled(2, 2, slack))
+        plan = plan_for(known, epsilon=1.0, delta=DELTA)
+        ratio = (plan.gradient_noise / plan.histogram_noise) ** 2
+        assert ratio / (1 + ratio) == pytest.approx(share, abs=0.01)
+        assert epsilon_of(plan.events, DELTA) <= 1.0
+
+    @pytest.mark.parametrize("limit", [positive_rate(min_rate=0.001), rate(1) >= 0.8 * rate(0)])
+    def test_bounds_that_are_no_slacks_do_not_count(self, limit):
+        """A floor has a bound below zero, a comparison one of zero: neither says how tight it is."""
+        found = compile_constraints(limit, Domain(classes=(0, 1), columns={}))
+        assert np.all(found.bounds <= 0)
+        known = dataclasses.replace(facts(4_406, d=19), constraints=found)
+        plan = plan_for(known, epsilon=1.0, delta=DELTA)
+        ratio = (plan.gradient_noise / plan.histogram_noise) ** 2
+        assert ratio / (1 + ratio) == pytest.approx(0.25, abs=0.01)
 
     def test_next_to_nothing_left_is_not_the_end(self):
         """One release of all rows does not fit beside the others; one of few rows does."""

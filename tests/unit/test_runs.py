@@ -366,16 +366,18 @@ def test_other_rows_are_refused(tmp_path):
     assert folder.ledger().records == ()
 
 
-@pytest.mark.parametrize(("rows", "bent"), [(300, False), (2000, True)])
-def test_a_run_bends_if_its_plan_does(tmp_path, rows, bent):
+@pytest.mark.parametrize(("rows", "curved"), [(300, False), (2000, True)])
+def test_a_run_bends_as_its_plan_does(tmp_path, rows, curved):
     settings = Settings(label="rich", steps=2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         folder = a_folder(tmp_path / "run", settings, rows=rows)
         train_run(folder, people(rows), seed=0)
     model = TableModel.load(folder.path / "model.npz").model
-    assert (model.scaling.curved is not None) == bent
-    assert model.n_features == facts_of(SCHEMA, settings, rows).n_features
+    assert model.scaling.curved is not None
+    assert (folder.plan.preparation.bends is None) == curved == (model.scaling.bend_lower is None)
+    assert model.n_features == SCHEMA.n_features + 1
+    assert facts_of(SCHEMA, settings, rows).n_curves == int(curved)
 
 
 @pytest.mark.parametrize("curves", ["auto", [0], 2])

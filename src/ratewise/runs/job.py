@@ -66,15 +66,17 @@ class Watch:
 def facts_of(schema: Schema, settings: Settings, n_rows: int) -> PublicFacts:
     """Return what is known without reading rows; constraints that cannot be held are refused here."""
     compiled = compile_constraints(settings.declared, schema.domain)
+    curved = _curved(schema, settings, n_rows)
     return PublicFacts(
         n_rows=n_rows,
-        n_features=schema.n_features + len(_curved(schema, settings, n_rows)),
+        n_features=schema.n_features + len(curved),
         n_classes=len(schema.classes),
         constraints=compiled if len(compiled) else None,
         n_kinds=len(set(feature_kinds(schema))),
         bounded=True,
         sparse=encoded_sparsely(schema),
         n_numbers=feature_kinds(schema).count(NUMBER),
+        n_curves=len(curved),
     )
 
 
@@ -102,6 +104,7 @@ def plan_run(facts: PublicFacts, settings: Settings, besides: Iterable[Event] = 
         row_norm=AUTO if settings.row_norm is None else settings.row_norm,
         standardise=AUTO if settings.standardise is None else settings.standardise,
         tails=settings.tails,
+        curves=AUTO if settings.curves is None else settings.curves,
         learning_rate=settings.learning_rate,
         schedule=settings.schedule,
         momentum=settings.momentum,
