@@ -854,6 +854,16 @@ def test_tails_are_cut_off_unless_told_otherwise(world, tmp_path, flags, tails):
         assert ("deviations from theirs" in invoke(*planned).stdout) == (tails is not None)
 
 
+@pytest.mark.parametrize(
+    ("rows", "flags", "bends"), [(1000, (), True), (1000, ("--no-curves",), False), (9000, (), False)]
+)
+def test_a_plan_tells_of_bends_where_rows_are_few(rows, flags, bends):
+    planned = ("plan", "--rows", str(rows), "--features", "8", *flags)
+    size = lines(invoke("--json", *planned))[0]["bends"]
+    assert (size is not None and 0.05 <= size < 0.5) == bends
+    assert ("numbers bend a little" in invoke(*planned).stdout) == bends
+
+
 @pytest.mark.parametrize("tails", ["0", "-1", "few", "inf"])
 def test_tails_that_make_no_sense_are_refused(tails):
     found = invoke("plan", "--rows", "2000", "--features", "5", "--tails", tails)

@@ -162,6 +162,7 @@ def describe(plan: Plan, facts: PublicFacts, settings: Settings) -> dict[str, An
         "count_error": plan.histogram_mechanism.standard_deviation if counts else None,
         "standardise": plan.preparation is not None,
         "tails": None if plan.preparation is None else plan.preparation.tails,
+        "bends": None if plan.preparation is None else plan.preparation.bends,
     }
 
 
@@ -172,6 +173,8 @@ def _in_words(shown: dict[str, Any]) -> list[str]:
     if shown["tails"] is not None:
         features += f", numbers cut off {shown['tails']:g} deviations from theirs"
     bent = f", {shown['curves']} of them with a curve" if shown.get("curves") else ""
+    if shown["bends"] is not None:
+        bent = f", numbers bend a little (at {shown['bends']:.2g} of the size of others)"
     lines = [
         f"budget:       {budget}",
         f"steps:        {shown['steps']}, each reading about {shown['rows_per_step']:.0f} rows",

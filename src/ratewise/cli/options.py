@@ -139,7 +139,7 @@ def plan_options(function: Function) -> Function:
             click.option(
                 "--curves/--no-curves",
                 default=None,
-                help="Let scores bend in numbers; the default where rows are enough.",
+                help="Let scores bend in numbers; by default where rows are enough, and else a little.",
             ),
             click.option("--learning-rate", **number),
             click.option("--schedule", type=click.Choice(SCHEDULES), default=None),
