@@ -86,7 +86,7 @@ def _parity(column: str) -> Callable[[float], Any]:
 TASKS = {
     "adult-dp": Task("adult", _parity("sex"), (0.05, 0.10, 0.15), (0.01, 0.03)),
     "credit-dp": Task("credit_card", _parity("sex"), (0.005, 0.01, 0.02), (0.03,), 40),
-    "parkinsons-dp": Task("parkinsons", _parity("sex"), (0.01, 0.02, 0.04), (0.001, 0.06), 40),
+    "parkinsons-dp": Task("parkinsons", _parity("sex"), (0.01, 0.02, 0.04), (0.001, 0.06), 80),
     "employment-dp": Task("acs_employment", _parity("race"), (0.05, 0.10, 0.15), splits=20),
     "heart-dp": Task("heart", _parity("sex"), (0.005, 0.01, 0.02), (0.002,)),
     "credit-eo": Task(

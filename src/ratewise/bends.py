@@ -4,7 +4,8 @@ A second column for each number (`ratewise.curves`) meets as much noise as the f
 nobody notices. Where they are not, each enters at a size that the plan fixes from public facts
 (`ratewise.defaults.bends_for`): what is weighed down by a factor adds its noise to scores by that factor, and
 makes rows hardly longer, so that a bend has to be worth more before it shows. It is 1 at the released mean of
-its number, 0 from one released deviation on, and a parabola in between.
+its number, 0 from one released deviation on, and a parabola in between; beyond its bounds a number is cut off
+before.
 
 Nothing is released for it. Where it bends is computed from released means and deviations; its own middle and
 size are not measured but taken to be those of a normal number, which is near enough for a column that the
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ratewise.curves import Places, half_width
-from ratewise.exceptions import UnsupportedCombination
+from ratewise.exceptions import InvalidInput, UnsupportedCombination
 from ratewise.features import Scaling
 
 # of max(0, 1 - z^2), z standard normal
@@ -58,7 +59,7 @@ def bent(scaling: Scaling, numbers: Places, size: float) -> Scaling:
     (array([40.]), array([60.]), 3)
     """
     if scaling.lower is None or scaling.upper is None or scaling.mean is None or scaling.deviation is None:
-        return scaling
+        raise InvalidInput("bends need bounds, and released means and deviations")
     first, last = scaling.lower[numbers], scaling.upper[numbers]
     mean, deviation = scaling.mean[numbers], scaling.deviation[numbers]
     with np.errstate(over="ignore"):

@@ -163,17 +163,14 @@ def l1_for(noise: float, clip: float, n_parameters: int, steps: int) -> float:
     return share * noise * clip / math.sqrt(n_parameters * steps)
 
 
-def histogram_share_for(
-    whole: float, n_rows: int, n_cells: int = 2, spare: float = 0.0, slack: float | None = None
-) -> float:
+def histogram_share_for(whole: float, n_rows: int, n_cells: int = 2, spare: float = 0.0) -> float:
     """Return the share of the budget that histograms get: a tenth, up to a quarter where rates need more.
 
     With a tenth, the noise on a rate that is followed over a quarter of the steps is about ``6 * whole / n``,
     whatever the sampling rate and the number of steps. Where that passes 0.002, limits would be missed by
     what nobody can see, and more goes to the histograms, at the cost of noise on gradients. Many cells
     (groups, by label where limits ask for it) are likely to be small ones, whose rates drown first: each
-    beyond four adds 0.03, as long as gradients can spare it. A limit with a slack below ``7.6 * whole / n``,
-    about twice the noise that a quarter of the budget leaves on a rate, gets up to half.
+    beyond four adds 0.03, as long as gradients can spare it. Tight limits get more (`tight_share_for`).
 
     Parameters
     ----------
@@ -182,22 +179,42 @@ def histogram_share_for(
     n_rows, n_cells : int
     spare : float
         Share that gradients do without, of what is left for training beside other releases.
-    slack : float or None
-        The smallest bound above zero of a limit, if gradients can do with half of the budget.
 
     >>> histogram_share_for(4.0, 34_000), histogram_share_for(30.0, 34_000)
     (0.1, 0.25)
     >>> histogram_share_for(4.0, 200_000, n_cells=9, spare=0.9)
     0.25
-    >>> [round(histogram_share_for(4.0, 4_000, slack=slack), 2) for slack in (0.02, 0.006, 0.001)]
-    [0.25, 0.4, 0.5]
     """
     least, most = HISTOGRAM_SHARES
     wanted = min(least + _SHARE_PER_CELL * max(0, n_cells - _FEW_CELLS), spare)
-    share = min(max(_SHARE_PER_NOISE * whole / n_rows, wanted, least), most)
-    if slack is None:
-        return share
-    return max(share, min(_TIGHT * whole / (n_rows * slack), math.sqrt(_TIGHT_SHARE)) ** 2)
+    return min(max(_SHARE_PER_NOISE * whole / n_rows, wanted, least), most)
+
+
+def tight_share_for(whole: float, n_rows: int, slack: float, calm: float) -> float:
+    """Return the share that histograms need where a limit is tighter than noise lets see: up to half.
+
+    A slack of ``7.6 * whole / n`` is about twice the noise that a quarter of the budget leaves on a rate.
+    Below that, more goes to the histograms, in proportion to the inverse square of the slack, as far as
+    gradients can do without it: half where noise leaves them a calm of 1, a quarter where that is 0.75 or
+    less.
+
+    Parameters
+    ----------
+    whole : float
+        Noise multiplier that spends the whole budget in one release.
+    n_rows : int
+    slack : float
+        By how much two rates may differ.
+    calm : float
+        How many times the noise on a mean of all gradients fits in 0.004 of their bound.
+
+    >>> [round(tight_share_for(4.0, 4_000, slack, 1.0), 2) for slack in (0.02, 0.006, 0.001)]
+    [0.04, 0.4, 0.5]
+    >>> round(tight_share_for(4.0, 4_000, 0.001, 0.8), 2)
+    0.3
+    """
+    wanted = _TIGHT * whole / (n_rows * slack)
+    return min(wanted * wanted, max(min(calm - 0.5, _TIGHT_SHARE), HISTOGRAM_SHARES[1]))
 
 
 def spare_for(whole: float, n_rows: int, n_parameters: int, steps: int) -> float:
@@ -300,7 +317,8 @@ def bends_for(facts: PublicFacts, whole: float) -> float | None:
     Where they are (`curves_pay`), curves have the size of other features. Beyond, noise decides: second
     columns begin at half that size and fall in proportion to it, which is about what held-out rows of five
     tables ask for, until less than a twentieth would be left. None there, where curves are among the features
-    and where nothing can bend.
+    and where nothing can bend. Being weighed down, they do not count among the features that the clipping
+    norm and the learning rate go by.
 
     >>> facts = PublicFacts(n_rows=4_000, n_features=20, n_classes=2, bounded=True, n_numbers=20)
     >>> round(bends_for(facts, 3.73), 2), bends_for(facts, 37.3)
@@ -476,19 +494,25 @@ def _share_for(facts: PublicFacts, steps: int, whole: float, beside: Callable[[]
         needed = 1.0 - spare_for(whole, facts.n_rows, facts.n_parameters, steps)
         with suppress(InvalidInput):  # others leave next to nothing; if too little, calibration will tell
             spare = 1.0 - needed * (beside() / whole) ** 2
-    return histogram_share_for(whole, facts.n_rows, cells, spare, _slack_of(facts, whole))
+    share = histogram_share_for(whole, facts.n_rows, cells, spare)
+    slack = _tightest(facts.constraints)
+    if slack is None or tight_share_for(whole, facts.n_rows, slack, 1.0) <= share:
+        return share
+    with suppress(InvalidInput):
+        calm = _calmness(facts.n_rows, facts.n_features, facts.n_classes, beside())
+        share = max(share, tight_share_for(whole, facts.n_rows, slack, calm))
+    return share
 
 
-def _slack_of(facts: PublicFacts, whole: float) -> float | None:
-    """Return the smallest bound above zero of a limit; None if gradients cannot do with half of the budget.
+def _tightest(constraints: Constraints | None) -> float | None:
+    """Return the smallest slack of a limit, in units of a difference of two rates; None if none has any.
 
-    Where noise would let curves in, were they as many as the features are, they can.
+    Only bounds above zero are slacks: a floor has one below, and a comparison of two rates zero.
     """
-    if facts.constraints is None:
+    if constraints is None:
         return None
-    slacks = facts.constraints.bounds[facts.constraints.bounds > 0]
-    calm = _calmness(facts.n_rows, facts.n_features, facts.n_classes, whole)
-    return float(slacks.min()) if len(slacks) and calm >= 1.0 else None
+    pairs = zip(constraints.bounds.tolist(), constraints.leverage.tolist(), strict=True)
+    return min((2.0 * bound / reach for bound, reach in pairs if bound > 0 and reach > 0), default=None)
 
 
 def _longest_clip(n_parameters: int) -> float:

@@ -146,7 +146,7 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
         On features as prepared (scaled to bounds, standardised, rows shrunk to `row_norm`); then come those
         that enter a second time.
     curves_ : array
-        Places of the features that enter a second time.
+        Places of the features that enter a second time, as curves or, where rows are few, as bends.
     privacy_ : PrivacyStatement
         What was spent, with `.epsilon` and `.delta`; epsilon is infinite for ``epsilon=None``.
     ledger_ : Ledger
@@ -355,7 +355,8 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
             classes=self.classes,
             group_values=self.group_values,
         )
-        scaling, kinds = self._scaling(rows), self._kinds(X.shape[1])
+        kinds = self._kinds(X.shape[1])  # first: it refuses what the scaling could not read
+        scaling = self._scaling(rows)
         kinds = kinds_by_bounds(scaling, X.shape[1]) if kinds is None else kinds
         facts = PublicFacts(
             n_rows=rows.n_rows,

@@ -107,21 +107,15 @@ class Scaling:
             raise InvalidInput(f"curved must list features by their places 0 to {width - 1}")
         if not np.all(np.diff(places) > 0):
             raise InvalidInput("curved must list features in order, each once")
-        low, high = self._ends()
+        low, high = self.bend_lower, self.bend_upper
+        if low is None and high is None:
+            low, high = self.lower[places], self.upper[places]
+        if low is None or high is None:
+            raise InvalidInput("give both of bend_lower and bend_upper, or neither")
         if low.shape != places.shape or high.shape != places.shape:
             raise InvalidInput("bend_lower and bend_upper must be one number per curved feature each")
         if not (np.all(np.isfinite(low)) and np.all(np.isfinite(high)) and np.all(half_width(low, high) > 0)):
             raise InvalidInput("curved features need a lower bound below the upper one, both finite")
-
-    def _ends(self) -> tuple[Floats, Floats]:
-        """Return where the second columns of curved features bend."""
-        if self.lower is None or self.upper is None or self.curved is None:
-            raise InvalidInput("curved features need bounds")
-        if (self.bend_lower is None) != (self.bend_upper is None):
-            raise InvalidInput("give both of bend_lower and bend_upper, or neither")
-        if self.bend_lower is not None and self.bend_upper is not None:
-            return self.bend_lower, self.bend_upper
-        return self.lower[self.curved], self.upper[self.curved]
 
     @property
     def n_features(self) -> int:
@@ -135,12 +129,16 @@ class Scaling:
 
     def bend(self, rows: Array, out: Floats) -> None:
         """Write the second columns of the curved features, between 0 and 1, to `out`."""
-        if self.curved is None:
+        if self.curved is None or self.lower is None or self.upper is None:
             return
         first, places = int(self.curved[0]), self.curved
         row = places[-1] - first + 1 == len(places)  # one after the other, as numbers mostly are
         values = rows[:, first : first + len(places)] if row else rows.take(places, axis=1)
-        bend(values, *self._ends(), out=out)
+        if self.bend_lower is None or self.bend_upper is None:
+            bend(values, self.lower[places], self.upper[places], out=out)
+        else:  # which may lie beyond the bounds, where features are cut off
+            np.clip(values, self.lower[places], self.upper[places], out=out)
+            bend(out, self.bend_lower, self.bend_upper, out=out)
 
     def standardised(self, mean: Floats | None, deviation: Floats) -> Scaling:
         """Return the same preparation with a released mean and deviation on top."""

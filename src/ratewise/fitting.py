@@ -63,7 +63,8 @@ class Fitting:
     kinds : array or None
         Which features are alike; public (see `ratewise.standardisation`).
     numbers : array or None
-        Places of the features whose tails may be cut off; public (see `ratewise.tails`).
+        Places of the features whose tails may be cut off and which may bend; public (see `ratewise.tails` and
+        `ratewise.bends`).
     intercept : bool
     data_name : str
         Name of the rows in the ledger.

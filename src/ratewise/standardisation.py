@@ -94,8 +94,9 @@ def standardise(
     numbers : array of whole numbers, or None
         Places of the features whose tails are cut off, and which bend; public.
     """
-    size = preparation.bends
-    bending = None if size is None else check_bends(X, scaling, numbers, size)
+    bending = None
+    if preparation.bends is not None:
+        bending = check_bends(X, scaling, numbers, preparation.bends), preparation.bends
     if preparation.sized:
         sizes = find_sizes(Features(X, scaling=scaling, intercept=False), preparation.moment_noise, rng, book)
         scaling = Scaling(deviation=sizes) if scaling is None else scaling.standardised(None, sizes)
@@ -111,7 +112,7 @@ def standardise(
         found = Scaling(mean=centre, deviation=deviation)
     else:
         found = scaling.standardised(centre, deviation)
-    return found if bending is None or size is None else bent(found, bending, size)
+    return found if bending is None else bent(found, *bending)
 
 
 def _without_tails(

@@ -540,6 +540,7 @@ class TestParameters:
     def test_feature_kinds(self, kinds):
         words = "feature_kinds must list the kind of each of 3 features, a name or a number, got .*; leave"
         refused(InvalidInput, words, feature_kinds=kinds)
+        refused(InvalidInput, words, feature_kinds=kinds, feature_bounds=(-9, 9))
 
     @pytest.mark.parametrize("changes", [{"feature_kinds": ["a"]}, {"feature_bounds": (1, 0)}])
     def test_what_is_planned_is_refused_alike(self, changes):

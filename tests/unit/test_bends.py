@@ -67,6 +67,18 @@ class TestWhatIsComputed:
         assert found[:, 3:] == pytest.approx(by_hand, abs=1e-9)
         assert np.ptp(found[:, 3:], axis=0) == pytest.approx(size / DEVIATION, rel=0.01)
 
+    def test_beyond_its_bounds_a_number_is_cut_off_first(self):
+        """Where it bends may lie beyond them: of two numbers, 0 to 100, one bends at 60 to 120."""
+        plain = Scaling([0.0, 0.0], [100.0, 100.0], mean=[0.9, 0.1], deviation=[0.3, 0.3])
+        scaling = bent(plain, NUMBERS, 0.4)
+        assert scaling.bend_upper[0] > 100
+        assert scaling.bend_lower[1] < 0
+        inside = np.array([[100.0, 0.0]])
+        beyond = np.array([[110.0, -5.0], [1e6, -1e6]])
+        expected = Features(inside, scaling=scaling).prepared(np.arange(1)).copy()
+        for row in Features(beyond, scaling=scaling).prepared(np.arange(2)):
+            np.testing.assert_array_equal(row, expected[0])
+
     @given(
         st.floats(-1.7e308, 1.7e308), st.floats(5e-324, 1.7e308), st.floats(-1e6, 1e6), st.floats(1e-12, 1e6)
     )
@@ -148,6 +160,12 @@ class TestPrivacy:
             )
         assert booked == []
 
+    def test_the_look_before_does_not_bend(self):
+        looked = Preparation(norm_noise=1.0, moment_noise=1.0, tails=2.0, bends=0.3)
+        assert looked.look.bends is None
+        assert dataclasses.replace(looked, norm_noise=None, moment_noise=None).look.bends is None
+        assert looked.events == dataclasses.replace(looked, bends=None).events
+
     def test_without_bounds_there_are_no_bends(self):
         with pytest.raises(UnsupportedCombination, match="bends"):
             Preparation(norm_noise=1.0, moment_noise=1.0, sized=True, bends=0.3)
@@ -176,6 +194,23 @@ class TestWhen:
         assert bends_for(self.FEW, 3.73) is not None
         assert bends_for(facts, 3.73) is None
         assert preparation_for(facts, 3.73).bends is None
+
+    def test_classes_count(self):
+        three = dataclasses.replace(self.FEW, n_classes=3)
+        assert bends_for(three, 3.73) == pytest.approx(bends_for(self.FEW, 3.73) / math.sqrt(3))
+
+    def test_curves_that_just_pay_are_not_taken_for_a_reason_to_bend(self):
+        """With curves among the features there are more of them, and noise would look larger than it is."""
+        rng = np.random.default_rng(0)
+        X, y = rng.normal(size=(2_100, 4)), rng.integers(0, 2, 2_100)
+        for rows, curved in ((2_100, False), (3_000, True)):
+            part = np.resize(X, (rows, 4)), np.resize(y, rows)
+            found = RateConstrainedClassifier(
+                classes=[0, 1], feature_bounds=(-5, 5), random_state=0, steps=2
+            ).fit(*part)
+            assert (found.plan_.preparation.bends is None) == curved
+            assert (found._model.scaling.bend_lower is None) == curved
+            assert found.curves_.tolist() == [0, 1, 2, 3]
 
     @pytest.mark.parametrize("curves", [False, True, [0, 1]])
     def test_only_if_it_is_left_open(self, curves):

@@ -17,6 +17,7 @@ from ratewise.exceptions import InvalidInput, RatewiseError
 from ratewise.families import demographic_parity, positive_rate
 from ratewise.partition import compile_constraints
 from ratewise.plan import DualControl, Plan
+from ratewise.predicates import group
 from ratewise.rates import rate
 
 DELTA = 1e-5
@@ -240,6 +241,36 @@ class TestShareOfHistograms:
         ratio = (plan.gradient_noise / plan.histogram_noise) ** 2
         assert ratio / (1 + ratio) == pytest.approx(share, abs=0.01)
         assert epsilon_of(plan.events, DELTA) <= 1.0
+
+    def tight(self, limits, rows=4_406, **choices):
+        domain = Domain(classes=(0, 1), columns={"g": (0, 1)})
+        known = dataclasses.replace(facts(rows, d=19), constraints=compile_constraints(limits, domain))
+        plan = plan_for(known, epsilon=1.0, delta=DELTA, **choices)
+        ratio = (plan.gradient_noise / plan.histogram_noise) ** 2
+        return ratio / (1 + ratio)
+
+    def test_the_tightest_limit_counts(self):
+        loose, tight = (demographic_parity("g", max_gap=slack) for slack in (0.1, 0.003))
+        assert self.tight([loose, tight]) == self.tight([tight, loose]) == self.tight(tight)
+        assert self.tight(tight) > self.tight(loose) + 0.2
+
+    def test_a_limit_is_as_tight_however_it_is_written(self):
+        gap = rate(1, where=group(g=0)) - rate(1, where=group(g=1))
+        for slack in (0.05, 0.004):
+            shares = [self.tight(factor * gap <= factor * slack) for factor in (0.01, 1.0, 100.0)]
+            assert shares == pytest.approx([shares[0]] * 3, rel=1e-6)
+
+    def test_what_others_have_spent_is_not_there_for_tight_limits(self):
+        tight = demographic_parity("g", max_gap=0.001)
+        assert self.tight(tight) == pytest.approx(0.5, abs=0.01)
+        assert self.tight(tight, besides=[GaussianEvent(4.2)]) == pytest.approx(0.25, abs=0.01)
+
+    def test_it_comes_on_little_by_little(self):
+        tight = demographic_parity("g", max_gap=0.001)
+        shares = [self.tight(tight, rows=int(rows)) for rows in np.geomspace(2_500, 5_500, 30)]
+        assert shares[0] == pytest.approx(0.25, abs=0.01)
+        assert shares[-1] == pytest.approx(0.5, abs=0.01)
+        assert np.abs(np.diff(shares)).max() < 0.06
 
     @pytest.mark.parametrize("limit", [positive_rate(min_rate=0.001), rate(1) >= 0.8 * rate(0)])
     def test_bounds_that_are_no_slacks_do_not_count(self, limit):

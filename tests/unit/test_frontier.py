@@ -188,3 +188,15 @@ def test_our_error_at_a_gap_is_read_off_the_line_between_our_points():
     assert frontier_page.ours_at(points, 0.03)[0] == pytest.approx(0.055)
     assert frontier_page.ours_at(points, 0.09)[0] == pytest.approx(0.05)
     assert frontier_page.ours_at(points, 0.01)[0] is None
+
+
+def test_runs_within_a_gap_that_no_mean_reaches():
+    runs = [
+        {"slack": slack, "epsilon": 1.0, "split": "authors", "test_error": error, "test_gap": gap}
+        for slack, error, gap in [(0.1, 0.06, 0.002), (0.1, 0.08, 0.03), (0.2, 0.05, 0.02), (0.2, 0.05, 0.06)]
+    ]
+    assert frontier_page.runs_within(runs, 0.005) == "; 1 of 2 runs within 0.005: 0.0600"
+    assert frontier_page.runs_within(runs, 0.001) == ""
+    assert frontier_page.runs_within(runs, 0.017) == ""  # the mean is
+    assert frontier_page.runs_within(runs[:1] + runs[2:], 0.001) == ""
+    assert frontier_page.runs_within([], 0.005) == ""

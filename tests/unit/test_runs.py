@@ -366,6 +366,30 @@ def test_other_rows_are_refused(tmp_path):
     assert folder.ledger().records == ()
 
 
+def test_a_run_without_curves_does_not_bend(tmp_path):
+    settings = Settings(label="rich", steps=2, curves=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        folder = a_folder(tmp_path / "run", settings, rows=300)
+        train_run(folder, people(300), seed=0)
+    assert folder.plan.preparation.bends is None
+    assert TableModel.load(folder.path / "model.npz").model.n_features == SCHEMA.n_features
+
+
+def test_a_run_that_bends_goes_on_where_it_bent(tmp_path):
+    settings = Settings(label="rich", steps=12)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        folder = a_folder(tmp_path / "run", settings, rows=300)
+        with pytest.raises(Stop):
+            train_run(folder, people(300), seed=0, watch=stop_after(7), every=1)
+        before = read_checkpoint(folder.checkpoint_path)["arrays"]
+        train_run(folder, people(300))
+    after = TableModel.load(folder.path / "model.npz").model.scaling
+    for name in ("bend_lower", "bend_upper", "mean", "deviation"):
+        np.testing.assert_array_equal(getattr(after, name), before[f"scaling.{name}"])
+
+
 @pytest.mark.parametrize(("rows", "curved"), [(300, False), (2000, True)])
 def test_a_run_bends_as_its_plan_does(tmp_path, rows, curved):
     settings = Settings(label="rich", steps=2)

@@ -45,7 +45,7 @@ def rehearse(facts: PublicFacts, settings: Settings, domain: Domain, seed: int =
         "feature_bounds": _BOUNDS if facts.bounded else None,
         "feature_kinds": [place % facts.n_kinds for place in range(facts.n_features)],
         "tails": settings.tails if facts.n_numbers else None,
-        "curves": False,  # second columns are among the planned features already
+        "curves": False,  # second columns are among the planned features already; bends are left out
     }
     with_plan, without = (_accuracy(asked, domain, public, train, test) for asked in (settings, plain))
     return {
