@@ -482,10 +482,10 @@ _LEAK = """### What the paper's features are worth
 
 How much of what the paper's method is ahead by comes from its features, standardised by raw means and
 deviations for nothing? The same splits, with ours on such features too: no guarantee, but like for like, test
-error / gap. On Parkinsons, where rows are few, it is worth 0.001, half of what lines are behind by; the budget
-that is not spent on it and rows that are not shrunk for it have a part in that. On Adult and Credit-Card it
-is worth nothing. (Gaps leave out limits that a method's own model doubts, which differ by method for odds of
-0.04.)
+error / gap. On Parkinsons, where rows are few, it is worth 0.001, half of what lines are behind by; the
+budget that is not spent on it and rows that are not shrunk for it have a part in that. On Adult and
+Credit-Card it is worth nothing. (Gaps leave out limits that a method's own model doubts, which differ by
+method for odds of 0.04.)
 """
 _ABLATION = """## Ablation, epsilon 1: change of test error / of train gap against the defaults
 
