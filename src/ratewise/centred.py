@@ -135,6 +135,7 @@ def centring_for(
         lower, upper = bounds
         rest = np.clip(rest, lower, upper)
         width = np.maximum(np.maximum(upper - rest, rest - lower), _TINY)
+        width[np.isinf(width)] = 1.0  # of features without bounds
         one_sided = (lower >= 0.0) | (upper <= 0.0)
     with np.errstate(over="ignore"):
         mean = np.abs(shift - rest) / width

@@ -33,7 +33,9 @@ _RAW_LEARNING_RATES = (2.5, 10.0)
 _LARGEST_BATCH = 65_536
 _LARGEST_RATE = 0.5
 TAILS = 2.0  # deviations from the mean where numbers are cut off
-_REACH = 0.3  # of the distance between bounds: where noise reaches so far, it hides where tails begin
+# Of the distance between bounds: where noise reaches so far, it hides where tails begin. Less of what is
+# found is filled with numbers than of what is declared.
+_REACH, _REACH_FOUND = 0.3, 0.08
 _CALM = 0.004  # noise on a mean of gradients, in units of their bound, up to which curves are let in
 _BENDS = 0.05, 0.5  # size of narrower ones where noise is beyond that: from least to most
 _FEW_CELLS, _SHARE_PER_CELL = 4, 0.03  # of the histogram, for each cell beyond few
@@ -80,6 +82,11 @@ class PublicFacts:
     sparse: bool = False
     n_numbers: int = 0
     n_curves: int = 0
+
+    @property
+    def most_numbers(self) -> int:
+        """How many features can be numbers: those declared so, or, without bounds, all that are dense."""
+        return self.n_numbers if self.bounded or self.sparse else self.n_features
 
     @property
     def n_parameters(self) -> int:
@@ -217,6 +224,28 @@ def tight_share_for(whole: float, n_rows: int, slack: float, calm: float) -> flo
     return min(wanted * wanted, max(min(calm - 0.5, _TIGHT_SHARE), HISTOGRAM_SHARES[1]))
 
 
+def tight(facts: PublicFacts, whole: float | None) -> bool:
+    """Return whether a limit is tighter than noise lets see: where histograms get more than a quarter for it.
+
+    There, numbers do not bend (`bends_for`): what swings from run to run moves rates. And where cells are
+    few, multipliers keep their pace to the end in place of slowing down: what is asked for is as near to
+    nothing as can be, and noise on late gradients would undo it unseen.
+
+    >>> from dataclasses import replace
+    >>> from ratewise import Domain, demographic_parity
+    >>> from ratewise.partition import compile_constraints
+    >>> domain = Domain([0, 1], {"sex": ["F", "M"]})
+    >>> few = PublicFacts(n_rows=4_400, n_features=19, n_classes=2)
+    >>> limits = [demographic_parity("sex", max_gap=gap) for gap in (0.005, 0.01)]
+    >>> [tight(replace(few, constraints=compile_constraints(each, domain)), 3.73) for each in limits]
+    [True, False]
+    """
+    slack = _tightest(facts.constraints)
+    if whole is None or slack is None:
+        return False
+    return tight_share_for(whole, facts.n_rows, slack, 1.0) > HISTOGRAM_SHARES[1]
+
+
 def spare_for(whole: float, n_rows: int, n_parameters: int, steps: int) -> float:
     """Return about what share of the budget gradients can do without and keep the longest clipping norm.
 
@@ -262,11 +291,13 @@ def preparation_for(
     where it is three fifths.
 
     Where no bounds are declared, the sizes of single features are released first (`ratewise.sizes`), for
-    another 2% to 4%: else one that is much larger than the others sets the length that noise goes by.
+    another 2% to 4%: else one that is much larger than the others sets the length that noise goes by. The
+    same release tells which of them are numbers.
 
-    Dense numbers with declared bounds are cut off two deviations from their mean (`ratewise.tails`): the look
+    Dense numbers are cut off two deviations from their mean (`ratewise.tails`): the look
     that finds both takes three tenths of what the preparation costs. It is left out where noise on means
     alone reaches over three tenths of the bounds: with two deviations on top hardly anything would be cut.
+    Without declared bounds, that takes eight hundredths of the magnitudes found.
 
     Parameters
     ----------
@@ -280,9 +311,11 @@ def preparation_for(
 
     >>> few, many = (PublicFacts(n_rows=n, n_features=9, n_classes=2, bounded=True) for n in (300, 9_000))
     >>> preparation_for(many, 4.0)
-    Preparation(norm_noise=40.0, moment_noise=28.28..., within=0.98, sized=False, tails=None, bends=None)
+    Preparation(norm_noise=40.0, moment_noise=28.28..., within=0.98, sized=False, tails=None, bends=None,
+        curves=False)
     >>> preparation_for(few, 4.0)
-    Preparation(norm_noise=28.28..., moment_noise=20.0, within=0.5, sized=False, tails=None, bends=None)
+    Preparation(norm_noise=28.28..., moment_noise=20.0, within=0.5, sized=False, tails=None, bends=None,
+        curves=False)
     """
     if standardise is False:
         _refuse_tails(tails, "features are not standardised, and nobody knows their means")
@@ -290,7 +323,8 @@ def preparation_for(
     sized = not facts.bounded
     if whole is None:
         free = _tails_for(facts, tails, 0.0)
-        return Preparation(norm_noise=None, moment_noise=None, sized=sized, tails=free)
+        curved = free is not None and curves_found(facts, whole, curves)
+        return Preparation(norm_noise=None, moment_noise=None, sized=sized, tails=free, curves=curved)
     norm, moment = whole / math.sqrt(_NORM_SHARE), whole / math.sqrt(_MOMENT_SHARE)
     lost = moment * facts.n_features > _MOMENT_ERROR * facts.n_rows
     drowned = lost or norm * math.sqrt(facts.n_kinds) * _NORM_ROWS > facts.n_rows
@@ -301,14 +335,31 @@ def preparation_for(
     both = less / math.sqrt(1.0 + LOOK_NOISE**-2)  # two looks together cost what one would
     tails = _tails_for(facts, tails, moment / both * LOOK_NOISE)
     less = less if tails is None else both
+    bending = facts.bounded or tails is not None  # without bounds, those that tails find
     return Preparation(
         norm_noise=norm / less,
         moment_noise=moment / less,
         within=_within_for(blur),
         sized=sized,
         tails=tails,
-        bends=bends_for(facts, whole) if isinstance(curves, str) and curves == AUTO else None,
+        bends=bends_for(facts, whole) if bending and isinstance(curves, str) and curves == AUTO else None,
+        curves=bending and curves_found(facts, whole, curves),
     )
+
+
+def curves_found(facts: PublicFacts, whole: float | None, curves: Any) -> bool:
+    """Return whether numbers that are found among features without bounds enter twice, bent between them.
+
+    Only "auto" lets them, and rows have to be enough (`curves_pay`) even if every feature is a number: how
+    many there are is not known when plans are made.
+
+    >>> many = PublicFacts(n_rows=30_000, n_features=20, n_classes=2)
+    >>> curves_found(many, 3.73, "auto"), curves_found(many, 37.3, "auto"), curves_found(many, 3.73, False)
+    (True, False, False)
+    """
+    if facts.bounded or facts.sparse or not (isinstance(curves, str) and curves == AUTO):
+        return False
+    return whole is None or _calmness(facts.n_rows, 2 * facts.n_features, facts.n_classes, whole) >= 1.0
 
 
 def bends_for(facts: PublicFacts, whole: float) -> float | None:
@@ -316,17 +367,17 @@ def bends_for(facts: PublicFacts, whole: float) -> float | None:
 
     Where they are (`curves_pay`), curves have the size of other features. Beyond, noise decides: second
     columns begin at half that size and fall in proportion to it, which is about what held-out rows of five
-    tables ask for, until less than a twentieth would be left. None there, where curves are among the features
-    and where nothing can bend. Being weighed down, they do not count among the features that the clipping
-    norm and the learning rate go by.
+    tables ask for, until less than a twentieth would be left. None there, where limits are tighter than noise
+    (`tight`), where curves are among the features and where nothing can bend. Being weighed down, they do not
+    count among the features that the clipping norm and the learning rate go by.
 
     >>> facts = PublicFacts(n_rows=4_000, n_features=20, n_classes=2, bounded=True, n_numbers=20)
     >>> round(bends_for(facts, 3.73), 2), bends_for(facts, 37.3)
     (0.34, None)
     """
-    if not facts.bounded or facts.sparse or not facts.n_numbers or facts.n_curves:
+    if facts.sparse or not facts.most_numbers or facts.n_curves or tight(facts, whole):
         return None
-    calm = _calmness(facts.n_rows, facts.n_features + facts.n_numbers, facts.n_classes, whole)
+    calm = _calmness(facts.n_rows, facts.n_features + facts.most_numbers, facts.n_classes, whole)
     size = _BENDS[1] * calm
     return size if calm < 1.0 and size >= _BENDS[0] else None
 
@@ -342,13 +393,14 @@ def _tails_for(facts: PublicFacts, tails: Any, noise: float) -> float | None:
 
     Rows of m numbers between 0 and 1 are about sqrt(m) / 2 long, and noise on means is in proportion to that.
     """
-    cuttable = facts.bounded and not facts.sparse and facts.n_numbers > 0
+    cuttable = not facts.sparse and facts.most_numbers > 0
     if isinstance(tails, str) and tails == AUTO:
-        blurred = noise / facts.n_rows * math.sqrt(facts.n_numbers) / 2
-        return TAILS if cuttable and LOOK_REACH * blurred < _REACH else None
+        blurred = noise / facts.n_rows * math.sqrt(facts.most_numbers) / 2
+        most = _REACH if facts.bounded else _REACH_FOUND
+        return TAILS if cuttable and LOOK_REACH * blurred < most else None
     found = _chosen(tails, None, "tails")
     if found is not None and not cuttable:
-        _refuse_tails(found, "features are sparse, have no declared bounds, or none of them is a number")
+        _refuse_tails(found, "features are sparse, or by their declared bounds none of them is a number")
     return None if found is None else _validate.positive(tails=found, hint="None keeps tails")
 
 
@@ -408,7 +460,7 @@ def plan_for(
     fields = {**_OPTIMISATION, **{name: value for name, value in choices.items() if value is not None}}
     fields["preparation"] = preparation
     fields["row_norm"] = _chosen(row_norm, row_norm_for(preparation), "row_norm")
-    fields["dual"] = _dual_for(facts, rate, count) if dual is None else dual
+    fields["dual"] = _dual_for(facts, rate, count, whole) if dual is None else dual
     shape: dict[str, Any] = {"n_rows": facts.n_rows, "sampling_rate": rate, "steps": count}
     if epsilon is None or whole is None:
         fields = _descent_for(facts, preparation, None, shape, clip) | fields
@@ -519,18 +571,19 @@ def _longest_clip(n_parameters: int) -> float:
     return min(max(math.sqrt(n_parameters), _USUAL_CLIP), _CLIPS[1])
 
 
-def _dual_for(facts: PublicFacts, rate: float, steps: int) -> DualControl:
+def _dual_for(facts: PublicFacts, rate: float, steps: int, whole: float | None) -> DualControl:
     if facts.constraints is None:
         return DualControl()
     interval = affordable_interval(facts.constraints, facts.n_rows * rate, facts.n_features, steps)
     # more steps are noisier each: multipliers follow the mean of as many as stand for one of the usual number
     share = min(1.0, STEPS / steps)
+    few = facts.constraints.n_cells <= _FEW_CELLS
     # both rates fall to zero together: what still swings at the start comes to rest; the penalty damps it
     return DualControl(
         rate=2.0 * share,
         memory=1.0 - share,
         penalty=3.0,
-        schedule="linear",
+        schedule="constant" if few and tight(facts, whole) else "linear",
         interval=interval,
         ratio_floor=0.02,
         normalise=True,

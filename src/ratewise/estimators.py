@@ -452,6 +452,8 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
         try:
             lower, upper = self.feature_bounds
             bounds = [np.broadcast_to(np.asarray(b, dtype=np.float64), X.shape[1]) for b in (lower, upper)]
+            if not np.all(np.isfinite(bounds)):
+                raise ValueError
             scaling = Scaling(bounds[0], bounds[1], origin="lower" if isinstance(X, np.ndarray) else "zero")
         except (TypeError, ValueError):
             raise InvalidInput(

@@ -39,7 +39,7 @@ class Scaling:
     ----------
     lower, upper : array of d numbers, or None
         Bounds, public or released (`ratewise.tails`). Features are cut off there and mapped to [0, 1] (or
-        [-1, 1]). None: as they come.
+        [-1, 1]). None: as they come; so does a feature with no bounds, from minus infinity to infinity.
     origin : "lower" or "zero"
         "lower" sends `lower` to 0 and `upper` to 1. "zero" keeps zero at zero (as sparse features need) and
         divides by the larger of ``|lower|`` and ``|upper|``.
@@ -88,12 +88,18 @@ class Scaling:
             )
         if self.lower is not None and not np.all(self.lower <= np.asarray(self.upper)):
             raise InvalidInput("bounds of features must be finite, with lower at most upper")
-        if not all(np.all(np.isfinite(value)) for value in given):
+        if not all(np.all(np.isfinite(value) | self._open_for(value)) for value in given):
             raise InvalidInput("bounds of features must be finite, with lower at most upper")
         if self.deviation is not None and not np.all(self.deviation > 0):
             raise InvalidInput("deviation must be above 0 for every feature")
         if self.origin not in ("lower", "zero"):
             raise InvalidInput(f"origin must be 'lower' or 'zero', got {self.origin!r}")
+
+    def _open_for(self, value: Floats) -> npt.NDArray[np.bool_] | bool:
+        """Return where `value`, if these are bounds, may be infinite: at features that have none."""
+        if self.lower is None or self.upper is None or not (value is self.lower or value is self.upper):
+            return False
+        return np.asarray(np.isneginf(self.lower) & np.isposinf(self.upper))
 
     def _check_curved(self) -> None:
         if self.curved is None:
@@ -161,6 +167,8 @@ class Scaling:
                     shift, width = bounds[0], bounds[1] - bounds[0]
                 else:
                     width = np.maximum(np.abs(bounds[0]), np.abs(bounds[1]))
+                shift = np.where(np.isinf(shift), 0.0, shift)  # of features without bounds
+                width = np.where(np.isposinf(bounds[1]), 1.0, width)
             if self.mean is not None:
                 shift = shift + self.mean * width
             if self.deviation is not None:

@@ -182,11 +182,14 @@ class Preparation:
         where no bounds of features are declared.
     tails : float or None
         Numbers are cut off so many deviations from their mean (`ratewise.tails`). Both are found in a first
-        look at numbers alone, four more releases with 1.5 times the noise. None: no such look, no cut. It
-        needs declared bounds, and so excludes `sized`.
+        look at numbers alone, four more releases with 1.5 times the noise. None: no such look, no cut.
+        Numbers are declared or, if `sized`, found by the release of sizes.
     bends : float or None
         Numbers enter a second time, bent within a deviation of their mean and at this size
-        (`ratewise.bends`). Nothing is released for it. It needs declared bounds.
+        (`ratewise.bends`). Nothing is released for it. If `sized`, it needs `tails`, which find bounds.
+    curves : bool
+        Numbers enter a second time, bent between the bounds that were found (`ratewise.curves`). Nothing is
+        released for it. It needs `sized` and `tails`: which declared features bend is known before.
     """
 
     norm_noise: float | None
@@ -195,18 +198,23 @@ class Preparation:
     sized: bool = False
     tails: float | None = None
     bends: float | None = None
+    curves: bool = False
 
     def __post_init__(self) -> None:
         if (self.norm_noise is None) != (self.moment_noise is None):
             raise UnsupportedCombination(
                 f"norm_noise is {self.norm_noise} and moment_noise {self.moment_noise}; give both or neither"
             )
-        for name in ("tails", "bends"):
-            if self.sized and getattr(self, name) is not None:
-                raise UnsupportedCombination(
-                    f"{name} is {getattr(self, name)}, and sized is True, for features without declared "
-                    f"bounds; {name} need bounds: give one of the two"
-                )
+        if self.sized and self.bends is not None and self.tails is None:
+            raise UnsupportedCombination(
+                f"bends is {self.bends}, and sized is True, for features without declared bounds; bends need "
+                "bounds: give tails, which find some"
+            )
+        if self.curves and (not self.sized or self.tails is None or self.bends is not None):
+            raise UnsupportedCombination(
+                f"curves is True, sized {self.sized}, tails {self.tails} and bends {self.bends}; curves that "
+                "are found need sized=True and tails, and exclude bends"
+            )
         _set(
             self,
             norm_noise=_optional_positive(norm_noise=self.norm_noise),
@@ -215,6 +223,7 @@ class Preparation:
             sized=_flag(sized=self.sized),
             tails=_optional_positive(tails=self.tails),
             bends=_optional_positive(bends=self.bends),
+            curves=_flag(curves=self.curves),
         )
 
     @property
@@ -222,10 +231,12 @@ class Preparation:
         """The first look at numbers, if tails are cut off: the same releases with more noise."""
         if self.tails is None:
             return None
+        plain = replace(self, sized=False, tails=None, bends=None, curves=False)
         if self.norm_noise is None or self.moment_noise is None:
-            return replace(self, tails=None, bends=None)
-        norm, moment = self.norm_noise * LOOK_NOISE, self.moment_noise * LOOK_NOISE
-        return replace(self, norm_noise=norm, moment_noise=moment, tails=None, bends=None)
+            return plain
+        return replace(
+            plain, norm_noise=self.norm_noise * LOOK_NOISE, moment_noise=self.moment_noise * LOOK_NOISE
+        )
 
     @property
     def events(self) -> tuple[GaussianEvent, ...]:

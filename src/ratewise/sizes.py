@@ -2,10 +2,10 @@
 
 One feature a thousand times as large as the others sets the length of rows, and noise in proportion to that
 length hides the others. So where no bounds are declared, the size of each feature is released before anything
-else: a table of d features by bins of magnitude, two octaves each, in which a row with m entries that are not
-zero adds ``1/sqrt(m)`` to m places, one for each of them. As a vector that has norm 1, whatever the row:
-**sensitivity 1** for adding or removing a row. Zeros count nowhere, so that in a row of many categories, of
-which few are one, the few count more.
+else: a table of d features by sign and magnitude, in bins of two octaves, in which a row with m entries that
+are not zero adds ``1/sqrt(m)`` to m places, one for each of them. As a vector that has norm 1, whatever the
+row: **sensitivity 1** for adding or removing a row. Zeros count nowhere, so that in a row of many categories,
+of which few are one, the few count more.
 
 Everything after that is post-processing. The size of a feature is the root mean square of the ends of its
 bins, by the counts that stand out of the noise; features of which nothing stands out, such as rare
@@ -14,18 +14,24 @@ size that three quarters of them do not exceed) are divided by their own size. S
 proportion to the usual, since noise may hide rare large entries of theirs: a rare category, standardised, is
 far from zero in few rows. Only what is 64 times too small is brought up, to a sixteenth of the usual.
 
+What is exactly 1 or -1 has a place of its own in the table. So the same release tells flags from numbers: a
+feature is a number if a count of other magnitudes stands out of the noise. It also tells whether any of its
+entries are seen below zero, and how large they are. What noise hides may be larger, the more so the fewer are
+seen at all: the largest magnitude seen is raised by as many times as noise could hide fiftieths of the rest.
+
 >>> rng = np.random.default_rng(0)
->>> X = rng.normal(size=(5_000, 3)) * [1.0, 1_000.0, 1e-3]
+>>> X = rng.normal(size=(5_000, 4)) * [1.0, 1_000.0, 1e-3, 1.0]
+>>> X[:, 3] = X[:, 3] > 0.5
 >>> find_sizes(Features(X, intercept=False), 20.0, rng, lambda event, purpose: print(event, purpose))
 GaussianEvent(noise=20.0, count=1) sizes of features
-array([2.38113411e+00, 1.63335508e+03, 3.51318466e-02])
+Sizes(of=array([...]), numbers=array([0, 1, 2]), most=array([...]), below_zero=array([ True,  True,  True]))
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,14 +41,38 @@ from ratewise.features import Features
 from ratewise.mechanisms import Mechanism, NoNoise, RoundedGaussianMechanism, summation_slack
 
 Floats = npt.NDArray[np.float64]
+Places = npt.NDArray[np.intp]
 
 _LOWEST, _BINS, _WIDTH = -40, 50, 2  # of powers of two: from a million millionth to a million million million
+PLACES = 2 * _BINS + 1  # of a feature: above zero, below, and the last for what is exactly 1 or -1
 _ONE, _EXACT_ROWS = 2.0**24, 2**29  # weights are whole multiples of 1/_ONE: sums of so many are exact
 _BIAS = 1022  # in the exponent bits of a double, so that those of 0.5 to 1 are 0
-_ENDS = np.exp2(_LOWEST - 1.0 + _WIDTH * np.arange(1, _BINS + 1))
-_STANDS_OUT = 5.0  # deviations of the noise: chance alone makes such a count once in 70,000 features
+_ENDS = np.append(np.exp2(_LOWEST - 1.0 + _WIDTH * np.arange(1, _BINS + 1)), 1.0)
+_STANDS_OUT = 5.0  # deviations of the noise: chance alone makes such a count once in 20,000 features
+_HIDDEN = 0.02  # share of what is seen that noise may hide without a word
 _USUAL = 0.75
 _LARGE, _SMALL, _BROUGHT_UP = 8.0, 64.0, 16.0
+
+
+class Sizes(NamedTuple):
+    """What was found of features; all of it is computed from one release.
+
+    Attributes
+    ----------
+    of : array
+        What to divide each feature by.
+    numbers : array of places
+        Which features are numbers.
+    most : array
+        How large entries may be: the largest magnitude that stands out, or more, one for each number.
+    below_zero : array of bool
+        Whether entries below zero stand out, one for each number.
+    """
+
+    of: Floats
+    numbers: Places
+    most: Floats
+    below_zero: npt.NDArray[np.bool_]
 
 
 def find_sizes(
@@ -50,8 +80,8 @@ def find_sizes(
     noise: float | None,
     rng: np.random.Generator,
     book: Callable[[GaussianEvent, str], object],
-) -> Floats:
-    """Return what to divide each feature by, from one release.
+) -> Sizes:
+    """Return what to divide each feature by, and which are numbers, from one release.
 
     Parameters
     ----------
@@ -67,7 +97,8 @@ def find_sizes(
     if noise is not None:
         book(GaussianEvent(noise), "sizes of features")
         mechanism = RoundedGaussianMechanism(noise, slack=_slack(features.n_rows))
-    return sizes_from(mechanism.release(size_counts(features), rng), mechanism.standard_deviation)
+    counts, deviation = mechanism.release(size_counts(features), rng), mechanism.standard_deviation
+    return Sizes(sizes_from(counts, deviation), *numbers_from(counts, deviation))
 
 
 def _slack(n_rows: int) -> float:
@@ -76,12 +107,12 @@ def _slack(n_rows: int) -> float:
 
 
 def size_counts(features: Features) -> Floats:
-    """Return the weighted counts of entries by feature and magnitude, (d, bins); **private**.
+    """Return the weighted counts of entries by feature, sign and magnitude, (d, places); **private**.
 
     A row adds a vector of norm at most 1: its weights are rounded down to whole multiples of a power of two,
     so that sums are exact in whatever order, and it adds the same whatever rows stand beside it.
     """
-    places = features.n_features * _BINS
+    places = features.n_features * PLACES
     total = np.zeros(places)
     for start in range(0, features.n_rows, features.block_rows):
         block = features.prepared(np.arange(start, min(start + features.block_rows, features.n_rows)))
@@ -94,18 +125,21 @@ def size_counts(features: Features) -> Floats:
             bins, seen = _bins(block)
             weights = _weights(np.count_nonzero(seen, axis=1))[:, None]
             columns = np.arange(features.n_features)
-        total += np.bincount((bins + columns * _BINS).ravel(), (weights * seen).ravel(), places)
-    return (total / _ONE).reshape(features.n_features, _BINS)
+        total += np.bincount((bins + columns * PLACES).ravel(), (weights * seen).ravel(), places)
+    return (total / _ONE).reshape(features.n_features, PLACES)
 
 
 def _bins(entries: Floats) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Return the bin of each entry's magnitude, and which entries are far enough from zero to have one."""
+    """Return the place of each entry, and which entries are far enough from zero to have one."""
     exponents = entries.view(np.int64) >> 52
     exponents &= 0x7FF
     seen = exponents > 0
     exponents -= _BIAS + _LOWEST
     exponents //= _WIDTH
-    return np.clip(exponents, 0, _BINS - 1, out=exponents), seen
+    np.clip(exponents, 0, _BINS - 1, out=exponents)
+    exponents[entries < 0.0] += _BINS
+    exponents[np.abs(entries) == 1.0] = PLACES - 1
+    return exponents, seen
 
 
 def _weights(entries_seen: npt.NDArray[Any]) -> Floats:
@@ -114,17 +148,18 @@ def _weights(entries_seen: npt.NDArray[Any]) -> Floats:
 
 
 def sizes_from(counts: Floats, noise: float) -> Floats:
-    """Return what to divide each feature by, from released counts (d, bins) with noise of this deviation.
+    """Return what to divide each feature by, from released counts (d, places) with noise of this deviation.
 
-    >>> counts = np.zeros((4, 50))
+    >>> counts = np.zeros((4, PLACES))
     >>> counts[[0, 1, 2, 3], [20, 20, 25, 10]] = 90.0
     >>> sizes_from(counts, 1.0).tolist()
     [2.0, 2.0, 2048.0, 3.0517578125e-05]
     """
-    found = np.array([_size(each, noise) for each in counts])
+    found = _sizes(_sure(counts, noise))
     faint = np.isnan(found)
     if faint.any():
-        together = _size(counts[faint].sum(axis=0), noise * math.sqrt(np.count_nonzero(faint)))
+        pooled = counts[faint].sum(axis=0, keepdims=True)
+        together = float(_sizes(_sure(pooled, noise * math.sqrt(np.count_nonzero(faint))))[0])
         seen = 1.0 if faint.all() else float(np.median(found[~faint]))
         found[faint] = seen if math.isnan(together) else together
     usual = float(np.quantile(found, _USUAL, method="lower"))
@@ -132,9 +167,37 @@ def sizes_from(counts: Floats, noise: float) -> Floats:
     return np.where(found * _SMALL < usual, found * _BROUGHT_UP, sizes)
 
 
-def _size(counts: Floats, noise: float) -> float:
-    """Return the root mean square of the bins' ends by counts that stand out; NaN if none does."""
-    sure = np.where(counts > _STANDS_OUT * noise, counts, 0.0)
-    if not sure.any():
-        return math.nan
-    return math.sqrt(float(sure @ np.square(_ENDS)) / float(sure.sum()))
+def numbers_from(counts: Floats, noise: float) -> tuple[Places, Floats, npt.NDArray[np.bool_]]:
+    """Return what `Sizes` says of numbers: features that surely have entries other than 0, 1 and -1.
+
+    >>> counts = np.zeros((4, PLACES))
+    >>> counts[[0, 1, 1, 2, 3], [-1, 20, -1, 25, 71]] = [900.0, 900.0, 600.0, 3.0, 900.0]
+    >>> numbers_from(counts, 1.0)
+    (array([1, 3]), array([2., 8.]), array([False,  True]))
+    >>> numbers_from(counts, 9.0)[1]  # noise could hide 45, of 900 two and a half fiftieths
+    array([ 3., 20.])
+    """
+    sure = _sure(counts, noise)
+    numbers = np.flatnonzero(sure[:, :_BINS].any(axis=1))
+    sure = sure[numbers]
+    largest = np.where(sure > 0, _ENDS, 0.0).max(axis=1, initial=0.0)
+    most = largest * np.maximum(1.0, _STANDS_OUT * noise / (_HIDDEN * sure.sum(axis=1)))
+    below = counts[numbers, _BINS : 2 * _BINS] > _STANDS_OUT * noise
+    return numbers, most, np.asarray(below.any(axis=1))
+
+
+def _sure(counts: Floats, noise: float) -> Floats:
+    """Return the counts by magnitude that stand out of the noise, on one side of zero or both together."""
+    above, below, one = counts[:, :_BINS], counts[:, _BINS : 2 * _BINS], counts[:, 2 * _BINS :]
+    least = _STANDS_OUT * noise
+    apart = np.where(above > least, above, 0.0) + np.where(below > least, below, 0.0)
+    both = above + below
+    sure = np.where(both > math.sqrt(2.0) * least, both, apart)
+    return np.hstack([sure, np.where(one > least, one, 0.0)])
+
+
+def _sizes(sure: Floats) -> Floats:
+    """Return the root mean square of the bins' ends by counts that stand out; NaN where none does."""
+    total = sure.sum(axis=1)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.sqrt(sure @ np.square(_ENDS) / np.where(total > 0, total, np.nan)))

@@ -3,11 +3,11 @@
 Gradient descent is at a loss when some features are a hundred times smaller than others, or all of one sign.
 Standardising with raw means and deviations leaks; here both are released with noise, in four steps that the
 ledger books before they happen. Where no bounds of features are declared, their sizes are released before
-(`ratewise.sizes`), and features are divided by them. Where they are, numbers are first looked at alone, by
-the same four steps with more noise, and cut off a few deviations from their mean (`ratewise.tails`). Features
-come in B kinds, which are public
-(`kinds_by_bounds`). Rows are cut in B pieces accordingly, so that small numbers do not drown in the noise
-that many categories need.
+(`ratewise.sizes`), which tells numbers from flags, and features are divided by them. Numbers are first looked
+at alone, by the same four steps with more noise, and cut off a few deviations from their mean
+(`ratewise.tails`). Features come in B kinds, which are public (`kinds_by_bounds`) or, without bounds, what
+the sizes tell. Rows are cut in B pieces accordingly, so that small numbers do not drown in the noise that
+many categories need.
 
 1. *How long pieces of rows are.* For each kind a histogram of their norms over fixed bins, a quarter of an
    octave each. One row adds 1 to one bin of each kind: sensitivity sqrt(B). Counts that could be noise are
@@ -50,7 +50,7 @@ from ratewise.features import BLOCK_ROWS, Features, Scaling
 from ratewise.mechanisms import Mechanism, NoNoise, RoundedGaussianMechanism, summation_slack
 from ratewise.plan import LOOK_REACH, Preparation
 from ratewise.sizes import find_sizes
-from ratewise.tails import cut_off, of_numbers
+from ratewise.tails import between, cut_off, of_numbers
 
 Floats = npt.NDArray[np.float64]
 Book = Callable[[GaussianEvent, str], object]
@@ -92,19 +92,19 @@ def standardise(
     book : callable
         Called with each event and its purpose **before** the release.
     numbers : array of whole numbers, or None
-        Places of the features whose tails are cut off, and which bend; public.
+        Places of the features whose tails are cut off, and which bend; public. If the preparation releases
+        sizes, these tell them.
     """
-    bending = None
-    if preparation.bends is not None:
-        bending = check_bends(X, scaling, numbers, preparation.bends), preparation.bends
     if preparation.sized:
-        sizes = find_sizes(Features(X, scaling=scaling, intercept=False), preparation.moment_noise, rng, book)
-        scaling = Scaling(deviation=sizes) if scaling is None else scaling.standardised(None, sizes)
-    kinds = kinds_by_bounds(scaling, X.shape[1]) if kinds is None else kinds
-    if preparation.look is not None:
-        scaling = _without_tails(X, scaling, kinds, preparation, rng, book, numbers)
+        scaling, kinds, numbers = _sized(X, scaling, kinds, preparation, rng, book)
+    else:
+        if preparation.bends is not None:
+            check_bends(X, scaling, numbers, preparation.bends)
+        kinds = kinds_by_bounds(scaling, X.shape[1]) if kinds is None else kinds
+        if preparation.look is not None:
+            scaling = _without_tails(X, scaling, kinds, preparation, rng, book, numbers)
     features = Features(X, scaling=scaling, intercept=False, reads=_READS)
-    bounded = scaling is not None and scaling.lower is not None
+    bounded = scaling is not None and scaling.lower is not None and not preparation.sized
     pieces = Kinds(_with_curves(kinds, scaling))
     mean, deviation, _ = _moments(features, pieces, bounded, preparation, rng, book)
     centre = None if features.sparse else mean
@@ -112,7 +112,44 @@ def standardise(
         found = Scaling(mean=centre, deviation=deviation)
     else:
         found = scaling.standardised(centre, deviation)
-    return found if bending is None else bent(found, *bending)
+    if preparation.bends is None or numbers is None or not len(numbers):
+        return found
+    return bent(found, numbers, preparation.bends)
+
+
+def _sized(
+    X: Any,
+    scaling: Scaling | None,
+    kinds: npt.NDArray[np.intp] | None,
+    preparation: Preparation,
+    rng: np.random.Generator,
+    book: Book,
+) -> tuple[Scaling, npt.NDArray[np.intp], Places]:
+    """Return a scaling by released sizes, kinds, and the numbers that were found, cut off by a first look.
+
+    If none are found there is no look, and less is booked than was planned.
+    """
+    found = find_sizes(Features(X, scaling=scaling, intercept=False), preparation.moment_noise, rng, book)
+    numbers = found.numbers
+    if preparation.look is None or not len(numbers):
+        alike = np.zeros(X.shape[1], dtype=np.intp) if kinds is None else kinds
+        sized = Scaling(deviation=found.of) if scaling is None else scaling.standardised(None, found.of)
+        return sized, alike, np.zeros(0, dtype=np.intp)
+    if scaling is not None or sp.issparse(X):
+        raise UnsupportedCombination(
+            f"tails is {preparation.tails} and sizes are released, which needs dense features as they come"
+        )
+    if kinds is None:
+        kinds = np.ones(X.shape[1], dtype=np.intp)
+        kinds[numbers] = 0
+    seen = Scaling(-found.most, found.most, origin="zero")
+    lower, upper = between(found, *_tails(X, seen, kinds, preparation, rng, book, numbers))
+    deviation = found.of.copy()
+    deviation[numbers] = 1.0
+    if not preparation.curves:
+        return Scaling(lower, upper, deviation=deviation), kinds, numbers
+    deviation = np.append(deviation, np.ones(len(numbers)))
+    return Scaling(lower, upper, deviation=deviation, curved=numbers), kinds, numbers
 
 
 def _without_tails(
@@ -125,19 +162,39 @@ def _without_tails(
     numbers: Places | None,
 ) -> Scaling:
     """Return `scaling` with bounds of numbers as far apart as a first, noisier look at them says."""
-    look, tails = preparation.look, preparation.tails
     declared = None if sp.issparse(X) else of_numbers(scaling, numbers)
-    if scaling is None or declared is None or numbers is None or look is None or tails is None:
+    if scaling is None or declared is None or numbers is None:
         raise UnsupportedCombination(
-            f"tails is {tails}, which needs dense features, some of them numbers with declared bounds"
+            f"tails is {preparation.tails}, which needs dense features, some of them numbers with declared "
+            "bounds"
         )
-    features = Features(X, scaling=declared, intercept=False, reads=_READS, columns=numbers)
+    mean, _, reach = _tails(X, declared, kinds, preparation, rng, book, numbers)
+    return cut_off(scaling, numbers, mean, reach)
+
+
+def _tails(
+    X: Any,
+    scaling: Scaling,
+    kinds: npt.NDArray[np.intp],
+    preparation: Preparation,
+    rng: np.random.Generator,
+    book: Book,
+    numbers: Places,
+) -> tuple[Floats, Floats, Floats]:
+    """Return means and deviations of numbers scaled by `scaling`, and how far from means tails begin.
+
+    By four releases, with more noise than those that follow.
+    """
+    look, tails = preparation.look, preparation.tails
+    if look is None or tails is None:
+        raise UnsupportedCombination("a look at tails needs a preparation that says where to cut them off")
+    features = Features(X, scaling=scaling, intercept=False, reads=_READS, columns=numbers)
 
     def note(event: GaussianEvent, purpose: str) -> None:
         book(event, f"{purpose}, a first look at numbers")
 
     mean, deviation, noise = _moments(features, Kinds(kinds[numbers]), True, look, rng, note)
-    return cut_off(scaling, numbers, mean, tails * deviation + LOOK_REACH * noise)
+    return mean, deviation, tails * deviation + LOOK_REACH * noise
 
 
 def _moments(

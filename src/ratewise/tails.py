@@ -6,6 +6,9 @@ releases of `ratewise.standardisation` with more noise, and cut off `tails` devi
 found. The new bounds are computed from released values and public ones; cutting off looks at one row at a
 time. Means and deviations are then released of what is left, and curves (`ratewise.curves`) bend between the
 new bounds, where the rows are.
+
+Where no bounds are declared, the release of sizes (`ratewise.sizes`) tells which features are numbers and
+makes them alike in size, and the same look finds bounds for them.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import numpy.typing as npt
 
 from ratewise.curves import Places, half_width, numbers_by_bounds
 from ratewise.features import Scaling
+from ratewise.sizes import Sizes
 
 Floats = npt.NDArray[np.float64]
 
@@ -85,3 +89,32 @@ def cut_off(scaling: Scaling, numbers: Places, mean: Floats, reach: Floats) -> S
     room = half_width(least, most) > _LEAST_ROOM * half_width(first, last)
     lower[numbers], upper[numbers] = np.where(room, least, first), np.where(room, most, last)
     return replace(scaling, lower=lower, upper=upper)
+
+
+def between(found: Sizes, mean: Floats, deviation: Floats, reach: Floats) -> tuple[Floats, Floats]:
+    """Return bounds for all features, of which numbers had none declared: post-processing of released values.
+
+    Numbers lie within `reach` of their mean, and those not seen below zero not below it, if mean and
+    deviation say the same. Other features get no bounds.
+
+    Parameters
+    ----------
+    found : Sizes
+        Released: which features are numbers, and how large.
+    mean, deviation, reach : arrays
+        Released: the middle of the bounds, the deviation from it, and how far bounds are from it; one per
+        number, in units of the largest magnitude seen.
+
+    Examples
+    --------
+    >>> found = Sizes(np.ones(3), np.array([1, 2]), np.array([64.0, 64.0]), np.array([False, True]))
+    >>> between(found, np.array([0.1, 0.1]), np.array([0.2, 0.2]), np.array([0.5, 0.5]))[0]
+    array([ -inf,   0. , -25.6])
+    """
+    lower, upper = np.full(len(found.of), -np.inf), np.full(len(found.of), np.inf)
+    least, most = mean - reach, mean + reach
+    # what lies between 0 and 1 has no larger square than itself; twice that is still no sign of the contrary
+    positive = ~found.below_zero & (np.square(mean) + np.square(deviation) <= 2.0 * mean)
+    least = np.where(positive & (most > 0.0), np.maximum(least, 0.0), least)
+    lower[found.numbers], upper[found.numbers] = least * found.most, most * found.most
+    return lower, upper

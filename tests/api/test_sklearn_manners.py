@@ -272,7 +272,7 @@ class TestPredictions:
         assert scores.shape == chances.shape == (N, 3)
         np.testing.assert_allclose(chances.sum(axis=1), 1)
         np.testing.assert_array_equal(model.predict(X), scores.argmax(axis=1))
-        assert model.coef_.shape == (3, 3)
+        assert model.coef_.shape == (3, 3 + len(model.curves_))
         assert model.intercept_.shape == (3,)
         assert np.mean(model.predict(X) == y) > 0.7
 

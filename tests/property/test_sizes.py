@@ -15,10 +15,12 @@ from ratewise import RateConstrainedClassifier
 from ratewise.accounting import GaussianEvent, epsilon
 from ratewise.features import Features, Scaling
 from ratewise.mechanisms import summation_slack
-from ratewise.sizes import find_sizes, size_counts, sizes_from
+from ratewise.sizes import PLACES, Sizes, find_sizes, numbers_from, size_counts, sizes_from
 
 HARD = st.one_of(
-    st.floats(-10, 10), st.sampled_from([0.0, -0.0, 5e-324, 1e-30, 1e15, -1e300, 3.0]), st.floats(-1e3, 1e3)
+    st.floats(-10, 10),
+    st.sampled_from([0.0, -0.0, 5e-324, 1e-30, 1e15, -1e300, 3.0, 1.0, -1.0]),
+    st.floats(-1e3, 1e3),
 )
 ROWS = st.tuples(st.integers(2, 9), st.integers(1, 7)).flatmap(
     lambda shape: arrays(np.float64, shape, elements=HARD)
@@ -52,22 +54,80 @@ def test_what_a_row_adds_does_not_depend_on_the_rows_beside_it():
     assert np.array_equal(whole, counts(X[:1234]) + counts(X[1234:]))
 
 
-def test_a_count_is_of_its_magnitude():
+def test_a_count_is_of_its_magnitude_and_sign():
     ends = [2.0, 0.5, 2.0, 8.0, 2.0**59, 2.0**-39, 2.0**59]
-    for value, end in zip([1.0, 0.3, -1.9, 2.0, 1e300, 1e-300, 2.0**58], ends, strict=True):
-        found = np.flatnonzero(counts(np.array([[value]]))[0])
-        assert (np.exp2(-41.0 + 2 * (found + 1))).tolist() == [end]
+    for value, end in zip([1.1, 0.3, 1.9, 2.0, 1e300, 1e-300, 2.0**58], ends, strict=True):
+        for sign in (1, -1):
+            (found,) = np.flatnonzero(counts(np.array([[sign * value]]))[0])
+            assert found // 50 == (sign < 0)
+            assert np.exp2(-41.0 + 2 * (found % 50 + 1)) == end
+    near = np.nextafter(1.0, [0.0, 2.0])
+    for value in (1.0, -1.0, *near, *-near):
+        (found,) = np.flatnonzero(counts(np.array([[value]]))[0])
+        assert (found == 100) == (abs(value) == 1.0)
+
+
+@pytest.mark.parametrize("noise", [None, 26.0])
+def test_numbers_are_told_from_flags(noise):
+    """By entries other than 0, 1 and -1, if more than a few rows have any."""
+    rng = np.random.default_rng(9)
+    n = 20_000
+    X = np.column_stack(
+        [
+            rng.random(n) < 0.3,
+            rng.choice([-1.0, 1.0], n),
+            rng.normal(size=n),
+            rng.exponential(700.0, n) * (rng.random(n) < 0.1),
+            rng.integers(0, 3, n),
+            np.where(rng.random(n) < 0.0005, 40.0, rng.random(n) < 0.5),
+            -rng.exponential(5.0, n),
+        ]
+    )
+    found = find_sizes(Features(X, intercept=False), noise, rng, lambda *_: None)
+    rare = [5] if noise is None else []  # ten rows are not seen
+    assert found.numbers.tolist() == sorted([2, 3, 4, 6, *rare])
+    most = dict(zip(found.numbers.tolist(), found.most.tolist(), strict=True))
+    assert 2.0 <= most[2] <= 8.0
+    assert 8.0 <= most[4] <= 10.0  # of two octaves, the end, and a little more
+    assert 700.0 < most[3] < 40_000.0
+    below = dict(zip(found.numbers.tolist(), found.below_zero.tolist(), strict=True))
+    assert [below[place] for place in (2, 3, 4, 6)] == [True, False, False, True]
+
+
+def test_the_fewer_entries_are_seen_the_larger_may_others_be():
+    table = np.zeros((3, PLACES))
+    table[:, 23] = [300.0, 3000.0, 30_000.0]
+    _, most, _ = numbers_from(table, 10.0)
+    assert (most / most[2]).tolist() == pytest.approx([50 / 6, 1.0, 1.0])
+
+
+def test_chance_alone_makes_no_number():
+    rng = np.random.default_rng(12)
+    odd = sum(len(numbers_from(rng.normal(0, 26, (30, PLACES)), 26.0)[0]) for _ in range(300))
+    assert odd <= 2
+    assert len(numbers_from(rng.normal(0, 52, (30, PLACES)), 26.0)[0]) > 5
+
+
+def test_small_counts_on_both_sides_of_zero_stand_out_together():
+    table = np.zeros((3, PLACES))
+    table[0, [20, 70]] = 4.0
+    table[1, 20] = 6.0
+    table[2, 20] = 4.0
+    assert numbers_from(table, 1.0)[0].tolist() == [0, 1]
+    assert not numbers_from(table, 1.0)[2].any()
 
 
 def test_sizes_are_booked_before_rows_are_read(monkeypatch):
     import ratewise.sizes as room
 
     order = []
-    monkeypatch.setattr(room, "size_counts", lambda _: order.append("rows") or np.zeros((2, 50)))
+    monkeypatch.setattr(room, "size_counts", lambda _: order.append("rows") or np.zeros((2, PLACES)))
     features = Features(np.ones((3, 2)), intercept=False)
     found = find_sizes(features, 7.0, np.random.default_rng(0), lambda *entry: order.append(entry))
     assert order == [(GaussianEvent(7.0), "sizes of features"), "rows"]
-    assert found.tolist() == [1.0, 1.0]
+    assert isinstance(found, Sizes)
+    assert found.of.tolist() == [1.0, 1.0]
+    assert len(found.numbers) == len(found.most) == len(found.below_zero) == 0
     order.clear()
     find_sizes(features, None, np.random.default_rng(0), lambda *entry: order.append(entry))
     assert order == ["rows"]
@@ -82,7 +142,7 @@ def test_noise_makes_up_for_the_grid_and_for_sums_that_are_not_exact(monkeypatch
     monkeypatch.setattr(
         room, "RoundedGaussianMechanism", lambda *a, **k: made.append(whole(*a, **k)) or made[-1]
     )
-    monkeypatch.setattr(room, "size_counts", lambda _: np.zeros((2, 50)))
+    monkeypatch.setattr(room, "size_counts", lambda _: np.zeros((2, PLACES)))
     features = Features(np.ones((3, 2)), intercept=False)
     features.n_rows = rows
     find_sizes(features, 7.0, np.random.default_rng(0), lambda *_: None)
@@ -95,7 +155,7 @@ def test_large_features_are_found_and_others_left_in_proportion(noise):
     rng = np.random.default_rng(1)
     size = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 100.0, 1e6, 0.3, 1e-5])
     X = rng.normal(size=(20_000, 10)) * size
-    found = find_sizes(Features(X, intercept=False), noise, rng, lambda *_: None)
+    found = find_sizes(Features(X, intercept=False), noise, rng, lambda *_: None).of
     assert np.ptp(found[[0, 1, 2, 3, 4, 5, 8]]) == 0.0  # nothing is done to what is of like size
     assert found[[6, 7]] / found[0] == pytest.approx(size[[6, 7]], rel=1.0)
     assert found[9] / found[0] == pytest.approx(16 * size[9], rel=1.0)
@@ -103,9 +163,9 @@ def test_large_features_are_found_and_others_left_in_proportion(noise):
 
 def test_noise_alone_leaves_features_as_they_are():
     rng = np.random.default_rng(2)
-    odd = sum(np.ptp(sizes_from(rng.normal(0, 26, (30, 50)), 26.0)) > 0 for _ in range(300))
+    odd = sum(np.ptp(sizes_from(rng.normal(0, 26, (30, PLACES)), 26.0)) > 0 for _ in range(300))
     assert odd <= 3
-    assert np.ptp(sizes_from(rng.normal(0, 52, (30, 50)), 26.0)) > 0  # with more noise than said it shows
+    assert np.ptp(sizes_from(rng.normal(0, 52, (30, PLACES)), 26.0)) > 0  # with more noise than said it shows
 
 
 def test_rare_categories_share_one_size_and_standardised_ones_are_not_blown_up():
@@ -113,11 +173,13 @@ def test_rare_categories_share_one_size_and_standardised_ones_are_not_blown_up()
     n = 30_000
     rare = (rng.random((n, 40)) < 0.02).astype(float)
     numbers = rng.normal(size=(n, 10))
-    raw = find_sizes(Features(np.hstack([rare, 1e4 * numbers]), intercept=False), 26.0, rng, lambda *_: None)
+    raw, *_ = find_sizes(
+        Features(np.hstack([rare, 1e4 * numbers]), intercept=False), 26.0, rng, lambda *_: None
+    )
     assert np.ptp(raw[:40]) == 0.0
     assert np.all(raw[40:] / raw[0] > 1e3)
     standardised = np.hstack([(rare - rare.mean(0)) / rare.std(0), numbers])
-    found = find_sizes(Features(standardised, intercept=False), 26.0, rng, lambda *_: None)
+    found, *_ = find_sizes(Features(standardised, intercept=False), 26.0, rng, lambda *_: None)
     assert np.ptp(found) == 0.0
 
 
@@ -141,9 +203,9 @@ def test_features_of_any_size_serve_as_well_as_those_of_one(form, size):
 
 def test_the_ledger_of_a_fit_holds_sizes_exactly_where_no_bounds_are_declared():
     X, y = people(6)
-    for bounds, releases in ((None, 5), ((-5, 5), 8)):
+    for bounds, tails, releases in ((None, "auto", 9), (None, None, 5), ((-5, 5), "auto", 8)):
         model = RateConstrainedClassifier(
-            classes=(0, 1), steps=20, feature_bounds=bounds, random_state=0
+            classes=(0, 1), steps=20, feature_bounds=bounds, tails=tails, random_state=0
         ).fit(X, y)
         purposes = [getattr(record, "purpose", None) for record in model.ledger_.records]
         assert ("sizes of features" in purposes) == (bounds is None)

@@ -93,13 +93,17 @@ def rare_people(seed, n=50_000):
 
 @pytest.mark.filterwarnings("ignore::ratewise.SmallGroupWarning")
 def test_limits_on_rare_events_are_enforced_and_named_where_they_are_uncertain():
-    """One step says nothing of a few hundred positives; what all steps say together is used."""
+    """One step says nothing of a few hundred positives; what all steps say together is used.
+
+    With curves, scores do more for the many, and the few are held less: by 0.08 in the mean in place of 0.04.
+    """
     limit, excesses, trusted = false_negative_rate(0.2, by="g", positive=1), [], []
     for seed in range(4):
         x, y, group = rare_people(seed)
-        model = RateConstrainedClassifier(
-            limit, epsilon=1.0, classes=(0, 1), group_values={"g": ("a", "b")}, random_state=seed
-        ).fit(x, y, sensitive_features={"g": group})
+        public = {"classes": (0, 1), "group_values": {"g": ("a", "b")}}
+        model = RateConstrainedClassifier(limit, epsilon=1.0, curves=False, random_state=seed, **public).fit(
+            x, y, sensitive_features={"g": group}
+        )
         doubted = {doubt.constraint for doubt in model.doubts_}
         for row in rate_report(limit, y, model.predict(x), sensitive_features={"g": group}):
             excesses.append(row.gap)

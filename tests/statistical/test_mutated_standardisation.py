@@ -1,7 +1,7 @@
 """Mutants of the releases that standardise features; each must be caught, the code as it is must not.
 
-They are made in two ways: five where no bounds are declared, sizes first, and eight where numbers are looked
-at before, to cut off their tails.
+They are made in three ways: five where no bounds are declared, sizes first; eight where numbers are looked
+at before, to cut off their tails; and nine where sizes tell which features are numbers, to be looked at then.
 
 Two catchers. `released` replays: on two data sets that differ in one row, with the **same** released values
 put in place of the noisy ones, everything outside the releases must come out the same (noise, sensitivities,
@@ -63,6 +63,15 @@ NUMBERS = Way(
     [np.sqrt(2)] * 8,  # numbers are of two kinds
 )
 
+FOUND = Way(
+    Preparation(norm_noise=6.0, moment_noise=3.0, sized=True, tails=2.0, curves=True),
+    None,
+    None,
+    ["sizes", *LOOKED.names],
+    [1.0] + [np.sqrt(2)] * 8,
+)
+# cut off so far out that numbers above zero end there
+FAR = FOUND._replace(preparation=replace(FOUND.preparation, tails=12.0))
 
 BENT = LOOKED._replace(preparation=Preparation(norm_noise=6.0, moment_noise=3.0, tails=2.0, bends=0.4))
 
@@ -115,7 +124,13 @@ def follows(monkeypatch):
     """Tell whether bounds are those of made-up histograms in which all pieces of a kind have one length."""
     shrunk = standardisation.Kinds.shrunk
     for first, second in (((30, 35), (60, 50)), ((44, 41), (20, 25))):
-        made_up = [np.zeros((3, 50)), np.zeros((2, 161)), np.zeros(3), np.zeros((2, 161)), np.ones(3)]
+        made_up = [
+            np.zeros((3, sizes.PLACES)),
+            np.zeros((2, 161)),
+            np.zeros(3),
+            np.zeros((2, 161)),
+            np.ones(3),
+        ]
         made_up[0][[0, 1, 2], [20, 20, 26]] = 1000.0
         made_up[1][[0, 1], first] = made_up[3][[0, 1], second] = 1000.0
         used = []
@@ -142,6 +157,7 @@ def released(monkeypatch, way):
         (HUGE * unit[0], HUGE * unit[1]),
         (unit[2] * 0, HUGE * unit[2]),
         (np.full(3, HUGE), np.full(3, 1 / HUGE)),
+        (np.array([5.0, 0.7, -1.2]), np.zeros(3)),
     ]
     for one, other in pairs:
         before, _, scaling = watch(monkeypatch, way, rows(one), 3)
@@ -157,7 +173,7 @@ def released(monkeypatch, way):
                 return True
             if np.linalg.norm(left.value - right.value) > 2 * left.sensitivity * (1 + 1e-9):
                 return True
-        for name in ("lower", "upper", "mean", "deviation", "bend_lower", "bend_upper"):
+        for name in ("lower", "upper", "mean", "deviation", "curved", "bend_lower", "bend_upper"):
             if not np.array_equal(getattr(found, name), getattr(compared, name)):
                 return True
             if not np.array_equal(getattr(found, name), getattr(scaling, name)):
@@ -284,11 +300,52 @@ def sizes_from_raw_counts(patch):
 
 def sizes_from_the_largest_entries(patch):
     def find_sizes(features, noise, rng, book):
-        whole(features, noise, rng, book)
-        return np.abs(features.prepared(np.arange(features.n_rows))).max(axis=0)
+        found = whole(features, noise, rng, book)
+        return found._replace(of=np.abs(features.prepared(np.arange(features.n_rows))).max(axis=0))
 
     whole = standardisation.find_sizes
     patch.setattr(standardisation, "find_sizes", find_sizes)
+
+
+def numbers_from_raw_counts(patch):
+    """Which features are numbers, and how large, is told by counts without noise."""
+    counts, found, kept = sizes.size_counts, sizes.numbers_from, []
+
+    def size_counts(features):
+        kept[:] = [counts(features)]
+        return kept[0].copy()
+
+    patch.setattr(sizes, "size_counts", size_counts)
+    patch.setattr(sizes, "numbers_from", lambda _, noise: found(kept[0], noise))
+
+
+def told_of_rows(name, told):
+    """One thing that is said of numbers is read off raw rows."""
+
+    def mutate(patch):
+        def find_sizes(features, noise, rng, book):
+            found = whole(features, noise, rng, book)
+            raw = features.prepared(np.arange(features.n_rows))[:, found.numbers]
+            return found._replace(**{name: told(raw)})
+
+        whole = standardisation.find_sizes
+        patch.setattr(standardisation, "find_sizes", find_sizes)
+
+    return mutate
+
+
+def found_bounds_from_raw_rows(patch):
+    whole, squares, kept = standardisation.between, standardisation.square_sums, []
+
+    def square_sums(features, kinds, bounds, centre):
+        kept.append(features.prepared(np.arange(features.n_rows)).copy())
+        return squares(features, kinds, bounds, centre)
+
+    def between(found, mean, deviation, reach):
+        return whole(found, kept[-1].mean(axis=0), deviation, reach)
+
+    patch.setattr(standardisation, "square_sums", square_sums)
+    patch.setattr(standardisation, "between", between)
 
 
 def entries_that_count_in_full(patch):
@@ -480,15 +537,29 @@ OF_ONE = {
     "tails from raw rows": (LOOKED, tails_from_raw_rows, released),
     "tails from the raw middle": (LOOKED, tails_from_the_raw_middle, released),
     "one kind for the look": (NUMBERS, one_kind_for_the_look, released),
+    "one kind for the look, sizes before": (FOUND, one_kind_for_the_look, released),
+    "numbers from raw counts": (FOUND, numbers_from_raw_counts, released),
+    "numbers as large as raw ones": (
+        FOUND,
+        told_of_rows("most", lambda raw: np.abs(raw).max(axis=0)),
+        released,
+    ),
+    "numbers above zero if raw ones are": (
+        FAR,
+        told_of_rows("below_zero", lambda raw: (raw < 0).any(axis=0)),
+        released,
+    ),
+    "found bounds from raw rows": (FOUND, found_bounds_from_raw_rows, released),
+    "sizes past the mechanism, a look after": (FOUND, past_the_mechanism(0), released),
     "a look as sharp as the rest": (LOOKED, a_look_as_sharp_as_the_rest, noised),
     "bends around raw means": (BENT, bends_around_raw_means, released),
     "bends as wide as raw deviations": (BENT, bends_as_wide_as_raw_deviations, released),
 }
 MUTANTS = {
     **{
-        f"{kind.__name__}: {name}": (way, kind(number), noised)
+        f"{kind.__name__}: {name}{', a look after' * (way is FOUND)}": (way, kind(number), noised)
         for kind in EACH
-        for way in (SIZED, LOOKED)
+        for way in (SIZED, LOOKED, FOUND)
         for number, name in enumerate(way.names)
         if way is LOOKED or name == "sizes"
     },
@@ -502,7 +573,9 @@ MUTANTS = {
 
 
 @pytest.mark.parametrize(
-    "way", [SIZED, LOOKED, NUMBERS, BENT], ids=["sizes first", "a look first", "two kinds", "bends"]
+    "way",
+    [SIZED, LOOKED, NUMBERS, BENT, FOUND, FAR],
+    ids=["sizes first", "a look first", "two kinds", "bends", "sizes, then a look", "cut off far out"],
 )
 @pytest.mark.parametrize("catcher", [released, noised])
 def test_no_alarm_for_the_code_as_it_is(catcher, way, monkeypatch):

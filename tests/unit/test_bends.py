@@ -166,10 +166,10 @@ class TestPrivacy:
         assert dataclasses.replace(looked, norm_noise=None, moment_noise=None).look.bends is None
         assert looked.events == dataclasses.replace(looked, bends=None).events
 
-    def test_without_bounds_there_are_no_bends(self):
-        with pytest.raises(UnsupportedCombination, match="bends"):
+    def test_without_bounds_they_need_those_that_tails_find(self):
+        with pytest.raises(UnsupportedCombination, match="give tails, which find some"):
             Preparation(norm_noise=1.0, moment_noise=1.0, sized=True, bends=0.3)
-        assert fitted(feature_bounds=None).curves_.tolist() == []
+        assert fitted(feature_bounds=None, tails=None).curves_.tolist() == []
 
 
 class TestWhen:
@@ -186,9 +186,7 @@ class TestWhen:
         assert not np.any(some[:first])
         assert not np.any(some[last + 1 :])
 
-    @pytest.mark.parametrize(
-        "changes", [{"n_numbers": 0}, {"bounded": False}, {"sparse": True}, {"n_curves": 3}]
-    )
+    @pytest.mark.parametrize("changes", [{"n_numbers": 0}, {"sparse": True}, {"n_curves": 3}])
     def test_not_where_nothing_can_bend_or_curves_do(self, changes):
         facts = dataclasses.replace(self.FEW, **changes)
         assert bends_for(self.FEW, 3.73) is not None

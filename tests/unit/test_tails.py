@@ -141,17 +141,13 @@ class TestPlan:
             norm_noise=40.0, moment_noise=4.0 / 0.02**0.5
         )
 
-    @pytest.mark.parametrize("changes", [{"n_numbers": 0}, {"bounded": False}, {"sparse": True}])
+    @pytest.mark.parametrize("changes", [{"n_numbers": 0}, {"sparse": True}])
     def test_where_nothing_can_be_cut_off_auto_does_not_and_a_number_is_refused(self, changes):
         known = {"n_rows": 9_000, "n_features": 9, "n_classes": 2, "bounded": True, "n_numbers": 5}
         facts = PublicFacts(**{**known, **changes})
         assert preparation_for(facts, 4.0).tails is None
         with pytest.raises(UnsupportedCombination, match=r"tails is 2.5, but .* leave tails out"):
             preparation_for(facts, 4.0, tails=2.5)
-
-    def test_sizes_and_tails_exclude_each_other(self):
-        with pytest.raises(UnsupportedCombination, match="tails need bounds"):
-            Preparation(norm_noise=1.0, moment_noise=1.0, sized=True, tails=2.0)
 
     def test_without_standardising_nothing_is_known(self):
         assert preparation_for(self.MANY, 4.0, standardise=False) is None

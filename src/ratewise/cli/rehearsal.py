@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from ratewise.defaults import PublicFacts
+from ratewise.defaults import AUTO, PublicFacts
 from ratewise.domain import Domain, Numeric
 from ratewise.estimators import RateConstrainedClassifier
 from ratewise.exceptions import RatewiseWarning
@@ -45,8 +45,9 @@ def rehearse(facts: PublicFacts, settings: Settings, domain: Domain, seed: int =
     public = {
         "feature_bounds": _BOUNDS if facts.bounded else None,
         "feature_kinds": [place % facts.n_kinds for place in range(facts.n_features)],
-        "tails": settings.tails if facts.n_numbers else None,
-        "curves": False,  # second columns are among the planned features already
+        "tails": settings.tails if facts.most_numbers else None,
+        # with bounds, second columns are among the planned features already
+        "curves": False if facts.bounded else AUTO,
     }
     with_plan, without = (_accuracy(asked, domain, public, train, test) for asked in (settings, plain))
     return {

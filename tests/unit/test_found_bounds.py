@@ -1,0 +1,282 @@
+"""Numbers without declared bounds: found by their sizes, cut off by a first look, bent in what is left."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ratewise import RateConstrainedClassifier
+from ratewise.accounting import GaussianEvent
+from ratewise.accounting import epsilon as epsilon_of
+from ratewise.centred import centring_for
+from ratewise.defaults import TAILS, PublicFacts, plan_for, preparation_for
+from ratewise.exceptions import InvalidInput, UnsupportedCombination
+from ratewise.features import Features, Scaling
+from ratewise.plan import Preparation
+from ratewise.sizes import Sizes
+from ratewise.standardisation import standardise
+from ratewise.tails import between
+
+FREE = Preparation(norm_noise=None, moment_noise=None, sized=True, tails=2.0, curves=True)
+
+
+def people(n=12_000, seed=0):
+    """Flags, a number that is mostly zero, and two dense ones, one of them bent."""
+    rng = np.random.default_rng(seed)
+    job = rng.random(n) < 0.3
+    gain = np.where(rng.random(n) < 0.15, rng.exponential(4_000.0, n), 0.0)
+    age, score = rng.normal(40.0, 12.0, n), rng.normal(size=n)
+    X = np.column_stack([job, gain, rng.random(n) < 0.5, age, score])
+    truth = job + (gain > 0) + 3.0 * (np.abs(age - 40.0) < 10.0) + score - 2.0
+    return X, (rng.random(n) < 1 / (1 + np.exp(-2 * truth))).astype(int)
+
+
+def model(**changes):
+    return RateConstrainedClassifier(**{"classes": [0, 1], "random_state": 0, "steps": 60} | changes)
+
+
+class TestPlan:
+    MANY = PublicFacts(n_rows=30_000, n_features=9, n_classes=2)
+
+    def test_sizes_come_first_then_a_look_that_costs_nothing_more(self):
+        one, two = (preparation_for(self.MANY, 4.0, tails=tails) for tails in (None, "auto"))
+        assert (one.sized, two.sized, one.tails, two.tails) == (True, True, None, TAILS)
+        assert [len(found.events) for found in (one, two)] == [5, 9]
+        assert two.events[0] == GaussianEvent(two.moment_noise)
+        assert two.look.events == two.events[1:5]
+        assert not two.look.sized
+        assert not two.look.curves
+        four = [sum(event.noise**-2 for event in found.events[1:]) for found in (one, two)]
+        assert four[0] == pytest.approx(four[1], rel=1e-9)
+
+    @pytest.mark.parametrize("relation", ["add_or_remove", "replace_one"])
+    def test_the_whole_plan_is_within_its_budget(self, relation):
+        plan = plan_for(self.MANY, epsilon=1.0, delta=1e-5, neighbours=relation)
+        assert plan.preparation.curves
+        assert 0.99 <= epsilon_of(plan.events, 1e-5, neighbours=relation) <= 1.0
+
+    def test_curves_need_rows_enough_for_twice_as_many_features(self):
+        for n in range(1_000, 30_000, 1_000):
+            found = preparation_for(dataclasses.replace(self.MANY, n_rows=n), 4.0)
+            enough = 0.004 * n / (4.0 * 18**0.5) >= 1.0
+            assert found.curves == enough
+            assert (found.bends is not None) == (not enough and found.tails is not None)
+        assert preparation_for(self.MANY, None).curves
+
+    @pytest.mark.parametrize("changes", [{"curves": False}, {"tails": None}])
+    def test_who_asks_for_none_gets_none(self, changes):
+        found = preparation_for(self.MANY, 4.0, **changes)
+        assert not found.curves
+        assert found.bends is None
+
+    def test_sparse_features_are_left_alone(self):
+        found = preparation_for(dataclasses.replace(self.MANY, sparse=True), 4.0)
+        assert (found.sized, found.tails, found.curves, found.bends) == (True, None, False, None)
+
+    def test_noise_that_reaches_far_leaves_the_look_out(self):
+        found = {
+            n: preparation_for(dataclasses.replace(self.MANY, n_rows=n), 40.0)
+            for n in range(10_500, 20_000, 500)
+        }
+        assert None not in found.values()
+        looked = [n for n, each in found.items() if each.tails is not None]
+        assert looked == list(range(looked[0], 20_000, 500))
+        reach = {n: 1.5 * 1.5 * found[n].look.moment_noise / n for n in looked}
+        assert max(reach.values()) < 0.08
+        assert reach[looked[0]] * looked[0] / (looked[0] - 500) >= 0.08
+
+    @pytest.mark.parametrize(
+        "changes", [{"sized": False}, {"tails": None}, {"bends": 0.3}], ids=["declared", "no look", "bends"]
+    )
+    def test_curves_that_cannot_be_found_are_refused(self, changes):
+        with pytest.raises(UnsupportedCombination, match="need sized=True and tails"):
+            dataclasses.replace(FREE, **changes)
+
+
+class TestScaling:
+    def test_a_feature_without_bounds_stays_as_it_comes(self):
+        x = np.array([[-7.0, 5.0], [1e6, 30.0]])
+        scaling = Scaling([-np.inf, 10.0], [np.inf, 20.0])
+        assert Features(x, scaling=scaling, intercept=False).prepared(np.arange(2)).tolist() == [
+            [-7.0, 0.0],
+            [1e6, 1.0],
+        ]
+        on_top = scaling.standardised(np.array([3.0, 0.5]), np.array([2.0, 0.25]))
+        found = Features(x, scaling=on_top, intercept=False).prepared(np.arange(2))
+        assert found.tolist() == [[-5.0, -2.0], [499_998.5, 2.0]]
+
+    @pytest.mark.parametrize(
+        ("lower", "upper"),
+        [(-np.inf, 1.0), (0.0, np.inf), (np.inf, np.inf), (np.nan, 1.0), (np.inf, -np.inf)],
+    )
+    def test_half_a_pair_of_bounds_is_none(self, lower, upper):
+        with pytest.raises(InvalidInput, match="finite, with lower at most upper"):
+            Scaling([0.0, lower], [1.0, upper])
+
+    def test_means_and_deviations_are_finite_whatever_the_bounds(self):
+        with pytest.raises(InvalidInput):
+            Scaling([-np.inf], [np.inf], mean=[np.inf])
+        with pytest.raises(InvalidInput):
+            Scaling([-np.inf], [np.inf], deviation=[np.inf])
+
+    def test_an_open_feature_cannot_be_curved(self):
+        with pytest.raises(InvalidInput, match="curved features need"):
+            Scaling([-np.inf], [np.inf], curved=[0])
+
+    def test_rows_are_kept_without_zeros_as_if_they_had_no_bounds(self):
+        shift, factor = np.full(4, 0.05), np.full(4, 1 / 0.22)
+        asked = {"n_rows": 1_000_000, "most_rows": 500_000, "most_bytes": 1 << 30}
+        none = centring_for(None, shift, factor, **asked)
+        opened = centring_for((np.full(4, -np.inf), np.full(4, np.inf)), shift, factor, **asked)
+        assert none is not None
+        for name in ("rest", "shift", "factor", "block_rows"):
+            assert np.array_equal(getattr(none, name), getattr(opened, name))
+
+    def test_enormous_entries_do_not_overflow(self):
+        X, y = people(2_000)
+        X[5, 0], X[6, 3] = 1.7e308, -1.7e308
+        fitted = model(epsilon=None).fit(X, y)
+        assert np.all(np.isfinite(fitted.decision_function(X)))
+
+
+class TestBetween:
+    @given(
+        mean=st.lists(st.floats(-3, 3), min_size=2, max_size=2),
+        reach=st.lists(st.floats(1e-9, 5), min_size=2, max_size=2),
+        deviation=st.floats(1e-9, 3),
+        most=st.sampled_from([2.0**-39, 1.0, 2.0**59]),
+        below=st.booleans(),
+    )
+    def test_bounds_are_apart_and_around_the_mean(self, mean, reach, deviation, most, below):
+        found = Sizes(np.ones(3), np.array([0, 2]), np.full(2, most), np.array([below, True]))
+        lower, upper = between(found, np.array(mean), np.full(2, deviation), np.array(reach))
+        assert (lower[1], upper[1]) == (-np.inf, np.inf)
+        assert np.all(lower < upper)
+        assert np.all(upper[[0, 2]] >= np.array(mean) * most)
+        assert lower[2] == (mean[1] - reach[1]) * most
+
+    def test_what_is_not_seen_below_zero_ends_there_if_moments_agree(self):
+        found = Sizes(np.ones(1), np.array([0]), np.array([10.0]), np.array([False]))
+        reach = np.array([0.9])
+        agree = between(found, np.array([0.1]), np.array([0.4]), reach)
+        assert (agree[0][0], agree[1][0]) == pytest.approx((0.0, 10.0))
+        # a square of 1 is not that of what lies between 0 and 1 and has a mean of 0.1: something is hidden
+        assert between(found, np.array([0.1]), np.array([1.0]), reach)[0][0] == pytest.approx(-8.0)
+        seen = found._replace(below_zero=np.array([True]))
+        assert between(seen, np.array([0.1]), np.array([0.4]), reach)[0][0] == pytest.approx(-8.0)
+
+
+class TestStandardise:
+    def test_without_noise_bounds_are_those_found_by_hand(self):
+        X, _ = people()
+        found = standardise(X, None, None, FREE, np.random.default_rng(0), print)
+        assert found.curved.tolist() == [1, 3, 4]
+        for place in (3, 4):
+            middle, reach = X[:, place].mean(), TAILS * X[:, place].std()
+            assert found.lower[place] == pytest.approx(middle - reach, abs=0.15 * reach)
+            assert found.upper[place] == pytest.approx(middle + reach, abs=0.15 * reach)
+        assert found.lower[1] == 0.0
+        assert 3_000.0 < found.upper[1] < X[:, 1].mean() + TAILS * X[:, 1].std()
+        assert np.isinf(found.lower[[0, 2]]).all()
+        prepared = Features(X, scaling=found, intercept=False).prepared(np.arange(len(X)))
+        assert np.abs(prepared.mean(axis=0)).max() < 0.1
+        assert prepared.std(axis=0) == pytest.approx(np.ones(8), abs=0.15)
+
+    def test_flags_alone_are_not_looked_at_and_the_look_is_not_booked(self):
+        X = (np.random.default_rng(1).random((4_000, 3)) < 0.4).astype(float)
+        booked = []
+        preparation = Preparation(norm_noise=20.0, moment_noise=20.0, sized=True, tails=2.0, bends=0.3)
+        found = standardise(
+            X, None, None, preparation, np.random.default_rng(0), lambda *e: booked.append(e[1])
+        )
+        assert len(booked) == 5
+        assert not any("look" in purpose for purpose in booked)
+        assert found.lower is None
+        assert found.curved is None
+
+    def test_bends_follow_found_means(self):
+        X, _ = people()
+        preparation = dataclasses.replace(FREE, curves=False, bends=0.3)
+        found = standardise(X, None, None, preparation, np.random.default_rng(0), print)
+        assert found.curved.tolist() == [1, 3, 4]
+        middle = (found.bend_lower + found.bend_upper) / 2
+        assert middle[1:] == pytest.approx(X[:, 3:].mean(axis=0), abs=0.5)
+        assert found.deviation[-3:] == pytest.approx(np.full(3, 0.4041 / 0.3))
+
+    @pytest.mark.parametrize(
+        ("form", "scaling"), [(sp.csr_array, None), (np.asarray, Scaling(deviation=np.ones(5)))]
+    )
+    def test_only_dense_features_as_they_come_have_bounds_found(self, form, scaling):
+        X, _ = people(500)
+        with pytest.raises(UnsupportedCombination, match="dense features as they come"):
+            standardise(form(X), scaling, None, FREE, np.random.default_rng(0), print)
+
+
+class TestModel:
+    def test_every_release_is_booked_and_the_total_is_what_was_asked(self):
+        X, y = people()
+        fitted = model(epsilon=1.0).fit(X, y)
+        booked = [r for r in fitted.ledger_.records if getattr(r, "purpose", "train") != "train"]
+        assert [record.event for record in booked] == list(fitted.plan_.preparation.events)
+        looked = ["a first look" in record.purpose for record in booked]
+        assert looked == [False] + [True] * 4 + [False] * 4
+        assert 0.99 <= fitted.privacy_.epsilon <= 1.0
+        assert fitted.curves_.tolist() == [1, 3, 4]
+        assert fitted.coef_.shape == (1, 8)
+
+    @pytest.mark.parametrize("epsilon", [1.0, None])
+    def test_a_bent_truth_is_found_without_bounds(self, epsilon):
+        X, y = people(20_000)
+        straight, bent = (
+            model(epsilon=epsilon, steps=None, curves=curves).fit(X[:12_000], y[:12_000])
+            for curves in (False, "auto")
+        )
+        right = [each.score(X[12_000:], y[12_000:]) for each in (straight, bent)]
+        assert right[1] > right[0] + 0.05
+
+    def test_a_year_is_found_beside_its_size(self):
+        """It varies by a two thousandth of its size, which one look at moments is too coarse for."""
+        rng = np.random.default_rng(3)
+        z = rng.normal(size=(9_000, 4))
+        X, y = 2020.0 + z, (z @ [1.0, -1.0, 2.0, 0.5] > 0).astype(int)
+        kept, cut = (
+            model(steps=None, curves=False, tails=tails).fit(X[:6_000], y[:6_000]).score(X[6_000:], y[6_000:])
+            for tails in (None, "auto")
+        )
+        assert cut > 0.9
+        assert cut > kept + 0.1
+
+    def test_flags_that_somebody_standardised_are_still_told_apart(self):
+        """Their rare side is hidden by noise, and would be cut off if only what is seen counted."""
+        rng = np.random.default_rng(4)
+        n = 12_000
+        flags = rng.random((n, 12)) < 0.015
+        other = rng.normal(size=(n, 3))
+        y = (flags.any(axis=1) ^ (rng.random(n) < 0.03)).astype(int)
+        X = np.column_stack([(flags - flags.mean(axis=0)) / flags.std(axis=0), other])
+        fitted = model(steps=None).fit(X[:9_000], y[:9_000])
+        assert fitted.score(X[9_000:], y[9_000:]) > 0.94 > 1 - y.mean() + 0.05
+
+    def test_predictions_do_not_depend_on_units(self):
+        X, y = people()
+        scale = np.array([1.0, 1e-3, 1.0, 0.5, 4.0])
+        one = model(epsilon=None).fit(X, y)
+        other = model(epsilon=None).fit(X * scale, y)
+        assert np.mean(one.predict(X) == other.predict(X * scale)) > 0.98
+
+    def test_it_says_so(self):
+        X, y = people()
+        said = model().fit(X, y).explain()
+        assert "sizes, means and deviations" in said
+        assert "numbers are cut off 2 deviations" in said
+        assert "3 of the features enter a second time" in said
+
+    def test_bounds_may_not_be_declared_infinite(self):
+        X, y = people(500)
+        unfitted = model(feature_bounds=(-np.inf, np.inf))
+        with pytest.raises(InvalidInput, match=r"feature_bounds must be a pair .* finite"):
+            unfitted.fit(X, y)
+        assert not hasattr(unfitted, "ledger_")
