@@ -169,7 +169,7 @@ class _Chernoff:
 
 
 class _Look(NamedTuple):
-    """What a coarse grid tells about an epsilon: the tilt and unit there, and a bound on delta from there on."""
+    """What a coarse grid tells about an epsilon: tilt and unit there, and a bound on delta from there on."""
 
     grids: _Grids
     tilt: float
@@ -276,7 +276,7 @@ class Composition:
     def _refine(
         self, unit: float, tilt: float, grids: _Grids, tail: float, tolerance: float
     ) -> tuple[_Grids, Window]:
-        """Return grids that raise epsilon by at most `tolerance` units, and their window, if it can be held."""
+        """Return grids that raise epsilon by at most `tolerance` units, if they can, and their window."""
         low, high = _window(grids, tilt)
         finest = max(self._finest_width(tail), (high - low) / _MOST_POINTS)
         fine = max(self._width_for(tolerance, tilt, unit), finest)
