@@ -75,8 +75,7 @@ class CodedRows:
 
     def dot(self, weights: Floats) -> Floats:
         """Return the product with d weights."""
-        # not by BLAS, which rounds the last of the rows otherwise than the others
-        product: Floats = np.einsum("ij,i->j", self.numbers, weights.take(self.places))
+        product = _by_rows(self.numbers, weights.take(self.places))
         scores = self.pieces.dot(weights)
         for codes in self.codes:
             product += scores.take(codes)
@@ -216,6 +215,17 @@ def _grouped(places: Rows, share: Floats, pieces: float) -> list[Rows]:
     groups = max(1, round(float(bits[-1]) / math.log2(pieces)))
     cuts = np.searchsorted(bits, bits[-1] * np.arange(1, groups) / groups)
     return [group for group in np.split(places, cuts) if len(group)]
+
+
+def _by_rows(numbers: Floats, weights: Floats) -> Floats:
+    """Return ``weights @ numbers``, each entry rounded as if it stood alone.
+
+    BLAS rounds the last few entries otherwise than the others, and `einsum` does so with a single one.
+    """
+    if numbers.shape[1] == 1:
+        return _by_rows(np.repeat(numbers, 2, axis=1), weights)[:1]
+    product: Floats = np.einsum("ij,i->j", numbers, weights)
+    return product
 
 
 def _only(rows: Any, places: Rows) -> Any:

@@ -56,12 +56,13 @@ class TestProducts:
     def test_a_margin_does_not_depend_on_the_rows_beside(self, whole):
         """Neither on those of the batch nor on those of the table, to the last bit."""
         rng = np.random.default_rng(2)
-        rows, weights = table(rng, odd=True), rng.normal(size=38)
-        together = code(coding(whole), rows).dot(weights)
+        rows, weights = np.hstack([table(rng, odd=True), rng.normal(size=(N_ROWS, 9))]), rng.normal(size=47)
+        how = Coding(np.r_[0, 37:47], coding().groups, 47, whole)
+        together = code(how, rows).dot(weights)
         for count in (1, 2, 3, 5, 8, 13, 64, 100, 701):
             some = np.sort(rng.choice(N_ROWS, count, replace=False))
-            np.testing.assert_array_equal(code(coding(whole), rows)[some].dot(weights), together[some])
-            np.testing.assert_array_equal(code(coding(whole), rows[some], 1).dot(weights), together[some])
+            np.testing.assert_array_equal(code(how, rows)[some].dot(weights), together[some])
+            np.testing.assert_array_equal(code(how, rows[some], 1).dot(weights), together[some])
 
     def test_rows_that_are_not_meant_add_nothing(self):
         rows = table(np.random.default_rng(3))
@@ -112,6 +113,25 @@ class TestPieces:
         kept = code(how, rows)
         assert kept.pieces.shape[0] == len(np.unique(rows, axis=0))
         np.testing.assert_array_equal(kept.pieces.toarray()[kept.codes[0]], rows)
+
+    def test_columns_at_either_end_of_a_group_are_told_apart(self):
+        """A sum of powers of two that is not exact would lose the first beside the last."""
+        rows = np.zeros((4, 64))
+        rows[2:, 63] = rows[1::2, 0] = 1.0
+        for width in (52, 53, 60, 64):
+            how = Coding(np.array([], dtype=np.intp), [np.arange(64 - width, 64)], 64, False)
+            some = rows.copy()
+            some[1::2, 64 - width] = 1.0
+            kept = code(how, some, 1)
+            assert len(set(kept.codes[0].tolist())) == 4, width
+
+    def test_joined_keys_tell_what_each_of_them_tells(self):
+        first, second = (grid.ravel() for grid in np.meshgrid([0, 5, 2**51], [0, 1, 7, 2**50]))
+        assert len(set(coded._joined([first, second]).tolist())) == 12
+        with_others = coded._joined([np.array([3, 3, -1, 3, -1]), np.array([-1, 4, 0, 4, 0])])
+        assert with_others[1] == with_others[3] >= 0
+        assert len(set(with_others[[0, 2, 4]].tolist())) == 3
+        assert all(with_others[[0, 2, 4]] < 0)
 
 
 class TestWhatIsCoded:
