@@ -108,10 +108,11 @@ class Centring:
         if self.coding is None:
             return CentredRows(_stacked(differences), self.shift, self.factor)
 
-        def sparse(rows: Rows) -> Any:
-            return _stacked([scipy.sparse.csr_array(block - self.rest) for block in again(rows)])
+        def some(rows: Rows, columns: Rows) -> Any:
+            rest = self.rest[columns]
+            return _stacked([scipy.sparse.csr_array(block[:, columns] - rest) for block in again(rows)])
 
-        return CentredRows(self.coding.rows(differences, sparse), self.shift, self.factor)
+        return CentredRows(self.coding.rows(differences, some), self.shift, self.factor)
 
 
 def _stacked(blocks: list[Any]) -> Any:

@@ -30,9 +30,9 @@ Rows = npt.NDArray[np.intp]
 
 # Pieces of a group for each row that a step reads; columns that a key tells: sums of their powers of two stay
 # exact.
-_PIECES, _COLUMNS = 0.25, 52
+_PIECES, _COLUMNS = 0.125, 52
 # Rows read at least so often are coded, where each has at least so many categories per group (measured).
-_MANY_READS, _CATEGORIES = 24.0, 2.0
+_MANY_READS, _CATEGORIES = 24.0, 3.0
 # Where a step reads at least this share of the rows, numbers of all rows are multiplied (measured).
 _WHOLE_SHARE = 0.4
 
@@ -142,8 +142,11 @@ class Coding:
                 keys[((values != 0.0) & (values != 1.0)).any(axis=1), number] = -1.0
         return np.ascontiguousarray(block[:, self.numbers].T), np.ascontiguousarray(keys.T)
 
-    def rows(self, blocks: list[tuple[Floats, Floats]], again: Callable[[Rows], Any]) -> CodedRows:
-        """Return the rows of several blocks, as `read` found them; `again` gives rows as a CSR array."""
+    def rows(self, blocks: list[tuple[Floats, Floats]], again: Callable[[Rows, Rows], Any]) -> CodedRows:
+        """Return the rows of several blocks, as `read` found them.
+
+        `again` gives some rows and columns as a CSR array.
+        """
         numbers = np.concatenate([block[0] for block in blocks], axis=1)
         keys = iter(np.concatenate([block[1] for block in blocks], axis=1).astype(np.int64))
         codes, pieces, known = [], [], 0
@@ -151,7 +154,7 @@ class Coding:
             key = _joined([next(keys) for _ in _parts(places)])
             _, first, found = np.unique(key, return_index=True, return_inverse=True)
             codes.append(found + known)
-            pieces.append(_only(again(first), places))
+            pieces.append(_placed(again(first, places), places, self.n_columns))
             known += len(first)
         stacked = scipy.sparse.vstack(pieces, format="csr")
         columns = scipy.sparse.csr_array(stacked.T)
@@ -195,9 +198,9 @@ def coding_for(
         How many rows there are, how many a step reads at most, and how many of them at once.
 
     >>> sizes = {"n_rows": 30_000, "most_rows": 16_000, "block_rows": 32_768}
-    >>> found = coding_for(np.full(100, 0.1), np.arange(100) > 3, reads=100, **sizes)
+    >>> found = coding_for(np.full(100, 0.2), np.arange(100) > 3, reads=100, **sizes)
     >>> [len(group) for group in found.groups], found.numbers
-    ([24, 24, 24, 24], array([0, 1, 2, 3]))
+    ([15, 16, 16, 16, 16, 17], array([0, 1, 2, 3]))
     """
     share = np.clip(mean, 1e-9, 1.0 - 1e-9)[category]
     groups = _grouped(np.flatnonzero(category), share, max(2.0, _PIECES * most_rows))
@@ -228,10 +231,7 @@ def _by_rows(numbers: Floats, weights: Floats) -> Floats:
     return product
 
 
-def _only(rows: Any, places: Rows) -> Any:
-    """Return a CSR array with the entries of some columns and no others."""
-    kept = np.zeros(rows.shape[1], dtype=np.bool_)
-    kept[places] = True
-    inside = kept[rows.indices]
-    ends = np.append(0, np.cumsum(inside))[rows.indptr]
-    return scipy.sparse.csr_array((rows.data[inside], rows.indices[inside], ends), shape=rows.shape)
+def _placed(rows: Any, places: Rows, n_columns: int) -> Any:
+    """Return a CSR array whose columns go to some places among others, which are empty."""
+    shape = rows.shape[0], n_columns
+    return scipy.sparse.csr_array((rows.data, places[rows.indices], rows.indptr), shape=shape)
