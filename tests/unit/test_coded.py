@@ -137,28 +137,28 @@ class TestPieces:
 class TestWhatIsCoded:
     def test_columns_go_together_in_their_order(self):
         category = np.arange(100) % 10 != 0
-        found = coding_for(np.full(100, 0.2), category, reads=100.0, **SIZES)
+        found = coding_for(np.full(100, 0.25), category, reads=100.0, **SIZES)
         np.testing.assert_array_equal(found.numbers, np.arange(0, 100, 10))
         np.testing.assert_array_equal(np.concatenate(found.groups), np.flatnonzero(category))
-        tells = -0.2 * math.log2(0.2) - 0.8 * math.log2(0.8)
-        assert all(10.0 < len(group) * tells < 14.0 for group in found.groups)
+        tells = -0.25 * math.log2(0.25) - 0.75 * math.log2(0.75)
+        assert all(9.0 < len(group) * tells < 13.0 for group in found.groups)
 
     def test_not_where_it_would_not_pay(self):
-        mean, category = np.full(100, 0.2), np.ones(100, dtype=bool)
+        mean, category = np.full(100, 0.25), np.ones(100, dtype=bool)
         assert coding_for(mean, category, reads=100.0, **SIZES) is not None
         assert coding_for(mean, category, reads=10.0, **SIZES) is None
         assert coding_for(mean, ~category, reads=100.0, **SIZES) is None
         assert coding_for(mean / 2, category, reads=100.0, **SIZES) is None
 
     def test_all_rows_are_multiplied_where_a_step_reads_many_at_once(self):
-        mean, category = np.full(100, 0.2), np.ones(100, dtype=bool)
+        mean, category = np.full(100, 0.25), np.ones(100, dtype=bool)
         for changes, whole in (({}, True), ({"n_rows": 60_000}, False), ({"block_rows": 8192}, False)):
             assert coding_for(mean, category, reads=100.0, **(SIZES | changes)).whole is whole
 
     @pytest.mark.parametrize("mean", [0.0, 1.0, -0.2, 1.2])
     def test_means_beyond_what_is_possible(self, mean):
         """Noise leads there."""
-        means = np.r_[np.full(40, mean), np.full(60, 0.2)]
+        means = np.r_[np.full(40, mean), np.full(60, 0.25)]
         found = coding_for(means, np.ones(100, dtype=bool), reads=100.0, **SIZES)
         assert sum(map(len, found.groups)) == 100
 
