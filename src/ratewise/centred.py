@@ -11,6 +11,7 @@ deviations that were released before, and what rounding can add to a sensitivity
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
+from ratewise.coded import Coding, coding_for
 from ratewise.mechanisms import CENTRING_SLACK
 
 Floats = npt.NDArray[np.float64]
@@ -40,7 +42,7 @@ class CentredRows:
 
     Parameters
     ----------
-    entries : CSR array of shape (m, d)
+    entries : CSR array of shape (m, d), or CodedRows
     shift, factor : array of d numbers
     """
 
@@ -86,20 +88,35 @@ class Centring:
     rest, shift, factor : array of d numbers
     block_rows : int
         How many rows may be summed at once.
+    coding : Coding or None
+        How categories are kept by their distinct pieces, if so.
     """
 
     rest: Floats
     shift: Floats
     factor: Floats
     block_rows: int
+    coding: Coding | None = None
 
     def differences(self, block: Floats) -> Any:
-        """Return what differs from `rest` in rows that were cut off at their bounds."""
-        return scipy.sparse.csr_array(block - self.rest)
+        """Return what differs from `rest` in rows that were cut off at their bounds, as it is to be kept."""
+        others = block - self.rest
+        return scipy.sparse.csr_array(others) if self.coding is None else self.coding.read(others)
 
-    def rows(self, differences: list[Any]) -> CentredRows:
-        """Return the rows of several blocks."""
-        return CentredRows(scipy.sparse.vstack(differences, format="csr"), self.shift, self.factor)
+    def rows(self, differences: list[Any], again: Callable[[Rows], Iterable[Floats]]) -> CentredRows:
+        """Return the rows of several blocks; `again` gives blocks of some rows, as `differences` saw them."""
+        if self.coding is None:
+            return CentredRows(_stacked(differences), self.shift, self.factor)
+
+        def some(rows: Rows, columns: Rows) -> Any:
+            rest = self.rest[columns]
+            return _stacked([scipy.sparse.csr_array(block[:, columns] - rest) for block in again(rows)])
+
+        return CentredRows(self.coding.rows(differences, some), self.shift, self.factor)
+
+
+def _stacked(blocks: list[Any]) -> Any:
+    return scipy.sparse.vstack(blocks, format="csr")
 
 
 def centring_for(
@@ -110,6 +127,8 @@ def centring_for(
     n_rows: int,
     most_rows: float,
     most_bytes: int,
+    reads: float = 0.0,
+    flags: Bools | None = None,
 ) -> Centring | None:
     """Return how to keep rows without what is zero, or None if that would not pay, or not be sound.
 
@@ -126,6 +145,11 @@ def centring_for(
         Rows of the largest batch.
     most_bytes : int
         Room for what is kept.
+    reads : float
+        How often a row will be read.
+    flags : array of d bools, or None
+        Which features are declared to lie between 0 and 1, as flags do; None if that is not known, or if
+        products are with more than one number per row or feature.
     """
     n_features = len(shift)
     if most_rows * n_features < _SPARSE_ENTRIES:
@@ -139,29 +163,51 @@ def centring_for(
         one_sided = (lower >= 0.0) | (upper <= 0.0)
     with np.errstate(over="ignore"):
         mean = np.abs(shift - rest) / width
-        share = stored_share(mean, 1.0 / np.maximum(factor * width, _TINY), one_sided)
+        deviation = 1.0 / np.maximum(factor * width, _TINY)
+        share = stored_share(mean, deviation, one_sided)
     if share > _SPARSE_SHARE or share * n_rows * n_features * _BYTES_PER_ENTRY > most_bytes:
         return None
     block_rows = block_rows_for(shift - rest, factor, most_rows)
-    return None if block_rows is None else Centring(rest, shift - rest, factor, block_rows)
+    if block_rows is None:
+        return None
+    coding = None
+    if flags is not None:
+        coding = coding_for(
+            mean,
+            flags & categories(mean, deviation, one_sided),
+            reads=reads,
+            n_rows=n_rows,
+            most_rows=most_rows,
+            block_rows=block_rows,
+        )
+    return Centring(rest, shift - rest, factor, block_rows, coding)
 
 
-def stored_share(mean: Floats, deviation: Floats, one_sided: Bools) -> float:
-    """Return about what share of the entries is not at rest, by released means and deviations from there.
+def categories(mean: Floats, deviation: Floats, one_sided: Bools) -> Bools:
+    """Return which features are mostly at rest, by released means and deviations from there.
 
     A feature of mean m that is 0 or 1 has variance m (1 - m) and is not zero in a share m of the rows. One
     with much less is a number, and counted as never zero; so is one with much more, unless its bounds begin
     where it rests: then it cannot have more, and it is rare, with a deviation that was raised.
 
     >>> one_sided = np.array([True, True, False])
-    >>> round(stored_share(np.array([0.1, 0.1, 0.0]), np.array([0.3, 0.05, 1.0]), one_sided), 3)
-    0.7
+    >>> categories(np.array([0.1, 0.1, 0.0]), np.array([0.3, 0.05, 1.0]), one_sided)
+    array([ True, False, False])
     """
     with np.errstate(over="ignore"):
         variance = np.square(deviation)
     usual = mean * (1.0 - mean)
-    category = (mean < 1.0) & (variance > 0.5 * usual) & (one_sided | (variance < 4.0 * usual + 0.01))
-    return float(np.mean(np.where(category, mean, 1.0)))
+    return (mean < 1.0) & (variance > 0.5 * usual) & (one_sided | (variance < 4.0 * usual + 0.01))
+
+
+def stored_share(mean: Floats, deviation: Floats, one_sided: Bools) -> float:
+    """Return about what share of the entries is not at rest, by released means and deviations from there.
+
+    >>> one_sided = np.array([True, True, False])
+    >>> round(stored_share(np.array([0.1, 0.1, 0.0]), np.array([0.3, 0.05, 1.0]), one_sided), 3)
+    0.7
+    """
+    return float(np.mean(np.where(categories(mean, deviation, one_sided), mean, 1.0)))
 
 
 def block_rows_for(shift: Floats, factor: Floats, most_rows: float) -> int | None:

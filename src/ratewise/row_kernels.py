@@ -116,8 +116,14 @@ class BinaryKernel:
         residual += terms[:, 0]
         if not self._hard:
             return residual, self._soft_counts(soft, codes)
-        tally = [(codes, margin > self._zero)]
-        return residual, tally if self.later else self.count([tally])[0]
+        predicted = margin > self._zero
+        return residual, [(codes, predicted)] if self.later else self._count_one(codes, predicted)
+
+    def _count_one(self, codes: Array, predicted: Array) -> Array:
+        """Return the histogram of one block; its codes are used up."""
+        codes &= self._even  # the label goes, the cell stays
+        codes += predicted.view(np.int8)
+        return np.bincount(codes, minlength=self._n_codes).reshape(self._shape)
 
     def count(self, tallies: list[list[tuple[Array, Array]]]) -> Array:
         """Return the histograms of several steps, each given as codes and hard predictions of its blocks."""

@@ -303,6 +303,7 @@ class Kinds:
     def __init__(self, of: npt.NDArray[np.intp]) -> None:
         names, self._of = np.unique(of, return_inverse=True)
         self.members = [np.flatnonzero(self._of == number) for number in range(len(names))]
+        self._slices = [_run(members) for members in self.members]
 
     def __len__(self) -> int:
         return len(self.members)
@@ -319,7 +320,7 @@ class Kinds:
         """
         with np.errstate(over="ignore"):
             squared = _squared(block)
-            pieces = [squared] if len(self) == 1 else [_columns(squared, members) for members in self.members]
+            pieces = [squared] if len(self) == 1 else [_columns(squared, places) for places in self._slices]
             sums = [np.asarray(piece.sum(axis=1), dtype=np.float64).ravel() for piece in pieces]
             return np.asarray(np.sqrt(np.column_stack(sums)))
 
@@ -328,7 +329,10 @@ class Kinds:
         # a hair below the bound, lest rounding lead past it; a piece of infinite length counts as zero
         factors = np.minimum(1.0 / bounds, (1.0 - 1e-9) / np.maximum(self.norms(block), _SMALLEST))
         if isinstance(block, np.ndarray):
-            return block * self.spread(factors)
+            shrunk = np.empty(block.shape)
+            for members, factor in zip(self._slices, factors.T, strict=True):
+                shrunk[:, members] = block[:, members] * factor[:, None]
+            return shrunk
         rows = np.repeat(np.arange(block.shape[0]), np.diff(block.indptr))
         entries = block.data * factors[rows, self._of[block.indices]]
         return sp.csr_array((entries, block.indices, block.indptr), shape=block.shape)
@@ -452,9 +456,21 @@ def _blocks(features: Features, centre: Floats | None) -> Any:
         yield block
 
 
-def _columns(block: Any, members: npt.NDArray[np.intp]) -> Any:
+def _run(members: npt.NDArray[np.intp]) -> Places | slice:
+    """Return places that follow one another, as those of categories mostly do, as a slice; others as given.
+
+    >>> _run(np.array([3, 4, 5])), _run(np.array([0, 2]))
+    (slice(3, 6, None), array([0, 2]))
+    """
+    first, last = int(members[0]), int(members[-1])
+    return slice(first, last + 1) if last - first + 1 == len(members) else members
+
+
+def _columns(block: Any, places: Places | slice) -> Any:
     """Return some columns; of an array row by row, so that rows are summed alike however many there are."""
-    return block.take(members, axis=1) if isinstance(block, np.ndarray) else block[:, members]
+    if isinstance(places, slice) or not isinstance(block, np.ndarray):
+        return block[:, places]
+    return block.take(places, axis=1)
 
 
 def _squared(block: Any) -> Any:

@@ -52,7 +52,7 @@ def problems(draw):
         dual=DualControl(interval=draw(st.sampled_from([1, 5]))),
     )
     # a memory map keeps no norms between steps: they are computed block by block, in its own precision
-    storage = draw(st.sampled_from(["array", "map", "sparse", "centred"]))
+    storage = draw(st.sampled_from(["array", "map", "sparse", "centred", "coded"]))
     sparse = storage == "sparse"
     stored = scipy.sparse.csr_array(X) if sparse else X.view(np.memmap) if storage == "map" else X
     scaling = None
@@ -67,11 +67,22 @@ def problems(draw):
         mean, deviation = rng.uniform(0, 1, width), rng.uniform(0.1, 3, width)
         bounds = -np.ones(n_features), np.full(n_features, 3.0)
         scaling = Scaling(*bounds, mean=mean, deviation=deviation, curved=curved)
+    if storage == "coded":  # flags and what is none of them, by bounds that flags have
+        flags = rng.choice([0.0, 1.0, 0.3, -2.0, 5.0], X.shape, p=[0.5, 0.3, 0.1, 0.05, 0.05])
+        stored = np.where(rng.random(X.shape) < draw(st.sampled_from([0.0, 0.3])), X, flags).astype(dtype)
+        width = n_features + len(curved)
+        mean, deviation = rng.uniform(0, 1, width), rng.uniform(0.1, 3, width)
+        bounds = np.zeros(n_features), np.ones(n_features)
+        scaling = Scaling(*bounds, mean=mean, deviation=deviation, curved=curved)
     if scaling is not None and scaling.curved is not None and draw(st.booleans()):
         middle, reach = rng.uniform(-2, 4, len(curved)), rng.uniform(1e-3, 5, len(curved))
         scaling = replace(scaling, bend_lower=middle - reach, bend_upper=middle + reach)
     # tables this small are never kept without their zeros otherwise
-    with mock.patch.multiple("ratewise.centred", _SPARSE_ENTRIES=0, _SPARSE_SHARE=1.0):
+    coded = {"_MANY_READS": 0.0 if storage == "coded" else 1e9, "_CATEGORIES": 0.0}
+    with (
+        mock.patch.multiple("ratewise.centred", _SPARSE_ENTRIES=0, _SPARSE_SHARE=1.0),
+        mock.patch.multiple("ratewise.coded", _WHOLE_SHARE=draw(st.sampled_from([0.0, 2.0])), **coded),
+    ):
         engine = LinearEngine(
             plan,
             stored,
@@ -82,7 +93,8 @@ def problems(draw):
             scaling=scaling,
             intercept=intercept,
         )
-    event(f"rows kept {'without zeros' if engine.features._centred is not None else 'as they are'}")
+    kept = engine.features._centred
+    event(f"rows kept {'as they are' if kept is None else type(kept.entries).__name__}")
     event(f"curves: {engine.features.n_features > n_features}")
     theta = rng.normal(size=engine.n_parameters) * draw(st.sampled_from([0.0, 1.0, 1e6]))
     table = None

@@ -134,7 +134,8 @@ class TestSums:
 
 class TestWhichRowsAreKeptSo:
     def form(self, rows, scaling, **changes):
-        options = {"clip": 1.0, "reads": 100.0, "most_rows": 1e5} | changes
+        # more reads would pay for codes in place of entries (`test_coded`)
+        options = {"clip": 1.0, "reads": 20.0, "most_rows": 1e5} | changes
         return Features(rows, scaling=scaling, **options)._centred
 
     def test_tables_of_categories(self):

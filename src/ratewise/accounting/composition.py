@@ -14,6 +14,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +37,7 @@ _ROUNDING = 5e-15  # per step: sqrt(N) * |law|_2 * log2(N) * machine epsilon, ge
 
 ComplexArray = npt.NDArray[np.complex128]
 Part = tuple[Loss, int]
+Window = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,15 @@ class _Grids:
             total += count * log_mgf
             slope += count * float(weights @ losses)
         return total, slope
+
+    def log_mgf(self, tilt: float) -> float:
+        """Return log E exp(tilt * sum) over the finite losses: the first half of `cumulant`, for less."""
+        total = 0.0
+        for grid, count in self.parts:
+            _, peak, mass = _weighted(grid, grid.losses, tilt)
+            found = peak + math.log(mass) if mass > 0.0 else _faint(grid, grid.losses, tilt)[0]
+            total += count * found
+        return total
 
     def coarsened(self) -> _Grids:
         """Return about the same laws on a grid that is cheaper to read; for choices, not for answers."""
@@ -157,6 +168,15 @@ class _Chernoff:
         return epsilon >= self.start
 
 
+class _Look(NamedTuple):
+    """What a coarse grid tells about an epsilon: tilt and unit there, and a bound on delta from there on."""
+
+    grids: _Grids
+    tilt: float
+    unit: float
+    bound: float
+
+
 class Composition:
     """Independent losses, each occurring a number of times, added up.
 
@@ -175,8 +195,8 @@ class Composition:
         unit, tilt, grids = self._place(lambda g: _tilt_for_delta(g, delta), tail)
         if grids.infinite >= delta:
             return grids.largest if grids.infinite <= delta * (1 + 1e-12) else math.inf
-        fine = self._refine(unit, tilt, grids, tail, self._tolerance)
-        near = _compose(fine, tilt)
+        fine, window = self._refine(unit, tilt, grids, tail, self._tolerance)
+        near = _compose(fine, tilt, window)
         # no finite loss exceeds the largest, and the infinite ones are rarer than delta
         found = min(near.epsilon(delta), fine.largest)
         # a delta close to its largest value lies below the place that Chernoff's bound points to: look there
@@ -185,7 +205,8 @@ class Composition:
                 break
             unit = min(unit / 2, found)
             _, tilt, grids = self._place(functools.partial(_tilt_for_epsilon, epsilon=found), tail)
-            near = _compose(self._refine(unit, tilt, grids, tail, self._tolerance), tilt)
+            finer, window = self._refine(unit, tilt, grids, tail, self._tolerance)
+            near = _compose(finer, tilt, window)
             found = min(found, near.epsilon(delta))
             if unit < _SMALLEST_EPSILON:
                 break
@@ -197,7 +218,8 @@ class Composition:
 
     def holds(self, epsilon: float, delta: float) -> bool:
         """Tell whether (epsilon, delta)-privacy is seen to hold at a quick look; False may mean "unclear"."""
-        return self._chernoff(epsilon) <= delta or self._near(epsilon, _COARSE).delta(epsilon) <= delta
+        look = self._look(epsilon)
+        return look.bound <= delta or self._near(epsilon, _COARSE, look).delta(epsilon) <= delta
 
     def deltas(self, epsilons: Array) -> Array:
         """Return delta at every epsilon; neighbouring ones share the work."""
@@ -210,42 +232,58 @@ class Composition:
             answers[index] = near.delta(epsilon)
         return answers
 
-    def _near(self, epsilon: float, tolerance: float) -> _TiltedSum | _Chernoff:
+    def _near(self, epsilon: float, tolerance: float, look: _Look | None = None) -> _TiltedSum | _Chernoff:
         """Return the law of the sum near epsilon, or only its bound where next to nothing is left there."""
-        bound = self._chernoff(epsilon)
-        if bound < _CUT:
-            return _Chernoff(epsilon, bound)
+        look = self._look(epsilon) if look is None else look
+        if look.bound < _CUT:
+            return _Chernoff(epsilon, look.bound)
         tail = _CUT / self._steps
-        unit, tilt, grids = self._place(lambda g: _tilt_for_epsilon(g, epsilon), tail)
-        return _compose(self._refine(unit, tilt, grids, tail, tolerance), tilt)
+        unit, tilt, grids = self._place(functools.partial(_tilt_for_epsilon, epsilon=epsilon), tail, look)
+        fine, window = self._refine(unit, tilt, grids, tail, tolerance)
+        return _compose(fine, tilt, window)
 
-    def _chernoff(self, epsilon: float) -> float:
-        """Return a bound on delta at epsilon, and so at everything above, from a coarse grid alone."""
+    def _look(self, epsilon: float) -> _Look:
+        """Return what a coarse grid alone tells about epsilon."""
         tail = _CUT / self._steps
         grids = self._grids(self._first_width(tail), tail)
-        tilt, _ = _tilt_for_epsilon(grids, epsilon)
-        return _exp(grids.cumulant(tilt)[0] - tilt * epsilon) + grids.infinite
+        tilt, unit = _tilt_for_epsilon(grids, epsilon)
+        bound = _exp(grids.log_mgf(tilt) - tilt * epsilon) + grids.infinite
+        return _Look(grids, tilt, unit, bound)
 
     def _place(
-        self, choose: Callable[[_Grids], tuple[float, float]], tail: float
+        self,
+        choose: Callable[[_Grids], tuple[float, float]],
+        tail: float,
+        look: _Look | None = None,
     ) -> tuple[float, float, _Grids]:
-        """Return the unit of excess and the tilt for what is asked, found on a grid just fine enough."""
+        """Return the unit of excess and the tilt for what is asked, found on a grid just fine enough.
+
+        `look` is what was found on the first grid, if that is known.
+        """
         width = self._first_width(tail)
         for _ in range(8):
-            grids = self._grids(width, tail)
-            tilt, unit = choose(grids)
+            if look is None:
+                grids = self._grids(width, tail)
+                tilt, unit = choose(grids)
+            else:
+                (grids, tilt, unit, _), look = look, None
             coarse = max(self._width_for(_COARSE, tilt, unit), self._finest_width(tail))
             if width <= 2 * coarse:
                 break
             width = coarse
         return unit, tilt, grids
 
-    def _refine(self, unit: float, tilt: float, grids: _Grids, tail: float, tolerance: float) -> _Grids:
-        """Return grids that raise epsilon by at most `tolerance` units, if so fine a window can be held."""
-        low, high = _window(grids, tilt, grids.cumulant(tilt)[0])
+    def _refine(
+        self, unit: float, tilt: float, grids: _Grids, tail: float, tolerance: float
+    ) -> tuple[_Grids, Window]:
+        """Return grids that raise epsilon by at most `tolerance` units, if they can, and their window."""
+        low, high = _window(grids, tilt)
         finest = max(self._finest_width(tail), (high - low) / _MOST_POINTS)
         fine = max(self._width_for(tolerance, tilt, unit), finest)
-        return self._grids(fine, tail) if fine < grids.width or finest > grids.width else grids
+        if not (fine < grids.width or finest > grids.width):
+            return grids, (low, high)
+        finer = self._grids(fine, tail)
+        return finer, _window(finer, tilt)
 
     def _width_for(self, tolerance: float, tilt: float, unit: float) -> float:
         """Return a width that raises epsilon by at most `tolerance` units.
@@ -270,10 +308,10 @@ class Composition:
         return max(self._spread(tail) / _MOST_POINTS, 1e-13)
 
 
-def _compose(grids: _Grids, tilt: float) -> _TiltedSum:
+def _compose(grids: _Grids, tilt: float, window: Window) -> _TiltedSum:
     """Return the law of the sum, tilted, on a window that holds all but a negligible part of it."""
-    log_scale, _ = grids.cumulant(tilt)
-    low, high = _window(grids, tilt, log_scale)
+    log_scale = grids.log_mgf(tilt)
+    low, high = window
     width = grids.width
     low = min(max(low, high - 2 * _MOST_POINTS * width), high)
     first, last = math.floor(low / width), math.ceil(high / width)
@@ -322,7 +360,7 @@ def _fold(law: Array, first: int, size: int) -> Array:
     return np.asarray(padded.reshape(-1, size).sum(axis=0))
 
 
-def _window(grids: _Grids, tilt: float, log_scale: float) -> tuple[float, float]:
+def _window(grids: _Grids, tilt: float) -> Window:
     """Return (low, high), with at most exp(-_WINDOW_TAIL) of the tilted sum outside either, by Chernoff.
 
     What lies below low wraps around to the top and is counted too high, so low may be anything
@@ -330,28 +368,32 @@ def _window(grids: _Grids, tilt: float, log_scale: float) -> tuple[float, float]
     """
     low = sum(count * float(grid.losses[0]) for grid, count in grids.parts)
     high = sum(count * float(grid.losses[-1]) for grid, count in grids.parts)
-    rough = grids.coarsened()
+    log_scale = grids.log_mgf(tilt)
+    slope = _slopes(grids.coarsened(), tilt)
     for sign in (1.0, -1.0):
-        s = sign * _best_slope(rough, tilt, sign)
-        bound = (grids.cumulant(tilt + s)[0] - log_scale + _WINDOW_TAIL) / s  # valid for every s
+        s = sign * slope(sign)
+        bound = (grids.log_mgf(tilt + s) - log_scale + _WINDOW_TAIL) / s  # valid for every s
         low, high = (low, min(high, bound)) if sign > 0 else (max(low, bound), high)
     return low, high
 
 
-def _best_slope(grids: _Grids, tilt: float, sign: float) -> float:
-    """Return about the s for which Chernoff's bound on a tail of the tilted sum is tightest."""
+def _slopes(grids: _Grids, tilt: float) -> Callable[[float], float]:
+    """Return what finds, by its sign, about the s for which Chernoff's bound on a tail is tightest."""
     log_scale, centre = grids.cumulant(tilt)
-
-    def distance(log_s: float) -> float:
-        s = math.exp(log_s)
-        bound = (grids.cumulant(tilt + sign * s)[0] - log_scale + _WINDOW_TAIL) / s - sign * centre
-        return math.log(max(bound, 1e-300))
-
     gaussian = math.log(math.sqrt(2 * _WINDOW_TAIL) / grids.deviation(tilt))
-    found = optimize.minimize_scalar(
-        distance, bounds=(gaussian - 6.0, gaussian + 0.5), method="bounded", options={"xatol": 0.05}
-    )
-    return math.exp(float(found.x))
+
+    def best(sign: float) -> float:
+        def distance(log_s: float) -> float:
+            s = math.exp(log_s)
+            bound = (grids.log_mgf(tilt + sign * s) - log_scale + _WINDOW_TAIL) / s - sign * centre
+            return math.log(max(bound, 1e-300))
+
+        found = optimize.minimize_scalar(
+            distance, bounds=(gaussian - 6.0, gaussian + 0.5), method="bounded", options={"xatol": 0.05}
+        )
+        return math.exp(float(found.x))
+
+    return best
 
 
 def _tilt_for_delta(grids: _Grids, delta: float) -> tuple[float, float]:
@@ -362,8 +404,8 @@ def _tilt_for_delta(grids: _Grids, delta: float) -> tuple[float, float]:
         value, slope = grids.cumulant(tilt)
         return tilt * slope - value - target
 
-    tilt, centre = _solve_tilt(grids, excess)
-    return tilt, max(abs(centre), _SMALLEST_EPSILON)
+    tilt = _solve_tilt(grids, excess)
+    return tilt, max(abs(grids.cumulant(tilt)[1]), _SMALLEST_EPSILON)
 
 
 def _tilt_for_epsilon(grids: _Grids, epsilon: float) -> tuple[float, float]:
@@ -373,12 +415,12 @@ def _tilt_for_epsilon(grids: _Grids, epsilon: float) -> tuple[float, float]:
     """
     tilt = 0.0
     if grids.cumulant(0.0)[1] < epsilon:
-        tilt, _ = _solve_tilt(grids, lambda t: grids.cumulant(t)[1] - epsilon)
+        tilt = _solve_tilt(grids, lambda t: grids.cumulant(t)[1] - epsilon)
     return tilt, 1.0 / (tilt + 1.0 / grids.deviation(tilt))
 
 
-def _solve_tilt(grids: _Grids, excess: Callable[[float], float]) -> tuple[float, float]:
-    """Return the root of an increasing function of the tilt (to a percent), and the sum's centre there."""
+def _solve_tilt(grids: _Grids, excess: Callable[[float], float]) -> float:
+    """Return the root of an increasing function of the tilt (to a percent)."""
     unit = 1.0 / grids.deviation(0.0)
     high, ceiling = unit, _STEEPEST * unit
     while high < ceiling and excess(high) < 0:
@@ -389,21 +431,34 @@ def _solve_tilt(grids: _Grids, excess: Callable[[float], float]) -> tuple[float,
     for _ in range(8):
         middle = math.sqrt(low * high)
         low, high = (middle, high) if excess(middle) < 0 else (low, middle)
-    return low, grids.cumulant(low)[1]
+    return low
 
 
 def _tilted(grid: LossGrid, losses: Array, tilt: float) -> tuple[float, Array]:
     """Return the logarithm of the moment generating function, and the normalised tilted law."""
-    exponent = tilt * losses
-    peak = float(np.max(exponent))
-    weights = grid.mass * np.exp(exponent - peak)
-    total = float(weights.sum())
-    if total <= 0.0:  # all the mass sits where the tilt sends it below the smallest number
-        with np.errstate(divide="ignore"):
-            logs = np.log(grid.mass) + exponent
-        log_total = float(logsumexp(logs))
-        return log_total, np.exp(logs - log_total)
-    return peak + math.log(total), weights / total
+    weights, peak, total = _weighted(grid, losses, tilt)
+    if total <= 0.0:
+        return _faint(grid, losses, tilt)
+    weights /= total
+    return peak + math.log(total), weights
+
+
+def _weighted(grid: LossGrid, losses: Array, tilt: float) -> tuple[Array, float, float]:
+    """Return ``mass * exp(tilt * loss - peak)``, the largest exponent `peak`, and the sum of the weights."""
+    weights = tilt * losses
+    peak = float(weights[-1] if tilt > 0 else weights[0])  # losses rise
+    weights -= peak
+    np.exp(weights, out=weights)
+    weights *= grid.mass
+    return weights, peak, float(np.add.reduce(weights))
+
+
+def _faint(grid: LossGrid, losses: Array, tilt: float) -> tuple[float, Array]:
+    """Return the same as `_tilted` where all mass sits where the tilt sends it below the smallest number."""
+    with np.errstate(divide="ignore"):
+        logs = np.log(grid.mass) + tilt * losses
+    log_total = float(logsumexp(logs))
+    return log_total, np.exp(logs - log_total)
 
 
 def _exp(exponent: float) -> float:

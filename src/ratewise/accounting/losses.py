@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -308,9 +309,9 @@ class LossGrid:
     mass: Array
     infinite: float
 
-    @property
+    @cached_property
     def losses(self) -> Array:
-        """The finite values."""
+        """The finite values, in rising order."""
         return self.width * (self.first + np.arange(len(self.mass), dtype=np.float64))
 
 
