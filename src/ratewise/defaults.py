@@ -86,7 +86,7 @@ class PublicFacts:
     @property
     def most_numbers(self) -> int:
         """How many features can be numbers: those declared so, or, without bounds, all that are dense."""
-        return self.n_numbers if self.bounded or self.sparse else self.n_features
+        return self.n_numbers if self.bounded or self.sparse or self.n_numbers else self.n_features
 
     @property
     def n_parameters(self) -> int:
@@ -350,8 +350,8 @@ def preparation_for(
 def curves_found(facts: PublicFacts, whole: float | None, curves: Any) -> bool:
     """Return whether numbers that are found among features without bounds enter twice, bent between them.
 
-    Only "auto" lets them, and rows have to be enough (`curves_pay`) even if every feature is a number: how
-    many there are is not known when plans are made.
+    Only "auto" lets them, and rows have to be enough (`curves_pay`) even if every feature that may be a
+    number is one: how many there are is not known when plans are made.
 
     >>> many = PublicFacts(n_rows=30_000, n_features=20, n_classes=2)
     >>> curves_found(many, 3.73, "auto"), curves_found(many, 37.3, "auto"), curves_found(many, 3.73, False)
@@ -359,7 +359,8 @@ def curves_found(facts: PublicFacts, whole: float | None, curves: Any) -> bool:
     """
     if facts.bounded or facts.sparse or not (isinstance(curves, str) and curves == AUTO):
         return False
-    return whole is None or _calmness(facts.n_rows, 2 * facts.n_features, facts.n_classes, whole) >= 1.0
+    width = facts.n_features + facts.most_numbers
+    return whole is None or _calmness(facts.n_rows, width, facts.n_classes, whole) >= 1.0
 
 
 def bends_for(facts: PublicFacts, whole: float) -> float | None:

@@ -48,7 +48,7 @@ from ratewise.randomness import RandomStreams, warn_of_seed
 from ratewise.reading import PrivateRows, read_rows
 from ratewise.seeds import USED_SEEDS
 from ratewise.standardisation import kinds_by_bounds, kinds_by_name
-from ratewise.tails import declared_numbers
+from ratewise.tails import declared_numbers, named_numbers
 from ratewise.training import StepRecord
 
 Floats = npt.NDArray[np.float64]
@@ -82,13 +82,15 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
         The possible values of each sensitive column; otherwise read off the data, with the same warning.
     feature_bounds : pair (lower, upper), optional
         Public bounds, each a number or one per feature: features are cut off there and scaled to [0, 1]
-        (sparse ones by their largest magnitude). Without bounds the sizes of features are found privately,
-        where features are standardised, and else used as they are.
+        (sparse ones by their largest magnitude). Without bounds the sizes of features, which of them are
+        numbers, and where those lie, are found privately, where features are standardised; else features are
+        used as they are.
     feature_kinds : list, optional
         Public: a name or number per feature, the same for features of one nature. Standardising measures each
         kind by itself, so that few numbers are not lost beside many categories. Without it, features bounded
         by 0 and 1 are one kind and all others another. Features of a kind called "number" are numbers to
-        `tails` and `curves`; if none is called so, those with other bounds than 0 and 1 are.
+        `tails` and `curves`; if none is called so, those with other bounds than 0 and 1 are, and without
+        bounds those that are seen to have other values.
     steps, sampling_rate, clip, row_norm, learning_rate, schedule, momentum, averaging, dual, histogram_share
         Training choices; see `ratewise.plan.Plan`. None ("auto" for `clip` and `row_norm`, where None means
         "no bound") leaves them to `ratewise.defaults.plan_for`, which looks at public facts only.
@@ -98,9 +100,9 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
     tails : "auto", float or None
         Numbers are cut off so many deviations from their mean, in training and in prediction; a first look at
         numbers finds both, within what standardising costs, and noise on the mean is added to the reach
-        (`ratewise.tails`). "auto": two, with privacy or without, for dense numbers with `feature_bounds`, if
-        features are standardised and noise lets see where tails begin (`ratewise.defaults.preparation_for`).
-        None: numbers are cut off at their bounds only.
+        (`ratewise.tails`). "auto": two, with privacy or without, for dense numbers, if features are
+        standardised and noise lets see where tails begin (`ratewise.defaults.preparation_for`). None: numbers
+        are cut off at declared bounds only, and have none if none are declared.
     curves : "auto", bool or list of features
         Features that enter a second time, by how near they are to the middle of their bounds (of what `tails`
         leaves of them), so that scores may bend in them; this looks at one row at a time and costs no
@@ -499,7 +501,7 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
     def _numbers(self, scaling: Scaling | None) -> npt.NDArray[np.intp]:
         """Return the places of the features that are declared to be numbers."""
         if scaling is None or scaling.lower is None or scaling.upper is None:
-            return np.zeros(0, dtype=np.intp)
+            return named_numbers(self.feature_kinds)
         return declared_numbers(self.feature_kinds, scaling.lower, scaling.upper)
 
     def _streams(self) -> RandomStreams:

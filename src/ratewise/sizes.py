@@ -74,6 +74,11 @@ class Sizes(NamedTuple):
     most: Floats
     below_zero: npt.NDArray[np.bool_]
 
+    def among(self, places: Places) -> Sizes:
+        """Return the same with no other numbers than these."""
+        kept = np.isin(self.numbers, places)
+        return Sizes(self.of, self.numbers[kept], self.most[kept], self.below_zero[kept])
+
 
 def find_sizes(
     features: Features,

@@ -93,10 +93,10 @@ def standardise(
         Called with each event and its purpose **before** the release.
     numbers : array of whole numbers, or None
         Places of the features whose tails are cut off, and which bend; public. If the preparation releases
-        sizes, these tell them.
+        sizes, these tell which of them are; of all features, if None are given.
     """
     if preparation.sized:
-        scaling, kinds, numbers = _sized(X, scaling, kinds, preparation, rng, book)
+        scaling, kinds, numbers = _sized(X, scaling, kinds, preparation, rng, book, numbers)
     else:
         if preparation.bends is not None:
             check_bends(X, scaling, numbers, preparation.bends)
@@ -124,12 +124,15 @@ def _sized(
     preparation: Preparation,
     rng: np.random.Generator,
     book: Book,
+    possible: Places | None,
 ) -> tuple[Scaling, npt.NDArray[np.intp], Places]:
     """Return a scaling by released sizes, kinds, and the numbers that were found, cut off by a first look.
 
     If none are found there is no look, and less is booked than was planned.
     """
     found = find_sizes(Features(X, scaling=scaling, intercept=False), preparation.moment_noise, rng, book)
+    if possible is not None and len(possible):
+        found = found.among(possible)
     numbers = found.numbers
     if preparation.look is None or not len(numbers):
         alike = np.zeros(X.shape[1], dtype=np.intp) if kinds is None else kinds

@@ -45,10 +45,16 @@ def declared_numbers(kinds: Any, lower: Floats, upper: Floats) -> Places:
     >>> declared_numbers(None, lower, upper), declared_numbers(["number", "flag", "flag"], lower, upper)
     (array([2]), array([0]))
     """
-    named = [] if kinds is None else [isinstance(kind, str) and kind == NUMBER for kind in kinds]
-    if any(named):
-        return np.flatnonzero(np.array(named) & (half_width(lower, upper) > 0))
+    named = named_numbers(kinds)
+    if len(named):
+        return named[half_width(lower, upper)[named] > 0]
     return numbers_by_bounds(lower, upper)
+
+
+def named_numbers(kinds: Any) -> Places:
+    """Return the places of the features of the kind "number", if any; public."""
+    listed = [] if kinds is None else list(kinds)
+    return np.flatnonzero([isinstance(kind, str) and kind == NUMBER for kind in listed])
 
 
 def of_numbers(scaling: Scaling | None, numbers: Places | None) -> Scaling | None:

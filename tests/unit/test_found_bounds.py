@@ -65,6 +65,9 @@ class TestPlan:
             assert found.curves == enough
             assert (found.bends is not None) == (not enough and found.tails is not None)
         assert preparation_for(self.MANY, None).curves
+        named = dataclasses.replace(self.MANY, n_rows=4_000, n_numbers=1)
+        assert preparation_for(named, 4.0).curves  # ten columns in place of eighteen
+        assert not preparation_for(dataclasses.replace(named, n_numbers=0), 4.0).curves
 
     @pytest.mark.parametrize("changes", [{"curves": False}, {"tails": None}])
     def test_who_asks_for_none_gets_none(self, changes):
@@ -197,6 +200,15 @@ class TestStandardise:
         assert found.lower is None
         assert found.curved is None
 
+    def test_who_names_numbers_says_which_features_may_be_some(self):
+        X, _ = people()
+        found = standardise(X, None, None, FREE, np.random.default_rng(0), print, np.array([0, 3]))
+        assert found.curved.tolist() == [3]
+        assert np.isinf(found.lower[[0, 1, 2, 4]]).all()
+        prepared = Features(X, scaling=found, intercept=False).prepared(np.arange(len(X)))
+        # a number that is no number keeps its tails, whose rows are shrunk: its deviation comes out small
+        assert prepared.std(axis=0)[[0, 2, 3, 4, 5]] == pytest.approx(np.ones(5), abs=0.3)
+
     def test_bends_follow_found_means(self):
         X, _ = people()
         preparation = dataclasses.replace(FREE, curves=False, bends=0.3)
@@ -266,6 +278,15 @@ class TestModel:
         one = model(epsilon=None).fit(X, y)
         other = model(epsilon=None).fit(X * scale, y)
         assert np.mean(one.predict(X) == other.predict(X * scale)) > 0.98
+
+    def test_kinds_called_number_keep_standardised_flags_straight(self):
+        X, y = people()
+        X = (X - X.mean(axis=0)) / X.std(axis=0)
+        assert model().fit(X, y).curves_.tolist() == [0, 1, 2, 3, 4]
+        kinds = ["flag", "number", "flag", "number", "number"]
+        named = model(feature_kinds=kinds).fit(X, y)
+        assert named.curves_.tolist() == [1, 3, 4]
+        assert 0.99 <= named.privacy_.epsilon <= 1.0
 
     def test_it_says_so(self):
         X, y = people()
