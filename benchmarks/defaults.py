@@ -13,7 +13,7 @@ page.
 The methods: `ratewise` is RateConstrainedClassifier(constraint, epsilon=..., delta=1e-5) with public bounds
 and nothing else; `nonprivate` is the same with epsilon=None; `linear` and `linear-nonprivate` are both with
 curves=False and tails=None, like for like beside linear peers; `unbounded` is `ratewise` without public
-bounds, on features as the tables have them, and so without curves and with their tails; `paper-100` and
+bounds, on features as the tables have them; `paper-100` and
 `paper-1000` are the paper's method, accounted honestly: Laplace histogram, soft dual, temperature 2, clip 3,
 features standardised by RAW means and deviations, last iterate, 100 or 1000 steps. `leaking` is `linear` on
 features standardised as raw as that, which nothing is paid for: what of a difference to the paper's method is

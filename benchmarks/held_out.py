@@ -30,12 +30,13 @@ NEVER = {"tight": lambda *_: False}
 # task, slack, epsilon, form of the features, rows to train on (0: three quarters), splits
 Place = tuple[str, float, float, str, int, int]
 TIGHT: tuple[Place, ...] = (
-    ("parkinsons-dp", 0.001, 1.0, "declared", 0, 40),
-    ("parkinsons-dp", 0.005, 1.0, "declared", 0, 40),
-    ("adult-dp", 0.003, 1.0, "declared", 4_400, 20),
-    ("credit-dp", 0.003, 1.0, "declared", 4_400, 20),
-    ("credit-eo", 0.003, 1.0, "declared", 8_000, 20),
-    ("heart-dp", 0.002, 1.0, "declared", 4_400, 20),
+    ("parkinsons-dp", 0.001, 1.33, "declared", 0, 20),
+    ("parkinsons-dp", 0.005, 1.33, "declared", 0, 20),
+    ("parkinsons-dp", 0.001, 1.0, "declared", 0, 20),
+    ("parkinsons-dp", 0.005, 1.0, "declared", 0, 20),
+    ("adult-dp", 0.002, 1.0, "declared", 10_000, 10),
+    ("credit-dp", 0.002, 1.0, "declared", 10_000, 10),
+    ("heart-dp", 0.001, 1.0, "declared", 10_000, 10),
 )
 TIGHT_SETTINGS: dict[str, dict[str, Any]] = {
     DEFAULTS: {},
@@ -47,14 +48,14 @@ TIGHT_SETTINGS: dict[str, dict[str, Any]] = {
 FORMS = ("as they come", "standardised", "between 0 and 1")
 FOUND: tuple[Place, ...] = (
     *(("adult-dp", 0.1, 1.0, form, 0, 6) for form in FORMS),
-    *(("credit-dp", 0.01, 1.0, form, 0, 10) for form in FORMS),
-    *(("parkinsons-dp", 0.02, 1.0, form, 0, 20) for form in FORMS),
+    *(("credit-dp", 0.01, 1.0, form, 0, 6) for form in FORMS),
+    *(("parkinsons-dp", 0.02, 1.0, form, 0, 12) for form in FORMS),
     *(("employment-dp", 0.1, 1.0, form, 0, 1) for form in FORMS[::2]),
     *(("heart-dp", 0.01, 1.0, form, 0, 1) for form in FORMS[::2]),
     ("adult-dp", 0.1, 0.5, "as they come", 0, 6),
     ("adult-dp", 0.1, 3.0, "as they come", 0, 6),
-    ("credit-dp", 0.01, 0.3, "as they come", 0, 10),
-    ("parkinsons-dp", 0.02, 3.0, "as they come", 0, 20),
+    ("credit-dp", 0.01, 0.3, "as they come", 0, 6),
+    ("parkinsons-dp", 0.02, 3.0, "as they come", 0, 12),
 )
 FOUND_SETTINGS: dict[str, dict[str, Any]] = {
     DEFAULTS: {"feature_bounds": None},
@@ -176,11 +177,18 @@ over splits.
 """
 _TIGHT = """## Limits tighter than noise
 
-Where a limit is tighter than the noise on its rates (`ratewise.defaults.tight`), three things are done:
-histograms get up to half of the budget, multipliers keep their pace to the end, and numbers do not bend. Here
-each is taken back, then all. Tables other than Parkinsons are cut to so few rows that the rule acts. The
-gap is the largest over the limits on the rows that were trained on, which is what can be held; all limits are
-in it, doubted or not.
+Where a limit on two groups is tighter than the noise on its rates, and gradients leave room for it
+(`ratewise.defaults.tight`), three things are done: histograms get up to half of the budget, multipliers keep
+their pace to the end, and numbers do not bend. Here each is taken back, then all. The gap is the largest over
+the limits on the rows that were trained on, which is what can be held. Tables other than Parkinsons are cut
+to so few rows that the rule acts; epsilon 1.33 on three quarters of the rows is about what 1 is on all.
+
+Pace and bends were found on rows held out of the training rows of the authors' split of Parkinsons alone
+(48 fits each): there they bring the deviation of the gap from run to run from 0.0106 to 0.0035, at 0.0018
+less error. On the splits here, the share is what helps for sure, and the three together come near to two
+standard errors; on other tables they change next to nothing. For odds (Credit-Card, four cells, 10,000 rows,
+slack 0.002) half for histograms cost 0.0069 of error (standard error 0.0021) and held nothing better: since
+then the rule is for two cells only.
 """
 _FOUND = """## Without declared bounds
 

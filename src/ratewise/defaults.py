@@ -25,7 +25,7 @@ AUTO = "auto"
 STEPS = 200  # more gain nothing for sure, even where noise would allow them (docs/steps.md)
 RAW_ROW_NORM = 3.0  # of rows as they come
 HISTOGRAM_SHARES = (0.1, 0.25)
-_TIGHT_SHARE = 0.5  # for limits that are tighter than the noise on their rates
+_TIGHT_SHARE, _TIGHT_CELLS = 0.5, 2  # for limits that are tighter than the noise on their rates
 _OPTIMISATION: dict[str, Any] = {"schedule": "linear", "momentum": 0.5}
 
 LEARNING_RATE = 2.0  # of standardised features
@@ -225,11 +225,12 @@ def tight_share_for(whole: float, n_rows: int, slack: float, calm: float) -> flo
 
 
 def tight(facts: PublicFacts, whole: float | None) -> bool:
-    """Return whether a limit is tighter than noise lets see: where histograms get more than a quarter for it.
+    """Return whether a limit is tighter than noise lets see, and gradients leave room to do something.
 
-    There, numbers do not bend (`bends_for`): what swings from run to run moves rates. And where cells are
-    few, multipliers keep their pace to the end in place of slowing down: what is asked for is as near to
-    nothing as can be, and noise on late gradients would undo it unseen.
+    That is where `tight_share_for` gives histograms more than a quarter. There, numbers do not bend
+    (`bends_for`): what swings from run to run moves rates. And multipliers keep their pace to the end in
+    place of slowing down: what is asked for is as near to nothing as can be, and noise on late gradients
+    would undo it unseen.
 
     >>> from dataclasses import replace
     >>> from ratewise import Domain, demographic_parity
@@ -243,7 +244,8 @@ def tight(facts: PublicFacts, whole: float | None) -> bool:
     slack = _tightest(facts.constraints)
     if whole is None or slack is None:
         return False
-    return tight_share_for(whole, facts.n_rows, slack, 1.0) > HISTOGRAM_SHARES[1]
+    calm = _calmness(facts.n_rows, facts.n_features, facts.n_classes, whole)
+    return tight_share_for(whole, facts.n_rows, slack, calm) > HISTOGRAM_SHARES[1]
 
 
 def spare_for(whole: float, n_rows: int, n_parameters: int, steps: int) -> float:
@@ -560,9 +562,11 @@ def _share_for(facts: PublicFacts, steps: int, whole: float, beside: Callable[[]
 def _tightest(constraints: Constraints | None) -> float | None:
     """Return the smallest slack of a limit, in units of a difference of two rates; None if none has any.
 
-    Only bounds above zero are slacks: a floor has one below, and a comparison of two rates zero.
+    Only bounds above zero are slacks: a floor has one below, and a comparison of two rates zero. None too if
+    limits tell more than two cells apart: rates of smaller groups stay hidden whatever is done, and what is
+    taken from gradients for them is lost.
     """
-    if constraints is None:
+    if constraints is None or constraints.n_cells > _TIGHT_CELLS:
         return None
     pairs = zip(constraints.bounds.tolist(), constraints.leverage.tolist(), strict=True)
     return min((2.0 * bound / reach for bound, reach in pairs if bound > 0 and reach > 0), default=None)
@@ -578,13 +582,12 @@ def _dual_for(facts: PublicFacts, rate: float, steps: int, whole: float | None) 
     interval = affordable_interval(facts.constraints, facts.n_rows * rate, facts.n_features, steps)
     # more steps are noisier each: multipliers follow the mean of as many as stand for one of the usual number
     share = min(1.0, STEPS / steps)
-    few = facts.constraints.n_cells <= _FEW_CELLS
     # both rates fall to zero together: what still swings at the start comes to rest; the penalty damps it
     return DualControl(
         rate=2.0 * share,
         memory=1.0 - share,
         penalty=3.0,
-        schedule="constant" if few and tight(facts, whole) else "linear",
+        schedule="constant" if tight(facts, whole) else "linear",
         interval=interval,
         ratio_floor=0.02,
         normalise=True,

@@ -65,7 +65,7 @@ def _noise(plan: Plan) -> list[tuple[str, str]]:
                 f"{plan.histogram_noise / plan.expected_rows:.2%} of a batch. By default it takes a tenth of "
                 "the budget, since counts are coarse numbers and need little, and up to a quarter where "
                 "noise would hide rates: where rows are few, or groups many and gradients can spare it. "
-                "Limits tighter than noise get up to half, if gradients can do without",
+                "Limits on two groups that are tighter than noise get up to half, if gradients can do so",
             )
         )
     return found

@@ -95,17 +95,23 @@ def test_the_sensitivity_is_reached():
 
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
-def test_a_row_at_the_edge_of_a_bin_stays_there_when_another_comes(form):
+@pytest.mark.parametrize(
+    "of", [np.arange(40) % 2, np.arange(40) // 20, np.arange(40) > 2], ids=["mixed", "halves", "few and many"]
+)
+def test_a_row_at_the_edge_of_a_bin_stays_there_when_another_comes(form, of):
     """Numbers added in another order give another last bit: a row alone in its block is summed alike."""
     rng = np.random.default_rng(5)
-    kinds = Kinds(np.arange(40) % 2)
+    kinds = Kinds(of)
     rows = rng.normal(size=(200, 40))
     for members in kinds.members:
         rows[:, members] /= np.linalg.norm(rows[:, members], axis=1)[:, None]  # 1 is an edge
     other = np.ones(40)
     for row in rows:
         alone, two = form(row[None]), form(np.vstack([row, other]))
-        assert kinds.norms(alone)[0].tolist() == kinds.norms(two)[0].tolist()
+        many = form(np.vstack([*[other] * 30, row, *[other] * 40]))
+        assert (
+            kinds.norms(alone)[0].tolist() == kinds.norms(two)[0].tolist() == kinds.norms(many)[30].tolist()
+        )
         counts = (norm_counts(Features(X, intercept=False), kinds) for X in (two, alone))
         moved = np.abs(np.subtract(*counts)).sum(axis=1)
         assert moved.tolist() == [1.0, 1.0]

@@ -14,7 +14,7 @@ from ratewise.accounting import epsilon as epsilon_of
 from ratewise.defaults import PublicFacts, plan_for, sampling_rate_for
 from ratewise.domain import Domain
 from ratewise.exceptions import InvalidInput, RatewiseError
-from ratewise.families import demographic_parity, positive_rate
+from ratewise.families import demographic_parity, equalized_odds, positive_rate
 from ratewise.partition import compile_constraints
 from ratewise.plan import DualControl, Plan
 from ratewise.predicates import group
@@ -173,6 +173,63 @@ class TestOverrides:
     def test_what_cannot_be_is_refused(self, bad):
         with pytest.raises(RatewiseError):
             plan_for(facts(), epsilon=1.0, delta=DELTA, **bad)
+
+
+class TestTightLimits:
+    """Where a limit is tighter than noise: more for histograms, no bends, multipliers that keep their pace."""
+
+    def plan(self, slack, rows=4_400, family=demographic_parity, values=("F", "M"), **choices):
+        domain = Domain(classes=(0, 1), columns={"sex": values})
+        public = PublicFacts(
+            n_rows=rows,
+            n_features=19,
+            n_classes=2,
+            constraints=compile_constraints(family("sex", max_gap=slack), domain),
+            bounded=True,
+            n_numbers=19,
+        )
+        return plan_for(public, epsilon=1.0, delta=DELTA, **choices)
+
+    def share(self, plan):
+        return 1 / (1 + (plan.histogram_noise / plan.gradient_noise) ** 2)
+
+    def test_tight_and_loose(self):
+        tight, loose = self.plan(0.001), self.plan(0.02)
+        assert (tight.dual.schedule, loose.dual.schedule) == ("constant", "linear")
+        assert tight.preparation.bends is None
+        assert loose.preparation.bends > 0.3
+        assert self.share(tight) > 0.45
+        assert self.share(loose) == pytest.approx(0.25, abs=0.01)
+
+    def test_it_begins_where_a_quarter_no_longer_does(self):
+        """7.6 times the noise of one release of everything, by the number of rows."""
+        edge = 7.6 * 3.73 / 4_400
+        assert self.plan(0.98 * edge).dual.schedule == "constant"
+        assert self.plan(1.02 * edge).dual.schedule == "linear"
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"family": equalized_odds},
+            {"values": ("F", "M", "X")},
+            {"rows": 2_500},
+        ],
+        ids=["odds", "three groups", "gradients have no room"],
+    )
+    def test_not_where_it_was_lost(self, changes):
+        plan = self.plan(0.001, **changes)
+        assert plan.dual.schedule == "linear"
+        assert self.share(plan) <= 0.26
+
+    def test_not_without_privacy(self):
+        domain = Domain(classes=(0, 1), columns={"sex": ("F", "M")})
+        limits = compile_constraints(demographic_parity("sex", max_gap=0.001), domain)
+        public = PublicFacts(n_rows=4_400, n_features=19, n_classes=2, constraints=limits)
+        assert plan_for(public, epsilon=None, delta=DELTA).dual.schedule == "linear"
+
+    def test_what_is_asked_for_is_given(self):
+        kept = DualControl(rate=0.1, schedule="cosine")
+        assert self.plan(0.001, dual=kept).dual is kept
 
 
 class TestShareOfHistograms:
