@@ -176,7 +176,7 @@ class TestOverrides:
 
 
 class TestTightLimits:
-    """Where a limit is tighter than noise: more for histograms, no bends, multipliers that keep their pace."""
+    """Limits tighter than noise: more for histograms, no bends, multipliers that keep their pace."""
 
     def plan(self, slack, rows=4_400, family=demographic_parity, values=("F", "M"), **choices):
         domain = Domain(classes=(0, 1), columns={"sex": values})
