@@ -60,7 +60,7 @@ _SMALLEST_DELTA = 1e-300  # nearer to zero, tails of normal distributions cannot
 class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier trained under differential privacy within limits on its prediction rates.
 
-    Scores are linear in the features; with declared bounds they may also bend in each number (`curves`).
+    Scores are linear in the features, and by default they may also bend in each number (`curves`).
 
     What `fit` leaves behind is (`epsilon`, `delta`)-differentially private with respect to adding or removing
     one row of (X, y, sensitive_features), given the public facts that `privacy_` lists. Limits on rates are
@@ -328,7 +328,9 @@ class RateConstrainedClassifier(Reported, ClassifierMixin, BaseEstimator):  # ty
     def explain(self) -> str:
         """Return the choices that training made, from public facts, and the reasons, in words."""
         check_is_fitted(self)
-        return explain(self.plan_, limited=self.constraints_ is not None, curved=len(self.curves_))
+        scaling, limited = self._model.scaling, self.constraints_ is not None
+        found = scaling is not None and scaling.lower is not None
+        return explain(self.plan_, limited=limited, curved=len(self.curves_), found=found)
 
     def __sklearn_is_fitted__(self) -> bool:
         # a fit that was stopped leaves its ledger, which is no model

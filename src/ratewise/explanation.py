@@ -9,12 +9,13 @@ steps: 200. More steps share the same budget, with more noise in each
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 
 from ratewise.plan import Plan, Preparation
 
 
-def explain(plan: Plan, *, limited: bool | None = None, curved: int = 0) -> str:
-    """Return a paragraph per choice of a plan. Nothing in it depends on a row.
+def explain(plan: Plan, *, limited: bool | None = None, curved: int = 0, found: bool = True) -> str:
+    """Return a paragraph per choice of a plan. Nothing in it depends on a row but by what was released.
 
     Parameters
     ----------
@@ -23,7 +24,12 @@ def explain(plan: Plan, *, limited: bool | None = None, curved: int = 0) -> str:
         Whether there are limits; a private plan tells by itself, and others are taken to have some.
     curved : int
         How many features enter a second time, bent.
+    found : bool
+        Whether there are numbers to be cut off and bent; without declared bounds that was looked for.
     """
+    if plan.preparation is not None and not found:
+        flags_alone = replace(plan.preparation, tails=None, bends=None, curves=False)
+        plan = replace(plan, preparation=flags_alone)
     parts = [
         *_sampling(plan),
         *_noise(plan),

@@ -166,7 +166,7 @@ class DualControl:
 
 @dataclass(frozen=True, kw_only=True)
 class Preparation:
-    """Noise of the releases that standardise features, four to eight; see `ratewise.standardisation`.
+    """Noise of the releases that standardise features, four to nine; see `ratewise.standardisation`.
 
     Parameters
     ----------

@@ -66,7 +66,8 @@ class Sizes(NamedTuple):
     most : array
         How large entries may be: the largest magnitude that stands out, or more, one for each number.
     below_zero : array of bool
-        Whether entries below zero stand out, one for each number.
+        Whether entries below zero stand out, or those above do not outnumber them for sure; one for each
+        number.
     """
 
     of: Floats
@@ -187,8 +188,11 @@ def numbers_from(counts: Floats, noise: float) -> tuple[Places, Floats, npt.NDAr
     sure = sure[numbers]
     largest = np.where(sure > 0, _ENDS, 0.0).max(axis=1, initial=0.0)
     most = largest * np.maximum(1.0, _STANDS_OUT * noise / (_HIDDEN * sure.sum(axis=1)))
-    below = counts[numbers, _BINS : 2 * _BINS] > _STANDS_OUT * noise
-    return numbers, most, np.asarray(below.any(axis=1))
+    above, below = counts[numbers, :_BINS], counts[numbers, _BINS : 2 * _BINS]
+    seen = sure[:, :_BINS] > 0
+    lead = np.where(seen, above - below, 0.0).sum(axis=1)
+    even = lead <= _STANDS_OUT * noise * np.sqrt(2.0 * np.count_nonzero(seen, axis=1))
+    return numbers, most, np.asarray((below > _STANDS_OUT * noise).any(axis=1) | even)
 
 
 def _sure(counts: Floats, noise: float) -> Floats:

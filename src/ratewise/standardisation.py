@@ -36,7 +36,7 @@ import math
 import reprlib
 from collections.abc import Callable, Mapping, Set
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -104,7 +104,7 @@ def standardise(
         if preparation.look is not None:
             scaling = _without_tails(X, scaling, kinds, preparation, rng, book, numbers)
     features = Features(X, scaling=scaling, intercept=False, reads=_READS)
-    bounded = scaling is not None and scaling.lower is not None and not preparation.sized
+    bounded = Bounded.of(scaling, features.n_features, declared=not preparation.sized)
     pieces = Kinds(_with_curves(kinds, scaling))
     mean, deviation, _ = _moments(features, pieces, bounded, preparation, rng, book)
     centre = None if features.sparse else mean
@@ -142,9 +142,7 @@ def _sized(
         raise UnsupportedCombination(
             f"tails is {preparation.tails} and sizes are released, which needs dense features as they come"
         )
-    if kinds is None:
-        kinds = np.ones(X.shape[1], dtype=np.intp)
-        kinds[numbers] = 0
+    kinds = np.zeros(X.shape[1], dtype=np.intp) if kinds is None else kinds
     seen = Scaling(-found.most, found.most, origin="zero")
     lower, upper = between(found, *_tails(X, seen, kinds, preparation, rng, book, numbers))
     deviation = found.of.copy()
@@ -196,14 +194,15 @@ def _tails(
     def note(event: GaussianEvent, purpose: str) -> None:
         book(event, f"{purpose}, a first look at numbers")
 
-    mean, deviation, noise = _moments(features, Kinds(kinds[numbers]), True, look, rng, note)
+    bounded = Bounded.of(scaling, len(numbers), declared=not preparation.sized)
+    mean, deviation, noise = _moments(features, Kinds(kinds[numbers]), bounded, look, rng, note)
     return mean, deviation, tails * deviation + LOOK_REACH * noise
 
 
 def _moments(
     features: Features,
     pieces: Kinds,
-    bounded: bool,
+    bounded: Bounded,
     preparation: Preparation,
     rng: np.random.Generator,
     book: Book,
@@ -218,7 +217,7 @@ def _moments(
         if preparation.norm_noise is not None:
             book(GaussianEvent(preparation.norm_noise), purpose)
         counts = count.release(norm_counts(features, pieces, centre), rng)
-        longest = longest_pieces(pieces, centre) if bounded else np.full(len(pieces), np.inf)
+        longest = longest_pieces(pieces, centre, bounded)
         noise, within = count.standard_deviation, preparation.within
         n_rows = features.n_rows
         bounds = [bound_from(c, noise, within, most, n_rows) for c, most in zip(counts, longest, strict=True)]
@@ -245,7 +244,7 @@ def _moments(
     deviation = np.empty(features.n_features)
     for members, bound in zip(pieces.members, bounds, strict=True):
         found = deviations(variance[members], blur * bound * bound, bound)
-        if bounded and not features.sparse:
+        if bounded.declared and not features.sparse:
             found = _floor_rare(mean[members], found)
         deviation[members] = found
     return mean, deviation, blurred
@@ -294,8 +293,37 @@ def _is_name(kind: Any) -> bool:
     return isinstance(kind, str | Real | np.bool_) and not missing
 
 
+class Bounded(NamedTuple):
+    """Which features lie between bounds, after scaling between `lowest` and 1; public or released.
+
+    Attributes
+    ----------
+    features : array of bool
+    declared : bool
+        Whether bounds were declared, of all features, so that those between 0 and 1 are likely to be flags.
+    lowest : float
+        0, or -1 where zero stays at zero.
+    """
+
+    features: npt.NDArray[np.bool_]
+    declared: bool
+    lowest: float = 0.0
+
+    @classmethod
+    def of(cls, scaling: Scaling | None, n_prepared: int, declared: bool) -> Bounded:
+        """Return what a scaling says of bounds."""
+        features = np.zeros(n_prepared, dtype=bool)
+        if scaling is None or scaling.lower is None:
+            return cls(features, declared=False)
+        features[:] = True  # second columns lie between 0 and 1
+        features[: len(scaling.lower)] = np.isfinite(scaling.lower)
+        # declared bounds of sparse features, which are not centred, need no lower end
+        found_around_zero = scaling.origin == "zero" and not declared
+        return cls(features, declared, lowest=-1.0 if found_around_zero else 0.0)
+
+
 class Kinds:
-    """Which features are of one kind: public.
+    """Which features are of one kind: public, or told by what was released before.
 
     Parameters
     ----------
@@ -366,10 +394,15 @@ def norm_counts(features: Features, kinds: Kinds, centre: Floats | None = None) 
     return counts
 
 
-def longest_pieces(kinds: Kinds, centre: Floats | None) -> Floats:
-    """Return how long pieces can be if features lie between 0 and 1 (-1 and 1, not centred): public."""
-    of = sum(map(len, kinds.members))
-    reach = np.ones(of) if centre is None else np.maximum(np.abs(centre), np.abs(1.0 - centre))
+def longest_pieces(kinds: Kinds, centre: Floats | None, bounded: Bounded) -> Floats:
+    """Return how long pieces can be, infinite for kinds of which some feature has no bounds.
+
+    From public and released values alone; a longer piece would be shrunk like any other.
+    """
+    reach = np.ones(len(bounded.features))
+    if centre is not None:
+        reach = np.maximum(np.abs(centre - bounded.lowest), np.abs(1.0 - centre))
+    reach[~bounded.features] = np.inf
     return np.array([float(np.linalg.norm(reach[members])) for members in kinds.members])
 
 

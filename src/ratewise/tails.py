@@ -101,7 +101,8 @@ def between(found: Sizes, mean: Floats, deviation: Floats, reach: Floats) -> tup
     """Return bounds for all features, of which numbers had none declared: post-processing of released values.
 
     Numbers lie within `reach` of their mean, and those not seen below zero not below it, if mean and
-    deviation say the same. Other features get no bounds.
+    deviation say the same; where that leaves no room, within the largest magnitude seen. Other features get
+    no bounds.
 
     Parameters
     ----------
@@ -122,5 +123,7 @@ def between(found: Sizes, mean: Floats, deviation: Floats, reach: Floats) -> tup
     # what lies between 0 and 1 has no larger square than itself; twice that is still no sign of the contrary
     positive = ~found.below_zero & (np.square(mean) + np.square(deviation) <= 2.0 * mean)
     least = np.where(positive & (most > 0.0), np.maximum(least, 0.0), least)
+    room = most - least > _LEAST_ROOM
+    least, most = np.where(room, least, -1.0), np.where(room, most, 1.0)
     lower[found.numbers], upper[found.numbers] = least * found.most, most * found.most
     return lower, upper

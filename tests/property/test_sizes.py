@@ -114,7 +114,13 @@ def test_small_counts_on_both_sides_of_zero_stand_out_together():
     table[1, 20] = 6.0
     table[2, 20] = 4.0
     assert numbers_from(table, 1.0)[0].tolist() == [0, 1]
-    assert not numbers_from(table, 1.0)[2].any()
+
+
+def test_what_is_above_zero_has_to_outnumber_what_is_below_for_sure():
+    table = np.zeros((4, PLACES))
+    table[:, 20] = [40.0, 40.0, 40.0, 6.0]
+    table[:, 70] = [0.0, 4.0, 36.0, 0.0]
+    assert numbers_from(table, 1.0)[2].tolist() == [False, False, True, True]
 
 
 def test_sizes_are_booked_before_rows_are_read(monkeypatch):

@@ -22,6 +22,7 @@ from ratewise.features import Features, Scaling
 from ratewise.plan import Preparation
 from ratewise.schema import Category, Number, Schema
 from ratewise.standardisation import (
+    Bounded,
     Kinds,
     bound_from,
     deviations,
@@ -378,7 +379,22 @@ def test_no_piece_is_longer_than_said(centre):
     corners = rng.integers(0, 2, (500, 5)).astype(float)
     shift = np.full(5, centre) if centre is not None else None
     norms = kinds.norms(corners - (0 if centre is None else centre)).max(axis=0)
-    assert longest_pieces(kinds, shift) == pytest.approx(norms)
+    everything = Bounded(np.ones(5, dtype=bool), declared=True)
+    assert longest_pieces(kinds, shift, everything) == pytest.approx(norms)
+    around_zero = kinds.norms(2 * corners - 1 - (0 if centre is None else centre)).max(axis=0)
+    assert longest_pieces(kinds, shift, everything._replace(lowest=-1.0)) == pytest.approx(around_zero)
+    some = everything._replace(features=np.array([True, True, True, False, True]))
+    assert longest_pieces(kinds, shift, some).tolist() == [pytest.approx(norms[0]), np.inf]
+
+
+def test_what_a_scaling_says_of_bounds():
+    assert not Bounded.of(None, 2, declared=True).declared
+    assert Bounded.of(Scaling(deviation=np.ones(2)), 2, declared=True).features.tolist() == [False, False]
+    open_one = Scaling([-np.inf, 0.0], [np.inf, 9.0], curved=[1])
+    assert Bounded.of(open_one, 3, declared=False) == (pytest.approx([False, True, True]), False, 0.0)
+    around_zero = Scaling([-2.0], [2.0], origin="zero")
+    assert Bounded.of(around_zero, 1, declared=False).lowest == -1.0
+    assert Bounded.of(around_zero, 1, declared=True).lowest == 0.0
 
 
 @pytest.mark.parametrize("sparse", [False, True])

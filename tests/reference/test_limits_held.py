@@ -92,16 +92,18 @@ def rare_people(seed, n=50_000):
 
 
 @pytest.mark.filterwarnings("ignore::ratewise.SmallGroupWarning")
-def test_limits_on_rare_events_are_enforced_and_named_where_they_are_uncertain():
+@pytest.mark.parametrize(("curves", "most"), [(False, 0.1), ("auto", 0.15)])
+def test_limits_on_rare_events_are_enforced_and_named_where_they_are_uncertain(curves, most):
     """One step says nothing of a few hundred positives; what all steps say together is used.
 
-    With curves, scores do more for the many, and the few are held less: by 0.08 in the mean in place of 0.04.
+    Without that it is 0.2 for lines. With curves, scores do more for the many (0.76 right in place of 0.73),
+    and the few are held less: beyond their limit by 0.08 in the mean in place of 0.04 (docs/sharp-edges.md).
     """
     limit, excesses, trusted = false_negative_rate(0.2, by="g", positive=1), [], []
     for seed in range(4):
         x, y, group = rare_people(seed)
         public = {"classes": (0, 1), "group_values": {"g": ("a", "b")}}
-        model = RateConstrainedClassifier(limit, epsilon=1.0, curves=False, random_state=seed, **public).fit(
+        model = RateConstrainedClassifier(limit, epsilon=1.0, curves=curves, random_state=seed, **public).fit(
             x, y, sensitive_features={"g": group}
         )
         doubted = {doubt.constraint for doubt in model.doubts_}
@@ -110,4 +112,4 @@ def test_limits_on_rare_events_are_enforced_and_named_where_they_are_uncertain()
             trusted += [] if row.name in doubted else [row.gap]
     assert max(trusted) <= 0.02
     assert len(trusted) >= 4  # the larger group is not in doubt
-    assert max(excesses) <= 0.1  # without evidence over time: 0.2
+    assert max(excesses) <= most

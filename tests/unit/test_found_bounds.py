@@ -158,8 +158,16 @@ class TestBetween:
         lower, upper = between(found, np.array(mean), np.full(2, deviation), np.array(reach))
         assert (lower[1], upper[1]) == (-np.inf, np.inf)
         assert np.all(lower < upper)
-        assert np.all(upper[[0, 2]] >= np.array(mean) * most)
-        assert lower[2] == (mean[1] - reach[1]) * most
+        roomy = np.array(reach) > 1e-8
+        assert np.all((upper[[0, 2]] >= np.array(mean) * most)[roomy])
+        assert lower[2] == (mean[1] - reach[1]) * most or not roomy[1]
+
+    def test_where_nothing_would_be_left_it_is_what_was_seen(self):
+        found = Sizes(np.ones(1), np.array([0]), np.array([10.0]), np.array([False]))
+        lower, upper = between(found, np.array([0.3]), np.array([0.1]), np.array([1e-99]))
+        assert (lower[0], upper[0]) == (-10.0, 10.0)
+        X, y = people(500)
+        assert np.all(np.isfinite(model(epsilon=None, tails=1e-99).fit(X, y).coef_))
 
     def test_what_is_not_seen_below_zero_ends_there_if_moments_agree(self):
         found = Sizes(np.ones(1), np.array([0]), np.array([10.0]), np.array([False]))
@@ -170,6 +178,34 @@ class TestBetween:
         assert between(found, np.array([0.1]), np.array([1.0]), reach)[0][0] == pytest.approx(-8.0)
         seen = found._replace(below_zero=np.array([True]))
         assert between(seen, np.array([0.1]), np.array([0.4]), reach)[0][0] == pytest.approx(-8.0)
+
+
+@pytest.mark.parametrize(("d", "n", "noise"), [(8, 5_000, 110.0), (8, 1_500, 33.0), (20, 2_000, 26.0)])
+def test_numbers_on_both_sides_of_zero_are_not_cut_off_there(d, n, noise):
+    """Noise hides some of their bins; that none was seen below zero is no sign that there are none."""
+    cut = straight = 0
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        preparation = Preparation(norm_noise=1.4 * noise, moment_noise=noise, sized=True, tails=2.0)
+        found = standardise(rng.normal(size=(n, d)), None, None, preparation, rng, lambda *_: None)
+        if found.lower is not None:
+            cut += np.count_nonzero(found.lower == 0.0)
+        found = standardise(rng.exponential(size=(n, d)), None, None, preparation, rng, lambda *_: None)
+        if found.lower is not None:
+            straight += np.count_nonzero(found.lower == 0.0)
+    assert cut <= 0.01 * 12 * d
+    assert straight > 0.3 * 12 * d  # of what has no negative entries, many are seen to end at zero
+
+
+def test_no_feature_is_lost_for_want_of_a_length():
+    """A kind of one or two numbers has lengths in many bins, none of which may stand out of the noise."""
+    for seed in range(25):
+        rng = np.random.default_rng(seed)
+        X = np.column_stack([rng.beta(2, 5, size=(3_000, 2)), rng.random((3_000, 6)) < 0.4])
+        preparation = Preparation(norm_noise=110.0, moment_noise=60.0, sized=True, tails=2.0, bends=0.2)
+        found = standardise(X, None, None, preparation, rng, lambda *_: None)
+        prepared = Features(X, scaling=found, intercept=False).prepared(np.arange(3_000))[:, :8]
+        assert 0.1 < prepared.std(axis=0).min() <= prepared.std(axis=0).max() < 8.0
 
 
 class TestStandardise:
@@ -199,6 +235,13 @@ class TestStandardise:
         assert not any("look" in purpose for purpose in booked)
         assert found.lower is None
         assert found.curved is None
+        y = (X.sum(axis=1) > 1).astype(int)
+        fitted = model(epsilon=1.0).fit(X, y)
+        assert fitted.plan_.preparation.tails == TAILS
+        said = fitted.explain()
+        assert "sizes, means" in said
+        assert "cut off 2" not in said
+        assert "second time" not in said
 
     def test_who_names_numbers_says_which_features_may_be_some(self):
         X, _ = people()
