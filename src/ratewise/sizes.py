@@ -24,7 +24,8 @@ seen at all: the largest magnitude seen is raised by as many times as noise coul
 >>> X[:, 3] = X[:, 3] > 0.5
 >>> find_sizes(Features(X, intercept=False), 20.0, rng, lambda event, purpose: print(event, purpose))
 GaussianEvent(noise=20.0, count=1) sizes of features
-Sizes(of=array([...]), numbers=array([0, 1, 2]), most=array([...]), below_zero=array([ True,  True,  True]))
+Sizes(of=array([...]), numbers=array([0, 1, 2]), most=array([...]), below_zero=array([ True,  True,  True]),
+    flags=array([False, False, False,  True]))
 """
 
 from __future__ import annotations
@@ -68,17 +69,31 @@ class Sizes(NamedTuple):
     below_zero : array of bool
         Whether entries below zero stand out, or those above do not outnumber them for sure; one for each
         number.
+    flags : array of bool
+        Whether entries that are 1 or -1 stand out, one for each feature.
     """
 
     of: Floats
     numbers: Places
     most: Floats
     below_zero: npt.NDArray[np.bool_]
+    flags: npt.NDArray[np.bool_]
 
     def among(self, places: Places) -> Sizes:
         """Return the same with no other numbers than these."""
         kept = np.isin(self.numbers, places)
-        return Sizes(self.of, self.numbers[kept], self.most[kept], self.below_zero[kept])
+        return self._replace(
+            numbers=self.numbers[kept], most=self.most[kept], below_zero=self.below_zero[kept]
+        )
+
+    def kinds(self) -> Places:
+        """Return 1 for what is no number and 0 for numbers; 0 for all if there are no flags for sure.
+
+        What is not seen may be anything: by itself it would be measured by nothing but noise.
+        """
+        others = np.ones(len(self.of), dtype=np.intp)
+        others[self.numbers] = 0
+        return others if np.any(self.flags[others == 1]) else np.zeros_like(others)
 
 
 def find_sizes(
@@ -104,7 +119,8 @@ def find_sizes(
         book(GaussianEvent(noise), "sizes of features")
         mechanism = RoundedGaussianMechanism(noise, slack=_slack(features.n_rows))
     counts, deviation = mechanism.release(size_counts(features), rng), mechanism.standard_deviation
-    return Sizes(sizes_from(counts, deviation), *numbers_from(counts, deviation))
+    flags = counts[:, -1] > _STANDS_OUT * deviation
+    return Sizes(sizes_from(counts, deviation), *numbers_from(counts, deviation), flags)
 
 
 def _slack(n_rows: int) -> float:

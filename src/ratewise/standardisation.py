@@ -142,7 +142,7 @@ def _sized(
         raise UnsupportedCombination(
             f"tails is {preparation.tails} and sizes are released, which needs dense features as they come"
         )
-    kinds = np.zeros(X.shape[1], dtype=np.intp) if kinds is None else kinds
+    kinds = found.kinds() if kinds is None else kinds
     seen = Scaling(-found.most, found.most, origin="zero")
     lower, upper = between(found, *_tails(X, seen, kinds, preparation, rng, book, numbers))
     deviation = found.of.copy()

@@ -114,7 +114,8 @@ def between(found: Sizes, mean: Floats, deviation: Floats, reach: Floats) -> tup
 
     Examples
     --------
-    >>> found = Sizes(np.ones(3), np.array([1, 2]), np.array([64.0, 64.0]), np.array([False, True]))
+    >>> largest, below_zero = np.array([64.0, 64.0]), np.array([False, True])
+    >>> found = Sizes(np.ones(3), np.array([1, 2]), largest, below_zero, flags=np.zeros(3, dtype=bool))
     >>> between(found, np.array([0.1, 0.1]), np.array([0.2, 0.2]), np.array([0.5, 0.5]))[0]
     array([ -inf,   0. , -25.6])
     """

@@ -34,6 +34,11 @@ def people(n=12_000, seed=0):
     return X, (rng.random(n) < 1 / (1 + np.exp(-2 * truth))).astype(int)
 
 
+def sizes(features, numbers, most, below_zero, flags=()):
+    seen = np.isin(np.arange(features), flags)
+    return Sizes(np.ones(features), np.array(numbers, int), np.array(most), np.array(below_zero), seen)
+
+
 def model(**changes):
     return RateConstrainedClassifier(**{"classes": [0, 1], "random_state": 0, "steps": 60} | changes)
 
@@ -154,7 +159,7 @@ class TestBetween:
         below=st.booleans(),
     )
     def test_bounds_are_apart_and_around_the_mean(self, mean, reach, deviation, most, below):
-        found = Sizes(np.ones(3), np.array([0, 2]), np.full(2, most), np.array([below, True]))
+        found = sizes(3, [0, 2], [most, most], [below, True])
         lower, upper = between(found, np.array(mean), np.full(2, deviation), np.array(reach))
         assert (lower[1], upper[1]) == (-np.inf, np.inf)
         assert np.all(lower < upper)
@@ -163,14 +168,14 @@ class TestBetween:
         assert lower[2] == (mean[1] - reach[1]) * most or not roomy[1]
 
     def test_where_nothing_would_be_left_it_is_what_was_seen(self):
-        found = Sizes(np.ones(1), np.array([0]), np.array([10.0]), np.array([False]))
+        found = sizes(1, [0], [10.0], [False])
         lower, upper = between(found, np.array([0.3]), np.array([0.1]), np.array([1e-99]))
         assert (lower[0], upper[0]) == (-10.0, 10.0)
         X, y = people(500)
         assert np.all(np.isfinite(model(epsilon=None, tails=1e-99).fit(X, y).coef_))
 
     def test_what_is_not_seen_below_zero_ends_there_if_moments_agree(self):
-        found = Sizes(np.ones(1), np.array([0]), np.array([10.0]), np.array([False]))
+        found = sizes(1, [0], [10.0], [False])
         reach = np.array([0.9])
         agree = between(found, np.array([0.1]), np.array([0.4]), reach)
         assert (agree[0][0], agree[1][0]) == pytest.approx((0.0, 10.0))
@@ -206,6 +211,24 @@ def test_no_feature_is_lost_for_want_of_a_length():
         found = standardise(X, None, None, preparation, rng, lambda *_: None)
         prepared = Features(X, scaling=found, intercept=False).prepared(np.arange(3_000))[:, :8]
         assert 0.1 < prepared.std(axis=0).min() <= prepared.std(axis=0).max() < 8.0
+
+
+class TestKinds:
+    def test_flags_are_apart_from_numbers(self):
+        assert sizes(4, [1, 3], [1.0, 1.0], [True, True], flags=[0]).kinds().tolist() == [1, 0, 1, 0]
+
+    def test_what_is_not_seen_is_no_kind(self):
+        assert sizes(4, [1, 3], [1.0, 1.0], [True, True]).kinds().tolist() == [0, 0, 0, 0]
+        assert sizes(4, [1, 3], [1.0, 1.0], [True, True], flags=[1]).kinds().tolist() == [0, 0, 0, 0]
+
+    def test_a_number_does_not_drown_beside_flags(self):
+        for seed in range(12):
+            rng = np.random.default_rng(seed)
+            X = np.column_stack([rng.normal(size=1_500), rng.random((1_500, 5)) < 0.4])
+            preparation = Preparation(norm_noise=44.0, moment_noise=31.0, sized=True, tails=2.0)
+            found = standardise(X, None, None, preparation, rng, lambda *_: None)
+            prepared = Features(X, scaling=found, intercept=False).prepared(np.arange(1_500))
+            assert prepared.std(axis=0).min() > 0.3
 
 
 class TestStandardise:
