@@ -21,7 +21,7 @@ def table(rng, odd=False):
     flags = [np.eye(LEVELS)[rng.integers(0, LEVELS, N_ROWS)] for _ in range(3)]
     rows = np.column_stack([rng.normal(40, 9, N_ROWS), *flags, rng.normal(size=N_ROWS)])
     if odd:
-        rows[::7, 5], rows[3, 30] = 0.25, 1e-300
+        rows[::7, 5], rows[3, 30], rows[4, 31] = 0.25, 1e-300, 1e-9
     return rows
 
 
@@ -118,7 +118,7 @@ class TestPieces:
         """A sum of powers of two that is not exact would lose the first beside the last."""
         rows = np.zeros((4, 64))
         rows[2:, 63] = rows[1::2, 0] = 1.0
-        for width in (52, 53, 60, 64):
+        for width in (52, 53, 54, 55, 56, 60, 64):
             how = Coding(np.array([], dtype=np.intp), [np.arange(64 - width, 64)], 64, False)
             some = rows.copy()
             some[1::2, 64 - width] = 1.0
