@@ -29,6 +29,7 @@ Rows = npt.NDArray[np.intp]
 # Zeros are left out where at most this share of the entries remains, and a step reads so many (measured).
 _SPARSE_SHARE, _SPARSE_ENTRIES = 0.25, 1 << 19
 _BYTES_PER_ENTRY = 12  # the number and its column
+_RAISED, _RAISED_FLAGS = 0.01, 0.1  # variance that noise alone may make of a rare feature
 # Rows summed at once: rounding grows with their number, and time falls.
 _BLOCK_ROWS = 1 << 15, 1 << 14, 1 << 13, 1 << 12
 # Products of factors, entries and weights stay far from the largest number.
@@ -155,16 +156,21 @@ def centring_for(
     if most_rows * n_features < _SPARSE_ENTRIES:
         return None
     rest, width, one_sided = np.zeros(n_features), np.ones(n_features), np.zeros(n_features, dtype=bool)
+    raised = np.full(n_features, _RAISED)
     if bounds is not None:
         lower, upper = bounds
         rest = np.clip(rest, lower, upper)
         width = np.maximum(np.maximum(upper - rest, rest - lower), _TINY)
-        width[np.isinf(width)] = 1.0  # of features without bounds
         one_sided = (lower >= 0.0) | (upper <= 0.0)
+        # beside numbers that were found, features without bounds are flags, or too rare to be seen
+        raised, width = (
+            np.where(np.isinf(width), _RAISED_FLAGS, _RAISED),
+            np.where(np.isinf(width), 1.0, width),
+        )
     with np.errstate(over="ignore"):
         mean = np.abs(shift - rest) / width
         deviation = 1.0 / np.maximum(factor * width, _TINY)
-        share = stored_share(mean, deviation, one_sided)
+        share = stored_share(mean, deviation, one_sided, raised)
     if share > _SPARSE_SHARE or share * n_rows * n_features * _BYTES_PER_ENTRY > most_bytes:
         return None
     block_rows = block_rows_for(shift - rest, factor, most_rows)
@@ -174,7 +180,7 @@ def centring_for(
     if flags is not None:
         coding = coding_for(
             mean,
-            flags & categories(mean, deviation, one_sided),
+            flags & categories(mean, deviation, one_sided, raised),
             reads=reads,
             n_rows=n_rows,
             most_rows=most_rows,
@@ -183,12 +189,12 @@ def centring_for(
     return Centring(rest, shift - rest, factor, block_rows, coding)
 
 
-def categories(mean: Floats, deviation: Floats, one_sided: Bools) -> Bools:
+def categories(mean: Floats, deviation: Floats, one_sided: Bools, raised: Floats | float = _RAISED) -> Bools:
     """Return which features are mostly at rest, by released means and deviations from there.
 
     A feature of mean m that is 0 or 1 has variance m (1 - m) and is not zero in a share m of the rows. One
-    with much less is a number, and counted as never zero; so is one with much more, unless its bounds begin
-    where it rests: then it cannot have more, and it is rare, with a deviation that was raised.
+    with much less is a number, and counted as never zero; so is one with much more than that and than noise
+    may have raised it by, unless its bounds begin where it rests: then it cannot have more, and it is rare.
 
     >>> one_sided = np.array([True, True, False])
     >>> categories(np.array([0.1, 0.1, 0.0]), np.array([0.3, 0.05, 1.0]), one_sided)
@@ -197,17 +203,19 @@ def categories(mean: Floats, deviation: Floats, one_sided: Bools) -> Bools:
     with np.errstate(over="ignore"):
         variance = np.square(deviation)
     usual = mean * (1.0 - mean)
-    return (mean < 1.0) & (variance > 0.5 * usual) & (one_sided | (variance < 4.0 * usual + 0.01))
+    return (mean < 1.0) & (variance > 0.5 * usual) & (one_sided | (variance < 4.0 * usual + raised))
 
 
-def stored_share(mean: Floats, deviation: Floats, one_sided: Bools) -> float:
+def stored_share(
+    mean: Floats, deviation: Floats, one_sided: Bools, raised: Floats | float = _RAISED
+) -> float:
     """Return about what share of the entries is not at rest, by released means and deviations from there.
 
     >>> one_sided = np.array([True, True, False])
     >>> round(stored_share(np.array([0.1, 0.1, 0.0]), np.array([0.3, 0.05, 1.0]), one_sided), 3)
     0.7
     """
-    return float(np.mean(np.where(categories(mean, deviation, one_sided), mean, 1.0)))
+    return float(np.mean(np.where(categories(mean, deviation, one_sided, raised), mean, 1.0)))
 
 
 def block_rows_for(shift: Floats, factor: Floats, most_rows: float) -> int | None:

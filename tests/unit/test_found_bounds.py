@@ -143,6 +143,16 @@ class TestScaling:
         for name in ("rest", "shift", "factor", "block_rows"):
             assert np.array_equal(getattr(none, name), getattr(opened, name))
 
+    def test_rare_flags_whose_deviation_noise_raised_are_kept_without_zeros(self):
+        """Beside a number that was found; what is 1 or -1 in every row is no such flag."""
+        asked = {"n_rows": 1_000_000, "most_rows": 500_000, "most_bytes": 1 << 30}
+        bounds = np.append(np.full(30, -np.inf), 10.0), np.append(np.full(30, np.inf), 60.0)
+        shift, factor = np.append(np.full(30, 0.001), 35.0), np.append(np.full(30, 1 / 0.15), 1 / 12)
+        assert centring_for(bounds, shift, factor, **asked) is not None
+        assert centring_for(None, shift, factor, **asked) is None
+        signs = np.append(np.zeros(30), 35.0), np.append(np.ones(30), 1 / 12)
+        assert centring_for(bounds, *signs, **asked) is None
+
     def test_enormous_entries_do_not_overflow(self):
         X, y = people(2_000)
         X[5, 0], X[6, 3] = 1.7e308, -1.7e308
