@@ -33,9 +33,7 @@ Sparse features are not shifted, so nothing is taken off them in 3.
 from __future__ import annotations
 
 import math
-import reprlib
-from collections.abc import Callable, Mapping, Set
-from numbers import Real
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,8 +43,9 @@ import scipy.sparse as sp
 from ratewise.accounting.events import GaussianEvent
 from ratewise.bends import bent, check_bends
 from ratewise.curves import Places
-from ratewise.exceptions import InvalidInput, UnsupportedCombination
+from ratewise.exceptions import UnsupportedCombination
 from ratewise.features import BLOCK_ROWS, Features, Scaling
+from ratewise.kinds import Kinds, kinds_by_bounds, squared
 from ratewise.mechanisms import Mechanism, NoNoise, RoundedGaussianMechanism, summation_slack
 from ratewise.plan import LOOK_REACH, Preparation
 from ratewise.sizes import find_sizes
@@ -256,43 +255,6 @@ def _with_curves(kinds: npt.NDArray[np.intp], scaling: Scaling | None) -> npt.ND
     return kinds if curved is None else np.append(kinds, kinds[curved])
 
 
-def kinds_by_bounds(scaling: Scaling | None, n_features: int) -> npt.NDArray[np.intp]:
-    """Return 1 for each feature that is declared to lie between 0 and 1, as categories do, else 0; public."""
-    if scaling is None or scaling.lower is None or scaling.upper is None:
-        return np.zeros(n_features, dtype=np.intp)
-    return np.asarray((scaling.lower == 0.0) & (scaling.upper == 1.0), dtype=np.intp)
-
-
-def kinds_by_name(given: Any, n_features: int) -> npt.NDArray[np.intp]:
-    """Return a number per feature, the same for kinds given by the same name or number; public.
-
-    >>> kinds_by_name(["number", "category", "category"], 3)
-    array([1, 0, 0])
-    """
-    named = _listed(given)
-    if len(named) != n_features or not all(_is_name(kind) for kind in named):
-        raise InvalidInput(
-            f"feature_kinds must list the kind of each of {n_features} features, a name or a number, got "
-            f"{reprlib.repr(named or given)}; leave it out to tell kinds by feature_bounds"
-        )
-    order = {kind: place for place, kind in enumerate(sorted(dict.fromkeys(named), key=str))}
-    return np.array([order[kind] for kind in named], dtype=np.intp)
-
-
-def _listed(given: Any) -> list[Any]:
-    """Return the entries of what has an order and can be read twice; of anything else none."""
-    try:
-        len(given)
-        return [] if isinstance(given, str | bytes | bytearray | Mapping | Set) else list(given)
-    except TypeError:
-        return []
-
-
-def _is_name(kind: Any) -> bool:
-    missing = isinstance(kind, float | np.floating) and math.isnan(kind)
-    return isinstance(kind, str | Real | np.bool_) and not missing
-
-
 class Bounded(NamedTuple):
     """Which features lie between bounds, after scaling between `lowest` and 1; public or released.
 
@@ -320,53 +282,6 @@ class Bounded(NamedTuple):
         # declared bounds of sparse features, which are not centred, need no lower end
         found_around_zero = scaling.origin == "zero" and not declared
         return cls(features, declared, lowest=-1.0 if found_around_zero else 0.0)
-
-
-class Kinds:
-    """Which features are of one kind: public, or told by what was released before.
-
-    Parameters
-    ----------
-    of : array of whole numbers
-        A number per feature, the same for features of one kind.
-    """
-
-    def __init__(self, of: npt.NDArray[np.intp]) -> None:
-        names, self._of = np.unique(of, return_inverse=True)
-        self.members = [np.flatnonzero(self._of == number) for number in range(len(names))]
-        self._slices = [_run(members) for members in self.members]
-
-    def __len__(self) -> int:
-        return len(self.members)
-
-    def spread(self, values: Floats) -> Floats:
-        """Return, for each feature, the value of its kind; the last axis of `values` counts kinds."""
-        return np.asarray(values[..., self._of], dtype=np.float64)
-
-    def norms(self, block: Any) -> Floats:
-        """Return the norms of the pieces of each row, (m, B).
-
-        They are those of the row to the last bit, whatever stands beside it: else a row that comes or goes
-        could move another one, at the edge of a bin, to the next.
-        """
-        with np.errstate(over="ignore"):
-            squared = _squared(block)
-            pieces = [squared] if len(self) == 1 else [_columns(squared, places) for places in self._slices]
-            sums = [np.asarray(piece.sum(axis=1), dtype=np.float64).ravel() for piece in pieces]
-            return np.asarray(np.sqrt(np.column_stack(sums)))
-
-    def shrunk(self, block: Any, bounds: Floats) -> Any:
-        """Return rows with each piece shrunk to norm at most its bound, then divided by the bound."""
-        # a hair below the bound, lest rounding lead past it; a piece of infinite length counts as zero
-        factors = np.minimum(1.0 / bounds, (1.0 - 1e-9) / np.maximum(self.norms(block), _SMALLEST))
-        if isinstance(block, np.ndarray):
-            shrunk = np.empty(block.shape)
-            for members, factor in zip(self._slices, factors.T, strict=True):
-                shrunk[:, members] = block[:, members] * factor[:, None]
-            return shrunk
-        rows = np.repeat(np.arange(block.shape[0]), np.diff(block.indptr))
-        entries = block.data * factors[rows, self._of[block.indices]]
-        return sp.csr_array((entries, block.indices, block.indptr), shape=block.shape)
 
 
 def _floor_rare(mean: Floats, deviation: Floats) -> Floats:
@@ -461,7 +376,7 @@ def square_sums(features: Features, kinds: Kinds, bounds: Floats, centre: Floats
     """
     total = np.zeros(features.n_features)
     for block in _blocks(features, centre):
-        total += np.asarray(_squared(kinds.shrunk(block, bounds)).sum(axis=0)).ravel()
+        total += np.asarray(squared(kinds.shrunk(block, bounds)).sum(axis=0)).ravel()
     return total
 
 
@@ -490,27 +405,6 @@ def _blocks(features: Features, centre: Floats | None) -> Any:
             with np.errstate(over="ignore"):
                 block -= centre
         yield block
-
-
-def _run(members: npt.NDArray[np.intp]) -> Places | slice:
-    """Return places that follow one another, as those of categories mostly do, as a slice; others as given.
-
-    >>> _run(np.array([3, 4, 5])), _run(np.array([0, 2]))
-    (slice(3, 6, None), array([0, 2]))
-    """
-    first, last = int(members[0]), int(members[-1])
-    return slice(first, last + 1) if last - first + 1 == len(members) else members
-
-
-def _columns(block: Any, places: Places | slice) -> Any:
-    """Return some columns; of an array row by row, so that rows are summed alike however many there are."""
-    if isinstance(places, slice) or not isinstance(block, np.ndarray):
-        return block[:, places]
-    return block.take(places, axis=1)
-
-
-def _squared(block: Any) -> Any:
-    return np.square(block) if isinstance(block, np.ndarray) else block.power(2)
 
 
 def _slack(features: Features) -> float:

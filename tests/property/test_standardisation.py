@@ -19,16 +19,14 @@ from ratewise import RateConstrainedClassifier, demographic_parity
 from ratewise.accounting import Budget, GaussianEvent, Ledger, epsilon
 from ratewise.encoding import feature_kinds
 from ratewise.features import Features, Scaling
+from ratewise.kinds import Kinds, kinds_by_bounds, kinds_by_name
 from ratewise.plan import Preparation
 from ratewise.schema import Category, Number, Schema
 from ratewise.standardisation import (
     Bounded,
-    Kinds,
     bound_from,
     deviations,
     drawn_together,
-    kinds_by_bounds,
-    kinds_by_name,
     longest_pieces,
     norm_counts,
     row_sums,

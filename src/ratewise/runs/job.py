@@ -27,6 +27,7 @@ from ratewise.enforceability import Doubt, doubts
 from ratewise.exceptions import BudgetExceeded, InvalidInput, PrivacyLeakWarning, RatewiseWarning
 from ratewise.features import Scaling
 from ratewise.frames import chosen_columns, named_columns
+from ratewise.kinds import kinds_by_name
 from ratewise.model_files import TableModel
 from ratewise.partition import compile_constraints
 from ratewise.plan import Plan
@@ -37,7 +38,6 @@ from ratewise.runs.resumable import ResumableFitting, booked_steps, read_checkpo
 from ratewise.runs.settings import CUSTOMARY_DELTA, Settings
 from ratewise.schema import Schema
 from ratewise.seeds import USED_SEEDS
-from ratewise.standardisation import kinds_by_name
 from ratewise.table_preparation import group_column, prepare, provisional
 from ratewise.tables import needed_columns
 from ratewise.tails import NUMBER
