@@ -185,10 +185,10 @@ to so few rows that the rule acts; epsilon 1.33 on three quarters of the rows is
 
 Pace and bends were found on rows held out of the training rows of the authors' split of Parkinsons alone
 (48 fits each): there they bring the deviation of the gap from run to run from 0.0106 to 0.0035, at 0.0018
-less error. On the splits here, the share is what helps for sure, and the three together by one and a half to two
-standard errors at epsilon 1.33, and not at 1; on other tables they change next to nothing. For odds (Credit-Card, four cells, 10,000 rows,
-slack 0.002) half for histograms cost 0.0069 of error (standard error 0.0021) and held nothing better: since
-then the rule is for two cells only.
+less error. On the splits here, the share is what helps for sure; the three together help by one and a half to
+two standard errors at epsilon 1.33, and not at 1; on other tables they change next to nothing. For odds
+(Credit-Card, four cells, 10,000 rows, slack 0.002) half for histograms cost 0.0069 of error (standard error
+0.0021) and held nothing better: since then the rule is for two cells only.
 """
 _FOUND = """## Without declared bounds
 
