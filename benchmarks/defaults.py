@@ -171,6 +171,7 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "Laplace histogram": {"histogram": "laplace"},
     "soft dual": {"rates": "soft"},
     "no damping": {"dual": {"penalty": 0.0}},
+    "counts as released": {"dual": {"known_totals": False}},
     "noise not weighed": {"dual": {"noise_tolerance": None}},
     "no evidence over time": {"dual": {"patience": 0}},
     "objective not normalised": {"dual": {"normalise": False}},

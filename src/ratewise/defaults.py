@@ -173,11 +173,11 @@ def l1_for(noise: float, clip: float, n_parameters: int, steps: int) -> float:
 def histogram_share_for(whole: float, n_rows: int, n_cells: int = 2, spare: float = 0.0) -> float:
     """Return the share of the budget that histograms get: a tenth, up to a quarter where rates need more.
 
-    With a tenth, the noise on a rate that is followed over a quarter of the steps is about ``6 * whole / n``,
-    whatever the sampling rate and the number of steps. Where that passes 0.002, limits would be missed by
-    what nobody can see, and more goes to the histograms, at the cost of noise on gradients. Many cells
-    (groups, by label where limits ask for it) are likely to be small ones, whose rates drown first: each
-    beyond four adds 0.03, as long as gradients can spare it. Tight limits get more (`tight_share_for`).
+    With a tenth, the noise on a count that is followed over a quarter of the steps is about ``6 * whole / n``
+    of the rows, whatever the sampling rate and the number of steps. Where that passes 0.002, limits would be
+    missed by what nobody can see, and more goes to the histograms, at the cost of noise on gradients. Many
+    cells (groups, by label where limits ask for it) are likely to be small ones, whose rates drown first:
+    each beyond four adds 0.03, as long as gradients can spare it. Tight limits get more (`tight_share_for`).
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ def histogram_share_for(whole: float, n_rows: int, n_cells: int = 2, spare: floa
 def tight_share_for(whole: float, n_rows: int, slack: float, calm: float) -> float:
     """Return the share that histograms need where a limit is tighter than noise lets see: up to half.
 
-    A slack of ``7.6 * whole / n`` is about twice the noise that a quarter of the budget leaves on a rate.
+    A slack of ``7.6 * whole / n`` is about twice the noise that a quarter of the budget leaves on a count.
     Below that, more goes to the histograms, in proportion to the inverse square of the slack, as far as
     gradients can do without it: half where noise leaves them a calm of 1, a quarter where that is 0.75 or
     less.
@@ -591,6 +591,7 @@ def _dual_for(facts: PublicFacts, rate: float, steps: int, whole: float | None) 
         interval=interval,
         ratio_floor=0.02,
         normalise=True,
+        known_totals=True,
         noise_tolerance=0.05,
         patience=steps // 8,
     )

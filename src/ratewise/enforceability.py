@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from ratewise.counts import noise_as_read
+
 if TYPE_CHECKING:
     from ratewise.compiled import CompiledConstraints
     from ratewise.multipliers import Constraints, Multipliers
@@ -88,7 +90,7 @@ def faint(compiled: Constraints, histogram: Floats, totals: Floats, plan: Plan) 
 
     Twice the standard error of their values, from that noise alone, exceeds 0.07 over half of the steps.
     """
-    noise, steps = plan.histogram_mechanism.standard_deviation, max(1, plan.steps // 2)
+    noise, steps = noise_as_read(plan, compiled.n_classes), max(1, plan.steps // 2)
     errors = standard_errors(compiled, histogram, totals, noise, 0.0, steps)
     return np.asarray(2 * errors > _BEARABLE)
 
@@ -152,5 +154,5 @@ def _sizes(compiled: Constraints) -> Floats:
 
 def _errors(compiled: Constraints, histogram: Floats, totals: Floats, plan: Plan, share: float) -> Floats:
     """Return standard errors of values read off the mean histogram of this share of the steps."""
-    noise, steps = plan.histogram_mechanism.standard_deviation, max(1, int(share * plan.steps))
+    noise, steps = noise_as_read(plan, compiled.n_classes), max(1, int(share * plan.steps))
     return standard_errors(compiled, histogram, totals, noise, plan.sampling_rate, steps)

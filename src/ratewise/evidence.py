@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from ratewise.counts import noise_as_read
 from ratewise.enforceability import faint, hopeless
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Evidence:
     def __init__(self, constraints: Constraints, plan: Plan) -> None:
         self._constraints = constraints
         self._plan = plan
-        self._noise = plan.histogram_mechanism.standard_deviation
+        self._noise = noise_as_read(plan, constraints.n_classes)
         self._tolerance = plan.dual.noise_tolerance or math.inf
         self._patience = plan.dual.patience
         self._follows = self._tolerance < math.inf and plan.dual.patience > 0 and plan.dual.penalty > 0

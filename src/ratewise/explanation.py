@@ -174,6 +174,9 @@ def _limits(plan: Plan) -> list[tuple[str, str]]:
     weighed = ""
     if dual.memory > 0:
         weighed += f". Rates are means over about {1.0 / (1.0 - dual.memory):.0f} steps"
+    if dual.known_totals:
+        weighed += ". What the counts of a cell add up to is known better by all histograms than by one, and "
+        weighed += "put right in each"
     if dual.noise_tolerance is not None:
         weighed += ". Errors count less the noisier they are, so that small groups do not stir the rest"
         if dual.patience:

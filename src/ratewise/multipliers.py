@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ratewise.counts import beside_totals
 from ratewise.evidence import Evidence
 from ratewise.exceptions import InvalidInput
 from ratewise.plan import DualControl, Plan
@@ -188,6 +189,7 @@ class Multipliers:
         self.values: Floats | None = None
         self._expected_rows = plan.expected_rows
         self._noise = plan.histogram_mechanism.standard_deviation
+        self._sampling_rate = plan.sampling_rate
         self._rates = plan.dual_rates()
         self._targets = constraints.bounds - self.control.margin
         if margins is not None:
@@ -224,7 +226,9 @@ class Multipliers:
     def late_values(self) -> Floats:
         """Left-hand sides by the mean histogram of the last quarter of the steps; of all before that."""
         mean = self._late / self._late_seen if self._late_seen else self.mean_histogram
-        return self.constraints.values(mean, self.cell_totals, floor=self.floor, clamp=self.control.clamp)
+        totals = self.cell_totals
+        counts = self._beside_totals(mean, totals) if self.control.known_totals else mean
+        return self.constraints.values(counts, totals, floor=self.floor, clamp=self.control.clamp)
 
     @property
     def faint(self) -> npt.NDArray[np.bool_]:
@@ -258,6 +262,8 @@ class Multipliers:
         self.step += steps
         histogram = self._take_in(released, steps)
         totals, floor = self.cell_totals, self.floor
+        if control.known_totals:
+            histogram = self._beside_totals(histogram, totals)
         self.values = self.constraints.values(histogram, totals, floor=floor, clamp=control.clamp)
         self._settling.add(self.values, self.step)
         error = self.values - self._targets
@@ -298,6 +304,10 @@ class Multipliers:
             read = self.constraints.values(histogram, totals, floor=floor, clamp=False) - self._targets
             read = np.where(self.constraints.ratios, error, read)
         return evidence.weigh(error, read, self._updates, steps)
+
+    def _beside_totals(self, histogram: Floats, totals: Floats) -> Floats:
+        """Return counts without the noise that shows in what they add up to."""
+        return beside_totals(histogram, totals, self.mean_histogram, self._noise, self._sampling_rate)
 
     def _take_in(self, released: Floats, steps: int) -> Floats:
         """Book the histograms and return their mean, smoothed over time."""

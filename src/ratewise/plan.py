@@ -113,6 +113,9 @@ class DualControl:
         Divide the objective by one plus the multipliers' reach, so that loss and limits share one clipping
         norm and strong limits are not cut off by it. It moves no saddle point, penalties on weights apart.
         False is the plain Lagrangian.
+    known_totals : bool
+        Take out of every histogram what its counts add up to beside the running mean of their cell's rows, so
+        that rates of two classes are read with half of the noise's variance (`ratewise.counts`).
     noise_tolerance : float or None
         Errors count for less the noisier they are, by ``1 / (1 + (deviation / tolerance)^2)``, so that limits
         on a handful of rows do not stir the others. None treats all alike.
@@ -138,6 +141,7 @@ class DualControl:
     clamp: bool = True
     ratio_floor: float = 0.0
     normalise: bool = False
+    known_totals: bool = False
     noise_tolerance: float | None = None
     patience: int = 0
 
@@ -159,6 +163,7 @@ class DualControl:
             clamp=_flag(clamp=self.clamp),
             ratio_floor=_below_one(ratio_floor=self.ratio_floor),
             normalise=_flag(normalise=self.normalise),
+            known_totals=_flag(known_totals=self.known_totals),
             noise_tolerance=_optional_positive(noise_tolerance=self.noise_tolerance),
             patience=_validate.count(at_least=0, dual_patience=self.patience),
         )

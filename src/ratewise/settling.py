@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from ratewise.counts import noise_as_read
+
 if TYPE_CHECKING:
     from ratewise.multipliers import Constraints
     from ratewise.plan import Plan
@@ -39,7 +41,7 @@ class Settling:
         self._constraints = constraints
         self._from = 0.5 * plan.steps
         self._interval = plan.dual.interval
-        self._noise = plan.histogram_mechanism.standard_deviation / math.sqrt(self._interval)
+        self._noise = noise_as_read(plan, constraints.n_classes) / math.sqrt(self._interval)
         self.total: Floats = np.zeros(len(constraints))
         self.squares: Floats = np.zeros(len(constraints))
         self.seen = 0
