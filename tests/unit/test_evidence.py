@@ -140,6 +140,19 @@ def test_crossing_the_limit_takes_belief_back():
     assert weigh(evidence, -0.01, update)[0] / -0.01 < 0.6 * high
 
 
+def test_a_limit_that_is_kept_gains_no_belief():
+    """Else, once noise hides for a moment that it is kept, errors of a limit that was never broken stir."""
+    evidence = looked(plan())
+    for update in range(60):
+        weigh(evidence, -0.15, update)
+    assert evidence.level[0] < -0.14
+    assert evidence.boost[0] == 1.0
+    for update in range(60, 66):
+        counted = weigh(evidence, 0.4, update)[0]
+    assert abs(evidence.level[0]) < 0.05  # neither clearly kept nor clearly broken
+    assert counted / 0.4 == pytest.approx(evidence.believed[0])
+
+
 def test_updates_of_several_steps_go_the_same_way():
     single = factors(plan(), share=0.6, steps=100)
     rng = np.random.default_rng(0)

@@ -30,6 +30,7 @@ def test_every_number_of_the_plan_is_said():
     for number in numbers:
         assert str(number) in said
     assert "hard predictions" in said
+    assert "known better by all histograms than by one" in " ".join(said.split())
 
 
 def test_a_penalty_is_said_where_there_is_one():
