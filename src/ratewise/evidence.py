@@ -1,9 +1,9 @@
 """How far errors read off noisy histograms are to be believed, constraint by constraint, at every update.
 
 A single noisy reading of a limit on few rows says next to nothing, but many that agree do. So an error counts
-for less the noisier it is, and a limit whose running mean clearly exceeds it is believed more and more, as
-long as its noise over the whole training would let it be enforced at all. Limits that are clearly kept are
-left alone, and believed less and less, so that they do not stir the others.
+for less the noisier it is, and a limit whose running mean stays clearly on one side is believed more and
+more, as long as its noise over the whole training would let it be enforced at all. Limits that are kept as
+far as one can see are left alone, so that they do not stir the others.
 
 A limit is *faint* if it cannot be enforced and noise hides it even over half of the training. Adding up its
 errors would follow their noise to wherever it leads, and a few rows answer to a multiplier many times as
@@ -36,7 +36,8 @@ Mask = npt.NDArray[np.bool_]
 
 _CHANCE = 0.25  # largest variance of a yes or no
 _CLEAR = 2.0  # standard deviations of a running mean that cannot be chance
-_GROWTH, _DECAY = 1.15, 0.95  # of the belief in an error, per step: clearly above zero, and else
+_KEPT = 1.4  # of them below its bound, and a limit counts as kept
+_GROWTH, _DECAY = 1.15, 0.95  # of the belief in an error, per step, while it is clear and while it is not
 _WIDEST = 1.0  # errors noisier than this are not believed in full, whatever the evidence
 _GENTLY = 0.1  # of what its noise would let the mean error of a faint limit count
 
@@ -44,11 +45,14 @@ _GENTLY = 0.1  # of what its noise would let the mean error of a faint limit cou
 class Evidence:
     """What errors count for, beside their noise.
 
-    An error of standard deviation s counts by ``1 / (1 + (s / tolerance)^2)``. If it has been clearly above
-    zero for a while, it counts by up to ``1 / (1 + s^2)``. For a faint limit the running mean counts instead,
-    by a tenth of the first factor at the deviation that such a mean has in the long run (in its first
-    `patience` steps it has up to 1.4 times that). `DualControl.patience` is the number of steps that running
-    means go back; 0 leaves all errors at the first factor.
+    An error of standard deviation s counts by ``1 / (1 + (s / tolerance)^2)``. If it has been clear for a
+    while, and its limit does not look kept now, it counts by up to ``1 / (1 + s^2)``. For a faint limit the
+    running mean counts instead, by a tenth of the first factor at the deviation that such a mean has in the
+    long run (in its first `patience` steps it has up to 1.4 times that). `DualControl.patience` is the number
+    of steps that running means go back; 0 leaves all errors at the first factor.
+
+    How far a running mean strays is judged as if its readings were apart from each other. Counts beside
+    totals share what is wrong with these, so that early means of rates near 0 or 1 stray up to twice as far.
 
     Parameters
     ----------
@@ -137,13 +141,14 @@ class Evidence:
         believed = np.asarray(self.believed)
         before = np.sign(self.level)
         self.level = self.level + (errors - self.level) / length
-        clear = np.abs(self.level) > _CLEAR * self.deviation / math.sqrt(2.0 * length - 1.0)
+        steady = self.deviation / math.sqrt(2.0 * length - 1.0)
+        clear = np.abs(self.level) > _CLEAR * steady
         if 2 * (updates + 1) * steps < self._patience:
             clear[:] = False  # too early to say
-        # a limit that is clearly kept needs no push; to believe its errors would only stir with their noise
-        kept = clear & (self.level < 0)
-        boost = self.boost * np.where(clear & ~kept, _GROWTH**steps, _DECAY**steps)
+        boost = self.boost * np.where(clear, _GROWTH**steps, _DECAY**steps)
         boost = np.where(np.sign(self.level) == before, boost, np.sqrt(boost))  # it has crossed its limit
         most = np.where(self.able, 1.0 / (1.0 + np.square(self.deviation / _WIDEST)) / believed, 1.0)
         self.boost = np.clip(boost, 1.0, np.maximum(most, 1.0))
+        # a limit that is kept needs no push; to believe its errors would only stir with their noise
+        kept = self.level < -_KEPT * steady
         return np.where(kept, believed, believed * self.boost)

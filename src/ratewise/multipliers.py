@@ -76,6 +76,12 @@ class Constraints(Protocol):
         """Return the standard deviation of each left-hand side, from noise on the counts and from chance."""
         ...
 
+    def totals_noise(
+        self, histogram: Floats, cell_totals: Floats, noise: float, *, taken_out: float = 0.0
+    ) -> Floats:
+        """Return the standard deviation of each left-hand side, from noise on the cells' totals."""
+        ...
+
     def values(
         self, histogram: Floats, cell_totals: Floats | None = None, *, floor: float = 1.0, clamp: bool = True
     ) -> Floats:
@@ -307,7 +313,7 @@ class Multipliers:
 
     def _beside_totals(self, histogram: Floats, totals: Floats) -> Floats:
         """Return counts without the noise that shows in what they add up to."""
-        return beside_totals(histogram, totals, self.mean_histogram, self._noise, self._sampling_rate)
+        return beside_totals(histogram, totals, self._noise, self._sampling_rate)
 
     def _take_in(self, released: Floats, steps: int) -> Floats:
         """Book the histograms and return their mean, smoothed over time."""

@@ -115,7 +115,7 @@ class DualControl:
         False is the plain Lagrangian.
     known_totals : bool
         Take out of every histogram what its counts add up to beside the running mean of their cell's rows, so
-        that rates of two classes are read with half of the noise's variance (`ratewise.counts`).
+        that a rate of two classes is read with half of the noise's variance (`ratewise.counts`).
     noise_tolerance : float or None
         Errors count for less the noisier they are, by ``1 / (1 + (deviation / tolerance)^2)``, so that limits
         on a handful of rows do not stir the others. None treats all alike.
