@@ -354,12 +354,13 @@ was judged again on such rows ([held out](held-out.md)); but a row that tests in
 so these numbers lean to our side. Two rules, the share of histograms of more than four cells and what limits
 that noise hides do ([small groups](small-groups.md)), were chosen on employment, the only table that has so
 many and so small groups. Counts beside totals and belief in limits came last, from held-out rows of splits
-900 and up; every table here was run once more with them, and nothing was changed after. Data sets that hardly any choice was made with have a table of their own. Delta is
-1e-5; features are scaled by bounds, tails of numbers are cut off, and numbers bend, a little only where rows
-are few ([what that buys](#what-curves-and-cut-tails-buy)). A gap is the largest left-hand side over the
-constraints that the model does not doubt (`doubts_`), or over all if it doubts those that matter. How each
-choice is made from public facts: `model.explain()` and `ratewise/defaults.py`. What a linear classifier can
-do at all, and which published points are met: [frontier](frontier.md).
+900 and up; every table here was run once more with them, and nothing was changed after. Data sets that hardly
+any choice was made with have a table of their own. Delta is 1e-5; features are scaled by bounds, tails of
+numbers are cut off, and numbers bend, a little only where rows are few ([what that
+buys](#what-curves-and-cut-tails-buy)). A gap is the largest left-hand side over the constraints that the
+model does not doubt (`doubts_`), or over all if it doubts those that matter. How each choice is made from
+public facts: `model.explain()` and `ratewise/defaults.py`. What a linear classifier can do at all, and which
+published points are met: [frontier](frontier.md).
 
 ## Epsilon 1, beside training without privacy
 

@@ -36,12 +36,8 @@ def noise_as_read(plan: Plan, n_classes: int) -> float:
     >>> round(noise_as_read(plan, n_classes=2), 2)
     7.07
     """
-    return plan.histogram_mechanism.standard_deviation * math.sqrt(1.0 - taken_out(plan, n_classes))
-
-
-def taken_out(plan: Plan, n_classes: int) -> float:
-    """Return what share of a cell's excess is taken out of each of its counts, where noise is most of it."""
-    return 1.0 / n_classes if plan.dual.known_totals else 0.0
+    noise = plan.histogram_mechanism.standard_deviation
+    return noise * math.sqrt(1.0 - 1.0 / n_classes) if plan.dual.known_totals else noise
 
 
 def beside_totals(histogram: Floats, totals: Floats, noise: float, rate: float) -> Floats:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ratewise.counts import noise_as_read, taken_out
+from ratewise.counts import noise_as_read
 
 if TYPE_CHECKING:
     from ratewise.compiled import CompiledConstraints
@@ -70,16 +70,17 @@ def standard_errors(
 ) -> Floats:
     """Return the standard error of each constraint's value, for the mean histogram of a share of the steps.
 
-    Three parts add up: the noise on the counts, that on the totals, which all steps tell, and the chance
-    which people are among the rows, `chance` times the largest there is.
+    These add up: the noise on the counts; that on the totals they are put right by, which all steps tell; and
+    the chance which people are among the rows, `chance` times the largest there is.
     """
     classes, steps = compiled.n_classes, max(1, int(share * plan.steps))
     noise = noise_as_read(plan, classes) / math.sqrt(steps)
     # counts are of a batch, the share `sampling_rate` of the rows
     read = compiled.value_noise(histogram, totals, noise, chance=0.25 * chance * plan.sampling_rate)
+    if not plan.dual.known_totals:
+        return read
     of_totals = plan.histogram_mechanism.standard_deviation * math.sqrt(classes / plan.steps)
-    known = compiled.totals_noise(histogram, totals, of_totals, taken_out=taken_out(plan, classes))
-    return np.hypot(read, known)
+    return np.hypot(read, compiled.totals_noise(histogram, totals, of_totals))
 
 
 def hopeless(compiled: Constraints, histogram: Floats, totals: Floats, plan: Plan) -> Mask:

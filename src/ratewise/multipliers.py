@@ -76,10 +76,8 @@ class Constraints(Protocol):
         """Return the standard deviation of each left-hand side, from noise on the counts and from chance."""
         ...
 
-    def totals_noise(
-        self, histogram: Floats, cell_totals: Floats, noise: float, *, taken_out: float = 0.0
-    ) -> Floats:
-        """Return the standard deviation of each left-hand side, from noise on the cells' totals."""
+    def totals_noise(self, histogram: Floats, cell_totals: Floats, noise: float) -> Floats:
+        """Return the standard deviation of each left-hand side, from noise on totals that counts go by."""
         ...
 
     def values(

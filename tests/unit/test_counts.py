@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays
 from ratewise import Domain, demographic_parity
 from ratewise.counts import beside_totals, noise_as_read
 from ratewise.defaults import PublicFacts, plan_for
-from ratewise.enforceability import doubts, faint
+from ratewise.enforceability import faint, standard_errors
 from ratewise.multipliers import Multipliers
 from ratewise.partition import compile_constraints
 from ratewise.plan import DualControl, Plan
@@ -33,45 +33,40 @@ def projected(told, total, variances):
     return np.linalg.solve(system, np.append(told / variances, total))[:k]
 
 
-tables = arrays(np.float64, (3, 4), elements=st.floats(-50.0, 500.0))
-
-
 @settings(max_examples=80, deadline=None)
 @given(
-    tables,
+    arrays(np.float64, (3, 4), elements=st.floats(-50.0, 500.0)),
     arrays(np.float64, 3, elements=st.floats(0.0, 900.0)),
-    tables,
     st.floats(0.5, 50.0),
     st.floats(0.01, 1.0),
 )
-def test_the_nearest_counts_that_add_up(told, totals, usual, noise, rate):
-    found = beside_totals(told, totals, usual, noise, rate)
-    variances = noise**2 + (1 - rate) * np.maximum(usual, 0.0)
+def test_the_nearest_counts_that_add_up(told, totals, noise, rate):
+    found = beside_totals(told, totals, noise, rate)
+    variances = noise**2 + (1 - rate) * np.maximum(told, 0.0)
     for q in range(3):
         assert found[q] == pytest.approx(projected(told[q], totals[q], variances[q]), abs=1e-6)
     assert found.sum(axis=1) == pytest.approx(totals, abs=1e-6)
 
 
 def test_arguments_are_left_alone():
-    told, totals, usual = np.array([[30.0, 80.0]]), np.array([100.0]), np.array([[25.0, 75.0]])
-    kept = told.copy(), totals.copy(), usual.copy()
-    beside_totals(told, totals, usual, 3.0, 0.5)
-    for one, other in zip((told, totals, usual), kept, strict=True):
-        np.testing.assert_array_equal(one, other)
+    told, totals = np.array([[30.0, 80.0]]), np.array([100.0])
+    beside_totals(told, totals, 3.0, 0.5)
+    assert told.tolist() == [[30.0, 80.0]]
+    assert totals.tolist() == [100.0]
 
 
 def test_without_noise_rates_are_those_within_the_batch():
-    told = np.array([[30.0, 90.0], [5.0, 15.0]])
-    totals = np.array([100.0, 24.0])
-    rates = beside_totals(told, totals, told, 0.0, 0.5) / totals[:, None]
+    told = np.array([[30.0, 90.0], [5.0, 15.0], [0.0, 7.0]])
+    totals = np.array([100.0, 24.0, 9.0])
+    rates = beside_totals(told, totals, 0.0, 0.5) / totals[:, None]
     assert rates == pytest.approx(told / told.sum(axis=1)[:, None])
 
 
 def test_nothing_is_moved_where_nothing_can_vary():
     """All rows in every batch and no noise; and a cell that nobody is in."""
     told = np.array([[30.0, 90.0], [0.0, 0.0]])
-    np.testing.assert_array_equal(beside_totals(told, told.sum(axis=1), told, 0.0, 1.0), told)
-    np.testing.assert_array_equal(beside_totals(told, np.array([120.0, 7.0]), told, 0.0, 0.5)[1], [0.0, 0.0])
+    np.testing.assert_array_equal(beside_totals(told, told.sum(axis=1), 0.0, 1.0), told)
+    np.testing.assert_array_equal(beside_totals(told, np.array([120.0, 7.0]), 0.0, 0.5)[1], [0.0, 0.0])
 
 
 @pytest.mark.parametrize("noise", [0.0, 10.0, 60.0])
@@ -79,7 +74,7 @@ def test_nothing_is_moved_where_nothing_can_vary():
 def test_the_variance_is_the_least_there_is(noise, shares):
     """Unbiased, and with what Gauss and Markov say is left: v (1 - v / sum of v). 20,000 draws know it to 1%.
 
-    Counts as drawn, and counts corrected by equal shares, have clearly more wherever that is to be expected.
+    Counts as drawn have clearly more, and counts corrected by equal shares where draws are most of it.
     """
     rng, rate, rows = np.random.default_rng(0), 0.5, 2_000
     members = rows * np.array(shares)
@@ -88,9 +83,7 @@ def test_the_variance_is_the_least_there_is(noise, shares):
     usual, total = members * rate, rows * rate
     variances = noise**2 + (1 - rate) * usual
     expected = variances * (1 - variances / variances.sum())
-    found = np.array(
-        [beside_totals(each[None], np.array([total]), usual[None], noise, rate)[0] for each in told]
-    )
+    found = beside_totals(told, np.full(20_000, total), noise, rate)
     assert found.mean(axis=0) == pytest.approx(usual, abs=5 * np.sqrt(expected.max() / 20_000))
     assert found.var(axis=0) == pytest.approx(expected, rel=0.05)
     assert told.var(axis=0).sum() > 1.2 * expected.sum()
@@ -159,20 +152,46 @@ def test_rates_of_the_end_are_read_the_same_way():
     assert spread[0] < 0.8 * spread[1]
 
 
-def test_limits_that_can_be_read_better_are_doubted_less():
-    """Noise of 340 over half of 400 steps on 2 times 500 rows: 0.048 of a gap, or 0.034."""
-    _, raw = read(plan(noise=340.0, known_totals=False))
-    _, known = read(plan(noise=340.0, known_totals=True))
-    one = doubts(PARITY, raw, plan(noise=340.0, known_totals=False))
-    other = doubts(PARITY, known, plan(noise=340.0, known_totals=True))
-    assert one[0].uncertainty == pytest.approx(other[0].uncertainty * np.sqrt(2), rel=0.2)
+def test_rates_that_move_are_not_held_to_what_they_were():
+    """Half of the rows in the first steps and nobody since: nobody is what is read, without noise."""
+    made = plan(private=False, known_totals=True)
+    multipliers = Multipliers(PARITY, made)
+    for shares, seed in (((0.5, 0.5), 1), ((0.0, 0.0), 2)):
+        for released in batches(made, shares, 200, seed):
+            multipliers.update(released)
+    np.testing.assert_array_equal(multipliers.values, np.zeros(len(PARITY)))
+
+
+def test_smoothed_counts_are_put_right_too():
+    known, _ = read(plan(known_totals=True, clamp=False, memory=0.8))
+    raw, _ = read(plan(known_totals=False, clamp=False, memory=0.8))
+    assert known.var() < 0.7 * raw.var()
+
+
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.9])
+def test_means_of_half_of_the_steps_stray_as_far_as_held(share):
+    """What is wrong with totals stays in every reading: 400 runs tell deviations to 4%.
+
+    Held to be as apart as single readings are, means of rates near 0 or 1 would stray a fifth further.
+    """
+    made = plan(noise=200.0, known_totals=True, clamp=False)
+    rng = np.random.default_rng(3)
+    exact = np.array([[500 * (1 - share), 500 * share]] * 2)
+    means = []
+    for _ in range(400):
+        noisy = exact + rng.normal(scale=200.0, size=(400, 2, 2))
+        totals = noisy.mean(axis=0).sum(axis=1)
+        late = beside_totals(noisy[200:].mean(axis=0), totals, 200.0, 1.0)
+        means.append(PARITY.values(late, totals, clamp=False)[0])
+    held = standard_errors(PARITY, exact, exact.sum(axis=1), made, 0.5, 0.0)[0]
+    assert np.std(means) == pytest.approx(held, rel=0.12)
 
 
 def test_noise_that_hides_a_limit_is_what_is_left_of_it():
-    """Over half of 400 steps, noise of 210 is 0.042 of a gap, twice that more than 0.07; or 0.030."""
+    """Over half of 400 steps, noise of 200 is 0.041 of a gap, twice that more than 0.07; or 0.032."""
     exact = np.array([[350.0, 150.0], [375.0, 125.0]])
     hidden = [
-        faint(PARITY, exact, exact.sum(axis=1), plan(noise=210.0, known_totals=known)).any()
+        faint(PARITY, exact, exact.sum(axis=1), plan(noise=200.0, known_totals=known)).any()
         for known in (False, True)
     ]
     assert hidden == [True, False]

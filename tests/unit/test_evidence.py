@@ -140,17 +140,20 @@ def test_crossing_the_limit_takes_belief_back():
     assert weigh(evidence, -0.01, update)[0] / -0.01 < 0.6 * high
 
 
-def test_a_limit_that_is_kept_gains_no_belief():
-    """Else, once noise hides for a moment that it is kept, errors of a limit that was never broken stir."""
+def test_a_limit_that_looks_kept_counts_by_its_noise_alone():
+    """However strongly it was believed before: else errors of limits that are kept stir with their noise."""
     evidence = looked(plan())
     for update in range(60):
-        weigh(evidence, -0.15, update)
-    assert evidence.level[0] < -0.14
-    assert evidence.boost[0] == 1.0
-    for update in range(60, 66):
-        counted = weigh(evidence, 0.4, update)[0]
-    assert abs(evidence.level[0]) < 0.05  # neither clearly kept nor clearly broken
-    assert counted / 0.4 == pytest.approx(evidence.believed[0])
+        weigh(evidence, 0.4, update)
+    update = 60
+    while evidence.level[0] > -1.3 * evidence.deviation[0] / 7:
+        weigh(evidence, -0.4, update)
+        update += 1
+    assert evidence.boost[0] > 2.0
+    for level, stirs in ((-1.45, False), (-1.35, True)):  # of the 25 steps' deviation, a seventh of one's
+        evidence.level[:] = level * evidence.deviation / 7
+        counted = weigh(evidence, float(evidence.level[0]), update)[0] / evidence.level[0]
+        assert (counted > 1.5 * evidence.believed[0]) == stirs
 
 
 def test_updates_of_several_steps_go_the_same_way():
