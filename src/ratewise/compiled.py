@@ -194,25 +194,6 @@ class CompiledConstraints:
         variances: Floats = self._squares @ rates
         return np.sqrt(variances)
 
-    def totals_noise(self, histogram: Any, cell_totals: Floats, noise: float) -> Floats:
-        """Return the (J,) standard deviations of `values` under noise of the given one on each cell's total.
-
-        A total that is too large by a row makes a rate p over it too small by p rows; and counts that were
-        put right by it got ``1 / K`` of that row each (`ratewise.counts`). Denominators of ratios are no
-        totals, and left out.
-        """
-        if not len(self.terms):
-            return np.zeros(len(self))
-        numerator, denominator = self._kernel.fractions(self._flat(histogram), cell_totals)
-        below = np.maximum(denominator, 1.0)
-        rates = _fraction(numerator, below, clamp=True)
-        sizes = np.array([subset.size(self.n_cells) for subset in self.index_sets], dtype=np.float64)
-        inside, within = sizes[self.terms.numerator], sizes[self.terms.denominator]
-        moved = inside * np.square(1.0 / self.n_classes - rates) + (within - inside) * np.square(rates)
-        spread = np.where(self.terms.ratio, 0.0, moved * np.square(noise / below))
-        variances: Floats = self._squares @ spread
-        return np.sqrt(variances)
-
     def values(
         self, histogram: Any, cell_totals: Floats | None = None, *, floor: float = 1.0, clamp: bool = True
     ) -> Floats:

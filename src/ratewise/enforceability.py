@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ratewise.counts import noise_as_read
-
 if TYPE_CHECKING:
     from ratewise.compiled import CompiledConstraints
     from ratewise.multipliers import Constraints, Multipliers
@@ -66,21 +64,14 @@ class Doubt:
 
 
 def standard_errors(
-    compiled: Constraints, histogram: Floats, totals: Floats, plan: Plan, share: float, chance: float
+    compiled: Constraints, histogram: Floats, totals: Floats, noise: float, rate: float, steps: int
 ) -> Floats:
-    """Return the standard error of each constraint's value, for the mean histogram of a share of the steps.
+    """Return the standard error of each constraint's value, for the mean of `steps` released histograms.
 
-    These add up: the noise on the counts; that on the totals they are put right by, which all steps tell; and
-    the chance which people are among the rows, `chance` times the largest there is.
+    Two parts add up: the noise on the counts, and the chance which people are among the rows.
     """
-    classes, steps = compiled.n_classes, max(1, int(share * plan.steps))
-    noise = noise_as_read(plan, classes) / math.sqrt(steps)
-    # counts are of a batch, the share `sampling_rate` of the rows
-    read = compiled.value_noise(histogram, totals, noise, chance=0.25 * chance * plan.sampling_rate)
-    if not plan.dual.known_totals:
-        return read
-    of_totals = plan.histogram_mechanism.standard_deviation * math.sqrt(classes / plan.steps)
-    return np.hypot(read, compiled.totals_noise(histogram, totals, of_totals))
+    # counts are of a batch, the share `rate` of the rows
+    return compiled.value_noise(histogram, totals, noise / math.sqrt(steps), chance=0.25 * rate)
 
 
 def hopeless(compiled: Constraints, histogram: Floats, totals: Floats, plan: Plan) -> Mask:
@@ -88,7 +79,7 @@ def hopeless(compiled: Constraints, histogram: Floats, totals: Floats, plan: Pla
 
     Twice their standard error exceeds their bound (or 0.02 for bounds below that, or 0.1 for those above).
     """
-    errors = standard_errors(compiled, histogram, totals, plan, 0.5, 1.0)
+    errors = _errors(compiled, histogram, totals, plan, 0.5)
     return np.asarray(2 * errors > np.clip(_sizes(compiled), _NARROWEST, _WIDEST))
 
 
@@ -97,7 +88,8 @@ def faint(compiled: Constraints, histogram: Floats, totals: Floats, plan: Plan) 
 
     Twice the standard error of their values, from that noise alone, exceeds 0.07 over half of the steps.
     """
-    errors = standard_errors(compiled, histogram, totals, plan, 0.5, 0.0)
+    noise, steps = plan.histogram_mechanism.standard_deviation, max(1, plan.steps // 2)
+    errors = standard_errors(compiled, histogram, totals, noise, 0.0, steps)
     return np.asarray(2 * errors > _BEARABLE)
 
 
@@ -107,7 +99,7 @@ def uncertain(compiled: Constraints, histogram: Floats, totals: Floats, plan: Pl
     Twice their standard error exceeds their bound, or for bounds above 0.07 that or a quarter of the bound.
     Where they are not `hopeless` they are enforced as well as can be, and named all the same.
     """
-    errors, sizes = standard_errors(compiled, histogram, totals, plan, 0.5, 1.0), _sizes(compiled)
+    errors, sizes = _errors(compiled, histogram, totals, plan, 0.5), _sizes(compiled)
     bearable = np.maximum(np.clip(sizes, _NARROWEST, _BEARABLE), sizes / 4)
     return np.asarray(2 * errors > bearable)
 
@@ -118,8 +110,7 @@ def missed(compiled: CompiledConstraints, multipliers: Multipliers, plan: Plan) 
     By more than two standard errors and more than 0.02. Ratios such as precision are left out: those of noisy
     iterates say little about those of their mean, which is the model.
     """
-    histogram, totals = multipliers.mean_histogram, multipliers.cell_totals
-    errors = standard_errors(compiled, histogram, totals, plan, 0.25, 1.0)
+    errors = _errors(compiled, multipliers.mean_histogram, multipliers.cell_totals, plan, 0.25)
     excess = multipliers.late_values - compiled.bounds
     return np.asarray((excess > np.maximum(_CLEARLY, 2 * errors)) & ~compiled.ratios)
 
@@ -137,7 +128,7 @@ def restless(compiled: CompiledConstraints, multipliers: Multipliers) -> Mask:
 def doubts(compiled: CompiledConstraints, multipliers: Multipliers, plan: Plan) -> tuple[Doubt, ...]:
     """Return the constraints that are `uncertain` or faint, those that were `missed`, and `restless` ones."""
     histogram, totals = multipliers.mean_histogram, multipliers.cell_totals
-    errors = standard_errors(compiled, histogram, totals, plan, 0.5, 1.0)
+    errors = _errors(compiled, histogram, totals, plan, 0.5)
     unsure = uncertain(compiled, histogram, totals, plan) | multipliers.faint
     over, moving = missed(compiled, multipliers, plan), restless(compiled, multipliers)
     excess, swing = multipliers.late_values - compiled.bounds, multipliers.swing
@@ -157,3 +148,9 @@ def doubts(compiled: CompiledConstraints, multipliers: Multipliers, plan: Plan) 
 def _sizes(compiled: Constraints) -> Floats:
     """Return what constraints are about: "at least 0.85" of a rate leaves 0.15, as "at most 0.15" does."""
     return np.minimum(np.abs(compiled.bounds), compiled.bounds - compiled.lowest)
+
+
+def _errors(compiled: Constraints, histogram: Floats, totals: Floats, plan: Plan, share: float) -> Floats:
+    """Return standard errors of values read off the mean histogram of this share of the steps."""
+    noise, steps = plan.histogram_mechanism.standard_deviation, max(1, int(share * plan.steps))
+    return standard_errors(compiled, histogram, totals, noise, plan.sampling_rate, steps)

@@ -76,10 +76,6 @@ class Constraints(Protocol):
         """Return the standard deviation of each left-hand side, from noise on the counts and from chance."""
         ...
 
-    def totals_noise(self, histogram: Floats, cell_totals: Floats, noise: float) -> Floats:
-        """Return the standard deviation of each left-hand side, from noise on totals that counts go by."""
-        ...
-
     def values(
         self, histogram: Floats, cell_totals: Floats | None = None, *, floor: float = 1.0, clamp: bool = True
     ) -> Floats:
