@@ -152,5 +152,6 @@ def _sizes(compiled: Constraints) -> Floats:
 
 def _errors(compiled: Constraints, histogram: Floats, totals: Floats, plan: Plan, share: float) -> Floats:
     """Return standard errors of values read off the mean histogram of this share of the steps."""
+    # as released: of what totals put right in single counts, their errors leave less in means
     noise, steps = plan.histogram_mechanism.standard_deviation, max(1, int(share * plan.steps))
     return standard_errors(compiled, histogram, totals, noise, plan.sampling_rate, steps)
