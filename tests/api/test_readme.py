@@ -8,6 +8,7 @@ import pytest
 import sklearn
 
 import ratewise
+from ratewise import demo
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -35,6 +36,16 @@ def test_readme_example_keeps_its_promises(tmp_path, monkeypatch, capsys):
     assert "differentially private with epsilon = " in capsys.readouterr().out
     assert 0.999 <= model.privacy_.epsilon <= 1.0
     assert not model.privacy_.leaks
+
+
+def test_readme_shows_what_the_demo_prints():
+    """Up to what other processors round: an old table, of models that differ, is off by more than 0.0005."""
+    readme = (ROOT / "README.md").read_text()
+    for row in demo.compare():
+        (shown,) = re.findall(rf"^    {re.escape(row.name)}  +(.*)$", readme, flags=re.MULTILINE)
+        accuracy, *gaps = re.findall(r"(?<!of )(?<![\d.])0\.\d{4}", shown)[:3]
+        assert float(accuracy) == pytest.approx(row.accuracy, abs=3e-4)
+        assert [float(gap) for gap in gaps] == pytest.approx([row.rates_gap, row.odds_gap], abs=2e-3)
 
 
 def test_readme_table_of_declarations_is_python():
