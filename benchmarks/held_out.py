@@ -231,6 +231,8 @@ spreads from fit to fit.
 """
 _TIGHT = """## Limits tighter than noise
 
+This table and the next one are from before counts were put right by totals.
+
 Where a limit on two groups is tighter than the noise on its rates, and gradients leave room for it
 (`ratewise.defaults.tight`), three things are done: histograms get up to half of the budget, multipliers keep
 their pace to the end, and numbers do not bend. Here each is taken back, then all. The gap is the largest over
