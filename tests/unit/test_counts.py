@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from ratewise import Domain, demographic_parity
+from ratewise import Domain, RateConstrainedClassifier, demographic_parity
 from ratewise.counts import beside_totals, noise_as_read
+from ratewise.datasets import census_like
 from ratewise.defaults import PublicFacts, plan_for
 from ratewise.multipliers import Multipliers
 from ratewise.partition import compile_constraints
@@ -183,3 +184,18 @@ def test_defaults_know_totals(epsilon):
     facts = PublicFacts(n_rows=5_000, n_features=9, n_classes=2, constraints=PARITY)
     assert plan_for(facts, epsilon=epsilon, delta=1e-6).dual.known_totals
     assert not DualControl().known_totals
+
+
+def test_a_fit_by_defaults_can_be_replayed_from_what_it_released():
+    """Whatever is read beside totals is read off released histograms: nothing else gives the same numbers."""
+    people = census_like(10_000, random_state=0)
+    public = {"classes": people.classes, "group_values": people.group_values, "random_state": 0}
+    model = RateConstrainedClassifier(demographic_parity("sex", max_gap=0.05), **public)
+    model.fit(people.X, people.y, sensitive_features=people.sensitive)
+    assert model.plan_.dual.known_totals
+    assert model.plan_.dual.interval == 1
+    replayed = Multipliers(model.constraints_, model.plan_)
+    for step, released in enumerate(model.history_["histogram"]):
+        replayed.update(released)
+        np.testing.assert_array_equal(replayed.values, model.history_["values"][step])
+        np.testing.assert_array_equal(replayed.multipliers, model.history_["multipliers"][step])
