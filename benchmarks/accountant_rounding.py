@@ -28,7 +28,7 @@ CASES = [
 
 def both(kind, base, rate, steps, delta):
     tail = 1e-8 * delta / steps
-    composition = c.Composition([(kind(base, rate), steps)])
+    composition = c.Composition(((kind(base, rate), steps),))
     unit, tilt, coarse = composition._place(lambda g: c._tilt_for_delta(g, delta), tail)
     grids = composition._refine(unit, tilt, coarse, tail, c.TOLERANCE)
     found = c._compose(grids, tilt)

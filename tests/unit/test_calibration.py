@@ -10,7 +10,8 @@ import pytest
 from dp_accounting import pld
 
 from ratewise import accounting
-from ratewise.accounting import TrainingEvent
+from ratewise.accounting import TrainingEvent, accountant, losses
+from ratewise.accounting.composition import Composition
 
 TIGHT = 0.999
 
@@ -161,3 +162,36 @@ def test_inverse_questions_agree():
     assert accounting.calibrate_steps(2.0, 1e-5, 0.05, noise.gradient_noise) in range(400, 402)
     rate = accounting.calibrate_sampling_rate(2.0, 1e-5, 400, noise.gradient_noise)
     assert rate == pytest.approx(0.05, rel=2e-3)
+
+
+class TestBothDirections:
+    """A search may look at one direction of neighbours; what it settles on is checked in both."""
+
+    @pytest.fixture
+    def adding_is_worse(self, monkeypatch):
+        """Let the direction that is looked at second be the dearer one, as for real events it hardly is."""
+        monkeypatch.setattr(
+            accountant,
+            "AddLoss",
+            lambda base, rate: losses.RemoveLoss(losses.GaussianLoss(0.8 * base.noise), rate),
+        )
+
+    def test_the_worse_direction_is_never_forgotten(self, adding_is_worse):
+        found = accounting.calibrate(epsilon=1.0, delta=1e-5, sampling_rate=0.2, steps=200)
+        assert TIGHT <= found.epsilon <= 1.0
+        assert accounting.epsilon(found.event, 1e-5) == found.epsilon
+
+    def test_it_costs_what_it_should(self, adding_is_worse):
+        usual = TrainingEvent(0.2, 200, 10.0)
+        dearer = dataclasses.replace(usual, gradient_noise=8.0)
+        removing_only = accountant._parts((dearer,), "add_or_remove", losses.RemoveLoss)
+        assert accounting.epsilon(usual, 1e-5) == Composition(removing_only).epsilon(1e-5)
+
+    @pytest.mark.parametrize("enough", [0.0, 0.5, 1.0, 2.0, math.inf])
+    def test_an_answer_that_is_not_too_much_is_exact(self, adding_is_worse, enough):
+        curve = accounting.curve(TrainingEvent(0.2, 200, 8.0))
+        found, exact = curve.epsilon_or_enough(1e-5, enough), curve.epsilon(1e-5)
+        assert found == exact if found <= enough else enough < found <= exact
+        one_way = curve._directions[0].epsilon(1e-5)
+        assert 1.0 < one_way < exact  # so both cases occur
+        assert found == (one_way if enough <= 1.0 else exact)

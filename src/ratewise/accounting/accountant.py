@@ -20,6 +20,7 @@ The relations between neighbours:
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable
 from typing import Any, overload
@@ -104,9 +105,9 @@ class PrivacyCurve:
         self._tolerance = tolerance
         self._check_relations()
         self._unprotected = any(isinstance(event, UnprotectedEvent) for event in self.events)
-        self._selection = self._lone_selection()
-        self._directions: tuple[Composition | GaussianCurve, ...] = ()
-        if not self._unprotected and self._selection is None:
+        self._alone = self._lone_selection() or self._lone_gaussian()
+        self._directions: tuple[Composition, ...] = ()
+        if not self._unprotected and self._alone is None:
             self._directions = self._compositions()
 
     @overload
@@ -129,7 +130,14 @@ class PrivacyCurve:
         answers = self._deltas(asked.ravel()).reshape(asked.shape)
         return float(answers) if asked.ndim == 0 else answers
 
-    def _epsilon(self, delta: float) -> float:
+    def epsilon_or_enough(self, delta: float, enough: float) -> float:
+        """Return epsilon or, for less work, some number between `enough` and epsilon if that is above it.
+
+        For searches: an answer of at most `enough` is what `epsilon` says.
+        """
+        return self._epsilon(delta, enough)
+
+    def _epsilon(self, delta: float, enough: float = math.inf) -> float:
         _validate.inside(delta=delta)
         if delta < _LEAST_DELTA:
             raise InvalidInput(
@@ -137,21 +145,16 @@ class PrivacyCurve:
             )
         if self._unprotected:
             return math.inf
-        if self._selection is not None:
-            return self._selection.epsilon(delta)
-        first, *others = self._directions
-        answer = first.epsilon(delta)
-        for other in others:
-            # nearly always the first direction is the worse one, and one look at the other shows it
-            if not other.holds(answer, delta):
-                answer = max(answer, other.epsilon(delta))
-        return answer
+        if self._alone is not None:
+            return self._alone.epsilon(delta)
+        answer = _epsilon_one_way(self._directions[0], delta)
+        return answer if answer > enough else _epsilon_all_ways(self._directions, delta)
 
     def _deltas(self, epsilons: Array) -> Array:
         if self._unprotected:
             return np.ones(len(epsilons))
-        if self._selection is not None:
-            return self._selection.deltas(epsilons)
+        if self._alone is not None:
+            return self._alone.deltas(epsilons)
         return np.asarray(np.max([direction.deltas(epsilons) for direction in self._directions], axis=0))
 
     def _check_relations(self) -> None:
@@ -167,10 +170,13 @@ class PrivacyCurve:
             return _selection_curve(self.events[0], self.neighbours)
         return None
 
-    def _compositions(self) -> tuple[Composition | GaussianCurve, ...]:
-        alone = _lone_gaussian(self.events)
-        if alone is not None:
-            return (GaussianCurve(alone / 2.0 if self.neighbours == "replace_one" else alone),)
+    def _lone_gaussian(self) -> GaussianCurve | None:
+        noise = _lone_gaussian(self.events)
+        if noise is None:
+            return None
+        return GaussianCurve(noise / 2.0 if self.neighbours == "replace_one" else noise)
+
+    def _compositions(self) -> tuple[Composition, ...]:
         if self.neighbours == "replace_one":
             return (Composition(_parts(self.events, self.neighbours, _replaced), self._tolerance),)
         return tuple(
@@ -179,7 +185,23 @@ class PrivacyCurve:
         )
 
 
-def _parts(events: tuple[Event, ...], neighbours: str, sampled: Sampled) -> list[Part]:
+# A calibration ends with the question that a ledger asks next: the last answers are kept for it.
+@functools.lru_cache(maxsize=1)
+def _epsilon_one_way(direction: Composition, delta: float) -> float:
+    return direction.epsilon(delta)
+
+
+@functools.lru_cache(maxsize=1)
+def _epsilon_all_ways(directions: tuple[Composition, ...], delta: float) -> float:
+    answer = _epsilon_one_way(directions[0], delta)
+    for other in directions[1:]:
+        # nearly always the first direction is the worse one, and one look at the other shows it
+        if not other.holds(answer, delta):
+            answer = max(answer, other.epsilon(delta))
+    return answer
+
+
+def _parts(events: tuple[Event, ...], neighbours: str, sampled: Sampled) -> tuple[Part, ...]:
     """Return each distinct loss with its number of occurrences; unsampled Gaussians become a single one."""
     counts: dict[Any, int] = {}
     gaussians: list[float] = []
@@ -199,7 +221,7 @@ def _parts(events: tuple[Event, ...], neighbours: str, sampled: Sampled) -> list
                 counts[key] = counts.get(key, 0) + count
     if gaussians:
         counts[sampled(GaussianLoss(join_gaussian_noise(gaussians)), 1.0)] = 1
-    return parts + list(counts.items())
+    return (*parts, *counts.items())
 
 
 def _lone_gaussian(events: tuple[Event, ...]) -> float | None:

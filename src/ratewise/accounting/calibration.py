@@ -102,10 +102,11 @@ def calibrate(
         raise InvalidInput(f"epsilon is {target:g}, which the other releases spend already; raise it")
 
     def spent(level: float) -> float:
-        return _epsilon_of([phase(level), *others], delta, neighbours)
+        return PrivacyCurve([phase(level), *others], neighbours).epsilon_or_enough(delta, target)
 
     def roughly(level: float) -> float:
-        return PrivacyCurve([phase(level), *others], neighbours, tolerance=_ROUGH).epsilon(delta)
+        curve = PrivacyCurve([phase(level), *others], neighbours, tolerance=_ROUGH)
+        return curve.epsilon_or_enough(delta, 0.0)
 
     guess = _first_guess(phase(1.0), target, delta)
     try:

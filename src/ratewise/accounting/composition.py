@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -177,17 +177,25 @@ class _Look(NamedTuple):
     bound: float
 
 
+@dataclass(frozen=True)
 class Composition:
     """Independent losses, each occurring a number of times, added up.
 
     `epsilon` and `delta` are upper bounds that hold for every pair of neighbouring data sets the losses
     dominate; the excess over the exact value stays near `tolerance` (relative, for epsilon).
+
+    Parameters
+    ----------
+    parts : tuple of (Loss, int)
+    tolerance : float
     """
 
-    def __init__(self, parts: Sequence[Part], tolerance: float = TOLERANCE) -> None:
-        self._parts = tuple(parts)
-        self._tolerance = tolerance
-        self._steps = sum(count for _, count in self._parts)
+    parts: tuple[Part, ...]
+    tolerance: float = TOLERANCE
+
+    @property
+    def _steps(self) -> int:
+        return sum(count for _, count in self.parts)
 
     def epsilon(self, delta: float) -> float:
         """Return an epsilon, at least 0, such that (epsilon, delta)-privacy holds."""
@@ -195,7 +203,7 @@ class Composition:
         unit, tilt, grids = self._place(lambda g: _tilt_for_delta(g, delta), tail)
         if grids.infinite >= delta:
             return grids.largest if grids.infinite <= delta * (1 + 1e-12) else math.inf
-        fine, window = self._refine(unit, tilt, grids, tail, self._tolerance)
+        fine, window = self._refine(unit, tilt, grids, tail, self.tolerance)
         near = _compose(fine, tilt, window)
         # no finite loss exceeds the largest, and the infinite ones are rarer than delta
         found = min(near.epsilon(delta), fine.largest)
@@ -205,7 +213,7 @@ class Composition:
                 break
             unit = min(unit / 2, found)
             _, tilt, grids = self._place(functools.partial(_tilt_for_epsilon, epsilon=found), tail)
-            finer, window = self._refine(unit, tilt, grids, tail, self._tolerance)
+            finer, window = self._refine(unit, tilt, grids, tail, self.tolerance)
             near = _compose(finer, tilt, window)
             found = min(found, near.epsilon(delta))
             if unit < _SMALLEST_EPSILON:
@@ -214,7 +222,7 @@ class Composition:
 
     def delta(self, epsilon: float) -> float:
         """Return a delta such that (epsilon, delta)-privacy holds."""
-        return self._near(epsilon, self._tolerance).delta(epsilon)
+        return self._near(epsilon, self.tolerance).delta(epsilon)
 
     def holds(self, epsilon: float, delta: float) -> bool:
         """Tell whether (epsilon, delta)-privacy is seen to hold at a quick look; False may mean "unclear"."""
@@ -228,7 +236,7 @@ class Composition:
         for index in np.argsort(epsilons):
             epsilon = float(epsilons[index])
             if near is None or not near.reliable(epsilon):
-                near = self._near(epsilon, self._tolerance)
+                near = self._near(epsilon, self.tolerance)
             answers[index] = near.delta(epsilon)
         return answers
 
@@ -295,10 +303,10 @@ class Composition:
         return max(math.sqrt(8 * excess / (self._steps * (tilt + 1))), excess / self._steps)
 
     def _grids(self, width: float, tail: float) -> _Grids:
-        return _Grids(tuple((discretise(loss, width, tail), count) for loss, count in self._parts))
+        return _Grids(tuple((discretise(loss, width, tail), count) for loss, count in self.parts))
 
     def _spread(self, tail: float) -> float:
-        spans = [loss.span(tail) for loss, _ in self._parts]
+        spans = [loss.span(tail) for loss, _ in self.parts]
         return max(high - low for low, high in spans)
 
     def _first_width(self, tail: float) -> float:

@@ -91,7 +91,7 @@ def stopping_parameter(mean_trials: float, shape: float) -> float:
     return 1 / (1 + math.exp(-float(optimize.brentq(excess, -60.0, _LARGEST_LOGIT, xtol=1e-13))))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SelectedLoss:
     """The loss of a symmetric pair whose hockey-stick curve goes through the given knots.
 
