@@ -29,9 +29,11 @@ from ratewise import demographic_parity
 
 
 def ours(data: Any, rows: np.ndarray, slack: float) -> Callable[[], object]:
+    X, y, groups = data.X[rows], data.y[rows], data.sensitive.iloc[rows]
+
     def fit() -> object:
         model = defaults(demographic_parity("sex", max_gap=slack), data, 1.0, 0)
-        return model.fit(data.X[rows], data.y[rows], sensitive_features=data.sensitive.iloc[rows])
+        return model.fit(X, y, sensitive_features=groups)
 
     return fit
 
@@ -48,8 +50,7 @@ def scaled(data: Any, rows: np.ndarray, how: str) -> np.ndarray:
 def fairlearn(data: Any, rows: np.ndarray, slack: float, solver: str, how: str) -> Callable[[], object]:
     from fairlearn.reductions import DemographicParity, ExponentiatedGradient
 
-    x = scaled(data, rows, how)
-    groups = data.sensitive.iloc[rows]["sex"]
+    x, y, groups = scaled(data, rows, how), data.y[rows], data.sensitive.iloc[rows]["sex"]
     largest = float(groups.value_counts(normalize=True).max())
 
     def fit() -> object:
@@ -57,7 +58,7 @@ def fairlearn(data: Any, rows: np.ndarray, slack: float, solver: str, how: str) 
             LogisticRegression(solver=solver, max_iter=1000),
             DemographicParity(difference_bound=slack * largest),
         )
-        return reduction.fit(x, data.y[rows], sensitive_features=groups)
+        return reduction.fit(x, y, sensitive_features=groups)
 
     return fit
 

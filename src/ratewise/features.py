@@ -344,8 +344,8 @@ class Features:
         Rows so long that their products could overflow switch the whole matrix to slower, careful arithmetic.
         """
         largest, factors, limits, others = 0.0, [], [], []
-        for start in range(0, self.n_rows, self.block_rows):
-            block = self._stored_block(np.arange(start, min(start + self.block_rows, self.n_rows)))
+        for piece in self._pieces():
+            block = self._stored_block(piece)
             self._guard(block)
             if centring is not None:
                 others.append(centring.differences(self._cut(block)))
@@ -355,7 +355,7 @@ class Features:
                 raise InvalidInput("X holds numbers too large to be scaled; give narrower bounds of features")
             largest = max(largest, float(norms.max(initial=0.0)))
             if ready is not None:
-                ready[start : start + len(block)] = block
+                ready[piece] = block
             if keep:
                 factor, limit = self._factor_and_limit(norms)
                 factors.append(factor)
@@ -427,24 +427,33 @@ class Features:
         factor, limit = self._factor_and_limit(_norms(block))
         return block, (None if self._row_norm is None else factor), (None if self._clip is None else limit)
 
-    def prepared(self, rows: Rows) -> Any:
+    def prepared(self, rows: Rows | slice) -> Any:
         """Return the rows after scaling, before any bound on their norms; overwritten by the next call."""
         return self._raw_block(rows)
 
-    def _raw_block(self, rows: Rows) -> Any:
+    def in_order(self) -> Iterator[Any]:
+        """Yield blocks of all rows, as `prepared` returns them."""
+        for piece in self._pieces():
+            yield self.prepared(piece)
+
+    def _pieces(self) -> Iterator[slice]:
+        for start in range(0, self.n_rows, self.block_rows):
+            yield slice(start, min(start + self.block_rows, self.n_rows))
+
+    def _raw_block(self, rows: Rows | slice) -> Any:
         block = self._stored_block(rows)
         if self.scaling is not None:
             self.scaling.apply(block)
         return block
 
-    def _stored_block(self, rows: Rows) -> Any:
+    def _stored_block(self, rows: Rows | slice) -> Any:
         return self._sparse_block(rows) if self.sparse else self._dense_block(rows)
 
-    def _sparse_block(self, rows: Rows) -> Any:
+    def _sparse_block(self, rows: Rows | slice) -> Any:
         return self.matrix[rows].astype(np.float64, copy=False)
 
-    def _dense_block(self, rows: Rows) -> Floats:
-        count = len(rows)
+    def _dense_block(self, rows: Rows | slice) -> Floats:
+        count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
         width = self.matrix.shape[1]
         if len(self._buffer) < count:
             rooms = min(count + count // 8, self.block_rows)
@@ -453,10 +462,13 @@ class Features:
             as_stored = self.matrix.dtype == np.float64 and not other
             self._stored = self._buffer if as_stored else np.empty((rooms, width), self.matrix.dtype)
         block, stored = self._buffer[:count], self._stored[:count]
-        self.matrix.take(rows, 0, stored, "clip")  # row numbers are in range; "clip" skips a copy
+        if isinstance(rows, slice):
+            stored = self.matrix[rows]
+        else:
+            self.matrix.take(rows, 0, stored, "clip")  # row numbers are in range; "clip" skips a copy
         if self._columns is not None:
             stored = stored[:, self._columns]
-        if self._stored is not self._buffer:
+        if isinstance(rows, slice) or self._stored is not self._buffer:
             block[:, : stored.shape[1]] = stored
         if self._bending is not None:
             self._bending.bend(stored, block[:, stored.shape[1] :])

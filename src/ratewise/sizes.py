@@ -136,8 +136,7 @@ def size_counts(features: Features) -> Floats:
     """
     places = features.n_features * PLACES
     total = np.zeros(places)
-    for start in range(0, features.n_rows, features.block_rows):
-        block = features.prepared(np.arange(start, min(start + features.block_rows, features.n_rows)))
+    for block in features.in_order():
         if features.sparse:
             bins, seen = _bins(block.data)
             rows = np.repeat(np.arange(block.shape[0]), np.diff(block.indptr))

@@ -399,8 +399,7 @@ def deviations(variances: Floats, noise: float, bound: float) -> Floats:
 
 def _blocks(features: Features, centre: Floats | None) -> Any:
     """Yield the rows less `centre`, a block at a time."""
-    for start in range(0, features.n_rows, features.block_rows):
-        block = features.prepared(np.arange(start, min(start + features.block_rows, features.n_rows)))
+    for block in features.in_order():
         if centre is not None:
             with np.errstate(over="ignore"):
                 block -= centre
