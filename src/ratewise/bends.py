@@ -21,7 +21,7 @@ import numpy as np
 
 from ratewise.curves import Places, half_width
 from ratewise.exceptions import InvalidInput, UnsupportedCombination
-from ratewise.features import Scaling
+from ratewise.scaling import Scaling
 
 # of max(0, 1 - z^2), z standard normal
 MIDDLE, DEVIATION = 0.4839, 0.4041

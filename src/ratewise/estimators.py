@@ -38,7 +38,6 @@ from ratewise.exceptions import (
     UnsupportedCombination,
 )
 from ratewise.explanation import explain
-from ratewise.features import Scaling, scaling_tables
 from ratewise.fitting import Fitting, open_ledger
 from ratewise.incoming import learn_features, read_features, read_labels
 from ratewise.kinds import kinds_by_bounds, kinds_by_name
@@ -47,6 +46,7 @@ from ratewise.plan import NOISES, Plan, checked_steps
 from ratewise.progress import Progress, epsilon_so_far
 from ratewise.randomness import RandomStreams, warn_of_seed
 from ratewise.reading import PrivateRows, read_rows
+from ratewise.scaling import Scaling, scaling_tables
 from ratewise.seeds import USED_SEEDS
 from ratewise.tails import declared_numbers, named_numbers
 from ratewise.training import StepRecord

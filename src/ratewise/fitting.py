@@ -17,12 +17,12 @@ from threadpoolctl import threadpool_limits
 
 from ratewise.accounting import Budget, Event, Ledger, UnprotectedEvent
 from ratewise.exceptions import BudgetExceeded, InvalidInput
-from ratewise.features import Scaling
 from ratewise.linear import LinearEngine, LinearModel
 from ratewise.multipliers import Multipliers
 from ratewise.plan import Plan
 from ratewise.randomness import RandomStreams
 from ratewise.reading import PrivateRows
+from ratewise.scaling import Scaling
 from ratewise.standardisation import standardise
 from ratewise.training import History, StepRecord, Training
 

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from ratewise.curves import Places
 from ratewise.exceptions import InvalidInput
-from ratewise.features import Scaling
+from ratewise.scaling import Scaling
 
 Floats = npt.NDArray[np.float64]
 

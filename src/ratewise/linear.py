@@ -19,10 +19,11 @@ from scipy.special import expit
 
 from ratewise.coding import CellCodes, LabelCodes, RowCodes
 from ratewise.exceptions import InvalidInput
-from ratewise.features import Features, Scaling
+from ratewise.features import Features
 from ratewise.plan import Plan
 from ratewise.row_kernels import BinaryKernel, SoftmaxKernel, softmax
 from ratewise.sampling import Rows
+from ratewise.scaling import Scaling
 
 Floats = npt.NDArray[np.float64]
 Array = npt.NDArray[Any]

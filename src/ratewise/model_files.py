@@ -26,8 +26,8 @@ from sklearn.utils.validation import check_is_fitted
 from ratewise.accounting.book import strict_json
 from ratewise.encoding import TableEncoder
 from ratewise.exceptions import InvalidInput, InvalidType
-from ratewise.features import Scaling
 from ratewise.linear import LinearModel
+from ratewise.scaling import Scaling
 from ratewise.schema import Schema
 from ratewise.whole_files import Path, write_whole
 

@@ -44,10 +44,11 @@ from ratewise.accounting.events import GaussianEvent
 from ratewise.bends import bent, check_bends
 from ratewise.curves import Places
 from ratewise.exceptions import UnsupportedCombination
-from ratewise.features import BLOCK_ROWS, Features, Scaling
+from ratewise.features import BLOCK_ROWS, Features
 from ratewise.kinds import Kinds, kinds_by_bounds, squared
 from ratewise.mechanisms import Mechanism, NoNoise, RoundedGaussianMechanism, summation_slack
 from ratewise.plan import LOOK_REACH, Preparation
+from ratewise.scaling import Scaling
 from ratewise.sizes import find_sizes
 from ratewise.tails import between, cut_off, of_numbers
 

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ratewise.curves import Places, half_width, numbers_by_bounds
-from ratewise.features import Scaling
+from ratewise.scaling import Scaling
 from ratewise.sizes import Sizes
 
 Floats = npt.NDArray[np.float64]

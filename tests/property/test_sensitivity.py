@@ -14,9 +14,9 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from ratewise.exceptions import InvalidInput
-from ratewise.features import Scaling
 from ratewise.linear import LinearEngine
 from ratewise.plan import DualControl, Plan
+from ratewise.scaling import Scaling
 
 HUGE = {np.float32: 3e38, np.float64: 1.7e308}
 

@@ -13,8 +13,9 @@ from hypothesis.extra.numpy import arrays
 
 from ratewise import RateConstrainedClassifier
 from ratewise.accounting import GaussianEvent, epsilon
-from ratewise.features import Features, Scaling
+from ratewise.features import Features
 from ratewise.mechanisms import summation_slack
+from ratewise.scaling import Scaling
 from ratewise.sizes import PLACES, Sizes, find_sizes, numbers_from, size_counts, sizes_from
 
 HARD = st.one_of(

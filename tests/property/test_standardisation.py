@@ -18,9 +18,10 @@ from hypothesis.extra.numpy import arrays
 from ratewise import RateConstrainedClassifier, demographic_parity
 from ratewise.accounting import Budget, GaussianEvent, Ledger, epsilon
 from ratewise.encoding import feature_kinds
-from ratewise.features import Features, Scaling
+from ratewise.features import Features
 from ratewise.kinds import Kinds, kinds_by_bounds, kinds_by_name
 from ratewise.plan import Preparation
+from ratewise.scaling import Scaling
 from ratewise.schema import Category, Number, Schema
 from ratewise.standardisation import (
     Bounded,

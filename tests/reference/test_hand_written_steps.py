@@ -12,13 +12,13 @@ import scipy.sparse
 
 from ratewise.domain import Domain
 from ratewise.families import demographic_parity
-from ratewise.features import Scaling
 from ratewise.linear import LinearEngine
 from ratewise.multipliers import Multipliers
 from ratewise.partition import compile_constraints
 from ratewise.plan import DualControl, Plan
 from ratewise.randomness import RandomStreams
 from ratewise.sampling import PoissonSampler
+from ratewise.scaling import Scaling
 from ratewise.training import Training
 
 N, D, RATE, GAP, SEED = 30, 3, 0.4, 0.02, 4

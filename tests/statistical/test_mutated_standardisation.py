@@ -20,9 +20,9 @@ from scipy import stats
 
 from ratewise import sizes, standardisation
 from ratewise.accounting.events import GaussianEvent
-from ratewise.features import Scaling
 from ratewise.mechanisms import NoNoise, RoundedGaussianMechanism
 from ratewise.plan import Preparation
+from ratewise.scaling import Scaling
 
 KINDS = np.array([0, 1, 0])
 FALSE_ALARM = 1e-5

@@ -16,11 +16,12 @@ from ratewise.columns import Number
 from ratewise.datasets import census_like
 from ratewise.defaults import PublicFacts, bends_for, plan_for, preparation_for
 from ratewise.exceptions import InvalidInput, UnsupportedCombination
-from ratewise.features import Features, Scaling
+from ratewise.features import Features
 from ratewise.model_files import TableModel, scaling_arrays, scaling_of
 from ratewise.plan import Preparation
 from ratewise.runs.job import facts_of, plan_run
 from ratewise.runs.settings import Settings
+from ratewise.scaling import Scaling
 from ratewise.schema import Schema
 from ratewise.standardisation import standardise
 from ratewise.table_model import TableClassifier

@@ -13,10 +13,11 @@ from scipy.stats import binom
 from ratewise import centred
 from ratewise.centred import CentredRows, block_rows_for, stored_share
 from ratewise.exceptions import InvalidInput
-from ratewise.features import Features, Scaling
+from ratewise.features import Features
 from ratewise.linear import LinearEngine
 from ratewise.mechanisms import CENTRING_SLACK, summation_slack
 from ratewise.plan import Plan
+from ratewise.scaling import Scaling
 
 N_ROWS, LEVELS = 4000, 12
 LABELS = np.arange(N_ROWS) % 2

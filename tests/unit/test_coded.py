@@ -8,9 +8,10 @@ import scipy.sparse
 
 from ratewise import centred, coded
 from ratewise.coded import CodedRows, Coding, coding_for
-from ratewise.features import Features, Scaling
+from ratewise.features import Features
 from ratewise.linear import LinearEngine
 from ratewise.plan import Plan
+from ratewise.scaling import Scaling
 
 N_ROWS, LEVELS = 900, 12
 SIZES = {"n_rows": 30_000, "most_rows": 16_000, "block_rows": 32_768}

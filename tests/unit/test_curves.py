@@ -16,9 +16,10 @@ from ratewise import RateConstrainedClassifier, demographic_parity
 from ratewise.curves import bend, chosen_curves, numbers_by_bounds
 from ratewise.datasets import census_like
 from ratewise.exceptions import InvalidInput, InvalidType, RatewiseWarning, UnsupportedCombination
-from ratewise.features import Features, Scaling
+from ratewise.features import Features
 from ratewise.plan import Preparation
 from ratewise.runs import Settings, facts_of
+from ratewise.scaling import Scaling
 from ratewise.schema import Number, Schema
 from ratewise.standardisation import standardise
 from ratewise.table_model import TableClassifier

@@ -14,8 +14,9 @@ from ratewise.accounting import epsilon as epsilon_of
 from ratewise.centred import centring_for
 from ratewise.defaults import TAILS, PublicFacts, plan_for, preparation_for
 from ratewise.exceptions import InvalidInput, UnsupportedCombination
-from ratewise.features import Features, Scaling
+from ratewise.features import Features
 from ratewise.plan import Preparation
+from ratewise.scaling import Scaling
 from ratewise.sizes import Sizes
 from ratewise.standardisation import standardise
 from ratewise.tails import between

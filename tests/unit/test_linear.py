@@ -7,10 +7,11 @@ import pytest
 import scipy.sparse
 
 from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
-from ratewise.features import Features, Scaling
+from ratewise.features import Features
 from ratewise.linear import LinearEngine, LinearModel
 from ratewise.plan import Plan
 from ratewise.randomness import RandomStreams
+from ratewise.scaling import Scaling
 from ratewise.training import Training
 
 RNG = np.random.default_rng(0)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from ratewise.exceptions import InvalidInput, InvalidType
-from ratewise.features import Scaling
 from ratewise.linear import LinearModel
 from ratewise.model_files import ModelFileError, TableModel, read_arrays, scaling_arrays, write_arrays
+from ratewise.scaling import Scaling
 from ratewise.schema import Category, Number, Schema
 from ratewise.whole_files import write_whole
 

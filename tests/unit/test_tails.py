@@ -11,9 +11,10 @@ from ratewise.accounting import epsilon as epsilon_of
 from ratewise.columns import Category
 from ratewise.defaults import TAILS, PublicFacts, plan_for, preparation_for
 from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
-from ratewise.features import Features, Scaling
+from ratewise.features import Features
 from ratewise.plan import Preparation
 from ratewise.runs import Settings, facts_of
+from ratewise.scaling import Scaling
 from ratewise.schema import Number, Schema
 from ratewise.standardisation import standardise
 from ratewise.table_model import TableClassifier

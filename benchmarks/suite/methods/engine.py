@@ -18,9 +18,9 @@ from benchmarks.suite.methods.base import Model, hard
 from benchmarks.suite.problem import Part
 from ratewise.accounting import Budget, Event, Ledger
 from ratewise.defaults import PublicFacts, plan_for
-from ratewise.features import Scaling
 from ratewise.plan import Plan
 from ratewise.randomness import RandomStreams
+from ratewise.scaling import Scaling
 from ratewise.standardisation import standardise
 
 

@@ -25,7 +25,6 @@ from ratewise.defaults import AUTO, PublicFacts, curves_pay, plan_for
 from ratewise.encoding import TableEncoder, curved_features, encoded_sparsely, feature_kinds
 from ratewise.enforceability import Doubt, doubts
 from ratewise.exceptions import BudgetExceeded, InvalidInput, PrivacyLeakWarning, RatewiseWarning
-from ratewise.features import Scaling
 from ratewise.frames import chosen_columns, named_columns
 from ratewise.kinds import kinds_by_name
 from ratewise.model_files import TableModel
@@ -36,6 +35,7 @@ from ratewise.reading import PrivateRows, read_labels, read_rows
 from ratewise.runs.folder import RunFolder
 from ratewise.runs.resumable import ResumableFitting, booked_steps, read_checkpoint, write_checkpoint
 from ratewise.runs.settings import CUSTOMARY_DELTA, Settings
+from ratewise.scaling import Scaling
 from ratewise.schema import Schema
 from ratewise.seeds import USED_SEEDS
 from ratewise.table_preparation import group_column, prepare, provisional

@@ -16,9 +16,9 @@ import numpy as np
 from ratewise.accounting import Event, Ledger
 from ratewise.accounting.book import PhaseBegun, PhaseSettled, StepsReserved
 from ratewise.exceptions import BudgetExceeded, InvalidInput
-from ratewise.features import Scaling
 from ratewise.fitting import Fitting
 from ratewise.model_files import SCALING, read_arrays, scaling_arrays, scaling_of, write_arrays
+from ratewise.scaling import Scaling
 from ratewise.schema import Schema
 from ratewise.training import History, StepRecord
 from ratewise.whole_files import Path
