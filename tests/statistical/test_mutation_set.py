@@ -4,17 +4,19 @@ A mutant patches one shipped function. A catcher runs an audit or a check and sa
 alarm. `docs/threat-model.md` has the same table in words.
 """
 
+import dataclasses
+
 import numpy as np
 import pytest
 
-from ratewise import RateConstrainedClassifier, demographic_parity, reading, standardisation, training
+from ratewise import RateConstrainedClassifier, counts, demographic_parity, reading, standardisation, training
 from ratewise.accounting import GaussianEvent, Ledger, TrainingEvent
 from ratewise.audit import audit_step, check_book, check_noise, check_replay, check_sampling
 from ratewise.exceptions import InvalidInput
 from ratewise.linear import LinearEngine
 from ratewise.mechanisms import GaussianMechanism, RoundedGaussianMechanism
 from ratewise.multipliers import Multipliers
-from ratewise.plan import Plan
+from ratewise.plan import DualControl, Plan
 from ratewise.randomness import RandomStreams
 from ratewise.row_kernels import BinaryKernel
 from ratewise.sampling import PoissonSampler
@@ -57,6 +59,11 @@ def noise():
 
 def replay():
     return not check_replay(PLAN, streams=RandomStreams.from_seed(7)).passed
+
+
+def replay_of_defaults():
+    as_planned = dataclasses.replace(PLAN, dual=DualControl(known_totals=True, noise_tolerance=0.05))
+    return not check_replay(as_planned, streams=RandomStreams.from_seed(7)).passed
 
 
 def people(n=4000):
@@ -236,6 +243,21 @@ def raw_denominators(patch):
     patch.setattr(training._Window, "add", add)
 
 
+def true_totals(patch):
+    """Counts are read beside the true number of rows of a cell, where totals are believed at all."""
+    add = training._Window.add
+
+    def knowing(self, tally, last):
+        totals = np.asarray(self._histograms([tally]))[0].sum(axis=1)
+        if self._dual.control.known_totals:
+            self._dual._beside_totals = lambda histogram, _: counts.beside_totals(
+                histogram, totals.astype(float), self._dual._noise, self._dual._sampling_rate
+            )
+        return add(self, tally, last)
+
+    patch.setattr(training._Window, "add", knowing)
+
+
 def partition_from_the_rows(patch):
     whole = reading.read_domain
 
@@ -296,6 +318,8 @@ MUTANTS = [
     (skipped_empty_batches, sampling),
     (fixed_size, sampling),
     (raw_denominators, replay),
+    (raw_denominators, replay_of_defaults),
+    (true_totals, replay_of_defaults),
     (partition_from_the_rows, partition),
     (forgotten_preparation, book),
     (forgotten_moments, book),
@@ -315,6 +339,7 @@ CATCHERS = {
     "noise": noise,
     "sampling": sampling,
     "replay": replay,
+    "replay of defaults": replay_of_defaults,
     "partition": partition,
     "book": book,
 }
