@@ -1,6 +1,6 @@
 """A private search of 20 configurations against the defaults, at one total budget.
 
-    python benchmarks/selection.py run [--splits 5] [--methods defaults geometric ...]
+    python benchmarks/selection.py run [--splits 10] [--methods defaults geometric ...]
     python benchmarks/selection.py page       # the table in docs/selection.md from the recorded runs
 
 Adult (each person once, a quarter held out), demographic parity by sex within 0.05, total epsilon 1, delta
@@ -139,8 +139,9 @@ def run(splits: int, methods: list[str]) -> None:
 
 
 def spread(values: Any) -> str:
-    """Return the mean, with the smallest and largest: splits are too few for more."""
-    return f"{values.mean():.4f} ({values.min():.4f} to {values.max():.4f})"
+    """Return the mean and its standard error, with the smallest and largest."""
+    error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
+    return f"{values.mean():.4f} ± {error:.4f} ({values.min():.4f} to {values.max():.4f})"
 
 
 def table(runs: list[dict[str, Any]]) -> str:
@@ -175,7 +176,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("action", choices=("run", "page"))
-    parser.add_argument("--splits", type=int, default=5)
+    parser.add_argument("--splits", type=int, default=10)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     asked = parser.parse_args()
     if asked.action == "run":
