@@ -232,14 +232,14 @@ class Features:
         factor, limit = self._factor_and_limit(_norms(block))
         return block, (None if self._row_norm is None else factor), (None if self._clip is None else limit)
 
-    def prepared(self, rows: Rows | slice) -> Any:
+    def prepared(self, rows: Rows) -> Any:
         """Return the rows after scaling, before any bound on their norms; overwritten by the next call."""
         return self._raw_block(rows)
 
     def in_order(self) -> Iterator[Any]:
         """Yield blocks of all rows, as `prepared` returns them."""
         for piece in self._pieces():
-            yield self.prepared(piece)
+            yield self._raw_block(piece)
 
     def _pieces(self) -> Iterator[slice]:
         for start in range(0, self.n_rows, self.block_rows):

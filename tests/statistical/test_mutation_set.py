@@ -243,19 +243,61 @@ def raw_denominators(patch):
     patch.setattr(training._Window, "add", add)
 
 
-def true_totals(patch):
-    """Counts are read beside the true number of rows of a cell, where totals are believed at all."""
+def with_raw_counts(patch, before=None, after=None):
+    """Let something change multipliers by the raw histogram of a step, before or after they move."""
     add = training._Window.add
 
     def knowing(self, tally, last):
-        totals = np.asarray(self._histograms([tally]))[0].sum(axis=1)
-        if self._dual.control.known_totals:
-            self._dual._beside_totals = lambda histogram, _: counts.beside_totals(
-                histogram, totals.astype(float), self._dual._noise, self._dual._sampling_rate
-            )
-        return add(self, tally, last)
+        raw = np.asarray(self._histograms([tally]), dtype=float)[0]
+        if before is not None:
+            before(self._dual, raw)
+        released = add(self, tally, last)
+        if after is not None:
+            after(self._dual, raw)
+        return released
 
     patch.setattr(training._Window, "add", knowing)
+
+
+def true_totals(patch):
+    """Counts are read beside the true number of rows of a cell, where totals are believed at all."""
+
+    def believe(dual, raw):
+        if dual.control.known_totals:
+            dual._beside_totals = lambda histogram, _: counts.beside_totals(
+                histogram, raw.sum(axis=1), dual._noise, dual._sampling_rate
+            )
+
+    with_raw_counts(patch, before=believe)
+
+
+def ascent_by_raw_counts(patch):
+    def hasten(dual, raw):
+        dual._rates = np.full(len(dual._rates), 0.5 + 0.01 * raw[0, 0])
+
+    with_raw_counts(patch, before=hasten)
+
+
+def errors_weighed_by_raw_counts(patch):
+    """Only where errors are weighed by their noise at all."""
+
+    def doubt(dual, raw):
+        weigh = dual._evidence.weigh
+        dual._evidence.weigh = lambda *given: weigh(*given) * (1.0 + 1e-3 * raw[0, 0])
+
+    with_raw_counts(patch, before=doubt)
+
+
+def table_of_raw_counts(patch):
+    def spoil(dual, raw):
+        if dual.table is not None:
+            dual.table = dual.table * (1.0 + 1e-3 * raw[0, 0])
+
+    with_raw_counts(patch, after=spoil)
+
+
+def loss_weighed_by_raw_counts(patch):
+    with_raw_counts(patch, after=lambda dual, raw: setattr(dual, "loss_weight", 1.0 + 1e-3 * raw[0, 0]))
 
 
 def partition_from_the_rows(patch):
@@ -318,8 +360,11 @@ MUTANTS = [
     (skipped_empty_batches, sampling),
     (fixed_size, sampling),
     (raw_denominators, replay),
-    (raw_denominators, replay_of_defaults),
     (true_totals, replay_of_defaults),
+    (ascent_by_raw_counts, replay),
+    (errors_weighed_by_raw_counts, replay_of_defaults),
+    (table_of_raw_counts, replay),
+    (loss_weighed_by_raw_counts, replay),
     (partition_from_the_rows, partition),
     (forgotten_preparation, book),
     (forgotten_moments, book),

@@ -70,8 +70,8 @@ Sampled = Callable[[SymmetricLoss, float], Any]
 def epsilon(events: Event | Iterable[Event], delta: float, neighbours: str = "add_or_remove") -> float:
     """Return the smallest known epsilon such that the events together are (epsilon, delta)-private.
 
-    Infinite only if an event is unprotected, or brings as much delta of its own as is asked for. A delta
-    below 1e-200 is refused.
+    Infinite only if an event is unprotected, or brings as much delta of its own as is asked for; a selection
+    beside other events counts as bringing 1e-18. A delta below 1e-200 is refused.
     """
     return curve(events, neighbours).epsilon(_validate.inside(delta=delta))
 
@@ -199,6 +199,12 @@ def _epsilon_all_ways(directions: tuple[Composition, ...], delta: float) -> floa
         if not other.holds(answer, delta):
             answer = max(answer, other.epsilon(delta))
     return answer
+
+
+def forget_last_answer() -> None:
+    """Answer the next question from scratch, whatever was asked before it: for those who take the time."""
+    _epsilon_one_way.cache_clear()
+    _epsilon_all_ways.cache_clear()
 
 
 def _parts(events: tuple[Event, ...], neighbours: str, sampled: Sampled) -> tuple[Part, ...]:

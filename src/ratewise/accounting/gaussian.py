@@ -58,10 +58,6 @@ class GaussianCurve:
         """Return delta at every epsilon."""
         return np.array([self.delta(float(epsilon)) for epsilon in epsilons])
 
-    def holds(self, epsilon: float, delta: float) -> bool:
-        """Tell whether (epsilon, delta)-privacy holds."""
-        return self.delta(epsilon) <= delta
-
     def epsilon(self, delta: float) -> float:
         """Return an epsilon, at least 0, such that (epsilon, delta)-privacy holds; delta above 1e-299."""
         if self.delta(0.0) <= delta:
