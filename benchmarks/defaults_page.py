@@ -485,7 +485,7 @@ rule that keeps scores straight where rows are few, which came for other reasons
 Parkinsons when its numbers began to bend a little: on forty splits here and on forty of the benchmark first,
 where one of the paper's points (1000 steps, 0.04) was ahead by 0.0036 ± 0.0023, and none here; then on forty
 more of each, which had been decided before any of them was seen, and none was on either. Last, all
-but Heart were run once more with counts beside totals, which had been chosen on other splits.
+were run once more with counts beside totals, which had been chosen on other splits.
 "All held" comes twice: within 1.96 standard errors of each limit, and within as many as keep chance alone
 from passing any of the limits in 95 of 100 runs (Bonferroni: 2.8 for nine races).
 """
