@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from ratewise import randomness
+from ratewise.mechanisms import randomness
 
 _SYSTEMS = randomness._secure_bytes
 _FRESH = os.environ.get("RATEWISE_EXAMPLES") == "fresh"

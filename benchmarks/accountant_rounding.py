@@ -4,13 +4,13 @@ The composed law is computed twice from the same grids: in double precision, as 
 extended precision (64 bits of mantissa; meaningful on x86). The error is the largest change of the tilted sum
 that any epsilon could see: the sum of absolute differences over the window. Run:
 
-    python benchmarks/accountant_rounding.py
+    python -m benchmarks accountant_rounding
 """
 
 import numpy as np
 from scipy import fft
 
-from ratewise.accounting import composition as c
+from ratewise.accounting import losses as c
 from ratewise.accounting.losses import AddLoss, GaussianLaplaceLoss, GaussianLoss, LaplaceLoss, RemoveLoss
 
 CASES = [
@@ -30,8 +30,8 @@ def both(kind, base, rate, steps, delta):
     tail = 1e-8 * delta / steps
     composition = c.Composition(((kind(base, rate), steps),))
     unit, tilt, coarse = composition._place(lambda g: c._tilt_for_delta(g, delta), tail)
-    grids = composition._refine(unit, tilt, coarse, tail, c.TOLERANCE)
-    found = c._compose(grids, tilt)
+    grids, window = composition._refine(unit, tilt, coarse, tail, c.TOLERANCE)
+    found = c._compose(grids, tilt, window)
     first, size = round(found.losses[0] / grids.width), len(found.losses)
     grid, count = grids.parts[0]
     exponent = np.longdouble(tilt) * grid.losses.astype(np.longdouble)

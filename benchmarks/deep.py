@@ -1,13 +1,13 @@
 """Time and memory of one private training step of a network, against plain SGD and both modes of Opacus.
 
-    python benchmarks/deep.py [--networks resnet16 mlp transformer] [--batches 32 128] [--rounds 15]
+    python -m benchmarks deep [--networks resnet16 mlp transformer] [--batches 32 128] [--rounds 15]
                               [--threads 2] [--clock wall] [--no-memory] [--json FILE] [--profile]
 
 All variants run in one process on the same rows, in turns: every round runs each variant once, and ratios
 are taken within rounds, so that a busy machine slows all of them alike. Batches are drawn beforehand.
 
     sgd              mean loss, backward, torch.optim.SGD
-    dp-sgd           per-row clipped sum, noise on every entry, the same optimizer
+    dp-sgd           per-row clipped sum, secure grid noise on every entry, the same optimizer
     constrained-J    the same with J rate constraints: histogram, its release, multipliers, their table
     opacus           Opacus' DP-SGD with hooks
     opacus-ghost     Opacus' DP-SGD with ghost clipping: two backwards
@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import resource
 import statistics
@@ -38,17 +39,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ratewise.domain import Domain
-from ratewise.multipliers import Multipliers
-from ratewise.partition import compile_constraints
-from ratewise.plan import DualControl, Plan
-from ratewise.predicates import group
-from ratewise.rates import rate
-from ratewise.torch import MLP, PerRowClipper, TransformerEncoder, resnet16
-from ratewise.torch.distributed import Processes
-from ratewise.torch.dual import HistogramRelease
-from ratewise.torch.noise import DeviceNoise
-from ratewise.torch.objective import Objective
+from ratewise.accounting import PrivacyUnit, TrainingEvent
+from ratewise.constraints.compiler import compile_constraints
+from ratewise.constraints.domain import Domain
+from ratewise.constraints.predicates import group
+from ratewise.constraints.rates import rate
+from ratewise.mechanisms.noise import RoundedGaussianMechanism
+from ratewise.torch import MLP, PerRowClipper, TensorRows, Trainer, TransformerEncoder, resnet16
+from ratewise.torch.engine import Objective
+from ratewise.training.config import TrainingConfig
+from ratewise.training.dual import DualUpdate
+from ratewise.training.plan import TRAINING, Plan
 
 CLIP, NOISE, RATE = 1.0, 1.0, 1e-3
 PEERS = ("opacus", "opacus-ghost")
@@ -97,46 +98,31 @@ def sgd(network: str, batch: int) -> Step:
 
 
 def ours(network: str, batch: int, constraints: int = 0) -> Step:
-    """Our step from its building blocks: what the trainer runs, on a batch that is already drawn."""
+    """Our step: that of the trainer, on a batch that is already drawn."""
     module, x, y = module_and_rows(network, batch)
-    plan = Plan(
-        n_rows=100_000,
-        sampling_rate=batch / 100_000,
-        steps=1_000_000,
-        clip=CLIP,
-        gradient_noise=NOISE,
-        histogram_noise=5.0 if constraints else None,
-        dual=DualControl(interval=1),
-    )
-    clipper, processes = PerRowClipper(module), Processes()
-    noise = DeviceNoise(np.random.default_rng(0))
-    optimizer = torch.optim.SGD(module.parameters(), lr=RATE)
-    cells, dual, objective = None, None, Objective(plan, 2, None)
+    compiled, cells = None, None
     if constraints:
         groups = list(range(constraints))
         domain = Domain(classes=(0, 1), columns={"g": tuple(groups)})
         limits = [rate(1, where=group(g=value)) - rate(1) <= 0.05 for value in groups]
         compiled = compile_constraints(limits if constraints > 1 else [rate(1) <= 0.2], domain)
-        cells = torch.arange(batch) % compiled.n_cells
-        objective = Objective(plan, 2, compiled.n_cells)
-        dual = Multipliers(compiled, plan)
-        release = HistogramRelease(plan, dual, np.random.default_rng(1), processes)
-
-    def step() -> None:
-        table, weight = (None, 1.0) if dual is None else (dual.table, dual.loss_weight)
-        objective.load(table, weight)
-        with clipper.recording():
-            logits = module(x)
-        tally = objective.tally(logits, cells)
-        sums = clipper.clipped_sum(objective.losses(logits, y, cells), plan.clip)
-        noise.release(sums, plan.gradient_mechanism, processes)
-        for parameter, total in zip(clipper.parameters, sums, strict=True):
-            parameter.grad = total.div_(batch)
-        optimizer.step()
-        if dual is not None and tally is not None:
-            release.add(tally, False)
-
-    return step
+        cells = np.arange(batch) % compiled.n_cells
+    event = TrainingEvent(
+        1.0, 1_000_000, NOISE, 5.0 if constraints else None, "gaussian" if constraints else None
+    )
+    plan = Plan(batch, 1.0, event.steps, {TRAINING: event}, PrivacyUnit(), "zero_out", math.inf, 1e-6)
+    trainer = Trainer(
+        module,
+        TensorRows(x, y.numpy(), cells),
+        plan,
+        compiled,
+        config=TrainingConfig(clip=CLIP, schedule="constant"),
+        n_classes=2,
+        optimizer=torch.optim.SGD(module.parameters(), lr=RATE),
+        physical_batch=batch,
+    )
+    sample = np.arange(batch)
+    return lambda: trainer.loop.step(sample, trainer.streams)
 
 
 def opacus(network: str, batch: int, mode: str) -> Step:
@@ -302,11 +288,11 @@ def profile(network: str, batch: int, steps: int = 10) -> None:
     watch = Stopwatch()
     watch.wrap(clipping._Tape, "add", "forming what is kept of each layer")
     watch.wrap(PerRowClipper, "_backward", "backward (with what is kept)")
-    watch.wrap(PerRowClipper, "_factors", "norms")
+    watch.wrap(clipping, "_weights", "norms")
     watch.wrap(PerRowClipper, "_sums", "norms and weighted sums")
     watch.wrap(PerRowClipper, "clipped_sum", "clipped sum, all of it")
-    watch.wrap(DeviceNoise, "release", "noise on the gradient")
-    watch.wrap(HistogramRelease, "add", "histogram release and multipliers")
+    watch.wrap(RoundedGaussianMechanism, "release_parts", "noise on the gradient")
+    watch.wrap(DualUpdate, "update", "multipliers")
     watch.wrap(Objective, "losses", "objective")
     watch.wrap(Objective, "tally", "histogram")
     watch.wrap(torch.optim.SGD, "step", "optimizer")

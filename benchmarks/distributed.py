@@ -1,8 +1,8 @@
 """What a step costs in one, two and three processes, and what that says of a thousand.
 
-    python benchmarks/distributed.py [--network resnet16|small|mlp] [--side 32] [--rows 32] [--steps 6]
+    python -m benchmarks distributed [--network resnet16|small|mlp] [--side 32] [--rows 32] [--steps 6]
                                      [--repeats 3] [--processes 1 2 3] [--json FILE]
-    python benchmarks/distributed.py --fit FILE [--batch 4096]
+    python -m benchmarks distributed --fit FILE [--batch 4096]
 
 The first form forks processes that train together by gloo on loopback, one thread each, `--rows` rows per
 process and step, and takes the time of the parts of a step: reading and clipped sums, release (noise and
@@ -34,9 +34,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ratewise import Domain, demographic_parity
-from ratewise.partition import compile_constraints
-from ratewise.plan import Plan
+from ratewise.accounting import PrivacyUnit, TrainingEvent
+from ratewise.constraints.compiler import compile_constraints
 from ratewise.torch import MLP, SmallCNN, TensorRows, Trainer, join, resnet16
+from ratewise.training.plan import TRAINING, Plan
 
 LENGTHS = (1_000, 100_000, 1_000_000, 6_500_000)
 N_ROWS = 600
@@ -48,8 +49,8 @@ class Stopwatch:
     def __init__(self, trainer: Trainer) -> None:
         self.steps: list[dict[str, float]] = []
         self._wrap(trainer.engine, "sums", "compute")
-        self._wrap(trainer._noise, "release", "release")
-        self._wrap(trainer.descent, "step", "update")
+        self._wrap(trainer.loop.gradient_mechanism, "release", "release")
+        self._wrap(trainer.loop.optimizer, "step", "update")
 
     def _wrap(self, owner: Any, method: str, part: str) -> None:
         call = getattr(owner, method)
@@ -95,19 +96,13 @@ def member(options: argparse.Namespace, rank: int, world: int, folder: str) -> N
     module, x = network(options)
     labels, groups = np.arange(N_ROWS) % 2, np.arange(N_ROWS) // 2 % 2
     compiled = compile_constraints(demographic_parity("g", max_gap=0.05), Domain((0, 1), {"g": (0, 1)}))
-    plan = Plan(
-        n_rows=N_ROWS,
-        sampling_rate=0.1,
-        steps=options.steps,
-        clip=1.0,
-        gradient_noise=1.0,
-        histogram_noise=1.0,
-    )
+    event = TrainingEvent(0.1, options.steps, 1.0, 1.0)
+    plan = Plan(N_ROWS, 0.1, options.steps, {TRAINING: event}, PrivacyUnit(), "zero_out", math.inf, 1e-6)
     rows = TensorRows(x, labels, compiled.cells(labels, {"g": groups}))
     processes = join()
     trainer = Trainer(module, rows, plan, compiled, processes=processes, physical_batch=32)
+    trainer.start()
     trainer._sampler = EveryRow(options.rows)
-    trainer._begin()
     watch = Stopwatch(trainer)
     whole, start = [], time.perf_counter()
     for _ in trainer.steps():
@@ -120,7 +115,8 @@ def member(options: argparse.Namespace, rank: int, world: int, folder: str) -> N
         vector = torch.zeros(length)
         times = []
         for _ in range(15):
-            processes.add_up([torch.zeros(1)])  # a barrier
+            processes.collect([torch.zeros(1)])  # with the next line, a barrier
+            processes.share([torch.zeros(1)])
             start = time.perf_counter()
             dist.all_reduce(vector)
             times.append(time.perf_counter() - start)

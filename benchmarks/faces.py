@@ -1,6 +1,6 @@
 """A network on faces: gender as label, race as group, demographic parity, with and without privacy.
 
-    python benchmarks/faces.py [--data utkface|celeba] [--network resnet16|small] [--side 32] [--epochs 10]
+    python -m benchmarks faces [--data utkface|celeba] [--network resnet16|small] [--side 32] [--epochs 10]
                                [--epsilon 8] [--max-gap 0.05] [--limit ROWS] [--out faces.jsonl]
                                [--plot curve.png] [--draw faces.jsonl]
 
@@ -30,10 +30,11 @@ from torch import nn
 
 from ratewise import Domain, demographic_parity
 from ratewise.accounting import Budget, Ledger
+from ratewise.constraints.compiler import compile_constraints
 from ratewise.datasets import load_celeba, load_utkface
-from ratewise.partition import compile_constraints
 from ratewise.torch import SmallCNN, TensorRows, Trainer, network_plan, resnet16
-from ratewise.torch.scaling import Bounded
+from ratewise.torch.networks import Bounded
+from ratewise.training.config import TrainingConfig
 
 CASES = {  # private, limited
     "private-limited": (True, True),
@@ -81,7 +82,7 @@ def evaluate(module: nn.Module, data: dict[str, Any], part: Any) -> dict[str, fl
     """Return the error, and the largest gap in predicted classes between a group and the rest."""
     rows = np.flatnonzero(part)
     found = np.concatenate([module(data["x"][piece]).argmax(1).numpy() for piece in np.array_split(rows, 20)])
-    labels = data["domain"].label_codes(data["labels"][rows])
+    labels = data["domain"].code_labels(data["labels"][rows])
     groups = data["groups"][rows]
     gaps = [
         abs(found[groups == value].mean() - found[groups != value].mean())
@@ -100,18 +101,18 @@ def run(options: argparse.Namespace, data: dict[str, Any], private: bool, limite
     part = np.flatnonzero(~data["held_out"])
     limit = demographic_parity(data["column"], max_gap=options.max_gap) if limited else None
     compiled = compile_constraints(limit, data["domain"]) if limited else None
-    labels = data["domain"].label_codes(data["labels"][part])
+    labels = data["domain"].code_labels(data["labels"][part])
     cells = None if compiled is None else compiled.cells(labels, {data["column"]: data["groups"][part]})
     module = network(options)
     epsilon = options.epsilon if private else None
+    config = TrainingConfig(momentum=0.9, learning_rate=options.learning_rate)
     plan = network_plan(
         len(part),
-        sum(parameter.numel() for parameter in module.parameters()),
-        compiled,
+        config,
         epsilon=epsilon,
         delta=options.delta,
+        constrained=limited,
         epochs=options.epochs,
-        learning_rate=options.learning_rate,
     )
     cap = None if epsilon is None else Budget(epsilon, options.delta)
     trainer = Trainer(
@@ -119,6 +120,7 @@ def run(options: argparse.Namespace, data: dict[str, Any], private: bool, limite
         TensorRows(data["x"][torch.from_numpy(part)], labels, cells),
         plan,
         compiled,
+        config=config,
         n_classes=2,
         ledger=Ledger(cap=cap),
         physical_batch=64,
@@ -129,7 +131,7 @@ def run(options: argparse.Namespace, data: dict[str, Any], private: bool, limite
     for record in trainer.steps():
         if record.step % every and record.step != plan.steps:
             continue
-        found = trainer.averaged_module()
+        found = trainer.fitted_module()
         yield {
             "data": options.data,
             "network": options.network,
@@ -147,7 +149,7 @@ def run(options: argparse.Namespace, data: dict[str, Any], private: bool, limite
             "seconds": time.perf_counter() - start,
             "cpu_seconds": time.process_time() - spent,
         }
-    event = plan.step_event
+    event, certificate = plan.training, trainer.certify()
     yield {
         "data": options.data,
         "network": options.network,
@@ -156,7 +158,8 @@ def run(options: argparse.Namespace, data: dict[str, Any], private: bool, limite
         "done": True,
         "epsilon": None if epsilon is None else trainer.ledger.total(options.delta),
         "delta": options.delta,
-        "event": None if event is None else event.with_steps(plan.steps).to_dict(),
+        "event": None if event is None else event.to_dict(),
+        "certificate": None if certificate is None else str(certificate),
     }
 
 

@@ -1,29 +1,20 @@
-"""Classifiers under differential privacy that hold limits on prediction rates across groups.
+"""Classifiers trained under differential privacy with constraints on prediction rates across groups.
 
-In the order in which one batch walks through the house: `predicates`, `rates`, `families` (what is
-declared), `partition` (declarations to cells), `plan` and `defaults` (what will run), `sampling` and
-`mechanisms` (what touches rows), `features`, `linear` and `training` (the step), `multipliers` (the dual
-side), `accounting` (what it costs), `reading` and `fitting` (a fit), `estimators` (the classifier), `metrics`
-(what was reached). Beside it: `schema` and `table_model` (raw columns), `selection`, `evaluation`, `report`,
-`runs` and `cli`, `torch`, `audit`, `datasets`.
+A fit in the order of its stages: `data` reads tables, `constraints` declares and compiles rate constraints,
+`accounting` plans and records the privacy budget, `preprocessing` releases column statistics and builds the
+features, `models` holds the engines that read rows, `training` has the session, the loop, the dual update and
+the certificate, `mechanisms` adds the noise, and `estimators` has the scikit-learn interface. `metrics`,
+`report`, `runs`, `cli`, `audit`, `distributed`, `torch` and `datasets` build on these.
+
+What loads scikit-learn or SciPy is imported on first use, so that `import ratewise` is quick.
 """
 
+import importlib as _importlib
+import typing as _typing
+
 from ratewise import _startup as _startup  # first: Ctrl-C may come while the rest is read
-from ratewise.accounting import Budget, Ledger
-from ratewise.domain import Domain, Numeric
-from ratewise.estimators import RateConstrainedClassifier
-from ratewise.exceptions import (
-    BudgetExceeded,
-    InvalidInput,
-    InvalidType,
-    PrivacyLeakWarning,
-    RatewiseError,
-    RatewiseWarning,
-    SeedWarning,
-    SmallGroupWarning,
-    UnsupportedCombination,
-)
-from ratewise.families import (
+from ratewise.constraints.domain import Domain, Numeric
+from ratewise.constraints.families import (
     demographic_parity,
     equal_opportunity,
     equalized_odds,
@@ -38,25 +29,50 @@ from ratewise.families import (
     true_negative_rate,
     true_positive_rate,
 )
-from ratewise.plan import DualControl
-from ratewise.predicates import at_least, below, between, everyone, group, label, nobody
-from ratewise.rates import rate, rows
+from ratewise.constraints.predicates import at_least, below, between, everyone, group, label, nobody
+from ratewise.constraints.rates import rate, rows
+from ratewise.exceptions import (
+    BudgetExceeded,
+    InvalidInput,
+    InvalidType,
+    RatewiseError,
+    RatewiseWarning,
+    SeedWarning,
+    UnsupportedCombination,
+)
+
+if _typing.TYPE_CHECKING:
+    from ratewise.accounting import Budget, Ledger
+    from ratewise.estimators.classifier import RateConstrainedClassifier
+    from ratewise.estimators.persistence import load
+    from ratewise.estimators.postprocess import postprocess
+    from ratewise.estimators.search import PrivateSearch
+    from ratewise.training.config import TrainingConfig
+
+_ON_FIRST_USE = {
+    "Budget": "accounting",
+    "Ledger": "accounting",
+    "PrivateSearch": "estimators.search",
+    "RateConstrainedClassifier": "estimators.classifier",
+    "TrainingConfig": "training.config",
+    "load": "estimators.persistence",
+    "postprocess": "estimators.postprocess",
+}
 
 __all__ = [
     "Budget",
     "BudgetExceeded",
     "Domain",
-    "DualControl",
     "InvalidInput",
     "InvalidType",
     "Ledger",
     "Numeric",
-    "PrivacyLeakWarning",
+    "PrivateSearch",
     "RateConstrainedClassifier",
     "RatewiseError",
     "RatewiseWarning",
     "SeedWarning",
-    "SmallGroupWarning",
+    "TrainingConfig",
     "UnsupportedCombination",
     "at_least",
     "below",
@@ -71,9 +87,11 @@ __all__ = [
     "false_positive_rate",
     "group",
     "label",
+    "load",
     "nobody",
     "paper_false_negative_rate",
     "positive_rate",
+    "postprocess",
     "precision",
     "predictive_equality",
     "rate",
@@ -81,3 +99,21 @@ __all__ = [
     "true_negative_rate",
     "true_positive_rate",
 ]
+
+
+def __getattr__(name: str) -> _typing.Any:
+    if name in _ON_FIRST_USE:
+        found = getattr(_importlib.import_module(f"ratewise.{_ON_FIRST_USE[name]}"), name)
+        globals()[name] = found
+        return found
+    if not name.startswith("_"):
+        try:
+            return _importlib.import_module(f"ratewise.{name}")
+        except ModuleNotFoundError as problem:
+            if problem.name != f"ratewise.{name}":
+                raise
+    raise AttributeError(f"module 'ratewise' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import numbers
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from ratewise.exceptions import InvalidInput, InvalidType
@@ -102,6 +103,24 @@ def instance(kind: type[_Kind], **argument: Any) -> _Kind:
     if not isinstance(value, kind):
         raise InvalidType(f"{name} must be a {kind.__name__}, got {type(value).__name__}")
     return value
+
+
+def text(*, required: bool = False, **argument: Any) -> str:
+    """Return the value if it is text (and not blank, if `required`)."""
+    name, value = _single(argument)
+    if not isinstance(value, str):
+        raise InvalidType(_say(name, "text", value, ""))
+    if required and not value.strip():
+        raise InvalidInput(f"{name} must not be empty, got {value!r}")
+    return value
+
+
+def texts(**argument: Any) -> tuple[str, ...]:
+    """Return a list of non-blank texts as a tuple."""
+    name, value = _single(argument)
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        raise InvalidType(f"{name} must be a list of texts, got {value!r}; put a single text into a list")
+    return tuple(text(required=True, **{f"each of {name}": item}) for item in value)
 
 
 def _say(name: str, rule: str, value: Any, hint: str) -> str:

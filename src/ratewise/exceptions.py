@@ -6,14 +6,13 @@
     ├── InvalidInput (ValueError)        an argument has a value that cannot be used
     │   └── UnsupportedCombination       each argument is fine, together there is no sound answer
     ├── InvalidType (TypeError)          an argument is of the wrong kind
-    └── LedgerError                      the book of releases cannot be read or written
+    ├── ClusterLost (RuntimeError)       the processes that hold a table cannot be reached
+    └── LedgerError                      the ledger cannot be read or written
         ├── LedgerCorrupt                the file is truncated, edited by hand, or not a ledger
         ├── LedgerVersion                the file was written by an unknown version
         └── BudgetExceeded               a release was refused because it would pass the cap
 
     RatewiseWarning (UserWarning)
-    ├── PrivacyLeakWarning               something was read off the data that the ledger does not cover
-    ├── SmallGroupWarning                a constraint rests on too few rows for this budget, or was missed
     └── SeedWarning                      noise was made from a seed, which must stay secret
 
 Every message names the argument, the offending value and a way out. Messages never contain values of
@@ -37,8 +36,12 @@ class InvalidType(RatewiseError, TypeError):  # noqa: N818
     """An argument is of the wrong kind."""
 
 
+class ClusterLost(RatewiseError, RuntimeError):  # noqa: N818
+    """The processes that hold a table cannot be reached, or lose its partitions again and again."""
+
+
 class LedgerError(RatewiseError):
-    """The book of releases cannot be read, written, or extended."""
+    """The ledger cannot be read, written, or extended."""
 
 
 class LedgerCorrupt(LedgerError):  # noqa: N818
@@ -55,14 +58,6 @@ class BudgetExceeded(LedgerError):  # noqa: N818
 
 class RatewiseWarning(UserWarning):
     """Base of every warning that ratewise gives."""
-
-
-class PrivacyLeakWarning(RatewiseWarning):
-    """Something was read off private rows that the ledger does not cover."""
-
-
-class SmallGroupWarning(RatewiseWarning):
-    """A constraint rests on too few rows for this budget, or released rates say that it was missed."""
 
 
 class SeedWarning(RatewiseWarning):

@@ -9,7 +9,7 @@ click = pytest.importorskip("click")
 from click.testing import CliRunner  # noqa: E402
 
 from ratewise.cli.app import cli  # noqa: E402
-from ratewise.mechanisms import RoundedGaussianMechanism  # noqa: E402
+from ratewise.mechanisms.noise import RoundedGaussianMechanism  # noqa: E402
 
 QUICK = ["--games", "1500", "--canaries", "200", "--delta", "0.01", "--confidence", "0.999"]
 
@@ -27,7 +27,10 @@ def test_the_shipped_noise_passes(histogram):
     found = run("--histogram", histogram, "--histogram-noise", "1.5")
     assert found.exit_code == 0, found.output
     results = [line for line in lines(found) if line["event"] == "result"]
-    assert len(results) == 8
+    assert len(results) == 12
+    assert [line["name"] for line in results[8:]] == [
+        "network: clipping", "network: isolation of rows", "network: dropout", "network: noise",
+    ]  # fmt: skip
     assert all(line["passed"] for line in results)
     assert any("evidence, not a proof" in line.get("message", "") for line in lines(found))
 

@@ -2,7 +2,6 @@
 
 import datetime
 import decimal
-import enum
 import re
 import warnings
 
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 
 from ratewise import (
     Budget,
+    BudgetExceeded,
     InvalidInput,
     InvalidType,
     Ledger,
@@ -24,6 +24,8 @@ from ratewise import (
     RateConstrainedClassifier,
     RatewiseError,
     RatewiseWarning,
+    SeedWarning,
+    TrainingConfig,
     UnsupportedCombination,
     at_least,
     below,
@@ -38,7 +40,6 @@ from ratewise import (
     precision,
     rate,
 )
-from ratewise.drowning import noise_share
 
 N = 80
 RNG = np.random.default_rng(4)
@@ -48,16 +49,7 @@ Y = np.resize([0, 1, 1], N)
 AGE = np.resize(np.arange(20, 60), N)
 PARITY = demographic_parity("sex", max_gap=0.1)
 
-small = pytest.mark.filterwarnings("ignore::ratewise.SmallGroupWarning")
-pytestmark = small
-
-
-class Colour(enum.Enum):
-    RED, BLUE = 0, 1
-
-
-class Word(enum.StrEnum):
-    A, B = "a", "b"
+SHORT = TrainingConfig(steps=3)
 
 
 def with_entry(value, kind=float):
@@ -75,7 +67,7 @@ def refused(
         "classes": (0, 1),
         "group_values": {"sex": ("F", "M")},
         "ledger": ledger,
-        "steps": 3,
+        "config": SHORT,
         "random_state": 0,
         **changes,
     }
@@ -86,7 +78,7 @@ def refused(
         with pytest.raises(kind, match=match) as caught:
             model.fit(features, labels, **given)
     assert ledger.records == ()
-    assert not hasattr(model, "coef_")
+    assert not hasattr(model, "model_")
     assert not hasattr(model, "ledger_")
     assert isinstance(caught.value, ValueError | TypeError)
     return str(caught.value)
@@ -100,120 +92,143 @@ def test_the_data_are_fine_as_they_are():
             refused(Exception, "no error comes")
 
 
+def accepted(*, features=X, labels=Y, groups=None, constraints=PARITY, **changes):
+    """Fit and return the model; no error and no warning may come from the content of rows."""
+    parameters = {"classes": (0, 1), "group_values": {"sex": ("F", "M")}, "config": SHORT, **changes}
+    model = RateConstrainedClassifier(constraints, random_state=0, **parameters)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", SeedWarning)
+        model.fit(features, labels, sensitive_features={"sex": SEX} if groups is None else groups)
+    assert np.all(np.isfinite(model.predict_proba(features)))
+    return model
+
+
 class TestRows:
     @pytest.mark.parametrize(
         ("features", "kind", "words"),
         [
-            (with_entry(np.nan), InvalidInput, "X contains NaN.*impute or drop"),
-            (with_entry(np.inf), InvalidInput, "X contains infinity.*clip or drop"),
-            (with_entry(-np.inf, np.float32), InvalidInput, "X contains infinity"),
-            (scipy.sparse.csr_array(with_entry(np.nan)), InvalidInput, "NaN"),
-            (scipy.sparse.csc_array(with_entry(np.inf)), InvalidInput, "infinity"),
-            (pd.DataFrame(X).mask(X > 2), InvalidInput, "X contains NaN"),
-            (pl.DataFrame(X).with_columns(column_0=pl.lit(None)), InvalidInput, "NaN or None"),
-            (with_entry(None, object), InvalidInput, "NaN or None"),
-            (with_entry("secret", object), InvalidInput, "X holds text; encode such columns"),
-            (np.full((N, 2), "secret"), InvalidInput, "X holds text; encode such columns"),
-            (with_entry("7", object), InvalidInput, r"X holds text.*astype\(float\)"),
-            (X.astype(str), InvalidInput, "X holds text"),
-            (X.astype("S"), InvalidInput, "X holds text"),
-            (X.astype(str).tolist(), InvalidInput, "X holds text"),
-            ([[1.0, "2"]] * N, InvalidInput, "X holds text"),
-            (pd.DataFrame(X).assign(day="7"), InvalidInput, "X holds text"),
-            (pd.DataFrame(X).assign(day=pd.Categorical(["7"] * N)), InvalidInput, "X holds text"),
-            (pd.DataFrame(X).astype("string"), InvalidInput, "X holds text"),
-            (pl.DataFrame(X).with_columns(day=pl.lit("7")), InvalidInput, "X holds text"),
-            (pyarrow.table({"day": ["7"] * N}), InvalidInput, "X holds text"),
-            (pd.Series(X[:, 0]), InvalidInput, "two dimensions"),
+            (pd.Series(X[:, 0]), InvalidInput, "Expected 2D array"),
             (pd.DataFrame(X, columns=["a", "a", "b"]), InvalidInput, "X has two columns named 'a'"),
-            (np.ma.array(X, mask=X > 2), InvalidInput, "X has masked entries"),
-            ([[10**400, 1]] * N, InvalidInput, "number too large for its type"),
+            (pd.DataFrame(X, columns=[0, 1, 1]), InvalidInput, "X has two columns named '1'"),
+            (pd.DataFrame(X, columns=["a", 1, "b"]), InvalidType, "names of several types"),
             (X.astype(complex), InvalidInput, "Complex data not supported"),
-            (X[:, 0], InvalidInput, "two dimensions"),
-            (X[:, :, None], InvalidInput, "two dimensions"),
-            (X[:, :0], InvalidInput, "X does not fit: .*0 feature"),
-            (X[:0], InvalidInput, "X does not fit: .*0 sample"),
+            (scipy.sparse.csr_array(X.astype(complex)), InvalidInput, "Complex data not supported"),
+            (X[:, 0], InvalidInput, "Expected 2D array.*reshape"),
+            (X[:, :, None], InvalidInput, "Expected 2D array, got 3D"),
+            (X[:, :0], InvalidInput, "0 feature"),
+            (X[:0], InvalidInput, "0 sample"),
             (pl.DataFrame(X).lazy(), InvalidType, "lazy frame; call .collect"),
-            (None, InvalidInput, "two dimensions"),
-            ({"a": [1.0] * N}, InvalidType, "X must be an array.*got dict"),
-            ({1.0, 2.0}, InvalidType, "got set"),
-            (X.astype("datetime64[s]"), InvalidType, "dates or times; turn them into numbers"),
-            (pd.DataFrame(X).assign(day=pd.Timestamp(0)), InvalidType, "dates or times"),
-            (pl.DataFrame(X).with_columns(day=pl.lit(0).cast(pl.Datetime)), InvalidType, "dates or times"),
-            (X.astype("timedelta64[s]"), InvalidType, "dates or times"),
-            ([[1.0, 2.0], [3.0]] * (N // 2), InvalidInput, "as many entries in every row"),
-            (iter([1]), InvalidType, "entries that are no numbers"),
-            (object(), InvalidType, "entries that are no numbers"),
-            (X.astype(np.longdouble) * np.longdouble("1e4000"), InvalidInput, "infinity"),
-            ("X", InvalidType, "X must be an array.*got str"),
+            (None, InvalidType, "X must be a table.*got NoneType"),
+            ({"a": X[:, 0], "b": X[:-1, 1]}, InvalidInput, "columns of X have different lengths"),
+            ({"a": X}, InvalidInput, "column 'a' of X must be one-dimensional"),
+            ({1.0, 2.0}, InvalidType, "X must be a table.*got set"),
+            ([[1.0, 2.0], [3.0]] * (N // 2), InvalidInput, "rows of X have different lengths"),
+            (iter([1]), InvalidType, "X must be a table.*got list_iterator"),
+            (object(), InvalidType, "X must be a table.*got object"),
+            ("X", InvalidType, "X must be a table.*got str"),
+            (scipy.sparse.csr_array(X), UnsupportedCombination, "use model='linear', or X.toarray"),
         ],
     )
-    def test_features(self, features, kind, words):
+    def test_features_of_a_wrong_structure(self, features, kind, words):
         message = refused(kind, words, features=features)
-        assert "secret" not in message
         assert not re.search(r"\d\.\d{4}", message)  # no values of rows
 
-    @pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
-    def test_a_matrix_of_old(self):
-        refused(InvalidType, "np.matrix", features=np.matrix(X))
+    @pytest.mark.parametrize(
+        "features",
+        [
+            with_entry(np.nan),
+            with_entry(np.inf),
+            with_entry(-np.inf, np.float32),
+            pd.DataFrame(X).mask(X > 2),
+            pl.DataFrame(X).with_columns(column_0=pl.lit(None)),
+            with_entry(None, object),
+            with_entry("secret", object),
+            np.full((N, 2), "secret"),
+            X.astype(str),
+            pd.DataFrame(X.astype(complex), columns=list("abc")),
+            X.astype("S"),
+            X.astype(str).tolist(),
+            [[1.0, "2"]] * N,
+            pd.DataFrame(X).astype("string"),
+            pl.DataFrame(X).with_columns(day=pl.lit("7")),
+            pyarrow.table({"day": ["7"] * N}),
+            np.ma.array(X, mask=X > 2),
+            [[10**400, 1]] * N,
+            [[{}, []]] * N,
+            X.astype("datetime64[s]"),
+            pd.DataFrame(X)
+            .assign(day=pd.Timestamp(0))
+            .astype({"day": "datetime64[s]"})
+            .set_axis(list("abcd"), axis=1),
+            X.astype("timedelta64[s]"),
+            X.astype(np.longdouble) * np.longdouble("1e4000"),
+        ],
+        ids=range(23),
+    )
+    def test_no_content_of_a_feature_is_an_error(self, features):
+        accepted(features=features)
+
+    @pytest.mark.parametrize("value", [np.nan, np.inf, 1e308])
+    def test_no_content_of_a_sparse_feature_is_an_error(self, value):
+        accepted(features=scipy.sparse.csr_array(with_entry(value)), model="linear")
 
     @pytest.mark.parametrize(
         ("labels", "kind", "words"),
         [
             (Y[:-1], InvalidInput, "inconsistent numbers of samples"),
             (np.append(Y, 1), InvalidInput, "inconsistent numbers of samples"),
-            (np.zeros(N, int), InvalidInput, "one class only"),
-            (np.where(Y, np.nan, 0.0), InvalidInput, "y holds missing values"),
-            (np.where(Y, np.inf, 0.0), InvalidInput, "y holds infinity"),
-            (np.where(Y, None, 0), InvalidInput, "y holds missing values"),
-            (np.where(Y, "a", None), InvalidInput, "y holds missing values"),
-            (["a", float("nan")] * (N // 2), InvalidInput, "y holds missing values"),
-            (["a", None] * (N // 2), InvalidInput, "y holds missing values"),
-            (["a", 1] * (N // 2), InvalidType, "y mixes labels"),
-            (X[:, 0], InvalidInput, "Unknown label type: .* cut them into classes"),
-            (np.column_stack([Y, Y]), InvalidType, "y must be a vector"),
-            ([[0, 1], [1]] * (N // 2), InvalidType, "y holds entries that are no scalars"),
-            ("y", InvalidType, "y must be a vector"),
+            (np.column_stack([Y, Y]), InvalidInput, "y should be a 1d array"),
+            ("y", InvalidInput, "y is 'y', which is no column of X"),
             (3, InvalidType, "y must be a vector"),
             ({"y": Y}, InvalidType, "y must be a vector"),
-            (Y.astype(complex), InvalidType, "Unknown label type"),
-            (Y.astype("datetime64[D]"), InvalidType, "Unknown label type: y holds dates or times; use"),
-            (pd.Series(Y.astype("datetime64[ns]")), InvalidType, "y holds dates or times"),
-            ([datetime.date(2020, 1, int(k) + 1) for k in Y], InvalidType, "y holds date; use whole numbers"),
-            (Y.astype("timedelta64[D]"), InvalidType, "y holds dates or times"),
-            (Y.astype("S"), InvalidType, "Unknown label type"),
-            ([decimal.Decimal(int(k)) for k in Y], InvalidType, "y holds Decimal; use whole numbers or text"),
-            (Y * 1e300, InvalidInput, "numbers beyond 64 bits"),
-            ([10**30 + int(k) for k in Y], InvalidType, "whole numbers beyond 64 bits"),
-            ([Colour(int(k)) for k in Y], InvalidType, "y holds Colour; use whole numbers or text"),
-            ([Word("ab"[k]) for k in Y], InvalidType, "y holds Word; use whole numbers or text"),
-            (np.ma.array(Y, mask=Y > 0), InvalidInput, "y holds missing values"),
-            (pd.Series(pd.Categorical(np.where(Y, "a", None))), InvalidInput, "y holds missing values"),
-            (pd.Series(Y, dtype="Int64").mask(Y > 0), InvalidInput, "y holds missing values"),
-            (pl.Series(np.where(Y, None, 0)), InvalidInput, "y holds missing values"),
-            (np.where(Y, "a", "b"), InvalidInput, "declared are 0, 1"),
-            (np.array(["a", 1] * (N // 2), dtype=object), InvalidType, "y mixes labels"),
             (None, InvalidInput, "requires y"),
-            (np.where(Y, 2, 0), InvalidInput, "declared are 0, 1"),
         ],
+        ids=range(7),
     )
-    def test_labels(self, labels, kind, words):
+    def test_labels_of_a_wrong_structure(self, labels, kind, words):
         refused(kind, words, labels=labels)
 
-    @pytest.mark.parametrize("classes", [None, (0, 1)])
-    def test_one_class_only(self, classes):
-        for labels in (np.ones(N, int), np.zeros(N, int)):
-            refused(InvalidInput, "one class only; a classifier needs", labels=labels, classes=classes)
+    @pytest.mark.parametrize(
+        "labels",
+        [
+            np.zeros(N, int),
+            np.ones(N, int),
+            np.where(Y, np.nan, 0.0),
+            np.where(Y, np.inf, 0.0),
+            np.where(Y, None, 0),
+            np.where(Y, "a", None),
+            ["a", float("nan")] * (N // 2),
+            ["a", 1] * (N // 2),
+            X[:, 0],
+            [[0, 1], [1]] * (N // 2),
+            Y.astype(complex),
+            Y.astype("datetime64[D]"),
+            [datetime.date(2020, 1, int(k) + 1) for k in Y],
+            Y.astype("S"),
+            [decimal.Decimal(int(k)) for k in Y],
+            Y * 1e300,
+            [10**30 + int(k) for k in Y],
+            np.ma.array(Y, mask=Y > 0),
+            pd.Series(pd.Categorical(np.where(Y, "a", None))),
+            pd.Series(Y, dtype="Int64").mask(Y > 0),
+            pl.Series(np.where(Y, None, 0)),
+            np.where(Y, 2, 0),
+        ],
+        ids=range(22),
+    )
+    def test_no_content_of_a_label_is_an_error(self, labels):
+        model = accepted(labels=labels)
+        assert model.classes_.tolist() == [0, 1]
 
-    def test_a_declared_class_without_a_row(self):
-        refused(InvalidInput, "no row of y has the declared class 2; leave it out", classes=(0, 1, 2))
+    def test_declared_classes_and_groups_need_no_rows(self):
+        accepted(classes=(0, 1, 2))
+        accepted(group_values={"sex": ("F", "M", "X")})
 
-    def test_a_declared_group_without_a_row(self):
-        refused(
-            InvalidInput,
-            "no row is in 'sex=X', which a constraint is about; drop",
-            group_values={"sex": ("F", "M", "X")},
-        )
+    def test_the_ledger_and_the_plan_do_not_depend_on_content(self):
+        plain, odd = accepted(), accepted(labels=np.full(N, None), features=with_entry(np.nan))
+        assert plain.plan_ == odd.plan_
+        assert list(plain.ledger_.events()) == list(odd.ledger_.events())
 
 
 class TestGroups:
@@ -223,19 +238,18 @@ class TestGroups:
             ({"sex": SEX[:-1]}, InvalidInput, "column 'sex' has 79, expected 80"),
             ({"gender": SEX}, InvalidInput, "lacks column 'sex'.*its columns are 'gender'"),
             ({}, InvalidInput, "lacks column 'sex'"),
-            ({"sex": np.where(SEX == "F", "X", "M")}, InvalidInput, "'sex'.*declared are 'F', 'M'"),
-            ({"sex": np.where(Y, SEX, None)}, InvalidInput, "missing values in column 'sex'; drop those"),
-            ({"sex": np.where(Y, 1.0, np.nan)}, InvalidInput, "missing values in column 'sex'"),
-            (pd.DataFrame({"sex": pd.Series(SEX).mask(Y > 0)}), InvalidInput, "missing values"),
-            (pd.DataFrame({"sex": pd.Categorical([None, *SEX[1:]])}), InvalidInput, "missing values"),
-            (pl.DataFrame({"sex": [None, *SEX[1:].tolist()]}), InvalidInput, "missing values"),
             (pl.DataFrame({"sex": SEX}).lazy(), InvalidType, "sensitive_features is a lazy frame"),
             (pd.DataFrame(np.array([SEX, SEX]).T, columns=["sex", "sex"]), InvalidInput, "two columns"),
             (np.column_stack([SEX, SEX]), InvalidInput, "2 columns without names"),
-            ("sex", InvalidType, "sensitive_features must be a data frame"),
+            ("sex", InvalidInput, "sensitive_features is 'sex', which is no column of X"),
             (3, InvalidType, "sensitive_features must be a data frame"),
             ({"sex": "F"}, InvalidType, "'sex' of sensitive_features must be a vector"),
-            ({"sex": [["F"]] * N}, InvalidType, "column 'sex' .*no scalars.*a group is one text or number"),
+            ({"sex": 3}, InvalidType, "'sex' of sensitive_features must be a vector"),
+            (
+                {"sex": np.column_stack([SEX, SEX])},
+                InvalidType,
+                "'sex' of sensitive_features must be a vector",
+            ),
             (
                 pd.DataFrame({"sex": SEX}).groupby("sex"),
                 InvalidType,
@@ -243,34 +257,54 @@ class TestGroups:
             ),
             ({"sex": np.resize(SEX, 2 * N)}, InvalidInput, "has 160, expected 80; inside GridSearchCV or"),
         ],
-        ids=range(18),
+        ids=range(13),
     )
-    def test_tables(self, groups, kind, words):
+    def test_tables_of_a_wrong_structure(self, groups, kind, words):
         refused(kind, words, groups=groups)
+
+    @pytest.mark.parametrize(
+        "groups",
+        [
+            {"sex": np.where(SEX == "F", "X", "M")},
+            {"sex": np.where(Y, SEX, None)},
+            {"sex": np.where(Y, 1.0, np.nan)},
+            {"sex": np.full(N, None)},
+            pd.DataFrame({"sex": pd.Series(SEX).mask(Y > 0)}),
+            pd.DataFrame({"sex": pd.Categorical([None, *SEX[1:]])}),
+            pl.DataFrame({"sex": [None, *SEX[1:].tolist()]}),
+            {"sex": [["F"]] * N},
+            {"sex": [{}, "F"] * (N // 2)},
+            {"sex": SEX.astype("S")},
+        ],
+        ids=range(10),
+    )
+    def test_no_content_is_an_error(self, groups):
+        accepted(groups=groups)
 
     @pytest.mark.parametrize("constraint", [PARITY, demographic_parity(max_gap=0.1)])
     def test_missing(self, constraint):
         refused(
-            InvalidInput, "sensitive_features is missing.*pass it", give_groups=False, constraints=constraint
+            InvalidInput, "sensitive_features is missing.*pass", give_groups=False, constraints=constraint
         )
 
     @pytest.mark.parametrize(
         ("declared", "kind", "words"),
         [
             ({"sx": ("F", "M")}, InvalidInput, "group_values declares column 'sx'.*are 'sex'"),
-            ({"sex": "FM"}, InvalidType, "'sex' must be a collection"),
-            ({"sex": 2}, InvalidType, "'sex' must be a collection"),
+            ({"sex": "FM"}, InvalidType, "'sex'.* must be a (list|collection) of values"),
+            ({"sex": 2}, InvalidType, "'sex'.* must be a (list|collection) of values"),
             ({"sex": ()}, InvalidInput, "at least one value"),
-            ({"sex": (0, 1)}, InvalidInput, "data are text and the declared values are not"),
             ({"sex": ("F", "F", "M")}, InvalidInput, "'F' twice"),
             ({"sex": ("F", "M", None)}, InvalidInput, "missing"),
             ({"sex": Numeric()}, (InvalidInput, InvalidType), "'sex'.*numeric"),
+            ({3.5: ("F", "M")}, InvalidType, "named by text, got 3.5"),
             (["F", "M"], InvalidType, "group_values must map"),
         ],
         ids=str,
     )
     def test_declarations(self, declared, kind, words):
         refused(kind, words, group_values=declared)
+        refused(kind, words, group_values=declared, classes=None)
 
 
 class TestConstraints:
@@ -287,7 +321,7 @@ class TestConstraints:
             (equal_opportunity("sex", max_gap=0.1, positive="yes"), InvalidInput, "'yes'"),
             (false_negative_rate(0.1, by="race"), InvalidInput, "lacks column 'race'"),
             ([rate(1) <= 0.2, rate(1) >= 0.3], InvalidInput, "contradict each other"),
-            ([rate(0) <= 0.2, rate(1) <= 0.2], InvalidInput, "limits contradict.*relax or drop one"),
+            ([rate(0) <= 0.2, rate(1) <= 0.2], InvalidInput, "constraints contradict.*relax or drop one"),
             ([rate(1, female) <= 0.2, rate(1, ~female) <= 0.2, rate(1) >= 0.5], InvalidInput, "contradict"),
             ([PARITY, rate(1, female) <= 0.1, rate(1, ~female) >= 0.5], InvalidInput, "contradict"),
             (rate(1) <= -0.1, InvalidInput, "no classifier can meet"),
@@ -295,7 +329,7 @@ class TestConstraints:
             (rate(1, where=female) + rate(0, where=female) <= 0.5, InvalidInput, "no classifier can meet"),
             (rate(1, where=female & group(sex="M")) <= 0.2, InvalidInput, "no row of the declared domain"),
             (3, InvalidType, "constraints must be"),
-            ("sex", InvalidType, "constraints must be"),
+            ("sex", InvalidInput, "expected a constraint, this is the name 'sex'"),
             ([PARITY, 0.1], InvalidType, "constraints must be"),
             (demographic_parity, InvalidType, "constraints must be"),
             (abs(rate(1)), InvalidType, "constraints must be bounds, got abs"),
@@ -306,41 +340,25 @@ class TestConstraints:
     def test_declarations(self, constraints, kind, words):
         refused(kind, words, constraints=constraints)
 
-    @pytest.mark.parametrize("interval", [below(5), at_least(200)])
-    def test_an_empty_subset_of_rows(self, interval):
-        refused(
-            InvalidInput,
-            "no row is in 'age.*drop that constraint",
-            constraints=rate(1, where=group(age=interval)) <= 0.1,
-            groups={"age": AGE},
-            group_values=None,
-        )
-
     @pytest.mark.parametrize(
-        ("ages", "kind", "words"),
+        "ages",
         [
-            (AGE.astype(str), InvalidType, "'age' is numeric.*no numbers; convert it first"),
-            (AGE.astype(str).astype(object), InvalidType, "'age' is numeric.*no numbers"),
-            (pd.Series(AGE).astype("string"), InvalidType, "'age' is numeric.*no numbers"),
-            (AGE.astype("datetime64[D]"), InvalidType, "'age' is numeric.*no numbers"),
-            (AGE.astype(complex), InvalidType, "'age' is numeric.*no numbers"),
-            (np.where(AGE > 50, np.inf, AGE), InvalidInput, "'age' holds missing values .NaN. or infinity"),
-            (np.where(AGE > 50, np.nan, AGE), InvalidInput, "missing values in column 'age'"),
+            AGE.astype("datetime64[D]"),
+            AGE.astype(complex),
+            np.where(AGE > 50, np.inf, AGE),
+            np.where(AGE > 50, np.nan, AGE),
+            SEX,
         ],
-        ids=range(7),
+        ids=range(5),
     )
     @pytest.mark.parametrize("declared", [None, {"age": Numeric()}])
-    def test_a_numeric_column_holds_numbers(self, ages, kind, words, declared):
-        constraints = rate(1, where=group(age=below(30))) <= 0.3
-        refused(kind, words, constraints=constraints, groups={"age": ages}, group_values=declared)
+    @pytest.mark.parametrize("interval", [below(30), below(5), at_least(200)])
+    def test_no_content_of_a_numeric_column_is_an_error(self, ages, declared, interval):
+        constraints = rate(1, where=group(age=interval)) <= 0.3
+        accepted(constraints=constraints, groups={"age": ages}, group_values=declared)
 
-    def test_an_interval_of_text(self):
-        refused(
-            (InvalidInput, InvalidType),
-            "sex",
-            constraints=rate(1, where=group(sex=below(5))) <= 0.1,
-            group_values=None,
-        )
+    def test_an_interval_of_declared_values(self):
+        refused((InvalidInput, InvalidType), "sex", constraints=rate(1, where=group(sex=below(5))) <= 0.1)
 
     @pytest.mark.parametrize(
         ("declare", "kind", "words"),
@@ -378,18 +396,18 @@ class TestConstraints:
             declare()
 
 
-class TestIdleLimits:
-    """A limit that nothing can break is paid for like any other; whoever writes one hears of it."""
+class TestConstraintsThatAlwaysHold:
+    """A constraint that nothing can violate costs its share of the budget; a warning says so."""
 
     @staticmethod
     def heard(constraints):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             model = RateConstrainedClassifier(
-                constraints, classes=(0, 1), group_values={"sex": ("F", "M")}, steps=2
+                constraints, classes=(0, 1), group_values={"sex": ("F", "M")}, config=SHORT
             )
             model.fit(X, Y, sensitive_features={"sex": SEX})
-        return [str(w.message) for w in caught if "no predictions can break" in str(w.message)]
+        return [str(w.message) for w in caught if "no predictions can violate" in str(w.message)]
 
     @pytest.mark.parametrize(
         "constraints",
@@ -430,68 +448,82 @@ class TestParameters:
     def test_delta_that_lets_a_row_out(self):
         refused(InvalidInput, "delta is 0.02, above 1/n = 0.0125 for 80 rows", delta=0.02)
 
-    @pytest.mark.parametrize(
-        "name",
-        [
-            *("epsilon", "delta", "steps", "sampling_rate", "clip", "row_norm", "learning_rate", "momentum"),
-            *("histogram_share", "temperature", "l1", "l2"),
-        ],
-    )
+    @pytest.mark.parametrize("name", ["epsilon", "delta", "rows_per_id"])
     @pytest.mark.parametrize("value", ["1", [1.0], True])
     def test_no_number_where_one_is_due(self, name, value):
         refused(InvalidType, f"{name} must be a number, got", **{name: value})
 
     @pytest.mark.parametrize(
+        "name",
+        [
+            *(
+                "steps",
+                "sampling_rate",
+                "clip",
+                "learning_rate",
+                "momentum",
+                "histogram_share",
+                "temperature",
+            ),
+            *("l2", "dual_rate", "dual_damping", "spread", "certificate_share", "statistics_share", "margin"),
+        ],
+    )
+    @pytest.mark.parametrize("value", ["1", [1.0], True])
+    def test_no_number_in_the_configuration(self, name, value):
+        with pytest.raises(InvalidType, match=f"{name} must be a number, got"):
+            TrainingConfig(**{name: value})
+
+    @pytest.mark.parametrize(
+        ("changes", "words"),
+        [
+            ({"steps": 1.5}, "steps must be a whole number, got 1.5"),
+            ({"steps": 0}, "steps must be at least 1"),
+            ({"steps": 10**12}, "steps must be at most 10000000"),
+            ({"sampling_rate": 0}, "sampling_rate must be above 0 and at most 1"),
+            ({"sampling_rate": 1.01}, "sampling_rate must be above 0 and at most 1"),
+            ({"clip": 0}, "clip must be above 0"),
+            ({"clip": 1e-320}, "clip must lie between 1e-100 and"),
+            ({"learning_rate": 0}, "learning_rate must be above 0"),
+            ({"learning_rate": 1e300}, "learning_rate must lie between"),
+            ({"schedule": "x"}, "schedule must be one of"),
+            ({"momentum": 1}, "momentum must be at least 0 and below 1"),
+            ({"histogram": "x"}, "histogram must be one of 'gaussian', 'laplace'"),
+            ({"histogram": None}, "histogram must be one of 'gaussian', 'laplace'"),
+            ({"histogram_share": 0}, "histogram_share must be strictly between"),
+            ({"histogram_share": 1}, "histogram_share must be strictly between"),
+            ({"statistics_share": 0.6}, "statistics_share must be at most 0.5"),
+            ({"temperature": 0}, "temperature must be above 0"),
+            ({"rates": "x"}, "rates must be one of 'hard', 'soft'"),
+            ({"l2": -1}, "l2 must be at least 0"),
+            ({"margin": -1}, "margin must be at least 0"),
+            ({"dual_rate": -1}, "dual_rate must be at least 0"),
+        ],
+        ids=str,
+    )
+    def test_a_configuration_out_of_range(self, changes, words):
+        with pytest.raises(InvalidInput, match=words):
+            TrainingConfig(**changes)
+
+    @pytest.mark.parametrize(
         ("changes", "kind", "words"),
         [
-            ({"steps": 1.5}, InvalidInput, "steps must be a whole number, got 1.5"),
-            ({"steps": 0}, InvalidInput, "steps must be at least 1"),
-            ({"sampling_rate": 0}, InvalidInput, "sampling_rate must be above 0 and at most 1"),
-            ({"sampling_rate": 1.01}, InvalidInput, "sampling_rate must be above 0 and at most 1"),
-            ({"clip": 0}, InvalidInput, "clip must be above 0"),
-            ({"clip": None}, UnsupportedCombination, "clip is None, but epsilon is 1.0"),
-            ({"clip": "large"}, InvalidType, "clip must be a number"),
-            ({"row_norm": -1}, InvalidInput, "row_norm must be above 0"),
-            ({"learning_rate": 0}, InvalidInput, "learning_rate must be above 0"),
-            ({"schedule": "x"}, InvalidInput, "schedule must be one of"),
-            ({"momentum": 1}, InvalidInput, "momentum must be at least 0 and below 1"),
-            ({"averaging": "x"}, InvalidInput, "averaging must be one of"),
-            ({"dual": {"rate": 1}}, InvalidType, "dual must be a DualControl"),
-            ({"histogram": "x"}, InvalidInput, "histogram must be one of 'gaussian', 'laplace'"),
-            ({"histogram": None}, InvalidInput, "histogram must be one of 'gaussian', 'laplace'"),
-            ({"histogram": "x", "epsilon": None}, InvalidInput, "histogram must be one of"),
-            (
-                {"histogram": "laplace", "neighbours": "replace_one", "ledger": None},
-                UnsupportedCombination,
-                "use histogram='gaussian', or neighbours='add_or_remove'",
-            ),
-            ({"histogram_share": 0}, InvalidInput, "histogram_share must be strictly between"),
-            ({"histogram_share": 1}, InvalidInput, "histogram_share must be strictly between"),
-            ({"temperature": 0}, InvalidInput, "temperature must be above 0"),
-            ({"rates": "x"}, InvalidInput, "rates must be one of 'hard', 'soft'"),
-            ({"l1": -1}, InvalidInput, "l1 must be at least 0"),
-            ({"l2": -1}, InvalidInput, "l2 must be at least 0"),
-            ({"l2": 1e300}, InvalidInput, "their product must be at most 3"),
-            ({"fit_intercept": "no"}, InvalidType, "fit_intercept must be True or False"),
             ({"neighbours": "x"}, InvalidInput, "neighbours must be one of"),
+            ({"model": "forest"}, InvalidInput, "model must be one of 'additive', 'linear'"),
+            ({"config": {"steps": 3}}, InvalidType, "config must be a TrainingConfig or None, got dict"),
+            ({"rows_per_id": 0}, InvalidInput, "rows_per_id must be at least 1"),
+            ({"id_weighting": "x"}, InvalidInput, "id_weighting must be one of 'id', 'row'"),
+            ({"schema": "schema.json"}, InvalidType, "schema must be a Schema or None, got str"),
             ({"data_name": ""}, InvalidInput, "data_name must not be empty"),
             ({"data_name": 5}, InvalidType, "data_name must be text"),
-            ({"unit": ""}, InvalidInput, "unit must not be empty"),
-            ({"unit": 5}, InvalidType, "unit must be text"),
             ({"callback": 5}, InvalidType, "callback must be a function"),
             ({"verbose": "x"}, InvalidType, "verbose must be"),
             ({"verbose": -3}, InvalidInput, "verbose must be at least 0, got -3"),
-            ({"fit_intercept": 5}, InvalidType, "fit_intercept must be True or False, got 5"),
-            ({"clip": 1e-320}, InvalidInput, "clip must lie between 1e-100 and"),
-            ({"learning_rate": 1e300}, InvalidInput, "learning_rate must lie between"),
-            ({"feature_bounds": (0, 0)}, InvalidInput, "equal lower and upper bounds for every feature"),
             ({"random_state": "x"}, InvalidType, "random_state must be a whole number"),
             ({"random_state": 1.5}, InvalidType, "random_state must be a whole number"),
             ({"random_state": -1}, InvalidInput, "random_state must be a whole number of at least 0"),
-            ({"classes": 3}, InvalidType, "classes must be a collection"),
-            ({"classes": "ab"}, InvalidType, "classes must be a collection"),
-            ({"classes": {0: 1.0, 1: 2.0}}, InvalidType, "classes must be a collection"),
-            ({"classes": ("0", "1")}, InvalidInput, "data are numbers and the declared values text"),
+            ({"classes": 3}, InvalidType, "classes must be a (list|collection)"),
+            ({"classes": "ab"}, InvalidType, "classes must be a (list|collection)"),
+            ({"classes": {0: 1.0, 1: 2.0}}, InvalidType, "classes must be a (list|collection)"),
             ({"delta": 5e-324}, InvalidInput, "delta must be at least 1e-300"),
             ({"classes": (0,)}, InvalidInput, "at least two"),
             ({"classes": (0, 0, 1)}, InvalidInput, "0 twice"),
@@ -504,53 +536,61 @@ class TestParameters:
     def test_out_of_range(self, changes, kind, words):
         refused(kind, words, **changes)
 
+    def test_one_plan_beyond_the_cap_of_the_ledger(self):
+        ledger = Ledger(cap=Budget(0.5, 1e-5))
+        model = RateConstrainedClassifier(PARITY, classes=(0, 1), ledger=ledger, config=SHORT)
+        with pytest.raises(BudgetExceeded, match=r"0\.5"):
+            model.fit(X, Y, sensitive_features={"sex": SEX})
+        assert ledger.records == ()
+
+    @pytest.mark.parametrize("ids", [SEX[:-1], np.column_stack([SEX, SEX]), 3, "person"])
+    def test_privacy_ids(self, ids):
+        model = RateConstrainedClassifier(classes=(0, 1), config=SHORT)
+        with pytest.raises((InvalidInput, InvalidType), match="privacy_ids"):
+            model.fit(X, Y, privacy_ids=ids)
+
     def test_iterators(self):
         words = "must be a list or tuple: an iterator can be read only once"
         refused(InvalidType, f"classes {words}", classes=iter([0, 1]))
         refused(InvalidType, f"group_values {words}", group_values={"sex": iter("FM")})
 
     @pytest.mark.parametrize(
-        "bounds", [3, (1, 0), ("a", "b"), (0, np.nan), (0, np.inf), ([0, 0], [1, 1]), (0, 1, 2), {"a": 1}]
+        "bounds", [3, (1, 0), ("a", "b"), (0, np.nan), (0, np.inf), ([0, 0], [1, 1]), (0, 1, 2), "ab"]
     )
     def test_feature_bounds(self, bounds):
         refused(InvalidInput, r"feature_bounds must be a pair \(lower, upper\)", feature_bounds=bounds)
 
-    @pytest.mark.parametrize(
-        "kinds",
-        [
-            3,
-            "abc",
-            b"abc",
-            ["a", "b"],
-            ["a", "b", "c", "d"],
-            [],
-            iter("abc"),
-            np.array("abc"),
-            np.ones((3, 2)),
-            {"a": 1, "b": 1, "c": 2},
-            {"a", "b", "c"},
-            ["a", "a", None],
-            ["a", "a", np.nan],
-            pd.Series(["a", "a", pd.NA]),
-            [["a"], ["a"], ["b"]],
-            [1j, 1, 2],
-        ],
-        ids=range(16),
-    )
-    def test_feature_kinds(self, kinds):
-        words = "feature_kinds must list the kind of each of 3 features, a name or a number, got .*; leave"
-        refused(InvalidInput, words, feature_kinds=kinds)
-        refused(InvalidInput, words, feature_kinds=kinds, feature_bounds=(-9, 9))
+    def test_feature_bounds_too_far_apart(self):
+        refused(InvalidInput, "too far apart", feature_bounds=(-1e308, 1e308))
 
-    @pytest.mark.parametrize("changes", [{"feature_kinds": ["a"]}, {"feature_bounds": (1, 0)}])
-    def test_what_is_planned_is_refused_alike(self, changes):
-        model = RateConstrainedClassifier(classes=(0, 1), steps=3, **changes)
-        with pytest.raises(InvalidInput, match=f"{next(iter(changes))} must"):
+    @pytest.mark.parametrize(
+        ("bounds", "words"),
+        [
+            ({"z": (0, 1)}, "feature_bounds names 'z', which is no column of X; its columns are .*'a'"),
+            ({"a": (1, 0)}, r"feature_bounds\['a'\] must be finite with lower at most upper"),
+            ({"a": (0, np.inf)}, r"feature_bounds\['a'\] must be finite"),
+            ({"a": "text"}, r"feature_bounds\['a'\] must be \(lower, upper\) or a list of values"),
+            ({"a": []}, r"feature_bounds\['a'\] must be \(lower, upper\) or a list of values"),
+            ({"a": ["u", "u"]}, r"feature_bounds\['a'\].*'u' twice"),
+            ({"a": ["u", None]}, r"feature_bounds\['a'\].*missing"),
+        ],
+        ids=str,
+    )
+    def test_feature_bounds_by_column(self, bounds, words):
+        refused(InvalidInput, words, features=pd.DataFrame(X, columns=list("abc")), feature_bounds=bounds)
+
+    def test_what_is_planned_is_refused_alike(self):
+        model = RateConstrainedClassifier(classes=(0, 1), config=SHORT, feature_bounds=(1, 0))
+        with pytest.raises(InvalidInput, match="feature_bounds must"):
             model.planned_events(X, Y)
 
-    def test_bounds_of_sparse_features_include_zero(self):
+    def test_laplace_counts_of_replaced_rows(self):
         refused(
-            UnsupportedCombination, "include 0", features=scipy.sparse.csr_array(X), feature_bounds=(1, 2)
+            UnsupportedCombination,
+            "use histogram='gaussian', or neighbours='add_or_remove'",
+            config=TrainingConfig(histogram="laplace", steps=3),
+            neighbours="replace_one",
+            ledger=None,
         )
 
     def test_an_error_of_ours_is_one_of_ours(self):
@@ -559,7 +599,7 @@ class TestParameters:
 
 
 def fitted(**changes):
-    facts = {"classes": (0, 1), "group_values": {"sex": ("F", "M")}, "steps": 3}
+    facts = {"classes": (0, 1), "group_values": {"sex": ("F", "M")}, "config": SHORT}
     model = RateConstrainedClassifier(PARITY, **{**facts, **changes})
     return model.fit(pd.DataFrame(X, columns=list("abc")), Y, sensitive_features={"sex": SEX})
 
@@ -570,18 +610,17 @@ class TestRefits:
     @pytest.mark.parametrize(
         ("changes", "features", "labels", "groups"),
         [
-            ({}, pd.DataFrame(X[:, :2], columns=["u", "v"]), Y, {"sex": np.where(Y, SEX, None)}),
-            ({}, X[:, :2], np.zeros(N, int), {"sex": SEX}),
-            ({}, with_entry(np.nan), Y, {"sex": SEX}),
+            ({}, pd.DataFrame(X[:, :2], columns=["u", "v"]), Y, {"sex": SEX[:-1]}),
+            ({}, X[:, :2], Y[:-1], {"sex": SEX}),
+            ({}, X[:, 0], Y, {"sex": SEX}),
             ({"constraints": rate(7) <= 0.1}, X[:, :2], Y, {"sex": SEX}),
             ({"constraints": [rate(0) <= 0.2, rate(1) <= 0.2]}, X[:, :2], Y, {"sex": SEX}),
             ({"feature_bounds": (1, 0)}, X[:, :2], Y, {"sex": SEX}),
-            ({"feature_kinds": ["a"] * 3}, X[:, :2], Y, {"sex": SEX}),
             ({"random_state": -1}, X[:, :2], Y, {"sex": SEX}),
-            ({"momentum": 2}, X[:, :2], Y, {"sex": SEX}),
+            ({"epsilon": -1}, X[:, :2], Y, {"sex": SEX}),
             ({"ledger": Ledger(cap=Budget(0.5, 1e-5))}, X[:, :2], Y, {"sex": SEX}),
         ],
-        ids=range(10),
+        ids=range(9),
     )
     def test_nothing_is_half_written(self, changes, features, labels, groups):
         model = fitted()
@@ -610,53 +649,19 @@ class TestRefits:
 
 class TestFewRows:
     @pytest.mark.parametrize("epsilon", [1.0, None])
-    @pytest.mark.parametrize("n", [2, 3, 5, 20])
+    @pytest.mark.parametrize("n", [1, 2, 3, 20])
     @pytest.mark.parametrize("rate", [None, 1.0, 0.001])
-    @pytest.mark.filterwarnings("ignore:.*rows are too few:ratewise.RatewiseWarning")
-    def test_batches_are_never_larger_than_the_rows(self, n, epsilon, rate):
-        """A share of the rows is asked for, so few rows make small batches, or empty ones."""
+    def test_few_rows_make_small_or_empty_samples(self, n, epsilon, rate):
         model = RateConstrainedClassifier(
             PARITY,
             epsilon=epsilon,
             classes=(0, 1),
             group_values={"sex": ("F", "M")},
-            sampling_rate=rate,
-            steps=20,
+            config=TrainingConfig(sampling_rate=rate, steps=20),
         )
         model.fit(X[:n], np.resize([0, 1], n), sensitive_features=SEX[:n])
         assert np.all(np.isfinite(model.predict_proba(X)))
         assert model.n_iter_ == 20
-
-    @pytest.mark.parametrize(
-        ("n", "epsilon", "drowned"), [(80, 0.01, True), (80, 1.0, False), (20, 1.0, True), (20, None, False)]
-    )
-    def test_rows_too_few_for_the_budget_are_told_before_any_of_it_is_spent(self, n, epsilon, drowned):
-        ledger = Ledger()
-        model = RateConstrainedClassifier(
-            epsilon=epsilon, classes=(0, 1), steps=3, ledger=ledger, standardise=False
-        )
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            if not drowned:
-                model.fit(X[:n], Y[:n])
-                return
-            words = f"{n} rows are too few for 4 parameters at epsilon={epsilon:g}.*times as many rows, or"
-            with pytest.raises(RatewiseWarning, match=words):
-                model.fit(X[:n], Y[:n])
-        assert ledger.records == ()
-        assert not hasattr(model, "ledger_")
-
-    def test_what_the_warning_advises_is_enough(self):
-        """A budget as large as it says brings the noise down to what is called good."""
-        with pytest.warns(RatewiseWarning, match="too few") as caught:
-            RateConstrainedClassifier(epsilon=0.01, classes=(0, 1), steps=3).fit(X, Y)
-        said = next(str(w.message) for w in caught if "too few" in str(w.message))
-        enough = float(re.search(r"or epsilon=([\d.e+]+),", said).group(1))
-        model = RateConstrainedClassifier(epsilon=enough, classes=(0, 1), steps=3).fit(X, Y)
-        assert 0.02 < noise_share(model.plan_, 4) < 0.1
-
-    def test_one_row_has_one_class(self):
-        refused(InvalidInput, "one class only", features=X[:1], labels=Y[:1], groups=SEX[:1])
 
 
 # ------------------------------------------------------------------------------------------ fuzz
@@ -701,15 +706,15 @@ def problems(draw):
     parameters = {
         "constraints": draw(families),
         "epsilon": draw(st.sampled_from([None, 0.1, 1.0, 50.0])),
-        "steps": draw(st.integers(1, 5)),
-        "sampling_rate": draw(st.sampled_from([None, 0.01, 1.0])),
-        "row_norm": draw(st.sampled_from(["auto", None, 1e-3])),
+        "classes": draw(st.sampled_from([None, (0, 1), ("a", "b"), (0, 1, 2)])),
+        "model": draw(st.sampled_from(["additive", "linear"])),
         "feature_bounds": draw(st.sampled_from([None, (-1, 1), (0, 0.5)])),
-        "feature_kinds": draw(st.sampled_from([None, range(d), ["a"] * d, ["a"]])),
-        "standardise": draw(st.sampled_from(["auto", True])),
-        "rates": draw(st.sampled_from(["hard", "soft"])),
-        "l1": draw(st.sampled_from([None, 0.0, 0.1, 1e300])),
-        "l2": draw(st.sampled_from([0.0, 0.1])),
+        "config": TrainingConfig(
+            steps=draw(st.integers(1, 5)),
+            sampling_rate=draw(st.sampled_from([None, 0.01, 1.0])),
+            rates=draw(st.sampled_from(["hard", "soft"])),
+            l2=draw(st.sampled_from([None, 0.0, 0.1])),
+        ),
         "random_state": draw(st.integers(0, 5)),
     }
     with np.errstate(over="ignore"):
@@ -717,25 +722,18 @@ def problems(draw):
     return features, truth, table, parameters
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(problems())
-@pytest.mark.filterwarnings(
-    "ignore::ratewise.RatewiseWarning",
-    "ignore:.* in reduce:RuntimeWarning",  # scikit-learn adds up all entries before it looks at each
-)
+@pytest.mark.filterwarnings("ignore::ratewise.RatewiseWarning")
 def test_a_finite_model_or_a_clear_error(problem):
     features, truth, table, parameters = problem
     ledger = Ledger()
     model = RateConstrainedClassifier(**parameters, ledger=ledger)
-    said = None
     try:
         model.fit(features, truth, sensitive_features=table)
-    except (ValueError, TypeError) as error:
-        said = str(error)
-    if said is not None:
-        assert ledger.records == () or "diverged" in said
+    except RatewiseError:
+        assert ledger.records == ()
         return
-    assert np.all(np.isfinite(model.coef_))
     chances = model.predict_proba(features)
     assert np.all((chances >= 0) & (chances <= 1))
-    assert set(model.predict(features)) <= set(truth)
+    assert set(model.predict(features)) <= set(model.classes_.tolist())

@@ -1,40 +1,56 @@
-"""scikit-learn's own checks, all of them, with and without privacy."""
+"""scikit-learn's own checks, with and without privacy."""
 
 import pytest
 from sklearn.utils.estimator_checks import check_estimator
 
-from ratewise import RateConstrainedClassifier
+from ratewise import RateConstrainedClassifier, TrainingConfig
 
-# scikit-learn's toy data come without declared classes and are few, which is said in warnings that its checks
-# do not expect
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::ratewise.PrivacyLeakWarning"),
-    pytest.mark.filterwarnings("ignore:.*rows are too few:ratewise.RatewiseWarning"),
-]
+# the toy data of the checks are too few to find classes privately, which is said in a warning
+pytestmark = pytest.mark.filterwarnings("ignore:.*fewer than two classes:ratewise.RatewiseWarning")
 
 # skipped by scikit-learn itself unless SCIPY_ARRAY_API is set, for every estimator
 SKIPPED = {"check_array_api_input"}
 
+# An error that depends on a row's content would be an unaccounted answer about that row.
+BY_CONTENT = {
+    "check_classifiers_regression_target": "labels are private; values that are no class add nothing",
+    "check_supervised_y_no_nan": "labels are private; NaN and infinity are no class and add nothing",
+    "check_all_zero_sample_weights_error": "weights are private; rows of weight 0 add nothing to the loss",
+}
+# Weights are clipped at a public maximum of 1 and do not enter column statistics and rates.
+WEIGHTS = {
+    "check_sample_weight_equivalence_on_dense_data": "a weight of 2 is clipped, and is not a row twice",
+    "check_sample_weight_equivalence_on_sparse_data": "a weight of 2 is clipped, and is not a row twice",
+}
+# Undeclared classes are found by a private release, which needs some hundred rows of each.
+TOO_FEW_ROWS = {
+    "check_classifiers_classes": "the classes of a few dozen rows are not found within epsilon 1",
+    "check_classifiers_one_label": "the class of ten rows is not found within epsilon 1",
+    "check_decision_proba_consistency": "the classes of a hundred rows are not found within epsilon 1",
+}
+
 
 @pytest.mark.parametrize(
-    "estimator",
+    ("estimator", "expected"),
     [
-        pytest.param(RateConstrainedClassifier(), id="default"),
-        pytest.param(RateConstrainedClassifier(epsilon=None), id="not private"),
+        pytest.param(RateConstrainedClassifier(), BY_CONTENT | TOO_FEW_ROWS, id="default"),
+        pytest.param(RateConstrainedClassifier(epsilon=None), BY_CONTENT | WEIGHTS, id="not private"),
         pytest.param(
-            RateConstrainedClassifier(histogram="laplace", neighbours="replace_one", steps=20, l2=0.01),
-            id="replace-one",
+            RateConstrainedClassifier(model="linear", epsilon=None), BY_CONTENT | WEIGHTS, id="linear"
         ),
         pytest.param(
             RateConstrainedClassifier(
-                epsilon=None, fit_intercept=False, averaging="polynomial", row_norm=None
+                neighbours="replace_one", config=TrainingConfig(histogram="laplace", steps=20, l2=0.01)
             ),
-            id="no intercept",
+            BY_CONTENT | TOO_FEW_ROWS | {"check_classifiers_train": "the classes of 100 rows each"},
+            id="replace-one",
         ),
     ],
 )
-def test_scikit_learns_checks_pass_whole(estimator):
-    results = check_estimator(estimator, on_fail="raise", on_skip=None)
+def test_checks_pass_except_those_that_need_row_dependent_errors(estimator, expected):
+    results = check_estimator(estimator, expected_failed_checks=expected, on_fail="raise", on_skip=None)
     assert len(results) > 40
-    assert {result["check_name"] for result in results if result["status"] != "passed"} <= SKIPPED
-    assert not any(result["expected_to_fail"] for result in results)
+    failed = {result["check_name"] for result in results if result["status"] == "xfail"}
+    assert set(BY_CONTENT) <= failed <= set(expected)
+    others = {result["check_name"] for result in results if result["status"] not in ("passed", "xfail")}
+    assert others <= SKIPPED

@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 
 from ratewise.runs import RunFolder
-from ratewise.runs.resumable import booked_steps, read_checkpoint
+from ratewise.runs.run import read_checkpoint
+from ratewise.training.plan import TRAINING
 
 COMMAND = [sys.executable, "-m", "ratewise"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -48,10 +49,14 @@ def steps_of(lines):
     return [line["step"] for line in map(json.loads, lines) if line["event"] == "step"]
 
 
+def released_steps(folder):
+    return folder.admission(folder.ledger()).released[TRAINING]
+
+
 def interrupted(table, out, how, *words):
     """Start a long training, wait until its progress has moved, and send it a signal."""
     child = subprocess.Popen(
-        training(table, out, "--steps", "8000", *words),
+        training(table, out, "--steps", "2500", *words),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -80,25 +85,25 @@ def test_ctrl_c_leaves_a_valid_folder_and_resume_finishes(table, tmp_path):
     assert f"ratewise resume {out}" in said["message"]
     folder = RunFolder.open(out)
     assert not folder.finished
-    done = read_checkpoint(folder.checkpoint_path)["fields"]["steps_done"]
+    done = read_checkpoint(folder.checkpoint_path)["loop"]["done"]
     assert done >= steps[-1]
-    # nothing is lost: the book counts exactly the steps that are in the checkpoint
-    assert booked_steps(folder.ledger(), folder.purpose) == done
+    # nothing is lost: the ledger counts exactly the steps that are in the checkpoint
+    assert released_steps(folder) == done
     spent = folder.ledger().total_epsilon
-    assert 0 < spent < 1.0
+    assert 0 < spent <= 1.0
     assert not [p for p in out.iterdir() if p.name.endswith(".tmp")]
     resumed = ratewise("resume", out)
     assert resumed.returncode == 0, resumed.stderr
-    assert f"going on after step {done} of 8000" in resumed.stderr
+    assert f"going on after step {done} of 2500" in resumed.stderr
     folder = RunFolder.open(out)
     assert folder.finished
     assert folder.statement().epsilon <= 1.0
-    assert booked_steps(folder.ledger(), folder.purpose) == 8000
+    assert released_steps(folder) == 2500
     # and the model that two processes have made predicts the same in a third as here
     found = ratewise("predict", out, table, "--proba", "--out", tmp_path / "found.csv")
     assert found.returncode == 0, found.stderr
     frame, read = pd.read_csv(table), pd.read_csv(tmp_path / "found.csv")
-    np.testing.assert_array_equal(read["prediction"], folder.model().predict(frame).astype(int))
+    np.testing.assert_array_equal(read["prediction"], folder.model().predict(frame))
     here = folder.model().predict_proba(frame)[:, 1]
     assert read["probability of 1"].map(repr).tolist() == pd.Series(here).map(repr).tolist()
 
@@ -108,16 +113,16 @@ def test_kill_leaves_a_valid_folder_and_resume_never_spends_more(table, tmp_path
     code, _ = interrupted(table, out, signal.SIGKILL, "--checkpoint-every", "500")
     assert code == -signal.SIGKILL
     folder = RunFolder.open(out)
-    kept = read_checkpoint(folder.checkpoint_path)["fields"]["steps_done"]
-    booked = booked_steps(folder.ledger(), folder.purpose)
-    assert booked > kept
+    kept = read_checkpoint(folder.checkpoint_path)["loop"]["done"]
+    recorded = released_steps(folder)
+    assert recorded > kept
     resumed = ratewise("resume", out)
     assert resumed.returncode == 0, resumed.stderr
-    assert f"{booked - kept} of 8000 steps were not run" in resumed.stderr
+    assert f"{recorded - kept} of 2500 steps were not taken" in resumed.stderr
     folder = RunFolder.open(out)
     assert folder.finished
     assert folder.statement().epsilon <= 1.0
-    assert booked_steps(folder.ledger(), folder.purpose) == 8000
+    assert released_steps(folder) == 2500
 
 
 def test_a_terminal_sees_a_line_that_moves(table, tmp_path):
@@ -140,7 +145,7 @@ def test_a_terminal_sees_a_line_that_moves(table, tmp_path):
     bars = [part for part in shown.decode().split("\r") if "step " in part]
     assert len(bars) >= 2
     assert "step 1500/1500" in bars[-1]
-    for part in ("epsilon", "gradient", "worst gap", "s left"):
+    for part in ("epsilon", "gradient", "largest gap", "s left"):
         assert part in bars[-1]
 
 
@@ -153,7 +158,7 @@ class Finder:
             signal.raise_signal(signal.SIGINT)
 
 sys.meta_path.insert(0, Finder())
-sys.argv = ["/usr/bin/ratewise", "--help"]
+sys.argv = ["/usr/bin/ratewise", "train", "--help"]
 from ratewise.cli import main
 main()
 """
@@ -189,7 +194,7 @@ def test_without_click_the_message_names_the_extra():
 def test_shell_completion_knows_commands_and_flags():
     for words, place, expected in (
         ("ratewise re", "1", {"report", "resume"}),
-        ("ratewise train --schedule ", "3", {"constant", "cosine", "linear"}),
+        ("ratewise train --schedule ", "3", {"constant", "linear"}),
         ("ratewise train peo", "2", {"peo"}),  # a file: the shell completes it
         ("ratewise predict runs/a te", "3", {"te"}),
         ("ratewise report run --card ca", "4", {"ca"}),
@@ -209,21 +214,3 @@ def test_shell_completion_knows_commands_and_flags():
         assert {line.split(",")[1] for line in done.stdout.splitlines()} == expected
         kind = "plain" if len(expected) > 1 else "file"
         assert {line.split(",")[0] for line in done.stdout.splitlines()} == {kind}
-
-
-def test_a_million_rows_show_progress_that_moves(tmp_path):
-    rng = np.random.default_rng(0)
-    rows = 1_000_000
-    age, woman = rng.integers(18, 90, rows), rng.integers(0, 2, rows)
-    rich = (age + 10 * (1 - woman) + rng.integers(-20, 21, rows) > 62).astype(int)
-    people = pd.DataFrame({"age": age, "woman": woman, "rich": rich})
-    people.to_csv(tmp_path / "people.csv", index=False)
-    done = ratewise(
-        *("--json", "train", tmp_path / "people.csv", "--label", "rich", "--groups", "woman"),
-        *("--constraint", "demographic_parity(woman) <= 0.05", "--delta", "1e-7", "--out", tmp_path / "run"),
-    )
-    assert done.returncode == 0, done.stderr
-    steps = steps_of(done.stdout.splitlines())
-    assert len(steps) >= 3  # lines come by the clock, and the whole takes seconds
-    assert steps == sorted(set(steps))
-    assert steps[-1] == 200

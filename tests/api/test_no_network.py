@@ -13,6 +13,7 @@ SOURCE = Path(ratewise.__file__).parent
 SPEAKING = {"urllib", "http", "socket", "requests", "ftplib", "smtplib", "asyncio", "xmlrpc", "webbrowser"}
 SPEAKING |= {"socketserver", "aiohttp", "httpx", "telnetlib", "poplib", "imaplib"}
 DOWNLOADS = "datasets/files.py"
+LOCAL_PAGE = "cli/webapp.py"  # listens on the loopback interface, when asked to
 
 CHILD = textwrap.dedent(
     """
@@ -29,22 +30,23 @@ CHILD = textwrap.dedent(
     from click.testing import CliRunner
     from ratewise import audit, datasets
     from ratewise.cli.app import cli
-    from ratewise.cli.toml import to_toml
-    from ratewise.plan import Plan
+    from ratewise.cli.options import to_toml
+    from ratewise.accounting import TrainingEvent
     from ratewise.report import Report
-    from ratewise.schema import Category, Number, Schema
+    from ratewise.data.schema import Category, Number, Schema
 
     folder = sys.argv[1]
     rng = np.random.default_rng(0)
     X, y, g = rng.normal(size=(300, 3)), np.arange(300) % 2, {"g": rng.integers(0, 2, 300)}
     limit = rw.demographic_parity("g", max_gap=0.5)
-    declared = dict(classes=[0, 1], group_values={"g": [0, 1]}, steps=3, epsilon=2.0, delta=1e-5)
-    model = rw.RateConstrainedClassifier(limit, **declared).fit(X, y, sensitive_features=g)
-    rt.TorchRateConstrainedClassifier(rt.MLP(3, 2, (3,)), limit, **declared).fit(
+    declared = dict(classes=[0, 1], group_values={"g": [0, 1]}, epsilon=2.0, delta=1e-5)
+    short = rw.TrainingConfig(steps=3)
+    model = rw.RateConstrainedClassifier(limit, config=short, **declared).fit(X, y, sensitive_features=g)
+    rt.TorchRateConstrainedClassifier(rt.MLP(3, 2, (3,)), limit, config=short, **declared).fit(
         X.astype(np.float32), y, sensitive_features=g
     )
     Report.from_predictions(y, model.predict(X), g).to_html()
-    audit.audit_step(Plan(n_rows=2, sampling_rate=1.0, steps=1, clip=1.0, gradient_noise=1.0), games=40)
+    audit.audit_step(TrainingEvent(1.0, 1, gradient_noise=1.0, histogram=None), games=40)
     assert len(datasets.census_like(40, random_state=0)) == 40
 
     schema = Schema({"age": Number(0, 90)}, label="y", classes=[0, 1], groups={"g": Category([0, 1])})
@@ -87,7 +89,7 @@ def test_only_the_download_of_data_sets_imports_what_speaks():
     speaking = {
         path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if SPEAKING & set(imported(path))
     }
-    assert speaking == {DOWNLOADS}
+    assert speaking == {DOWNLOADS, LOCAL_PAGE}
 
 
 def test_fits_of_both_engines_reports_audits_and_commands_ask_for_nothing(tmp_path):

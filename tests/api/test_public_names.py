@@ -19,6 +19,9 @@ class TestNamespaces:
         assert module.__all__ == sorted(set(module.__all__))
 
     def test_list_and_namespace_agree(self, module):
+        assert set(module.__all__) <= set(dir(module))
+        for name in module.__all__:  # some are imported on first use
+            getattr(module, name)
         found = {
             name
             for name, value in vars(module).items()
@@ -128,15 +131,19 @@ def test_the_classifier():
     defaults = {name: default for name, _, default in parameters}
     assert {name: defaults[name] for name in ("epsilon", "delta", "random_state")} == {
         "epsilon": 1.0,
-        "delta": 1e-5,
+        "delta": None,
         "random_state": None,
     }
     assert shape(RateConstrainedClassifier.fit)[1:] == [
         ("X", PLAIN, EMPTY),
         ("y", PLAIN, EMPTY),
         ("sensitive_features", NAMED, None),
+        ("privacy_ids", NAMED, None),
+        ("sample_weight", NAMED, None),
     ]
     assert callable(RateConstrainedClassifier.score)
+    assert callable(RateConstrainedClassifier.save)
+    assert callable(ratewise.load)
 
 
 def test_every_parameter_of_the_classifier_is_documented():

@@ -1,5 +1,6 @@
 """`report` on the classifier, and what it shows in notebooks."""
 
+import html
 import json
 import re
 from pathlib import Path
@@ -9,10 +10,9 @@ import pytest
 import sklearn
 from sklearn.base import clone
 
-from ratewise import RateConstrainedClassifier, demographic_parity, rate
-from ratewise.exceptions import PrivacyLeakWarning
-from ratewise.notebook import summary
+from ratewise import RateConstrainedClassifier, TrainingConfig, demographic_parity, rate
 from ratewise.report import Report
+from ratewise.report.views import summary
 
 EVIL = "<img src=x onerror=alert(1)>"
 
@@ -26,9 +26,14 @@ def rows(n=6000, seed=0):
 
 def fitted(**choices):
     X, y, sensitive = rows()
-    settings = {"classes": [0, 1], "group_values": {"sex": ["F", "M"]}, "steps": 30, "random_state": 0}
-    limits = choices.pop("constraints", demographic_parity("sex", max_gap=0.5))
-    model = RateConstrainedClassifier(limits, **(settings | choices))
+    settings = {
+        "classes": [0, 1],
+        "group_values": {"sex": ["F", "M"]},
+        "config": TrainingConfig(steps=30),
+        "random_state": 0,
+    }
+    constraints = choices.pop("constraints", demographic_parity("sex", max_gap=0.5))
+    model = RateConstrainedClassifier(constraints, **(settings | choices))
     return model.fit(X, y, sensitive_features=sensitive)
 
 
@@ -42,9 +47,12 @@ def test_it_gives_the_report(model, tmp_path):
     report = model.report(X, y, sensitive_features=sensitive, baseline=fitted(epsilon=None, constraints=None))
     assert isinstance(report, Report)
     assert report.content.rows == len(y)
-    assert len(report.content.limits) == len(model.constraints_)
+    assert len(report.content.constraints) == len(model.constraints_.items) == 1
     assert report.content.statement == model.privacy_.to_dict()
-    assert [each.name for each in report.content.models] == ["RateConstrainedClassifier", "without limits"]
+    assert [each.name for each in report.content.models] == [
+        "RateConstrainedClassifier",
+        "without constraints",
+    ]
     report.to_html(tmp_path / "report.html")
     report.to_json(tmp_path / "report.json")
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == report.to_html()
@@ -97,10 +105,8 @@ class TestHtml:
         assert "(2 constraints)" in shown["text/html"]
         assert "sk-container" in shown["text/html"]  # scikit-learn's diagram is still there
 
-    def test_leaks_and_lack_of_privacy_are_said(self):
-        with pytest.warns(PrivacyLeakWarning):
-            leaking = fitted(classes=None)
-        assert "Not covered by epsilon: </b>the classes" in leaking._repr_html_()
+    def test_certificate_and_lack_of_privacy_are_shown(self, model):
+        assert html.escape(model.certificate_.summary) in model._repr_html_()
         assert "no guarantee" in fitted(epsilon=None)._repr_html_()
 
     def test_texts_are_escaped(self):
@@ -113,10 +119,12 @@ class TestHtml:
             assert not hasattr(model, "_repr_html_")
 
 
-def test_limits_mean_on_new_rows_what_they_meant_in_training():
-    """A group that no new row is in keeps its limit, which then cannot be told."""
+def test_constraints_mean_on_new_rows_what_they_meant_in_training():
+    """A group that no new row is in keeps its constraint, which then cannot be told."""
     model = fitted(group_values=None, epsilon=None)
     X, y, _ = rows(seed=1)
     report = model.report(X, y, sensitive_features={"sex": np.full(len(y), "F")})
-    assert [limit.name for limit in report.content.limits] == list(model.constraints_.names)
-    assert {limit.state for limit in report.content.limits} == {"unclear"}
+    assert [constraint.name for constraint in report.content.constraints] == [
+        item.name for item in model.constraints_.items
+    ]
+    assert {constraint.state for constraint in report.content.constraints} == {"cannot tell"}

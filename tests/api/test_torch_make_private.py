@@ -10,7 +10,9 @@ from ratewise import demographic_parity
 from ratewise.accounting import Budget, Ledger
 from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType, UnsupportedCombination
 from ratewise.torch import MLP, DatasetRows, Trainer, make_private
-from ratewise.torch.inputs import declared
+from ratewise.torch.data import declared
+from ratewise.training.config import TrainingConfig
+from ratewise.training.plan import TRAINING
 
 torch.set_num_threads(1)
 rng = np.random.default_rng(4)
@@ -58,8 +60,10 @@ def test_usual_loop_spends_what_was_asked_and_no_more():
     assert len(loader) == 10
     assert optimizer.plan.sampling_rate == 0.1
     train(model, optimizer, loader, criterion)
-    (event,) = optimizer.ledger.events()
-    assert event == optimizer.plan.step_event.with_steps(20)
+    event, certified = optimizer.ledger.events()
+    assert (event, certified) == tuple(optimizer.plan.events.values())
+    assert event.steps == 20
+    assert optimizer.certificate.rows
     assert 4.9 < optimizer.ledger.total_epsilon <= 5.0
     assert optimizer.history.arrays()["histogram"].shape == (20, 2, 2)
     assert list(loader) == [], "the budget was planned for two passes"
@@ -75,15 +79,15 @@ def test_same_as_the_trainer():
         DatasetRows(People(), domain, compiled),
         ours.optimizer.plan,
         compiled,
+        config=TrainingConfig(schedule="constant", momentum=0.9),
         optimizer=torch.optim.SGD(module.parameters(), lr=0.5, momentum=0.9),
         random_state=6,
     )
     trainer.run()
     train(*ours)
     torch.testing.assert_close(weights(ours.model.module), weights(module))
-    dual, expected = ours.optimizer.multipliers.state(), trainer.multipliers.state()
-    assert dual["evidence_level"].any()  # so few rows: means of readings push, and no multipliers
-    np.testing.assert_equal(dual, expected)
+    np.testing.assert_equal(ours.optimizer.dual.state(), trainer.dual.state())
+    assert ours.optimizer.certificate.rows == trainer.certificate.rows
 
 
 def test_pieces_change_nothing():
@@ -104,7 +108,7 @@ def test_scheduler_on_either_optimizer():
     scheduler.step()
     assert optimizer.original.param_groups[0]["lr"] == 0.25
     optimizer.finish()
-    assert optimizer.ledger.events()[0].steps == 1
+    assert optimizer.ledger.admissions[0].released[TRAINING] == 1
 
 
 def test_scheduler_moves_both_after_a_state_was_loaded():
@@ -133,9 +137,9 @@ def test_sample_of_a_step_that_failed_is_never_read_again():
 
     module = MLP(D, 2, (6,))
     private = parts(module, FailsOnce(module.parameters(), lr=0.1))
-    session, seen = private.optimizer._session, []
-    draw = session.sampler.rows
-    session.sampler.rows = lambda step: (seen.append(step), draw(step))[1]
+    sampler, seen = private.optimizer._session.trainer._sampler, []
+    draw = sampler.rows
+    sampler.rows = lambda step: (seen.append(step), draw(step))[1]
     with pytest.raises(RuntimeError, match="out of memory"):
         train(*private)
     train(*private)
@@ -165,10 +169,9 @@ class TestRowsCountOnce:
     def test_batch_used_twice(self):
         model, optimizer, loader, criterion = parts()
         x, labels, cells = next(iter(loader))
-        for _ in range(2):
+        criterion(model(x), labels, cells).backward()
+        with pytest.raises(InvalidInput, match="twice"):
             criterion(model(x), labels, cells).backward()
-        with pytest.raises(InvalidInput, match="each row of its sample once"):
-            optimizer.step()
         assert optimizer.ledger.records == ()
 
     def test_step_twice(self):
@@ -180,25 +183,38 @@ class TestRowsCountOnce:
             optimizer.step()
 
     def test_rows_from_elsewhere(self):
-        model, _, _, criterion = parts()
-        loss = criterion(
-            model(torch.from_numpy(X[:5])), torch.zeros(5, dtype=torch.int64), torch.zeros(5).long()
-        )
+        model, _, loader, criterion = parts()
+        some = torch.from_numpy(X[:5])
         with pytest.raises(InvalidInput, match="private loader"):
-            loss.backward()
+            model(some)
+        _, labels, cells = next(iter(loader))
+        model.eval()
+        with pytest.raises(
+            InvalidInput, match="logits must be what the private loader and the model returned"
+        ):
+            criterion(model(some), labels, cells)
 
     def test_empty_sample_is_a_step(self):
-        model, optimizer, loader, criterion = parts(sampling_rate=1e-6, epochs=None, steps=3)
+        model, optimizer, loader, criterion = parts(
+            config=TrainingConfig(sampling_rate=1e-6), epochs=None, steps=3
+        )
         before = weights(model)
         for count, (x, labels, cells) in enumerate(loader):
-            assert len(x) == 0
             criterion(model(x), labels, cells).backward()
             optimizer.step()
             if count == 1:
                 break
         assert not torch.equal(before, weights(model))
         optimizer.finish()
-        assert optimizer.ledger.events()[0].steps == 2
+        assert optimizer.ledger.admissions[0].released[TRAINING] == 2
+
+
+def test_model_evaluates_rows_of_ones_own():
+    model, *_ = parts()
+    some = torch.from_numpy(X[:5])
+    with torch.no_grad():
+        assert model(some).shape == (5, 2)
+    assert model.eval()(some).requires_grad
 
 
 BATCHED = [DataLoader(People(), batch_size=None), DataLoader(People(), batch_sampler=[[0, 1], [2]])]
@@ -216,7 +232,7 @@ class TestBadInput:
         with pytest.raises(InvalidInput, match=r"SubsetRandomSampler.*Subset\(dataset, rows\)"):
             parts(loader=DataLoader(People(), batch_size=4, sampler=some))
         kept = DataLoader(Subset(People(), range(100)), batch_size=4, shuffle=True)
-        assert parts(loader=kept).optimizer.plan.n_rows == 100
+        assert parts(loader=kept).optimizer.plan.n_units == 100
 
     def test_data_that_can_only_be_walked_over(self):
         class Stream(IterableDataset):

@@ -54,6 +54,7 @@ TARGETS = {
     "fit": (rows.fuzz_fit, 1000),
     "parameters": (rows.fuzz_parameters, 600),
     "evaluation": (rows.fuzz_evaluation, 500),
+    "postprocess": (rows.fuzz_postprocess, 500),
     "selection": (rows.fuzz_selection, 60),
     "page": (rows.fuzz_page, 1000),
     "networks": (network.fuzz_networks, 2000),

@@ -9,27 +9,28 @@ import shutil
 import warnings
 import zipfile
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 from fuzz_commands import invoke, world
 from fuzz_inputs import altered, damaged_bytes, damaged_text, plain, scratch
 from hypothesis import strategies as st
 
+from ratewise._files import arrays_from_bytes
 from ratewise.accounting import Budget, GaussianEvent, Ledger, PrivacyStatement
-from ratewise.cli.config import read_schema
-from ratewise.cli.toml import to_toml
+from ratewise.cli.options import read_schema, to_toml
+from ratewise.data.schema import Schema
+from ratewise.estimators.persistence import from_bytes, to_bytes
 from ratewise.exceptions import RatewiseError
-from ratewise.model_files import TableModel, arrays_from_bytes
 from ratewise.report import Report
 from ratewise.runs import RunFolder, Settings
-from ratewise.runs.resumable import read_checkpoint
-from ratewise.schema import Schema
+from ratewise.runs.run import read_checkpoint
 
 
 def fuzz_ledger_file(draw):
     """A written book with some characters changed, cut or added is read as it was, or refused."""
     ledger = Ledger(cap=Budget(1.0, 1e-5))
-    ledger.book(GaussianEvent(30.0), purpose="means", data="rows")
+    ledger.admit(GaussianEvent(30.0), purpose="means", data="rows").release()
     damaged = damaged_text(draw, ledger.to_json())
     if draw(st.booleans()):
         found = Ledger.from_json(damaged)
@@ -64,21 +65,13 @@ def resealed(draw, content):
 
 
 def fuzz_model_file(draw):
-    """A model that is read is sound and predicts; any other file is refused."""
+    """A model that is read is sound and predicts; any other file is rejected."""
     content = archives()[0]
     spoilt = resealed(draw, content) if draw(st.booleans()) else damaged_bytes(draw, content)
-    model = TableModel.from_bytes(spoilt)
-    found = model.predict_proba(table_of(model.schema), unknown="zeros")
+    model = from_bytes(spoilt, Path("model.npz"))
+    found = model.predict_proba({name: ["1"] for name in model.feature_names_in_})
     assert np.all(np.isfinite(found))
-    assert TableModel.from_bytes(model.to_bytes()).to_bytes() == model.to_bytes()
-
-
-def table_of(schema):
-    """Return one row that fits a schema, whatever it lists."""
-    return {
-        name: [column.values[0] if hasattr(column, "values") else 1.0]
-        for name, column in schema.columns.items()
-    }
+    assert to_bytes(from_bytes(to_bytes(model), Path("again"))) == to_bytes(model)
 
 
 def fuzz_checkpoint_file(draw):
@@ -176,7 +169,7 @@ def fuzz_run_folder(draw):
         )
     found = RunFolder.open(folder)
     assert found.finished in (True, False)
-    for part in (found.settings, found.schema, found.plan, found.ledger, found.model, found.statement):
+    for part in (found.settings, found.schema, found.ledger, found.model, found.statement):
         if callable(part):
             part()
-    found.history()
+    found.certificate()

@@ -6,9 +6,9 @@ from fuzz_inputs import both_classes, damaged_text, edges, mostly, names, odd, t
 from hypothesis import strategies as st
 
 import ratewise as rw
-from ratewise.grammar import format_constraint, parse_constraint
+from ratewise.constraints.compiler import compile_constraints
+from ratewise.constraints.text import format_constraint, parse_constraint
 from ratewise.metrics import group_rates, rate_report
-from ratewise.partition import compile_constraints
 
 PARITIES = [
     rw.demographic_parity,

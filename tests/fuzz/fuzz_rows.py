@@ -24,13 +24,10 @@ from hypothesis import strategies as st
 
 import ratewise as rw
 from ratewise import accounting, audit, datasets
-from ratewise.evaluation import private_evaluation
-from ratewise.plan import DualControl, Plan
-from ratewise.randomness import RandomStreams, SecureGenerator
+from ratewise.data.schema import Category, Date, Number, Schema, draft_schema
+from ratewise.estimators.evaluation import evaluate
+from ratewise.mechanisms.randomness import RandomStreams, SecureGenerator
 from ratewise.report import Report
-from ratewise.schema import Category, Number, Schema
-from ratewise.selection import PrivateSearch
-from ratewise.table_model import TableClassifier
 
 LIMITS = [
     None,
@@ -81,67 +78,71 @@ def fuzz_fit(draw):
     X = features(draw, n)
     y = both_classes(draw, n)
     y[2:4] = y[:2] if n >= 4 and draw(st.integers(0, 7)) != 3 else y[2:4]
+    bounds = st.sampled_from([None, (-3.0, 3.0), (0.0, 1.0)])
     options = {
         "epsilon": draw(mostly(st.sampled_from([None, 0.5, 8.0]))),
         "delta": draw(st.sampled_from([1e-6, 1e-3])),
-        "steps": draw(st.integers(1, 3)),
-        "standardise": draw(mostly(st.booleans())),
-        "noise": draw(st.sampled_from(["discrete", "continuous"])),
-        "histogram": draw(st.sampled_from(["gaussian", "laplace"])),
-        "rates": draw(st.sampled_from(["hard", "soft"])),
         "random_state": draw(mostly(st.integers(0, 9))),
-        "l1": draw(mostly(st.sampled_from([None, 0.0, 1.0]))),
-        "l2": draw(mostly(st.sampled_from([0.0, 1.0]))),
-        "clip": draw(mostly(st.sampled_from(["auto", 0.5]))),
         "classes": draw(st.sampled_from([None, [0, 1]])),
-        "feature_bounds": draw(st.sampled_from([None, (-3.0, 3.0), (0.0, 1.0)])),
+        "feature_bounds": draw(bounds),
+        "model": "linear" if sp.issparse(X) else draw(st.sampled_from(["additive", "linear"])),
+        "config": rw.TrainingConfig(
+            steps=draw(st.integers(1, 3)),
+            histogram=draw(st.sampled_from(["gaussian", "laplace"])),
+            rates=draw(st.sampled_from(["hard", "soft"])),
+            l2=draw(mostly(st.sampled_from([None, 0.0, 1.0]))),
+            clip=draw(mostly(st.sampled_from([None, 0.5]))),
+        ),
     }
     model = rw.RateConstrainedClassifier(draw(st.sampled_from(LIMITS)), **options)
     model.fit(X, y, sensitive_features=groups_of(draw, n))
-    assert np.all(np.isfinite(model.coef_))
-    assert np.all(np.isfinite(model.intercept_))
     assert np.all(np.isfinite(model.predict_proba(X)))
-    if options["epsilon"] is not None:
-        least = accounting.epsilon(model.plan_.events, options["delta"])
-        assert least * (1 - 1e-6) <= model.privacy_.epsilon <= options["epsilon"]
-        check_not_below_the_truth(model.privacy_.epsilon, model.plan_.events, options["delta"])
+    check_spending(model)
+
+
+def check_spending(model):
+    """Assert that the statement of a fit is at least what its plan costs, and that it keeps to the budget."""
+    if model.epsilon is None:
+        return
+    spent, events = model.privacy_, list(model.plan_.events.values())
+    least = accounting.epsilon(events, spent.delta, model.neighbours)
+    assert least * (1 - 1e-6) <= spent.epsilon <= model.epsilon * (1 + 1e-9)
+    check_not_below_the_truth(spent.epsilon, events, spent.delta)
 
 
 PARAMETERS = {
-    "averaging": st.sampled_from(["tail", "polynomial", "none"]),
-    "besides": st.just((accounting.GaussianEvent(40.0),)),
     "callback": st.just(lambda record: None),
+    "class_weight": st.sampled_from([None, {0: 1.0, 1: 2.0}]),
     "classes": st.sampled_from([None, [0, 1], [1, 0]]),
-    "clip": st.one_of(st.just("auto"), st.floats(0.01, 9)),
+    "config": st.builds(
+        rw.TrainingConfig,
+        steps=st.integers(1, 5),
+        sampling_rate=st.floats(0.05, 1.0),
+        clip=st.floats(0.01, 9),
+        learning_rate=st.floats(0.01, 9),
+        momentum=st.floats(0, 0.99),
+        schedule=st.sampled_from(["constant", "linear"]),
+        l2=st.floats(0, 9),
+        histogram=st.sampled_from(["gaussian", "laplace"]),
+        histogram_share=st.floats(0.05, 0.9),
+        rates=st.sampled_from(["hard", "soft"]),
+        temperature=st.floats(0.1, 9),
+        dual_rate=st.floats(0.1, 5),
+        margin=st.sampled_from([0.0, 0.01, "certified"]),
+    ),
     "constraints": st.sampled_from(LIMITS),
-    "curves": st.sampled_from(["auto", True, False, [0], [1, 0], []]),
     "data_name": st.text(min_size=1, max_size=3),
     "delta": st.floats(1e-9, 1e-3),
-    "dual": st.builds(DualControl, rate=st.floats(0.1, 5)),
     "epsilon": st.one_of(st.none(), st.floats(0.5, 20)),
     "feature_bounds": st.just((-3.0, 3.0)),
-    "feature_kinds": st.sampled_from([None, ["a", "a"], [0, 1]]),
-    "fit_intercept": st.booleans(),
     "group_values": st.sampled_from([None, {"g": ["a", "b"]}, {"g": ["b", "a", "c"]}]),
-    "histogram": st.sampled_from(["gaussian", "laplace"]),
-    "histogram_share": st.floats(0.05, 0.9),
-    "l1": st.one_of(st.none(), st.floats(0, 9)),
-    "l2": st.floats(0, 9),
-    "learning_rate": st.floats(0.01, 9),
-    "ledger": st.builds(rw.Ledger),
-    "momentum": st.floats(0, 0.99),
+    "id_weighting": st.sampled_from(["id", "row"]),
+    "ledger": st.builds(rw.Ledger, neighbours=st.just("zero_out")),
+    "model": st.sampled_from(["additive", "linear"]),
     "neighbours": st.sampled_from(["add_or_remove", "replace_one", "zero_out"]),
-    "noise": st.sampled_from(["discrete", "continuous"]),
     "random_state": st.integers(0, 9),
-    "rates": st.sampled_from(["hard", "soft"]),
-    "row_norm": st.floats(0.1, 9),
-    "sampling_rate": st.floats(0.05, 1.0),
-    "schedule": st.sampled_from(["constant", "cosine", "linear"]),
-    "standardise": st.booleans(),
-    "steps": st.integers(1, 5),
-    "tails": st.sampled_from(["auto", None, 0.5, 2.0, 1e6]),
-    "temperature": st.floats(0.1, 9),
-    "unit": st.text(min_size=1, max_size=3),
+    "rows_per_id": st.none(),
+    "schema": st.none(),
     "verbose": st.just(0),
 }
 
@@ -150,23 +151,26 @@ def fuzz_parameters(draw):
     """A fit of sound rows with any one to three of its parameters, most of them sound."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 2)), np.arange(60) % 2
-    options = {"classes": [0, 1], "steps": 2, "epsilon": 8.0, "group_values": {"g": ["a", "b"]}}
+    options = {
+        "classes": [0, 1],
+        "config": rw.TrainingConfig(steps=2),
+        "epsilon": 8.0,
+        "group_values": {"g": ["a", "b"]},
+    }
     known = sorted(rw.RateConstrainedClassifier().get_params())
     for name in draw(st.lists(st.sampled_from(known), min_size=1, max_size=3)):
-        anything = odd_size if name in ("steps", "verbose") else odd
+        anything = odd_size if name in ("verbose", "rows_per_id") else odd
         options[name] = draw(mostly(PARAMETERS[name], 16, anything))
     model = rw.RateConstrainedClassifier(**options)
     model.fit(X, y, sensitive_features={"g": np.where(y, "a", "b")})
-    assert np.all(np.isfinite(model.coef_))
-    if model.epsilon is not None:
-        relation = model.neighbours
-        least = accounting.epsilon(model.plan_.events, model.delta, relation)
-        assert least * (1 - 1e-6) <= model.privacy_.epsilon
-        check_not_below_the_truth(model.privacy_.epsilon, model.plan_.events, model.delta)
+    assert np.all(np.isfinite(model.predict_proba(X)))
+    check_spending(model)
 
 
 def column(draw):
     """Draw the description of a column."""
+    if draw(st.integers(0, 7)) == 5:
+        return Date(draw(mostly(st.just("2001-02-03"))), draw(mostly(st.just("2020-01-01"))))
     if draw(st.booleans()):
         low = draw(mostly(st.floats(-5, 5)))
         return Number(low, draw(mostly(st.floats(5.5, 9))), draw(mostly(st.none())))
@@ -188,7 +192,7 @@ def cells_of(described, n):
 
 
 def fuzz_table(draw):
-    """A schema of any columns, a table of any cells: encoded, fitted, predicted."""
+    """A schema of any columns, a table of any cells: fitted, predicted."""
     named = st.sampled_from(["age", "job", "label", "Ω"])
     columns = {
         draw(mostly(named, 4, st.one_of(names, edges))): column(draw) for _ in range(draw(st.integers(1, 2)))
@@ -202,13 +206,17 @@ def fuzz_table(draw):
     )
     assert Schema.from_dict(schema.to_dict()) == schema
     n = draw(mostly(st.integers(4, 6), 4, st.integers(1, 3)))
-    frame = {name: draw(cells_of(schema.columns.get(name), n)) for name in [*schema.names, "g"]}
-    frame["g"] = groups_of(draw, n)["g"]
-    frame["y"] = both_classes(draw, n)
-    options = {"epsilon": draw(mostly(st.sampled_from([None, 8.0]))), "steps": draw(st.integers(1, 2))}
+    frame = {name: draw(cells_of(schema.columns.get(name), n)) for name in schema.names}
     limit = draw(st.sampled_from([None, rw.demographic_parity("g", max_gap=0.2)]))
-    model = TableClassifier(schema, limit, unknown=draw(st.sampled_from(["error", "zeros"])), **options)
-    model.fit(draw(mostly(st.just(frame), 2, things)))
+    model = rw.RateConstrainedClassifier(
+        limit,
+        epsilon=draw(mostly(st.sampled_from([None, 8.0]))),
+        schema=schema,
+        config=rw.TrainingConfig(steps=draw(st.integers(1, 2))),
+    )
+    model.fit(
+        draw(mostly(st.just(frame), 2, things)), both_classes(draw, n), sensitive_features=groups_of(draw, n)
+    )
     assert np.all(np.isfinite(model.predict_proba(frame)))
 
 
@@ -218,7 +226,7 @@ def fuzz_draft(draw):
     kinds = st.sampled_from([values, st.floats(), things, st.sampled_from("ab"), st.integers(0, 3)])
     frame = {draw(names): draw(st.lists(draw(kinds), min_size=n, max_size=n)) for _ in range(3)}
     label = draw(mostly(st.sampled_from(sorted(frame))))
-    schema = Schema.draft(draw(mostly(st.just(frame), 2, things)), label=label)
+    schema = draft_schema(draw(mostly(st.just(frame), 2, things)), label=label).schema
     assert not schema.signed
 
 
@@ -226,7 +234,7 @@ def fuzz_evaluation(draw):
     """One private release on a hold-out, with any labels and options."""
     labels, predicted, groups = labels_and_groups(draw)
     ledger = rw.Ledger()
-    found = private_evaluation(
+    found = evaluate(
         draw(st.sampled_from(LIMITS)),
         labels,
         predicted,
@@ -235,22 +243,40 @@ def fuzz_evaluation(draw):
         delta=draw(mostly(st.floats(1e-9, 0.01))),
         classes=draw(mostly(st.just([0, 1]))),
         group_values=draw(mostly(st.just({"g": ["a", "b", "c", 1, 2]}))),
-        confidence=draw(mostly(st.floats(0.5, 0.99))),
+        level=draw(mostly(st.floats(0.5, 0.99))),
         ledger=ledger,
     )
     assert ledger.records
     assert str(found)
-    assert accounting.epsilon([found.event], 1e-5) <= ledger.total(1e-5) * (1 + 1e-9)
+
+
+def fuzz_postprocess(draw):
+    """A private decision rule on any scores."""
+    labels, predicted, groups = labels_and_groups(draw)
+    scores = draw(mostly(st.just([0.25] * len(labels)), 2, st.just(predicted)))
+    found = rw.postprocess(
+        scores,
+        labels,
+        draw(st.sampled_from(LIMITS)),
+        sensitive_features=groups,
+        epsilon=draw(mostly(st.floats(0.1, 20.0))),
+        delta=draw(mostly(st.floats(1e-9, 0.01))),
+        classes=draw(mostly(st.just([0, 1]))),
+        group_values=draw(mostly(st.just({"g": ["a", "b", "c", 1, 2]}))),
+        group_aware=draw(st.booleans()),
+    )
+    assert str(found.certificate_)
+    assert len(found.predict(scores, groups)) == len(labels)
 
 
 def fuzz_selection(draw):
     """A private search over any configurations."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(200, 2)), np.arange(200) % 2
-    spaces = [{"l2": [0.0, 1.0]}, [{"l2": 0.1}, {"learning_rate": 1.0}]]
+    spaces = [{"config__l2": [0.0, 1.0]}, [{"config__l2": 0.1}, {"config__learning_rate": 1.0}]]
     space = draw(mostly(st.sampled_from(spaces), 4, st.one_of(st.just({}), odd)))
-    model = rw.RateConstrainedClassifier(classes=[0, 1], steps=2)
-    search = PrivateSearch(
+    model = rw.RateConstrainedClassifier(classes=[0, 1], config=rw.TrainingConfig(steps=2))
+    search = rw.PrivateSearch(
         draw(mostly(st.just(model))),
         space,
         epsilon=draw(mostly(st.floats(1.0, 20.0))),
@@ -297,23 +323,21 @@ def fuzz_datasets(draw):
     datasets.LOADERS[name](draw(mostly(st.just(home))), **options)
 
 
-def plans(draw):
-    """Draw a plan to be attacked."""
-    return Plan(
-        n_rows=draw(st.integers(1, 20)),
+def training_events(draw):
+    """Draw an event to be attacked."""
+    noise, law = draw(st.sampled_from([(None, None), (2.0, "gaussian"), (2.0, "laplace")]))
+    return accounting.TrainingEvent(
         sampling_rate=draw(st.sampled_from([1.0, 0.3])),
         steps=draw(st.integers(1, 3)),
-        clip=1.0,
         gradient_noise=draw(st.floats(0.3, 9.0)),
-        histogram_noise=draw(st.sampled_from([None, 2.0])),
-        histogram=draw(st.sampled_from(["gaussian", "laplace"])),
-        noise=draw(st.sampled_from(["discrete", "continuous"])),
+        histogram_noise=noise,
+        histogram=law,
     )
 
 
 def fuzz_audits(draw):
-    """Audits and checks of any plan with any options."""
-    plan = draw(mostly(st.just(plans(draw))))
+    """Audits and checks of any event with any options."""
+    event = draw(mostly(st.just(training_events(draw))))
     options = {
         "releases": draw(mostly(st.sampled_from(audit.RELEASES))),
         "attack": draw(mostly(st.sampled_from(audit.ATTACKS))),
@@ -327,16 +351,16 @@ def fuzz_audits(draw):
     found = draw(
         st.sampled_from(
             [
-                lambda: audit.audit_step(plan, games=games, **options),
-                lambda: audit.audit_training(plan, games=games, **options),
-                lambda: audit.audit_one_run(plan, canaries=games, guesses=rows, **options),
-                lambda: audit.audit_step(plan, games=20, subject=audit.LinearSubject(plan, rows)),
-                lambda: audit.check_noise(plan, steps=games, streams=streams),
-                lambda: audit.check_replay(plan, steps=games, streams=streams),
+                lambda: audit.audit_step(event, games=games, **options),
+                lambda: audit.audit_training(event, games=games, **options),
+                lambda: audit.audit_one_run(event, canaries=games, guesses=rows, **options),
+                lambda: audit.audit_step(event, games=20, subject=audit.TableSubject(event, rows)),
+                lambda: audit.check_noise(event, steps=games, streams=streams),
+                lambda: audit.check_replay(event, steps=games, streams=streams),
                 lambda: audit.check_sampling(
                     draw(mostly(probabilities)), n_rows=rows, steps=games, streams=streams
                 ),
-                lambda: audit.check_book(rw.Ledger(), [], draw(mostly(st.floats(1e-9, 0.5)))),
+                lambda: audit.check_ledger(rw.Ledger(), [], draw(mostly(st.floats(1e-9, 0.5)))),
                 lambda: audit.WorstRows(rows, draw(mostly(st.integers(0, 3), 2, odd_size)), counted=True),
             ]
         )

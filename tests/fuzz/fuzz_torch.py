@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from functools import cache
@@ -29,9 +28,11 @@ from torch import nn
 import ratewise as rw
 import ratewise.torch as rt
 from ratewise import accounting
-from ratewise.partition import compile_constraints
-from ratewise.plan import Plan
-from ratewise.torch import checkpoint
+from ratewise.accounting import PrivacyUnit, TrainingEvent
+from ratewise.constraints.compiler import compile_constraints
+from ratewise.torch import trainer as checkpoint
+from ratewise.training.config import TrainingConfig
+from ratewise.training.plan import TRAINING, Plan
 
 torch.set_num_threads(1)
 DOMAIN = rw.Domain((0, 1), {"g": (0, 1)})
@@ -83,8 +84,12 @@ def budget(draw):
     return {
         "epsilon": draw(mostly(st.sampled_from([None, 2.0, 20.0]))),
         "delta": draw(mostly(st.sampled_from([1e-6, 1e-3]))),
-        "steps": draw(mostly(st.integers(1, 3), 2, odd_size)),
     }
+
+
+def length(draw):
+    """Draw a number of steps."""
+    return draw(mostly(st.integers(1, 3), 2, odd_size))
 
 
 def fuzz_torch_fit(draw):
@@ -93,9 +98,12 @@ def fuzz_torch_fit(draw):
     X, y, g = rows_of(draw, n)
     options = {
         **budget(draw),
-        "rates": draw(mostly(st.sampled_from(["hard", "soft"]))),
+        "config": TrainingConfig(
+            steps=length(draw),
+            rates=draw(mostly(st.sampled_from(["hard", "soft"]))),
+            clip=draw(mostly(st.sampled_from([None, 0.5]))),
+        ),
         "random_state": draw(mostly(st.integers(0, 9))),
-        "clip": draw(mostly(st.sampled_from(["auto", 0.5]))),
         "classes": draw(mostly(st.just([0, 1]))),
         "group_values": draw(mostly(st.just({"g": [0, 1]}))),
     }
@@ -106,9 +114,10 @@ def fuzz_torch_fit(draw):
     for parameter in model.module_.parameters():
         assert torch.isfinite(parameter).all()
     if options["epsilon"] is not None:
-        least = accounting.epsilon(model.plan_.events, options["delta"])
+        events = tuple(model.plan_.events.values())
+        least = accounting.epsilon(events, options["delta"])
         assert least * (1 - 1e-6) <= model.privacy_.epsilon <= options["epsilon"]
-        check_not_below_the_truth(model.privacy_.epsilon, model.plan_.events, options["delta"])
+        check_not_below_the_truth(model.privacy_.epsilon, events, options["delta"])
 
 
 class Items(torch.utils.data.Dataset):
@@ -141,6 +150,7 @@ def fuzz_make_private(draw):
         classes=draw(mostly(st.just([0, 1]))),
         group_values=draw(mostly(st.just({"g": [0, 1]}))),
         physical_batch=draw(mostly(st.integers(1, 4), 2, odd_size)),
+        steps=length(draw),
         **budget(draw),
     )
     for batch in parts.loader:
@@ -161,10 +171,10 @@ def fuzz_torch_parts(draw):
         st.sampled_from(
             [
                 lambda: rt.network_plan(
-                    draw(mostly(st.integers(1, 9))), draw(small), **budget(draw), clip=draw(odd)
+                    draw(mostly(st.integers(1, 9))), TrainingConfig(clip=draw(odd)), **budget(draw)
                 ),
                 lambda: rt.network_plan(
-                    500, 9, COMPILED, epsilon=1.0, delta=draw(odd), epochs=draw(odd_size)
+                    500, epsilon=1.0, delta=draw(odd), epochs=draw(odd_size), constrained=True
                 ),
                 lambda: rt.share_of(draw(odd), draw(odd), draw(odd)),
                 lambda: rt.share_of(draw(st.integers(0, 9)), draw(small), draw(small)),
@@ -200,16 +210,15 @@ def processes(draw):
             os.environ["WORLD_SIZE"] = before
 
 
+def planned(n_units, rate, steps):
+    """Return a plan of training steps alone."""
+    event = TrainingEvent(rate, steps, 2.0, 4.0)
+    return Plan(n_units, rate, steps, {TRAINING: event}, PrivacyUnit(), "zero_out", float("inf"), 1e-5)
+
+
 def trained(draw, X, y, cells):
     """Run a trainer with any choices."""
-    plan = Plan(
-        n_rows=len(y),
-        sampling_rate=draw(st.sampled_from([0.3, 1.0])),
-        steps=2,
-        clip=1.0,
-        gradient_noise=2.0,
-        histogram_noise=4.0,
-    )
+    plan = planned(len(y), draw(st.sampled_from([0.3, 1.0])), 2)
     trainer = rt.Trainer(
         rt.MLP(2, 2, (2,)),
         rt.TensorRows(X, y, cells),
@@ -237,7 +246,7 @@ def training(path):
     """Return a small training that writes checkpoints."""
     rng = np.random.default_rng(0)
     y, g = np.arange(8) % 2, np.arange(8) // 4
-    plan = Plan(n_rows=8, sampling_rate=0.5, steps=3, clip=1.0, gradient_noise=2.0, histogram_noise=4.0)
+    plan = planned(8, 0.5, 3)
     torch.manual_seed(0)
     rows = rt.TensorRows(rng.normal(size=(8, 2)).astype(np.float32), y, COMPILED.cells(y, {"g": g}))
     return rt.Trainer(rt.MLP(2, 2, (2,)), rows, plan, COMPILED, checkpoint=str(path), checkpoint_every=1)
@@ -261,10 +270,6 @@ def fuzz_torch_checkpoint(draw):
             )
             state[key] = same
         spoilt = checkpoint.encode(state)
-        if draw(st.integers(0, 3)) == 0:
-            start = len(checkpoint._MAGIC) + 32
-            body = damaged_bytes(draw, spoilt[start:])
-            spoilt = checkpoint._MAGIC + hashlib.sha256(body).digest() + body
     path = scratch() / "spoilt.checkpoint"
     path.write_bytes(spoilt)
     trainer = training(path)

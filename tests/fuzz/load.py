@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from ratewise import RateConstrainedClassifier, demographic_parity
+from ratewise import RateConstrainedClassifier, TrainingConfig, demographic_parity
 from ratewise.accounting import Ledger
 
 ALLOWED = 5_000_000
 
 
 def fit(ledger: Ledger | None = None) -> Any:
-    """Fit a small model with a limit; return its coefficients."""
+    """Fit a small model with a limit; return its intercept."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(1500, 3))
     model = RateConstrainedClassifier(
@@ -32,12 +32,12 @@ def fit(ledger: Ledger | None = None) -> Any:
         delta=1e-6,
         classes=[0, 1],
         group_values={"g": ["a", "b"]},
-        steps=12,
-        standardise=False,
+        feature_bounds=(-5, 5),
+        config=TrainingConfig(steps=12),
         ledger=ledger,
     )
     groups = {"g": np.where(rng.random(1500) < 0.5, "a", "b")}
-    return model.fit(X, (X[:, 0] > 0).astype(int), sensitive_features=groups).coef_[0]
+    return model.fit(X, (X[:, 0] > 0).astype(int), sensitive_features=groups).model_.scorer.intercept
 
 
 def fit_on(path: str) -> Any:

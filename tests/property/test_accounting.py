@@ -300,18 +300,3 @@ def test_calibration_keeps_and_uses_the_target(epsilon, delta, rate, steps, law,
         assert found.histogram_noise * math.sqrt(share) == pytest.approx(
             found.gradient_noise * math.sqrt(1 - share), rel=1e-9
         )
-
-
-@slow
-@given(
-    logarithmic(0.2, 5.0),
-    logarithmic(0.01, 0.5),
-    logarithmic(0.7, 5.0),
-    st.sampled_from(["gaussian", "laplace"]),
-)
-def test_calibrated_steps_keep_the_target(epsilon, rate, noise, law):
-    one = TrainingEvent(rate, 1, noise, 2 * noise, law)
-    assume(accounting.epsilon(one, 1e-6) <= epsilon)
-    steps = accounting.calibrate_steps(epsilon, 1e-6, rate, noise, 2 * noise, histogram=law)
-    assert accounting.epsilon(one.with_steps(steps), 1e-6) <= epsilon
-    assert accounting.epsilon(one.with_steps(math.ceil(1.02 * steps) + 1), 1e-6) > epsilon

@@ -13,12 +13,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from ratewise import contradictions
-from ratewise.contradictions import contradiction, refuse_contradictions
+from ratewise.constraints import feasibility
+from ratewise.constraints.compiler import compile_constraints
+from ratewise.constraints.domain import Domain
+from ratewise.constraints.feasibility import contradiction, refuse_contradictions
+from ratewise.constraints.predicates import everyone, group, label
+from ratewise.constraints.rates import rate, rows
 from ratewise.exceptions import InvalidInput
-from ratewise.partition import Domain, compile_constraints
-from ratewise.predicates import everyone, group, label
-from ratewise.rates import rate, rows
 
 A = ("x", "y", "z")
 
@@ -99,8 +100,8 @@ def test_what_some_predictions_meet_is_never_refused(problem):
     classes, limits = problem
     compiled = compile_constraints(limits, domain(classes), to_hold=False)
     assert contradiction(compiled) == ()
-    never = {"_plainly_met": lambda _: False, "_met_by_equal_cells": lambda _: False}
-    with mock.patch.multiple(contradictions, **never):  # straight to the proofs
+    never = {"_met_by_constants": lambda _: False, "_feasible_for_equal_cells": lambda _: False}
+    with mock.patch.multiple(feasibility, **never):  # straight to the proofs
         assert contradiction(compiled) == ()
 
 
@@ -154,13 +155,13 @@ def test_a_proof_is_checked_and_not_taken_from_the_solver(monkeypatch):
     """Weights that a solver might return by mistake prove nothing."""
     limits = [rate(1, where=group(a="x")) >= 0.5, rate(1, where=group(a="y")) <= 0.4, rate(1) <= 0.45]
     compiled = compile_constraints(limits, domain(2))
-    true_solve = contradictions.solve
+    true_solve = feasibility._solve
 
     def wrong(cost, **conditions):
         found = true_solve(cost, **conditions)
         found.x = np.ones_like(cost)
         return found
 
-    monkeypatch.setattr(contradictions, "solve", wrong)
-    monkeypatch.setattr(contradictions, "_met_by_equal_cells", lambda system: False)
+    monkeypatch.setattr(feasibility, "_solve", wrong)
+    monkeypatch.setattr(feasibility, "_feasible_for_equal_cells", lambda system: False)
     assert contradiction(compiled) == ()

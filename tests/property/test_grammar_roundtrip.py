@@ -19,15 +19,15 @@ from ratewise import (
     below,
     between,
     everyone,
-    families,
     group,
     label,
     nobody,
     rate,
     rows,
 )
-from ratewise.grammar import GrammarError, format_constraint, parse_constraint
-from ratewise.partition import compile_constraints
+from ratewise.constraints import families
+from ratewise.constraints.compiler import compile_constraints
+from ratewise.constraints.text import GrammarError, format_constraint, parse_constraint
 
 FUZZ = int(os.environ.get("RATEWISE_FUZZ", "1"))
 

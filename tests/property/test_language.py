@@ -5,19 +5,20 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-import ratewise.predicates as language
-import ratewise.rates
+import ratewise.constraints.predicates as language
+import ratewise.constraints.rates
+from ratewise.constraints.compiler import compile_constraints
+from ratewise.constraints.domain import Domain, Numeric
+from ratewise.constraints.predicates import at_least, below, between, everyone, group, label, nobody
+from ratewise.constraints.rates import rate, rows
 from ratewise.exceptions import InvalidInput
-from ratewise.partition import Domain, Numeric, compile_constraints
-from ratewise.predicates import at_least, below, between, everyone, group, label, nobody
-from ratewise.rates import rate, rows
 
 SEX, RACE, CLASSES, AGES = ("F", "M"), ("A", "B", "C", "D"), ("no", "yes", "maybe"), (5, 10, 15, 20, 25)
 DOMAIN = Domain(CLASSES, {"sex": SEX, "race": RACE, "age": Numeric()})
 ATOMS = [
     {"sex": s, "race": r, "age": a, "label": y} for s, r, a, y in itertools.product(SEX, RACE, AGES, CLASSES)
 ]
-NAMES = {**vars(language), **vars(ratewise.rates)}
+NAMES = {**vars(language), **vars(ratewise.constraints.rates)}
 
 
 def members(column, values, make):

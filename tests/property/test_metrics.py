@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ratewise.constraints.predicates import everyone, group, label
+from ratewise.constraints.rates import rate, rows
 from ratewise.metrics import rate_report
-from ratewise.predicates import everyone, group, label
-from ratewise.rates import rate, rows
 
 VALUES = ("a", "b", "c")
 PREDICATES = {

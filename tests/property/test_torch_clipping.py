@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from ratewise.torch import PerRowClipper
-from ratewise.torch.convolutions import Convolved, Geometry, convolved
+from ratewise.torch.clipping import clipping_slack
+from ratewise.torch.gradients import Convolved, Geometry, convolved
 
 # PyTorch says so of the oracle's convolutions
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
@@ -96,7 +97,8 @@ def check_against_opacus(module, x):
     samples = [parameter.grad_sample for parameter in trainable(wrapped)]
     rows = [[sample[i] for sample in samples] for i in range(x.shape[0])]
     clip = 0.9 * middle_norm(rows)
-    assert distance(ours(module, x, clip), clipped(rows, clip)) < 1e-5
+    # norms are bounded from above, rounding included, so that clipped rows may be a little too short
+    assert distance(ours(module, x, clip), clipped(rows, clip)) < 1e-4
 
 
 @st.composite
@@ -405,7 +407,7 @@ def test_frozen_parameters_count_in_no_norm(seed, frozen):
 @given(SEED, st.floats(1e-3, 1e3), st.sampled_from(["sequence", "pixels", "patches", "direct"]))
 @COMMON
 def test_no_row_passes_the_clip_in_float32(seed, size, kind):
-    """Where a row's gradient is a small difference of large terms, which Gram matrices in float32 lose."""
+    """Where a row's gradient is a small difference of terms that are thousands of times larger."""
     torch.manual_seed(seed)
     module, x = {
         "sequence": (nn.Linear(256, 128), torch.randn(1, 8, 256)),
@@ -422,7 +424,7 @@ def test_no_row_passes_the_clip_in_float32(seed, size, kind):
         losses = (out * (weights - weights.mean(positions, keepdim=True))).flatten(1).sum(1)
     total = clipper.clipped_sum(losses, 1e-3 * size)
     norm = torch.sqrt(sum(part.double().square().sum() for part in total))
-    assert 1e-3 * size * (1 - 1e-4) <= float(norm) <= 1e-3 * size * (1 + 1e-5)
+    assert 1e-6 * size <= float(norm) <= 1e-3 * size * (1 + clipping_slack(1))
 
 
 @given(SEED, st.integers(0, 4), st.floats(0.01, 10.0))
@@ -433,4 +435,6 @@ def test_removing_a_row_moves_the_sum_by_at_most_the_clip(seed, removed, clip):
     x = torch.randn(5, 2, 8) * 3
     kept = torch.arange(5) != removed
     moved = [a - b for a, b in zip(ours(module, x, clip), ours(module, x[kept], clip), strict=True)]
-    assert float(torch.sqrt(sum(part.double().square().sum() for part in moved))) <= clip * (1 + 1e-5)
+    assert float(torch.sqrt(sum(part.double().square().sum() for part in moved))) <= clip * (
+        1 + clipping_slack(5)
+    )

@@ -1,7 +1,7 @@
 """Runs releases in processes that are made to be killed.
 
 Imports once, then forks a child for every line on standard input (mode, ledger, side file), says its
-number, waits until it has been killed, and says by what. A child books and "releases" for ever; a release
+number, waits until it has been killed, and says by what. A child admits and "releases" for ever; a release
 is one line in the side file.
 """
 
@@ -10,11 +10,12 @@ import os
 import sys
 import time
 
-from ratewise.accounting.events import GaussianEvent, LaplaceEvent
+from ratewise.accounting.events import Budget, GaussianEvent, LaplaceEvent
 from ratewise.accounting.ledger import Ledger
 from ratewise.accounting.storage import AtomicFile
 
-BOOKED, STEP = GaussianEvent(noise=10.0), LaplaceEvent(noise=10.0)
+WHOLE, STEPS = GaussianEvent(noise=10.0), LaplaceEvent(noise=10.0, count=12)
+CAP = Budget(1e4, 1e-5)
 STRIDE = 5
 
 
@@ -52,19 +53,20 @@ def tear():
 
 
 def releases(ledger, release, late):
-    """Book and release in turn; `late` is the mistake of booking afterwards."""
+    """Record and release in turn; `late` is the mistake of recording afterwards."""
 
-    def in_order(book, name):
-        for action in (lambda: release(name), book) if late else (book, lambda: release(name)):
+    def in_order(record, name):
+        for action in (lambda: release(name), record) if late else (record, lambda: release(name)):
             action()
 
     def a_phase():
-        with ledger.phase(STEP, planned_steps=12, stride=STRIDE) as phase:
+        with ledger.admit(STEPS).phase(0, stride=STRIDE) as phase:
             for _ in range(12):
                 in_order(phase.step, "step")
 
     def a_table():
-        in_order(lambda: ledger.book(BOOKED, purpose="a table"), "booked")
+        plan = ledger.admit(WHOLE, purpose="a table")
+        in_order(plan.release, "whole")
 
     for action in itertools.cycle([a_phase, a_table] if os.getpid() % 2 else [a_table, a_phase]):
         action()
@@ -77,7 +79,9 @@ def live(mode, ledger, side):
         slow_down()
     if mode == "torn":
         tear()
-    releases(Ledger.at(ledger), lambda name: really_write(handle, f"{name}\n".encode()), mode == "late")
+    releases(
+        Ledger.at(ledger, cap=CAP), lambda name: really_write(handle, f"{name}\n".encode()), mode == "late"
+    )
 
 
 def say(number):

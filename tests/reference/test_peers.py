@@ -16,18 +16,14 @@ from scipy.stats import kstest, laplace
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.suite.methods import METHODS, fermi, jagielski, tran
-from benchmarks.suite.methods.base import RawScaler
-from benchmarks.suite.methods.engine import iterates
-from benchmarks.suite.methods.others import expected
-from benchmarks.suite.problem import Part, Task, measure
-from benchmarks.suite.timing import Chi2Dual
+from benchmarks.peers import METHODS, external, fermi, jagielski, tran
+from benchmarks.peers.base import RawScaler
+from benchmarks.peers.engine import Descent, iterates
+from benchmarks.peers.others import expected
+from benchmarks.problem import Part, Task, measure
 
-from ratewise.datasets.schema import Schema, table
-from ratewise.linear import LinearEngine
-from ratewise.plan import Plan
-from ratewise.randomness import RandomStreams
-from ratewise.training import Training
+from ratewise.datasets.table import described, table
+from ratewise.mechanisms.randomness import RandomStreams
 
 
 def joint(seed, groups=3, classes=4):
@@ -124,7 +120,7 @@ def test_the_published_form_sees_one_cell():
 def test_credit_card_columns_of_the_published_form():
     import pandas as pd
 
-    schema = Schema(
+    schema = described(
         "toy", {"AGE": (0, 100)}, {"EDUCATION": (0, 1, 4, 5, 6), "MARRIAGE": (0, 1, 3), "PAY_0": (-2, 0, 9)},
         "y", (0, 1), {"sex": ("male", "female")},
     )  # fmt: skip
@@ -244,7 +240,7 @@ def cells_of_the_sheet():
     """`two_groups` as 400 rows whose one feature is the cell (prediction, group)."""
     import pandas as pd
 
-    schema = Schema("cells", {}, {"cell": (0, 1, 2, 3)}, "y", (0, 1), {"sex": ("female", "male")})
+    schema = described("cells", {}, {"cell": (0, 1, 2, 3)}, "y", (0, 1), {"sex": ("female", "male")})
     shares = np.rint(400 * two_groups()).astype(int)
     guess, group, y = (np.repeat(code.ravel(), shares.ravel()) for code in np.indices((2, 2, 2)))
     frame = pd.DataFrame({"cell": 2 * guess + group, "y": y})
@@ -329,7 +325,7 @@ def test_noise_of_reductions_has_mean_zero_and_the_stated_scale(monkeypatch):
 
 # ------------------------------------------------------------------------------ on made-up tables
 
-SCHEMA = Schema("toy", {"a": (0, 1), "b": (0, 1)}, {}, "y", (0, 1), {"sex": ("female", "male")})
+SCHEMA = described("toy", {"a": (0, 1), "b": (0, 1)}, {}, "y", (0, 1), {"sex": ("female", "male")})
 
 
 def toy(constraint="demographic_parity", n=4000, seed=0):
@@ -345,19 +341,21 @@ def toy(constraint="demographic_parity", n=4000, seed=0):
 
 
 SETTINGS = {
-    "raco_100": {"batch": 200, "learning_rate": 2.0},
-    "raco_1000": {"steps": 200, "batch": 200},
+    "raco": {"batch": 200},
+    "dp_sgd": {"batch": 200},
     "pfld": {"epochs": 3},
-    "fermi_published": {"epochs": 3, "batch": 512},
     "jagielski_reductions": {"rounds": 5},
     "fairlearn": {"max_iter": 5},
+    "fairlearn_xgboost": {"max_iter": 3, "base": "xgboost"},
     "xgboost": {"n_estimators": 5},
-    **{name: {"steps": 30} for name in ("ours", "dp_sgd", "sgda", "sgd")},
+    "ours_network": {"epochs": 5},
+    **{name: {"steps": 30} for name in ("ours", "ours_undeclared", "ours_linear")},
 }
-KNOBS = {"fermi": 2.0, "mitigation": 1.0, "pfld": 0.3, "fermi_published": 0.5}
+KNOBS = {"fermi": 2.0, "mitigation": 1.0, "pfld": 0.3, "dp_sgd": None}
+IN_PROCESS = [name for name, system in METHODS.items() if system.fit.__module__ != external.__name__]
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", IN_PROCESS)
 def test_every_method_learns_and_states_what_it_spent(name):
     method = METHODS[name]
     part = toy("equalized_odds" if name.startswith("jagielski") else "demographic_parity")
@@ -368,10 +366,8 @@ def test_every_method_learns_and_states_what_it_spent(name):
     assert ((positive >= 0) & (positive <= 1)).all()
     base = min(part.y.mean(), 1 - part.y.mean())
     assert found["error"] < base
-    if method.protects == "not private":
+    if not method.private:
         assert model.epsilon == float("inf")
-    elif name == "fermi_published":
-        assert budget < model.epsilon  # it claims less than it spends
     else:
         assert 0.9 * budget < model.epsilon <= budget
 
@@ -404,18 +400,9 @@ class Recorder:
 
 def first_release(Z, y, cells, penalty, clip):
     """Return the sum of gradients and the counts of the first step, without noise, all rows in it."""
-    plan = Plan(
-        n_rows=len(Z),
-        sampling_rate=1.0,
-        steps=1,
-        clip=clip,
-        gradient_noise=None,
-        private=False,
-        momentum=0.0,
-        averaging="none",
-    )
+    settings = Descent(len(Z), 1.0, steps=1, clip=clip, learning_rate=1.0, momentum=0.0)
     watched = Recorder(penalty)
-    (theta,) = iterates(Z, y, cells, 2, watched, plan, RandomStreams.from_seed(0))
+    (theta,) = iterates(Z, y, cells, 2, watched, settings, RandomStreams.from_seed(0))
     return -theta * len(Z), watched.released[0]
 
 
@@ -454,36 +441,20 @@ def test_weight_zero_is_plain_training_whatever_the_penalty():
     assert np.array_equal(first, second)
 
 
-def test_weight_zero_is_the_librarys_own_training():
-    """All rows in every batch, no noise: the peers' engine and the library's go the same way."""
-    rng = np.random.default_rng(2)
-    X, y, cells = rng.normal(0, 2, (50, 3)), rng.integers(0, 2, 50), rng.integers(0, 2, 50)
-    plan = Plan(
-        n_rows=50, sampling_rate=1.0, steps=7, clip=1.0, gradient_noise=None, private=False,
-        learning_rate=0.5, averaging="polynomial", momentum=0.5, schedule="linear", l1=0.02,
-    )  # fmt: skip
-    Z = np.hstack([X, np.ones((50, 1))])
-    run = Training(plan, LinearEngine(plan, X, y, 2))
-    for _ in run.run(RandomStreams.from_seed(0)):
-        pass
-    peers = [*iterates(Z, y, cells, 2, fermi.Ermi(0.0, 2), plan, RandomStreams.from_seed(0))]
-    assert peers[-1] == pytest.approx(run.theta, abs=1e-10)
+def test_weight_zero_without_noise_is_logistic_regression():
+    """All rows in every sample, no clipping, no noise: the loss is minimised."""
+    from sklearn.linear_model import LogisticRegression
 
-
-def test_timed_fermi_step_is_the_step_of_its_penalty():
     rng = np.random.default_rng(2)
-    X, y, cells = rng.normal(0, 2, (60, 3)), rng.integers(0, 2, 60), rng.integers(0, 2, 60)
-    plan = Plan(
-        n_rows=60, sampling_rate=1.0, steps=9, clip=0.7, gradient_noise=None, private=False, rates="soft"
+    X = rng.normal(0, 1, (300, 3))
+    y = (X @ [1.0, -1.0, 0.5] + rng.logistic(size=300) > 0).astype(int)
+    Z = np.hstack([X, np.ones((300, 1))])
+    settings = Descent(300, 1.0, steps=400, clip=1e9, learning_rate=1.0)
+    *_, theta = iterates(
+        Z, y, np.zeros(300, int), 2, fermi.Ermi(0.0, 2), settings, RandomStreams.from_seed(0)
     )
-    Z = np.hstack([X, np.ones((60, 1))])
-    run = Training(plan, LinearEngine(plan, X, y, 2, cells=cells, n_cells=2), Chi2Dual(fermi.Ermi(4.0, 2)))
-    for _ in run.run(RandomStreams.from_seed(0)):
-        pass
-    peers = [*iterates(Z, y, cells, 2, fermi.Ermi(4.0, 2), plan, RandomStreams.from_seed(0))]
-    plain = [*iterates(Z, y, cells, 2, fermi.Ermi(0.0, 2), plan, RandomStreams.from_seed(0))]
-    assert run.theta == pytest.approx(peers[-1], abs=1e-10)
-    assert np.abs(peers[-1] - plain[-1]).max() > 1e-3
+    exact = LogisticRegression(C=np.inf, tol=1e-10, max_iter=1000).fit(X, y)
+    assert theta == pytest.approx([*exact.coef_[0], *exact.intercept_], abs=1e-3)
 
 
 def test_measured_rates_are_those_of_the_rows():
@@ -500,6 +471,56 @@ def test_measured_rates_are_those_of_the_rows():
     assert odds["violation"] == pytest.approx(max(gaps), abs=1e-6)
     misses = measure(toy("false_negative_rate"), positive)
     assert misses["violation"] == pytest.approx(1 - positive[part.y == 1].mean(), abs=1e-6)
+
+
+def test_area_under_the_curve_is_the_share_of_pairs_in_order():
+    part = toy(n=400)
+    soft = np.random.default_rng(1).random(400)
+    ones, zeros = soft[part.y == 1], soft[part.y == 0]
+    assert measure(part, soft, soft)["auc"] == pytest.approx(np.mean(ones[:, None] > zeros))
+    both = np.column_stack([1 - soft, soft])
+    assert measure(part, both, both) == measure(part, soft, soft)
+
+
+# ----------------------------------------------------------------------------- in other processes
+
+ECHO = """
+import numpy as np
+from serve import one_hot, serve
+
+def fit(rows, request):
+    print("libraries print")
+    if request["settings"].get("fail"):
+        raise ValueError("no")
+    mean = rows["y"].mean() + request["seed"]
+    return lambda table: np.column_stack([one_hot(table, request)[:, 0], np.full(len(table), mean)]), request["epsilon"]
+
+serve(fit)
+"""
+
+
+def test_a_process_gets_raw_rows_and_returns_predictions(tmp_path, monkeypatch):
+    (tmp_path / "serve.py").write_text((external.PROCESSES / "serve.py").read_text())
+    (tmp_path / "echo.py").write_text(ECHO)
+    monkeypatch.setattr(external, "PROCESSES", tmp_path)
+    monkeypatch.setattr(external, "python_of", lambda name: sys.executable)
+    part = toy(n=50)
+    process = external.Process("echo")
+    assert process.fit(part, epsilon=0.5, seed=3, settings={})["epsilon"] == 0.5
+    found = process.predict(part)
+    assert found[:, 0] == pytest.approx(part.X[:, 0], abs=1e-6)
+    assert found[:, 1] == pytest.approx(part.y.mean() + 3)
+    with pytest.raises(RuntimeError, match="ValueError: no"):
+        process.fit(part, epsilon=0.5, seed=3, settings={"fail": True})
+
+
+def test_an_environment_that_cannot_be_made_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("RATEWISE_PEERS", str(tmp_path / "cache"))
+    monkeypatch.setattr(external, "PROCESSES", tmp_path)
+    (tmp_path / "none.txt").write_text("a-package-that-is-nowhere==1.0\n")
+    external.python_of.cache_clear()
+    with pytest.raises(external.Missing, match="none cannot be installed"):
+        external.python_of("none")
 
 
 # --------------------------------------------------------------------------------------- Fairlearn

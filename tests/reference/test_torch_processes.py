@@ -69,8 +69,7 @@ def test_a_process_that_dies_ends_the_run_and_others_resume_it(happened):
     assert errors.count("ProcessLost: ") == 2
     assert "resume from the last checkpoint" in errors
     released, booked = result["counted"]
-    # each of three processes notes its part of a release
-    assert booked >= released / 3 > 10
+    assert booked >= released > 10  # process 0 alone releases
     assert result["again"] == [0, 0], errors
     assert result["at_last"] == STEPS
 

@@ -20,12 +20,13 @@ import torch
 import torch.distributed as dist
 
 from ratewise import Domain, demographic_parity
-from ratewise.accounting import Ledger
+from ratewise.accounting import GaussianEvent, Ledger, PrivacyUnit, TrainingEvent
+from ratewise.constraints.compiler import compile_constraints
 from ratewise.exceptions import SeedWarning
-from ratewise.partition import compile_constraints
-from ratewise.plan import DualControl, Plan
 from ratewise.torch import MLP, ProcessLost, TensorRows, Trainer, join
-from ratewise.torch.checkpoint import booked_steps, decode
+from ratewise.torch.trainer import decode
+from ratewise.training.config import TrainingConfig
+from ratewise.training.plan import CERTIFICATE, TRAINING, Plan
 
 N, D, STEPS, EVERY = 600, 5, 40, 5
 WORLDS = (1, 2, 3)
@@ -38,17 +39,9 @@ def trainer_for(folder, **choices):
     group = rng.integers(0, 2, N)
     labels = (X[:, 0].numpy() + group + rng.normal(size=N) > 0.5).astype(int)
     compiled = compile_constraints(demographic_parity("sex", max_gap=0.02), Domain((0, 1), {"sex": (0, 1)}))
-    plan = Plan(
-        n_rows=N,
-        sampling_rate=0.2,
-        steps=STEPS,
-        clip=1.0,
-        gradient_noise=2.0,
-        histogram_noise=5.0,
-        learning_rate=0.5,
-        schedule="linear",
-        dual=DualControl(rate=0.5, normalise=True),
-    )
+    event = TrainingEvent(0.2, STEPS, 2.0, 5.0)
+    events = {TRAINING: event, CERTIFICATE: GaussianEvent(3.0)}
+    plan = Plan(N, 0.2, STEPS, events, PrivacyUnit(), "zero_out", float("inf"), 1e-5)
     torch.manual_seed(1)
     rows = TensorRows(X, labels, compiled.cells(labels, {"sex": group}))
     module = MLP(D, 2, (6,)).double()
@@ -57,6 +50,7 @@ def trainer_for(folder, **choices):
         rows,
         plan,
         compiled,
+        config=TrainingConfig(clip=1.0, learning_rate=0.5),
         checkpoint=os.path.join(folder, "run.ckpt"),
         checkpoint_every=EVERY,
         physical_batch=32,
@@ -70,22 +64,15 @@ def noting_releases(trainer, folder, pause=0.0):
     A pause makes a run last, so that a kill finds it at work however fast the machine is.
     """
     place = os.open(os.path.join(folder, "released"), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    begin = trainer._begin
+    mechanism = trainer.loop.gradient_mechanism.mechanism
 
-    def begin_and_note():
-        begin()
-        if trainer._noise is None:
-            return
-        release = trainer._noise.release
-
-        def note(*arguments):
+    class Noting:
+        def release_parts(self, *arguments):
             os.write(place, b".")
             time.sleep(pause)
-            release(*arguments)
+            mechanism.release_parts(*arguments)
 
-        trainer._noise.release = note
-
-    trainer._begin = begin_and_note
+    trainer.loop.gradient_mechanism.mechanism = Noting()
 
 
 def noted(folder):
@@ -101,13 +88,14 @@ def booked(folder, kind):
     with open(path, "rb") as file:
         state = decode(file.read(), "the checkpoint")
     ledger = Ledger.open(os.path.join(folder, "book.json")) if kind == "FILE" else None
-    return booked_steps(ledger or Ledger.from_json(state["ledger"]), state["run"])
+    ledger = ledger or Ledger.from_json(state["ledger"])
+    return ledger.admission(state["admission"]).released[TRAINING]
 
 
 def one_life(folder, kind):
     ledger = Ledger.at(os.path.join(folder, "book.json")) if kind == "FILE" else None
     trainer = trainer_for(folder, ledger=ledger, random_state=3)
-    noting_releases(trainer, folder, pause=0.015)
+    noting_releases(trainer, folder, pause=0.05)
     trainer.resume()
     trainer.run()
 
@@ -137,7 +125,7 @@ def crash(folder, seed, kind):
     lives, codes = [], []
     for life in range(60):
         child = forked(one_life, folder, kind)
-        time.sleep(chance.uniform(0.0, 0.25))
+        time.sleep(chance.uniform(0.0, 1.0))
         if life < 50:
             os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)

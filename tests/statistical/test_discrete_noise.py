@@ -1,6 +1,5 @@
 """Noise on a grid has exactly the law it claims, settles doubtful draws exactly, and has no low bits."""
 
-import dataclasses
 import decimal
 import math
 import pickle
@@ -11,17 +10,15 @@ import pytest
 from scipy import stats
 from scipy.special import ndtri
 
-from ratewise import RateConstrainedClassifier, demographic_parity, discrete_noise
-from ratewise.discrete_noise import Prefetched, probability, rounded_laplace, rounded_normal
-from ratewise.exceptions import InvalidInput
-from ratewise.mechanisms import (
-    GaussianMechanism,
-    LaplaceMechanism,
+from ratewise import RateConstrainedClassifier, demographic_parity
+from ratewise.mechanisms import discrete as discrete_noise
+from ratewise.mechanisms.discrete import Prefetched, probability, rounded_laplace, rounded_normal
+from ratewise.mechanisms.noise import (
     RoundedGaussianMechanism,
     RoundedLaplaceMechanism,
     summation_slack,
 )
-from ratewise.randomness import SecureGenerator
+from ratewise.mechanisms.randomness import SecureGenerator
 
 LEVEL = 1e-4
 DRAWS = 60_000
@@ -73,7 +70,7 @@ def test_the_stated_law_adds_up_and_agrees_with_scipy(kind):
 
 
 @pytest.mark.parametrize("kind", LAWS)
-@pytest.mark.parametrize("s", [0.7, 900.0, 1.4e6])
+@pytest.mark.parametrize("s", [0.7, 900.0, 6e4])
 def test_exact_settling_agrees_with_the_fast_way(kind, s, monkeypatch):
     """Everything is declared doubtful, so that every draw goes the slow and exact way."""
     fast = LAWS[kind](s, 400, np.random.default_rng(4))
@@ -141,13 +138,6 @@ def test_what_comes_out_lies_on_the_grid(law, noise, sensitivity):
     assert mechanism.grid == 2.0 ** np.rint(np.log2(mechanism.grid))
 
 
-def test_continuous_noise_does_not_lie_on_a_grid():
-    value = np.random.default_rng(0).normal(size=500)
-    for law in (GaussianMechanism, LaplaceMechanism):
-        released = law(2.0).release(value, np.random.default_rng(1))
-        assert np.any(released / 2.0**-20 != np.rint(released / 2.0**-20))
-
-
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("law", [RoundedGaussianMechanism, RoundedLaplaceMechanism])
 def test_noise_covers_what_rounding_adds_to_the_sensitivity(law, whole, monkeypatch):
@@ -185,12 +175,12 @@ def test_counts_come_through_rounding_untouched():
     np.testing.assert_array_equal(mechanism.release(counts, np.random.default_rng(0)), counts)
 
 
-def test_enormous_and_undefined_values_stay_what_they_are():
+def test_enormous_values_are_cut_off_and_nothing_but_numbers_comes_out():
     mechanism = RoundedGaussianMechanism(1.0)
     released = mechanism.release(np.array([1e300, -1e300, np.nan]), np.random.default_rng(0))
     assert released[0] == pytest.approx(2.0**52 * mechanism.grid)
     assert released[1] == pytest.approx(-(2.0**52) * mechanism.grid)
-    assert np.isnan(released[2])
+    assert np.isfinite(released[2])
 
 
 def test_draws_made_in_advance_are_handed_out_once():
@@ -235,33 +225,35 @@ def test_rounded_laplace_is_geometric_off_zero():
     np.testing.assert_allclose(ratio, np.exp(-1 / 3), rtol=1e-9)
 
 
-@pytest.mark.parametrize("histogram", ["gaussian", "laplace"])
-@pytest.mark.parametrize("rates", ["hard", "soft"])
-def test_a_fit_releases_on_the_grid_unless_told(histogram, rates):
+def test_every_release_of_a_fit_lies_on_its_grid_and_reads_the_secure_source(monkeypatch):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(3000, 2))
     y, groups = (X[:, 0] > 0).astype(int), {"g": np.where(rng.random(3000) < 0.5, "a", "b")}
-    options = {
-        "epsilon": 2.0,
-        "delta": 1e-6,
-        "classes": [0, 1],
-        "group_values": {"g": ["a", "b"]},
-        "steps": 6,
-    }
-    limit = demographic_parity("g", max_gap=0.9)
+    seen = []
 
-    def on_grid(**more):
-        model = RateConstrainedClassifier(limit, histogram=histogram, rates=rates, **options, **more)
-        model.fit(X, y, sensitive_features=groups)
-        mechanism = dataclasses.replace(model.plan_, noise="discrete").histogram_mechanism
-        steps = model.history_["histogram"] / mechanism.grid
-        return model, bool(np.all(steps == np.rint(steps)))
+    def watched(law):
+        release = law.release
 
-    model, found = on_grid()
-    assert found
-    assert isinstance(model.plan_.gradient_mechanism, RoundedGaussianMechanism)
-    assert model.privacy_.epsilon <= 2.0
-    assert not on_grid(noise="continuous")[1]
+        def noting(self, value, stream):
+            released = release(self, value, stream)
+            steps = released / self.grid
+            seen.append(np.array_equal(steps, np.rint(steps)) and isinstance(stream, SecureGenerator))
+            return released
+
+        return noting
+
+    for law in (RoundedGaussianMechanism, RoundedLaplaceMechanism):
+        monkeypatch.setattr(law, "release", watched(law))
+    model = RateConstrainedClassifier(
+        demographic_parity("g", max_gap=0.9),
+        epsilon=2.0,
+        delta=1e-6,
+        classes=[0, 1],
+        group_values={"g": ["a", "b"]},
+    )
+    model.fit(X, y, sensitive_features=groups)
+    assert len(seen) > 20
+    assert all(seen)
 
 
 def test_slack_covers_sums_in_double_precision():
@@ -279,8 +271,3 @@ def test_slack_covers_sums_in_double_precision():
         worst = max(worst, np.linalg.norm(total - exact))
     assert 0 < 2 * worst < summation_slack(20_000)
     assert summation_slack(10) < summation_slack(1000) < summation_slack(100_000)
-
-
-def test_plans_refuse_other_kinds_of_noise():
-    with pytest.raises(InvalidInput, match="noise must be one of"):
-        RateConstrainedClassifier(noise="exact").fit(np.ones((4, 1)), [0, 1, 0, 1])

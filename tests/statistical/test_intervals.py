@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from scipy.stats import binom, binomtest, norm
 
-from ratewise.domain import Domain
-from ratewise.intervals import Moments, mix_intervals, moments, share_interval
-from ratewise.partition import compile_constraints
-from ratewise.predicates import everyone, group, label
-from ratewise.rates import rate, rows
+from ratewise.constraints.compiler import compile_constraints
+from ratewise.constraints.domain import Domain
+from ratewise.constraints.predicates import everyone, group, label
+from ratewise.constraints.rates import rate, rows
+from ratewise.metrics.intervals import Moments, mix_intervals, moments, share_interval
 
 DOMAIN = Domain((0, 1), {"g": ("a", "b")})
 A, B = group(g="a"), group(g="b")

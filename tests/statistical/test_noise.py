@@ -9,14 +9,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ratewise.domain import Domain
-from ratewise.families import demographic_parity
-from ratewise.mechanisms import GaussianMechanism, LaplaceMechanism
-from ratewise.multipliers import Multipliers
-from ratewise.partition import compile_constraints
-from ratewise.plan import DualControl, Plan
-from ratewise.randomness import RandomStreams
-from ratewise.training import Training
+from ratewise.accounting import PrivacyUnit, TrainingEvent
+from ratewise.constraints.compiler import compile_constraints
+from ratewise.constraints.domain import Domain
+from ratewise.constraints.families import demographic_parity
+from ratewise.mechanisms.noise import RoundedGaussianMechanism, RoundedLaplaceMechanism
+from ratewise.mechanisms.randomness import RandomStreams
+from ratewise.mechanisms.sampling import keyed_samples
+from ratewise.models.additive import Sums
+from ratewise.training.dual import DualUpdate
+from ratewise.training.loop import GradientDescent, Loop
+from ratewise.training.plan import TRAINING, Plan
 
 LEVEL = 1e-4  # of a false alarm, per check; seeds are fixed
 STEPS = 12_000
@@ -30,40 +33,58 @@ SHAPE = (CONSTRAINTS.n_cells, CONSTRAINTS.n_classes)
 
 
 class Silent:
-    """An engine whose private sums are zero."""
+    """An engine whose private sums are zero; it keeps the samples."""
 
     n_parameters = N_PARAMETERS
-    penalised = np.ones(N_PARAMETERS, dtype=bool)
-    histogram_shape = SHAPE
+    count_step = 1.0
 
-    def sums(self, rows, theta, table, loss_weight):
-        return np.zeros(N_PARAMETERS), np.zeros(SHAPE)
+    def __init__(self, counted=True):
+        self.counted = counted
+        self.samples = []
 
-    def histograms(self, tallies):
-        return np.stack(tallies)
+    def slack(self, rows):
+        return 0.0
+
+    def sums(self, sample, parameters, weights, clip):
+        self.samples.append(sample)
+        return Sums(np.zeros(N_PARAMETERS), np.zeros(SHAPE) if self.counted else None)
+
+
+def trained(event, n_rows, seed, clip=CLIP):
+    """Yield the loop and the record after every step of a training on an engine without rows."""
+    engine = Silent(event.histogram_noise is not None)
+    plan = Plan(
+        n_rows, event.sampling_rate, event.steps, {TRAINING: event}, PrivacyUnit(), "zero_out", 1.0, 1e-5
+    )
+    streams = RandomStreams.from_seed(seed)
+    dual = None
+    if engine.counted:
+        dual = DualUpdate(
+            CONSTRAINTS, total=n_rows, sampling_rate=event.sampling_rate, noise=SCALE, rate=0.0, damping=0.0
+        )
+    optimizer = GradientDescent(np.zeros(N_PARAMETERS), 1.0, event.steps, momentum=0.0, schedule="constant")
+    loop = Loop(
+        engine,
+        optimizer,
+        dual,
+        plan.gradient_mechanism(clip, engine.slack(n_rows)),
+        plan.histogram_mechanism(engine.count_step),
+        clip,
+        plan.expected_units,
+    )
+    samples = keyed_samples(n_rows, event.sampling_rate, event.steps, streams.sampling)
+    for record in loop.run((sample.units(0, n_rows) for sample in samples), streams):
+        yield loop, record
 
 
 def released(law, seed=0):
     """Tables of steps x entries, in units of the promised noise: histogram cells, gradient coordinates."""
-    plan = Plan(
-        n_rows=40,
-        sampling_rate=0.25,
-        steps=STEPS,
-        clip=CLIP,
-        gradient_noise=SIGMA,
-        histogram=law,
-        histogram_noise=SCALE,
-        learning_rate=1.0,
-        momentum=0.0,
-        dual=DualControl(interval=50),
-    )
-    training = Training(plan, Silent(), Multipliers(CONSTRAINTS, plan))
+    event = TrainingEvent(0.25, STEPS, SIGMA, SCALE, law)
     cells, gradients, before = [], [], np.zeros(N_PARAMETERS)
-    for record in training.run(RandomStreams.from_seed(seed)):
-        if record.histograms is not None:
-            cells.extend(histogram.ravel() / SCALE for histogram in record.histograms)
-        after = training.descent.theta.copy()
-        gradients.append((before - after) * plan.expected_rows / (SIGMA * CLIP))
+    for loop, record in trained(event, 40, seed):
+        cells.append(record.histogram.ravel() / SCALE)
+        after = loop.optimizer.parameters.copy()
+        gradients.append((before - after) * loop.expected_units / (SIGMA * CLIP))
         before = after
     assert len(cells) == len(gradients) == STEPS
     return np.array(cells), np.array(gradients)
@@ -131,7 +152,7 @@ class TestPower:
 
     def noise(self, law="gaussian"):
         rng = np.random.default_rng(3)
-        mechanism = GaussianMechanism(1.0) if law == "gaussian" else LaplaceMechanism(1.0)
+        mechanism = RoundedGaussianMechanism(1.0) if law == "gaussian" else RoundedLaplaceMechanism(1.0)
         return np.array([mechanism.release(np.zeros(9), rng) for _ in range(STEPS)])
 
     @pytest.mark.parametrize("law", ["gaussian", "laplace"])
@@ -171,29 +192,9 @@ class TestPower:
 
 def test_leaving_out_the_histogram_moves_neither_sample_nor_gradient_noise():
     seen = {}
-
-    class Recorder(Silent):
-        def __init__(self, counted):
-            self.histogram_shape = SHAPE if counted else None
-            self.rows = []
-
-        def sums(self, rows, theta, table, loss_weight):
-            self.rows.append(rows)
-            return np.zeros(N_PARAMETERS), np.zeros(SHAPE) if self.histogram_shape else None
-
     for counted in (True, False):
-        plan = Plan(
-            n_rows=200,
-            sampling_rate=0.1,
-            steps=20,
-            clip=1.0,
-            gradient_noise=1.0,
-            histogram_noise=1.0 if counted else None,
-        )
-        engine = Recorder(counted)
-        training = Training(plan, engine, Multipliers(CONSTRAINTS, plan) if counted else None)
-        for _ in training.run(RandomStreams.from_seed(9)):
-            pass
-        seen[counted] = engine.rows, training.descent.theta
+        noise = (1.0, "gaussian") if counted else (None, None)
+        *_, (loop, _) = trained(TrainingEvent(0.1, 20, 1.0, *noise), 200, seed=9, clip=1.0)
+        seen[counted] = loop.engine.samples, loop.optimizer.parameters
     assert all(np.array_equal(a, b) for a, b in zip(seen[True][0], seen[False][0], strict=True))
     np.testing.assert_array_equal(seen[True][1], seen[False][1])

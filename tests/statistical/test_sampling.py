@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ratewise import sampling
-from ratewise.sampling import PoissonSampler
+from ratewise.mechanisms import sampling
+from ratewise.mechanisms.sampling import PoissonSampler
 
 LEVEL = 1e-4  # of a false alarm, per check; seeds are fixed
 N, STEPS = 60, 8000

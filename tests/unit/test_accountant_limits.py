@@ -11,10 +11,10 @@ from ratewise.accounting import (
     OutsideEvent,
     SelectionEvent,
     TrainingEvent,
-    composition,
     curve,
+    losses,
 )
-from ratewise.accounting.selection import stopping_parameter
+from ratewise.accounting.accountant import stopping_parameter
 from ratewise.exceptions import InvalidInput
 
 
@@ -22,7 +22,7 @@ from ratewise.exceptions import InvalidInput
 def sizes(monkeypatch):
     """Return a list that collects the size of every grid and window that is computed."""
     found = []
-    compose, discretise = composition._compose, composition.discretise
+    compose, discretise = losses._compose, losses.discretise
 
     def watched_compose(*arguments):
         law = compose(*arguments)
@@ -34,8 +34,8 @@ def sizes(monkeypatch):
         found.append(("grid", len(grid.mass)))
         return grid
 
-    monkeypatch.setattr(composition, "_compose", watched_compose)
-    monkeypatch.setattr(composition, "discretise", watched_grid)
+    monkeypatch.setattr(losses, "_compose", watched_compose)
+    monkeypatch.setattr(losses, "discretise", watched_grid)
     return found
 
 
@@ -53,9 +53,9 @@ def test_the_work_for_one_epsilon_is_bounded(events, sizes):
     assert 0 <= found < math.inf
     windows = [size for kind, size in sizes if kind == "window"]
     # twice, for either direction of a row's change, at most the first place and the further looks
-    assert len(windows) <= 2 * (1 + composition._MOST_LOOKS) + 1
-    assert max(windows) <= 1.05 * 2 * composition._MOST_POINTS
-    assert max(size for kind, size in sizes if kind == "grid") <= composition._MOST_POINTS + 8
+    assert len(windows) <= 2 * (1 + losses._MOST_LOOKS) + 1
+    assert max(windows) <= 1.05 * 2 * losses._MOST_POINTS
+    assert max(size for kind, size in sizes if kind == "grid") <= losses._MOST_POINTS + 8
 
 
 def test_very_little_noise_very_often():
@@ -135,12 +135,12 @@ def test_trials_that_are_hardly_more_than_one():
 def test_only_one_exact_look_is_needed_for_the_shift_of_a_selection(monkeypatch):
     """The search for the best shift works on the rough curve; it asked the exact one thirty times."""
     tolerances = []
-    near = composition.Composition._near
+    near = losses.Composition._near
 
     def watched(self, epsilon, tolerance):
         tolerances.append(tolerance)
         return near(self, epsilon, tolerance)
 
-    monkeypatch.setattr(composition.Composition, "_near", watched)
+    monkeypatch.setattr(losses.Composition, "_near", watched)
     accounting.epsilon(SelectionEvent((TrainingEvent(0.01, 100, 1.0),), 10.0), 1e-6)
-    assert 0 < tolerances.count(composition.TOLERANCE) <= 4  # at 0 and at the best, in two directions
+    assert 0 < tolerances.count(losses.TOLERANCE) <= 4  # at 0 and at the best, in two directions

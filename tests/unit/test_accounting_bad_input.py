@@ -25,14 +25,13 @@ def shown(value: object, caught: pytest.ExceptionInfo[Exception]) -> bool:
     return repr(value)[:40] in str(caught.value)
 
 
-# ---------------------------------------------------------------- epsilon, delta, curve, rdp_epsilon
+# ---------------------------------------------------------------- epsilon, delta, curve
 
 
 @pytest.mark.parametrize("value", [-1e-5, 1, 1.0, 2, math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("ask", [accounting.epsilon, accounting.rdp_epsilon], ids=["epsilon", "rdp_epsilon"])
-def test_delta_out_of_range(ask, value):
+def test_delta_out_of_range(value):
     with pytest.raises(InvalidInput, match=r"\bdelta must be .*, got ") as caught:
-        ask(EVENT, value)
+        accounting.epsilon(EVENT, value)
     assert shown(value, caught)
 
 
@@ -43,10 +42,9 @@ def test_delta_zero_has_no_finite_answer_for_gaussian_noise():
 
 @pytest.mark.parametrize("value", NOT_NUMBERS)
 def test_delta_of_the_wrong_type(value):
-    for ask in (accounting.epsilon, accounting.rdp_epsilon):
-        with pytest.raises(InvalidType, match=r"\bdelta must be .*, got ") as caught:
-            ask(EVENT, value)
-        assert shown(value, caught)
+    with pytest.raises(InvalidType, match=r"\bdelta must be .*, got ") as caught:
+        accounting.epsilon(EVENT, value)
+    assert shown(value, caught)
 
 
 @pytest.mark.parametrize("value", [-0.1, -3, math.nan, math.inf, -math.inf])
@@ -67,9 +65,8 @@ ASK = [
     lambda events: accounting.epsilon(events, 1e-5),
     lambda events: accounting.delta(events, 1.0),
     accounting.curve,
-    lambda events: accounting.rdp_epsilon(events, 1e-5),
 ]
-ASK_IDS = ["epsilon", "delta", "curve", "rdp_epsilon"]
+ASK_IDS = ["epsilon", "delta", "curve"]
 
 
 @pytest.mark.parametrize("ask", ASK, ids=ASK_IDS)
@@ -146,11 +143,6 @@ def test_outside_guarantee_for_other_neighbours(stated, asked):
         assert asked in str(caught.value)
 
 
-def test_second_accountant_says_what_it_does_not_know():
-    with pytest.raises(UnsupportedCombination, match=r"epsilon"):
-        accounting.rdp_epsilon(OutsideEvent(0.5, 1e-6), 1e-5)
-
-
 # ---------------------------------------------------------------- infinite on purpose, never by accident
 
 
@@ -165,21 +157,15 @@ def test_unprotected_is_infinite_and_says_so():
 
 
 CALIBRATE = {"epsilon": 1.0, "delta": 1e-5, "sampling_rate": 0.1, "steps": 100}
-STEPS = {"epsilon": 1.0, "delta": 1e-5, "sampling_rate": 0.1, "gradient_noise": 5.0}
-RATE = {"epsilon": 1.0, "delta": 1e-5, "steps": 100, "gradient_noise": 5.0}
 OUT_OF_RANGE = {
     "epsilon": [0, -1, math.nan, math.inf],
     "delta": [0, -1e-9, 1, 1.5, math.nan],
     "sampling_rate": [0, -0.1, 1.01, math.nan, math.inf],
     "steps": [0, -1, 1.5, math.nan, math.inf],
-    "gradient_noise": [0, -1, math.nan, math.inf],
-    "histogram_noise": [0, -1, math.nan, math.inf],
     "histogram_share": [0, 1, -0.1, 1.5, math.nan],
 }
 FUNCTIONS = {
     "calibrate": (CALIBRATE, ("epsilon", "delta", "sampling_rate", "steps", "histogram_share")),
-    "calibrate_steps": (STEPS, ("epsilon", "delta", "sampling_rate", "gradient_noise", "histogram_noise")),
-    "calibrate_sampling_rate": (RATE, ("epsilon", "delta", "steps", "gradient_noise", "histogram_noise")),
 }
 OUTSIDE_OF_RANGE = [
     (function, name, value)
@@ -225,14 +211,9 @@ def test_calibration_of_sampled_laplace_under_replacement():
         accounting.calibrate(**CALIBRATE, histogram="laplace", neighbours="replace_one")
 
 
-def test_one_step_already_costs_too_much():
-    with pytest.raises(InvalidInput, match=r"(?i)epsilon.*0\.01|0\.01.*epsilon"):
-        accounting.calibrate_steps(0.01, 1e-5, 0.5, 0.3)
-
-
 def test_laplace_histogram_without_its_scale():
     with pytest.raises(InvalidInput, match=r"^histogram_noise is missing for histogram='laplace'"):
-        accounting.calibrate_steps(**STEPS, histogram="laplace")
+        TrainingEvent(0.1, 1, 5.0, histogram="laplace")
 
 
 def test_private_numbers_are_not_needed_to_say_what_is_wrong():

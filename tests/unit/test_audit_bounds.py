@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ratewise.accounting import GaussianEvent, epsilon
+from ratewise.accounting import GaussianEvent, TrainingEvent, epsilon
 from ratewise.audit import (
     AuditResult,
     audit_one_run,
@@ -17,7 +17,6 @@ from ratewise.audit import (
 )
 from ratewise.audit.bounds import gaussian_epsilon, proportion_bounds
 from ratewise.exceptions import InvalidInput, RatewiseError, UnsupportedCombination
-from ratewise.plan import Plan
 
 
 class TestManyRuns:
@@ -111,18 +110,18 @@ def test_bad_numbers(call, said):
         call()
 
 
-PLAN = Plan(n_rows=10, sampling_rate=1.0, steps=1, clip=1.0, gradient_noise=1.0)
+EVENT = TrainingEvent(sampling_rate=1.0, steps=1, gradient_noise=1.0, histogram=None)
 
 
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: audit_step(PLAN, releases="all"), "releases must be one of"),
-        (lambda: audit_step(PLAN, attack="guess"), "attack must be one of"),
-        (lambda: audit_step(PLAN, games=3), "games must be at least 20"),
-        (lambda: audit_step(PLAN, games=50, releases="histogram"), "releases no histogram"),
-        (lambda: audit_step(PLAN, games=50, attack="difference"), "releases no histogram"),
-        (lambda: audit_one_run(PLAN, canaries=10, guesses=11), "guesses must be at most"),
+        (lambda: audit_step(EVENT, releases="all"), "releases must be one of"),
+        (lambda: audit_step(EVENT, attack="guess"), "attack must be one of"),
+        (lambda: audit_step(EVENT, games=3), "games must be at least 20"),
+        (lambda: audit_step(EVENT, games=50, releases="histogram"), "releases no histogram"),
+        (lambda: audit_step(EVENT, games=50, attack="difference"), "releases no histogram"),
+        (lambda: audit_one_run(EVENT, canaries=10, guesses=11), "guesses must be at most"),
     ],
 )
 def test_bad_audits(call, said):

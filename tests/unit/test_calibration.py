@@ -10,8 +10,9 @@ import pytest
 from dp_accounting import pld
 
 from ratewise import accounting
-from ratewise.accounting import TrainingEvent, accountant, losses
-from ratewise.accounting.composition import Composition
+from ratewise.accounting import GaussianEvent, ThresholdEvent, TrainingEvent, accountant, losses
+from ratewise.accounting.losses import Composition
+from ratewise.exceptions import InvalidInput
 
 TIGHT = 0.999
 
@@ -111,57 +112,6 @@ def test_result_is_frozen():
 
 def test_integers_are_floats():
     assert accounting.calibrate(1, 1e-5, 1, 10) == accounting.calibrate(1.0, 1e-5, 1.0, 10.0)
-    assert accounting.calibrate_steps(1, 1e-5, 1, 30, 40) == accounting.calibrate_steps(
-        1.0, 1e-5, 1.0, 30.0, 40.0
-    )
-    assert accounting.calibrate_sampling_rate(1, 1e-5, 10, 4, 5) == accounting.calibrate_sampling_rate(
-        1.0, 1e-5, 10.0, 4.0, 5.0
-    )
-
-
-@pytest.mark.parametrize(
-    ("rate", "gradient", "histogram_noise", "histogram"),
-    [
-        (0.01, 1.0, None, None),
-        (0.01, 1.0, 3.0, "gaussian"),
-        (0.01, 1.0, 3.0, "laplace"),
-        (0.5, 20.0, 15.0, "laplace"),
-        (1.0, 40.0, 50.0, "gaussian"),
-    ],
-)
-def test_steps_are_as_many_as_the_target_allows(rate, gradient, histogram_noise, histogram):
-    steps = accounting.calibrate_steps(2.0, 1e-5, rate, gradient, histogram_noise, histogram=histogram)
-    event = TrainingEvent(rate, steps, gradient, histogram_noise, histogram)
-    assert isinstance(steps, int)
-    assert accounting.epsilon(event, 1e-5) <= 2.0 < accounting.epsilon(event.with_steps(steps + 1), 1e-5)
-
-
-@pytest.mark.parametrize(
-    ("steps", "gradient", "histogram_noise", "histogram"),
-    [
-        (1000, 1.0, None, None),
-        (100, 2.0, 3.0, "gaussian"),
-        (100, 2.0, 3.0, "laplace"),
-        (1, 0.5, 1.0, "laplace"),
-    ],
-)
-def test_sampling_rate_is_as_high_as_the_target_allows(steps, gradient, histogram_noise, histogram):
-    rate = accounting.calibrate_sampling_rate(
-        2.0, 1e-5, steps, gradient, histogram_noise, histogram=histogram
-    )
-    spent = accounting.epsilon(TrainingEvent(rate, steps, gradient, histogram_noise, histogram), 1e-5)
-    assert TIGHT * 2.0 <= spent <= 2.0
-
-
-def test_sampling_rate_stops_at_everything():
-    assert accounting.calibrate_sampling_rate(5.0, 1e-5, 1, 100.0) == 1.0
-
-
-def test_inverse_questions_agree():
-    noise = accounting.calibrate(2.0, 1e-5, 0.05, 400, histogram=None)
-    assert accounting.calibrate_steps(2.0, 1e-5, 0.05, noise.gradient_noise) in range(400, 402)
-    rate = accounting.calibrate_sampling_rate(2.0, 1e-5, 400, noise.gradient_noise)
-    assert rate == pytest.approx(0.05, rel=2e-3)
 
 
 class TestBothDirections:
@@ -204,3 +154,44 @@ class TestBothDirections:
         assert exact < rough
         accountant.forget_last_answer()
         assert accounting.PrivacyCurve(events).epsilon(1e-5) == exact
+
+
+# --- whole plans --------------------------------------------------------------------------------------------
+
+
+def fit_of(rate, steps, own=0.0):
+    """Return a plan of a fit by its scale: column histograms, discovery, training and certificate."""
+    spread = rate * math.sqrt(steps)
+
+    def build(scale):
+        discovery = [ThresholdEvent(scale / 0.1, own)] if own else []
+        training = TrainingEvent(rate, steps, scale * spread / 0.9, scale * spread / 0.3)
+        return (GaussianEvent(scale / 0.2), *discovery, training, GaussianEvent(scale / 0.3))
+
+    return build
+
+
+@pytest.mark.parametrize("own", [0.0, 1e-7, 9e-7])
+@pytest.mark.parametrize("relation", ["add_or_remove", "zero_out", "replace_one"])
+@pytest.mark.parametrize(("epsilon", "rate", "steps"), [(0.1, 0.05, 500), (1.0, 0.1, 300), (9.0, 0.05, 100)])
+def test_a_plan_meets_its_budget_on_the_safe_side(epsilon, rate, steps, relation, own):
+    found = accounting.calibrate_plan(epsilon, 1e-6, fit_of(rate, steps, own), relation)
+    assert found.events == fit_of(rate, steps, own)(found.scale)
+    assert 0.999 * epsilon <= found.epsilon <= epsilon
+    assert accounting.epsilon(found.events, 1e-6, relation) == pytest.approx(found.epsilon, rel=1e-9)
+    assert accounting.epsilon(fit_of(rate, steps, own)(found.scale * 0.998), 1e-6, relation) > found.epsilon
+
+
+def test_a_plan_of_unsampled_gaussians_is_exact():
+    found = accounting.calibrate_plan(1.0, 1e-5, GaussianEvent)
+    assert 0.999 <= accounting.epsilon(GaussianEvent(found.scale), 1e-5) <= 1.0
+
+
+def test_thresholds_that_use_up_delta_are_refused():
+    with pytest.raises(InvalidInput, match="threshold releases alone have"):
+        accounting.calibrate_plan(1.0, 1e-6, fit_of(0.1, 10, own=1e-6))
+
+
+def test_a_plan_that_cannot_be_met_is_refused():
+    with pytest.raises(InvalidInput, match="out of reach"):
+        accounting.calibrate_plan(1.0, 1e-6, lambda scale: (GaussianEvent(scale), GaussianEvent(2.0)))

@@ -10,11 +10,13 @@ import dp_accounting
 import numpy as np
 import pytest
 
+from ratewise import accounting
 from ratewise.accounting import (
     GaussianEvent,
     LaplaceEvent,
     OutsideEvent,
     SelectionEvent,
+    ThresholdEvent,
     TrainingEvent,
     UnprotectedEvent,
     event_from_dict,
@@ -244,3 +246,41 @@ def test_unsupported_combinations_are_value_errors():
     assert issubclass(UnsupportedCombination, InvalidInput)
     assert issubclass(InvalidInput, ValueError)
     assert issubclass(InvalidType, TypeError)
+
+
+# --- threshold releases -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("relation", ["add_or_remove", "replace_one"])
+def test_a_threshold_release_costs_its_gaussian_and_its_delta(relation):
+    """x + (1 - x) d(e) with d the Gaussian curve: never less than the Gaussian, never more than delta added."""
+    event, own = ThresholdEvent(4.0, 1e-6), 1e-6
+    gaussian = accounting.curve(GaussianEvent(4.0), relation)
+    for epsilon in (0.0, 0.5, 1.0, 3.0):
+        exact = own + (1 - own) * gaussian.delta(epsilon)
+        assert accounting.delta(event, epsilon, relation) == pytest.approx(exact, rel=1e-9)
+    assert accounting.epsilon(event, 1e-5, relation) == pytest.approx(gaussian.epsilon(9e-6), rel=1e-5)
+    assert accounting.epsilon(event, 1e-6, relation) == math.inf
+    assert accounting.epsilon([event, event], 1.9e-6) == math.inf
+    assert math.isfinite(accounting.epsilon([event, event], 2.1e-6))
+
+
+def test_threshold_releases_compose_with_everything():
+    others = [TrainingEvent(0.1, 20, 3.0, 5.0), LaplaceEvent(9.0), OutsideEvent(0.1, 1e-8)]
+    plain = accounting.epsilon([*others, GaussianEvent(6.0)], 9e-6)
+    found = accounting.epsilon([*others, ThresholdEvent(6.0, 1e-6)], 1e-5)
+    assert found == pytest.approx(plain, rel=1e-4)
+    selected = SelectionEvent((ThresholdEvent(20.0, 1e-9),), 5.0)
+    assert accounting.epsilon(selected, 1e-5) > accounting.epsilon(
+        SelectionEvent((GaussianEvent(20.0),), 5.0), 1e-5
+    )
+    assert accounting.epsilon(selected, 4e-9) == math.inf  # five trials of 1e-9 each
+
+
+def test_thresholds_have_no_other_description():
+    event = ThresholdEvent(3, 1e-6)
+    assert event_from_dict(event.to_dict()) == event
+    assert event.to_dict() == {"kind": "threshold", "noise": 3.0, "delta": 1e-6}
+    for wrong in (0, 1, -1e-6, math.nan):
+        with pytest.raises(InvalidInput, match="delta must be"):
+            ThresholdEvent(3.0, wrong)

@@ -5,9 +5,7 @@ import numpy as np
 import pytest
 
 from ratewise.accounting import GaussianEvent, LaplaceEvent, TrainingEvent, accountant, curve
-from ratewise.accounting.composition import Composition
-from ratewise.accounting.gaussian import GaussianCurve
-from ratewise.accounting.losses import AddLoss, GaussianLoss, RemoveLoss
+from ratewise.accounting.losses import AddLoss, Composition, GaussianCurve, GaussianLoss, RemoveLoss
 
 
 def exact(epsilon, noise):

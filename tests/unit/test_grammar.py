@@ -24,12 +24,16 @@ from ratewise import (
     rows,
     true_positive_rate,
 )
+from ratewise.constraints.families import Family
+from ratewise.constraints.rates import Constraint
+from ratewise.constraints.text import (
+    MAX_NESTING,
+    MAX_TEXT,
+    GrammarError,
+    format_constraint,
+    parse_constraint,
+)
 from ratewise.exceptions import InvalidInput, InvalidType
-from ratewise.families import Family
-from ratewise.grammar import GrammarError, format_constraint, parse_constraint
-from ratewise.grammar.tokens import MAX_TEXT
-from ratewise.grammar.words import MAX_NESTING
-from ratewise.rates import Constraint
 
 F, M = group(sex="Female"), group(sex="Male")
 YOUNG = group(age=below(3))
@@ -164,7 +168,7 @@ WRONG = [
     ("group(sex=Female)", 17, "expected a constraint"),
     ("rate(1) <=", 10, "found the end"),
     ("rate(1) <= 0.2 0.3", 15, "found 0.3"),
-    ("rate(1) < 0.2", 8, "cannot be told apart"),
+    ("rate(1) < 0.2", 8, "cannot be distinguished"),
     ("rate(1) == 0.2", 8, "between"),
     ("rate(1) = 0.2", 8, "expected <= or >="),
     ("0.1 <= rate(1) <= 0.2", 15, "chained"),
@@ -193,7 +197,7 @@ WRONG = [
     ("rate(1, where=sex) <= 1", 14, "where must be a predicate"),
     ("rate(1, where=group()) <= 1", 14, "at least one column"),
     ("rate(1, where=group(1)) <= 1", 20, "column=value"),
-    ("rate(1, where=group(sex=*)) <= 1", 24, "ready-made"),
+    ("rate(1, where=group(sex=*)) <= 1", 24, "of a family"),
     ("rate(1, where=group(sex=1, sex=2)) <= 1", 27, "given twice"),
     ("rate(1, where=group(sex=1, 2)) <= 1", 27, "expected column=value"),
     ("rate(1, where=group(**{sex: 2})) <= 1", 23, "in quotes"),

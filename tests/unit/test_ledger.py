@@ -1,4 +1,4 @@
-"""The ledger: adds up, refuses in time, survives faults, and reads only what it wrote."""
+"""The ledger: admits whole plans, adds up, refuses in time, survives faults, and reads only what it wrote."""
 
 import contextlib
 import copy
@@ -17,16 +17,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratewise.accounting import accountant, book, storage
+from ratewise.accounting import accountant, storage
 from ratewise.accounting.events import (
+    Budget,
     GaussianEvent,
     LaplaceEvent,
     OutsideEvent,
+    PrivacyUnit,
     SelectionEvent,
+    ThresholdEvent,
     TrainingEvent,
     UnprotectedEvent,
 )
-from ratewise.accounting.ledger import Budget, Ledger
+from ratewise.accounting.ledger import Ledger
 from ratewise.exceptions import (
     BudgetExceeded,
     InvalidInput,
@@ -45,7 +48,7 @@ TRAINING = TrainingEvent(sampling_rate=0.02, steps=300, gradient_noise=4.0, hist
 
 @pytest.fixture
 def path(tmp_path):
-    return tmp_path / "book.json"
+    return tmp_path / "ledger.json"
 
 
 def run(phase, steps):
@@ -54,118 +57,169 @@ def run(phase, steps):
             phase.step()
 
 
+def released(ledger):
+    """Return how many repetitions may have happened, over all plans."""
+    return sum(sum(plan.released.values()) for plan in ledger.admissions)
+
+
 # --- adding up --------------------------------------------------------------------------------------------
 
 
-def test_an_empty_book_costs_nothing():
+def test_an_empty_ledger_costs_nothing():
     ledger = Ledger(cap=Budget(1.0, DELTA))
     assert ledger.total(1e-9) == 0
-    assert ledger.total_delta(0.0) == 0
     assert ledger.total_epsilon == 0
-    assert ledger.remaining == 1
+    assert ledger.spent == 0
     assert ledger.events() == ()
+    assert ledger.statement().epsilon == 0
 
 
-def test_phases_data_uses_and_resumed_runs_add_up(path):
+def test_plans_and_data_uses_add_up(path):
     ledger = Ledger.create(path)
-    ledger.book(GAUSS, purpose="feature means", data="train")
-    run(ledger.phase(TRAINING, purpose="training", data="train"), 100)
+    fit = ledger.admit({"feature means": GAUSS, "training": TRAINING}, purpose="fit", data="train")
     resumed = Ledger.open(path)
-    run(resumed.phase(TRAINING.with_steps(1), planned_steps=200, data="train"), 200)
-    resumed.book(LaplaceEvent(noise=20.0, count=3), purpose="evaluation", data="holdout")
+    resumed.admit(LaplaceEvent(noise=20.0, count=3), purpose="evaluation", data="holdout")
+    fit.release("feature means")
+    run(fit.phase("training"), 100)
     everything = (GAUSS, TRAINING, LaplaceEvent(noise=20.0, count=3))
     for handle in (ledger, resumed, Ledger.open(path)):
         assert handle.events() == everything
         assert handle.total(DELTA) == accountant.epsilon(everything, DELTA)
-        assert handle.total(DELTA, data="holdout") == accountant.epsilon(everything[2], DELTA)
-        assert handle.events("train") == everything[:2]
-        assert handle.data_uses == ("train", "holdout")
-        assert handle.unsettled_steps == 0
+        assert [plan.data for plan in handle.admissions] == ["train", "holdout"]
+        assert [plan.purpose for plan in handle.admissions] == ["fit", "evaluation"]
+        assert handle.admission(fit.id).released == {"feature means": 1, "training": 100}
 
 
-def test_total_delta_and_total_agree():
-    ledger = Ledger()
-    ledger.book(GAUSS)
-    assert ledger.total_delta(ledger.total(DELTA)) == pytest.approx(DELTA, rel=0.01)
+def test_a_plan_is_admitted_as_a_whole_or_not_at_all(path):
+    ledger = Ledger.create(path, cap=Budget(1.0, DELTA))
+    before = path.read_bytes()
+    with pytest.raises(BudgetExceeded):
+        ledger.admit({"fits": GAUSS, "does not": GaussianEvent(0.5)})
+    assert path.read_bytes() == before
+    assert ledger.admissions == ()
+
+
+def test_a_run_goes_on_after_a_crash_with_what_is_left(path):
+    plan = Ledger.create(path).admit({"training": TRAINING})
+    phase = plan.phase("training")
+    phase.__enter__()
+    for _ in range(100):
+        phase.step()
+    # the process dies here: 64 + 64 steps were reserved
+    found = Ledger.open(path).admission(plan.id)
+    assert found.released == {"training": 128}
+    assert found.left("training") == 300 - 128
+    run(found.phase("training"), 172)
+    assert found.left("training") == 0
+    assert Ledger.open(path).events() == (TRAINING,)
 
 
 def test_equal_releases_are_merged_even_when_not_in_a_row():
     ledger = Ledger()
     for _ in range(3):
-        ledger.book(GaussianEvent(noise=10, count=2))
-        ledger.book(UnprotectedEvent("a picture"))
+        ledger.admit(GaussianEvent(noise=10, count=2))
+        ledger.admit(UnprotectedEvent("a picture"))
     assert ledger.events() == (GaussianEvent(noise=10, count=6), *[UnprotectedEvent("a picture")] * 3)
 
 
 def test_totals_are_computed_once(monkeypatch):
     ledger = Ledger()
-    ledger.book(GAUSS)
+    ledger.admit(GAUSS)
     asked = []
     real = accountant.epsilon
     monkeypatch.setattr(accountant, "epsilon", lambda *a, **k: asked.append(a) or real(*a, **k))
     first = ledger.total(DELTA)
     assert ledger.total(DELTA) == first
     assert len(asked) == 1
-    ledger.book(GAUSS)
+    ledger.admit(GAUSS)
     assert ledger.total(DELTA) > first
     assert len(asked) == 2
 
 
-def test_neighbours_belong_to_the_book(path):
+def test_neighbours_belong_to_the_ledger(path):
     assert Ledger.create(path, neighbours="replace_one").neighbours == "replace_one"
     ledger = Ledger.open(path)
-    ledger.book(GAUSS)
+    ledger.admit(GAUSS)
     assert ledger.total(DELTA) == accountant.epsilon(GAUSS, DELTA, "replace_one")
     assert ledger.total(DELTA) > accountant.epsilon(GAUSS, DELTA)
 
 
+def test_relations_with_the_same_curves_share_a_ledger():
+    for one in ("add_or_remove", "zero_out"):
+        assert Ledger(neighbours=one).accepts("add_or_remove")
+        assert Ledger(neighbours=one).accepts("zero_out")
+        assert not Ledger(neighbours=one).accepts("replace_one")
+        assert not Ledger(neighbours="replace_one").accepts(one)
+    assert Ledger(neighbours="replace_one").accepts("replace_one")
+    with pytest.raises(InvalidInput, match="neighbours must be one of"):
+        Ledger().accepts("both")
+
+
 def test_an_unprotected_release_makes_the_total_infinite():
     ledger = Ledger()
-    ledger.book(UnprotectedEvent("raw mean"))
+    ledger.admit(UnprotectedEvent("raw mean"))
     assert ledger.total(DELTA) == math.inf
+    for adaptive in (True, False):
+        assert Ledger(cap=Budget(9.0, DELTA), adaptive=adaptive).would_exceed(UnprotectedEvent())
 
 
 def test_what_cannot_be_accounted_is_refused_before_it_happens(path):
     ledger = Ledger.create(path)
     with pytest.raises(UnsupportedCombination):
-        ledger.book(OutsideEvent(epsilon=1.0, neighbours="replace_one"))
+        ledger.admit(OutsideEvent(epsilon=1.0, neighbours="replace_one"))
     assert Ledger.open(path).records == ()
 
 
 def test_every_kind_of_event_survives_the_file(path):
-    events = [
+    events = (
         TRAINING,
         TrainingEvent(0.1, 5, None, 3.0, "laplace"),
         GAUSS,
+        ThresholdEvent(12.0, 1e-7),
         LaplaceEvent(2.0),
         SelectionEvent((TRAINING,), mean_trials=4, shape=math.inf),
         OutsideEvent(0.1, description="counts, \u00e9tude \ud800"),
         UnprotectedEvent("plot"),
-    ]
+    )
     ledger = Ledger.create(path)
-    booked = [ledger.book(event, purpose="p") for event in events]
-    assert list(Ledger.open(path).records) == booked
-    assert [record.event for record in Ledger.from_json(ledger.to_json()).records] == events
+    plan = ledger.admit(events, purpose="p", unit=PrivacyUnit("id", "person", 5, "row"))
+    found = Ledger.open(path)
+    assert found.records == ledger.records
+    assert found.admissions[0].events == plan.events == events
+    assert found.admissions[0].unit == found.unit == PrivacyUnit("id", "person", 5, "row")
+    assert found.admissions[0].names[:2] == ("training 1", "training 2")
+    assert Ledger.from_json(ledger.to_json()).records == ledger.records
 
 
-def test_the_clock_may_run_backwards(path, monkeypatch):
-    times = iter(f"19{99 - number}-01-01" for number in range(90))
-    monkeypatch.setattr(book, "now", lambda: next(times))
-    monkeypatch.setattr("ratewise.accounting.ledger.now", lambda: next(times))
-    monkeypatch.setattr("ratewise.accounting.phase.now", lambda: next(times))
-    ledger = Ledger.create(path)
-    ledger.book(GAUSS)
-    run(ledger.phase(LaplaceEvent(9.0), planned_steps=200, stride=7), 150)
-    assert Ledger.open(path).events() == (GAUSS, LaplaceEvent(9.0, count=150))
+# --- releases and phases ----------------------------------------------------------------------------------
 
 
-# --- phases -----------------------------------------------------------------------------------------------
+def test_releases_are_named_by_name_position_or_event():
+    ledger = Ledger()
+    plan = ledger.admit({"a": GAUSS, "b": GaussianEvent(10.0, count=3), "c": LaplaceEvent(2.0)})
+    plan.release(GAUSS)
+    plan.release(GAUSS)
+    assert plan.released == {"a": 1, "b": 1, "c": 0}
+    plan.release(1)
+    plan.release("c")
+    assert plan.released == {"a": 1, "b": 3, "c": 1}
+    plan.release()
+    for key in ("d", 3, -1, GaussianEvent(3.0)):
+        with pytest.raises(InvalidInput, match="is not in this plan, which has 'a', 'b', 'c'"):
+            plan.release(key)
+
+
+def test_release_without_a_name_releases_what_is_left():
+    plan = Ledger().admit({"a": GAUSS, "b": GaussianEvent(20.0, count=3)})
+    plan.release("a")
+    plan.release()
+    assert plan.released == {"a": 1, "b": 3}
 
 
 @pytest.mark.parametrize("error", [None, RuntimeError, KeyboardInterrupt, SystemExit, BudgetExceeded])
-def test_a_phase_is_settled_however_it_ends(path, error):
-    ledger = Ledger.create(path)
-    phase = ledger.phase(TRAINING)
+def test_a_phase_returns_unused_steps_however_it_ends(path, error):
+    plan = Ledger.create(path).admit(TRAINING)
+    phase = plan.phase(0)
 
     def train():
         with phase:
@@ -176,75 +230,68 @@ def test_a_phase_is_settled_however_it_ends(path, error):
 
     with contextlib.nullcontext() if error is None else pytest.raises(error):
         train()
-    assert Ledger.open(path).events() == (TRAINING.with_steps(70),)
+    assert released(Ledger.open(path)) == 70
     assert phase.ran == 70
-    with pytest.raises(LedgerError, match="settled"):
+    with pytest.raises(LedgerError, match="closed"):
         phase.step()
-    with pytest.raises(LedgerError, match="settled"), phase:
+    with pytest.raises(LedgerError, match="closed"), phase:
         pass
-    assert Ledger.open(path).events() == (TRAINING.with_steps(70),)
-
-
-def test_a_phase_without_steps_counts_nothing():
-    ledger = Ledger()
-    run(ledger.phase(TRAINING), 0)
-    assert ledger.events() == ()
+    assert released(Ledger.open(path)) == 70
+    assert Ledger.open(path).events() == (TRAINING,)
 
 
 def test_a_phase_outside_its_block_takes_no_step():
     with pytest.raises(LedgerError, match="new"):
-        Ledger().phase(TRAINING).step()
+        Ledger().admit(TRAINING).phase(0).step()
 
 
 def test_what_is_on_disk_is_never_too_low_nor_far_too_high(path):
     ledger = Ledger.create(path)
-    with ledger.phase(LaplaceEvent(noise=50.0), planned_steps=3000) as phase:
+    with ledger.admit(LaplaceEvent(noise=50.0, count=3000)).phase(0) as phase:
         for ran in range(1, 3001):
             phase.step()
-            assert ran <= ledger.unsettled_steps <= ran + max(64, ran // 4) - 1
-        assert Ledger.open(path).unsettled_steps == 3000
+            assert ran <= released(ledger) <= ran + max(64, ran // 4) - 1
+        assert released(Ledger.open(path)) == 3000
     assert len(ledger.records) < 40
 
 
-def test_a_stride_of_one_over_counts_by_a_quarter_at_most():
+def test_a_stride_of_one_reserves_a_quarter_more_at_most():
     ledger = Ledger()
-    with ledger.phase(LaplaceEvent(noise=50.0), planned_steps=100, stride=1) as phase:
+    with ledger.admit(LaplaceEvent(noise=50.0, count=100)).phase(0, stride=1) as phase:
         for ran in range(1, 101):
             phase.step()
-            assert ran <= ledger.unsettled_steps <= ran + ran // 4
-
-
-def test_without_a_cap_steps_beyond_the_plan_are_booked():
-    ledger = Ledger()
-    run(ledger.phase(GAUSS, planned_steps=2), 100)
-    assert ledger.events() == (GaussianEvent(10.0, count=100),)
+            assert ran <= released(ledger) <= ran + ran // 4
 
 
 def test_threads_may_share_a_phase():
     ledger = Ledger()
-    with ledger.phase(GAUSS, planned_steps=8000) as phase:
+    with ledger.admit(GaussianEvent(10.0, count=8000)).phase(0) as phase:
         threads = [threading.Thread(target=lambda: [phase.step() for _ in range(1000)]) for _ in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    assert ledger.events() == (GaussianEvent(10.0, count=8000),)
+    assert released(ledger) == 8000
 
 
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["book", "phase", "crash"]), st.integers(1, 300), st.integers(1, 90)),
+        st.tuples(st.sampled_from(["whole", "phase", "crash"]), st.integers(1, 300), st.integers(1, 90)),
         max_size=8,
     )
 )
-def test_any_history_counts_the_truth_and_at_most_a_stride_more_per_crash(history):
-    ledger, truth, slack = Ledger(), 0, 0
+def test_any_history_counts_its_plans_and_at_least_what_happened(history):
+    ledger = Ledger(cap=Budget(1e3, DELTA))
+    truth = slack = planned = 0
     for kind, steps, stride in history:
-        if kind == "book":
-            ledger.book(GaussianEvent(10.0, count=steps))
+        plan = ledger.admit(GaussianEvent(10.0, count=steps + 40))
+        planned += steps + 40
+        if kind == "whole":
+            plan.release()
+            truth += 40
         else:
-            phase = ledger.phase(GAUSS, planned_steps=steps + 40, stride=stride)
+            phase = plan.phase(0, stride=stride)
             phase.__enter__()
             for _ in range(steps):
                 phase.step()
@@ -254,97 +301,67 @@ def test_any_history_counts_the_truth_and_at_most_a_stride_more_per_crash(histor
                 slack += max(stride, steps // 4)
             ledger = Ledger.from_json(ledger.to_json())
         truth += steps
-    found = sum(event.count for event in ledger.events())
-    assert truth <= found <= truth + slack
+    assert truth <= released(ledger) <= truth + slack
+    assert sum(event.count for event in ledger.events()) == planned
 
 
 # --- the cap ----------------------------------------------------------------------------------------------
 
 
-def test_the_cap_refuses_before_anything_happens(path):
-    ledger = Ledger.create(path, cap=Budget(epsilon=1.0, delta=DELTA))
-    ledger.book(GAUSS)
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_the_cap_refuses_before_anything_happens(path, adaptive):
+    ledger = Ledger.create(path, cap=Budget(epsilon=1.0, delta=DELTA), adaptive=adaptive)
+    ledger.admit(GAUSS)
     before = path.read_bytes()
     big = GaussianEvent(noise=1.0)
     assert ledger.would_exceed(big)
     assert ledger.would_exceed([GAUSS, big])
     assert not ledger.would_exceed(GAUSS)
-    with pytest.raises(BudgetExceeded, match=r"'means' would bring epsilon to .* above the cap of 1"):
-        ledger.book(big, purpose="means")
-    with pytest.raises(BudgetExceeded, match="500 planned steps"), ledger.phase(GAUSS, planned_steps=500):
-        pytest.fail("the block must not run")
+    ledger.check(GAUSS)
+    words = (
+        "the plan 'means' would bring the filter" if adaptive else "the plan 'means' would bring epsilon to"
+    )
+    with pytest.raises(BudgetExceeded, match=words):
+        ledger.admit(big, purpose="means")
+    with pytest.raises(BudgetExceeded):
+        ledger.check(big)
     assert path.read_bytes() == before
-    assert ledger.remaining == 1.0 - ledger.total_epsilon
+    assert 0 < ledger.spent < 1
 
 
 def test_the_cap_is_in_the_file(path):
     Ledger.create(path, cap=Budget(epsilon=0.1, delta=DELTA))
     assert Ledger.open(path).cap == Budget(0.1, DELTA)
+    assert Ledger.open(path).adaptive
     with pytest.raises(BudgetExceeded):
-        Ledger.open(path).book(GAUSS)
+        Ledger.open(path).admit(GAUSS)
 
 
-def test_remaining_steps_is_exact():
-    ledger = Ledger(cap=Budget(epsilon=1.0, delta=DELTA))
-    ledger.book(GaussianEvent(noise=8.0))
-    step = TRAINING.with_steps(1)
-    fits = ledger.remaining_steps(step)
-    assert fits > 10
-    assert not ledger.would_exceed(step.with_steps(fits))
-    assert ledger.would_exceed(step.with_steps(fits + 1))
-    assert ledger.remaining_steps(step, at_most=3) == 3
-    assert ledger.remaining_steps(GaussianEvent(noise=0.5)) == 0
-    run(ledger.phase(step, planned_steps=fits), fits)
-    assert ledger.total_epsilon <= 1.0
-    assert ledger.remaining_steps(step) == 0
+def test_a_fixed_plan_may_use_the_cap_to_its_end():
+    ledger = Ledger(cap=Budget(epsilon=1.0, delta=DELTA), adaptive=False)
+    count = 1
+    while not ledger.would_exceed(GaussianEvent(10.0, count=count + 1)):
+        count += 1
+    ledger.admit(GaussianEvent(10.0, count=count - 2))
+    ledger.admit(GaussianEvent(10.0, count=2))
+    assert ledger.total_epsilon <= 1.0 < accountant.epsilon(GaussianEvent(10.0, count=count + 1), DELTA)
+    assert ledger.would_exceed(GAUSS)
 
 
-def test_steps_beyond_the_plan_stop_at_the_cap():
-    ledger = Ledger(cap=Budget(epsilon=1.0, delta=DELTA))
-    fits = ledger.remaining_steps(GAUSS)
-    with ledger.phase(GAUSS, planned_steps=2) as phase:
-        for _ in range(fits):
-            phase.step()
-        with pytest.raises(BudgetExceeded, match="2 planned"):
-            phase.step()
-    assert phase.ran == fits
-    assert ledger.events() == (GaussianEvent(10.0, count=fits),)
-
-
-def test_open_phases_keep_the_budget_they_plan():
-    ledger = Ledger(cap=Budget(epsilon=1.0, delta=DELTA))
-    fits = ledger.remaining_steps(GAUSS)
-    with ledger.phase(GAUSS, planned_steps=fits, stride=1) as phase:
-        phase.step()
-        assert ledger.would_exceed(GAUSS)
-        with pytest.raises(BudgetExceeded):
-            ledger.book(GAUSS)
-        for _ in range(fits - 1):
-            phase.step()
-    assert ledger.total_epsilon <= 1
-
-
-def test_a_budget_spent_by_another_process_ends_a_phase_in_time(path):
-    ledger = Ledger.create(path, cap=Budget(epsilon=1.0, delta=DELTA))
-    fits = ledger.remaining_steps(GAUSS)
-    elsewhere = Ledger.open(path)  # another handle knows as little of our plan as another process
-    with ledger.phase(GAUSS, planned_steps=fits, stride=1) as phase:
-        phase.step()
-        elsewhere.book(GaussianEvent(noise=10.0, count=3))
-        for _ in range(fits - 4):
-            phase.step()
-        with pytest.raises(BudgetExceeded):
-            phase.step()
-    assert Ledger.open(path).events() == (GaussianEvent(10.0, count=fits),)
-
-
-def test_a_capped_phase_asks_the_accountant_once(monkeypatch):
+def test_a_phase_never_asks_the_accountant(monkeypatch):
     ledger = Ledger(cap=Budget(epsilon=5.0, delta=DELTA))
-    asked = []
-    real = accountant.epsilon
-    monkeypatch.setattr(accountant, "epsilon", lambda *a, **k: asked.append(a) or real(*a, **k))
-    run(ledger.phase(LaplaceEvent(900.0), planned_steps=1000), 1000)
-    assert len(asked) == 1
+    plan = ledger.admit(LaplaceEvent(900.0, count=1000))
+    monkeypatch.setattr(accountant, "epsilon", lambda *a, **k: pytest.fail("asked"))
+    run(plan.phase(0), 1000)
+
+
+def test_admissions_of_another_process_count(path):
+    ledger = Ledger.create(path, cap=Budget(epsilon=1.0, delta=DELTA))
+    ledger.admit(GaussianEvent(6.0))
+    elsewhere = Ledger.open(path)
+    elsewhere.admit(GaussianEvent(6.0))
+    with pytest.raises(BudgetExceeded):
+        ledger.admit(GaussianEvent(6.0))
 
 
 # --- files that cannot be trusted -------------------------------------------------------------------------
@@ -353,8 +370,8 @@ def test_a_capped_phase_asks_the_accountant_once(monkeypatch):
 @pytest.fixture(scope="module")
 def good():
     ledger = Ledger(cap=Budget(3.0, DELTA))
-    ledger.book(GAUSS, purpose="means", data="train")
-    run(ledger.phase(TRAINING, purpose="training"), 70)
+    plan = ledger.admit({"means": GAUSS, "training": TRAINING}, purpose="fit", data="train")
+    run(plan.phase("training"), 70)
     return ledger.to_json()
 
 
@@ -368,8 +385,8 @@ def resealed(good, change):
     """Return a document with another content and a checksum that fits it."""
     document = json.loads(good)
     change(document)
-    lines = [book.canonical(record) for record in document["records"]]
-    document["checksum"] = book._checksum(book.canonical(document["book"]), lines)
+    lines = [storage.canonical(record) for record in document["records"]]
+    document["checksum"] = storage._checksum(storage.canonical(document["ledger"]), lines)
     return json.dumps(document)
 
 
@@ -378,7 +395,7 @@ def test_every_truncation_is_noticed(good, path):
         with pytest.raises(LedgerCorrupt):
             Ledger.from_json(good[:length])
     path.write_text(good[:-20])
-    with pytest.raises(LedgerCorrupt, match=r"book\.json.*truncated or not JSON; restore a copy"):
+    with pytest.raises(LedgerCorrupt, match=r"ledger\.json.*truncated or not JSON; restore a copy"):
         Ledger.open(path)
 
 
@@ -397,15 +414,15 @@ def test_no_edit_goes_unnoticed(good, data):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda d: d["records"][0]["event"].update(noise=1000.0), "checksum does not match"),
+        (lambda d: d["records"][0]["events"][0].update(noise=1000.0), "checksum does not match"),
         (lambda d: d["records"].pop(), "checksum does not match"),
         (lambda d: d["records"].reverse(), "checksum does not match"),
-        (lambda d: d["book"].update(cap=None), "checksum does not match"),
+        (lambda d: d["ledger"].update(cap=None), "checksum does not match"),
         (lambda d: d.update(checksum="sha256:0"), "checksum does not match"),
-        (lambda d: d.pop("checksum"), "lacks its book, records or checksum"),
-        (lambda d: d.pop("records"), "lacks its book, records or checksum"),
-        (lambda d: d.pop("book"), "lacks its book, records or checksum"),
-        (lambda d: d.update(records={}), "lacks its book, records or checksum"),
+        (lambda d: d.pop("checksum"), "lacks its header, records or checksum"),
+        (lambda d: d.pop("records"), "lacks its header, records or checksum"),
+        (lambda d: d.pop("ledger"), "lacks its header, records or checksum"),
+        (lambda d: d.update(records={}), "lacks its header, records or checksum"),
         (lambda d: d.pop("format"), "no ledger"),
         (lambda d: d.update(format="notes"), "no ledger"),
     ],
@@ -419,25 +436,35 @@ def test_edits_are_named(good, change, words):
     ("change", "words"),
     [
         (lambda d: d["records"][0].pop("data"), "missing or unknown fields: data"),
-        (lambda d: d["records"][0].update(extra=1), "missing or unknown fields: extra"),
-        (lambda d: d["records"][0].update(record="poem"), "record must be one of"),
-        (lambda d: d["records"][0].update(record=["x"]), "record must be one of"),
-        (lambda d: d["records"][0].update(event=None), "event description"),
-        (lambda d: d["records"][0]["event"].update(kind="magic"), "kind must be one of"),
-        (lambda d: d["records"][0]["event"].update(noise=-1), "noise must be above 0"),
+        (lambda d: d["records"][0].update(time="now"), "missing or unknown fields: time"),
+        (lambda d: d["records"][0].update(record="poem"), "record must be plan or release"),
+        (lambda d: d["records"][0].update(record=["x"]), "record must be plan or release"),
+        (lambda d: d["records"][0].update(events=None), "must be lists"),
+        (lambda d: d["records"][0].update(events=[None, None]), "event description"),
+        (lambda d: d["records"][0]["events"].pop(), "a name of its own"),
+        (lambda d: d["records"][0].update(names=["a", "a"]), "a name of its own"),
+        (lambda d: d["records"][0]["events"][0].update(kind="magic"), "kind must be one of"),
+        (lambda d: d["records"][0]["events"][0].update(noise=-1), "noise must be above 0"),
         (lambda d: d["records"][0].update(purpose=3), "purpose must be text"),
-        (lambda d: d["records"][-1].update(steps=10**6), "settles 1000000 steps"),
-        (lambda d: d["records"][-1].update(steps=-1), "steps must be at least 0"),
-        (lambda d: d["records"][-1].update(phase="other"), "not open"),
-        (lambda d: d["records"].append(d["records"][-1]), "not open"),
-        (lambda d: d["records"].append(d["records"][1]), "begins twice"),
-        (lambda d: d["records"][1]["event"].update(steps=2), "more than one step"),
+        (lambda d: d["records"][0].update(order=1.0), "order must be above 1"),
+        (lambda d: d["records"][0].update(order="two"), "order must be a number"),
+        (lambda d: d["records"][0].update(unit="one patient"), "a privacy unit must have the fields"),
+        (lambda d: d["records"][1].update(count=10**6), "makes that 1000000"),
+        (lambda d: d["records"][1].update(count=-1), "makes that -1"),
+        (lambda d: d["records"][1].update(count=0), "other than 0"),
+        (lambda d: d["records"][1].update(count=1.5), "a whole number"),
+        (lambda d: d["records"][1].update(position=7), "unknown"),
+        (lambda d: d["records"][1].update(plan="other"), "unknown"),
+        (lambda d: d["records"].append(d["records"][0]), "admitted twice"),
         (lambda d: d["records"].append(7), "record must be a mapping"),
-        (lambda d: d["book"].update(neighbours="siblings"), "neighbours must be one of"),
-        (lambda d: d["book"].update(cap=[1]), "cannot be trusted"),
-        (lambda d: d["book"].update(cap={"epsilon": -1, "delta": 0.1}), "epsilon must be above 0"),
-        (lambda d: d["book"].pop("id"), "cannot be trusted"),
-        (lambda d: d["book"].update(id=5), "id must be text"),
+        (lambda d: d["ledger"].update(adaptive=1), "adaptive must be one of"),
+        (lambda d: d["ledger"].update(cap=None), "adaptive use needs a cap"),
+        (lambda d: d["ledger"].update(created="1999"), "cannot be trusted"),
+        (lambda d: d["ledger"].update(neighbours="siblings"), "neighbours must be one of"),
+        (lambda d: d["ledger"].update(cap=[1]), "cannot be trusted"),
+        (lambda d: d["ledger"].update(cap={"epsilon": -1, "delta": 0.1}), "epsilon must be above 0"),
+        (lambda d: d["ledger"].pop("id"), "cannot be trusted"),
+        (lambda d: d["ledger"].update(id=5), "id must be text"),
     ],
 )
 def test_nonsense_with_a_fitting_checksum_is_refused(good, change, words):
@@ -463,7 +490,7 @@ def test_nonsense_with_a_fitting_checksum_is_refused(good, change, words):
 )
 def test_what_is_no_ledger_is_refused(path, content):
     path.write_bytes(content)
-    with pytest.raises(LedgerCorrupt, match=r"book\.json"):
+    with pytest.raises(LedgerCorrupt, match=r"ledger\.json"):
         Ledger.open(path)
 
 
@@ -474,16 +501,16 @@ def test_numbers_that_are_not_json_are_refused(good, number):
         Ledger.from_json(good.replace('"noise":10.0', f'"noise":{number}'))
 
 
-@pytest.mark.parametrize("version", [0, 2, 99, "1", None, True, 1.5])
+@pytest.mark.parametrize("version", [0, 1, 3, 99, "2", None, True, 1.5])
 def test_unknown_versions_are_refused(good, path, version):
     path.write_text(changed(good, lambda d: d.update(version=version)))
-    with pytest.raises(LedgerVersion, match=r"book\.json.*this ratewise knows version 1; open it with"):
+    with pytest.raises(LedgerVersion, match=r"ledger\.json.*this ratewise knows version 2; open it with"):
         Ledger.open(path)
 
 
 def test_the_document_is_strict_json_with_one_record_per_line(good):
     document = json.loads(good, parse_constant=pytest.fail)
-    assert (document["format"], document["version"]) == ("ratewise-ledger", 1)
+    assert (document["format"], document["version"]) == ("ratewise-ledger", 2)
     assert len([line for line in good.splitlines() if '"record":' in line]) == len(document["records"])
     assert Ledger.from_json(json.dumps(document, indent=3)).to_json() == good
 
@@ -500,12 +527,11 @@ def test_create_never_overwrites(path):
 
 def test_at_opens_or_starts(path):
     cap = Budget(1.0, DELTA)
-    Ledger.at(path, cap=cap).book(GAUSS)
+    Ledger.at(path, cap=cap).admit(GAUSS)
     assert Ledger.at(path, cap=cap).events() == (GAUSS,)
-    with pytest.raises(InvalidInput, match="fixed when a book is started"):
-        Ledger.at(path)
-    with pytest.raises(InvalidInput, match="fixed when a book is started"):
-        Ledger.at(path, cap=cap, neighbours="zero_out")
+    for other in ({}, {"cap": cap, "neighbours": "zero_out"}, {"cap": cap, "adaptive": False}):
+        with pytest.raises(InvalidInput, match="fixed when a ledger is started"):
+            Ledger.at(path, **other)
 
 
 def test_missing_files_and_folders(tmp_path):
@@ -524,7 +550,7 @@ FAULTS = [(name, code) for name in ("write", "fsync", "replace") for code in (er
 @pytest.mark.parametrize(("function", "code"), [*FAULTS, ("open", errno.EROFS), ("open", errno.EACCES)])
 def test_a_failed_write_refuses_the_release_and_keeps_the_file(path, monkeypatch, function, code):
     ledger = Ledger.create(path)
-    ledger.book(GAUSS)
+    plan = ledger.admit(GAUSS)
     before = path.read_bytes()
 
     def fail(*args, **kwargs):
@@ -533,50 +559,57 @@ def test_a_failed_write_refuses_the_release_and_keeps_the_file(path, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(storage.os, function, fail)
         with pytest.raises(LedgerError, match=os.strerror(code)):
-            ledger.book(GAUSS)
-        with pytest.raises(LedgerError, match=os.strerror(code)), ledger.phase(TRAINING):
+            ledger.admit(GAUSS)
+        with pytest.raises(LedgerError, match=os.strerror(code)):
+            plan.release()
+        with pytest.raises(LedgerError, match=os.strerror(code)), plan.phase(0):
             pytest.fail("the block must not run")
     assert path.read_bytes() == before
     assert ledger.events() == (GAUSS,)
-    assert not (path.parent / ".book.json.tmp").exists()
-    ledger.book(GAUSS)
+    assert not (path.parent / ".ledger.json.tmp").exists()
+    ledger.admit(GAUSS)
     assert Ledger.open(path).events() == (GaussianEvent(10.0, count=2),)
 
 
-def test_a_disk_that_fills_up_while_a_phase_runs(path, monkeypatch):
-    ledger = Ledger.create(path)
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_disk_that_fills_up_while_a_phase_runs(path, monkeypatch, asked):
+    plan = Ledger.create(path).admit(TRAINING)
 
     def fail(*args):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def train():
-        with ledger.phase(TRAINING, stride=10) as phase:
+        with plan.phase(0, stride=10) as phase:
             for _ in range(15):
                 phase.step()
             monkeypatch.setattr(storage.os, "fsync", fail)
-            for _ in range(5):
-                phase.step()
-            with pytest.raises(LedgerError, match="nothing may be released"):
-                phase.step()
-            assert phase.ran == 20
+            if asked:
+                for _ in range(5):
+                    phase.step()
+                with pytest.raises(LedgerError, match="nothing may be released"):
+                    phase.step()
+                assert phase.ran == 20
 
-    with pytest.warns(RatewiseWarning, match="20 steps ran.*stay counted.*No space left"):
+    if asked:
         train()
-    assert Ledger.open(path).events() == (TRAINING.with_steps(20),)
+    else:
+        with pytest.warns(RatewiseWarning, match="15 steps ran.*5 more count as released.*No space left"):
+            train()
+    assert released(Ledger.open(path)) == 20
 
 
 def test_a_write_that_fails_after_the_file_was_replaced_counts_too_much_not_too_little(path, monkeypatch):
     ledger = Ledger.create(path)
 
-    def fail():
+    def fail(folder):
         raise OSError(errno.EIO, "the folder")
 
     with monkeypatch.context() as patch:
-        patch.setattr(ledger._file, "_flush_folder", fail)
+        patch.setattr(storage, "flush_folder", fail)
         with pytest.raises(LedgerError, match="the folder"):
-            ledger.book(GAUSS)
+            ledger.admit(GAUSS)
     assert ledger.events() == Ledger.open(path).events() == (GAUSS,)
-    ledger.book(GAUSS)
+    ledger.admit(GAUSS)
     assert Ledger.open(path).events() == (GaussianEvent(10.0, count=2),)
 
 
@@ -592,38 +625,37 @@ def test_content_reaches_the_disk_before_the_name_and_the_name_before_the_releas
             return real(*args)
 
         monkeypatch.setattr(storage.os, name, note)
-    ledger.book(GAUSS)
+    ledger.admit(GAUSS)
     assert calls == ["write", "fsync", "replace", "flush folder"]
 
 
 def test_a_phase_that_could_not_begin_may_be_tried_again(path, monkeypatch):
     ledger = Ledger.create(path)
-    phase = ledger.phase(GAUSS, planned_steps=4)
+    phase = ledger.admit(GaussianEvent(10.0, count=8)).phase(0, stride=4)
 
-    def fail():
+    def fail(folder):
         raise OSError(errno.EIO, "the folder")
 
     with monkeypatch.context() as patch:
-        patch.setattr(ledger._file, "_flush_folder", fail)
+        patch.setattr(storage, "flush_folder", fail)
         with pytest.raises(LedgerError, match="the folder"):
             run(phase, 4)
     run(phase, 3)
-    assert ledger.unsettled_steps == 4
-    assert Ledger.open(path).events() == (GaussianEvent(10.0, count=7),)
+    assert released(Ledger.open(path)) == 7
 
 
 def test_a_file_that_goes_away_or_goes_back_in_time_is_noticed(path):
     ledger = Ledger.create(path)
-    ledger.book(GAUSS)
+    ledger.admit(GAUSS)
     older = path.read_bytes()
-    ledger.book(GAUSS)
+    ledger.admit(GAUSS)
     newest = path.read_bytes()
     path.write_bytes(older)
-    for use in (lambda: ledger.total(DELTA), lambda: ledger.book(GAUSS)):
+    for use in (lambda: ledger.total(DELTA), lambda: ledger.admit(GAUSS)):
         with pytest.raises(LedgerError, match="older copy"):
             use()
     path.unlink()
-    for use in (lambda: ledger.total(DELTA), lambda: ledger.book(GAUSS)):
+    for use in (lambda: ledger.total(DELTA), lambda: ledger.admit(GAUSS)):
         with pytest.raises(LedgerError, match="has gone"):
             use()
     path.write_bytes(newest)
@@ -634,7 +666,7 @@ def test_a_link_is_followed_and_stays_a_link(tmp_path, path):
     link = tmp_path / "link.json"
     link.symlink_to(path)
     Ledger.create(path)
-    Ledger.open(link).book(GAUSS)
+    Ledger.open(link).admit(GAUSS)
     assert link.is_symlink()
     assert Ledger.open(path).events() == (GAUSS,)
 
@@ -643,8 +675,8 @@ def test_a_lock_that_is_never_given_up_ends_in_a_message(path, monkeypatch):
     ledger = Ledger.create(path)
     monkeypatch.setattr(storage, "LOCK_PATIENCE", 0.02)
     with storage.AtomicFile(path).locked(), pytest.raises(LedgerError, match="another process has held"):
-        ledger.book(GAUSS)
-    ledger.book(GAUSS)
+        ledger.admit(GAUSS)
+    ledger.admit(GAUSS)
 
 
 # --- many at once -----------------------------------------------------------------------------------------
@@ -652,15 +684,16 @@ def test_a_lock_that_is_never_given_up_ends_in_a_message(path, monkeypatch):
 
 @pytest.mark.parametrize("handles", ["one", "each", "memory"])
 def test_threads_lose_nothing(path, handles):
-    shared = Ledger() if handles == "memory" else Ledger.create(path)
+    cap = Budget(1e3, DELTA)
+    shared = Ledger(cap=cap) if handles == "memory" else Ledger.create(path, cap=cap)
     failures = []
 
     def work():
         try:
             ledger = Ledger.open(path) if handles == "each" else shared
             for _ in range(5):
-                ledger.book(GAUSS)
-            run(ledger.phase(LaplaceEvent(9.0), planned_steps=20, stride=4), 15)
+                ledger.admit(GAUSS).release()
+            run(ledger.admit(LaplaceEvent(9.0, count=20)).phase(0, stride=4), 15)
         except Exception as error:
             failures.append(error)
 
@@ -670,17 +703,15 @@ def test_threads_lose_nothing(path, handles):
     for thread in threads:
         thread.join()
     assert failures == []
-    assert dict(book.summed(book.unit(event) for event in shared.events())) == {
-        GAUSS: 30,
-        LaplaceEvent(9.0): 90,
-    }
+    assert {event.kind: event.count for event in shared.events()} == {"gaussian": 30, "laplace": 120}
+    assert released(shared) == 30 + 90
 
 
 def test_processes_and_forks_lose_nothing(path):
     """In an interpreter of its own, because forking is no pastime for a process with a test runner in it."""
     script = """
         import os, sys
-        from ratewise.accounting.events import GaussianEvent, LaplaceEvent
+        from ratewise.accounting.events import Budget, GaussianEvent, LaplaceEvent
         from ratewise.accounting.ledger import Ledger
         from ratewise.exceptions import LedgerError
 
@@ -708,24 +739,26 @@ def test_processes_and_forks_lose_nothing(path):
                 raise AssertionError("not refused")
 
         path = sys.argv[1]
-        inherited = Ledger.at(path)
+        cap = Budget(1e3, 1e-5)
+        inherited = Ledger.at(path, cap=cap)
 
         def work():
-            fresh = Ledger.at(path)
+            fresh = Ledger.at(path, cap=cap)
             for ledger in (inherited, fresh):
                 for _ in range(4):
-                    ledger.book(GaussianEvent(10.0))
-                with ledger.phase(LaplaceEvent(9.0), planned_steps=9, stride=2) as phase:
+                    ledger.admit(GaussianEvent(10.0)).release()
+                with ledger.admit(LaplaceEvent(9.0, count=9)).phase(0, stride=2) as phase:
                     for _ in range(7):
                         phase.step()
 
         in_children(6, work)
         assert inherited.events() == Ledger.open(path).events()
-        assert {e.kind: e.count for e in inherited.events()} == {"gaussian": 48, "laplace": 84}
+        assert sum(sum(plan.released.values()) for plan in inherited.admissions) == 48 + 84
+        assert {e.kind: e.count for e in inherited.events()} == {"gaussian": 48, "laplace": 108}
 
-        memory = Ledger()
-        memory.book(GaussianEvent(10.0))
-        in_children(1, lambda: refused(lambda: memory.book(GaussianEvent(10.0)), "memory of another process"))
+        memory = Ledger(cap=cap)
+        memory.admit(GaussianEvent(10.0))
+        in_children(1, lambda: refused(lambda: memory.admit(GaussianEvent(10.0)), "memory of another process"))
         assert not memory.read_only
 
         def leave(phase):
@@ -733,13 +766,14 @@ def test_processes_and_forks_lose_nothing(path):
             phase.__exit__(None, None, None)
 
         for ledger in (memory, inherited):
-            with ledger.phase(LaplaceEvent(3.0), planned_steps=50, stride=5) as phase:
+            plan = ledger.admit(LaplaceEvent(3.0, count=50))
+            with plan.phase(0, stride=5) as phase:
                 for _ in range(8):
                     phase.step()
                 in_children(1, lambda: leave(phase))
                 for _ in range(8):
                     phase.step()
-            assert ledger.events()[-1] == LaplaceEvent(3.0, count=16)
+            assert plan.released == {"laplace 1": 16}
         print("fine")
     """
     done = subprocess.run(
@@ -754,16 +788,16 @@ def test_processes_and_forks_lose_nothing(path):
 # --- manners ----------------------------------------------------------------------------------------------
 
 
-def test_copies_are_the_same_book():
+def test_copies_are_the_same_ledger():
     ledger = Ledger()
     assert copy.copy(ledger) is ledger
     assert copy.deepcopy({"ledger": ledger})["ledger"] is ledger
 
 
 @pytest.mark.parametrize("kept", ["file", "memory"])
-def test_a_pickled_book_is_faithful_and_read_only(path, kept):
+def test_a_pickled_ledger_is_faithful_and_read_only(path, kept):
     ledger = Ledger.create(path, cap=Budget(1.0, DELTA)) if kept == "file" else Ledger(cap=Budget(1.0, DELTA))
-    ledger.book(GAUSS)
+    ledger.admit(GAUSS)
     found = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(ledger))))
     assert found.read_only
     assert found.records == ledger.records
@@ -771,31 +805,30 @@ def test_a_pickled_book_is_faithful_and_read_only(path, kept):
     assert found.total_epsilon == ledger.total_epsilon
     assert "read-only copy" in repr(found)
     way_out = r"Ledger\.open\(" if kept == "file" else r"Ledger\.from_json"
-    for use in (lambda: found.book(GAUSS), lambda: run(found.phase(TRAINING), 1)):
+    for use in (lambda: found.admit(GAUSS), found.admissions[0].release):
         with pytest.raises(LedgerError, match=way_out):
             use()
     revived = Ledger.from_json(found.to_json())
-    revived.book(GAUSS)
-    assert len(revived.records) == 2
+    revived.admit(GAUSS)
+    assert len(revived.admissions) == 2
 
 
 def test_a_phase_is_neither_pickled_nor_copied():
     with pytest.raises(InvalidType, match="cannot be pickled"):
-        pickle.dumps(Ledger().phase(TRAINING))
+        pickle.dumps(Ledger().admit(TRAINING).phase(0))
 
 
-def test_records_are_frozen_and_tell_what_they_are():
+def test_records_are_frozen_and_say_what_they_are():
     ledger = Ledger()
-    record = ledger.book(GAUSS, purpose="means", data="train")
-    assert (record.event, record.purpose, record.data) == (GAUSS, "means", "train")
+    plan = ledger.admit({"means": GAUSS}, purpose="means", data="train")
+    (record,) = ledger.records
+    assert (record.events, record.purpose, record.data) == ((GAUSS,), "means", "train")
     assert record.version
-    assert record.time.endswith("+00:00")
     with pytest.raises(dataclasses.FrozenInstanceError):
         record.purpose = "other"
-    assert ledger.records == (record,)
-    ledger.records[:0]
-    assert repr(ledger) == "Ledger(1 record, in memory, cap=None, neighbours='add_or_remove')"
-    assert repr(ledger.phase(TRAINING)).endswith("new, 0 of 300 steps)")
+    assert repr(ledger).startswith("Ledger(1 plan, in memory, cap=None, adaptive=False")
+    assert repr(plan) == f"Admission({plan.id!r}, {{'means': {GAUSS!r}}})"
+    assert repr(plan.phase("means")) == "Phase('means', new, 0 steps)"
 
 
 class Homemade(GaussianEvent):
@@ -811,24 +844,21 @@ def tampered(description):
 @pytest.mark.parametrize(
     ("use", "error", "words"),
     [
-        (lambda led: led.book("gaussian"), InvalidType, "event must be an event"),
-        (lambda led: led.book([GAUSS]), InvalidType, "event must be an event"),
-        (lambda led: led.book(GAUSS, purpose=3), InvalidType, "purpose must be text, got 3"),
-        (lambda led: led.book(GAUSS, data=""), InvalidInput, "data must not be empty"),
-        (lambda led: led.book(GAUSS, data=None), InvalidType, "data must be text, got None"),
-        (lambda led: led.book(tampered(object())), InvalidInput, "cannot be kept in a ledger"),
-        (lambda led: led.book(tampered([])), InvalidInput, "cannot be kept in a ledger"),
-        (lambda led: led.book(tampered(math.nan)), InvalidInput, "cannot be kept in a ledger"),
-        (lambda led: led.book(tampered(math.inf)), InvalidInput, "cannot be kept in a ledger"),
-        (lambda led: led.book(Homemade(1.0)), InvalidInput, "cannot be kept in a ledger"),
-        (lambda led: led.phase(UnprotectedEvent()), InvalidType, "book other events one by one"),
-        (lambda led: led.phase(None), InvalidType, "got NoneType"),
-        (lambda led: led.phase(TRAINING, planned_steps=5), InvalidInput, "got an event of 300 steps"),
-        (lambda led: led.phase(GAUSS, planned_steps=0), InvalidInput, "planned_steps must be at least 1"),
-        (lambda led: led.phase(GAUSS, planned_steps=math.nan), InvalidInput, "planned_steps must be finite"),
-        (lambda led: led.phase(GAUSS, planned_steps="5"), InvalidType, "planned_steps must be a number"),
-        (lambda led: led.phase(GAUSS, stride=0), InvalidInput, "stride must be at least 1"),
-        (lambda led: led.phase(GAUSS, purpose=b""), InvalidType, "purpose must be text"),
+        (lambda led: led.admit("gaussian"), InvalidType, "events must be an event or a list of events"),
+        (lambda led: led.admit([GAUSS, 3]), InvalidType, "events must hold events only"),
+        (lambda led: led.admit({}), InvalidInput, "events must hold at least one event"),
+        (lambda led: led.admit({"": GAUSS}), InvalidInput, "name must not be empty"),
+        (lambda led: led.admit({1: GAUSS}), InvalidType, "name must be text"),
+        (lambda led: led.admit(GAUSS, purpose=3), InvalidType, "purpose must be text, got 3"),
+        (lambda led: led.admit(GAUSS, data=""), InvalidInput, "data must not be empty"),
+        (lambda led: led.admit(GAUSS, data=None), InvalidType, "data must be text, got None"),
+        (lambda led: led.admit(GAUSS, unit="row"), InvalidType, "unit must be a PrivacyUnit or None"),
+        (lambda led: led.admit(tampered(object())), InvalidInput, "cannot be kept in a ledger"),
+        (lambda led: led.admit(tampered([])), InvalidInput, "cannot be kept in a ledger"),
+        (lambda led: led.admit(tampered(math.nan)), InvalidInput, "cannot be kept in a ledger"),
+        (lambda led: led.admit(tampered(math.inf)), InvalidInput, "cannot be kept in a ledger"),
+        (lambda led: led.admit(Homemade(1.0)), InvalidInput, "cannot be kept in a ledger"),
+        (lambda led: led.admission("none"), LedgerError, "admitted no plan with id 'none'"),
         (lambda led: led.total(), InvalidInput, "delta must be given"),
         (lambda led: led.total_epsilon, InvalidInput, "delta must be given"),
         (lambda led: led.total(0), InvalidInput, "delta must be strictly between 0 and 1, got 0"),
@@ -836,12 +866,10 @@ def tampered(description):
         (lambda led: led.total(-1e-5), InvalidInput, "delta must be strictly between"),
         (lambda led: led.total(math.nan), InvalidInput, "delta must be finite"),
         (lambda led: led.total("1e-5"), InvalidType, "delta must be a number"),
-        (lambda led: led.total(DELTA, data="other"), InvalidInput, "data must be a data use of this book"),
-        (lambda led: led.total(DELTA, data=1), InvalidType, "data must be text"),
-        (lambda led: led.total_delta(-1.0), InvalidInput, "epsilon must be at least 0"),
         (lambda led: led.would_exceed([]), InvalidInput, "events must hold at least one event"),
         (lambda led: led.would_exceed(3), InvalidType, "events must be an event or a list"),
-        (lambda led: led.remaining_steps(GAUSS, at_most=0), InvalidInput, "at_most must be at least 1"),
+        (lambda led: Ledger(adaptive="yes", cap=Budget(1, DELTA)), InvalidInput, "adaptive must be one of"),
+        (lambda led: Ledger(unit="row"), InvalidType, "unit must be a PrivacyUnit or None"),
         (lambda led: Ledger(cap=1.0), InvalidType, r"cap must be a Budget\(epsilon, delta\) or None"),
         (lambda led: Ledger(neighbours="both"), InvalidInput, "neighbours must be one of"),
         (lambda led: Budget(0, DELTA), InvalidInput, "epsilon must be above 0"),
@@ -861,3 +889,19 @@ def test_bad_input_has_one_clear_message(use, error, words):
         use(ledger)
     assert type(caught.value) is error
     assert ledger.records == ()
+
+
+@pytest.mark.parametrize(
+    ("use", "error", "words"),
+    [
+        (lambda plan: plan.phase("plot"), InvalidType, "is a unprotected event, which has no steps"),
+        (lambda plan: plan.phase("steps", stride=0), InvalidInput, "stride must be at least 1"),
+        (lambda plan: plan.phase("other"), InvalidInput, "is not in this plan"),
+        (lambda plan: plan.left(None), InvalidInput, "is not in this plan"),
+    ],
+)
+def test_bad_use_of_a_plan_has_one_clear_message(use, error, words):
+    plan = Ledger().admit({"plot": UnprotectedEvent(), "steps": TRAINING})
+    with pytest.raises(error, match=words):
+        use(plan)
+    assert plan.released == {"plot": 0, "steps": 0}

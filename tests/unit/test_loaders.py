@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ratewise.datasets import DataCorrupt, DataNotFound, adult, files, load_adult, load_celeba, load_utkface
-from ratewise.datasets.adult import SCHEMA
+from ratewise.datasets import DataCorrupt, DataNotFound, census, files, load_adult, load_celeba, load_utkface
+from ratewise.datasets.census import SCHEMA
 from ratewise.datasets.files import KnownFile, locate
-from ratewise.datasets.schema import Schema, encode, table
+from ratewise.datasets.table import described, encode, feature_names, table
 from ratewise.exceptions import InvalidInput, InvalidType
 
 TEXT = b"some rows\n"
@@ -175,12 +175,12 @@ def test_bad_folders(tmp_path):
         load_adult(3)
 
 
-SMALL = Schema("small", {"age": (0, 10)}, {"job": ("a", "b")}, "label", (0, 1), {"sex": ("F", "M")})
+SMALL = described("small", {"age": (0, 10)}, {"job": ("a", "b")}, "label", (0, 1), {"sex": ("F", "M")})
 
 
 def test_encoding_follows_the_schema_alone():
     frame = pd.DataFrame({"age": [5, 99, -3], "job": ["b", "b", "a"], "label": [0, 1, 1]})
-    assert SMALL.feature_names == ("age", "job=a", "job=b")
+    assert feature_names(SMALL) == ("age", "job=a", "job=b")
     assert encode(frame, SMALL).tolist() == [[5, 0, 1], [10, 0, 1], [0, 1, 0]]
     assert encode(frame.iloc[:1], SMALL).tolist() == [[5, 0, 1]]
     found = table(frame, frame["label"], {"sex": ["F", "M", "M"]}, SMALL)
@@ -209,20 +209,20 @@ def write_adult(folder, monkeypatch):
     train += ROW.format(sex="Male", country="?", label="<=50K")
     test = "|1x3 Cross validator\n" + ROW.format(sex="Female", country="Cuba", label=">50K.")
     for name, text in (("TRAIN", train), ("TEST", test)):
-        file = getattr(adult, name)
+        file = getattr(census, name)
         (folder / file.path).write_text(text)
         known = KnownFile(file.path, hashlib.sha256(text.encode()).hexdigest())
-        monkeypatch.setattr(adult, name, known)
+        monkeypatch.setattr(census, name, known)
 
 
 def test_adult_once_per_person_and_doubled_only_by_name(tmp_path, monkeypatch):
     write_adult(tmp_path, monkeypatch)
-    once, twice = load_adult(tmp_path), adult.load_adult_doubled(tmp_path)
+    once, twice = load_adult(tmp_path), census.load_adult_doubled(tmp_path)
     assert once.y.tolist() == [0, 1]
     assert once.sensitive["sex"].tolist() == ["Male", "Female"]
     assert twice.y.tolist() == [0, 0]
     assert twice.schema.name == "adult-doubled"
-    assert "sex" not in {*SCHEMA.numbers, *SCHEMA.categories}
+    assert "sex" not in SCHEMA.columns
 
 
 def picture(colour):

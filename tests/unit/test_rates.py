@@ -3,9 +3,9 @@ import pickle
 import numpy as np
 import pytest
 
+from ratewise.constraints.predicates import everyone, group, label
+from ratewise.constraints.rates import Constraints, rate, rows
 from ratewise.exceptions import InvalidInput, InvalidType
-from ratewise.predicates import everyone, group, label
-from ratewise.rates import Constraints, rate, rows
 
 women, men = group(sex="Female"), ~group(sex="Female")
 gap = rate(1, where=women) - rate(1, where=men)

@@ -5,8 +5,8 @@ import warnings
 
 import pytest
 
-from ratewise import randomness
-from ratewise.randomness import RandomStreams
+from ratewise.mechanisms import randomness
+from ratewise.mechanisms.randomness import RandomStreams
 
 repeatable = pytest.mark.skipif(
     os.environ.get("RATEWISE_EXAMPLES") == "fresh", reason="asked for fresh examples"

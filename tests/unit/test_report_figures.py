@@ -12,7 +12,7 @@ from ratewise.report import Report
 
 matplotlib = pytest.importorskip("matplotlib")
 
-NAMES = {"limits", "rates", "error", "tradeoff", "calibration", "training", "ledger"}
+NAMES = {"constraints", "rates", "error", "tradeoff", "calibration", "training", "ledger", "shapes"}
 
 
 @pytest.fixture(scope="module")
@@ -31,17 +31,17 @@ def test_every_figure_is_an_axes_with_something_in_it(report):
     for ax in found.values():
         assert isinstance(ax, matplotlib.axes.Axes)
         assert ax.lines or ax.patches or ax.containers
-        assert ax.get_xlabel()
+        assert ax.get_xlabel() or ax.get_title(loc="left")
 
 
-def test_dots_are_the_gaps_of_the_limits(report):
-    ax = report.plot_limits()
+def test_dots_are_the_gaps_of_the_constraints(report):
+    ax = report.plot("constraints")
     dots = sorted(float(line.get_xdata()[0]) for line in ax.lines if line.get_marker() == "o")
-    assert dots == pytest.approx(sorted(limit.gap for limit in report.content.limits))
+    assert dots == pytest.approx(sorted(constraint.excess for constraint in report.content.constraints))
 
 
 def test_dots_are_the_rates_of_the_groups(report):
-    ax = report.plot_rates(rate="true_positive_rate", by="region")
+    ax = report.plot("rates", rate="true_positive_rate", by="region")
     grouping = next(g for g in report.content.groupings if g.by == ("region",))
     dots = [float(line.get_xdata()[0]) for line in ax.lines if line.get_marker() == "o"]
     assert dots == [group.rates["1"]["true_positive_rate"].value for group in grouping.groups]
@@ -49,13 +49,13 @@ def test_dots_are_the_rates_of_the_groups(report):
 
 
 def test_bars_of_the_ledger_end_at_epsilon(report):
-    ax = report.plot_ledger()
-    ends = [patch.get_x() + patch.get_width() for patch in ax.patches]
-    assert ends == pytest.approx([entry.after for entry in report.content.spending.entries])
+    ax = report.plot("ledger")
+    dots = [float(line.get_xdata()[0]) for line in ax.lines if line.get_marker() == "o"]
+    assert dots == pytest.approx([entry.after for entry in report.content.spending.entries])
 
 
 def test_curves_are_those_of_the_training(report):
-    ax = report.plot_training()
+    ax = report.plot("training")
     front = next(line for line in ax.lines if line.get_label() == report.content.training.curves[0].name)
     drawn = np.asarray(front.get_ydata(), dtype=float)
     assert np.allclose(drawn, np.array(report.content.training.curves[0].excess, dtype=float), equal_nan=True)
@@ -64,9 +64,9 @@ def test_curves_are_those_of_the_training(report):
 def test_an_axes_of_ones_own_is_drawn_on(report):
     figure = matplotlib.figure.Figure()
     left, right = figure.subplots(1, 2)
-    assert report.plot_calibration(left) is left
-    assert report.plot_error(right, by="sex") is right
-    assert report.plot_tradeoff(left) is left
+    assert report.plot("calibration", left) is left
+    assert report.plot("error", right, by="sex") is right
+    assert report.plot("tradeoff", left) is left
 
 
 @pytest.mark.parametrize(("kind", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
@@ -83,13 +83,13 @@ def test_what_cannot_be_drawn_is_said(report):
     assert bare.figures() == {}
     for name in NAMES:
         with pytest.raises(InvalidInput, match="there is no figure"):
-            getattr(bare, f"plot_{name}")()
+            bare.plot(name)
     with pytest.raises(InvalidInput, match="format"):
         report.save_figures("anywhere", format="bmp")
     with pytest.raises(InvalidInput, match="rate"):
-        report.plot_rates(rate="luck")
+        report.plot("rates", rate="luck")
     with pytest.raises(InvalidInput, match="by must be one of"):
-        report.plot_rates(by="age")
+        report.plot("rates", by="age")
 
 
 def test_a_dollar_in_a_group_is_no_formula(tmp_path):
@@ -101,4 +101,4 @@ def test_a_dollar_in_a_group_is_no_formula(tmp_path):
 def test_without_matplotlib_the_way_out_is_named(report, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r"ratewise\[report\]"):
-        report.plot_limits()
+        report.plot("constraints")

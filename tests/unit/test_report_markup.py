@@ -1,4 +1,4 @@
-"""The page and the card as text: escaped, self-contained, complete, and readable with a thousand limits."""
+"""The page and the card as text: escaped, self-contained, complete, and readable with a thousand constraints."""
 
 import base64
 import functools
@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 
 from ratewise import demographic_parity, equalized_odds, group, rate
-from ratewise.accounting import PrivacyStatement, UnprotectedEvent
-from ratewise.report import Report, forest
-from ratewise.report.card import safe
-from ratewise.report.forest import OPEN_LIMITS
-from ratewise.report.markup import Html, el, join
-from ratewise.report.svg import Axis
+from ratewise.accounting import PrivacyStatement, PrivacyUnit, UnprotectedEvent
+from ratewise.report import Report, views
+from ratewise.report.page import safe
+from ratewise.report.plots import Axis, Html, el, join
+from ratewise.report.views import OPEN_CONSTRAINTS
 
 EVIL = "<script>window.broken=1</script>\"'&</title></script><!-- ]]>"
 
@@ -32,9 +31,11 @@ def evil_report():
         epsilon=float("inf"),
         delta=1e-5,
         events=[UnprotectedEvent(EVIL)],
-        unit=EVIL,
+        unit=PrivacyUnit("id", column=EVIL),
         public=[EVIL],
-        leaks=[EVIL],
+        found=[EVIL],
+        outside=[EVIL],
+        terms=EVIL,
     )
     return Report.from_predictions(
         truth,
@@ -50,14 +51,14 @@ def evil_report():
 
 
 @functools.cache
-def many_limits(count):
-    """Return a report on so many limits, each about a group of its own, about half of them missed."""
+def many_constraints(count):
+    """Return a report on so many constraints, each about a group of its own, about half of them missed."""
     rng = np.random.default_rng(0)
     n = max(3000, 5 * count)
     truth, guess, place = rng.integers(0, 2, n), rng.integers(0, 2, n), np.arange(n) % count
     bounds = np.linspace(0.1, 0.9, count).round(6)
-    limits = [rate(1, where=group(place=i)) <= float(bounds[i]) for i in range(count)]
-    return Report.from_predictions(truth, guess, {"place": place}, limits, classes=[0, 1])
+    constraints = [rate(1, where=group(place=i)) <= float(bounds[i]) for i in range(count)]
+    return Report.from_predictions(truth, guess, {"place": place}, constraints, classes=[0, 1])
 
 
 class Elements(HTMLParser):
@@ -98,8 +99,18 @@ def test_no_text_of_a_user_becomes_markup():
     page = Elements(evil_report().to_html())
     assert len(page.scripts) == 2  # the data and our own
     assert not any("window.broken=1" in text for kind, text in page.scripts if kind.get("type") is None)
-    plain = Elements(many_limits(20).to_html())
-    assert set(page.tags) - set(plain.tags) <= {"section", "h3", "code", "pre", "i", "ul", "figure"}
+    plain = Elements(many_constraints(20).to_html())
+    assert set(page.tags) - set(plain.tags) <= {
+        "section",
+        "h3",
+        "code",
+        "pre",
+        "i",
+        "ul",
+        "figure",
+        "details",
+        "summary",
+    }
     assert not any(name.startswith("on") for _, name, _ in page.attributes)
 
 
@@ -108,7 +119,7 @@ def test_hostile_data_survive_as_data():
     page = Elements(report.to_html())
     (data,) = [text for kind, text in page.scripts if kind.get("type") == "application/json"]
     assert json.loads(data) == json.loads(report.to_json())
-    assert EVIL in json.loads(data)["limits"][-1]["name"]
+    assert EVIL in json.loads(data)["constraints"][-1]["name"]
 
 
 def test_a_frame_in_a_notebook_holds_the_whole_page():
@@ -121,19 +132,19 @@ def test_a_frame_in_a_notebook_holds_the_whole_page():
 
 
 def test_nothing_is_asked_of_any_server():
-    page = Elements(many_limits(20).to_html())
+    page = Elements(many_constraints(20).to_html())
     for tag, name, value in page.attributes:
         if name in ("src", "href", "srcset", "action", "data", "poster"):
             assert value.startswith("#"), (tag, name, value)
     assert "link" not in page.tags
     assert "img" not in page.tags
-    style = re.search(r"<style>(.*?)</style>", many_limits(2).to_html(), re.DOTALL)[1]
+    style = re.search(r"<style>(.*?)</style>", many_constraints(2).to_html(), re.DOTALL)[1]
     assert "url(" not in style
     assert "@import" not in style
 
 
 def test_only_our_script_may_run():
-    page = Elements(many_limits(2).to_html())
+    page = Elements(many_constraints(2).to_html())
     (script,) = [text for kind, text in page.scripts if kind.get("type") is None]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = next(
@@ -143,39 +154,43 @@ def test_only_our_script_may_run():
     assert "default-src 'none'" in policy
 
 
-def test_every_limit_is_on_the_page_worst_first():
-    report = many_limits(1000)
+def test_every_constraint_is_on_the_page_worst_first():
+    report = many_constraints(1000)
     page = report.to_html()
-    shown = re.findall(r'data-limit="(.*?)"', page)
-    assert [html.unescape(name) for name in shown] == [limit.name for limit in report.content.by_worst()]
-    before_fold = page[: page.index("more limits, going on")]
-    assert before_fold.count("data-limit=") == OPEN_LIMITS
+    shown = re.findall(r'data-constraint="(.*?)"', page)
+    assert [html.unescape(name) for name in shown] == [
+        constraint.name for constraint in report.content.by_worst()
+    ]
+    before_fold = page[: page.index("more constraints, going on")]
+    assert before_fold.count("data-constraint=") == OPEN_CONSTRAINTS
     assert len(page) < 4_000_000
 
 
 def test_beyond_some_thousands_the_page_says_what_it_leaves_out(monkeypatch):
-    monkeypatch.setattr(forest, "MOST_LIMITS", 13)
-    report = many_limits(20)
+    monkeypatch.setattr(views, "MOST_CONSTRAINTS", 13)
+    report = many_constraints(20)
     page = report.to_html()
-    assert page.count("data-limit=") == 13
+    assert page.count("data-constraint=") == 13
     assert "7 more are in the data of this page only" in page
-    assert len(report.content.limits) == 20
+    assert len(report.content.constraints) == 20
 
 
 @pytest.mark.parametrize("count", [1, 18])
-def test_few_limits_have_their_numbers_as_text(count):
-    report = many_limits(count)
+def test_few_constraints_have_their_numbers_as_text(count):
+    report = many_constraints(count)
     page = report.to_html()
-    for limit in report.content.limits:
-        row = re.search(rf'<tr [^>]*data-limit="{re.escape(html.escape(limit.name))}".*?</tr>', page)[0]
-        assert f">{limit.reached:.4f}</td>" in row
-        assert f">{limit.low:.4f} to {limit.high:.4f}</td>" in row
-        assert f'data-state="{limit.state}"' in row
+    for constraint in report.content.constraints:
+        row = re.search(
+            rf'<tr [^>]*data-constraint="{re.escape(html.escape(constraint.name))}".*?</tr>', page
+        )[0]
+        assert f">{constraint.reached:.4f}</td>" in row
+        assert f">{constraint.low:.4f} to {constraint.high:.4f}</td>" in row
+        assert f'data-state="{constraint.state}"' in row
 
 
-def test_the_chance_note_appears_with_many_limits_only():
-    assert any(note.kind == "chance" for note in many_limits(100).content.notes)
-    assert not any(note.kind == "chance" for note in many_limits(10).content.notes)
+def test_the_chance_note_appears_with_many_constraints_only():
+    assert any(note.kind == "chance" for note in many_constraints(100).content.notes)
+    assert not any(note.kind == "chance" for note in many_constraints(10).content.notes)
 
 
 def test_axis_ticks_are_round_and_on_the_axis():
@@ -194,12 +209,12 @@ def test_values_off_the_axis_are_drawn_at_its_edge():
 
 class TestCard:
     def test_it_says_what_the_page_says(self):
-        report = many_limits(18)
+        report = many_constraints(18)
         card = report.model_card()
         assert card.startswith("# Report on model\n")
-        for limit in report.content.limits:
-            assert f"| {safe(limit.name)} |" in card
-        assert "## Limits and warnings" in card
+        for constraint in report.content.constraints:
+            assert f"| {safe(constraint.name)} |" in card
+        assert "## Limitations and warnings" in card
 
     def test_hostile_texts_stay_texts(self):
         card = evil_report().model_card()
@@ -212,12 +227,12 @@ class TestCard:
                     re.findall(r"(?<!\\)\|", _head(outside, line))
                 )
 
-    def test_many_limits_are_counted(self):
-        assert "970 more limits, none of them worse than these" in many_limits(1000).model_card()
+    def test_many_constraints_are_counted(self):
+        assert "970 more constraints, none of them worse than these" in many_constraints(1000).model_card()
 
     def test_it_is_written_to_a_file(self, tmp_path):
         path = tmp_path / "card.md"
-        assert many_limits(2).model_card(path) == path.read_text(encoding="utf-8")
+        assert many_constraints(2).model_card(path) == path.read_text(encoding="utf-8")
 
 
 def _head(card, line):
@@ -235,5 +250,5 @@ def test_families_are_explained_in_words():
     report = Report.from_predictions(truth, guess, {"g": np.arange(n) % 4}, equalized_odds("g", max_gap=0.1))
     words = report.content.families[0].words
     assert "same true class" in words
-    assert "0.1" in words
+    assert "at most 10 points" in words
     assert words in html.unescape(report.to_html())

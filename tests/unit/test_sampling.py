@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from ratewise.exceptions import InvalidInput, InvalidType
-from ratewise.randomness import RandomStreams
-from ratewise.sampling import PoissonSampler
+from ratewise.mechanisms.randomness import RandomStreams
+from ratewise.mechanisms.sampling import PoissonSampler
 
 
 def batches(n_rows, rate, steps, seed=0):

@@ -8,9 +8,11 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from ratewise.domain import Numeric
-from ratewise.exceptions import InvalidInput, InvalidType, PrivacyLeakWarning
-from ratewise.schema import Category, Number, Schema
+from ratewise.cli.options import to_toml
+from ratewise.constraints.domain import Numeric
+from ratewise.data.cells import CellFormat
+from ratewise.data.schema import Category, Date, Number, Schema, draft_schema, rounded_bounds
+from ratewise.exceptions import InvalidInput, InvalidType
 
 
 def people():
@@ -60,8 +62,6 @@ def test_a_schema_says_what_a_classifier_asks_for():
     schema = people()
     assert schema.classes == (0, 1)
     assert schema.group_values == {"sex": ("Female", "Male"), "age": Numeric()}
-    assert schema.unbounded == ("income",)
-    assert schema.n_features == 4
     assert schema.names == ("age", "income", "job", "sex", "repaid")
     assert schema.leaks == ()
 
@@ -93,14 +93,6 @@ def test_order_of_features_counts():
 def test_groups_by_name_are_features_too():
     schema = Schema({"sex": Category(["F", "M"])}, label="y", classes=[0, 1], groups=["sex"])
     assert schema.groups == {"sex": Category(["F", "M"])}
-
-
-def test_bounds_fill_open_sides_only():
-    schema = people().with_bounds({"income": (-5.0, 900.0)})
-    assert schema.columns["income"] == Number(0, 900)
-    assert schema.unbounded == ()
-    with pytest.raises(InvalidInput, match="'job' is none"):
-        schema.with_bounds({"job": (0.0, 1.0)})
 
 
 @pytest.mark.parametrize(
@@ -144,10 +136,22 @@ def test_slips_are_named(make, said):
         (lambda d: d["columns"]["age"].update(low=3), "columns.age has unknown fields: 'low'"),
         (lambda d: d["columns"]["age"].update(lower=100), "columns.age: lower must be below upper"),
         (lambda d: d["columns"]["age"].update(type="int"), "columns.age: type must be"),
-        (lambda d: d["columns"]["job"].pop("values"), "columns.job.*lacks the field 'values'"),
+        (lambda d: d["columns"]["job"].pop("type"), "columns.job lacks the field 'type'"),
+        (lambda d: d["columns"]["job"].update(labels={"x": "y"}), "columns.job: labels names 'x'"),
+        (lambda d: d["columns"]["job"].update(title=3), "columns.job: title must be text"),
+        (
+            lambda d: d["columns"]["age"].update(type="date", lower="soon"),
+            "columns.age: lower must be a date",
+        ),
+        (lambda d: d.update(cells={"decimal": ";"}), "decimal must be one of"),
+        (lambda d: d.update(cells={"comma": ";"}), "cells has unknown fields"),
+        (lambda d: d.update(positive=7), "positive must be one of the classes"),
+        (lambda d: d.update(privacy_id="sex"), "privacy_id 'sex' is also among the groups"),
+        (lambda d: d.update(leave_out=["age"]), "leave_out names 'age', which is also among the columns"),
+        (lambda d: d.update(leave_out=["repaid"]), "label 'repaid' is also the privacy_id or left out"),
         (lambda d: d["columns"]["job"].update(values="ab"), "columns.job: values must be a list"),
         (lambda d: d.update(columns=[1]), "columns must be a table"),
-        (lambda d: d.update(signed="yes"), "signed must be True or False"),
+        (lambda d: d.update(signed="perhaps"), "signed must be true or false"),
     ],
 )
 def test_bad_plain_data_say_where(change, said):
@@ -172,16 +176,15 @@ def table():
 
 
 @pytest.mark.parametrize("form", [dict, pd.DataFrame, pl.DataFrame])
-def test_a_draft_warns_counts_as_a_leak_and_can_be_signed(form):
-    with pytest.warns(PrivacyLeakWarning, match="read off the data"):
-        draft = Schema.draft(form(table()), label="repaid", groups=["sex"], leave_out=["name"])
+def test_a_draft_counts_as_a_leak_and_can_be_signed(form):
+    draft = draft_schema(form(table()), label="repaid", groups=["sex"], leave_out=["name"]).schema
     assert draft.columns == {
-        "age": Number(31, 62),
-        "children": Category([0, 1, 2]),
-        "year": Category([1990, 1991, 1992, 1993]),
+        "age": Number(20, 70),
+        "children": Number(0, 3),
+        "year": Number(1989, 1994),
         "home": Category([False, True]),
-        "job": Category(["clerk", "sales", "missing"], missing="missing"),
-        "weight": Number(70, 90, missing=80),
+        "job": Category(["clerk", "sales"]),
+        "weight": Number(60, 100),
     }
     assert draft.groups == {"sex": Category(["F", "M"])}
     assert not draft.signed
@@ -192,19 +195,25 @@ def test_a_draft_warns_counts_as_a_leak_and_can_be_signed(form):
 
 
 def test_a_draft_may_leave_bounds_open():
-    with pytest.warns(PrivacyLeakWarning):
-        draft = Schema.draft({"age": [1.5, 2.0], "y": [0, 1]}, label="y", bounds=False)
-    assert draft.unbounded == ("age",)
+    draft = draft_schema({"age": [1.5, 2.0], "y": [0, 1]}, label="y", bounds=False).schema
+    assert draft.columns == {"age": Number()}
     assert "the bounds of column 'age'" not in draft.leaks
 
 
-def test_a_draft_refuses_names_of_people_and_unknown_columns():
-    frame = {"name": [f"person {i}" for i in range(1001)], "y": [0, 1] * 500 + [0]}
-    with pytest.warns(PrivacyLeakWarning), pytest.raises(InvalidInput, match=r"leave_out=\['name'\]") as told:
-        Schema.draft(frame, label="y")
-    assert "person" not in str(told.value)
-    with pytest.raises(InvalidInput, match="no column 'wage'"):
-        Schema.draft(frame, label="wage")
+def test_a_draft_leaves_names_of_people_out_and_refuses_unknown_columns():
+    frame = {
+        "name": [f"person {i}" for i in range(1001)],
+        "age": [3, 4, 5] * 333 + [1, 2],
+        "y": [0, 1] * 500 + [0],
+    }
+    draft = draft_schema(frame, label="y")
+    assert list(draft.schema.columns) == ["age"]
+    assert draft.schema.leave_out == ("name",)
+    (finding,) = [finding for finding in draft.findings if finding.column == "name"]
+    assert finding.topic == "identifier"
+    assert "person" not in finding.message
+    with pytest.raises(InvalidInput, match=r"no column 'wage'.*no column 'id'"):
+        draft_schema(frame, label="wage", leave_out=["id"])
 
 
 def test_few_whole_numbers_of_a_group_are_its_values_however_they_are_written():
@@ -215,12 +224,237 @@ def test_few_whole_numbers_of_a_group_are_its_values_however_they_are_written():
         "job": [0.0, 1.0, 0.0],
     }
     frame = pd.DataFrame({"y": [0, 1, 0], **frame})
-    with pytest.warns(PrivacyLeakWarning):
-        draft = Schema.draft(frame, label="y", groups=["sex", "part", "rank"])
+    draft = draft_schema(frame, label="y", groups=["sex", "part", "rank"]).schema
     assert draft.groups == {
         "sex": Category([0, 1]),
-        "part": Number(0.5, 1.5),
+        "part": Number(0.0, 2.0),
         "rank": Category([1, 2, "missing"], missing="missing"),
     }
     assert all(type(value) is int for value in draft.groups["sex"].values)
-    assert draft.columns == {"job": Number(0.0, 1.0)}  # a feature: one number, not two columns
+    assert draft.columns == {"job": Category([0, 1])}
+
+
+# ------------------------------------------------------------------------------------ further declarations
+
+
+def full():
+    return Schema(
+        {
+            "age": Number(17, 90, title="age in years"),
+            "since": Date("2010-01-01", "2020-12-31"),
+            "race": Category([1, 2, 3], labels={3: "American Indian"}, title="race"),
+            "smoker": Category([False, True]),
+            "job": Category(),
+        },
+        label="repaid",
+        classes=["no", "yes"],
+        groups=["race"],
+        positive="yes",
+        privacy_id="person",
+        leave_out=["case"],
+        class_labels={"yes": "repaid in time"},
+        cell_format=CellFormat(decimal=",", missing=("-9",)),
+        title="repayment",
+        name="loans",
+        unit="one loan",
+        note="made up",
+    )
+
+
+def test_everything_goes_through_plain_data_toml_pickle_and_repr():
+    schema = full()
+    description = schema.to_dict()
+    assert Schema.from_dict(json.loads(json.dumps(description))) == schema
+    assert Schema.from_dict(tomllib.loads(to_toml(description))) == schema
+    assert pickle.loads(pickle.dumps(schema)) == schema
+    assert eval(repr(schema)) == schema
+    assert hash(eval(repr(schema))) == hash(schema)
+    assert schema.replace(title="x") != schema
+
+
+def test_what_a_classifier_takes_from_a_schema():
+    schema = full()
+    assert schema.types == {
+        "age": "continuous",
+        "since": "date",
+        "race": "categorical",
+        "smoker": "binary",
+        "job": "categorical",
+    }
+    assert schema.feature_bounds == {"age": (17.0, 90.0), "since": (14610.0, 18627.0)}
+    assert schema.categories == {"race": (1, 2, 3), "smoker": (False, True)}
+    assert schema.group_values == {"race": (1, 2, 3)}
+    assert schema.positive == "yes"
+    assert schema.privacy_id == "person"
+    assert "person" in schema.names
+    assert schema.value_label("race", "3") == "3: American Indian"
+    assert schema.value_label("race", 1) == "1"
+    assert schema.value_label("repaid", "yes") == "yes: repaid in time"
+    assert schema.title_of("age") == "age in years"
+    assert schema.title_of("repaid") == "repayment"
+    assert schema.title_of("smoker") == "smoker"
+
+
+def test_a_schema_by_hand():
+    text = """
+    signed = "yes"
+    label = "repaid"
+    positive = true
+    classes = [false, true]
+    groups = ["sex"]
+    leave_out = ["case"]
+    privacy_id = "person"
+    [columns.sex]
+    type = "binary"
+    values = ["F", "M"]
+    labels = {F = "female", M = "male"}
+    [columns.since]
+    type = "number"
+    lower = 2010-01-01
+    upper = 2020-12-31
+    [columns.born]
+    type = "date"
+    lower = 1900-01-01
+    [columns.age]
+    type = "continuous"
+    """
+    schema = Schema.from_dict(tomllib.loads(text))
+    assert schema.signed
+    assert schema.positive is True
+    assert schema.groups == {"sex": Category(["F", "M"], labels={"F": "female", "M": "male"})}
+    assert schema.columns["since"] == Number(14610, 18627)  # a date is a number of days
+    assert schema.columns["born"] == Date(lower="1900-01-01")
+    assert not any(schema.columns[name].bounded for name in ("born", "age"))
+
+
+@pytest.mark.parametrize("values", [[1, "1"], [1, 1.0], ["1", "01"], [True, "true"], ["a ", "a"]])
+def test_values_that_cells_cannot_tell_apart_are_refused(values):
+    with pytest.raises(InvalidInput, match="twice"):
+        Category(values)
+
+
+def test_a_table_is_checked_against_a_schema():
+    schema = full()
+    frame = pd.DataFrame(
+        {
+            "age": [200, None],
+            "since": ["2030-01-01", "n/a"],
+            "race": [7, 1],
+            "smoker": [True, None],
+            "job": ["x", "y"],
+            "repaid": ["yes", "perhaps"],
+            "person": [1, 2],
+        }
+    )
+    found = schema.check(frame)
+    assert [(finding.topic, finding.column) for finding in found] == [("other", "repaid"), ("other", "race")]
+    assert not any(finding.severe for finding in found)
+    (absent, *_) = schema.check(frame.drop(columns=["age", "person"]))
+    assert absent.severe
+    assert "'age', 'person'" in absent.message
+    assert schema.check(frame.drop(columns=["repaid", "person", "race"]), labelled=False)[0].severe
+    assert schema.check(frame.drop(columns=["repaid", "person"]), labelled=False)[0].topic == "other"
+
+
+# ----------------------------------------------------------------------------------------------- drafts
+
+
+def table_of(n=300):
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "row": np.arange(n),
+            "CustomerID": rng.permutation(n) + 10_000,
+            "patient_id": np.repeat(np.arange(n // 5), 5)[:n],
+            "case": [f"2020/{i:05d}" for i in range(n)],
+            "comment": [f"the {i}th person said {'this and ' * (i % 5)}that" for i in range(n)],
+            "country": ["DE"] * n,
+            "nothing": [None] * n,
+            "nested": [[i] for i in range(n)],
+            "children": rng.integers(0, 4, n),
+            "race": rng.integers(1, 7, n),
+            "retired": rng.integers(0, 2, n),
+            "age": [*rng.integers(18, 91, n - 2).tolist(), "n/a", "?"],
+            "income": [*rng.lognormal(10, 1, n - 1).round(2).tolist(), "about 30"],
+            "since": [f"20{i % 20:02d}-0{1 + i % 9}-15" for i in range(n)],
+            "job": [*rng.choice(["clerk", "sales"], n - 3), "astronaut", "diver", None],
+            "height": [*rng.normal(170, 10, n - 1), np.inf],
+            "sex": rng.choice(["F", "M"], n),
+            "y": rng.choice(["no", "yes"], n),
+        }
+    )
+
+
+def test_a_draft_reports_everything_at_once():
+    draft = draft_schema(table_of(), label="y", groups=["sex"])
+    topics = {}
+    for finding in draft.findings:
+        topics.setdefault(finding.topic, []).append(finding.column)
+    assert topics == {
+        "identifier": ["row", "CustomerID", "patient_id", "case"],
+        "free_text": ["comment"],
+        "constant": ["country"],
+        "empty": ["nothing", "nested"],
+        "unparsable": ["income"],
+        "infinite": ["height"],
+        "missing": [None],
+        "few_values": [None],
+        "rare": [None],
+    }
+    said = {finding.topic: finding.message for finding in draft.findings}
+    assert "age 2 (1%), job 1 (0%)" in said["missing"]
+    assert "'children', 'race'" in said["few_values"]
+    assert "job (2)" in said["rare"]
+    assert draft.schema.types == {
+        "children": "continuous",
+        "race": "continuous",
+        "retired": "binary",
+        "age": "continuous",
+        "income": "continuous",
+        "since": "date",
+        "job": "binary",
+        "height": "continuous",
+    }
+    assert set(draft.schema.leave_out) == {
+        *("row", "CustomerID", "patient_id", "case", "comment", "country", "nothing", "nested")
+    }
+    (person,) = [finding for finding in draft.findings if finding.column == "patient_id"]
+    assert person.option == "privacy_id"
+
+
+def test_columns_that_are_asked_for_are_used():
+    draft = draft_schema(
+        table_of(), label="y", features=["case", "CustomerID", "age"], privacy_id="patient_id"
+    )
+    assert list(draft.schema.columns) == ["CustomerID", "age"]  # no case number occurs in enough rows
+    assert draft.schema.privacy_id == "patient_id"
+
+
+def test_decisions_are_listed_in_one_message():
+    frame = pd.DataFrame({"x": [1.0] * 60, "g": [None] * 60, "y": np.linspace(0, 1, 60)})
+    with pytest.raises(InvalidInput) as told:
+        draft_schema(frame, label="y", groups=["g"])
+    for said in ("'y' has 60 different values", "'g' holds nothing but missing", "No column is left"):
+        assert said in str(told.value)
+    with pytest.raises(InvalidInput, match=r"'y' is both the label and among the groups.*'x' is both"):
+        draft_schema(frame, label="y", groups=["y", "x"], leave_out=["x"])
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "expected"),
+    [
+        (17, 90, (0, 100)),
+        (0, 4, (0, 5)),
+        (0, 99_999, (0, 110_000)),
+        (-3.2, 4.8, (-4, 6)),
+        (1990, 1993, (1989, 1994)),
+        (0.001, 0.009, (0, 0.01)),
+        (-90, -17, (-100, 0)),
+        (-1e300, 1e300, (-2e300, 2e300)),
+        (5e-324, 1e-323, (5e-324, 1.5e-323)),
+    ],
+)
+def test_bounds_are_rounded_outward(lower, upper, expected):
+    found = rounded_bounds(lower, upper)
+    assert found == pytest.approx(expected, rel=1e-9, abs=0)
+    assert found[0] <= lower < upper <= found[1]

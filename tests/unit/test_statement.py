@@ -12,14 +12,17 @@ from hypothesis import strategies as st
 
 from ratewise.accounting import accountant
 from ratewise.accounting.events import (
+    Budget,
     GaussianEvent,
     LaplaceEvent,
     OutsideEvent,
+    PrivacyUnit,
     SelectionEvent,
+    ThresholdEvent,
     TrainingEvent,
     UnprotectedEvent,
 )
-from ratewise.accounting.ledger import Budget, Ledger
+from ratewise.accounting.ledger import Ledger
 from ratewise.accounting.statement import PrivacyStatement, _upwards, in_words, state
 from ratewise.exceptions import InvalidInput, InvalidType
 
@@ -38,10 +41,11 @@ def full():
         delta=DELTA,
         neighbours="replace_one",
         events=[GAUSS, TRAINING, SelectionEvent((GAUSS,), mean_trials=3, shape=math.inf)],
-        unit="one patient",
+        unit=PrivacyUnit("id", column="patient"),
+        n_units=20_000,
         public=["the bounds of the columns", "the list of classes"],
-        leaks=["the means used for scaling"],
-        rows=20_000,
+        found=["the values of column 'city'"],
+        outside=["the means used for scaling"],
     )
 
 
@@ -50,8 +54,11 @@ def test_a_statement_names_everything_it_rests_on():
     for part in (
         "epsilon = 1.25",
         "delta = 1e-05",
-        "one is the other with one patient replaced by any other",
-        "the number of rows: 20,000",
+        "one is the other with all rows of one id replaced by any other",
+        "Protected: all rows of one id (column 'patient')",
+        "the number of ids: 20,000",
+        "Found by private releases: - the values of column 'city'",
+        "Composition: exact composition of a plan",
         "the bounds of the columns",
         "the list of classes",
         "1,000 training steps",
@@ -65,13 +72,13 @@ def test_a_statement_names_everything_it_rests_on():
         assert part in said
 
 
-def test_leaks_come_first():
+def test_what_is_outside_comes_first():
     said = words(full())
-    assert said.startswith("NOT COVERED: the guarantee below does not cover")
+    assert said.startswith("NOT COVERED: this was read off the private data outside the guarantee")
     assert said.index("the means used for scaling") < said.index("epsilon")
     assert not full().private
-    assert "NOT COVERED" not in str(dataclasses.replace(full(), leaks=()))
-    assert dataclasses.replace(full(), leaks=()).private
+    assert "NOT COVERED" not in str(dataclasses.replace(full(), outside=()))
+    assert dataclasses.replace(full(), outside=()).private
 
 
 def test_an_infinite_epsilon_is_called_no_guarantee():
@@ -89,7 +96,7 @@ def test_an_infinite_epsilon_without_a_culprit_names_delta():
     assert said.startswith("There is NO PRIVACY GUARANTEE: epsilon is infinite at delta = 1e-09.")
 
 
-def test_an_empty_book_released_nothing():
+def test_an_empty_ledger_released_nothing():
     statement = Ledger(cap=Budget(1.0, DELTA)).statement()
     assert (statement.epsilon, statement.delta, statement.events) == (0.0, DELTA, ())
     assert words(statement).startswith("Nothing was released")
@@ -97,12 +104,15 @@ def test_an_empty_book_released_nothing():
 
 def test_ledger_and_events_agree():
     ledger = Ledger(neighbours="replace_one")
-    ledger.book(GAUSS, data="train")
-    ledger.book(LaplaceEvent(50.0), data="holdout")
-    more = {"unit": "one person", "public": ["n"], "leaks": ["x"], "rows": 100}
+    first = ledger.admit(GAUSS, data="train")
+    ledger.admit(LaplaceEvent(50.0), data="holdout")
+    more = {"public": ["n"], "found": ["f"], "outside": ["x"], "n_units": 100}
     asked = ledger.statement(DELTA, **more)
-    assert asked == state([GAUSS, LaplaceEvent(50.0)], DELTA, neighbours="replace_one", **more)
-    assert ledger.statement(DELTA, data="train") == state(GAUSS, DELTA, neighbours="replace_one")
+    same = state([GAUSS, LaplaceEvent(50.0)], DELTA, neighbours="replace_one", **more)
+    assert dataclasses.replace(asked, terms=same.terms) == same
+    same = state(GAUSS, DELTA, neighbours="replace_one")
+    assert dataclasses.replace(first.statement(DELTA), terms=same.terms) == same
+    assert "plan 1 of 2 on a ledger" in first.statement(DELTA).terms
     assert asked.epsilon == ledger.total(DELTA)
 
 
@@ -116,6 +126,11 @@ def test_json_round_trip(statement):
     assert str(PrivacyStatement.from_json(statement.to_json())) == str(statement)
 
 
+def test_a_large_delta_is_cautioned():
+    assert "CAUTION" not in str(state(GAUSS, 0.01, n_units=100))
+    assert "CAUTION: delta is above 1/100" in words(state(GAUSS, 0.02, n_units=100))
+
+
 def test_a_statement_is_a_frozen_value():
     statement = full()
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -125,7 +140,7 @@ def test_a_statement_is_a_frozen_value():
 
 
 def test_lines_are_short():
-    long = dataclasses.replace(full(), public=["columns " * 40], leaks=["means " * 60])
+    long = dataclasses.replace(full(), public=["columns " * 40], outside=["means " * 60])
     assert max(map(len, str(long).splitlines())) <= 88
 
 
@@ -143,6 +158,7 @@ def test_epsilon_is_never_shown_smaller_than_it_is(epsilon):
             "1 training step, each .* with Laplace noise of scale 2$",
         ),
         (TrainingEvent(0.1, 2, 3.0), "2 training steps.* deviation 3 times the clipping norm$"),
+        (ThresholdEvent(9.0, 1e-7), "values that occur often enough.* deviation 9 .* at most 1e-07$"),
         (GaussianEvent(2.5, count=4), "4 releases with Gaussian noise of standard deviation 2.5 times"),
         (SelectionEvent((GAUSS,), 3.0), "geometric law with mean 3.*each of them: 1 release"),
         (SelectionEvent((GAUSS,), 3.0, 0.0), "logarithmic law"),
@@ -177,9 +193,8 @@ def without(name):
         (lambda: PrivacyStatement(epsilon=1, delta=1), InvalidInput, "delta must be below 1, got 1"),
         (lambda: PrivacyStatement(epsilon=1, delta=-1), InvalidInput, "delta must be at least 0"),
         (lambda: PrivacyStatement(epsilon=1, delta=math.nan), InvalidInput, "delta must be finite"),
-        (lambda: state(GAUSS, 0.02, rows=100), InvalidInput, "delta must be at most 1/rows = 0.01, got 0.02"),
-        (lambda: state(GAUSS, DELTA, rows=0), InvalidInput, "rows must be at least 1"),
-        (lambda: state(GAUSS, DELTA, rows=2.5), InvalidInput, "rows must be a whole number"),
+        (lambda: state(GAUSS, DELTA, n_units=0), InvalidInput, "n_units must be at least 1"),
+        (lambda: state(GAUSS, DELTA, n_units=2.5), InvalidInput, "n_units must be a whole number"),
         (lambda: state([], DELTA), InvalidInput, "events must hold at least one event"),
         (lambda: state(GAUSS, DELTA, neighbours="near"), InvalidInput, "neighbours must be one of"),
         (
@@ -187,12 +202,15 @@ def without(name):
             InvalidInput,
             "neighbours must be one",
         ),
-        (lambda: state(GAUSS, DELTA, unit=" "), InvalidInput, "unit must not be empty"),
-        (lambda: state(GAUSS, DELTA, unit=1), InvalidType, "unit must be text"),
+        (lambda: state(GAUSS, DELTA, unit="one row"), InvalidType, "unit must be a PrivacyUnit"),
+        (lambda: PrivacyUnit("person"), InvalidInput, "kind must be one of 'row', 'id'"),
+        (lambda: PrivacyUnit("id", column=""), InvalidInput, "column must not be empty"),
+        (lambda: PrivacyUnit("id", max_rows=0), InvalidInput, "max_rows must be at least 1"),
+        (lambda: PrivacyUnit("id", weighting="both"), InvalidInput, "weighting must be one of"),
         (lambda: state(GAUSS, DELTA, public="n"), InvalidType, "public must be a list of texts, got 'n'"),
-        (lambda: state(GAUSS, DELTA, leaks=[3]), InvalidType, "each of leaks must be text, got 3"),
-        (lambda: state(GAUSS, DELTA, leaks=[""]), InvalidInput, "each of leaks must not be empty"),
-        (lambda: Ledger().statement(DELTA, leaks="all"), InvalidType, "leaks must be a list of texts"),
+        (lambda: state(GAUSS, DELTA, outside=[3]), InvalidType, "each of outside must be text, got 3"),
+        (lambda: state(GAUSS, DELTA, outside=[""]), InvalidInput, "each of outside must not be empty"),
+        (lambda: state(GAUSS, DELTA, found="all"), InvalidType, "found must be a list of texts"),
         (lambda: Ledger().statement(), InvalidInput, "delta must be given"),
         (
             lambda: PrivacyStatement(epsilon=1, delta=0, events=["x"]),
@@ -213,7 +231,7 @@ def without(name):
         (
             lambda: PrivacyStatement.from_dict({**full().to_dict(), "version": 9}),
             InvalidInput,
-            "version must be 1",
+            "version must be 2",
         ),
         (
             lambda: PrivacyStatement.from_dict(without("unit")),

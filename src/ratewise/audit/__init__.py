@@ -5,9 +5,9 @@ does, and an adversary who sees everything that is released guesses the coin. If
 for the claimed (epsilon, delta), the claim is false; how often they are right bounds the true epsilon from
 below.
 
->>> from ratewise.plan import Plan
->>> plan = Plan(n_rows=1000, sampling_rate=1.0, steps=1, clip=1.0, gradient_noise=1.0)
->>> found = audit_step(plan, games=2000, delta=1e-5, random_state=0)
+>>> from ratewise.accounting import TrainingEvent
+>>> event = TrainingEvent(sampling_rate=1.0, steps=1, gradient_noise=1.0, histogram=None)
+>>> found = audit_step(event, games=2000, delta=1e-5, random_state=0)
 >>> found.lower_bound <= found.claimed, found.passed
 (True, True)
 
@@ -22,23 +22,31 @@ were played: reading of data, files, logs, clocks, seeds, other fits on the same
 """
 
 from ratewise.audit.bounds import gaussian_bound, many_runs_bound, one_run_bound
-from ratewise.audit.checks import Check, check_book, check_noise, check_replay, check_sampling
-from ratewise.audit.games import LinearSubject, Subject, WorstRows
-from ratewise.audit.report import AuditResult
-from ratewise.audit.run import ATTACKS, RELEASES, audit_one_run, audit_step, audit_training
+from ratewise.audit.checks import Check, check_ledger, check_noise, check_replay, check_sampling
+from ratewise.audit.games import (
+    ATTACKS,
+    RELEASES,
+    AuditResult,
+    Subject,
+    TableSubject,
+    WorstRows,
+    audit_one_run,
+    audit_step,
+    audit_training,
+)
 
 __all__ = [
     "ATTACKS",
     "RELEASES",
     "AuditResult",
     "Check",
-    "LinearSubject",
     "Subject",
+    "TableSubject",
     "WorstRows",
     "audit_one_run",
     "audit_step",
     "audit_training",
-    "check_book",
+    "check_ledger",
     "check_noise",
     "check_replay",
     "check_sampling",

@@ -1,4 +1,4 @@
-"""Checks of what a game cannot see: the law of the sample, of the noise, what the dual side reads, the book.
+"""Checks of what a game cannot see: the law of the sample, of the noise, what the dual side reads, the ledger.
 
 Each returns a `Check`. Statistical ones have p-values and alarm falsely in one of ten thousand cases; the
 others are exact.
@@ -6,7 +6,7 @@ others are exact.
 
 from __future__ import annotations
 
-import dataclasses
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +15,13 @@ import numpy.typing as npt
 from scipy import stats
 
 from ratewise import _validate
-from ratewise.accounting import Event, Ledger
+from ratewise.accounting import Event, Ledger, TrainingEvent
 from ratewise.accounting import epsilon as account
-from ratewise.audit.games import WorstRows, checked_plan, still
-from ratewise.multipliers import Multipliers
-from ratewise.plan import DualControl, Plan
-from ratewise.randomness import RandomStreams
-from ratewise.sampling import PoissonSampler
-from ratewise.training import Training
+from ratewise.accounting.events import single
+from ratewise.audit.games import WorstRows, checked_event, make_dual, make_loop, run_loop
+from ratewise.mechanisms.randomness import RandomStreams
+from ratewise.mechanisms.sampling import keyed_samples
+from ratewise.models.additive import Sums
 
 Floats = npt.NDArray[np.float64]
 
@@ -58,8 +57,9 @@ def check_sampling(
     rate = _validate.fraction(rate=rate)
     taken = np.zeros((steps, n_rows))
     number = 0
-    for number, rows in enumerate(PoissonSampler(n_rows, rate).batches(steps, streams.sampling), start=1):
-        taken[number - 1, rows] = 1.0
+    samples = keyed_samples(n_rows, rate, steps, streams.sampling)
+    for number, sample in enumerate(samples, start=1):
+        taken[number - 1, sample.units(0, n_rows)] = 1.0
     if number != steps:
         return Check("sampling", False, f"{number} batches instead of {steps}")
     spread = np.sqrt(steps * rate * (1 - rate)) if rate < 1 else 1.0
@@ -70,107 +70,109 @@ def check_sampling(
     return Check("sampling", p_value > FALSE_ALARM, f"p-value {p_value:.3g} over {steps} batches")
 
 
-def check_noise(plan: Plan, *, steps: int = 3000, streams: RandomStreams | None = None) -> Check:
+def check_noise(event: TrainingEvent, *, steps: int = 3000, streams: RandomStreams | None = None) -> Check:
     """Check that what a silent training releases is noise of the promised law, a fresh draw per entry."""
     streams = RandomStreams.from_seed() if streams is None else streams
-    rows = WorstRows(3, 0, counted=checked_plan(plan).histogram_noise is not None)
-    quiet = _silent(plan, steps, rows)
-    training = Training(quiet, _Silent(rows), _dual(rows, quiet))
+    event = checked_event(event).with_steps(steps)
+    rows = WorstRows(3, 0, counted=event.histogram_noise is not None)
+    n_rows = len(rows.labels)
+    dual = None if rows.constraints is None else make_dual(rows.constraints, event, n_rows)
+    loop = make_loop(event, _Silent(rows), n_rows, dual, 1.0)
     gradient, tables, before = [], [], np.zeros(_Silent.n_parameters)
-    for record in training.run(streams):
-        after = training.descent.theta.copy()
-        gradient.append((before - after) * quiet.expected_rows / quiet.gradient_mechanism.standard_deviation)
+    for record in run_loop(loop, event, n_rows, streams):
+        after = loop.optimizer.parameters.copy()
+        gradient.append((before - after) * loop.expected_units / (event.gradient_noise or 1.0))
         before = after
-        if record.histograms is not None:
-            tables += [table.ravel() for table in record.histograms]
-    p_values = [_scale_p_value(np.array(gradient), "gaussian")]
+        if record.histogram is not None:
+            tables.append(record.histogram.ravel())
+    p_values = [scale_p_value(np.array(gradient), "gaussian")]
     columns = [np.array(gradient)]
     if tables:
-        noise = quiet.histogram_noise or 1.0
-        columns.append(np.array(tables) / noise)
-        p_values.append(_scale_p_value(columns[1], quiet.histogram or "gaussian"))
+        columns.append(np.array(tables) / (event.histogram_noise or 1.0))
+        p_values.append(scale_p_value(columns[1], event.histogram or "gaussian"))
     p_values.append(_dependence_p_value(np.hstack(columns)))
     p_value = min(1.0, min(p_values) * len(p_values))
     return Check("noise", p_value > FALSE_ALARM, f"p-value {p_value:.3g} over {steps} steps")
 
 
-def check_replay(plan: Plan, *, steps: int = 40, streams: RandomStreams | None = None) -> Check:
+def check_replay(event: TrainingEvent, *, steps: int = 40, streams: RandomStreams | None = None) -> Check:
     """Check that all that is made of histograms comes from released ones: a replay must give the same.
 
-    Twice: with a plain control, and with that of the plan, which may read histograms in ways of its own. Both
-    limit rates so tightly that no prediction holds them, so multipliers move whatever noise says.
+    Bounds are out of reach, so that multipliers move whatever the noise.
     """
     streams = RandomStreams.from_seed() if streams is None else streams
+    event = checked_event(event).with_steps(steps)
+    if event.histogram_noise is None:
+        return Check("replay", True, "nothing is counted")
     rows = WorstRows(3, 3, counted=True)
-    for dual in (DualControl(rate=0.5, interval=4), checked_plan(plan).dual):
-        moving = _silent(plan, steps, rows, dual=dataclasses.replace(dual, margin=_OUT_OF_REACH))
-        if moving.histogram_noise is None:
-            return Check("replay", True, "nothing is counted")
-        step = _first_difference(moving, rows, streams)
-        if step is not None:
-            return Check("replay", False, f"step {step} used something else than what was released")
-    return Check("replay", True, f"{steps} steps, twice")
+    step = _first_difference(event, rows, streams)
+    if step is not None:
+        return Check("replay", False, f"step {step} used something else than what was released")
+    return Check("replay", True, f"{steps} steps")
 
 
-def _first_difference(plan: Plan, rows: WorstRows, streams: RandomStreams) -> int | None:
+def _first_difference(event: TrainingEvent, rows: WorstRows, streams: RandomStreams) -> int | None:
     """Return the first step that a replay of a training does not lead to, if there is one."""
-    used, replayed = (Multipliers(_compiled(rows), plan) for _ in range(2))
-    for record in Training(plan, _Counting(rows), used).run(streams):
-        if record.histograms is None:
+    n_rows = len(rows.labels)
+    gains = {"rate": 0.5, "damping": 1.0, "margin": _OUT_OF_REACH}
+    used, replayed = (make_dual(rows.constraints, event, n_rows, **gains) for _ in range(2))  # type: ignore[arg-type]
+    loop = make_loop(event, _Counting(rows), n_rows, used, 1.0)
+    for record in run_loop(loop, event, n_rows, streams):
+        if record.histogram is None:
             continue
-        replayed.update(record.histograms)
-        same = _equal(record.values, replayed.values) and _equal(record.multipliers, replayed.multipliers)
+        replayed.update(record.histogram, 1.0)
+        same = _equal(record.values, replayed.estimate) and _equal(record.multipliers, replayed.multipliers)
         # what rows meet in the next step
-        same = same and _equal(used.table, replayed.table) and used.loss_weight == replayed.loss_weight
+        same = same and _equal(used.table, replayed.table)
         if not same:
             return record.step
     return None
 
 
-def check_book(ledger: Ledger, happened: list[Event], delta: float = 1e-5) -> Check:
-    """Check that a book counts at least what happened, as noted by somebody who watched the releases."""
-    booked = ledger.total(delta) if ledger.records else 0.0
+def check_ledger(ledger: Ledger, happened: list[Event], delta: float = 1e-5) -> Check:
+    """Check that a ledger has admitted, and recorded as released, at least what an observer saw happen."""
+    admitted = ledger.total(delta) if ledger.records else 0.0
     truth = account(happened, delta, neighbours=ledger.neighbours) if happened else 0.0
+    recorded: Counter[Event] = Counter()
+    for plan in ledger.admissions:
+        for event, count in zip(plan.events, plan.released.values(), strict=True):
+            recorded[single(event)[0]] += count
+    seen: Counter[Event] = Counter()
+    for event in happened:
+        one, times = single(event)
+        seen[one] += times
+    missing = sum((seen - recorded).values())
     return Check(
-        "book", booked >= truth * (1 - 1e-9), f"booked epsilon {booked:.4g}, what happened costs {truth:.4g}"
+        "ledger",
+        admitted >= truth * (1 - 1e-9) and not missing,
+        f"admitted epsilon {admitted:.4g}, what happened costs {truth:.4g}; {missing} releases were not recorded",
     )
-
-
-def _silent(plan: Plan, steps: int, rows: WorstRows, dual: DualControl | None = None) -> Plan:
-    found = still(plan, len(rows.labels))
-    return dataclasses.replace(
-        found, steps=steps, learning_rate=1.0, dual=found.dual if dual is None else dual
-    )
-
-
-def _compiled(rows: WorstRows) -> Any:
-    return rows.constraints
-
-
-def _dual(rows: WorstRows, plan: Plan) -> Multipliers | None:
-    return None if rows.constraints is None else Multipliers(rows.constraints, plan)
 
 
 class _Silent:
     """An engine whose sums are all zero."""
 
     n_parameters = 4
-    penalised = np.ones(4, dtype=np.bool_)
+    count_step = 1.0
 
     def __init__(self, rows: WorstRows) -> None:
         found = rows.constraints
-        self.histogram_shape = None if found is None else (found.n_cells, found.n_classes)
+        self._shape = None if found is None else (found.n_cells, found.n_classes)
 
-    def sums(self, rows: Any, theta: Any, table: Any, loss_weight: float) -> tuple[Floats, Any]:  # noqa: ARG002
+    def slack(self, rows: float) -> float:  # noqa: ARG002 - one signature
+        """Return that nothing is rounded."""
+        return 0.0
+
+    def sums(self, sample: Any, parameters: Any, weights: Any, clip: float) -> Sums:  # noqa: ARG002
         """Return zeros."""
-        return np.zeros(self.n_parameters), self._tally(rows)
+        return Sums(np.zeros(self.n_parameters), self._tally(sample))
 
-    def _tally(self, rows: Any) -> Any:  # noqa: ARG002
-        return None if self.histogram_shape is None else np.zeros(self.histogram_shape)
+    def counts(self, parameters: Any) -> tuple[Floats, Floats]:  # noqa: ARG002 - one signature
+        """Return zeros."""
+        return np.zeros((1, 2)), np.zeros((2, 2))
 
-    def histograms(self, tallies: list[Any]) -> npt.NDArray[Any]:
-        """Return the tallies."""
-        return np.stack(tallies)
+    def _tally(self, sample: Any) -> Floats | None:  # noqa: ARG002 - one signature
+        return None if self._shape is None else np.zeros(self._shape)
 
 
 class _Counting(_Silent):
@@ -180,11 +182,10 @@ class _Counting(_Silent):
         super().__init__(rows)
         self._cells = rows.cells
 
-    def _tally(self, rows: Any) -> Any:
-        shape = self.histogram_shape or (0, 0)
-        return np.bincount(2 * self._cells[rows].astype(np.intp), minlength=shape[0] * shape[1]).reshape(
-            shape
-        )
+    def _tally(self, sample: Any) -> Floats:
+        shape = self._shape or (0, 0)
+        counts = np.bincount(2 * self._cells[sample].astype(np.intp), minlength=shape[0] * shape[1])
+        return counts.reshape(shape).astype(np.float64)
 
 
 def _equal(one: Floats | None, other: Floats | None) -> bool:
@@ -206,7 +207,8 @@ def _chi_square(observed: npt.NDArray[Any], expected: Floats) -> float:
     return float(stats.chi2.sf(np.sum((seen - meant) ** 2 / meant), len(seen) - 1))
 
 
-def _scale_p_value(noise: Floats, law: str) -> float:
+def scale_p_value(noise: Floats, law: str) -> float:
+    """Return the smallest p-value of the variance of each column and of the law of all entries."""
     reference = stats.norm if law == "gaussian" else stats.laplace
     variance, fourth = (1.0, 3.0) if law == "gaussian" else (2.0, 24.0)
     z = (np.mean(noise**2, axis=0) - variance) / np.sqrt((fourth - variance**2) / len(noise))
@@ -217,7 +219,10 @@ def _scale_p_value(noise: Floats, law: str) -> float:
 def _dependence_p_value(noise: Floats) -> float:
     """Return the smallest p-value of correlations between entries, and of entries with the next step's."""
     scores = noise - noise.mean(axis=0)
-    scores /= np.maximum(scores.std(axis=0), 1e-300)
+    spread = scores.std(axis=0)
+    if not np.all(spread > 1e-9):
+        return 0.0  # an entry that does not vary
+    scores /= spread
     between = (scores.T @ scores / np.sqrt(len(scores)))[np.triu_indices(noise.shape[1], 1)]
     later = (scores[:-1].T @ scores[1:] / np.sqrt(len(scores) - 1)).ravel()
     found = np.concatenate([between, later])

@@ -1,4 +1,4 @@
-"""The games: who is attacked, and what the adversary sees.
+"""Audits: games with a worst-case row, an adversary who guesses, and the bound on epsilon that follows.
 
 A `Subject` is a training with rows that may be there or not. Leaving a row out is done where a step takes up
 its rows, so that everything after it, and the public number of rows, is what it would be without that row.
@@ -8,34 +8,46 @@ Everything else is the shipped code: sampler, engine, mechanisms, loop.
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from ratewise import _validate
-from ratewise.compiled import CompiledConstraints
-from ratewise.domain import Domain
-from ratewise.exceptions import InvalidInput, InvalidType
-from ratewise.families import demographic_parity
-from ratewise.linear import LinearEngine
-from ratewise.multipliers import Multipliers
-from ratewise.partition import compile_constraints
-from ratewise.plan import DualControl, Plan
-from ratewise.randomness import RandomStreams
-from ratewise.sampling import Rows
-from ratewise.training import Training
+from ratewise.accounting import PrivacyUnit, TrainingEvent
+from ratewise.accounting import epsilon as account
+from ratewise.audit.bounds import gaussian_bound, many_runs_bound, one_run_bound
+from ratewise.constraints.compiled import CompiledConstraints
+from ratewise.constraints.compiler import compile_constraints
+from ratewise.constraints.domain import Domain
+from ratewise.constraints.families import demographic_parity
+from ratewise.data.units import row_units
+from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
+from ratewise.mechanisms.randomness import RandomStreams
+from ratewise.mechanisms.sampling import Rows, keyed_samples
+from ratewise.models.additive import AdditiveEngine, Problem, StoredBins
+from ratewise.preprocessing.basis import build_basis
+from ratewise.preprocessing.grids import CategoricalGrid
+from ratewise.training.dual import DualUpdate
+from ratewise.training.loop import GradientDescent, Loop, StepRecord
+from ratewise.training.plan import TRAINING, Plan
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-# Long enough that a row's gradient is clipped, whatever the clip is.
+RELEASES = ("together", "gradient", "histogram")
+ATTACKS = ("likelihood", "difference")
+
+_TUNING = 0.3  # share of the games that serve to choose a threshold
+CLIP = 1.0
+# Long enough that a row's gradient is clipped.
 _LONG = 1e6
 # So small that the model stays where it is: every step then shows the worst case.
-_STILL = 1e-20
-# Steps whose histograms are released together; each has its own noise, and it saves time.
-_TOGETHER = 50
+STILL = 1e-20
 _MOST_ROWS = 20_000  # every canary has a feature of its own
 
 
@@ -61,7 +73,7 @@ class Subject(Protocol):
     """A training that can be attacked."""
 
     @property
-    def plan(self) -> Plan:
+    def event(self) -> TrainingEvent:
         """What is played: noise, rate and kinds of release."""
         ...
 
@@ -111,114 +123,422 @@ class WorstRows:
         predicted = positive.astype(np.intp)
         return Sight(along, histogram[self._own, predicted], histogram[self._empty, predicted])
 
+    def engine(self) -> AdditiveEngine:
+        """Return the engine of additive models on these rows.
 
-class LinearSubject:
-    """The NumPy engine with worst-case rows.
+        Column i is categorical, and canary i is the only row with the first of its values. The opponents share that
+        of the first column and have the other label.
+        """
+        n_rows, n_canaries = self.X.shape
+        grids = tuple(CategoricalGrid(f"x{place}", ("rare", "common")) for place in range(n_canaries))
+        common = (
+            np.array([0.0, 1.0, 0.0, 0.0]) * _LONG
+        )  # released counts: rare values have the largest weight
+        basis = build_basis(grids, [common] * n_canaries, 0.0, _LONG, 1.0)
+        codes = np.where(self.X.T != 0.0, 0, 1) + 4 * np.arange(n_canaries)[:, None]
+        labels = np.where(np.arange(n_rows) < n_canaries, self.labels, 1)
+        cells = None if self.constraints is None else self.cells
+        n_cells = 0 if self.constraints is None else self.constraints.n_cells
+        return AdditiveEngine(StoredBins(codes), basis, Problem(labels, cells, 2, n_cells), row_units(n_rows))
+
+
+def make_loop(
+    event: TrainingEvent, engine: Any, n_rows: int, dual: DualUpdate | None, learning_rate: float
+) -> Loop:
+    """Return the shipped loop with the mechanisms of the shipped plan, without momentum and penalty."""
+    plan = Plan(
+        n_rows, event.sampling_rate, event.steps, {TRAINING: event}, PrivacyUnit(), "zero_out", math.inf, 0.0
+    )
+    optimizer = GradientDescent(
+        np.zeros(engine.n_parameters), learning_rate, event.steps, momentum=0.0, schedule="constant"
+    )
+    gradient = plan.gradient_mechanism(CLIP, engine.slack(float(n_rows)))
+    counts = plan.histogram_mechanism(engine.count_step)
+    return Loop(engine, optimizer, dual, gradient, counts, CLIP, plan.expected_units)
+
+
+def run_loop(loop: Loop, event: TrainingEvent, n_rows: int, streams: RandomStreams) -> Iterator[StepRecord]:
+    """Run a loop on samples as the session draws them."""
+    samples = keyed_samples(n_rows, event.sampling_rate, event.steps, streams.sampling)
+    return loop.run((sample.units(0, n_rows) for sample in samples), streams)
+
+
+def make_dual(
+    constraints: CompiledConstraints, event: TrainingEvent, n_rows: int, **gains: Any
+) -> DualUpdate:
+    """Return the shipped dual update; without gains the multipliers stay 0."""
+    noise = (event.histogram_noise or 1.0) * (math.sqrt(2.0) if event.histogram == "laplace" else 1.0)
+    options = {"rate": 0.0, "damping": 0.0, **gains}
+    return DualUpdate(
+        constraints, total=float(n_rows), sampling_rate=event.sampling_rate, noise=noise, **options
+    )
+
+
+class TableSubject:
+    """The engine of additive models with worst-case rows.
 
     Parameters
     ----------
-    plan : Plan
-        Noise, rate, clip, kinds of release; how the model would learn does not matter and is replaced.
+    event : TrainingEvent
+        Noise, rate, kinds of release.
     n_canaries : int
     n_opponents : int or None
         None: a few, unless rows are sampled, for then they would hide the canary.
-    dtype : type of the features
     """
 
-    def __init__(
-        self, plan: Plan, n_canaries: int = 1, n_opponents: int = 9, dtype: Any = np.float64
-    ) -> None:
-        counting = checked_plan(plan).histogram_noise is not None
-        self._rows = rows = WorstRows(n_canaries, n_opponents, counted=counting)
-        self.n_canaries = rows.X.shape[1]
-        self.plan = still(plan, len(rows.X))
-        counted: dict[str, Any] = {}
-        if rows.constraints is not None:
-            counted = {"cells": rows.cells, "n_cells": rows.constraints.n_cells}
-        self._engine = LinearEngine(
-            self.plan, rows.X.astype(dtype), rows.labels, 2, intercept=False, **counted
-        )
+    def __init__(self, event: TrainingEvent, n_canaries: int = 1, n_opponents: int | None = 9) -> None:
+        self.event = checked_event(event)
+        n_opponents = opponents(event) if n_opponents is None else n_opponents
+        self._rows = WorstRows(n_canaries, n_opponents, counted=event.histogram_noise is not None)
+        self._n_rows, self.n_canaries = self._rows.X.shape
+        self._engine = self._rows.engine()
 
     def play(self, coins: Bools, steps: int, streams: RandomStreams) -> Iterator[Sight]:
         """Play the games one after another in one long run of the shipped loop."""
-        plan = dataclasses.replace(self.plan, steps=len(coins) * steps)
-        guarded = _Present(self._engine, np.ones(plan.n_rows, dtype=np.bool_))
+        event = self.event.with_steps(len(coins) * steps)
+        guarded = _Present(self._engine, np.ones(self._n_rows, dtype=np.bool_))
         compiled = self._rows.constraints
-        dual = None if compiled is None else Multipliers(compiled, plan)
-        training = Training(plan, guarded, dual)
-        rest, shifts = self._shifts(training)
+        dual = None if compiled is None else make_dual(compiled, event, self._n_rows)
+        loop = make_loop(event, guarded, self._n_rows, dual, STILL)
+        rest, shifts = self._shifts(loop)
+        canaries = self._engine.bins.take(np.arange(self.n_canaries))
         guarded.present[: self.n_canaries] = coins[0]
-        before, waiting = training.descent.theta.copy(), []
-        for number, record in enumerate(training.run(streams), start=1):
-            after = training.descent.theta.copy()
-            along = shifts @ ((before - after) * (plan.expected_rows / _STILL) - rest)
-            waiting.append((along / (plan.clip or 1.0) ** 2, before))
+        before = loop.optimizer.parameters.copy()
+        for number, record in enumerate(run_loop(loop, event, self._n_rows, streams), start=1):
+            after = loop.optimizer.parameters.copy()
+            along = shifts @ ((before - after) * (loop.expected_units / STILL) - rest) / CLIP**2
+            positive = self._engine.scorer(before).scores(canaries)[:, 0] > 0
             before = after
-            if number % steps == 0 and number < plan.steps:
+            if number % steps == 0 and number < event.steps:
                 guarded.present[: self.n_canaries] = coins[number // steps]
-            if dual is None or record.histograms is not None:
-                yield from self._sights(waiting, record.histograms)
-                waiting.clear()
+            yield self._rows.sight(along, record.histogram, positive)
 
-    def _shifts(self, training: Training) -> tuple[Floats, Floats]:
+    def _shifts(self, loop: Loop) -> tuple[Floats, Floats]:
         """Return, of sums without noise: what the opponents add, and what each canary adds to that."""
-        theta, rows = training.descent.theta, np.arange(self.plan.n_rows)
-        if self.plan.sampling_rate >= 1 and self.n_canaries == 1:
-            everybody = training.engine.sums(rows, theta, None, 1.0)[0]
-            rest = training.engine.sums(rows[1:], theta, None, 1.0)[0]
-            return rest, (everybody - rest)[None, :]
+        rows, theta = np.arange(self._n_rows), loop.optimizer.parameters
+
+        def total(sample: Rows) -> Floats:
+            return loop.engine.sums(sample, theta, None, CLIP).gradient  # type: ignore[no-any-return]
+
+        if self.event.sampling_rate >= 1 and self.n_canaries == 1:
+            rest = total(rows[1:])
+            return rest, (total(rows) - rest)[None, :]
         # who else takes part is left to chance, or does not pull along a canary's feature
-        alone = [self._engine.sums(rows[i : i + 1], theta, None)[0] for i in range(self.n_canaries)]
-        return np.zeros_like(theta), np.array(alone)
-
-    def _sights(self, waiting: list[tuple[Floats, Floats]], histograms: Floats | None) -> Iterator[Sight]:
-        for place, (along, theta) in enumerate(waiting):
-            yield self._rows.sight(along, None if histograms is None else histograms[place], theta > 0)
+        return np.zeros_like(theta), np.array([total(rows[i : i + 1]) for i in range(self.n_canaries)])
 
 
-def opponents(plan: Plan) -> int:
+def opponents(event: TrainingEvent) -> int:
     """Return how many opponents make the worst case; in a sampled batch they would hide the canary."""
-    return 9 if plan.sampling_rate >= 1 else 0
+    return 9 if event.sampling_rate >= 1 else 0
 
 
-def checked_plan(plan: Any) -> Plan:
-    """Return the plan, or say that it is none."""
-    if not isinstance(plan, Plan):
-        raise InvalidType(f"plan must be a ratewise.plan.Plan, got {type(plan).__name__}")
-    return plan
-
-
-def still(plan: Plan, n_rows: int) -> Plan:
-    """Return the plan with the same releases, for so many rows, in which the model does not move."""
-    return dataclasses.replace(
-        checked_plan(plan),
-        n_rows=n_rows,
-        row_norm=None,
-        learning_rate=_STILL,
-        schedule="constant",
-        warmup=0.0,
-        momentum=0.0,
-        l1=0.0,
-        l2=0.0,
-        averaging="none",
-        dual=DualControl(rate=0.0, interval=_TOGETHER),
-        preparation=None,
-        block_rows=None,
-    )
+def checked_event(event: Any) -> TrainingEvent:
+    """Return the event, or raise if it is none."""
+    if not isinstance(event, TrainingEvent):
+        raise InvalidType(f"event must be a TrainingEvent, got {type(event).__name__}")
+    return event
 
 
 class _Present:
     """An engine that sees the rows that are there, and no others."""
 
-    def __init__(self, engine: Any, present: Bools) -> None:
+    def __init__(self, engine: AdditiveEngine, present: Bools) -> None:
         self._engine = engine
         self.present = present
         self.n_parameters = engine.n_parameters
-        self.penalised = engine.penalised
-        self.histogram_shape = engine.histogram_shape
-        self.histograms = engine.histograms
+        self.count_step = engine.count_step
+        self.slack = engine.slack
+        self.counts = engine.counts
 
-    def sums(self, rows: Rows, theta: Floats, table: Floats | None, loss_weight: float) -> tuple[Floats, Any]:
+    def sums(self, sample: Rows, parameters: Floats, weights: Floats | None, clip: float) -> Any:
         """Return the engine's sums over the rows that are there."""
-        there: tuple[Floats, Any] = self._engine.sums(rows[self.present[rows]], theta, table, loss_weight)
-        return there
+        return self._engine.sums(sample[self.present[sample]], parameters, weights, clip)
+
+
+# --- what the adversary makes of it ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditResult:
+    """A lower bound on epsilon beside the claim.
+
+    Attributes
+    ----------
+    lower_bound : float
+        With probability at least `confidence` the true epsilon at `delta` is at least this.
+    sharper_bound : float or None
+        The same under the assumption that the release is Gaussian and not sampled; None where it is not.
+    claimed : float
+        What the accountant says of what was played; infinite without noise.
+    delta, confidence : float
+    kind : str
+        "step", "training" or "one run".
+    releases : str
+        Which releases the adversary saw: "gradient", "histogram" or "together".
+    attack : str
+    games : int
+        Games that were counted (one run: canaries).
+    detail : str
+        Hits and games, in words.
+    """
+
+    lower_bound: float
+    claimed: float
+    delta: float
+    confidence: float
+    kind: str
+    releases: str
+    attack: str
+    games: int
+    detail: str
+    sharper_bound: float | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether no bound is above the claim."""
+        return max(self.lower_bound, self.sharper_bound or 0.0) <= self.claimed
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready record."""
+        return {**dataclasses.asdict(self), "passed": self.passed}
+
+    def to_json(self) -> str:
+        """Return the record as JSON."""
+        return json.dumps(self.to_dict(), indent=2)
+
+    def __str__(self) -> str:
+        verdict = (
+            "PASSED: this attack found no contradiction. That is evidence, not a proof"
+            if self.passed
+            else "FAILED: what was released shows more than the claim allows"
+        )
+        sharper = "" if self.sharper_bound is None else f" ({self.sharper_bound:.3f} if it is Gaussian)"
+        return (
+            f"audit of {self.kind}, {self.releases}, {self.attack} attack: epsilon is at least "
+            f"{self.lower_bound:.3f}{sharper} at {self.confidence:.0%} confidence, claimed is "
+            f"{self.claimed:.3f} at delta {self.delta:g}; {self.detail}. {verdict}."
+        )
+
+
+def audit_step(event: TrainingEvent, *, games: int = 20_000, **options: Any) -> AuditResult:
+    """Audit a single step of a training by many games with a worst-case row; `audit_training` has the options."""
+    return _many_runs(event, "step", 1, games, **options)
+
+
+def audit_training(event: TrainingEvent, *, games: int = 1000, **options: Any) -> AuditResult:
+    """Audit all steps of a training by many trainings with a worst-case row.
+
+    Parameters
+    ----------
+    event : TrainingEvent
+        What is released, with how much noise and how often.
+    games : int
+        Trainings that are played; three in ten serve to choose when to guess "in" and are not counted.
+    releases : "together", "gradient" or "histogram"
+        What the adversary sees.
+    attack : "likelihood" or "difference"
+        The likelihood ratio, which is the best there is if the noise is as claimed; or differences of two
+        entries of the histogram, which show noise that entries share.
+    delta, confidence : float
+        Epsilon is bounded at this delta. An epsilon at a tiny delta shows in one game of 1 / delta only; at a
+        delta of 0.01 a few thousand games come close to the truth, and the claim is the same guarantee.
+    subject : Subject, optional
+        Another engine with rows of its own; by default that of additive models with worst-case rows.
+    random_state : int, generator or None
+
+    Returns
+    -------
+    AuditResult
+    """
+    return _many_runs(event, "training", checked_event(event).steps, games, **options)
+
+
+def audit_one_run(
+    event: TrainingEvent,
+    *,
+    canaries: int = 1000,
+    guesses: int | None = None,
+    releases: str = "together",
+    attack: str = "likelihood",
+    delta: float = 1e-3,
+    confidence: float = 0.95,
+    subject: Subject | None = None,
+    random_state: Any = None,
+) -> AuditResult:
+    """Audit all steps of a training by a single training with many canaries, each there by the toss of a coin.
+
+    `guesses` of the canaries (a fifth unless told, fixed beforehand) are called: those with the highest
+    scores "in", as many with the lowest "out". Much cheaper than many trainings, and less sharp: expect
+    about half of the true epsilon where many trainings would find three quarters.
+    """
+    _check_choices(releases, attack)
+    checked_event(event)
+    if subject is None:
+        subject = TableSubject(event, n_canaries=_validate.count(canaries=canaries), n_opponents=0)
+    count = subject.n_canaries
+    called = max(2, count // 5) if guesses is None else _validate.count(at_least=2, guesses=guesses)
+    if called > count:
+        raise InvalidInput(f"guesses must be at most the number of canaries, {count}, got {called}")
+    streams, coin = _randomness(random_state)
+    coins = coin.random((1, count)) < 0.5
+    score = _scores(subject, coins, event.steps, streams, releases, attack)[0]
+    order = np.argsort(score, kind="stable")
+    half = called // 2
+    correct = int(coins[0][order[-half:]].sum() + (~coins[0][order[:half]]).sum())
+    return AuditResult(
+        lower_bound=one_run_bound(count, 2 * half, correct, delta=delta, confidence=confidence),
+        claimed=claimed_epsilon(subject.event, event.steps, releases, delta),
+        delta=delta,
+        confidence=confidence,
+        kind="one run",
+        releases=releases,
+        attack=attack,
+        games=count,
+        detail=f"{correct} of {2 * half} guesses about {count} canaries were right",
+    )
+
+
+def claimed_epsilon(event: TrainingEvent, steps: int, releases: str, delta: float) -> float:
+    """Return what the accountant says of `steps` steps of which only the named releases are seen."""
+    seen = TrainingEvent(
+        sampling_rate=event.sampling_rate,
+        steps=steps,
+        gradient_noise=None if releases == "histogram" else event.gradient_noise,
+        histogram_noise=None if releases == "gradient" else event.histogram_noise,
+        histogram=None if releases == "gradient" else event.histogram,
+    )
+    return account([seen], delta)
+
+
+def _many_runs(
+    event: TrainingEvent,
+    kind: str,
+    steps: int,
+    games: int,
+    *,
+    releases: str = "together",
+    attack: str = "likelihood",
+    delta: float = 1e-3,
+    confidence: float = 0.95,
+    subject: Subject | None = None,
+    random_state: Any = None,
+) -> AuditResult:
+    _check_choices(releases, attack)
+    games = _validate.count(at_least=20, games=games)
+    subject = TableSubject(event) if subject is None else subject
+    streams, coin = _randomness(random_state)
+    coins = coin.random((games, subject.n_canaries)) < 0.5
+    coins[:, 1:] = False
+    score = _scores(subject, coins, steps, streams, releases, attack)[:, 0]
+    tuning = int(games * _TUNING)
+    threshold = _threshold(score[:tuning], coins[:tuning, 0], delta, confidence)
+    inside, hit = coins[tuning:, 0], score[tuning:] > threshold
+    hits = {
+        "hits_in": int(hit[inside].sum()),
+        "games_in": max(1, int(inside.sum())),
+        "hits_out": int(hit[~inside].sum()),
+        "games_out": max(1, int((~inside).sum())),
+    }
+    bound = many_runs_bound(**hits, delta=delta, confidence=confidence)
+    return AuditResult(
+        lower_bound=bound,
+        claimed=claimed_epsilon(subject.event, steps, releases, delta),
+        delta=delta,
+        confidence=confidence,
+        kind=kind,
+        releases=releases,
+        attack=attack,
+        games=games - tuning,
+        detail="guessed in: {hits_in} of {games_in} when it was, {hits_out} of {games_out} not".format(
+            **hits
+        ),
+        sharper_bound=_sharper(subject.event, releases, score, coins[:, 0], delta, confidence),
+    )
+
+
+def _sharper(
+    event: TrainingEvent, releases: str, score: Floats, inside: Bools, delta: float, confidence: float
+) -> float | None:
+    """Return the bound for releases that are Gaussian without sampling, at the point where it is sharpest."""
+    laplace = event.histogram == "laplace" and releases != "gradient"
+    if event.sampling_rate < 1 or laplace or delta == 0:
+        return None
+    tuning = int(len(score) * _TUNING)
+    middle = float(np.median(score[:tuning]))  # between the two laws, where both error rates are known best
+    hit, inside = score[tuning:] > middle, inside[tuning:]
+    return gaussian_bound(
+        int(hit[inside].sum()),
+        max(1, int(inside.sum())),
+        int(hit[~inside].sum()),
+        max(1, int((~inside).sum())),
+        delta=delta,
+        confidence=confidence,
+    )
+
+
+def _threshold(score: Floats, inside: Bools, delta: float, confidence: float) -> float:
+    """Return where guessing "in" begins, by the bound that the games for tuning would give."""
+    candidates = np.quantile(score, np.append(np.linspace(0.02, 0.98, 49), 1 - np.logspace(-1.8, -4.5, 40)))
+    there, absent = np.sort(score[inside]), np.sort(score[~inside])
+    if not len(there) or not len(absent):
+        return float(np.median(score))
+    between = (absent[-1] + there[0]) / 2.0  # the best choice if there is no noise
+    best, found = float(np.median(score)), -1.0
+    for candidate in (between, *np.unique(candidates)):
+        hits_in = len(there) - int(np.searchsorted(there, candidate, side="right"))
+        hits_out = len(absent) - int(np.searchsorted(absent, candidate, side="right"))
+        bound = many_runs_bound(
+            hits_in, len(there), hits_out, len(absent), delta=delta, confidence=confidence
+        )
+        if bound > found:
+            best, found = float(candidate), bound
+    return best
+
+
+def _scores(
+    subject: Subject, coins: Bools, steps: int, streams: RandomStreams, releases: str, attack: str
+) -> Floats:
+    """Return the adversary's score of each game and canary: the higher, the more likely it was there."""
+    event = subject.event
+    if releases != "gradient" and event.histogram_noise is None:
+        if releases == "histogram" or attack == "difference":
+            raise UnsupportedCombination("the event releases no histogram; audit releases='gradient'")
+        releases = "gradient"
+    total = np.zeros(coins.shape)
+    for number, sight in enumerate(subject.play(coins, steps, streams)):
+        total[number // steps] += _evidence(event, sight, releases, attack)
+    return total
+
+
+def _evidence(event: TrainingEvent, sight: Sight, releases: str, attack: str) -> Floats:
+    """Return the log likelihood ratio of one step: that the canary was there, against that it was not."""
+    loss: Floats = np.zeros_like(sight.gradient)
+    if attack == "difference":
+        if sight.tally is None or sight.beside is None:
+            raise UnsupportedCombination("the difference attack needs a histogram")
+        # under a shared draw the difference is exact; under the claimed noise it has twice the variance
+        return np.asarray(sight.tally - sight.beside, dtype=np.float64)
+    if releases != "histogram" and event.gradient_noise is not None:
+        loss = loss + (sight.gradient - 0.5) / event.gradient_noise**2
+    if releases != "gradient" and sight.tally is not None and event.histogram_noise is not None:
+        loss = loss + _count_loss(sight.tally, event.histogram_noise, event.histogram)
+    rate = event.sampling_rate
+    if rate >= 1:
+        return loss
+    return np.asarray(np.logaddexp(np.log1p(-rate), np.log(rate) + loss))
+
+
+def _count_loss(count: Floats, noise: float, law: str | None) -> Floats:
+    if law == "laplace":
+        return np.asarray((np.abs(count) - np.abs(count - 1.0)) / noise)
+    return np.asarray((count - 0.5) / noise**2)
+
+
+def _check_choices(releases: str, attack: str) -> None:
+    _validate.one_of(RELEASES, releases=releases)
+    _validate.one_of(ATTACKS, attack=attack)
+
+
+def _randomness(random_state: Any) -> tuple[RandomStreams, np.random.Generator]:
+    streams = RandomStreams.from_seed(random_state)
+    return streams, streams.preparation  # no features are prepared: that stream tosses the coins

@@ -1,7 +1,8 @@
 """The command line; needs ``pip install 'ratewise[cli]'``.
 
-`app` (the commands and what their exit codes mean), `options` and `config` (flags and files of settings),
-`tables` (reading and writing tables), `output` and `watching` (what a person, a script or a log sees).
+`app` (the commands and exit codes), `options` (flags and files of settings), `console` (what a person, a script or a
+log sees, and files that are read and written), and one module per group of commands: `plan` (schema, plan, audit),
+`train` (train, resume, sweep), `evaluate` (evaluate, compare, predict, report), `guided` (start) and `webapp` (app).
 """
 
 from __future__ import annotations

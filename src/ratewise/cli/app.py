@@ -6,21 +6,38 @@ missed (``evaluate --strict``), 130 stopped by Ctrl-C.
 
 from __future__ import annotations
 
+import importlib
+import importlib.metadata
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ratewise import _startup
-from ratewise.accounting.statement import software_version
-from ratewise.cli import audit, looking, sweeping, training, using
-from ratewise.cli.output import HUMAN, JSON, QUIET, Console
-from ratewise.cli.watching import Stopped
 from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType, RatewiseError, RatewiseWarning
+
+if TYPE_CHECKING:
+    from ratewise.cli.console import Console
 
 _SHARED = ("--json", "--quiet", "-q")
 
 FAILED, WRONG_INPUT, NO_BUDGET, INTERRUPTED = 1, 2, 3, 130
+
+COMMANDS = {
+    "start": ("guided", "Train on a table step by step, by questions with suggestions."),
+    "app": ("webapp", "The questions of `ratewise start` as a web page on this computer."),
+    "train": ("train", "Train a classifier on a table and write a run folder."),
+    "resume": ("train", "Go on with a run that was stopped."),
+    "evaluate": ("evaluate", "Judge the constraints of a run on a labelled table."),
+    "report": ("evaluate", "Write one page about a run."),
+    "predict": ("evaluate", "Predict the label of each row of a table."),
+    "compare": ("evaluate", "Show runs side by side, with reference models."),
+    "sweep": ("train", "Train a run for every pair of slack and epsilon, in one ledger."),
+    "schema": ("plan", "Draft the public schema of a table, for a person to check and sign."),
+    "plan": ("plan", "Show releases, noise and accuracy to expect; no data is read."),
+    "audit": ("plan", "Try to break the guarantee of a run, on made-up rows."),
+}
+"""The module of each command and its line in the list; modules are loaded when a command is used."""
 
 
 class Commands(click.Group):
@@ -32,9 +49,26 @@ class Commands(click.Group):
         shared = [word for word in args[:end] if word in _SHARED]
         return super().parse_args(ctx, [*shared, *(w for w in args[:end] if w not in _SHARED), *args[end:]])
 
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
+        """Return the names of the commands."""
+        return [*COMMANDS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's
+        """Load a command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"ratewise.cli.{COMMANDS[cmd_name][0]}")
+        command: click.Command = getattr(module, cmd_name)
+        _startup.ready()
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
+        """Write the list of the commands without loading them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, words) for name, (_, words) in COMMANDS.items()])
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; what goes wrong is said once and becomes the exit code."""
-        _startup.ready()
         with warnings.catch_warnings():
             warnings.simplefilter("always", RatewiseWarning)
             warnings.showwarning = lambda *said: _console(ctx).show_warning(*said)
@@ -51,6 +85,8 @@ class Commands(click.Group):
 
 
 def _console(ctx: click.Context) -> Console:
+    from ratewise.cli.console import Console
+
     return ctx.obj if isinstance(ctx.obj, Console) else Console()
 
 
@@ -60,6 +96,8 @@ def _judged(problem: BaseException) -> tuple[int, str | None]:
         return NO_BUDGET, str(problem)
     if isinstance(problem, InvalidInput | InvalidType):
         return WRONG_INPUT, str(problem)
+    from ratewise.cli.console import Stopped
+
     if isinstance(problem, Stopped):
         return 128 + problem.signal, str(problem)
     if isinstance(problem, KeyboardInterrupt | click.Abort):
@@ -81,23 +119,26 @@ def _judged(problem: BaseException) -> tuple[int, str | None]:
 )
 @click.option("--quiet", "-q", is_flag=True, help="No notes and no progress.")
 @click.option("--json", "as_json", is_flag=True, help="JSON lines on standard output.")
-@click.version_option(software_version(), prog_name="ratewise")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=lambda ctx, _, asked: _show_version(ctx) if asked else None,
+    help="Show the version.",
+)
 @click.pass_context
 def cli(ctx: click.Context, quiet: bool, as_json: bool) -> None:
-    """Classifiers under differential privacy that hold limits on prediction rates across groups."""
+    """Classifiers under differential privacy with constraints on prediction rates of groups."""
+    from ratewise.cli.console import HUMAN, JSON, QUIET, Console
+
     ctx.obj = Console(JSON if as_json else QUIET if quiet else HUMAN)
 
 
-for _command in (
-    training.train,
-    training.resume,
-    looking.schema,
-    looking.plan,
-    using.predict,
-    using.evaluate,
-    using.report,
-    using.compare,
-    sweeping.sweep,
-    audit.audit,
-):
-    cli.add_command(_command)
+def _show_version(ctx: click.Context) -> None:
+    try:
+        version = importlib.metadata.version("ratewise")
+    except importlib.metadata.PackageNotFoundError:
+        version = "unknown"
+    click.echo(f"ratewise, version {version}")
+    ctx.exit()

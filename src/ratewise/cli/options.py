@@ -1,17 +1,24 @@
-"""Flags of the commands. Every field of a configuration file is also a flag, and the flag wins."""
+"""Flags of the commands and files of settings. Every field of a configuration file is also a flag, and the flag wins."""
 
 from __future__ import annotations
 
+import difflib
+import importlib
+import json
 import math
-from collections.abc import Callable
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from ratewise.accounting.events import NEIGHBOURS
-from ratewise.defaults import AUTO
-from ratewise.plan import AVERAGINGS, NOISES, SCHEDULES
-from ratewise.runs.settings import CUSTOMARY_DELTA
+from ratewise.data.schema import Schema, truth
+from ratewise.exceptions import InvalidInput, InvalidType
+from ratewise.training.config import HISTOGRAMS, SCHEDULES
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -31,22 +38,21 @@ class Budget(click.ParamType[float | None]):
             self.fail(f"{value!r} is neither a number nor none", param, ctx)
 
 
-class Tails(click.ParamType[float | str | None]):
-    """A number, or one of the words auto and none."""
+class Margin(click.ParamType[float | str | None]):
+    """A number, or the word certified."""
 
-    name = "number|auto|none"
+    name = "number|certified"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float | str | None:
-        """Return the number, "auto", or None for "none"."""
-        word = str(value).lower()
-        if word in (AUTO, "none"):
-            return AUTO if word == AUTO else None
+        """Return the number, or "certified"."""
+        if value is None or str(value).lower() == "certified":
+            return None if value is None else "certified"
         try:
-            return float(word)  # of text: true and false in a file are no numbers
+            return float(str(value))
         except ValueError:
-            self.fail(f"{value!r} is neither a number nor auto nor none", param, ctx)
+            self.fail(f"{value!r} is neither a number nor certified", param, ctx)
 
 
 class Names(click.ParamType[tuple[str, ...]]):
@@ -108,12 +114,31 @@ def budget_options(function: Function) -> Function:
                 show_default=True,
                 help="Budget of everything released.",
             ),
-            click.option("--delta", type=float, default=CUSTOMARY_DELTA, show_default=True),
             click.option(
-                "--neighbours", type=click.Choice(NEIGHBOURS), default="add_or_remove", show_default=True
+                "--delta",
+                type=float,
+                default=None,
+                help="By default 1e-5, or half of 1/n if that is smaller.",
+            ),
+            click.option(
+                "--neighbours", type=click.Choice(NEIGHBOURS), default="zero_out", show_default=True
+            ),
+            click.option(
+                "--tolerance",
+                type=float,
+                default=0.01,
+                show_default=True,
+                help="A constraint is held if its interval ends at most this much above the bound.",
             ),
         ],
     )
+
+
+TRAINING = (
+    *("steps", "sampling_rate", "clip", "learning_rate", "schedule", "momentum", "histogram"),
+    *("histogram_share", "temperature", "rates", "l2", "margin"),
+)
+"""Options that are fields of `TrainingConfig`."""
 
 
 def plan_options(function: Function) -> Function:
@@ -122,44 +147,59 @@ def plan_options(function: Function) -> Function:
     return _stack(
         function,
         [
-            click.option("--steps", type=int, default=None, help="Training steps."),
-            click.option("--sampling-rate", **number, help="Share of the rows that a step reads."),
-            click.option("--clip", **number, help="Bound on each row's gradient."),
-            click.option("--row-norm", **number, help="Bound on each row's length."),
             click.option(
-                "--standardise/--no-standardise", default=None, help="Standardise features privately."
-            ),
-            click.option(
-                "--tails",
-                type=Tails(),
-                default=AUTO,
+                "--model",
+                type=click.Choice(["additive", "linear"]),
+                default="additive",
                 show_default=True,
-                help="Cut numbers off so many deviations from their mean.",
+                help="One shape function per feature, or linear scores.",
             ),
-            click.option(
-                "--curves/--no-curves",
-                default=None,
-                help="Let scores bend in numbers; by default where rows are enough, and else a little.",
-            ),
+            click.option("--steps", type=int, default=None, help="Training steps."),
+            click.option("--sampling-rate", **number, help="Share of the rows (or ids) that a step reads."),
+            click.option("--clip", **number, help="Bound on the gradient of a row (or id)."),
             click.option("--learning-rate", **number),
             click.option("--schedule", type=click.Choice(SCHEDULES), default=None),
             click.option("--momentum", **number),
-            click.option("--averaging", type=click.Choice(AVERAGINGS), default=None),
+            click.option("--histogram", type=click.Choice(HISTOGRAMS), default=None),
             click.option(
-                "--histogram",
-                type=click.Choice(["gaussian", "laplace"]),
-                default="gaussian",
-                show_default=True,
+                "--histogram-share", **number, help="Share of a step's budget for counts of predictions."
+            ),
+            click.option("--temperature", **number, help="Of soft predictions."),
+            click.option("--rates", type=click.Choice(["hard", "soft"]), default=None),
+            click.option("--l2", **number, help="Ridge penalty."),
+            click.option(
+                "--margin", type=Margin(), default=None, help="Aim below every bound by this; or certified."
+            ),
+        ],
+    )
+
+
+def file_options(function: Function) -> Function:
+    """Add how the file is written; what is left out is detected, and reported."""
+    return _stack(
+        function,
+        [
+            click.option(
+                "--sep", default=None, metavar="MARK", help="Separator of fields; or tab, semicolon."
+            ),
+            click.option("--decimal", type=click.Choice([".", ","]), default=None, help="Decimal mark."),
+            click.option("--encoding", default=None, metavar="NAME", help="Such as utf-8 or cp1252."),
+            click.option(
+                "--header/--no-header", default=None, help="Whether the first row holds names of columns."
+            ),
+            click.option("--sheet", default=None, metavar="NAME", help="Sheet of an Excel workbook."),
+            click.option(
+                "--date-order",
+                type=click.Choice(["dmy", "mdy"]),
+                default=None,
+                help="How 03/04/2020 is read: day or month first.",
             ),
             click.option(
-                "--histogram-share", **number, help="Share of the budget for counts of predictions."
+                "--missing",
+                multiple=True,
+                metavar="TEXT",
+                help="Text that stands for a missing cell; may be repeated.",
             ),
-            click.option("--noise", type=click.Choice(NOISES), default="discrete", show_default=True),
-            click.option("--temperature", type=float, default=1.0, show_default=True),
-            click.option("--rates", type=click.Choice(["hard", "soft"]), default="hard", show_default=True),
-            click.option("--l1", **number, help="Lasso penalty; by default what noise explains."),
-            click.option("--l2", type=float, default=0.0, show_default=True, help="Ridge penalty."),
-            click.option("--fit-intercept/--no-fit-intercept", default=True),
         ],
     )
 
@@ -169,14 +209,47 @@ def table_options(function: Function) -> Function:
     return _stack(
         function,
         [
-            click.option("--label", default=None, help="Column to predict."),
+            click.option("--label", default=None, help="Column to predict; by default that of the schema."),
             click.option("--groups", type=Names(), default=(), help="Sensitive columns: a,b."),
+            click.option("--features", type=Names(), default=(), help="Columns to predict from: a,b."),
             click.option("--leave-out", type=Names(), default=(), help="Columns not to use."),
             click.option(
-                "--missing",
-                multiple=True,
-                metavar="TEXT",
-                help="Text that stands for a missing cell of a CSV.",
+                "--privacy-id",
+                default=None,
+                metavar="COLUMN",
+                help="All rows with one entry of this column are protected together.",
+            ),
+        ],
+    )
+
+
+def class_option(function: Function) -> Function:
+    """Add the declaration of the classes."""
+    return click.option(
+        "--classes",
+        type=Names(),
+        default=(),
+        help="The possible labels, if they are public: no,yes. Otherwise they are found privately.",
+    )(function)
+
+
+def id_options(function: Function) -> Function:
+    """Add how rows of one id are used."""
+    return _stack(
+        function,
+        [
+            click.option(
+                "--rows-per-id",
+                type=click.IntRange(min=1),
+                default=None,
+                help="Rows of an id that are used at most; found privately by default.",
+            ),
+            click.option(
+                "--id-weighting",
+                type=click.Choice(["id", "row"]),
+                default="id",
+                show_default=True,
+                help="Whether rates are per id or per row.",
             ),
         ],
     )
@@ -190,13 +263,12 @@ def run_options(function: Function) -> Function:
             click.option(
                 "--schema", type=PLACE, default=None, metavar="FILE", help="Public description of the table."
             ),
-            click.option("--unit", default="one row", show_default=True, help="What a row stands for."),
             click.option(
                 "--ledger",
                 type=PLACE,
                 default=None,
                 metavar="FILE",
-                help="A book to write into; made if absent.",
+                help="A ledger to admit the run; made if absent, with --ledger-cap.",
             ),
             click.option(
                 "--ledger-cap", type=Budget(), default=None, help="Cap of a new --ledger, in epsilon."
@@ -214,6 +286,7 @@ def run_options(function: Function) -> Function:
                 show_default=True,
                 help="Steps between checkpoints.",
             ),
+            click.option("--title", default="", help="Heading of reports."),
             click.option("--out", type=PLACE, default=None, metavar="FOLDER", help="Where the results go."),
             click.option(
                 "--config",
@@ -232,3 +305,181 @@ def force_option(function: Function) -> Function:
 
 
 _CONSTRAINT = 'Such as "demographic_parity(sex) <= 0.05" or "fnr(label=1, race=*) <= 0.2"; may be repeated.'
+
+
+_WORDS = re.compile(
+    r"^(\s*[\w.\"'-]+\s*=\s*)(yes|no|on|off|true|false)(?=\s*(?:#.*)?$)", re.IGNORECASE | re.MULTILINE
+)
+_BESIDES = frozenset(("config", "force"))
+_SUITABLE: dict[
+    str, tuple[str, tuple[type, ...]]
+] = {  # what a file may hold; text is converted as a flag's is
+    "boolean": ("true or false", (bool, str)),
+    "integer": ("a whole number", (int, str)),
+    "integer range": ("a whole number", (int, str)),
+    "float": ("a number", (int, float, str)),
+    "number|none": ("a number or none", (int, float, str)),
+    "text": ("text", (str,)),
+    "path": ("text", (str,)),
+    "choice": ("text", (str,)),
+}
+
+
+def read_plain(path: str) -> Any:
+    """Return the content of a TOML, JSON or YAML file as plain data."""
+    place = Path(path)
+    kind = place.suffix.lower()
+    readers: dict[str, Callable[[str], Any]] = {
+        ".toml": _toml,
+        ".json": json.loads,
+        ".yaml": _yaml,
+        ".yml": _yaml,
+    }
+    if kind not in readers:
+        raise InvalidInput(f"{path!r} must end in .toml, .json or .yaml")
+    try:
+        text = place.read_text(encoding="utf-8")
+    except OSError as problem:
+        raise InvalidInput(f"cannot read {path!r}: {problem.strerror or type(problem).__name__}") from None
+    except UnicodeDecodeError:
+        raise InvalidInput(f"{path!r} is not UTF-8 text") from None
+    try:
+        return readers[kind](text)
+    except (InvalidInput, RecursionError):
+        raise
+    except Exception as problem:  # YAML has errors of its own
+        raise InvalidInput(f"{path!r} is no {kind[1:].upper()}: {problem}") from None
+
+
+def _toml(text: str) -> Any:
+    """Read TOML; the words yes, no, on and off are accepted for true and false."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        plain = _WORDS.sub(lambda found: f"{found[1]}{str(truth('', found[2])).lower()}", text)
+        return tomllib.loads(plain)
+
+
+def _yaml(text: str) -> Any:
+    try:
+        yaml = importlib.import_module("yaml")
+    except ImportError:
+        raise InvalidInput("YAML needs PyYAML: pip install pyyaml, or write TOML or JSON") from None
+    return yaml.safe_load(text)  # safe: plain data only, nothing in the file is run
+
+
+def read_schema(path: str) -> Schema:
+    """Return the schema in a file."""
+    content = read_plain(path)
+    try:
+        return Schema.from_dict(content)
+    except (ValueError, TypeError) as problem:
+        raise InvalidInput(f"{path!r} is no schema: {problem}") from None
+
+
+def merged(context: click.Context, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of the configuration file, under the flags that were given, over the defaults."""
+    found = dict(values)
+    path = found.pop("config", None)
+    if path is None:
+        return found
+    content = read_plain(path)
+    if not isinstance(content, Mapping):
+        raise InvalidInput(f"{path!r} must hold fields by name")
+    seen: set[str] = set()
+    for given, value in content.items():
+        parameter = _parameter(context.command, str(given), path)
+        name = str(parameter.name)
+        if name in seen:
+            raise InvalidInput(f"{path!r} has {given!r} twice, under two names")
+        seen.add(name)
+        if context.get_parameter_source(name) == ParameterSource.DEFAULT:
+            found[name] = _converted(context, parameter, value, path)
+    return found
+
+
+def _parameter(command: click.Command, given: str, path: str) -> click.Parameter:
+    """Return what a field of a file stands for: a parameter by its name, or by its flag without dashes."""
+    known: dict[str, click.Parameter] = {}
+    for parameter in command.params:
+        if parameter.name not in _BESIDES:
+            for word in (str(parameter.name), *parameter.opts):
+                known[word.lstrip("-").replace("-", "_")] = parameter
+    name = given.replace("-", "_")
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1)
+        names = ", ".join(sorted({str(parameter.name) for parameter in known.values()}))
+        hint = f"did you mean {close[0]!r}?" if close else f"known are {names}"
+        raise InvalidInput(f"{path!r} has the unknown field {given!r}; {hint}")
+    return known[name]
+
+
+def _converted(context: click.Context, parameter: click.Parameter, value: Any, path: str) -> Any:
+    if parameter.multiple and isinstance(value, str):
+        value = [value]
+    _refuse_unsuitable(parameter, value, path)
+    try:
+        return parameter.type_cast_value(context, value)
+    except (click.BadParameter, TypeError, ValueError) as problem:
+        said = problem.format_message() if isinstance(problem, click.BadParameter) else str(problem)
+        raise InvalidInput(f"{path!r}, field {parameter.name!r}: {said}") from None
+
+
+def _refuse_unsuitable(parameter: click.Parameter, value: Any, path: str) -> None:
+    """Refuse what a field cannot mean: true for a number, 1.5 for a whole one, a list for a single text."""
+    wanted, kinds = _SUITABLE.get(parameter.type.name, ("", (object,)))
+    listed = parameter.multiple and isinstance(value, list | tuple)
+    for item in value if listed else [value]:
+        fits = isinstance(item, kinds) and (not isinstance(item, bool) or bool in kinds or object in kinds)
+        if item is not None and not fits:
+            raise InvalidInput(f"{path!r}, field {parameter.name!r}: expected {wanted}, got {item!r}")
+
+
+# ------------------------------------------------------------------------------------ writing TOML
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+\Z")
+
+
+def to_toml(content: Mapping[str, Any]) -> str:
+    r"""Return tables, lists and scalars as TOML.
+
+    >>> print(to_toml({"label": "income", "columns": {"hours per week": {"type": "number", "upper": 99.0}}}))
+    label = "income"
+    <BLANKLINE>
+    [columns."hours per week"]
+    type = "number"
+    upper = 99.0
+    """
+    lines: list[str] = []
+    _table(content, (), lines)
+    return "\n".join(lines).strip("\n")
+
+
+def _table(content: Mapping[str, Any], place: tuple[str, ...], lines: list[str]) -> None:
+    scalars = {name: value for name, value in content.items() if not isinstance(value, Mapping)}
+    if place and (scalars or not content):
+        lines.append(f"\n[{'.'.join(map(_key, place))}]")
+    lines += [f"{_key(name)} = {_value(value)}" for name, value in scalars.items()]
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            _table(value, (*place, name), lines)
+
+
+def _key(name: str) -> str:
+    return name if _BARE.match(name) else _text(name)
+
+
+def _text(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")  # JSON's escapes are TOML's
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    raise InvalidType(f"TOML cannot hold a {type(value).__name__}")

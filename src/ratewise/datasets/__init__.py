@@ -1,7 +1,7 @@
-"""Data to try things on: made-up people with known rates, and public data sets with their public schemas.
+"""Data for examples and benchmarks: synthetic people with known rates, and public data sets with schemas.
 
-`census_like` draws people from a known law. Each ``load_...`` finds the files of a published data set (in the
-folder given, in $RATEWISE_DATA, in the cache, else from its home, by checksum) and returns a `Table`: a data
+`census_like` draws people from a known distribution. Each ``load_...`` finds the files of a published data set (in the
+folder given, in $RATEWISE_DATA, in the cache, or from its home page, by checksum) and returns a `Table`: a data
 frame, and features, labels and groups encoded by a schema that is written down here, so that nothing about
 the encoding is learned from rows.
 
@@ -10,15 +10,19 @@ the encoding is learned from rows.
  'parkinsons', 'student', 'utkface']
 """
 
-from ratewise.datasets.adult import load_adult, load_adult_doubled
-from ratewise.datasets.credit import load_credit_card, load_german
-from ratewise.datasets.employment import load_acs_employment
+from ratewise.datasets.census import load_acs_employment, load_adult, load_adult_doubled
 from ratewise.datasets.faces import Images, load_celeba, load_utkface
 from ratewise.datasets.files import DataCorrupt, DataNotFound
-from ratewise.datasets.health import load_heart, load_parkinsons
 from ratewise.datasets.people import People, census_like
-from ratewise.datasets.schema import Schema, Table
-from ratewise.datasets.schools import load_nursery, load_student
+from ratewise.datasets.table import Table
+from ratewise.datasets.uci import (
+    load_credit_card,
+    load_german,
+    load_heart,
+    load_nursery,
+    load_parkinsons,
+    load_student,
+)
 
 LOADERS = {
     "acs_employment": load_acs_employment,
@@ -40,7 +44,6 @@ __all__ = [
     "DataNotFound",
     "Images",
     "People",
-    "Schema",
     "Table",
     "census_like",
     "load_acs_employment",

@@ -1,4 +1,4 @@
-"""Made-up people with known rates, for examples and tests.
+"""Synthetic people with known rates, for examples and tests.
 
 >>> people = census_like(1000, random_state=0)
 >>> people.X.shape, people.y.shape, sorted(people.sensitive)
@@ -108,7 +108,7 @@ def census_like(n_rows: int = 20_000, *, random_state: Any = None) -> People:
     Parameters
     ----------
     n_rows : int
-        Number of people, each drawn independently from the same law.
+        Number of people, each drawn independently from the same distribution.
     random_state : int, numpy Generator or None
         The same whole number gives the same people.
     """

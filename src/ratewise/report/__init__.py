@@ -1,7 +1,7 @@
-"""A run, or anybody's predictions, as one page: asked against reached, rates by group, what privacy cost.
+"""Reports: what predictions reach of what was requested, rates by group, shape functions, and what privacy cost.
 
-`content` holds what is said, as plain data; `measure`, `spending`, `curves` and `build` make it; `page`,
-`card` and `figures` show it. None of the makers draws, and none of the renderers computes.
+`content` holds everything that is shown, as plain data; `evaluation` and `build` make it; `page`, `views`, `plots` and
+`figures` show it.
 """
 
 from ratewise.report.report import Report

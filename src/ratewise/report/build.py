@@ -1,42 +1,345 @@
-"""From a model or from predictions to the content of a report."""
+"""From a model or from predictions to the content of a report: released values, sentences and notes.
+
+Epsilons do not add up, so a release has no share of its own: what is shown is by how much the total rises with
+it, after all that came before it.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ratewise.accounting import Ledger, PrivacyStatement
-from ratewise.accounting.book import now, text
-from ratewise.accounting.statement import software_version
-from ratewise.enforceability import Doubt
+from ratewise import _validate
+from ratewise._files import now
+from ratewise.accounting import (
+    Event,
+    GaussianEvent,
+    LaplaceEvent,
+    Ledger,
+    PrivacyStatement,
+    TrainingEvent,
+    accountant,
+)
+from ratewise.accounting.events import UnprotectedEvent, merged, single
+from ratewise.accounting.statement import in_words, software_version
+from ratewise.constraints.compiled import Item
+from ratewise.constraints.domain import Numeric, list_values, show_number
 from ratewise.exceptions import InvalidInput, InvalidType
-from ratewise.metrics import RateReport
-from ratewise.report.content import Content, Note, Rival, finite
-from ratewise.report.curves import training_of
-from ratewise.report.evaluation import Evaluation, as_probabilities
-from ratewise.report.measure import (
+from ratewise.metrics.rates import RateReport
+from ratewise.metrics.verdicts import Certificate, short
+from ratewise.models.fitted import ShapeFunction
+from ratewise.report.content import (
+    About,
+    Booking,
+    Constraint,
+    Content,
+    Curve,
+    Note,
+    Rival,
+    Shape,
+    Special,
+    Spending,
+    Training,
+    finite,
+)
+from ratewise.report.evaluation import (
+    FEW_ROWS,
+    Evaluation,
     accuracy_of,
+    as_probabilities,
     calibration_of,
     class_names,
+    constraints_of,
     difference,
     families_of,
     groups_of,
-    limits_of,
+    items_of,
+    value_of,
 )
-from ratewise.report.spending import spending_of
-from ratewise.report.words import doubt_in_words, privacy_in_words
 
-FEW_ROWS = 30
+POINTS = 40
+MOST_ENTRIES = 40
+CURVE_POINTS = 120
+MOST_CURVES = 40
+MOST_SHAPES = 60
+_STEP_SHARE = 0.01  # of the rows and of the width, in a drawn step of a shape function
+_HIDDEN = 0.0005  # of the rows: fewer, at the ends or in a category, are not drawn
+_NOISE_LEVEL = 1.96
+
+Entry = tuple[str, str, Event, int]
+"""Purpose, data, a single release, and how often it counts."""
+
+
+def spending_of(ledger: Ledger, delta: float) -> Spending:
+    """Return the picture of a ledger at a delta."""
+    entries = _merged(_entries(ledger))
+    neighbours = ledger.neighbours
+    before, counted, listed = 0.0, [], []
+    for purpose, data, event, times in entries:
+        counted.append((event, times))
+        after = _epsilon(counted, delta, neighbours)
+        alone = _epsilon([(event, times)], delta, neighbours)
+        words = in_words(_repeated(event, times)[0])
+        listed.append(Booking(purpose, data, words, finite(alone), finite(before), finite(after)))
+        before = after
+    steps, epsilons = _curve(entries, delta, neighbours)
+    return Spending(
+        delta=delta,
+        cap=None if ledger.cap is None else ledger.cap.epsilon,
+        total=finite(before),
+        entries=_shortened(listed),
+        steps=steps,
+        epsilons=epsilons,
+        gradient_share=_gradient_share(entries),
+    )
+
+
+def _entries(ledger: Ledger) -> list[Entry]:
+    """Return every release that was admitted, in order, named by its plan and its name in it."""
+    return [
+        (_joined(plan.purpose, name, len(plan.names)), plan.data, *single(event))
+        for plan in ledger.admissions
+        for name, event in zip(plan.names, plan.events, strict=True)
+    ]
+
+
+def _joined(purpose: str, name: str, count: int) -> str:
+    if count == 1:
+        return purpose or name
+    return f"{purpose}: {name}" if purpose else name
+
+
+def _merged(entries: Iterable[Entry]) -> list[Entry]:
+    """Return the entries, with equal ones that follow each other as one."""
+    merged: list[Entry] = []
+    for purpose, data, event, times in entries:
+        if merged and merged[-1][:3] == (purpose, data, event) and not isinstance(event, UnprotectedEvent):
+            merged[-1] = (purpose, data, event, merged[-1][3] + times)
+        else:
+            merged.append((purpose, data, event, times))
+    return merged
+
+
+def _shortened(entries: list[Booking]) -> tuple[Booking, ...]:
+    """Return at most `MOST_ENTRIES`; the earliest beyond that become one, which keeps the sums right."""
+    extra = len(entries) - MOST_ENTRIES
+    if extra <= 0:
+        return tuple(entries)
+    first, last = entries[0], entries[extra]
+    joined = Booking(
+        f"the first {extra + 1} releases", "", "see the ledger itself", last.after, first.before, last.after
+    )
+    return (joined, *entries[extra + 1 :])
+
+
+def _epsilon(counted: list[tuple[Event, int]], delta: float, neighbours: str) -> float:
+    events = merged(event for one, times in counted if times for event in _repeated(one, times))
+    return accountant.epsilon(events, delta, neighbours=neighbours)
+
+
+def _repeated(event: Event, times: int) -> tuple[Event, ...]:
+    """Return a single release and its count as events: one, if its kind has a count."""
+    if isinstance(event, TrainingEvent):
+        return (event.with_steps(times),)
+    if isinstance(event, GaussianEvent | LaplaceEvent):
+        return (replace(event, count=times),)
+    return (event,) * times
+
+
+def _curve(entries: list[Entry], delta: float, neighbours: str) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Return epsilon of the whole book after so many steps of its last training."""
+    place = max((i for i, entry in enumerate(entries) if isinstance(entry[2], TrainingEvent)), default=-1)
+    if place < 0:
+        return (), ()
+    *earlier, (_, _, event, times) = entries[: place + 1]
+    base = [(kind, count) for _, _, kind, count in earlier]
+    chosen = sorted({round(times * i / POINTS) for i in range(POINTS + 1)})
+    values = [_epsilon([*base, (event, done)], delta, neighbours) if base or done else 0.0 for done in chosen]
+    if not all(map(math.isfinite, values)):
+        return (), ()
+    return tuple(chosen), tuple(values)
+
+
+def _gradient_share(entries: list[Entry]) -> float | None:
+    """Return the part of the last training's budget, by inverse squared noise, that bought gradients."""
+    events = [event for _, _, event, _ in entries if isinstance(event, TrainingEvent)]
+    if not events or events[-1].gradient_noise is None or events[-1].histogram_noise is None:
+        return None
+    step = events[-1]
+    gradient, counts = events[-1].gradient_noise or 1.0, events[-1].histogram_noise or 1.0
+    if step.histogram == "laplace":
+        counts *= math.sqrt(2.0)
+    return gradient**-2 / (gradient**-2 + counts**-2)
+
+
+# ---------------------------------------------------------------------------------------------- training
+
+
+def training_of(history: Mapping[str, Any], compiled: Any = None) -> Training | None:
+    """Return the curves of a history; `compiled` names the constraints and holds their bounds.
+
+    At most `MOST_CURVES` constraints are kept, those that took most pressure in the last quarter of the run
+    (then those nearest to their bound), and at most `CURVE_POINTS` steps, each the mean over the steps it stands
+    for.
+    """
+    steps = np.asarray(history.get("step", ()))
+    if not len(steps):
+        return None
+    edges = np.unique(np.linspace(0, len(steps), min(CURVE_POINTS, len(steps)) + 1).astype(np.intp))
+    norms = _thin(np.asarray(history["gradient_norm"], dtype=np.float64), edges)
+    curves, left_out = _curves(history, compiled, edges)
+    return Training(
+        steps=tuple(int(step) for step in steps[edges[1:] - 1]),
+        gradient_norm=_numbers(norms),
+        curves=curves,
+        left_out=left_out,
+    )
+
+
+def _curves(
+    history: Mapping[str, Any], compiled: Any, edges: npt.NDArray[np.intp]
+) -> tuple[tuple[Curve, ...], int]:
+    if compiled is None or "values" not in history:
+        return (), 0
+    excess = np.asarray(history["values"], dtype=np.float64) - np.asarray(compiled.bounds)
+    multipliers = np.asarray(history["multipliers"], dtype=np.float64)
+    late = slice(3 * len(excess) // 4, None)
+    order = np.lexsort((-_late_mean(excess[late]), -_late_mean(multipliers[late])))
+    kept = [
+        Curve(
+            compiled.names[j], _numbers(_thin(excess[:, j], edges)), _numbers(_thin(multipliers[:, j], edges))
+        )
+        for j in order[:MOST_CURVES]
+    ]
+    return tuple(kept), max(0, len(order) - MOST_CURVES)
+
+
+def _late_mean(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the mean of what is finite, by column; -inf if nothing is."""
+    there = np.isfinite(values)
+    sums, counts = np.where(there, values, 0.0).sum(axis=0), there.sum(axis=0)
+    return np.where(counts > 0, sums / np.maximum(counts, 1), -np.inf)
+
+
+def _thin(values: npt.NDArray[np.float64], edges: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
+    """Return the mean over each stretch; NaN if there is nothing in it."""
+    there = np.isfinite(values)
+    sums = np.add.reduceat(np.where(there, values, 0.0), edges[:-1])
+    counts = np.add.reduceat(there.astype(np.float64), edges[:-1])
+    out = np.full(len(sums), np.nan)
+    np.divide(sums, counts, out=out, where=counts > 0)
+    return out
+
+
+def _numbers(values: npt.NDArray[np.float64]) -> tuple[float | None, ...]:
+    return tuple(finite(value) for value in values)
+
+
+# -------------------------------------------------------------------------------------- shape functions
+
+
+def shapes_of(model: Any, classes: tuple[str, ...]) -> tuple[Shape, ...]:
+    """Return the shape functions of a fitted classifier, the most important features first.
+
+    Of two classes the score of the second is shown.
+    """
+    functions = getattr(getattr(model, "model_", None), "shape_functions", None)
+    if functions is None:
+        return ()
+    found = sorted(functions(), key=lambda shape: -shape.importance)
+    return tuple(
+        shape_of(shape, classes[1] if len(classes) == 2 else classes[shape.output])
+        for shape in found[:MOST_SHAPES]
+        if shape.importance > 0
+    )
+
+
+def shape_of(shape: ShapeFunction, output: str) -> Shape:
+    """Return a shape function prepared for a picture."""
+    half = _NOISE_LEVEL * shape.standard_error
+    if shape.edges is None:
+        kept = np.flatnonzero(shape.shares >= _HIDDEN)
+        return Shape(
+            shape.feature,
+            output,
+            shape.importance,
+            (),
+            tuple(shape.labels[place] for place in kept),
+            _floats(shape.values[kept]),
+            _floats((shape.values - half)[kept]),
+            _floats((shape.values + half)[kept]),
+            (),
+        )
+    shares = np.maximum(shape.shares, 0.0)
+    starts, stop = _steps(shares, shape.edges)
+    weights = np.maximum(shares, 1e-12 * np.diff(shape.edges) / np.ptp(shape.edges))[:stop]
+    total = np.add.reduceat(weights, starts)
+    values = np.add.reduceat(shape.values[:stop] * weights, starts) / total
+    spread = np.add.reduceat(half[:stop] * weights, starts) / total
+    edges = np.append(shape.edges[starts], shape.edges[stop])
+    special = [
+        Special(label, float(value))
+        for label, value, share in zip(shape.labels, shape.special, shape.special_shares, strict=True)
+        if share >= _STEP_SHARE / 2
+    ]
+    return Shape(
+        shape.feature,
+        output,
+        shape.importance,
+        _floats(edges),
+        (),
+        _floats(values),
+        _floats(values - spread),
+        _floats(values + spread),
+        tuple(special),
+    )
+
+
+def _steps(
+    shares: npt.NDArray[np.float64], edges: npt.NDArray[np.float64]
+) -> tuple[npt.NDArray[np.intp], int]:
+    """Return where the drawn steps begin, and where the last one ends.
+
+    A step joins bins until it has a hundredth of the rows and of the width, so that bins with hardly any rows, whose
+    contribution is mostly noise, are not drawn by themselves. Bins at both ends without rows are left out.
+    """
+    if shares.sum() <= 0.0:
+        return np.zeros(1, dtype=np.intp), len(shares)
+    reached = np.cumsum(shares) / shares.sum()
+    first = int(np.searchsorted(reached, _HIDDEN, side="right"))
+    stop = min(int(np.searchsorted(reached, 1.0 - _HIDDEN)) + 1, len(shares))
+    starts, begun = [min(first, stop - 1)], reached[first - 1] if first else 0.0
+    narrow = _STEP_SHARE * (edges[stop] - edges[starts[0]])
+    for place in range(starts[0] + 1, stop):
+        wide = edges[place] - edges[starts[-1]] >= narrow
+        if wide and reached[place - 1] - begun >= _STEP_SHARE and 1.0 - reached[place - 1] >= _STEP_SHARE / 2:
+            starts.append(place)
+            begun = reached[place - 1]
+    return np.array(starts, dtype=np.intp), stop
+
+
+def _floats(values: npt.NDArray[np.float64]) -> tuple[float, ...]:
+    return tuple(float(value) for value in values)
+
+
+SMALL_GROUP = 30
+_SHOWN_CONSTRAINTS = 3
+_OTHERWISE = {
+    "add_or_remove": "not taken part",
+    "replace_one": "been another",
+    "zero_out": "been blanked out",
+}
 
 
 @dataclass(frozen=True)
 class Background:
-    """What is known about a model beside its predictions; every part may be missing.
+    """What is known about a model besides its predictions; every part may be missing.
 
     Attributes
     ----------
@@ -44,37 +347,42 @@ class Background:
         What the model is called on the page.
     statement : PrivacyStatement or None
     ledger : Ledger or None
-    history : mapping or None
-        Released values by step.
-    compiled : CompiledConstraints or None
-        What the history's columns stand for.
-    doubts : iterable of Doubt
-        Constraints that rest on too few rows, or that training did not reach.
-    notes : iterable of str
+    model : fitted classifier or None
+        Its certificate, released history and shape functions are shown.
+    target : str or None
+        Name of the label.
+    data : str or None
+        Name of the rows that are measured on.
+    notes : tuple of str
         Further warnings, in words.
     """
 
     name: str = "model"
     statement: PrivacyStatement | None = None
     ledger: Ledger | None = None
-    history: Mapping[str, Any] | None = None
-    compiled: Any = None
-    doubts: Iterable[Doubt] = ()
-    notes: Iterable[str] = ()
+    model: Any = None
+    target: str | None = None
+    data: str | None = None
+    notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, model: Any, name: str | None = None) -> Background:
-        """Return what a fitted classifier knows about itself; a foreign one knows little."""
+    def of(cls, model: Any, name: str | None = None, **known: Any) -> Background:
+        """Return what a fitted classifier says about itself; other libraries' say little."""
         statement = getattr(model, "privacy_", None)
         ledger = getattr(model, "ledger_", None)
         return cls(
             name=type(model).__name__ if name is None else name,
             statement=statement if isinstance(statement, PrivacyStatement) else None,
             ledger=ledger if isinstance(ledger, Ledger) else None,
-            history=getattr(model, "history_", None),
-            compiled=getattr(model, "constraints_", None),
-            doubts=tuple(getattr(model, "doubts_", ())),
+            model=model,
+            **known,
         )
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """The certificate of the model."""
+        found = getattr(self.model, "certificate_", None)
+        return found if isinstance(found, Certificate) else None
 
 
 def content_of(
@@ -84,16 +392,16 @@ def content_of(
     title: str | None = None,
 ) -> Content:
     """Measure everything and return the content of the report."""
-    report = data.rates()
-    doubts = {doubt.constraint: doubt_in_words(doubt) for doubt in background.doubts}
-    limits = limits_of(report, doubts)
+    report, items = data.rates(), items_of(data)
+    constraints = constraints_of(items, report, background.certificate, data.tolerance)
     everyone, groupings = groups_of(data)
-    statement = background.statement
-    delta = None if statement is None else statement.delta
+    statement, ledger = background.statement, background.ledger
     spending = None
-    if background.ledger is not None and delta is not None and background.ledger.records:
-        spending = spending_of(background.ledger, delta)
-    history = background.history
+    if ledger is not None and statement is not None and ledger.records:
+        spending = spending_of(ledger, statement.delta)
+    history = getattr(background.model, "history_", None)
+    names = tuple(class_names(data.classes).values())
+    families = families_of(data, constraints)
     content = Content(
         title=_title(title, background),
         model=background.name,
@@ -101,50 +409,69 @@ def content_of(
         version=software_version(),
         rows=len(data.truth),
         confidence=data.confidence,
+        tolerance=data.tolerance,
         soft=data.soft,
-        classes=tuple(class_names(data.classes).values()),
+        classes=names,
         score_words=_score_words(data),
-        families=families_of(data, report),
-        limits=limits,
+        about=(),
+        families=families,
+        constraints=constraints,
         everyone=everyone,
         groupings=groupings,
         calibration=calibration_of(data),
-        models=_models(data, report, background, rivals or {}),
-        training=None if history is None else training_of(history, background.compiled),
+        models=_models(data, items, report, background, rivals or {}),
+        shapes=shapes_of(background.model, names),
+        training=None
+        if history is None
+        else training_of(history, getattr(background.model, "constraints_", None)),
         spending=spending,
         statement=None if statement is None else statement.to_dict(),
         words=() if statement is None else tuple(privacy_in_words(statement)),
         notes=(),
     )
-    return _with_notes(content, statement, background)
+    return replace(
+        content, about=_about(content, data, background), notes=_notes(content, statement, background)
+    )
 
 
 def rivals_of(baseline: Any, X: Any) -> dict[str, Any]:
     """Return the predictions of other models: a model, or a mapping of name to model."""
     if baseline is None:
         return {}
-    models = baseline if isinstance(baseline, Mapping) else {"without limits": baseline}
+    models = baseline if isinstance(baseline, Mapping) else {"without constraints": baseline}
     found: dict[str, Any] = {}
     for name, model in models.items():
         if not callable(getattr(model, "predict", None)):
             raise InvalidType(
-                f"baseline must be a fitted classifier, or a mapping of names to such, got "
-                f"{type(model).__name__}"
+                f"baseline must be a fitted classifier, or a mapping of names to such, got {type(model).__name__}"
             )
-        scores = probabilities(model, X)
-        found[text(required=True, **{"each name of baseline": name})] = (
+        found[_validate.text(required=True, **{"each name of baseline": name})] = (
             model.predict(X),
-            scores,
+            probabilities(model, X),
             getattr(getattr(model, "privacy_", None), "epsilon", None),
         )
     return found
 
 
 def known_values(model: Any) -> dict[str, Any]:
-    """Return the values of the columns that a model was trained with, so that its limits mean the same."""
+    """Return the values of the columns that a model was trained with, so that its constraints mean the same."""
     domain = getattr(getattr(model, "constraints_", None), "domain", None)
     declared = getattr(model, "group_values", None) or {}
     return {**({} if domain is None else domain.columns), **declared}
+
+
+def known_rows(model: Any, y: Any, columns: Mapping[str, Any]) -> npt.NDArray[np.bool_] | None:
+    """Return which rows have a label and groups that a fitted classifier of ours knows; None: all of them."""
+    domain = getattr(getattr(model, "constraints_", None), "domain", None)
+    if domain is None:
+        return None
+    known = np.asarray(domain.code_labels(y)) >= 0
+    for name, values in domain.columns.items():
+        if name not in columns:
+            continue
+        codes = domain.code_column(name, columns[name])
+        known &= np.isfinite(codes) if isinstance(values, Numeric) else codes < len(values)
+    return None if known.all() else known
 
 
 def probabilities(model: Any, X: Any) -> Any:
@@ -152,24 +479,16 @@ def probabilities(model: Any, X: Any) -> Any:
     return model.predict_proba(X) if callable(getattr(model, "predict_proba", None)) else None
 
 
-def _title(title: str | None, background: Background) -> str:
-    return f"Report on {background.name}" if title is None else text(required=True, title=title)
-
-
-def _score_words(data: Evaluation) -> str:
-    if data.scores is None:
-        return ""
-    if len(data.classes) == 2:
-        return f"predicted probability of {class_names(data.classes)[data.classes[1]]}"
-    return "predicted probability of the predicted class"
-
-
 def _models(
-    data: Evaluation, report: RateReport, background: Background, rivals: Mapping[str, Any]
+    data: Evaluation,
+    items: tuple[Item, ...],
+    report: RateReport,
+    background: Background,
+    rivals: Mapping[str, Any],
 ) -> tuple[Rival, ...]:
     statement = background.statement
     epsilon = None if statement is None else statement.epsilon
-    first, ours = _rival(data, report, background.name, data.predicted, epsilon)
+    first, ours = _rival(data, items, report, background.name, data.predicted, epsilon)
     found = [first]
     for name, rival in rivals.items():
         predicted, scores, spent = (
@@ -181,24 +500,30 @@ def _models(
                 f"{len(data.truth)} rows"
             )
         table = None if scores is None else as_probabilities(scores, len(data.truth), data.classes)
-        other, theirs = _rival(data, data.rates(predicted, table), name, predicted, spent)
-        found.append(Rival(**{**vars(other), "difference": difference(ours, theirs, data.confidence)}))
+        other, theirs = _rival(data, items, data.rates(predicted, table), name, predicted, spent)
+        found.append(replace(other, difference=difference(ours, theirs, data.confidence)))
     return tuple(found)
 
 
 def _rival(
-    data: Evaluation, report: RateReport, name: str, predicted: Any, epsilon: float | None
+    data: Evaluation,
+    items: tuple[Item, ...],
+    report: RateReport,
+    name: str,
+    predicted: Any,
+    epsilon: float | None,
 ) -> tuple[Rival, npt.NDArray[np.bool_]]:
     """Return a model as it does on the rows, and on which of them it is right."""
     accuracy, right = accuracy_of(data, predicted)
-    gaps = [row.gap for row in report if not math.isnan(row.gap)]
     spent = None if epsilon is None else finite(epsilon)
+    constraints = constraints_of(items, report, None, data.tolerance)
+    excess = [constraint.excess for constraint in constraints if constraint.excess is not None]
     return (
         Rival(
             name=name,
             accuracy=accuracy,
-            worst=max(gaps) if gaps else None,
-            reached=tuple(finite(row.reached) for row in report),
+            worst=max(excess, default=None),
+            reached=tuple(finite(value_of(item, report[item.members[0]])) for item in items),
             epsilon=spent,
             private=spent is not None,
         ),
@@ -206,19 +531,171 @@ def _rival(
     )
 
 
+# -------------------------------------------------------------------------------------------- words
+
+
+def _title(title: str | None, background: Background) -> str:
+    if title is not None:
+        return _validate.text(required=True, title=title)
+    return f"Prediction of {background.target}" if background.target else f"Report on {background.name}"
+
+
+def _score_words(data: Evaluation) -> str:
+    if data.scores is None:
+        return ""
+    if len(data.classes) == 2:
+        return f"predicted probability of {class_names(data.classes)[data.classes[1]]}"
+    return "predicted probability of the predicted class"
+
+
+def _about(content: Content, data: Evaluation, background: Background) -> tuple[About, ...]:
+    """Return what is predicted, for whom, from which rows and under which constraints."""
+    target = "" if background.target is None else f"{background.target}: "
+    names = getattr(background.model, "_feature_names", ())
+    predicted = target + _some(content.classes, 8)
+    if names:
+        predicted += f", from {len(names)} features ({_some(names, 4)})"
+    groups = [
+        f"{name} ({', '.join(map(str, values))})" if isinstance(values, tuple) and len(values) <= 8 else name
+        for name, values in data.domain.columns.items()
+    ]
+    rows = f"{content.rows:,} rows" + (f" of {background.data}" if background.data else " that were given")
+    statement = background.statement
+    if statement is not None and statement.n_units is not None:
+        rows += f"; the model was trained on {statement.n_units:,} {statement.unit.noun}"
+    sentences = [family.words for family in content.families]
+    sentences += [constraint.words for constraint in content.constraints if constraint.family is None]
+    more = len(sentences) - _SHOWN_CONSTRAINTS
+    said = " ".join(sentences[:_SHOWN_CONSTRAINTS]) + (f" And {more} more." if more > 0 else "")
+    return (
+        About("Predicted", predicted),
+        *([About("Groups", "; ".join(groups))] if groups else []),
+        About("Measured on", rows),
+        About("Constraints", said or "none"),
+    )
+
+
+def _some(names: Iterable[str], most: int) -> str:
+    listed = list(names)
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + more
+
+
+def headline(content: Content) -> str:
+    """Return the decisive constraint with what was requested and reached, without a full stop."""
+    worst = content.worst
+    if worst is None:
+        return "No constraints were requested"
+    subject = "Largest gap" if worst.gap else _subject(worst)
+    asked = short(worst.upper or 0.0) if worst.gap else worst.requested
+    if worst.reached is None or worst.low is None or worst.high is None:
+        return f"{subject}: requested {asked}, no rows to measure it: {worst.state}"
+    interval = f"{short(worst.low)} to {short(worst.high)}"
+    verdict = f"{worst.state} (tolerance {short(content.tolerance)})"
+    return f"{subject}: requested {asked}, reached {short(worst.reached)} ({interval}): {verdict}"
+
+
+def _subject(constraint: Constraint) -> str:
+    parts = re.split(r" [<>]= ", constraint.name)
+    return parts[1] if len(parts) == 3 else parts[0]
+
+
+def detail(content: Content) -> str:
+    """Return the sentence below the headline."""
+    counts = content.counts
+    total = sum(counts.values())
+    if not total:
+        return f"Rates below were measured on {content.rows:,} rows."
+    words = ", ".join(f"{count:,} {state}" for state, count in reversed(counts.items()) if count)
+    level = f"{show_number(100 * content.confidence)}%"
+    several = f"Of {total:,} constraints: {words}. " if total > 1 else ""
+    return (
+        f"{several}Measured on {content.rows:,} rows. A constraint is held if its whole {level} interval is "
+        f"within the bound plus {short(content.tolerance)}, and otherwise missed if all of it is beyond the bound."
+    )
+
+
+def certificate_line(content: Content) -> str:
+    """Return what the private certificate says of the constraints on the training rows; "" without one."""
+    states = [one.certified.state for one in content.constraints if one.certified is not None]
+    if not states:
+        return ""
+    counts = {state: states.count(state) for state in ("held", "missed", "cannot tell")}
+    words = ", ".join(f"{count:,} {state}" for state, count in counts.items() if count)
+    return f"Certificate of the training rows (private): {words}."
+
+
+def privacy_in_words(statement: PrivacyStatement) -> list[str]:
+    """Return what the guarantee means, without formulas, and never more than it says."""
+    if not statement.events:
+        return ["Nothing was released from private data."]
+    if math.isinf(statement.epsilon):
+        return [
+            "This model was trained without a privacy guarantee: it may reveal anything about the rows it was "
+            "trained on."
+        ]
+    times, delta = _upwards(math.exp(statement.epsilon)), f"{statement.delta:g}"
+    said = [
+        f"The model, and everything recorded while it was trained, protects {statement.unit} of the training "
+        f"data by differential privacy with epsilon {epsilon_text(statement.epsilon)} and delta {delta}.",
+        "That means: whatever might happen because this model was trained and shown to others is at most "
+        f"{times} times as likely as it would be had {statement.unit} {_OTHERWISE[statement.neighbours]}, "
+        f"plus {delta}. This holds whatever else anybody knows.",
+    ]
+    if statement.outside:
+        said.append(
+            "Not covered by this: " + "; ".join(statement.outside) + ". These were read off the private data."
+        )
+    return said
+
+
+def epsilon_text(epsilon: float | None) -> str:
+    """Return epsilon with four digits, rounded upwards: a page never claims more privacy than there is.
+
+    >>> epsilon_text(0.99951), epsilon_text(None)
+    ('0.9996', 'infinite')
+    """
+    if epsilon is None or math.isinf(epsilon):
+        return "infinite"
+    return _upwards(epsilon)
+
+
+def _upwards(number: float) -> str:
+    if number <= 0:
+        return "0"
+    shown = f"{number:.4g}"
+    if float(shown) < number:
+        shown = f"{float(shown) + 10.0 ** (math.floor(math.log10(number)) - 3):.4g}"
+    return shown
+
+
 # -------------------------------------------------------------------------------------------- notes
 
 
-def _with_notes(content: Content, statement: PrivacyStatement | None, background: Background) -> Content:
+def _notes(content: Content, statement: PrivacyStatement | None, background: Background) -> tuple[Note, ...]:
     notes = [
         *_privacy_notes(statement),
-        *(Note("doubt", f"Not to be relied on at this budget: {d}.") for d in background.doubts),
+        *_certificate_notes(content, background.certificate),
         *_row_notes(content),
         *_chance_notes(content),
         *(Note("page", said) for said in background.notes),
         *_page_notes(content, statement),
     ]
-    return Content(**{**vars(content), "notes": tuple(notes)})
+    return tuple(dict.fromkeys(notes))
+
+
+def _certificate_notes(content: Content, certificate: Certificate | None) -> list[Note]:
+    """Return remedies and warnings of the certificate, equal ones once."""
+    by_remedy: dict[str, list[str]] = {}
+    for constraint in content.constraints:
+        if constraint.certified is not None and constraint.certified.remedy:
+            by_remedy.setdefault(constraint.certified.remedy, []).append(constraint.name)
+    notes = [
+        Note("certificate", f"{list_values(names, 3)}: {remedy}" if len(names) < 4 else f"{len(names)} constraints: {remedy}")
+        for remedy, names in by_remedy.items()
+    ]  # fmt: skip
+    warnings = () if certificate is None else certificate.warnings
+    return [*notes, *(Note("certificate", warning) for warning in dict.fromkeys(warnings))]
 
 
 def _page_notes(content: Content, statement: PrivacyStatement | None) -> list[Note]:
@@ -230,16 +707,16 @@ def _page_notes(content: Content, statement: PrivacyStatement | None) -> list[No
     notes = [
         Note(
             "page",
-            f"This page was measured on the rows it was given, without noise.{covered} Show it only to those "
-            "who may know rates of these rows.",
+            f"This page was measured on the rows it was given, without noise.{covered} Show it only to those who "
+            "may know rates of these rows.",
         )
     ]
-    if content.limits and statement is not None:
+    if content.constraints and statement is not None:
         notes.append(
             Note(
                 "aim",
-                "Limits were aimed at on training rows. Other people differ by chance, and more so if they "
-                "come from another population.",
+                "Training aims at the constraints on training rows. Other people differ by chance, and more so if "
+                "they come from another population.",
             )
         )
     return notes
@@ -250,38 +727,50 @@ def _privacy_notes(statement: PrivacyStatement | None) -> list[Note]:
         return [Note("privacy", "Nothing is known about the privacy of these predictions.")]
     notes = [
         Note("leak", f"Read off the private data and not covered by epsilon: {leak}.")
-        for leak in statement.leaks
+        for leak in statement.outside
     ]
     if math.isinf(statement.epsilon):
         notes.append(Note("privacy", "The model has no privacy guarantee: epsilon is infinite."))
-    if statement.unit == "one row":
-        notes.append(Note("privacy", "Protected is one row. A person with several rows is protected less."))
+    elif statement.unit.kind == "row":
+        notes.append(Note("privacy", "One row is protected. A person with several rows is protected less."))
     return notes
 
 
 def _row_notes(content: Content) -> list[Note]:
-    empty = sum(limit.reached is None for limit in content.limits)
-    small = sum(group.rows < FEW_ROWS for grouping in content.groupings for group in grouping.groups)
+    empty = sum(constraint.reached is None for constraint in content.constraints)
+    small = sum(group.rows < SMALL_GROUP for grouping in content.groupings for group in grouping.groups)
     notes = []
     if empty:
         notes.append(
-            Note("rows", f"{empty:,} of {len(content.limits):,} limits are about groups without a row here.")
+            Note(
+                "rows",
+                f"{empty:,} of {len(content.constraints):,} constraints are about groups without rows here.",
+            )
         )
     if small:
         notes.append(
-            Note("rows", f"{small:,} of the groups have fewer than {FEW_ROWS} rows; their rates say little.")
+            Note(
+                "rows", f"{small:,} of the groups have fewer than {SMALL_GROUP} rows; their rates say little."
+            )
         )
+    if content.score_words and not content.calibration:
+        notes.append(Note("rows", f"Calibration needs at least {FEW_ROWS} rows and is not shown."))
     return notes
 
 
 def _chance_notes(content: Content) -> list[Note]:
-    expected = len(content.limits) * (1.0 - content.confidence)
+    expected = len(content.constraints) * (1.0 - content.confidence)
     if expected < 1:
         return []
     return [
         Note(
             "chance",
-            f"Each interval stands for itself. Of {len(content.limits):,} intervals at "
-            f"{100 * content.confidence:g}%, about {expected:.0f} miss the true rate by chance alone.",
+            f"Each interval has its level by itself. Of {len(content.constraints):,} intervals at "
+            f"{100 * content.confidence:g}%, about {expected:.0f} miss the true rate by chance.",
         )
     ]
+
+
+def check_notes(notes: Iterable[str]) -> tuple[str, ...]:
+    """Return further warnings as a tuple of texts."""
+    return tuple(_validate.texts(notes=notes))

@@ -16,14 +16,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ratewise.exceptions import InvalidInput, InvalidType
+from ratewise.metrics.verdicts import CANNOT_TELL, HELD, MISSED, short
 
 FORMAT = "ratewise-report"
-VERSION = 1
+VERSION = 3
 
-HELD, MISSED, UNCLEAR = "held", "missed", "unclear"
-STATES = (MISSED, UNCLEAR, HELD)
-
-STATE_WORDS = {HELD: "held", MISSED: "missed", UNCLEAR: "cannot tell"}
+STATES = (MISSED, CANNOT_TELL, HELD)
 
 MEASURES = {
     "selection_rate": "predicted",
@@ -39,7 +37,7 @@ MEASURES = {
 
 @dataclass(frozen=True)
 class Share:
-    """A share of `rows` rows, with its confidence limits; None where there are no rows."""
+    """A share of `rows` rows, with its confidence interval; None where there are no rows."""
 
     value: float | None
     low: float | None
@@ -48,42 +46,102 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Limit:
-    """One constraint: what was asked, what was reached, and what may be said about it.
+class Certified:
+    """The private measurement of a constraint on the training rows, from the model's certificate."""
 
-    `gap` is by how much the bound is exceeded, negative where there is room left. `state` is "held" if the
-    whole interval is within the bound, "missed" if it is wholly beyond, "unclear" if these rows cannot tell.
+    estimate: float | None
+    low: float | None
+    high: float | None
+    state: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """One bounded quantity: what was requested and what was reached; a two-sided bound is one constraint.
+
+    Attributes
+    ----------
+    name, words : str
+        The formula, and the same as a sentence.
+    family : str or None
+    gap : bool
+        Whether the absolute value of a difference is bounded; `reached` and the interval are then about it.
+    lower, upper : float or None
+        The requested bounds.
+    reached, low, high : float or None
+        The value on the rows given and its interval; None without rows.
+    excess : float or None
+        By how much a bound is exceeded, negative where both are met.
+    state : "held", "missed" or "cannot tell"
+        Held if the whole interval is within the bounds widened by the report's tolerance, missed if all of it is beyond
+        a bound.
+    certified : Certified or None
     """
 
     name: str
+    words: str
     family: str | None
-    sense: str
-    bound: float
+    gap: bool
+    lower: float | None
+    upper: float | None
     reached: float | None
     low: float | None
     high: float | None
-    gap: float | None
+    excess: float | None
     state: str
-    doubt: str | None = None
+    certified: Certified | None = None
 
     @property
-    def gap_interval(self) -> tuple[float, float] | None:
-        """The interval as distances from the bound, the better end first."""
+    def requested(self) -> str:
+        """The bounds as text."""
+        if self.lower is not None and self.upper is not None and not self.gap:
+            return f"{short(self.lower)} to {short(self.upper)}"
+        if self.upper is None:
+            return f"at least {short(self.lower or 0.0)}"
+        return f"at most {short(self.upper)}"
+
+    def excess_of(self, value: float) -> float:
+        """Return by how much a value exceeds a bound; negative where both are met."""
+        sides = [] if self.upper is None else [value - self.upper]
+        if self.lower is not None and not self.gap:
+            sides.append(self.lower - value)
+        return max(sides, default=0.0)
+
+    @property
+    def excess_interval(self) -> tuple[float, float] | None:
+        """The interval as distances from the bound that is nearer to it, the better end first."""
         if self.low is None or self.high is None:
             return None
-        if self.sense == "<=":
-            return self.low - self.bound, self.high - self.bound
-        return self.bound - self.high, self.bound - self.low
+        ends = self.excess_of(self.low), self.excess_of(self.high)
+        inside = [] if self.lower is None or self.upper is None or self.gap else [
+            self.excess_of(min(max((self.lower + self.upper) / 2, self.low), self.high))
+        ]  # fmt: skip
+        return min(*ends, *inside) if inside else min(ends), max(ends)
+
+
+@dataclass(frozen=True)
+class RatePoint:
+    """A rate of a group, as a family compares it."""
+
+    series: str
+    group: str
+    value: float | None
 
 
 @dataclass(frozen=True)
 class Declared:
-    """A family of constraints as it was declared, in words, and the state of its worst constraint."""
+    """A declared family in words, the state of its worst constraint, and the rates that it compares.
+
+    `points` are (rate, group, value) of the family's plot.
+    """
 
     name: str
     words: str
     count: int
     state: str
+    axis: str
+    points: tuple[RatePoint, ...]
 
 
 @dataclass(frozen=True)
@@ -132,8 +190,8 @@ class Calibration:
 class Rival:
     """A model on the same rows: the one reported comes first, others are there to compare.
 
-    `worst` is the largest gap over all limits; `difference` is its accuracy minus that of the model reported,
-    with limits for the same rows judged twice.
+    `worst` is the largest excess over all constraints; `difference` is its accuracy minus that of the model reported,
+    with its interval for the same rows judged twice.
     """
 
     name: str
@@ -197,8 +255,42 @@ class Spending:
 
 
 @dataclass(frozen=True)
+class Shape:
+    """The shape function of a feature for one output: bars of categories, or steps over a range.
+
+    `special` are names and contributions of values with a bin of their own, such as missing values.
+    """
+
+    feature: str
+    output: str
+    importance: float
+    edges: tuple[float, ...]
+    labels: tuple[str, ...]
+    values: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    special: tuple[Special, ...]
+
+
+@dataclass(frozen=True)
+class Special:
+    """The contribution of a value with a bin of its own."""
+
+    label: str
+    value: float
+
+
+@dataclass(frozen=True)
+class About:
+    """What is predicted, for whom, from which rows, under which constraints: the first screen."""
+
+    label: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Note:
-    """A limit or warning: `kind` is "leak", "privacy", "doubt", "rows", "chance", "aim" or "page"."""
+    """A warning or remark: `kind` is "leak", "privacy", "certificate", "rows", "chance", "aim" or "page"."""
 
     kind: str
     text: str
@@ -214,15 +306,18 @@ class Content:
     version: str
     rows: int
     confidence: float
+    tolerance: float
     soft: bool
     classes: tuple[str, ...]
     score_words: str
+    about: tuple[About, ...]
     families: tuple[Declared, ...]
-    limits: tuple[Limit, ...]
+    constraints: tuple[Constraint, ...]
     everyone: Group
     groupings: tuple[Grouping, ...]
     calibration: tuple[Calibration, ...]
     models: tuple[Rival, ...]
+    shapes: tuple[Shape, ...]
     training: Training | None
     spending: Spending | None
     statement: dict[str, Any] | None
@@ -231,17 +326,27 @@ class Content:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of limits in each state."""
-        return {state: sum(limit.state == state for limit in self.limits) for state in STATES}
+        """Number of constraints in each state."""
+        return {state: sum(one.state == state for one in self.constraints) for state in STATES}
 
     @property
     def shown_classes(self) -> tuple[str, ...]:
         """The classes worth a picture: of two, the second says it all."""
         return self.classes[1:] if len(self.classes) == 2 else self.classes
 
-    def by_worst(self) -> list[Limit]:
-        """Return the limits, the worst first: missed, then unclear, then held, each by its gap."""
-        return sorted(self.limits, key=lambda limit: (STATES.index(limit.state), -_gap(limit)))
+    def by_worst(self) -> list[Constraint]:
+        """Return the constraints: missed, then undecided, then held, each by its excess."""
+        return sorted(self.constraints, key=lambda one: (STATES.index(one.state), -_excess(one)))
+
+    @property
+    def worst(self) -> Constraint | None:
+        """Of the constraints with the worst state, the one that exceeds its bound most."""
+        return next(iter(self.by_worst()), None)
+
+    @property
+    def state(self) -> str:
+        """The state of all constraints together; "none" without constraints."""
+        return self.worst.state if self.worst is not None else "none"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, fit for JSON."""
@@ -263,8 +368,8 @@ class Content:
         return revived
 
 
-def _gap(limit: Limit) -> float:
-    return math.inf if limit.gap is None else limit.gap
+def _excess(constraint: Constraint) -> float:
+    return math.inf if constraint.excess is None else constraint.excess
 
 
 def finite(number: float) -> float | None:

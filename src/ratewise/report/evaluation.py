@@ -1,4 +1,8 @@
-"""Rows to report on, read and checked once, and which groups of them to show."""
+"""Rows to report on, read and checked once, and what predictions reach on them.
+
+Nothing here is private. The functions read raw rows, and what they return may only be shown to those who may
+know it.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +14,51 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ratewise.domain import Domain, Numeric, list_values
+from ratewise import _validate
+from ratewise.constraints.compiled import Item, group_bounds
+from ratewise.constraints.compiler import as_constraints, expand
+from ratewise.constraints.domain import Domain, Numeric, list_values
+from ratewise.constraints.families import Family
+from ratewise.data.table import (
+    distinct_or_numeric,
+    interval_columns,
+    needed_columns,
+    read_domain,
+    sensitive_columns,
+)
 from ratewise.exceptions import InvalidInput, InvalidType
-from ratewise.families import Family, Limit, Parity
-from ratewise.metrics import RateReport, rate_report
-from ratewise.predictions import Predictions
-from ratewise.tables import distinct_or_numeric, interval_columns, needed_columns, sensitive_columns
+from ratewise.metrics.intervals import share_interval
+from ratewise.metrics.rates import (
+    ClassRates,
+    GroupRow,
+    Predictions,
+    RateReport,
+    RateRow,
+    group_rates,
+    rate_report,
+)
+from ratewise.metrics.verdicts import CANNOT_TELL, Certificate, verdict_of
+from ratewise.report.content import (
+    STATES,
+    Bin,
+    Calibration,
+    Certified,
+    Constraint,
+    Declared,
+    Group,
+    Grouping,
+    RatePoint,
+    Share,
+    finite,
+)
 
 Floats = npt.NDArray[np.float64]
 
 MAX_GROUPS = 5000
+BINS = 10
+FEW_ROWS = 300  # fewer rows show no calibration
+FEW_IN_BIN = 20
+_UNBOUNDED = -1e6  # a bound that is never tight: what is measured and not constrained
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +87,7 @@ class Evaluation:
     groupings: tuple[tuple[str, ...], ...]
     confidence: float
     soft: bool
+    tolerance: float
 
     @classmethod
     def read(
@@ -63,6 +103,7 @@ class Evaluation:
         by: Iterable[Any] | None = None,
         confidence: float = 0.95,
         soft: bool = False,
+        tolerance: float = 0.01,
     ) -> Evaluation:
         """Check everything that can be wrong with the rows, before anything is measured."""
         data = Predictions.read(y_true, y_pred, None, classes)
@@ -91,15 +132,24 @@ class Evaluation:
             groupings=_groupings(constraints, columns, declared, wanted),
             confidence=confidence,
             soft=soft,
+            tolerance=_validate.non_negative(tolerance=tolerance),
         )
 
-    def rates(self, predicted: Any = None, scores: Floats | None = None) -> RateReport:
-        """Return what these (or other) predictions of the same rows reach of each constraint."""
+    @property
+    def domain(self) -> Domain:
+        """The classes, and the values of the columns."""
+        found = {name: _values(name, self.sensitive, self.group_values) for name in self.sensitive}
+        return Domain(self.classes, found)
+
+    def rates(
+        self, predicted: Any = None, scores: Floats | None = None, constraints: Any = None
+    ) -> RateReport:
+        """Return what these (or other) predictions of the same rows reach of these (or other) constraints."""
         guess = self.predicted if predicted is None else predicted
         table = self.scores if predicted is None else scores
         hard = not self.soft or table is None
         return rate_report(
-            self.constraints,
+            self.constraints if constraints is None else constraints,
             self.truth,
             guess if hard else None,
             y_prob=None if hard else table,
@@ -126,13 +176,9 @@ def _columns_read(constraints: Any, wanted: list[tuple[str, ...]] | None) -> set
     return needed or None
 
 
-def families(constraints: Any) -> Iterator[Family]:
-    """Yield the families among the declarations, in order."""
-    if isinstance(constraints, list | tuple | set | frozenset):
-        for item in constraints:
-            yield from families(item)
-    elif isinstance(constraints, Family):
-        yield constraints
+def families(constraints: Any) -> list[Family]:
+    """Return the families among the declarations, in order."""
+    return [item for item in as_constraints(constraints) if isinstance(item, Family)]
 
 
 def _groupings(
@@ -146,11 +192,7 @@ def _groupings(
     }
     found: list[tuple[str, ...]] = [(name,) for name in columns if name not in numeric]
     for family in families(constraints):
-        names: tuple[str, ...] = ()
-        if isinstance(family, Parity):
-            names = family.columns or tuple(columns)
-        elif isinstance(family, Limit):
-            names = family.by
+        names = family.columns if family.columns or family.by_keyword else tuple(columns)
         if len(names) > 1:
             found.append(names)
     sizes = {name: len(_values(name, columns, declared)) for by in found for name in by}
@@ -182,3 +224,206 @@ def as_probabilities(scores: Any, n_rows: int, classes: tuple[Any, ...]) -> Floa
             "probabilities first, or leave scores out"
         )
     return table
+
+
+# --------------------------------------------------------------------------------------- measuring
+
+
+def items_of(data: Evaluation) -> tuple[Item, ...]:
+    """Return the bounded quantities: a constraint and its counterpart on the other side are one."""
+    declared = list(expand(data.constraints, data.domain))
+    return group_bounds([constraint for constraint, _ in declared], [family for _, family in declared])
+
+
+def constraints_of(
+    items: tuple[Item, ...], report: RateReport, certificate: Certificate | None, tolerance: float
+) -> tuple[Constraint, ...]:
+    """Return every bounded quantity with its result, and what the certificate says about it."""
+    certified = {} if certificate is None else {row.name: row for row in certificate}
+    return tuple(_constraint(item, report, certified.get(item.name), tolerance) for item in items)
+
+
+def value_of(item: Item, row: RateRow) -> float:
+    """Return what was reached: of a gap its absolute size."""
+    return abs(row.reached) if item.is_gap else row.reached
+
+
+def _constraint(item: Item, report: RateReport, certified: Any, tolerance: float) -> Constraint:
+    row = report[item.members[0]]
+    low, high = row.interval
+    if item.is_gap and not math.isnan(low):
+        ends = sorted((abs(low), abs(high)))
+        low, high = (0.0 if row.interval[0] <= 0.0 <= row.interval[1] else ends[0]), ends[1]
+    lower = None if item.is_gap else item.low
+    bounds = (-math.inf if lower is None else lower, math.inf if item.high is None else item.high)
+    reached = value_of(item, row)
+    excess = max(reached - bounds[1], bounds[0] - reached)
+    return Constraint(
+        name=item.name,
+        words=item.description,
+        family=None if item.family is None else item.family.name,
+        gap=item.is_gap,
+        lower=lower,
+        upper=item.high,
+        reached=finite(reached),
+        low=finite(low),
+        high=finite(high),
+        excess=finite(excess),
+        state=verdict_of((low, high), bounds, tolerance=tolerance),
+        certified=None
+        if certified is None
+        else Certified(
+            finite(certified.estimate),
+            finite(certified.interval[0]),
+            finite(certified.interval[1]),
+            certified.verdict,
+            certified.remedy,
+        ),
+    )
+
+
+def families_of(data: Evaluation, constraints: tuple[Constraint, ...]) -> tuple[Declared, ...]:
+    """Return the declared families in words, with the state of the worst constraint and the rates compared."""
+    found = []
+    domain = data.domain
+    for family in dict.fromkeys(families(data.constraints)):
+        states = [constraint.state for constraint in constraints if constraint.family == family.name]
+        worst = min(states, key=STATES.index, default=CANNOT_TELL)
+        axis, points = _points(data, family, domain)
+        found.append(Declared(family.name, family.describe(domain), len(states), worst, axis, points))
+    return tuple(found)
+
+
+def _points(data: Evaluation, family: Family, domain: Domain) -> tuple[str, tuple[RatePoint, ...]]:
+    plot = family.plot_data(domain)
+    if plot is None:
+        return "", ()
+    measured = data.rates(constraints=[expression >= _UNBOUNDED for _, _, expression in plot.points])
+    return plot.axis, tuple(
+        RatePoint(series, group, finite(row.reached))
+        for (series, group, _), row in zip(plot.points, measured, strict=True)
+    )
+
+
+def groups_of(data: Evaluation) -> tuple[Group, tuple[Grouping, ...]]:
+    """Return the rates of everyone, and of the groups by each list of columns."""
+
+    def table(by: tuple[str, ...]) -> Any:
+        return group_rates(
+            data.truth,
+            data.predicted,
+            sensitive_features={name: data.sensitive[name] for name in by} or None,
+            by=by or None,
+            classes=data.classes,
+            group_values={name: v for name, v in data.group_values.items() if name in by} or None,
+        )
+
+    names = class_names(data.classes)
+    everyone = _group(table(()).overall, names, data.confidence)
+    return everyone, tuple(
+        Grouping(by, tuple(_group(row, names, data.confidence) for row in table(by))) for by in data.groupings
+    )
+
+
+def calibration_of(data: Evaluation) -> tuple[Calibration, ...]:
+    """Return scores against outcomes, for everyone and for each group of enough rows by a single column.
+
+    For two classes the score is the probability of the second class; for more it is the probability of the
+    predicted class, and the outcome is whether the prediction was right.
+    """
+    if data.scores is None or len(data.truth) < FEW_ROWS:
+        return ()
+    codes = Predictions.read(data.truth, data.predicted, None, data.classes)
+    if len(data.classes) == 2:
+        score, outcome = data.scores[:, 1], codes.truth_codes == 1
+    else:
+        score, outcome = data.scores.max(axis=1), codes.truth_codes == codes.predictions
+    found = [_calibration("everyone", "", score, outcome, data.confidence)]
+    for by in data.groupings:
+        if len(by) == 1:
+            found += _calibrations(data, by[0], score, outcome)
+    return tuple(found)
+
+
+def accuracy_of(data: Evaluation, predicted: Any) -> tuple[Share, npt.NDArray[np.bool_]]:
+    """Return how often predictions are right, and which."""
+    codes = Predictions.read(data.truth, predicted, None, data.classes)
+    right = codes.truth_codes == codes.predictions
+    return _share(float(right.sum()), len(right), data.confidence), right
+
+
+def difference(
+    ours: npt.NDArray[np.bool_], theirs: npt.NDArray[np.bool_], confidence: float
+) -> tuple[float, float, float]:
+    """Return how much oftener `theirs` is right than `ours` on the same rows, with its interval.
+
+    Only rows on which the two differ tell anything. Given how many those are, the share that `theirs` has
+    right gets an exact interval.
+    """
+    more, less = int(np.sum(theirs & ~ours)), int(np.sum(ours & ~theirs))
+    differing, n = more + less, len(ours)
+    low, high = share_interval(np.array([float(more)]), np.array([float(differing)]), confidence)
+    ends = (float(low[0]), float(high[0])) if differing else (0.5, 0.5)
+    scale = differing / n
+    return (more - less) / n, scale * (2 * ends[0] - 1), scale * (2 * ends[1] - 1)
+
+
+def class_names(classes: tuple[Any, ...]) -> dict[Any, str]:
+    """Return the classes as texts; as Python writes them if their plain texts do not tell them apart."""
+    names = {k: str(k) for k in classes}
+    return names if len(set(names.values())) == len(names) else {k: repr(k) for k in classes}
+
+
+def _group(row: GroupRow, names: dict[Any, str], confidence: float) -> Group:
+    rates = {names[k]: _class_shares(rate, row.count, confidence) for k, rate in row.rates.items()}
+    right = 0.0 if math.isnan(row.accuracy) else row.accuracy * row.count
+    return Group(row.name, row.count, _share(right, row.count, confidence), rates)
+
+
+def _class_shares(rates: ClassRates, count: int, confidence: float) -> dict[str, Share]:
+    among = rates.denominators(count)
+    values = np.array([getattr(rates, name) for name in among])
+    rows = np.array([float(n) for n in among.values()])
+    low, high = share_interval(np.round(np.nan_to_num(values) * rows), rows, confidence)
+    return {
+        name: Share(float(values[i]), float(low[i]), float(high[i]), n) if n else Share(None, None, None, 0)
+        for i, (name, n) in enumerate(among.items())
+    }
+
+
+def _share(hits: float, rows: int, confidence: float) -> Share:
+    if not rows:
+        return Share(None, None, None, 0)
+    low, high = share_interval(np.array([hits]), np.array([float(rows)]), confidence)
+    return Share(hits / rows, float(low[0]), float(high[0]), rows)
+
+
+def _calibrations(data: Evaluation, column: str, score: Floats, outcome: Any) -> Iterator[Calibration]:
+    domain = read_domain(
+        {column: data.sensitive[column]}, data.truth, data.classes, _only(data.group_values, column)
+    )
+    codes = domain.column_codes(column, data.sensitive[column])
+    values: Any = domain.values(column)
+    order = np.argsort(codes, kind="stable")
+    edges = np.searchsorted(codes[order], np.arange(len(values) + 1))
+    for code, value in enumerate(values):
+        rows = order[edges[code] : edges[code + 1]]
+        if len(rows) >= FEW_ROWS:
+            yield _calibration(f"{column}={value}", column, score[rows], outcome[rows], data.confidence)
+
+
+def _only(values: dict[str, Any], column: str) -> dict[str, Any] | None:
+    return {column: values[column]} if column in values else None
+
+
+def _calibration(group: str, by: str, score: Floats, outcome: Any, confidence: float) -> Calibration:
+    place = np.minimum((score * BINS).astype(np.intp), BINS - 1)
+    rows = np.bincount(place, minlength=BINS)
+    hits = np.bincount(place, outcome, minlength=BINS)
+    sums = np.bincount(place, score, minlength=BINS)
+    bins = tuple(
+        Bin(float(sums[b] / rows[b]), _share(float(hits[b]), int(rows[b]), confidence))
+        for b in np.flatnonzero(rows >= FEW_IN_BIN)
+    )
+    error = float(np.abs(sums - hits).sum() / len(score))
+    return Calibration(group, by, bins, error, float(np.mean((score - outcome) ** 2)), len(score))

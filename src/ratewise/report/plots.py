@@ -1,307 +1,411 @@
-"""Plots of the page: calibration by group, curves of the training, the ledger as a picture."""
+"""Elements of the page and its pictures: escaped HTML, strips in tables, forests of intervals, and plots.
+
+Plain text can only enter a page as text. On the page, pictures are inline SVG that needs no script and keeps its text
+size at every width: marks are placed in percent, lines are stretched. The same `Plot` and `Forest` are drawn by
+matplotlib for papers, which needs ``ratewise[report]``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import html
+import itertools
+import math
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from ratewise.report.content import Calibration, Content, Spending, Training
-from ratewise.report.grids import NOTHING, counted, four, plain_table, signed, span
-from ratewise.report.markup import Html, el
-from ratewise.report.svg import Axis, Line, Plot, Point
-from ratewise.report.words import epsilon_text
-
-OPEN_PANELS = 6
-MOST_PANELS = 60
-TIPS = 60
-HUES = 6  # colours for entries of the ledger, in page.css
+_VOID = frozenset({"input", "meta", "br", "hr", "line", "rect", "circle", "polyline", "path", "polygon"})
+STRIP_HEIGHT = 24
+_MIDDLE = STRIP_HEIGHT / 2
+MOST_ROWS = 40
+_MODEL, _REFERENCE, _BEHIND = "#0072b2", "#6b747d", "#c3c9cf"
+_STATE = {"held": _MODEL, "missed": "#d55e00", "cannot tell": _REFERENCE}
+_HUES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 
 
-# -------------------------------------------------------------------------------------- calibration
+# ----------------------------------------------------------------------------------------- elements
 
 
-def calibration_view(content: Content) -> list[Html]:
-    """Return a panel per group: scores against outcomes, everyone's line behind."""
-    everyone = content.calibration[0]
-    panels = [_calibration_panel(each, everyone, content.score_words) for each in content.calibration]
-    shown, folded = panels[: OPEN_PANELS + 1], panels[OPEN_PANELS + 1 : MOST_PANELS]
-    found = [el("div", shown, class_="panels square", data_figure="calibration")]
-    if folded:
-        found.append(
-            el(
-                "details",
-                el("summary", counted(len(folded), "more group")),
-                el("div", folded, class_="panels square"),
-                class_="more",
+class Html(str):
+    """Markup that is safe to put into a page as it is; made by `el` and `join` only."""
+
+    __slots__ = ()
+
+
+def el(name: str, *children: Any, **attributes: Any) -> Html:
+    """Return an element.
+
+    Children are elements, plain text (which is escaped), iterables of both, or None. Attributes that are None
+    or False are left out; ``class_`` and ``aria_label`` mean ``class`` and ``aria-label``.
+
+    >>> el("p", "a < b ", el("b", "& c"), title='say "so"')
+    '<p title="say &quot;so&quot;">a &lt; b <b>&amp; c</b></p>'
+    """
+    head = name + "".join(_attribute(key, value) for key, value in attributes.items())
+    if name in _VOID and not children:
+        return Html(f"<{head}>" if name in ("input", "meta", "br", "hr") else f"<{head}/>")
+    return Html(f"<{head}>{join(children)}</{name}>")
+
+
+def join(children: Iterable[Any]) -> Html:
+    """Return children one after the other, text escaped."""
+    return Html("".join(_child(child) for child in children))
+
+
+def _child(child: Any) -> str:
+    if child is None:
+        return ""
+    if isinstance(child, str):
+        return child if isinstance(child, Html) else html.escape(child)
+    return join(child)
+
+
+def _attribute(key: str, value: Any) -> str:
+    if value is None or value is False:
+        return ""
+    name = key.rstrip("_").replace("_", "-")
+    return f" {name}" if value is True else f' {name}="{html.escape(str(value))}"'
+
+
+# --------------------------------------------------------------------------------- axes and strips
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A stretch of numbers, drawn from 0 to 100 percent."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def around(cls, values: Iterable[float], *, margin: float = 0.06, least: float = 0.02) -> Axis:
+        """Return an axis that holds all values, with some room at both ends."""
+        found = [value for value in values if math.isfinite(value)]
+        low, high = (min(found), max(found)) if found else (0.0, 1.0)
+        room = max(margin * (high - low), least / 2)
+        return cls(low - room, high + room)
+
+    def share(self, value: float) -> float:
+        """Return where a value lies, 0 to 1; values outside are put at the edge."""
+        return min(1.0, max(0.0, (value - self.low) / (self.high - self.low)))
+
+    def percent(self, value: float) -> str:
+        """Return where a value lies, as text such as ``12.5%``."""
+        return f"{100 * self.share(value):.3f}%"
+
+    def holds(self, value: float) -> bool:
+        """Tell whether a value is on the axis."""
+        return self.low <= value <= self.high
+
+    def ticks(self, most: int = 5) -> list[float]:
+        """Return round numbers on the axis.
+
+        >>> Axis(0.0, 1.0).ticks()
+        [0.0, 0.25, 0.5, 0.75, 1.0]
+        """
+        raw = (self.high - self.low) / max(1, most - 1)
+        power = 10.0 ** math.floor(math.log10(raw))
+        step = next(power * m for m in (1, 2, 2.5, 5, 10) if power * m >= raw * 0.999)
+        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+        return [round(i * step, 12) + 0.0 for i in range(first, last + 1)]
+
+
+def strip(
+    axis: Axis,
+    value: float | None,
+    interval: tuple[float, float] | None,
+    *,
+    state: str = "model",
+    zero: float | None = None,
+    beyond: bool = False,
+    other: float | None = None,
+    tip: str = "",
+) -> Html:
+    """Return one row of a forest plot: interval, dot, a reference line and, hollow, another model."""
+    parts: list[Any] = []
+    if zero is not None:
+        x = axis.percent(zero)
+        if beyond:
+            parts.append(el("rect", class_="beyond", x=x, y=0, width="100%", height=STRIP_HEIGHT))
+        parts.append(el("line", class_="zero", x1=x, x2=x, y1=0, y2=STRIP_HEIGHT))
+    if interval is not None:
+        ends = {"x1": axis.percent(interval[0]), "x2": axis.percent(interval[1])}
+        parts.append(el("line", class_="whisker", y1=_MIDDLE, y2=_MIDDLE, **ends))
+    if other is not None:
+        parts.append(el("circle", class_="other", cx=axis.percent(other), cy=_MIDDLE, r=4))
+    if value is not None:
+        parts.append(_dot(axis, value))
+    size: dict[str, Any] = {
+        "width": "100%",
+        "height": STRIP_HEIGHT,
+        "aria_hidden": "true",
+        "focusable": "false",
+    }
+    return el("svg", el("title", tip) if tip else None, parts, class_=f"strip {state}", **size)
+
+
+def _dot(axis: Axis, value: float) -> Html:
+    if axis.holds(value):
+        return el("circle", class_="dot", cx=axis.percent(value), cy=_MIDDLE, r=5)
+    left = value < axis.low  # off the scale: an arrow at the edge
+    sign = "\N{BLACK LEFT-POINTING TRIANGLE}" if left else "\N{BLACK RIGHT-POINTING TRIANGLE}"
+    place = {"x": "0%", "text_anchor": "start"} if left else {"x": "100%", "text_anchor": "end"}
+    return el("text", sign, class_="dot off", y=_MIDDLE + 4, **place)
+
+
+def strip_axis(axis: Axis, *, signed: bool = False) -> Html:
+    """Return the scale above a column of strips."""
+    ticks = next((found for most in (4, 5, 6, 8) if len(found := axis.ticks(most)) > 1), axis.ticks(8))
+    labels = [_x_label(axis, tick, 14, number_text(tick, signed=signed)) for tick in ticks]
+    size: dict[str, Any] = {"width": "100%", "height": 18, "aria_hidden": "true", "focusable": "false"}
+    return el("svg", labels, class_="scale", **size)
+
+
+def number_text(number: float, *, signed: bool = False) -> str:
+    """Return a tick's number, short, with a true minus sign.
+
+    >>> number_text(-0.05), number_text(0.1, signed=True), number_text(20000.0)
+    ('−0.05', '+0.1', '20,000')
+    """
+    if abs(number) >= 10_000:
+        text = f"{number:,.0f}"
+    else:
+        text = f"{number:+.4g}" if signed and number > 0 else f"{number:.4g}"
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def _x_label(axis: Axis, tick: float, y: float, words: str) -> Html:
+    share = axis.share(tick)
+    anchor = "start" if share < 0.08 else "end" if share > 0.92 else "middle"
+    return el("text", words, x=f"{100 * share:.3f}%", y=y, text_anchor=anchor)
+
+
+# -------------------------------------------------------------------------------------------- plots
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line through points; None breaks it. `kind` is its CSS class."""
+
+    x: Sequence[float]
+    y: Sequence[float | None]
+    kind: str = "main"
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A dot with an optional interval, what to say when it is pointed at, and its name in a legend."""
+
+    x: float
+    y: float
+    interval: tuple[float, float] | None = None
+    tip: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A frame with lines and points, `height` pixels high and as wide as it may be."""
+
+    label: str
+    x: Axis
+    y: Axis
+    x_title: str
+    y_title: str = ""
+    height: int = 220
+    lines: Sequence[Line] = ()
+    points: Sequence[Point] = ()
+    tips: Sequence[tuple[float, str]] = ()
+    levels: Sequence[tuple[float, str]] = ()
+    area: bool = False
+    band: Sequence[tuple[float, float, float]] = ()
+    identifier: str | None = None
+
+    def draw(self, ax: Any) -> Any:
+        """Draw the plot on matplotlib axes and return them."""
+        if self.band:
+            x, low, high = zip(*self.band, strict=True)
+            ax.fill_between(x, low, high, color=_MODEL, alpha=0.25, linewidth=0)
+        front = [line for line in self.lines if line.kind == "main"]
+        for line in self.lines:
+            place = front.index(line) if line in front else -1
+            color = {"reference": _REFERENCE, "behind": _BEHIND}.get(line.kind, _HUES[place % len(_HUES)])
+            style = {"linestyle": "--"} if line.kind == "reference" else {}
+            name = _words(line.name) if line in front and line.name else "_nolegend_"
+            ax.plot(line.x, [math.nan if y is None else y for y in line.y], color=color, label=name, **style)
+        for place, point in enumerate(self.points):
+            ends = (
+                None
+                if point.interval is None
+                else [[point.y - point.interval[0]], [point.interval[1] - point.y]]
             )
+            color = _HUES[place % len(_HUES)] if point.name else _MODEL
+            name = _words(point.name) or "_nolegend_"
+            ax.errorbar(point.x, point.y, ends, fmt="o", color=color, label=name, capsize=3, markersize=4)
+        for level, words in self.levels:
+            ax.axhline(level, color=_REFERENCE, linewidth=1, linestyle="--", label=words)
+        ax.set_xlabel(_words(self.x_title))
+        ax.set_ylabel(self.y_title)
+        if any(not name.startswith("_") for name in ax.get_legend_handles_labels()[1]):
+            ax.legend(frameon=False, fontsize="small")
+        return ax
+
+    def html(self) -> Html:
+        """Return the plot: a scale at the left, the area, and a title below the x axis."""
+        return el(
+            "div",
+            el("div", self._scale(), self._area(), class_="frame"),
+            el("div", self.x_title, class_="x-title", aria_hidden="true"),
+            class_="plot",
+            role="group",
+            aria_label=self.label,
+            id=self.identifier,
         )
-    found.append(
-        _numbers("The numbers behind the calibration figures", [_calibration_table(content.calibration)])
-    )
-    return found
 
+    def _inner(self) -> int:
+        return self.height - 24
 
-def _calibration_panel(each: Calibration, everyone: Calibration, score: str) -> Html:
-    unit = Axis(0.0, 1.0)
-    lines = [Line((0.0, 1.0), (0.0, 1.0), "reference")]
-    if each is not everyone:
-        lines.append(_calibration_line(everyone, "behind"))
-    lines.append(_calibration_line(each, "main"))
-    points = [
-        Point(
-            b.score,
-            b.observed.value or 0.0,
-            None if b.observed.low is None or b.observed.high is None else (b.observed.low, b.observed.high),
-            f"{each.group}: score {four(b.score)}, observed {four(b.observed.value)} "
-            f"({span(b.observed.low, b.observed.high)}), {b.observed.rows:,} rows",
-        )
-        for b in each.bins
-    ]
-    label = (
-        f"Calibration of {each.group}: {score} against how often it was so; mean distance {four(each.error)}"
-    )
-    plot = Plot(label, unit, unit, score, height=220, lines=lines, points=points)
-    caption = el(
-        "figcaption",
-        el("b", each.group),
-        el("span", f" off by {four(each.error)}, {each.rows:,} rows", class_="quiet"),
-    )
-    return el("figure", caption, plot.html(), class_="panel-box")
+    def _row(self, value: float) -> float:
+        return round((1.0 - self.y.share(value)) * (self._inner() - 12) + 6, 2)
 
-
-def _calibration_line(each: Calibration, kind: str) -> Line:
-    return Line([b.score for b in each.bins], [b.observed.value for b in each.bins], kind)
-
-
-def _calibration_table(found: Sequence[Calibration]) -> Html:
-    rows = [
-        (
-            each.group,
-            four(b.score),
-            four(b.observed.value),
-            span(b.observed.low, b.observed.high),
-            f"{b.observed.rows:,}",
-        )
-        for each in found[:MOST_PANELS]
-        for b in each.bins
-    ]
-    head = ("Group", "Mean score", "Observed", "Interval", "Rows")
-    return plain_table("Calibration by group and range of scores", head, rows)
-
-
-# ----------------------------------------------------------------------------------------- training
-
-
-def training_view(training: Training) -> list[Html]:
-    """Return the curves of a training; the constraint under most pressure is drawn over the others."""
-    figures = []
-    if training.curves:
-        figures += [
-            _curves_plot(training, "excess", "Distance from the limit", "training-excess"),
-            _curves_plot(training, "multiplier", "Multiplier (pressure on the limit)", "training-multiplier"),
+    def _scale(self) -> Html:
+        labels = [
+            el("text", number_text(tick), x="100%", y=self._row(tick) + 4, text_anchor="end")
+            for tick in self.y.ticks(5)
         ]
-    norms = [norm for norm in training.gradient_norm if norm is not None]
-    axis = Axis.around([0.0, *norms], least=1e-3)
-    label = f"Norm of the released gradient, noise included, over {training.steps[-1]:,} steps"
-    figures.append(
-        _figure(
-            "Norm of the released gradient, noise included",
-            Plot(
-                label,
-                _steps_axis(training),
-                Axis(0.0, axis.high),
-                "step",
-                lines=[Line(training.steps, training.gradient_norm)],
-                tips=_tips(training, training.gradient_norm, "norm"),
-            ),
-            "training-norm",
+        return el("svg", labels, class_="y-scale", width=46, height=self.height, aria_hidden="true")
+
+    def _across(self, value: float, kind: str) -> Html:
+        return el("line", class_=kind, x1=0, x2="100%", y1=self._row(value), y2=self._row(value))
+
+    def _area(self) -> Html:
+        levels = [
+            [
+                self._across(level, "level"),
+                el("text", words, class_="level-label", x="100%", y=self._row(level) - 5, text_anchor="end"),
+            ]
+            for level, words in self.levels
+        ]
+        labels = [_x_label(self.x, tick, self.height - 6, number_text(tick)) for tick in self.x.ticks(4)]
+        return el(
+            "svg",
+            [self._across(tick, "grid") for tick in self.y.ticks(5)],
+            self._stretched(),
+            levels,
+            [self._point(point) for point in self.points],
+            self._columns(),
+            labels,
+            class_="area",
+            width="100%",
+            height=self.height,
+            role="img",
+            aria_label=self.label,
         )
-    )
-    return [
-        _picker(training) if training.curves else el("span"),
-        el("div", figures, class_="panels wide"),
-        _numbers("The numbers behind the training figures", [_training_table(training)]),
-    ]
 
+    def _stretched(self) -> Html:
+        """Return the lines, in a box of 1000 by 1000 that is stretched to the frame."""
+        drawn = []
+        if self.band:  # (x, low, high)
+            around = [(x, high) for x, _, high in self.band] + [(x, low) for x, low, _ in reversed(self.band)]
+            drawn.append(el("polygon", class_="band", points=self._path(around)))
+        for line in self.lines:
+            for run in _runs(line):
+                path = self._path(run)
+                if self.area:
+                    first, last = (f"{1000 * self.x.share(run[i][0]):.1f}" for i in (0, -1))
+                    drawn.append(el("polygon", class_="fill", points=f"{first},1000 {path} {last},1000"))
+                drawn.append(
+                    el("polyline", class_=f"line {line.kind}", points=path, data_name=line.name or None)
+                )
+        size: dict[str, Any] = {"width": "100%", "height": self._inner(), "class_": "stretched"}
+        return el("svg", drawn, viewBox="0 0 1000 1000", preserveAspectRatio="none", **size)
 
-def _curves_plot(training: Training, which: str, words: str, figure: str) -> Html:
-    curves = training.curves
-    values = [value for curve in curves for value in getattr(curve, which) if value is not None]
-    axis = Axis.around([0.0, *values], least=0.02)
-    first = curves[0]
-    lines = [Line(training.steps, getattr(c, which), "behind", c.name) for c in curves[1:][::-1]]
-    lines.append(Line(training.steps, getattr(first, which), "main", first.name))
-    levels = [(0.0, "the limit")] if which == "excess" else []
-    label = f"{words} over {training.steps[-1]:,} steps, from released values; in front: {first.name}"
-    plot = Plot(
-        label,
-        _steps_axis(training),
-        axis if which == "excess" else Axis(0.0, axis.high),
-        "step",
-        lines=lines,
-        levels=levels,
-        tips=_tips(training, getattr(first, which), "reached" if which == "excess" else "multiplier"),
-        identifier=figure,
-    )
-    return _figure(words, plot, figure)
+    def _path(self, points: Iterable[tuple[float, float]]) -> str:
+        inner = self._inner()
+        return " ".join(f"{1000 * self.x.share(x):.1f},{1000 * self._row(y) / inner:.1f}" for x, y in points)
 
+    def _point(self, point: Point) -> Html:
+        x = self.x.percent(point.x)
+        whisker = None
+        if point.interval is not None:
+            low, high = (self._row(end) for end in point.interval)
+            whisker = el("line", class_="whisker", x1=x, x2=x, y1=low, y2=high)
+        dot = el("circle", class_="dot", cx=x, cy=self._row(point.y), r=4)
+        return el("g", el("title", point.tip), whisker, dot, class_="mark")
 
-def _picker(training: Training) -> Html:
-    """Return a choice of the curve in front; a script makes it work, and without one it stays hidden."""
-    options = [el("option", curve.name, value=place) for place, curve in enumerate(training.curves)]
-    return el(
-        "p",
-        el("label", "Curve in front: ", for_="pick"),
-        el("select", options, id="pick"),
-        class_="script-only pick",
-        hidden=True,
-    )
-
-
-def _tips(training: Training, values: Sequence[float | None], words: str) -> list[tuple[float, str]]:
-    every = max(1, len(training.steps) // TIPS)
-    return [
-        (float(step), f"step {step:,}: {words} {signed(value) if words == 'reached' else _short(value)}")
-        for step, value in list(zip(training.steps, values, strict=True))[::every]
-    ]
-
-
-def _short(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.4g}"
-
-
-def _steps_axis(training: Training) -> Axis:
-    return Axis(0.0, float(max(training.steps[-1], 1)))
-
-
-def _training_table(training: Training) -> Html:
-    every = max(1, len(training.steps) // 20)
-    first = training.curves[0] if training.curves else None
-    head = ["Step", "Norm of the gradient"]
-    if first is not None:
-        head += [f"Distance from the limit: {first.name}", "Its multiplier"]
-    rows = []
-    for i in range(0, len(training.steps), every):
-        row = [f"{training.steps[i]:,}", _short(training.gradient_norm[i])]
-        if first is not None:
-            row += [signed(first.excess[i]), _short(first.multiplier[i])]
-        rows.append(row)
-    return plain_table("Released values during training", head, rows)
-
-
-# ------------------------------------------------------------------------------------------- ledger
-
-
-def ledger_view(spending: Spending) -> list[Html]:
-    """Return where the budget went: a bar of what each entry added, and epsilon over the training."""
-    if spending.total is None:
-        words = "Something was released without protection: epsilon is infinite, there is no budget to show."
-        return [el("p", words), _entries_table(spending)]
-    found = [_bar(spending), _entries_table(spending)]
-    if spending.gradient_share is not None:
-        found.append(_split(spending.gradient_share))
-    if spending.steps:
-        found.append(_epsilon_plot(spending))
-    return found
-
-
-def _bar(spending: Spending) -> Html:
-    total = spending.total or 0.0
-    whole = max(spending.cap or 0.0, total) or 1.0
-    axis = Axis(0.0, whole)
-    parts = []
-    for place, entry in enumerate(spending.entries):
-        before, after = entry.before or 0.0, entry.after or 0.0
-        tip = f"{entry.purpose}: epsilon {epsilon_text(before)} to {epsilon_text(after)}"
-        parts.append(
+    def _columns(self) -> list[Html]:
+        """Return invisible columns to point at, one for each tip, from half-way to half-way."""
+        places = [self.x.share(x) for x, _ in self.tips]
+        between = [(a + b) / 2 for a, b in itertools.pairwise(places)]
+        return [
             el(
                 "rect",
-                el("title", tip),
-                class_=f"part hue{place % HUES}",
-                x=axis.percent(before),
+                el("title", words),
+                class_="column",
+                x=f"{100 * left:.3f}%",
                 y=0,
-                width=f"{100 * max(after - before, 0.0) / whole:.3f}%",
-                height=36,
+                width=f"{100 * max(right - left, 0):.3f}%",
+                height=self._inner(),
             )
-        )
-    left = whole - total
-    label = f"Of a cap of {epsilon_text(spending.cap)}" if spending.cap else "No cap"
-    words = f"{label}, {epsilon_text(total)} is spent: " + "; ".join(
-        f"{entry.purpose} {_rise(entry.before, entry.after)}" for entry in spending.entries
-    )
-    picture = el(
-        "svg",
-        el("rect", class_="left", x=0, y=0, width="100%", height=36),
-        parts,
-        class_="budget",
-        width="100%",
-        height=36,
-        role="img",
-        aria_label=words,
-    )
-    caption = f"{label}, epsilon {epsilon_text(total)} is spent" + (
-        f"; {left:.4f} is left" if spending.cap and left > 5e-5 else ""
-    )
-    return el("figure", el("figcaption", caption), picture, data_figure="ledger")
-
-
-def _rise(before: float | None, after: float | None) -> str:
-    return "without protection" if before is None or after is None else signed(after - before)
-
-
-def _entries_table(spending: Spending) -> Html:
-    rows = [
-        [
-            [el("span", class_=f"swatch hue{place % HUES}", aria_hidden="true"), entry.purpose or "release"],
-            entry.data,
-            _rise(entry.before, entry.after),
-            epsilon_text(entry.alone),
-            entry.words,
+            for left, right, (_, words) in zip([0.0, *between], [*between, 1.0], self.tips, strict=False)
         ]
-        for place, entry in enumerate(spending.entries)
-    ]
-    head = ("Entry", "Data", "Raised epsilon by", "Alone", "What was released")
-    return el(
-        "div",
-        plain_table("Entries of the ledger in order", head, rows),
-        class_="scroll",
-        tabindex="0",
-        role="region",
-        aria_label="Entries of the ledger",
-    )
 
 
-def _split(gradient: float) -> Html:
-    words = (
-        f"Of each training step's budget, {100 * gradient:.0f}% went into the gradient and "
-        f"{100 * (1 - gradient):.0f}% into counting predictions by group (by inverse squared noise)."
-    )
-    return el("p", words, class_="quiet")
+def _runs(line: Line) -> list[list[tuple[float, float]]]:
+    """Return the stretches of a line between its gaps."""
+    runs: list[list[tuple[float, float]]] = [[]]
+    for x, y in zip(line.x, line.y, strict=True):
+        if y is None:
+            runs.append([])
+        else:
+            runs[-1].append((x, y))
+    return [run for run in runs if len(run) > 1]
 
 
-def _epsilon_plot(spending: Spending) -> Html:
-    high = max(spending.cap or 0.0, *spending.epsilons)
-    tips = [
-        (float(step), f"after {step:,} steps: epsilon {epsilon_text(value)}")
-        for step, value in zip(spending.steps, spending.epsilons, strict=True)
-    ]
-    plot = Plot(
-        f"Epsilon of the whole book over {spending.steps[-1]:,} training steps, "
-        f"from {epsilon_text(spending.epsilons[0])} to {epsilon_text(spending.epsilons[-1])}",
-        Axis(0.0, float(spending.steps[-1])),
-        Axis(0.0, 1.08 * high),
-        "step of the training",
-        lines=[Line(spending.steps, spending.epsilons)],
-        levels=[(spending.cap, "cap")] if spending.cap else [],
-        tips=tips,
-        area=True,
-    )
-    return _figure("Epsilon grows ever more slowly with the steps", plot, "ledger-curve")
+@dataclass(frozen=True)
+class Forest:
+    """Rows of a name, a value, an interval and a state ("" for none), drawn by matplotlib; the page has tables."""
+
+    x_title: str
+    rows: Sequence[tuple[str, float | None, tuple[float, float] | None, str]]
+    line: float | None = 0.0
+    line_name: str = ""
+
+    def draw(self, ax: Any) -> Any:
+        """Draw the first rows on matplotlib axes and return them."""
+        shown = self.rows[:MOST_ROWS]
+        for place, (_, value, interval, state) in zip(range(len(shown), 0, -1), shown, strict=True):
+            color = _STATE.get(state, _MODEL)
+            if interval is not None:
+                ax.plot(interval, (place, place), color=color, linewidth=2, alpha=0.6)
+            if value is not None:
+                ax.plot(value, place, "o", color=color)
+        if self.line is not None:
+            ax.axvline(self.line, color=_REFERENCE, linewidth=1, linestyle="--", label=self.line_name or None)
+        if self.line_name:
+            ax.legend(frameon=False, fontsize="small")
+        labels = [textwrap.fill(_words(name), 48) for name, *_ in shown]
+        ax.set_yticks(range(len(shown), 0, -1), labels, fontsize="small")
+        ax.set_ylim(0.4, len(shown) + 0.6)
+        if len(shown) > 12 and ax.figure is not None:
+            ax.figure.set_figheight(max(ax.figure.get_figheight(), 0.24 * len(shown) + 1.0))
+        ax.set_xlabel(_words(self.x_title))
+        return ax
 
 
-def _figure(caption: str, plot: Plot, figure: str) -> Html:
-    return el("figure", el("figcaption", caption), plot.html(), data_figure=figure, class_="panel-box")
+def new_axes() -> Any:
+    """Return matplotlib axes of a new figure: not through pyplot, so there is no window and nothing to close."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ImportError("figures need matplotlib: pip install 'ratewise[report]'") from None
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure.subplots()
 
 
-def _numbers(summary: str, tables: Sequence[Html]) -> Html:
-    box = el("div", tables, class_="scroll", tabindex="0", role="region", aria_label=summary)
-    return el("details", el("summary", summary), box, class_="more behind")
+def _words(text: str) -> str:
+    return text.replace("$", r"\$")  # a dollar sign would start a formula

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
-from ratewise.accounting.book import strict_json
-from ratewise.accounting.statement import texts
+import numpy as np
+
+from ratewise import _validate
+from ratewise._files import Path, strict_json, write_whole
+from ratewise.data.table import raw_columns
 from ratewise.exceptions import InvalidInput, InvalidType
-from ratewise.report import card, page
-from ratewise.report.build import Background, content_of, known_values, probabilities, rivals_of
+from ratewise.report import page
+from ratewise.report.build import (
+    Background,
+    check_notes,
+    content_of,
+    headline,
+    known_rows,
+    known_values,
+    probabilities,
+    rivals_of,
+)
 from ratewise.report.content import Content
 from ratewise.report.evaluation import Evaluation
-from ratewise.report.words import verdict
-from ratewise.whole_files import Path, write_whole
+from ratewise.report.plots import new_axes
+from ratewise.report.views import FIGURES, figure_of
 
 if TYPE_CHECKING:
     from ratewise.accounting import Ledger, PrivacyStatement
-    from ratewise.enforceability import Doubt
 
 
 class Report:
@@ -38,7 +51,7 @@ class Report:
     ...     [0, 1, 0, 1], [0, 1, 0, 0], {"sex": ["F", "F", "M", "M"]}, demographic_parity("sex", max_gap=0.1)
     ... )
     >>> report
-    <Report: 0 limits held, 0 missed, 2 cannot be told, on 4 rows>
+    <Report: 0 constraints held, 0 missed, 1 cannot tell, on 4 rows>
 
     Notes
     -----
@@ -65,8 +78,10 @@ class Report:
         constraints: Any = None,
         by: Iterable[Any] | None = None,
         confidence: float = 0.95,
+        tolerance: float | None = None,
         name: str | None = None,
         title: str | None = None,
+        data: str | None = None,
     ) -> Self:
         """Report on a fitted classifier, ours or not, by its predictions for rows it has not seen.
 
@@ -77,31 +92,64 @@ class Report:
         X, y, sensitive_features
             Rows to measure on.
         baseline : classifier, or mapping of names to classifiers, optional
-            To compare with; usually the same model without limits.
+            To compare with; usually the same model without constraints.
         constraints : optional
             Instead of the model's own.
         by : list of columns, or of tuples of columns to cross, optional
             The groups to show; by default those that the constraints name, or every column.
         confidence : float
             Of each interval by itself.
-        name, title : str, optional
-            What the model is called, and the heading of the page.
+        tolerance : float, optional
+            A constraint is held if its interval ends at most this much beyond the bound; by default as in training.
+        name, title, data : str, optional
+            What the model is called, the heading of the page, and what the rows are called.
+
+        Notes
+        -----
+        Rows whose label or groups the model does not know are left out, with a note.
         """
         own = getattr(model, "constraints", None) if constraints is None else constraints
-        soft = getattr(getattr(model, "plan_", None), "rates", "hard") == "soft"
-        data = Evaluation.read(
+        soft = getattr(getattr(model, "config", None), "rates", "hard") == "soft"
+        target = getattr(y, "name", None) if not isinstance(y, str) else y
+        y, sensitive_features, X = _columns_by_name(X, y, sensitive_features)
+        predicted, scores, rivals = model.predict(X), probabilities(model, X), rivals_of(baseline, X)
+        notes: tuple[str, ...] = ()
+        known = None
+        if hasattr(model, "constraints_"):
+            columns = raw_columns(sensitive_features, len(predicted), needed=None)
+            known = known_rows(model, y, columns)
+        if known is not None:
+            if not known.any():
+                raise InvalidInput("no row has a label and groups that the model knows")
+            notes = (
+                f"{int((~known).sum()):,} rows with labels or groups that the model does not know are left out.",
+            )
+            y, predicted = np.asarray(y)[known], predicted[known]
+            scores = None if scores is None else scores[known]
+            sensitive_features = {name: np.asarray(column)[known] for name, column in columns.items()}
+            rivals = {
+                n: (np.asarray(p)[known], None if s is None else s[known], e)
+                for n, (p, s, e) in rivals.items()
+            }
+        rows = Evaluation.read(
             y,
-            model.predict(X),
+            predicted,
             sensitive_features,
             own,
-            scores=probabilities(model, X),
+            scores=scores,
             classes=getattr(model, "classes_", None),
             group_values=known_values(model),
             by=by,
             confidence=confidence,
             soft=soft,
+            tolerance=getattr(getattr(model, "config", None), "tolerance", 0.01)
+            if tolerance is None
+            else tolerance,
         )
-        return cls(content_of(data, Background.of(model, name), rivals_of(baseline, X), title))
+        background = Background.of(
+            model, name, target=target if isinstance(target, str) else None, data=data, notes=notes
+        )
+        return cls(content_of(rows, background, rivals, title))
 
     @classmethod
     def from_predictions(
@@ -118,13 +166,14 @@ class Report:
         by: Iterable[Any] | None = None,
         confidence: float = 0.95,
         soft: bool = False,
+        tolerance: float = 0.01,
         name: str = "model",
         title: str | None = None,
         statement: PrivacyStatement | None = None,
         ledger: Ledger | None = None,
-        history: Mapping[str, Any] | None = None,
-        compiled: Any = None,
-        doubts: Iterable[Doubt] = (),
+        model: Any = None,
+        target: str | None = None,
+        data: str | None = None,
         notes: Iterable[str] = (),
     ) -> Self:
         """Report on any predictions, whoever made them.
@@ -139,16 +188,16 @@ class Report:
         baseline : predictions, or mapping of names to predictions, optional
         classes, group_values : optional
             All classes, and all values of each column; where not given they are read off the data.
-        by, confidence, name, title
+        by, confidence, tolerance, name, title
             As in `from_model`.
         soft : bool
-            Whether limits are meant for the probabilities in `scores` instead of predicted classes.
-        statement, ledger, history, compiled, doubts : optional
-            What is known of the training: see `ratewise.report.build.Background`.
+            Whether constraints are meant for the probabilities in `scores` instead of predicted classes.
+        statement, ledger, model, target, data : optional
+            What is known of the training, the label and the rows: see `ratewise.report.build.Background`.
         notes : iterable of str
             Further warnings to show.
         """
-        data = Evaluation.read(
+        rows = Evaluation.read(
             y_true,
             y_pred,
             sensitive_features,
@@ -159,10 +208,11 @@ class Report:
             by=by,
             confidence=confidence,
             soft=soft,
+            tolerance=tolerance,
         )
-        background = Background(name, statement, ledger, history, compiled, tuple(doubts), texts(notes=notes))
-        rivals = baseline if isinstance(baseline, Mapping) else {"without limits": baseline}
-        return cls(content_of(data, background, {} if baseline is None else rivals, title))
+        background = Background(name, statement, ledger, model, target, data, check_notes(notes))
+        rivals = baseline if isinstance(baseline, Mapping) else {"without constraints": baseline}
+        return cls(content_of(rows, background, {} if baseline is None else rivals, title))
 
     # -------------------------------------------------------------------------------- as text
 
@@ -192,7 +242,7 @@ class Report:
 
     def model_card(self, path: Path | None = None) -> str:
         """Return a model card in Markdown, and write it to `path` if one is given."""
-        return _written(card.render(self.content), path)
+        return _written(page.model_card(self.content), path)
 
     def _repr_html_(self) -> str:
         return page.embedded(self.content)
@@ -200,8 +250,8 @@ class Report:
     def __repr__(self) -> str:
         counts = self.content.counts
         return (
-            f"<Report: {counts['held']:,} limits held, {counts['missed']:,} missed, "
-            f"{counts['unclear']:,} cannot be told, on {self.content.rows:,} rows>"
+            f"<Report: {counts['held']:,} constraints held, {counts['missed']:,} missed, "
+            f"{counts['cannot tell']:,} cannot tell, on {self.content.rows:,} rows>"
         )
 
     def __str__(self) -> str:
@@ -209,55 +259,51 @@ class Report:
 
     @property
     def headline(self) -> str:
-        """The verdict in one sentence, without its full stop."""
-        return verdict(self.content.counts)[1]
+        """The decisive constraint: requested, reached and verdict, without a full stop."""
+        return headline(self.content)
 
     # ----------------------------------------------------------------------------- as figures
 
+    def plot(self, figure: str, ax: Any = None, **choices: Any) -> Any:
+        """Draw a figure and return its matplotlib axes. Needs ``ratewise[report]``.
+
+        Parameters
+        ----------
+        figure : {"constraints", "rates", "error", "tradeoff", "calibration", "training", "shapes", "ledger"}
+        ax : matplotlib axes, optional
+        **choices
+            "rates": `rate` (such as "true_positive_rate"), `by` (a column, or several) and class `k`; "error": `by`;
+            "shapes": `feature`.
+        """
+        drawn = figure_of(figure, self.content, **choices)
+        return drawn.draw(new_axes() if ax is None else ax)
+
     def figures(self) -> dict[str, Any]:
         """Return a matplotlib axes for every figure there is something to draw for, by name."""
-        from ratewise.report import figures
-
-        return figures.draw_all(self.content)
+        return {name: self.plot(name) for name, (_, ready, _) in FIGURES.items() if ready(self.content)}
 
     def save_figures(self, folder: Path, format: str = "svg") -> list[str]:
         """Write every figure into a folder as "png", "svg" or "pdf", and return the paths."""
-        from ratewise.report import figures
+        kind = _validate.one_of(("png", "svg", "pdf"), format=format)
+        os.makedirs(folder, exist_ok=True)
+        paths = []
+        for name, ax in self.figures().items():
+            buffer = io.BytesIO()
+            ax.figure.savefig(buffer, format=kind, bbox_inches="tight", dpi=200)
+            paths.append(os.path.join(folder, f"{name}.{kind}"))
+            write_whole(paths[-1], buffer.getvalue())
+        return paths
 
-        return figures.save_all(self.content, folder, format)
 
-    def plot_limits(self, ax: Any = None) -> Any:
-        """Draw how far each limit is kept or missed, and return the matplotlib axes."""
-        return self._plot("limits", ax)
-
-    def plot_rates(self, ax: Any = None, *, rate: str = "selection_rate", by: Any = None) -> Any:
-        """Draw a rate of each group with its interval, and return the matplotlib axes."""
-        return self._plot("rates", ax, rate=rate, by=by)
-
-    def plot_tradeoff(self, ax: Any = None) -> Any:
-        """Draw accuracy against the worst limit of every model, and return the matplotlib axes."""
-        return self._plot("tradeoff", ax)
-
-    def plot_calibration(self, ax: Any = None) -> Any:
-        """Draw scores against outcomes by group, and return the matplotlib axes."""
-        return self._plot("calibration", ax)
-
-    def plot_error(self, ax: Any = None, *, by: Any = None) -> Any:
-        """Draw the error rate of each group with its interval, and return the matplotlib axes."""
-        return self._plot("error", ax, by=by)
-
-    def plot_training(self, ax: Any = None) -> Any:
-        """Draw released values of the constraints over the steps, and return the matplotlib axes."""
-        return self._plot("training", ax)
-
-    def plot_ledger(self, ax: Any = None) -> Any:
-        """Draw where the privacy budget went, and return the matplotlib axes."""
-        return self._plot("ledger", ax)
-
-    def _plot(self, figure: str, ax: Any, **choices: Any) -> Any:
-        from ratewise.report import figures
-
-        return figures.draw(figure, self.content, ax, **choices)
+def _columns_by_name(X: Any, y: Any, sensitive: Any) -> tuple[Any, Any, Any]:
+    """Take labels and sensitive columns out of a frame where they are given as names of its columns."""
+    if hasattr(X, "columns"):
+        names = [sensitive] if isinstance(sensitive, str) else sensitive
+        if isinstance(names, list | tuple) and names and all(isinstance(name, str) for name in names):
+            sensitive = {name: X[name] for name in names}
+        if isinstance(y, str):
+            y, X = X[y], X.drop(columns=[y]) if hasattr(X, "iloc") else X.drop([y])
+    return y, sensitive, X
 
 
 def _written(document: str, path: Path | None) -> str:

@@ -2,54 +2,198 @@
 
 ::
 
-    run.json         what was asked: settings, command, versions, times, and how far it got
-    schema.json      the public description of the table
-    plan.json        what was planned from public facts
-    ledger.json      the book, written before each release (unless the run books in one elsewhere)
-    checkpoint.npz   released state of a run that is not finished
-    model.npz        the model, once finished           statement.json, statement.txt   the guarantee
-    history.npz      released values by step            evaluation-1.json, report.html  once asked for
-    doubts.json      limits not to be relied on, judged from released values
+    run.json           what was asked: settings, command, versions, times, and how far it got
+    schema.json        the public description of the table, if one was given
+    plan.json          every planned release with its noise, from public facts
+    ledger.json        the ledger, written before each release (unless the run shares one)
+    checkpoint.npz     released state of a run that is not finished
+    model.npz          the classifier, once finished, with the released values of each step
+    certificate.json   the constraints on training rows
+    statement.json, statement.txt   the guarantee
+    evaluation-1.json, report.html  once asked for
 
 The folder appears in one step, with its ledger inside, before the first row is read for a release. Each file
-appears and changes in one step too: whenever the process dies, every file is whole, and no file bears a final
+appears and changes in one step too: whenever the process dies, every file is whole, and no file has its final
 name before it is.
 
-run.json holds the SHA-256 of every file that says what the run is, of the book as it was, and of itself. It
-is written last, so that a kill before it leaves an unfinished run that goes on from its checkpoint, and one
-after it a finished run. Files that do not fit are refused by name: a model of another run must not be shown
-under this run's statement.
+run.json holds the SHA-256 of every file that says what the run is, of the ledger as it was, and of itself. It is
+written last: a process killed before leaves an unfinished run that resumes from its checkpoint. Files that do
+not fit are rejected by name: a model of another run must not be shown under this run's statement.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+import hashlib
+import json
 import os
+import platform
 import re
 import shutil
+import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import UnionType
 from typing import Any
 
-from ratewise.accounting import Budget, Ledger, PrivacyStatement
-from ratewise.accounting.book import now
+from ratewise._files import canonical, flush_folder, named, now, strict_json, umask, write_whole
+from ratewise.accounting import Admission, Budget, Ledger, PrivacyStatement
+from ratewise.accounting.statement import software_version
 from ratewise.accounting.storage import fcntl
-from ratewise.enforceability import Doubt
+from ratewise.constraints.domain import Domain
+from ratewise.data.schema import Schema
+from ratewise.estimators.classifier import RateConstrainedClassifier
+from ratewise.estimators.persistence import from_bytes, to_bytes
 from ratewise.exceptions import InvalidInput
-from ratewise.model_files import TableModel, arrays_from_bytes, arrays_to_bytes
-from ratewise.plan import Plan
-from ratewise.runs.placing import draft_beside, keep_books, place_of, refuse_taken, take_place
-from ratewise.runs.plain import doubts_from, json_bytes, parsed, plan_from, read_json, versions, write_json
-from ratewise.runs.seal import book_mark, digest, is_sealed, sealed
+from ratewise.metrics.verdicts import Certificate
 from ratewise.runs.settings import Settings
-from ratewise.schema import Schema
-from ratewise.whole_files import umask, write_whole
+from ratewise.training.plan import Plan
+
+# --------------------------------------------------------------------------------------------- JSON
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what computes, for the record."""
+    names = ("ratewise", "numpy", "scipy", "scikit-learn", "dp-accounting", "pandas")
+    return {"python": platform.python_version(), **{name: software_version(name) for name in names}}
+
+
+def read_json(path: Path, what: str) -> Any:
+    """Return the content of a JSON file; anything else is an `InvalidInput` that names the file."""
+    try:
+        content = path.read_bytes()
+    except OSError as problem:
+        raise InvalidInput(
+            f"cannot read {str(path)!r}: {problem.strerror or type(problem).__name__}"
+        ) from None
+    return parse_json(content, path, what)
+
+
+def parse_json(content: bytes, path: Path, what: str) -> Any:
+    """Return plain data from bytes that were read already; `path` is named in messages."""
+    try:
+        return strict_json(content)
+    except ValueError:
+        raise InvalidInput(f"{str(path)!r} is no JSON, so it cannot be {what}") from None
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write plain data as JSON, in one step."""
+    write_whole(path, json_bytes(content))
+
+
+def json_bytes(content: Any) -> bytes:
+    """Return plain data as the content of a JSON file."""
+    return (json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n").encode("utf-8")
+
+
+# ------------------------------------------------------------------------------------------ digests
+
+
+def digest(content: bytes) -> str:
+    """Return the SHA-256 of some bytes, in hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def sealed(description: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a description with the digest of all its other fields.
+
+    >>> is_sealed(sealed({"status": "finished"}))
+    True
+    >>> is_sealed({**sealed({"status": "finished"}), "status": "training"})
+    False
+    """
+    fields = {name: value for name, value in description.items() if name != "sha256"}
+    return {**fields, "sha256": digest(canonical(fields).encode("ascii"))}
+
+
+def is_sealed(description: Mapping[str, Any]) -> bool:
+    """Return whether the fields are those that were sealed."""
+    return bool(sealed(description)["sha256"] == description.get("sha256"))
+
+
+def ledger_mark(ledger: Ledger, records: int | None = None) -> dict[str, Any]:
+    """Return what identifies a ledger: how many records it has, and a digest of them and its header.
+
+    A ledger only grows, so its first `records` records (None: all) have the same mark for ever.
+    """
+    document = strict_json(ledger.to_json())
+    lines = [canonical(part) for part in (document["ledger"], *document["records"][:records])]
+    return {"records": len(lines) - 1, "sha256": digest("\n".join(lines).encode("ascii"))}
+
+
+# --------------------------------------------------------------------------- folders in one step
+
+
+def refuse_taken(target: Path, force: bool, hint: str = "or --force to replace a run") -> None:
+    """Raise if the place is taken; with `force`, unless an earlier run is there."""
+    if not os.path.lexists(target):
+        return
+    if not force:
+        raise InvalidInput(f"{str(target)!r} exists already; take another --out{', ' * bool(hint)}{hint}")
+    if not (target / "run.json").is_file():
+        raise InvalidInput(f"{str(target)!r} is no run folder, and --force replaces nothing else")
+
+
+def refuse_unwritable(target: Path) -> None:
+    """Raise if nothing can be written there, by writing: before rows are read or budget is spent.
+
+    Nothing is left behind. Folders on the way that do not exist yet are not made.
+    """
+    place = target.parent
+    while not os.path.lexists(place):
+        place = place.parent
+    try:
+        os.rmdir(tempfile.mkdtemp(prefix=".ratewise.", suffix=".tmp", dir=place))
+    except OSError as problem:
+        reason = problem.strerror or type(problem).__name__
+        raise InvalidInput(
+            f"cannot write {str(target)!r}: {reason} ({str(place)!r}); nothing was spent: take another --out"
+        ) from None
+
+
+def draft_beside(target: Path) -> Path:
+    """Return a new hidden folder beside the target, with the folders on the way."""
+    with named(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent))
+
+
+def place_of(ledger: str | os.PathLike[str], target: Path) -> str:
+    """Return where a shared ledger is: beside the run, it is found again when both are moved."""
+    place = Path(os.path.abspath(ledger))
+    return os.path.join("..", place.name) if place.parent == target.parent else str(place)
+
+
+def keep_ledgers(old: Path, draft: Path) -> None:
+    """Copy the ledgers of the run that is replaced, and of those that it replaced.
+
+    That of its training, and that of private evaluations: what was spent on those rows stays spent.
+    """
+    for name in ("ledger", "evaluations"):
+        kept = sorted((old / "earlier").glob(f"{name}-*.json"), key=lambda file: (len(file.name), file.name))
+        current = old / f"{name}.json"
+        for number, file in enumerate([*kept, *([current] if current.is_file() else [])], start=1):
+            (draft / "earlier").mkdir(exist_ok=True)
+            write_whole(draft / "earlier" / f"{name}-{number}.json", file.read_bytes())
+
+
+def take_place(draft: Path, target: Path) -> None:
+    """Give the folder its name; an earlier run is moved aside first and removed last."""
+    with named(target):
+        aside = None
+        if os.path.lexists(target):
+            aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".old", dir=target.parent))
+            os.replace(target, aside / "run")
+        os.rename(draft, target)
+        flush_folder(target.parent)
+    if aside is not None:
+        shutil.rmtree(aside, ignore_errors=True)
+
 
 FORMAT = "ratewise-run"
-VERSION = 1
+VERSION = 2
 TRAINING, FINISHED = "training", "finished"
 
 _FIELDS: dict[str, type | UnionType] = {
@@ -62,17 +206,20 @@ _FIELDS: dict[str, type | UnionType] = {
     "command": list,
     "data": str,
     "rows": int,
+    "units": int,
     "settings": dict,
     "ledger": str | None,
     "reading": dict,
     "data_name": str,
     "versions": dict,
     "files": dict,
-    "book": dict,
+    "ledger_mark": dict,
+    "outside": list,
     "sha256": str,
 }
-_AT_FIRST = frozenset(("schema.json", "plan.json"))
-_AT_LAST = frozenset(("model.npz", "history.npz", "doubts.json", "statement.json", "statement.txt"))
+_AT_FIRST = frozenset(("plan.json",))
+_AT_LAST = frozenset((*("model.npz", "certificate.json", "statement.json", "statement.txt"),))
+_OPTIONAL = frozenset(("schema.json",))
 _EVALUATION = re.compile(r"evaluation-([1-9][0-9]*)\.json")
 
 
@@ -91,31 +238,37 @@ class RunFolder:
         path: str | os.PathLike[str],
         *,
         settings: Settings,
-        schema: Schema,
+        schema: Schema | None,
         plan: Plan,
+        rows: int,
         data: str,
         command: list[str],
         reading: Mapping[str, Any] | None = None,
+        outside: Iterable[str] = (),
         ledger: str | os.PathLike[str] | None = None,
         force: bool = False,
     ) -> RunFolder:
-        """Make the folder, with its book, in one step; nothing has been released before.
+        """Make the folder, with its ledger, in one step; nothing has been released before.
 
         Parameters
         ----------
         path : path
-            Must not exist, unless `force`: then an earlier run there is replaced, and its book is kept
+            Must not exist, unless `force`: then an earlier run there is replaced, and its ledger is kept
             inside, because what it spent on the same rows stays spent.
         settings, schema, plan
-            What will run.
+            What will run; the schema may be None.
+        rows : int
+            Number of rows of the table.
         data : str
             The file that the rows come from, and which `resume` reads again.
         command : list of str
             How the run was started.
         reading : mapping, optional
-            How the file is read: the texts that stand for missing cells, as ``missing``.
+            How the file is read: options of `ratewise.data.files.read_table`.
+        outside : iterable of str
+            What was read off the data outside the guarantee, for the statement.
         ledger : path, optional
-            A book that exists already; by default the run gets its own, capped at its budget.
+            A ledger that exists already; by default the run gets its own, capped at its budget.
         """
         target = Path(os.path.abspath(path))
         refuse_taken(target, force)
@@ -129,17 +282,19 @@ class RunFolder:
             "changed": now(),
             "command": list(command),
             "data": os.path.abspath(data),
-            "rows": plan.n_rows,
+            "rows": rows,
+            "units": plan.n_units,
             "settings": settings.to_dict(),
             "ledger": None if ledger is None else place_of(ledger, target),
-            "reading": {"missing": list((reading or {}).get("missing", ()))},
+            "reading": dict(reading or {}),
+            "outside": list(outside),
             "data_name": f"rows of {os.path.basename(data)}",
             "versions": versions(),
         }
         draft = draft_beside(target)
         try:
             description = _fill(draft, description, settings, schema, plan, ledger)
-            keep_books(target, draft)
+            keep_ledgers(target, draft)
             take_place(draft, target)
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
@@ -148,7 +303,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RunFolder:
-        """Read the folder of a run; anything else is refused, and so are files that are not the run's own."""
+        """Read the folder of a run; anything else is rejected, and so are files that are not the run's own."""
         target = Path(os.path.abspath(path))
         if not target.is_dir():
             raise InvalidInput(f"there is no run folder {os.fspath(path)!r}; ratewise train --out makes one")
@@ -178,17 +333,13 @@ class RunFolder:
 
     @property
     def purpose(self) -> str:
-        """What the ledger calls the steps of this run."""
-        return self.booked_as("train")
-
-    def booked_as(self, purpose: str) -> str:
-        """Return what the ledger calls a release of this run; it tells runs in one book apart."""
-        return f"{purpose} (run {self.description['id']})"
+        """What the ledger calls the plan of this run; it identifies the run in a shared ledger."""
+        return f"train (run {self.description['id']})"
 
     @property
-    def missing(self) -> tuple[str, ...]:
-        """Texts that stand for missing cells in the run's tables."""
-        return tuple(self.description["reading"]["missing"])
+    def reading(self) -> dict[str, Any]:
+        """How the run's tables are read: options of `ratewise.data.files.read_table`."""
+        return dict(self.description["reading"])
 
     @property
     def settings(self) -> Settings:
@@ -196,64 +347,62 @@ class RunFolder:
         return Settings.from_dict(self.description["settings"])
 
     @property
-    def schema(self) -> Schema:
-        """The public description of the table, as given or drafted."""
+    def schema(self) -> Schema | None:
+        """The public description of the table, if one was given."""
+        if "schema.json" not in self.description["files"]:
+            return None
         return Schema.from_dict(self._json("schema.json"))
 
-    @property
-    def plan(self) -> Plan:
-        """What was planned."""
-        return plan_from(self._json("plan.json"))
-
     def ledger(self) -> Ledger:
-        """Open the book, which must be the one the run began with, with nothing taken out since."""
+        """Open the ledger, which must be the one the run began with, with nothing taken out since."""
         ledger = Ledger.open(self.path / (self.description["ledger"] or "ledger.json"))
-        mark = self.description["book"]
-        if book_mark(ledger, mark["records"]) != mark:
-            raise _foreign(Path(str(ledger.path)), "it is another book, or an older copy")
+        mark = self.description["ledger_mark"]
+        if ledger_mark(ledger, mark["records"]) != mark:
+            raise _foreign(Path(str(ledger.path)), "it is another ledger, or an older copy")
         return ledger
+
+    def admission(self, ledger: Ledger) -> Admission | None:
+        """Return the admission of this run, if the ledger has it."""
+        return next((found for found in ledger.admissions if found.purpose == self.purpose), None)
 
     @property
     def checkpoint_path(self) -> Path:
         """Where released state of an unfinished run is."""
         return self.path / "checkpoint.npz"
 
-    def model(self) -> TableModel:
-        """Read the model of a finished run."""
+    def model(self) -> RateConstrainedClassifier:
+        """Read the classifier of a finished run."""
         if not self.finished:
             raise InvalidInput(
                 f"the run in {str(self.path)!r} is not finished; ratewise resume goes on with it"
             )
-        return TableModel.from_bytes(self._content("model.npz"), self.path / "model.npz")
+        return from_bytes(self._content("model.npz"), self.path / "model.npz")
+
+    def certificate(self) -> Certificate | None:
+        """Read the certificate on the training rows; None without constraints."""
+        described = self._json("certificate.json")
+        return None if described is None else Certificate.from_dict(described)
 
     def statement(self) -> PrivacyStatement:
         """Read the guarantee of a finished run."""
         return PrivacyStatement.from_dict(self._json("statement.json"))
-
-    def history(self) -> dict[str, Any]:
-        """Read the released values by step."""
-        return arrays_from_bytes(self._content("history.npz"), "history", self.path / "history.npz")[1]
-
-    def doubts(self) -> tuple[Doubt, ...]:
-        """Read which limits are not to be relied on, as training judged from released values."""
-        return doubts_from(self._json("doubts.json"))
 
     @property
     def evaluations(self) -> list[Path]:
         """The evaluations that were written, in order."""
         return [self.path / name for name in sorted(self.description["files"], key=_number) if _number(name)]
 
-    def last_evaluation(self) -> str:
-        """Read the newest of the evaluations."""
-        return self._content(self.evaluations[-1].name).decode("utf-8")
+    def last_evaluation(self) -> Any:
+        """Read the newest of the evaluations, as plain data."""
+        return self._json(self.evaluations[-1].name)
 
-    def keep_evaluation(self, document: str) -> Path:
+    def keep_evaluation(self, evaluation: Any) -> Path:
         """Write an evaluation beside the earlier ones, and return its place."""
         with self._lock(wait=True):
             current = RunFolder.open(self.path).description  # another process may have written one meanwhile
             number = 1 + max(map(_number, (*current["files"], *os.listdir(self.path))))
             path = self.path / f"evaluation-{number}.json"
-            self._write({path.name: document.encode("utf-8")}, current)
+            self._write({path.name: json_bytes(evaluation)}, current)
         return path
 
     @contextlib.contextmanager
@@ -288,26 +437,21 @@ class RunFolder:
         return content
 
     def _json(self, name: str) -> Any:
-        return parsed(self._content(name), self.path / name, name)
+        return parse_json(self._content(name), self.path / name, name)
 
     # --- writing ---------------------------------------------------------------------------------------
 
-    def finish(
-        self,
-        model: TableModel,
-        statement: PrivacyStatement,
-        history: Mapping[str, Any],
-        doubts: Iterable[Doubt] = (),
-    ) -> None:
-        """Write the results, and only then say that the run is finished."""
+    def finish(self, classifier: RateConstrainedClassifier) -> None:
+        """Write the results, and only then that the run is finished."""
+        statement, certificate = classifier.privacy_, classifier.certificate_
         contents = {
-            "model.npz": model.to_bytes(),
-            "history.npz": arrays_to_bytes("history", {}, history),
-            "doubts.json": json_bytes([dataclasses.asdict(doubt) for doubt in doubts]),
+            "model.npz": to_bytes(classifier),
+            "certificate.json": json_bytes(None if certificate is None else certificate.to_dict()),
             "statement.json": json_bytes(statement.to_dict()),
             "statement.txt": f"{statement}\n".encode(),
         }
-        self._write(contents, {**self.description, "status": FINISHED, "book": book_mark(self.ledger())})
+        mark = ledger_mark(self.ledger())
+        self._write(contents, {**self.description, "status": FINISHED, "ledger_mark": mark})
         self.checkpoint_path.unlink(missing_ok=True)
 
     def _write(self, contents: Mapping[str, bytes], description: Mapping[str, Any]) -> None:
@@ -319,6 +463,19 @@ class RunFolder:
         write_json(self.path / "run.json", self.description)
 
 
+def domain_of(classifier: RateConstrainedClassifier) -> Domain:
+    """Return the classes and the values of the sensitive columns, declared or released."""
+    if classifier.model_ is None:
+        raise InvalidInput(
+            "training found fewer than two classes, so the model predicts a constant; train anew with declared "
+            "classes (--schema), more rows or a larger --epsilon"
+        )
+    compiled = classifier.constraints_
+    return (
+        Domain(tuple(classifier.classes_.tolist()), {}, other=True) if compiled is None else compiled.domain
+    )
+
+
 def _sound(description: dict[str, Any]) -> bool:
     """Tell whether every field of run.json is there and of its kind."""
     if description.keys() != _FIELDS.keys() or description["status"] not in (TRAINING, FINISHED):
@@ -327,7 +484,7 @@ def _sound(description: dict[str, Any]) -> bool:
         return False
     expected = _AT_FIRST | _AT_LAST if description["status"] == FINISHED else _AT_FIRST
     names = {name for name in description["files"] if not _number(name)}
-    return names == expected and isinstance(description["reading"].get("missing"), list)
+    return expected <= names <= expected | _OPTIONAL
 
 
 def _number(name: str) -> int:
@@ -342,28 +499,43 @@ def _foreign(path: Path, problem: str) -> InvalidInput:
     )
 
 
+def plan_to_dict(plan: Plan) -> dict[str, Any]:
+    """Return a plan as plain data, for people and scripts."""
+    return {
+        "units": plan.n_units,
+        "unit": plan.unit.to_dict(),
+        "neighbours": plan.neighbours,
+        "epsilon": plan.epsilon if plan.private else None,
+        "delta": plan.delta,
+        "sampling_rate": plan.sampling_rate,
+        "steps": plan.steps,
+        "releases": {name: event.to_dict() for name, event in plan.events.items()},
+    }
+
+
 def _fill(
     draft: Path,
     description: dict[str, Any],
     settings: Settings,
-    schema: Schema,
+    schema: Schema | None,
     plan: Plan,
     ledger: str | os.PathLike[str] | None,
 ) -> dict[str, Any]:
     """Write the first files of a run, and return what run.json says."""
     os.chmod(draft, 0o777 & ~umask())
-    contents = {
-        "schema.json": json_bytes(schema.to_dict()),
-        "plan.json": json_bytes(dataclasses.asdict(plan)),
-    }
+    contents = {"plan.json": json_bytes(plan_to_dict(plan))}
+    if schema is not None:
+        contents["schema.json"] = json_bytes(schema.to_dict())
     for name, content in contents.items():
         write_whole(draft / name, content)
     if ledger is None:
-        cap = None if settings.epsilon is None else Budget(float(settings.epsilon), float(settings.delta))
-        book = Ledger.create(draft / "ledger.json", cap=cap, neighbours=settings.neighbours)
+        cap = None if settings.epsilon is None else Budget(float(settings.epsilon), float(plan.delta))
+        found = Ledger.create(
+            draft / "ledger.json", cap=cap, adaptive=False, neighbours=plan.neighbours, unit=plan.unit
+        )
     else:
-        book = Ledger.open(ledger)
+        found = Ledger.open(ledger)
     files = {name: digest(content) for name, content in contents.items()}
-    found = sealed({**description, "files": files, "book": book_mark(book)})
-    write_json(draft / "run.json", found)
-    return found
+    made = sealed({**description, "files": files, "ledger_mark": ledger_mark(found)})
+    write_json(draft / "run.json", made)
+    return made

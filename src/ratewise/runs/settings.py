@@ -8,78 +8,111 @@ from dataclasses import dataclass
 from typing import Any
 
 from ratewise import _validate
-from ratewise.defaults import AUTO
+from ratewise.constraints.text import format_constraint, parse_constraint
 from ratewise.exceptions import InvalidInput, InvalidType
-from ratewise.grammar import format_constraint, parse_constraint
+from ratewise.training.config import TrainingConfig
 
-CUSTOMARY_DELTA = 1e-5
+_TEXTS = ("groups", "constraints", "classes", "features", "leave_out")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Everything that decides a run, but the rows, the place of the results and the randomness.
+    """Everything that decides a run, except the rows, the schema, the place of the results and the randomness.
 
     Parameters
     ----------
-    label, groups
-        Column to predict, and the sensitive columns that constraints may read; they are no features.
+    label : str
+        Column to predict.
+    groups : tuple of str
+        Sensitive columns that constraints may read; features only if `features` lists them.
     constraints : tuple of str
-        Constraint text; see `ratewise.grammar`.
-    epsilon : float or None
-        Of everything the run releases. None trains without privacy.
-    delta, neighbours, unit
-        As in `RateConstrainedClassifier`.
-    leave_out : tuple of str
-        Columns that are not used, if the schema is drafted.
-    steps, sampling_rate, clip, row_norm, standardise, tails, curves, learning_rate, schedule, momentum,
-    averaging, histogram, histogram_share, noise, temperature, rates, l1, l2, fit_intercept
-        As in `RateConstrainedClassifier`; None leaves the choice to `ratewise.defaults` ("auto" for `tails`).
+        Constraint text; see `ratewise.constraints.text`.
+    classes : tuple of str
+        Declared labels; without them, those of the schema, or found privately.
+    epsilon, delta, neighbours, model, rows_per_id, id_weighting
+        As in `RateConstrainedClassifier`; epsilon None trains without privacy.
+    features, leave_out : tuple of str
+        Columns to predict from, or columns that are not used; by default all other columns are features.
+    privacy_id : str or None
+        Column whose equal entries form one unit of privacy.
+    tolerance : float
+        Of the certificate's verdicts.
+    title : str
+        Heading of reports.
+    training : mapping
+        Fields of `TrainingConfig` that differ from its defaults.
     """
 
     label: str
     groups: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
     epsilon: float | None = 1.0
-    delta: float = CUSTOMARY_DELTA
-    neighbours: str = "add_or_remove"
-    unit: str = "one row"
+    delta: float | None = None
+    neighbours: str = "zero_out"
+    model: str = "additive"
+    features: tuple[str, ...] = ()
     leave_out: tuple[str, ...] = ()
-    steps: int | None = None
-    sampling_rate: float | None = None
-    clip: float | None = None
-    row_norm: float | None = None
-    standardise: bool | None = None
-    tails: float | str | None = AUTO
-    curves: bool | None = None
-    learning_rate: float | None = None
-    schedule: str | None = None
-    momentum: float | None = None
-    averaging: str | None = None
-    histogram: str = "gaussian"
-    histogram_share: float | None = None
-    noise: str = "discrete"
-    temperature: float = 1.0
-    rates: str = "hard"
-    l1: float | None = None
-    l2: float = 0.0
-    fit_intercept: bool = True
+    privacy_id: str | None = None
+    rows_per_id: int | None = None
+    id_weighting: str = "id"
+    tolerance: float = 0.01
+    title: str = ""
+    training: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("groups", "constraints", "leave_out"):
+        for name in _TEXTS:
             object.__setattr__(self, name, _texts(name, getattr(self, name)))
         if not isinstance(self.label, str) or not self.label:
             raise InvalidInput(f"label must name the column to predict, got {self.label!r}")
-        if self.label in self.groups:
-            raise InvalidInput(f"label {self.label!r} is among the groups; it is what the model predicts")
         if self.epsilon is not None:
             _validate.positive(epsilon=self.epsilon, hint="none trains without privacy")
-        _validate.inside(delta=self.delta)
-        _validate.one_of((None, True, False), curves=self.curves)
-        if self.tails is not None and self.tails != AUTO:
-            _validate.positive(tails=self.tails, hint="none keeps tails, auto leaves it open")
+        if self.delta is not None:
+            _validate.inside(delta=self.delta)
+        _validate.non_negative(tolerance=self.tolerance)
+        self._check_roles()
+        _ = self.config
         # one spelling for one constraint, and errors before anything is read
         written = tuple(format_constraint(parse_constraint(text)) for text in self.constraints)
         object.__setattr__(self, "constraints", written)
+
+    def _check_roles(self) -> None:
+        if self.features and self.leave_out:
+            raise InvalidInput("features and leave_out exclude each other; give one of them")
+        roles = {
+            "groups": self.groups,
+            "features": self.features,
+            "leave_out": self.leave_out,
+            "privacy_id": () if self.privacy_id is None else (self.privacy_id,),
+        }
+        for role, names in roles.items():
+            if self.label in names:
+                raise InvalidInput(f"column {self.label!r} is the label and cannot be in {role}")
+        if self.privacy_id is not None:
+            for role in ("groups", "features"):
+                if self.privacy_id in roles[role]:
+                    raise InvalidInput(
+                        f"column {self.privacy_id!r} is the privacy id and cannot be in {role}"
+                    )
+
+    @property
+    def config(self) -> TrainingConfig:
+        """The settings of training."""
+        if not isinstance(self.training, Mapping):
+            raise InvalidType(f"training must map names to settings, got {type(self.training).__name__}")
+        known = TrainingConfig().to_dict()
+        unknown = [name for name in self.training if name not in known]
+        if unknown:
+            raise InvalidInput(f"unknown setting of training {unknown[0]!r}; known are {', '.join(known)}")
+        return TrainingConfig(**self.training)
+
+    @property
+    def declared_classes(self) -> list[Any] | None:
+        """The declared classes; whole numbers if all of them are."""
+        if not self.classes:
+            return None
+        whole = all(text.removeprefix("-").isdecimal() for text in self.classes)
+        return [int(text) for text in self.classes] if whole else list(self.classes)
 
     @property
     def declared(self) -> list[Any]:
@@ -88,15 +121,13 @@ class Settings:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data; tuples become lists."""
-        found = dataclasses.asdict(self)
+        found = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        found["training"] = dict(self.training)
         return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Settings:
-        """Read what `to_dict` wrote; unknown fields are refused.
-
-        Without `curves` or `tails` it is older, from when numbers neither bent nor were cut off.
-        """
+        """Read what `to_dict` wrote; unknown fields are rejected."""
         if not isinstance(fields, Mapping) or "label" not in fields:
             raise InvalidInput("settings must be fields by name, a label among them")
         known = {field.name for field in dataclasses.fields(cls)}
@@ -105,7 +136,7 @@ class Settings:
             raise InvalidInput(
                 f"unknown settings: {', '.join(unknown)}; known are {', '.join(sorted(known))}"
             )
-        return cls(**{"curves": False, "tails": None, **fields})
+        return cls(**fields)
 
 
 def _texts(name: str, value: Any) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
 """The PyTorch engine: any network whose rows do not mix, one backward per step.
 
-`clipping` holds the numeric heart (per-row clipped sums), `networks` ready-made networks. `trainer` is the
-loop, `estimator` the classifier with scikit-learn's manners, `private` the parts for a loop of one's own,
-`distributed` and `checkpoint` what longer runs need.
-Needs ``pip install ratewise[torch]``.
+`engine` implements the engine protocol of `ratewise.training.loop` with `clipping` (per-row clipped sums);
+`estimator` is the classifier with the interface of scikit-learn, `make_private` returns the parts of a training
+loop, `trainer` adds ledger, checkpoints and several processes to the training loop, and `networks` contains
+networks. Needs ``pip install ratewise[torch]``.
 """
 
 try:
@@ -12,15 +12,12 @@ except ImportError as error:  # pragma: no cover - a test runs it in a fresh int
     raise ImportError("ratewise.torch needs PyTorch: pip install ratewise[torch]") from error
 
 from ratewise.torch.clipping import PerRowClipper
-from ratewise.torch.data import DatasetRows, TensorRows
-from ratewise.torch.defaults import network_plan
-from ratewise.torch.distributed import Processes, ProcessLost, join
+from ratewise.torch.data import DatasetRows, ShardedRows, TensorRows, shards_from_parquet
+from ratewise.torch.distributed import Processes, ProcessLost, join, share_of
 from ratewise.torch.estimator import TorchRateConstrainedClassifier
+from ratewise.torch.make_private import make_private
 from ratewise.torch.networks import MLP, ResNet, SmallCNN, TransformerEncoder, resnet16
-from ratewise.torch.private import make_private
-from ratewise.torch.sampling import share_of
-from ratewise.torch.shards import ShardedRows, shards_from_parquet
-from ratewise.torch.trainer import Trainer
+from ratewise.torch.trainer import Trainer, network_plan
 
 __all__ = [
     "MLP",

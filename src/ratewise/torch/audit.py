@@ -1,21 +1,34 @@
-"""The PyTorch engine under audit."""
+"""The PyTorch engine under audit: games with worst-case rows, and checks with adversarial modules and rows.
+
+`network_checks` measures, on synthetic rows, how far one row moves the sum of clipped gradients in modules that
+tempt an engine to let it move further: terms that cancel, values beyond any range, modules and losses that mix
+rows, dropout; and it looks at the noise of a release. It reads no data.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
 
-from ratewise.audit.games import _STILL, Bools, Floats, Sight, WorstRows, opponents, still
-from ratewise.plan import Plan
-from ratewise.randomness import RandomStreams
-from ratewise.sampling import Rows
+from ratewise.accounting import PrivacyUnit, TrainingEvent
+from ratewise.audit.checks import FALSE_ALARM, Check, scale_p_value
+from ratewise.audit.games import CLIP, STILL, Bools, Floats, Sight, WorstRows, checked_event, opponents
+from ratewise.exceptions import RatewiseError
+from ratewise.mechanisms.noise import RoundedGaussianMechanism
+from ratewise.mechanisms.randomness import RandomStreams, SecureGenerator
+from ratewise.mechanisms.sampling import Rows
 from ratewise.torch.data import TensorRows
+from ratewise.torch.engine import Loss, Objective, TorchEngine
 from ratewise.torch.trainer import Trainer
+from ratewise.training.config import TrainingConfig
+from ratewise.training.plan import TRAINING, Plan
 
 
 class TorchSubject:
@@ -23,61 +36,374 @@ class TorchSubject:
 
     Parameters
     ----------
-    plan : Plan
-        As for `LinearSubject`.
+    event : TrainingEvent
+        As for `ratewise.audit.TableSubject`.
     n_canaries : int
     n_opponents : int or None
     """
 
-    def __init__(self, plan: Plan, n_canaries: int = 1, n_opponents: int | None = None) -> None:
-        n_opponents = opponents(plan) if n_opponents is None else n_opponents
+    def __init__(self, event: TrainingEvent, n_canaries: int = 1, n_opponents: int | None = None) -> None:
+        n_opponents = opponents(checked_event(event)) if n_opponents is None else n_opponents
         self.n_canaries = n_canaries
-        self.plan = still(plan, n_canaries + n_opponents)
-        self._rows = WorstRows(n_canaries, n_opponents, counted=plan.histogram_noise is not None)
+        self.event = event
+        self._rows = WorstRows(n_canaries, n_opponents, counted=event.histogram_noise is not None)
 
     def play(self, coins: Bools, steps: int, streams: RandomStreams) -> Iterator[Sight]:
         """Play the games one after another in one long run of the shipped trainer."""
-        plan = dataclasses.replace(self.plan, steps=len(coins) * steps)
-        trainer, present = self._trainer(plan, streams)
+        total = len(coins) * steps
+        trainer, present = self._trainer(total, streams)
         # the gradient of a canary by its class 1 logit, after clipping: C / sqrt(2) for each of two logits
-        along = (plan.clip or 1.0) / np.sqrt(2.0)
+        along = CLIP / np.sqrt(2.0)
         present[: self.n_canaries] = coins[0]
-        before, waiting = self._weights(trainer), []
+        before = self._weights(trainer)
         for number, record in enumerate(trainer.steps(), start=1):
             after = self._weights(trainer)
-            released = (before - after) * (plan.expected_rows / _STILL)
-            seen = (released[1] - released[0]) * along / (plan.clip or 1.0) ** 2
-            waiting.append((seen, before[1] > before[0]))
+            released = (before - after) * (trainer.plan.expected_units / STILL)
+            seen = (released[1] - released[0]) * along / CLIP**2
+            sight = self._rows.sight(seen, record.histogram, before[1] > before[0])
             before = after
-            if number % steps == 0 and number < plan.steps:
+            if number % steps == 0 and number < total:
                 present[: self.n_canaries] = coins[number // steps]
-            if record.histograms is not None or self._rows.constraints is None:
-                yield from self._sights(waiting, record.histograms)
-                waiting.clear()
+            yield sight
 
-    def _sights(self, waiting: list[tuple[Floats, Bools]], histograms: Floats | None) -> Iterator[Sight]:
-        for place, (seen, positive) in enumerate(waiting):
-            yield self._rows.sight(seen, None if histograms is None else histograms[place], positive)
-
-    def _trainer(self, plan: Plan, streams: RandomStreams) -> tuple[Trainer, Bools]:
+    def _trainer(self, steps: int, streams: RandomStreams) -> tuple[Trainer, Bools]:
         module = nn.Linear(self.n_canaries, 2, bias=False, dtype=torch.float64)
         nn.init.zeros_(module.weight)
         counted = self._rows.constraints
         rows = TensorRows(
             torch.from_numpy(self._rows.X), self._rows.labels, None if counted is None else self._rows.cells
         )
-        trainer = Trainer(module, rows, plan, counted, n_classes=2)
-        trainer._streams = streams
-        present = np.ones(plan.n_rows, dtype=np.bool_)
+        plan = _plan(len(self._rows.X), self.event.with_steps(steps))
+        config = TrainingConfig(
+            clip=CLIP,
+            learning_rate=STILL,
+            momentum=0.0,
+            schedule="constant",
+            dual_rate=0.0,
+            dual_damping=0.0,
+        )
+        trainer = Trainer(module, rows, plan, counted, config=config, n_classes=2, streams=streams)
+        present = np.ones(plan.n_units, dtype=np.bool_)
         whole = trainer.engine.sums
 
-        def sums(rows: Rows, table: Floats | None, loss_weight: float = 1.0) -> Any:
-            return whole(rows[present[rows]], table, loss_weight)
+        def sums(sample: Rows, *rest: Any) -> Any:
+            return whole(sample[present[sample]], *rest)
 
-        trainer.engine.sums = sums  # type: ignore[method-assign]
+        trainer.engine.sums = sums  # type: ignore[method-assign, assignment]
         return trainer, present
 
     @staticmethod
     def _weights(trainer: Trainer) -> Floats:
         (weight,) = trainer.engine.parameters
         return np.array(weight.detach().numpy(), dtype=np.float64)
+
+
+def _plan(n_units: int, event: TrainingEvent) -> Plan:
+    return Plan(
+        n_units,
+        event.sampling_rate,
+        event.steps,
+        {TRAINING: event},
+        PrivacyUnit(),
+        "zero_out",
+        float("inf"),
+        1e-5,
+    )
+
+
+# -------------------------------------------------------------------- adversarial modules and rows
+
+_ROWS, _WIDTH, _WIDE = 12, 4, 64
+
+
+def network_checks() -> Iterator[Check]:
+    """Yield the checks of the engine for networks; each is exact, except for the law of the noise."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield check_network_clipping()
+        yield check_network_isolation()
+        yield check_network_dropout()
+        yield check_network_noise()
+
+
+def check_network_clipping() -> Check:
+    """Check that no row moves the sum of clipped gradients by more than the clip, or stops training.
+
+    Rows: positions whose terms cancel up to rounding, values from 1e9 to the largest of the type, infinity and
+    NaN; and a loss that is infinite for a confident row.
+    """
+    cases: list[_Case] = []
+    narrow, wide = (1e9, 1e12, 1e15, 1e30), (1e18, 1e60, 1e150)
+    for dtype, powers in ((torch.float32, narrow), (torch.float64, wide)):
+        for size in powers:
+            cases.append(_Case(f"cancelling positions of {size:g}", _Positions, _cancelling(size, dtype)))
+            cases.append(_Case(f"cancelling pixels of {size:g}", _Pixels, _cancelling(size, dtype).mT))
+    sizes = (1e20, 1e30, 3e38, float("inf"), float("-inf"), float("nan"))
+    cases += [_Case(f"a row of {size:g}", _perceptron, _large(size)) for size in sizes]
+    cases.append(_Case("a loss of infinity", _perceptron, _large(1e6), _log_loss))
+    return _verdict("network: clipping", cases, refusal=False)
+
+
+def check_network_isolation() -> Check:
+    """Check that modules and losses that mix rows are refused, or run on each row separately."""
+    ids = torch.arange(_ROWS)[:, None] * torch.ones(1, 6, dtype=torch.int64) % 9
+    ids[-1] = 19
+    cases = [_Case(name, partial(_Mixed, mix), _large(50.0)) for name, mix in _MIXERS.items()]
+    cases += [
+        _Case("texts sorted by length", _SortedTexts, ids),
+        _Case("ids relative to the batch", _RelativeIds, ids),
+        _Case("a module that remembers rows", _Remembers, _large(50.0), times=12),
+        _Case("a loss relative to the batch", _perceptron, _large(50.0), _standardised_loss),
+        _Case("a layer of another forward", _doubled, _large(50.0).reshape(_ROWS, 1, 2, 2)),
+    ]
+    return _verdict("network: isolation of rows", cases, refusal=True)
+
+
+def check_network_dropout() -> Check:
+    """Check that dropout masks belong to rows and do not follow PyTorch's generator, whose state may be known.
+
+    From one state of that generator, removing a row must not change the masks of others, and two trainings
+    must have other masks.
+    """
+    module = nn.Sequential(nn.Linear(_WIDTH, 64), nn.Dropout(0.5), nn.Linear(64, 2))
+    engine, rows = _engine(module, _large(1.0)), np.arange(_ROWS)
+    found = []
+    for one, taken in (
+        (engine, rows),
+        (engine, rows[1:]),
+        (engine, rows[:-1]),
+        (_engine(module, _large(1.0)), rows),
+    ):
+        torch.manual_seed(1)
+        found.append(_sum(one, taken))
+    moved = max(float((found[0] - fewer).norm()) for fewer in found[1:3])
+    fresh = not torch.equal(found[0], found[3])
+    detail = f"one row moves the sum by {moved:.3g} clips, masks are {'fresh' if fresh else 'REPEATED'}"
+    return Check("network: dropout", bool(moved <= 1.0 + engine.slack(_ROWS) and fresh), detail)
+
+
+def check_network_noise(steps: int = 40) -> Check:
+    """Check the noise that a training without rows releases: exact, on its grid, of the secure source."""
+    plan = _plan(64, TrainingEvent(0.5, steps, gradient_noise=1.0, histogram=None))
+    runs = []
+    for _ in range(2):
+        torch.manual_seed(2)
+        trainer = _quiet_trainer(plan)
+        runs.append(_released(trainer, plan.expected_units))
+    release: Any = trainer.loop.gradient_mechanism
+    mechanism, stream = release.mechanism, trainer.streams.gradient
+    if not isinstance(stream, SecureGenerator) or not isinstance(mechanism, RoundedGaussianMechanism):
+        return Check("network: noise", False, "the noise is not drawn on a grid from the secure source")
+    on_grid = np.array_equal(np.rint(runs[0] / mechanism.grid) * mechanism.grid, runs[0])
+    p_value = scale_p_value(runs[0].reshape(-1, 1) / mechanism.standard_deviation, "gaussian")
+    fresh = not np.any(np.all(runs[0] == runs[1], axis=1))
+    detail = (
+        f"p-value {p_value:.3g}, {'on' if on_grid else 'OFF'} the grid, {'fresh' if fresh else 'REPEATED'}"
+    )
+    return Check("network: noise", bool(on_grid and fresh and p_value > FALSE_ALARM), detail)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Case:
+    """A module, rows of which the last is adversarial, and a loss."""
+
+    name: str
+    module: Callable[[], nn.Module]
+    x: Tensor
+    loss: Loss | None = None
+    times: int = 1
+
+
+def _verdict(name: str, cases: list[_Case], *, refusal: bool) -> Check:
+    worst, where, refused = 0.0, "", 0
+    for case in cases:
+        x = case.x
+        engine = _engine(case.module().to(x.dtype if x.is_floating_point() else torch.float32), x, case.loss)
+        try:
+            engine.try_out()
+            moved = max(_move(engine) for _ in range(case.times))
+        except RatewiseError as problem:
+            if not refusal:
+                return Check(name, False, f"{case.name}: refused ({problem})"[:200])
+            refused += 1
+            continue
+        except Exception as problem:  # whatever a row brings about is visible from outside
+            return Check(name, False, f"{case.name}: training stopped by a {type(problem).__name__}")
+        if not moved <= 1.0 + engine.slack(_ROWS):
+            return Check(name, False, f"{case.name}: one row moves the sum by {moved:.3g} clips")
+        if moved >= worst:
+            worst, where = moved, case.name
+    also = f", {refused} refused" if refused else ""
+    return Check(name, True, f"{len(cases)} cases{also}; at most {worst:.3g} clips ({where})")
+
+
+def _engine(module: nn.Module, x: Tensor, loss: Loss | None = None) -> TorchEngine:
+    return TorchEngine(module, TensorRows(x, np.arange(len(x)) % 2), Objective(2, None, loss))
+
+
+def _sum(engine: TorchEngine, rows: Rows) -> Tensor:
+    return torch.cat([part.double().reshape(-1) for part in engine.sums(rows, clip=1.0, step=0).gradient])
+
+
+def _move(engine: TorchEngine) -> float:
+    """Return how far one row moves the sum, in clips; the last row and, for comparison, the first."""
+    rows = np.arange(_ROWS)
+    whole = _sum(engine, rows)
+    return max(float((whole - _sum(engine, left)).norm()) for left in (rows[:-1], rows[1:]))
+
+
+def _large(size: float) -> Tensor:
+    x = torch.linspace(-1.0, 1.0, _ROWS * _WIDTH).reshape(_ROWS, _WIDTH).sin()
+    x[-1] = size * torch.tensor([1.0, -1.0, 1.0, 1.0])
+    return x
+
+
+def _cancelling(size: float, dtype: torch.dtype) -> Tensor:
+    """Return rows of four positions; the last row is (a, -a, .7 a, -.7 a)."""
+    x = torch.linspace(-9.0, 9.0, _ROWS * 4 * _WIDE, dtype=dtype).reshape(_ROWS, 4, _WIDE).cos()
+    towards = torch.linspace(0.0, 5.0, _WIDE, dtype=dtype).cos()
+    x[-1] = torch.tensor([1.0, -1.0, 0.7, -0.7], dtype=dtype)[:, None] * size * towards
+    return x
+
+
+class _Positions(nn.Module):
+    """A layer for every position, the mean over positions, and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(_WIDE, _WIDE, bias=False), nn.Linear(_WIDE, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.tanh(self.first(x).mean(1)))  # type: ignore[no-any-return]
+
+
+class _Pixels(nn.Module):
+    """The same as a convolution."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv1d(_WIDE, _WIDE, 1, bias=False), nn.Linear(_WIDE, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.tanh(self.first(x).mean(2)))  # type: ignore[no-any-return]
+
+
+class _Mixed(nn.Module):
+    """Mixes rows, in batches of more than two rows only, so that a check on two rows does not see it."""
+
+    def __init__(self, mix: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.last, self.mix = nn.Linear(_WIDTH, 2), mix
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.mix(x) if len(x) > 2 else x)  # type: ignore[no-any-return]
+
+
+class _SortedTexts(nn.Module):
+    """Sorts texts by length and restores the order; what is computed depends on the place in between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.last = nn.Embedding(20, 6), nn.Linear(6, 2)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        order = (ids > 0).sum(1).argsort(descending=True, stable=True)
+        h = self.words(ids[order]).mean(1)
+        if len(h) > 2:
+            h = h * torch.linspace(1.0, 3.0, len(h))[:, None]
+        return self.last(h[order.argsort()])  # type: ignore[no-any-return]
+
+
+class _RelativeIds(nn.Module):
+    """Divides ids by the largest of the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 8), nn.Linear(8, 2)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        shares = ids.float() / (ids.max().clamp(min=1) if len(ids) > 2 else 20.0)
+        return self.last(torch.tanh(self.first(shares)))  # type: ignore[no-any-return]
+
+
+class _Remembers(nn.Module):
+    """Adds rows of the batch before, once it has been tried out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(_WIDTH, 2)
+        self.seen: Tensor | None = None
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        if self.calls < 15:
+            return self.last(x)  # type: ignore[no-any-return]
+        seen, self.seen = self.seen, x.detach()
+        return self.last(x if seen is None or len(seen) != len(x) else x + seen)  # type: ignore[no-any-return]
+
+
+class _Doubled(nn.Conv2d):
+    """Computes with another weight than it has."""
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        moved = input - input.mean(0) if len(input) > 2 else input
+        return functional.conv2d(moved, 2 * weight, bias)
+
+
+def _doubled() -> nn.Module:
+    return nn.Sequential(_Doubled(1, 2, 2), nn.Flatten())
+
+
+def _perceptron() -> nn.Module:
+    return nn.Sequential(nn.Linear(_WIDTH, 8), nn.ReLU(), nn.Linear(8, 2))
+
+
+def _log_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    return -logits.softmax(1).gather(1, labels[:, None])[:, 0].log()
+
+
+def _standardised_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    scaled = logits / (logits.std(0) + 1e-6) if len(logits) > 2 else logits
+    return functional.cross_entropy(scaled, labels, reduction="none")
+
+
+_MIXERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "rows relative to their mean": lambda x: x - x.mean(0),
+    "rows relative to the largest": lambda x: x / x.abs().max(),
+    "sums over rows": lambda x: x.cumsum(0),
+    "rows shifted": lambda x: x + x.roll(1, 0),
+    "rows sorted": lambda x: x.sort(0)[0],
+    "products of rows": lambda x: (x @ x.T).softmax(1) @ x,
+    "a condition on the batch": lambda x: 100 * x if bool(x.max() > 3) else x,
+    "a value read from the batch": lambda x: x / float(x.abs().max()),
+}
+
+
+def _quiet_trainer(plan: Plan) -> Trainer:
+    """Return a trainer whose samples are empty and whose weights show what is released."""
+    module = nn.Linear(_WIDTH, 4, dtype=torch.float64)
+    nn.init.zeros_(module.weight)
+    nn.init.zeros_(module.bias)
+    rows = TensorRows(
+        torch.zeros(plan.n_units, _WIDTH, dtype=torch.float64), np.zeros(plan.n_units, np.int64)
+    )
+    optimizer = torch.optim.SGD(module.parameters(), lr=1.0)
+    trainer = Trainer(
+        module, rows, plan, config=TrainingConfig(schedule="constant"), n_classes=4, optimizer=optimizer
+    )
+    whole = trainer.engine.sums
+    trainer.engine.sums = lambda rows, *rest: whole(rows[:0], *rest)  # type: ignore[method-assign]
+    return trainer
+
+
+def _released(trainer: Trainer, expected_rows: float) -> Floats:
+    """Return what every step released, one row per step."""
+    steps = []
+    for _ in trainer.steps():
+        moved = [-parameter.detach().reshape(-1) * expected_rows for parameter in trainer.module.parameters()]
+        steps.append(torch.cat(moved).numpy().copy())
+        with torch.no_grad():
+            for parameter in trainer.module.parameters():
+                parameter.zero_()
+    return np.array(steps)

@@ -1,30 +1,42 @@
-"""One training in several processes, started by ``torchrun``.
+"""One training in several processes, started by ``torchrun``: one sample and one noise draw per release.
 
-Each process owns some of the rows and Poisson-samples them with the common rate, which is exactly Poisson
-sampling of all rows (`ratewise.torch.sampling`). A step exchanges two sums over processes: the clipped
-gradients, and the histogram of cells by classes.
+Each process owns some of the units and draws those that take part in a step (`BlockSampler`), which together is
+exactly one Poisson sample of all units. A step exchanges two sums over processes: the clipped gradients and
+the prediction counts (`TotalRelease`).
 
-**Why noise is added once, and is enough.** The guarantee is about sums over *all* rows, whose sensitivity
-does not depend on who computed them, so each needs one draw of noise in total. Process 0 adds that draw to
-its own part *before* the exchange: what every process receives, and applies, has noise on it already. The
-parts of the other processes travel without noise; so the processes, and the network between them, belong to
-the same trusted keeper of the data. Seeds stay in memory: process 0 draws the secret of the samples and hands
-it to the others; the noise is drawn from a state that only process 0 ever has.
+**Why noise is added once.** The guarantee is about sums over *all* units. Their sensitivity does not depend on
+which process computed them, so each needs one draw of noise in total. Process 0 receives the total, releases
+it, and sends the released value to the others. Parts are sent without noise, so the processes and the network
+between them must be trusted. Process 0 draws the key of the samples and sends it to the others; it alone draws
+the noise.
+
+Samples do not depend on how units are spread over processes:
+
+>>> key = bytes(32)
+>>> whole = BlockSampler(5000, 0.01, key)
+>>> parts = [BlockSampler(5000, 0.01, key, owned) for owned in (range(0, 1700), range(1700, 5000))]
+>>> bool(np.array_equal(np.concatenate([part.rows(7) for part in parts]), whole.rows(7)))
+True
 """
 
 from __future__ import annotations
 
 import datetime
+import hashlib
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ratewise.exceptions import InvalidInput, RatewiseError
+from ratewise import _validate
+from ratewise.exceptions import InvalidInput, RatewiseError, UnsupportedCombination
+from ratewise.mechanisms.noise import Mechanism
+from ratewise.mechanisms.sampling import BLOCK, KeyedSample, Rows
 
 PATIENCE = 300.0
 """Seconds after which a process that does not answer counts as lost, unless told otherwise."""
@@ -50,11 +62,11 @@ class Processes:
 
     @property
     def leads(self) -> bool:
-        """Whether this process keeps the book, draws the noise and writes the checkpoint."""
+        """Whether this process keeps the ledger, draws the noise and writes the checkpoint."""
         return self.rank == 0
 
-    def add_up(self, tensors: Sequence[Tensor]) -> None:
-        """Replace each tensor by its sum over processes."""
+    def collect(self, tensors: Sequence[Tensor]) -> None:
+        """Replace each tensor of process 0 by its sum over processes; those of the others hold nothing then."""
 
     def share(self, tensors: Sequence[Tensor]) -> None:
         """Replace each tensor by that of process 0."""
@@ -76,12 +88,15 @@ class ProcessGroup(Processes):
         self.world = dist.get_world_size()
         self._device = torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
 
-    def add_up(self, tensors: Sequence[Tensor]) -> None:
-        """Replace each tensor by its sum over processes, in one exchange per type."""
+    def collect(self, tensors: Sequence[Tensor]) -> None:
+        """Replace each tensor of process 0 by its sum over processes, in one exchange per type.
+
+        The others are set to zero: none but process 0 keeps a total without noise.
+        """
         for kind in _kinds(tensors):
             flat = _flat(kind, self._device)
-            self._exchange(dist.all_reduce, flat)
-            _unflat(flat, kind)
+            self._exchange(dist.reduce, flat, 0)
+            _unflat(flat if self.leads else torch.zeros_like(flat), kind)
 
     def share(self, tensors: Sequence[Tensor]) -> None:
         """Replace each tensor by that of process 0."""
@@ -128,7 +143,7 @@ class ProcessGroup(Processes):
             ) from problem
 
 
-class Led(Generic[_T]):
+class leader_only(Generic[_T]):  # noqa: N801 - used like a function
     """A context that process 0 enters and leaves; the others wait until it has been entered.
 
     Parameters
@@ -147,6 +162,104 @@ class Led(Generic[_T]):
     def __exit__(self, *problem: Any) -> None:
         if self._processes.leads:
             self._context.__exit__(*problem)
+
+
+class TotalRelease:
+    """Releases the total over processes of tensors, or of an array, with one draw of noise per entry.
+
+    Process 0 releases; the other processes receive the released values.
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+    processes : Processes
+    like : sequence of tensors, optional
+        The released tensors have their types and devices; by default those of the value.
+    """
+
+    def __init__(
+        self, mechanism: Mechanism, processes: Processes, like: Sequence[Tensor] | None = None
+    ) -> None:
+        self.mechanism, self.processes, self._like = mechanism, processes, like
+
+    @property
+    def standard_deviation(self) -> float:
+        """Standard deviation of the noise on each entry."""
+        return self.mechanism.standard_deviation
+
+    def release(self, value: Any, rng: np.random.Generator) -> Any:
+        """Return the total with noise; tensors given are used up, and are one value for the mechanism."""
+        if isinstance(value, np.ndarray):
+            (total,) = self._tensors([torch.from_numpy(np.array(value, dtype=np.float64))], rng, None)
+            return total.numpy()
+        return self._tensors(value, rng, self._like)
+
+    def _tensors(
+        self, parts: Sequence[Tensor], rng: np.random.Generator, like: Sequence[Tensor] | None
+    ) -> list[Tensor]:
+        like = parts if like is None else like
+        if self.processes.world > 1:
+            parts = [part.double() for part in parts]  # totals over processes are not rounded further
+        self.processes.collect(parts)
+        released = [
+            torch.empty(part.shape, dtype=given.dtype) for part, given in zip(parts, like, strict=True)
+        ]
+        if self.processes.leads:
+            private = [part.detach().cpu().numpy() for part in parts]
+            self.mechanism.release_parts(private, rng, [part.numpy() for part in released])
+        self.processes.share(released)
+        return [part.to(given.device) for part, given in zip(released, like, strict=True)]
+
+
+class StepSampler(Protocol):
+    """Says which rows take part in a step."""
+
+    def rows(self, step: int) -> Rows:
+        """Return the numbers of the rows of this process that take part in a step, **private**."""
+        ...
+
+
+class BlockSampler:
+    """A Poisson sample of the owned units for each step (`ratewise.mechanisms.sampling.KeyedSample`).
+
+    Parameters
+    ----------
+    n_units : int
+        Units of all processes together.
+    rate : float
+    key : bytes
+        Secret of the samples: kept in memory only; each run, and each resumed run, draws its own.
+    owned : range, optional
+        The units of this process; all by default.
+    """
+
+    def __init__(
+        self, n_units: int, rate: float, key: bytes, owned: range | None = None, block: int = BLOCK
+    ) -> None:
+        self._n_units, self._rate, self._key, self._block = n_units, rate, key, block
+        self._owned = range(n_units) if owned is None else owned
+
+    def key_for(self, use: str) -> bytes:
+        """Return a secret key for another use, the same in all processes."""
+        return hashlib.sha256(self._key + use.encode()).digest()
+
+    def rows(self, step: int) -> Rows:
+        """Return the numbers of the owned units that take part in a step, in rising order; **private**."""
+        sample = KeyedSample(self._n_units, self._rate, self._key, step, self._block)
+        return sample.units(self._owned.start, self._owned.stop)
+
+
+def share_of(n_rows: int, rank: int, world: int) -> range:
+    """Return the rows of one of `world` processes: neighbouring rows, shares equal up to one row.
+
+    >>> [len(share_of(10, rank, 3)) for rank in range(3)]
+    [3, 3, 4]
+    """
+    n_rows, world = _validate.count(at_least=0, n_rows=n_rows), _validate.count(world=world)
+    rank = _validate.count(at_least=0, rank=rank)
+    if rank >= world:
+        raise InvalidInput(f"rank must be below world ({world}), got {rank}")
+    return range(n_rows * rank // world, n_rows * (rank + 1) // world)
 
 
 def join(timeout: float = PATIENCE) -> Processes:
@@ -173,6 +286,20 @@ def join(timeout: float = PATIENCE) -> Processes:
         torch.cuda.set_device(local)
     dist.init_process_group("nccl" if gpus else "gloo", timeout=datetime.timedelta(seconds=timeout))
     return ProcessGroup()
+
+
+def refuse_unjoined(processes: Processes) -> None:
+    """Refuse to train alone in one of several processes: each would claim the whole budget for its own model."""
+    if processes.world > 1:
+        return
+    started = os.environ.get("WORLD_SIZE", "1")
+    grouped = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+    if grouped or (started.isdigit() and int(started) > 1):
+        raise UnsupportedCombination(
+            "this is one of several processes (torchrun or torch.distributed), and each would train a model "
+            "of its own with the whole budget; pass processes=ratewise.torch.join() to Trainer or "
+            "TorchRateConstrainedClassifier (make_private runs in one process only)"
+        )
 
 
 def _kinds(tensors: Sequence[Tensor]) -> list[list[Tensor]]:

@@ -1,114 +1,186 @@
-"""The part of a step that reads rows, for any module.
+"""The part of a step that reads rows, for any module; implements `ratewise.training.loop.Engine`.
 
 ::
 
-    for piece in pieces(rows):                           # as many rows as fit in memory
+    for block in units.blocks(sample):                   # as many rows as fit in memory
         logits = module(x)                               # one forward: objective and histogram
-        tally += histogram of the predictions
-        sums += sum of the rows' clipped gradients       # one backward
+        histogram += counts of the predictions
+        gradient += sum of the units' clipped gradients  # one backward
 
-The table of costs of a step comes from *earlier* releases, so one pass over each piece suffices, and the
-result is that of the whole batch at once, up to the order of additions. Memory is bounded by the piece.
+The weights of a step come from *earlier* releases, so one pass over each block suffices, and the result is that
+of the whole sample at once, up to the order of additions. Memory is bounded by the block.
 
-**Sensitivity.** One row, added or removed, moves the sums by at most ``plan.clip`` in L2 norm over all
-parameters together, and the tally by at most 1 in L1 and L2 norm. Both are private until they are released;
-`ratewise.torch.trainer` and `ratewise.torch.private` book the step before that.
+**Sensitivity.** A row that is replaced by a blank, which adds nothing, moves the computed gradient by at most
+``clip * (1 + slack)`` in L2 norm over all parameters together, where `TorchEngine.slack` covers rounding
+(docs/guarantees.md, section 14), and the histogram by at most 1 in L1 and L2 norm. So do all rows of an id
+together if units are ids. Both are private until a mechanism releases them.
+
+**Total functions.** No content of a row raises an error or changes what other units add. A row of which loss or
+gradient is not finite adds nothing to the gradient and one valid count to the histogram. A row on which the
+module or the loss raises an error (an id beyond an embedding) adds nothing to either. What fails on synthetic
+rows too is raised, because its reason is public.
+
+**Objective.** With logits h(x), label y and cell q of a row, the objective of the row is::
+
+    loss(h, y) + sum_k weights[q, k] * softmax(temperature * h)_k
+
+as in the engines for tables, so one table of cells by classes stands for all constraints.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from ratewise import _validate
+from ratewise.data.units import Units, row_units
 from ratewise.exceptions import InvalidInput, InvalidType, RatewiseError, UnsupportedCombination
-from ratewise.plan import Plan
-from ratewise.sampling import Rows
-from ratewise.torch.data import Batch, RowSource, check_codes, made_up
-from ratewise.torch.objective import Objective
+from ratewise.mechanisms.randomness import KEY_BYTES, SecureGenerator
+from ratewise.mechanisms.sampling import Rows
+from ratewise.models.additive import SOFT_STEP, margin_code_count, margin_codes
+from ratewise.torch.clipping import PerRowClipper, clipping_slack
+from ratewise.torch.data import Batch, RowSource, check_rows, made_up
+from ratewise.torch.gradients import BLOCK_SLACK, wide
+from ratewise.torch.isolation import (
+    ModuleState,
+    RowRandomness,
+    check_module,
+    map_rows,
+    refuse_mixing,
+    refuse_uncontrolled,
+    untouched_state,
+)
 
 Floats = npt.NDArray[np.float64]
+_T = TypeVar("_T")
 
 PHYSICAL_BATCH = 256
 
+ROWS_TOGETHER = 8
+"""Batches are padded with rows that add nothing to a multiple of this.
 
-class Clipper(Protocol):
-    """Sums of clipped per-row gradients; `ratewise.torch.clipping.PerRowClipper` is one."""
+Libraries for matrix products handle the last rows of an odd number by other kernels, which round differently.
+With padding, what is computed for a row does not depend on how many other rows there are."""
 
-    parameters: list[nn.Parameter]
 
-    def recording(self) -> AbstractContextManager[object]:
-        """Return a context in which a forward pass of the module is recorded."""
-        ...
+class NetworkSums(NamedTuple):
+    """Sums over a sample of units; **private**.
 
-    def clipped_sum(self, losses: Tensor, clip: float | None) -> list[Tensor]:
-        """Return the sum over rows of gradients clipped to norm `clip`, one tensor per parameter."""
-        ...
+    Attributes
+    ----------
+    gradient : list of tensors
+        Clipped gradients, one tensor per parameter.
+    histogram : (Q, K) array or None
+    """
+
+    gradient: list[Tensor]
+    histogram: Floats | None
+
+
+class _Block(NamedTuple):
+    """Rows of some units: numbers, tensors, weights (None: 1) and units (None: one row each)."""
+
+    numbers: Rows
+    batch: Batch
+    weights: Tensor | None
+    units: Tensor | None
+
+    def select(self, rows: slice | Tensor) -> _Block:
+        def some(part: Tensor | None) -> Any:
+            return None if part is None else part[rows]
+
+        batch = Batch(self.batch.x[rows], self.batch.labels[rows], some(self.batch.cells))
+        numbers = self.numbers[rows if isinstance(rows, slice) else rows.numpy()]
+        return _Block(numbers, batch, some(self.weights), some(self.units))
+
+    def with_blanks(self, kept: Tensor) -> _Block:
+        """Return the block with a row that adds nothing in the place of each row that is not kept."""
+        batch, places = self.batch, kept.to(self.batch.labels.device)
+        x = torch.where(places.reshape(-1, *[1] * (batch.x.dim() - 1)), batch.x, torch.zeros_like(batch.x))
+        cells = None if batch.cells is None else torch.where(places, batch.cells, -1)
+        return self._replace(batch=Batch(x, torch.where(places, batch.labels, -1), cells))
 
 
 class TorchEngine:
-    """Sums of clipped row gradients and histograms of predictions of a module.
+    """Clipped gradient sums and prediction counts of a module.
 
     Parameters
     ----------
-    plan : Plan
     module : nn.Module
-        Takes a batch of inputs and returns logits, one per class. Rows must not mix.
+        Takes a batch of inputs and returns logits, one per class. It runs on each row separately.
     rows : RowSource
     objective : Objective
+    units : Units, optional
+        Which rows form a unit of privacy; by default each row is one.
     physical_batch : int
         Rows handled at once. It does not change what is computed.
     device : device
     autocast : bool
-        Forward and backward in bfloat16 where PyTorch holds it safe. Norms and sums are taken in 32 bits of
-        the very gradients that are added up, so the clip bounds what a row adds all the same.
-    clipper : Clipper, optional
+        Forward and backward in bfloat16 where PyTorch holds it safe. Norms and sums are taken in float32 and
+        float64 of what they leave behind, so the clip bounds what a row adds all the same.
+
+    Attributes
+    ----------
+    random_key : bytes
+        Secret of the random layers (`ratewise.torch.isolation`), from the secure source unless replaced.
+    owned : range
+        Units that this process counts for the certificate.
     """
 
     def __init__(
         self,
-        plan: Plan,
         module: nn.Module,
         rows: RowSource,
         objective: Objective,
         *,
+        units: Units | None = None,
         physical_batch: int | None = None,
         device: torch.device | str = "cpu",
         autocast: bool = False,
-        clipper: Clipper | None = None,
     ) -> None:
-        if rows.n_rows != plan.n_rows:
-            raise InvalidInput(f"data has {rows.n_rows} rows, the plan was made for {plan.n_rows}")
         shape = objective.histogram_shape
-        check_codes(rows, objective.n_classes, None if shape is None else shape[0])
+        check_rows(rows, None if shape is None else shape[0])
         self.objective = objective
+        self.units = row_units(rows.n_rows) if units is None else units
+        self.owned = range(self.units.n_units)
         self.device = torch.device(device)
+        check_module(module)
         self.module = module.to(self.device)
-        self.clipper = clipper_for(self.module) if clipper is None else clipper
+        self.clipper = PerRowClipper(self.module)
         self.parameters = list(self.clipper.parameters)
         self._autocast = autocast
-        if plan.noise == "discrete" and any(p.dtype != torch.float64 for p in self.parameters):
-            raise UnsupportedCombination(
-                "noise='discrete' rests on sums in double precision, but the module has parameters of less; "
-                "use module.double(), or noise='continuous'"
-            )
         self._rows = rows
-        self._clip = plan.clip
         self._piece = _validate.count(
             physical_batch=PHYSICAL_BATCH if physical_batch is None else physical_batch
         )
-        self._shape = (sum(parameter.numel() for parameter in self.parameters),)
+        self.random_key = SecureGenerator().bytes(KEY_BYTES)
+        self._calls = 0
 
     @property
     def n_parameters(self) -> int:
         """Number of trained parameters."""
-        return self._shape[0]
+        return sum(parameter.numel() for parameter in self.parameters)
+
+    @property
+    def count_step(self) -> float:
+        """Power of two that all prediction counts are multiples of."""
+        return self.units.step if self.objective.hard else SOFT_STEP
+
+    def slack(self, rows: float) -> float:
+        """Return what rounding can add to the sensitivity of a sum over so many rows, relative to the clip.
+
+        The rows of an id are side by side. Only the first and the last of the blocks that are added in single
+        precision contain rows of other ids too, so rounding is at most twice that of one row.
+        """
+        several = self.units.n_rows > self.units.n_units
+        return clipping_slack(rows) + (BLOCK_SLACK if several else 0.0)
 
     @property
     def histogram_shape(self) -> tuple[int, int] | None:
@@ -122,11 +194,12 @@ class TorchEngine:
         cells = None if self.histogram_shape is None else torch.zeros_like(labels)
         batch = Batch(self._rows.blank(2).to(self.device), labels, cells)
         try:
-            with torch.random.fork_rng(devices=[]), untouched_buffers(self.module):
-                sums, _ = self._piece_sums(batch)
+            with torch.random.fork_rng(devices=[]), untouched_state(self.module):
+                self._block_sums(_Block(np.arange(2), batch, None, None), None)
+                refuse_uncontrolled(self.module, lambda: self._losses(batch)[1])
                 refuse_mixing(self.module, batch.x)
-                refuse_mixing_losses(self.objective, labels, sums[0].dtype)
-                refuse_endless_losses(self.objective, sums[0])
+                refuse_mixing_losses(self.objective, labels, self.parameters[0].dtype)
+                refuse_infinite_losses(self.objective, self.parameters[0])
         except RatewiseError:
             raise
         except Exception as problem:  # whatever a user's module does with inputs that are not for it
@@ -135,90 +208,412 @@ class TorchEngine:
                 f"module or loss fails on made-up inputs of shape {shape} and type {kind}, as the data has: "
                 f"{str(problem).splitlines()[0] if str(problem) else type(problem).__name__}"
             ) from problem
-        if not all(bool(torch.isfinite(total).all()) for total in sums):
-            raise InvalidInput("the gradient of made-up rows is not finite; check the module and the loss")
 
     def sums(
-        self, rows: Rows, table: Floats | None, loss_weight: float = 1.0
-    ) -> tuple[list[Tensor], Tensor | None]:
-        """Return the sum of clipped row gradients, by parameter, and the tally: both **private**."""
-        self.objective.load(table, loss_weight, self.device)
+        self,
+        sample: Rows,
+        parameters: Any = None,  # noqa: ARG002 - they are in the module
+        weights: Floats | None = None,
+        clip: float | None = None,
+        step: int | None = None,
+    ) -> NetworkSums:
+        """Return the clipped gradient sum and the prediction counts of a sample of units; **private**.
+
+        Parameters
+        ----------
+        sample : array
+            Unit numbers.
+        parameters : ignored
+            The parameters are those of the module.
+        weights : (Q, K) array or None
+            Cost of predicting class k for a row of cell q, relative to a loss of weight 1.
+        clip : float or None
+            Bound on the L2 norm of what one unit adds to the gradient; None or infinity does not clip.
+        step : int, optional
+            Random layers draw from `random_key`, this number and the number of each row; by default the
+            number of earlier calls.
+        """
+        step, self._calls = (self._calls if step is None else step), self._calls + 1
+        bound = None if clip is None or np.isinf(clip) else clip
+        self.objective.load(weights, self.device)
         self.module.train()
-        sums = [torch.zeros_like(parameter) for parameter in self.parameters]
+        sums: list[Tensor] = []
         tally = self.objective.empty_tally()
-        for start in range(0, len(rows), self._piece):
-            batch = self._rows.take(rows[start : start + self._piece]).to(self.device)
-            more, counted = self._piece_sums(batch)
-            for total, part in zip(sums, more, strict=True):
-                total += part
+        for block in self._blocks(sample):
+            more, counted = self._total_sums(block, bound, step)
+            sums = [wide(total).add_(part) for total, part in zip(sums, more, strict=True)] if sums else more
             if tally is not None and counted is not None:
-                tally += counted.cpu()
-        return sums, tally
+                tally += counted
+        return NetworkSums(sums or self.empty_sums(), None if tally is None else tally.numpy())
+
+    def counts(self, parameters: Any = None) -> tuple[Floats, Floats]:
+        """Return cells by predicted class (Q, K), and labels by whether predicted correctly (K, 2); **private**.
+
+        The module is in evaluation mode and runs on each row separately. A unit adds a vector of L1 norm at
+        most 1 to either table.
+
+        Parameters
+        ----------
+        parameters : optional
+            An array of K numbers, as `shifted` returns it, is added to the logits; parameters are those of the module.
+        """
+        offset = torch.as_tensor(parameters) if isinstance(parameters, np.ndarray) else None
+
+        def codes(logits: Tensor) -> npt.NDArray[np.intp]:
+            return self.objective.predicted(logits, offset)
+
+        return self._code_counts(codes, self.objective.n_classes, hits=True)
+
+    def margin_counts(self, parameters: Any, towards: int) -> tuple[Floats, Floats]:  # noqa: ARG002 - as in `counts`
+        """Return cells and labels by the code of the margin over all units; **private**."""
+
+        def codes(logits: Tensor) -> npt.NDArray[np.intp]:
+            return margin_codes(self.objective.scores(logits), towards)
+
+        return self._code_counts(codes, margin_code_count(self.objective.n_classes), hits=False)
+
+    def shifted(self, parameters: Any, towards: int, amount: float) -> Floats:  # noqa: ARG002 - as in `counts`
+        """Return what is added to the logits, for `counts`."""
+        offset = np.zeros(self.objective.n_classes)
+        offset[towards] = amount
+        return offset
+
+    def _code_counts(
+        self, codes: Callable[[Tensor], Any], width: int, *, hits: bool
+    ) -> tuple[Floats, Floats]:
+        n_classes, n_cells = self.objective.n_classes, (self.histogram_shape or (1, 0))[0]
+        by_cell, outcomes = np.zeros((n_cells, width)), np.zeros((n_classes, 2 if hits else width))
+        self.module.eval()
+        with torch.no_grad(), untouched_state(self.module):
+            for block in self._blocks(np.asarray(self.owned, dtype=np.intp)):
+                predicted, labels = self._coded(block, codes), block.batch.labels.cpu().numpy()
+                known = (predicted >= 0) & (labels >= 0) & (labels < n_classes)
+                added = known * (1.0 if block.weights is None else block.weights.numpy())
+                outcome = (predicted == labels).astype(int) if hits else np.where(known, predicted, 0)
+                np.add.at(outcomes, (np.where(known, labels, 0), outcome), added)
+                if block.batch.cells is not None:
+                    cells = block.batch.cells.cpu().numpy()
+                    inside = known & (cells >= 0) & (cells < n_cells)
+                    np.add.at(
+                        by_cell, (np.where(inside, cells, 0), np.where(known, predicted, 0)), added * inside
+                    )
+        return by_cell, outcomes
+
+    def empty_sums(self) -> list[Tensor]:
+        """Return the sums of no rows, in float64."""
+        return self.clipper.clipped_sum(torch.zeros(0, device=self.device), 1.0)
+
+    def _blocks(self, sample: Rows) -> Iterator[_Block]:
+        """Yield the rows of sampled units, as many as fit in memory.
+
+        Every id takes as many places as it may have rows, and those it does not have are blank: what other ids
+        add, rounding included, does not depend on how many rows an id has.
+        """
+        order, starts = self.units.order, self.units.starts
+        if order is None or starts is None:
+            for start in range(0, len(sample), self._piece):
+                numbers = sample[start : start + self._piece]
+                yield _Block(numbers, self._rows.take(numbers).to(self.device), None, None)
+            return
+        places = np.arange(self.units.n_rows // self.units.n_units)
+        at_once = max(1, self._piece // len(places))
+        for start in range(0, len(sample), at_once):
+            chosen = sample[start : start + at_once]
+            there = places < (starts[chosen + 1] - starts[chosen])[:, None]
+            positions = np.where(there, starts[chosen][:, None] + places, 0).ravel()
+            present = there.ravel()
+            numbers = np.where(present, order.take(positions, mode="clip") if len(order) else 0, 0)
+            weights = self.units.weights(numbers)
+            yield _Block(
+                numbers,
+                self._with_blanks(numbers, present).to(self.device),
+                torch.from_numpy(present * (1.0 if weights is None else weights)),
+                torch.from_numpy(np.repeat(np.arange(len(chosen)), len(places))),
+            )
+
+    def _with_blanks(self, numbers: Rows, present: npt.NDArray[np.bool_]) -> Batch:
+        """Return rows in their places, with rows that add nothing in the others."""
+        found, places = np.unique(numbers[present], return_inverse=True)
+        rows, there = self._rows.take(found), torch.from_numpy(np.flatnonzero(present))
+
+        def placed(part: Tensor, blank: int) -> Tensor:
+            whole = torch.full((len(numbers), *part.shape[1:]), blank, dtype=part.dtype)
+            whole[there] = part[torch.from_numpy(places.ravel())]
+            return whole
+
+        cells = None if rows.cells is None else placed(rows.cells, -1)
+        return Batch(placed(rows.x, 0), placed(rows.labels, -1), cells)
 
     def _precision(self) -> AbstractContextManager[object]:
         return torch.autocast(self.device.type, torch.bfloat16) if self._autocast else nullcontext()
 
-    def _piece_sums(self, batch: Batch) -> tuple[list[Tensor], Tensor | None]:
+    def _total_sums(self, block: _Block, clip: float | None, step: int) -> tuple[list[Tensor], Tensor | None]:
+        """Return the sums of a block; rows on which the module, the loss or a gradient fails add nothing."""
+
+        def run(block: _Block) -> tuple[list[Tensor], Tensor | None]:
+            with RowRandomness(self.random_key, step, block.numbers):
+                return self._block_sums(block, clip)
+
+        found, _ = self._totally(run, block, lambda: self._try_blank(len(block.numbers), clip))
+        return (self.empty_sums(), self.objective.empty_tally()) if found is None else found
+
+    def _coded(self, block: _Block, codes: Callable[[Tensor], Any]) -> npt.NDArray[np.intp]:
+        """Return the code of each row's logits; -1 where the module fails."""
+        rows = len(block.numbers)
+
+        def run(block: _Block) -> npt.NDArray[np.intp]:
+            with self.clipper.recording(), self._precision():
+                return np.asarray(codes(self.module(_padded(block.batch).x)[: len(block.numbers)]))
+
+        blank = block.with_blanks(torch.zeros(rows, dtype=torch.bool))
+        found, working = self._totally(run, block, lambda: run(blank))
+        return np.full(rows, -1) if found is None else np.where(working.numpy(), found, -1)
+
+    def _totally(
+        self, run: Callable[[_Block], _T], block: _Block, try_blank: Callable[[], object] | None = None
+    ) -> tuple[_T | None, Tensor]:
+        """Return what `run` returns for a block without the rows on which it fails, and which rows do not fail.
+
+        Blank rows take the places of rows that fail, so that all others keep theirs: what is computed for a
+        row may depend on its place. The module then is as if it had been called once. If synthetic rows fail as
+        well (`try_blank`), the reason is public and is raised.
+        """
+        before = ModuleState(self.module)
+        found, working = _attempted(run, block), torch.ones(len(block.numbers), dtype=torch.bool)
+        if found is None:
+            if try_blank is not None:
+                try_blank()
+            working = _working(run, block)
+            before.restore()
+            found = _attempted(run, block.with_blanks(working))
+        return found, working
+
+    def _try_blank(self, count: int, clip: float | None) -> None:
+        labels = torch.zeros(count, dtype=torch.int64, device=self.device)
+        cells = None if self.histogram_shape is None else torch.zeros_like(labels)
+        batch = Batch(self._rows.blank(count).to(self.device), labels, cells)
+        self._block_sums(_Block(np.arange(count), batch, None, None), clip)
+
+    def _block_sums(self, block: _Block, clip: float | None) -> tuple[list[Tensor], Tensor | None]:
+        rows = len(block.numbers)
+        batch = _padded(block.batch)
+        logits, losses = self._losses(batch)
+        tally = self.objective.tally(logits[:rows], block.batch.cells, block.weights)
+        missing = len(losses) - rows
+        weights = torch.ones(rows, dtype=torch.float64) if block.weights is None else block.weights
+        scales = functional.pad(weights, [0, missing]).to(losses.device)
+        if block.units is None:
+            return self.clipper.clipped_sum(losses, clip, scale_rows=scales), tally
+        units = functional.pad(block.units, [0, missing])  # rows of weight 0 add nothing to any unit
+        return self.clipper.clipped_sum(losses, clip, scale_rows=scales, units=units), tally
+
+    def _losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
         with self.clipper.recording(), self._precision():
             logits = self.module(batch.x)
         self.objective.check(logits, len(batch.labels))
         logits = logits.to(self.parameters[0].dtype)
-        losses = self.objective.losses(logits, batch.labels, batch.cells)
-        tally = self.objective.tally(logits, batch.cells)
-        return self.clipper.clipped_sum(losses, self._clip), tally
+        return logits, self.objective.losses(logits, batch.labels, batch.cells)
 
 
-@torch.no_grad()
-def refuse_mixing(module: nn.Module, x: Tensor) -> None:
-    """Refuse a module in which made-up rows change each other's logits, or leave a trace in a buffer.
+def _attempted(run: Callable[[_Block], _T], block: _Block) -> _T | None:
+    """Return what a function returns for a block, or None if some row makes it fail."""
+    try:
+        return run(block)
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception:  # whatever a user's module does with a row
+        return None
 
-    Clipping bounds what a row's own gradient adds, not what the row does to the gradients of others; and
-    buffers are part of the model, where running statistics of rows would be released without noise.
+
+def _working(run: Callable[[_Block], object], block: _Block) -> Tensor:
+    """Return which rows of a block that fails as a whole do not fail, by halves."""
+    count = len(block.numbers)
+    if count == 1:
+        return torch.zeros(1, dtype=torch.bool)
+    halves = block.select(slice(0, count // 2)), block.select(slice(count // 2, None))
+    return torch.cat(
+        [
+            _working(run, half)
+            if _attempted(run, half) is None
+            else torch.ones(len(half.numbers), dtype=torch.bool)
+            for half in halves
+        ]
+    )
+
+
+def _padded(batch: Batch) -> Batch:
+    """Return the batch with rows of zeros, up to a multiple of `ROWS_TOGETHER`."""
+    missing = -len(batch.labels) % ROWS_TOGETHER
+
+    def padded(part: Tensor) -> Tensor:
+        return functional.pad(part, [0, 0] * (part.dim() - 1) + [0, missing])
+
+    cells = None if batch.cells is None else padded(batch.cells)
+    return Batch(padded(batch.x), padded(batch.labels), cells)
+
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+_LARGEST = 1e30  # logits beyond are cut off in the histogram, where differences of theirs are formed
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the cross-entropy of each row."""
+    return functional.cross_entropy(logits, labels, reduction="none")
+
+
+class Objective:
+    """Objectives and histograms of batches.
+
+    Parameters
+    ----------
+    n_classes : int
+    n_cells : int or None
+        None: nothing is counted.
+    loss : callable, optional
+        ``loss(logits, labels)`` returns one number per row; cross-entropy unless given. It is called on each
+        row separately (`ratewise.torch.isolation`), so that rows cannot influence each other.
+    temperature : float
+        Of the soft predictions that constraints differentiate.
+    hard : bool
+        Whether histograms count predicted classes or predicted probabilities.
     """
-    other = x.clone()
-    other[1:] = 1 - x[1:] if x.dtype != torch.bool else ~x[1:]
-    found, kept = [], []
-    for inputs in (x, other):
-        torch.manual_seed(0)  # the same dropout for both; the caller puts the generator back
-        with untouched_buffers(module):
-            found.append(module(inputs)[0])
-            kept.append({name: buffer.clone() for name, buffer in module.named_buffers()})
-    for name, buffer in kept[0].items():
-        if name not in kept[1] or not torch.equal(buffer, kept[1][name]):
-            raise UnsupportedCombination(
-                f"module keeps something of its rows in the buffer {name!r}, which would be released without "
-                "noise; normalise each row by itself, or set the buffer from public numbers beforehand"
+
+    def __init__(
+        self,
+        n_classes: int,
+        n_cells: int | None = None,
+        loss: Loss | None = None,
+        *,
+        temperature: float = 1.0,
+        hard: bool = True,
+    ) -> None:
+        self.n_classes = n_classes
+        self.histogram_shape = None if n_cells is None else (n_cells, n_classes)
+        self.batch_loss = cross_entropy if loss is None else loss
+        self._loss = cross_entropy if loss is None else _by_row(loss)
+        self.temperature, self.hard = temperature, hard
+        self._source: npt.NDArray[np.float64] | None = None
+        self._costs: Tensor | None = None
+
+    def load(self, table: npt.NDArray[np.float64] | None, device: torch.device | str = "cpu") -> None:
+        """Take the weights of a step: what predicting class k costs a row of cell q."""
+        if table is self._source:
+            return
+        self._source, self._costs = table, None
+        if table is not None:
+            wide = torch.device(device).type == "cpu"
+            self._costs = torch.tensor(table, dtype=torch.float64 if wide else torch.float32, device=device)
+
+    def losses(self, logits: Tensor, labels: Tensor, cells: Tensor | None) -> Tensor:
+        """Return the objective of each row, **private**.
+
+        A row whose label is no class has the objective 0, and one in no cell has no cost of its predictions.
+        """
+        known, classes = _inside(labels, self.n_classes)
+        losses = self._loss(logits, classes)
+        if self._costs is not None and cells is not None:
+            counted, places = _inside(cells, len(self._costs))
+            soft = functional.softmax(self.temperature * logits, dim=1)
+            push = (self._costs.to(soft.dtype)[places] * soft).sum(dim=1)
+            losses = losses + torch.where(counted, push, 0.0)
+        return torch.where(known, losses, 0.0)
+
+    def tally(self, logits: Tensor, cells: Tensor | None, weights: Tensor | None = None) -> Tensor | None:
+        """Return the histogram of predictions over cells and classes in float64, **private**.
+
+        A row adds its weight (1 by default) to one row of the histogram. Probabilities are rounded down to
+        multiples of `SOFT_STEP`, so that sums are exact and a row adds at most its weight.
+        """
+        if self.histogram_shape is None or cells is None:
+            return None
+        n_cells, n_classes = self.histogram_shape
+        counted, places = _inside(cells.cpu(), n_cells)
+        added = counted.double() if weights is None else counted * weights
+        logits = _finite(logits.detach())
+        if self.hard:
+            flat = places * n_classes + logits.argmax(dim=1).cpu()
+            counts = torch.bincount(flat, added, minlength=n_cells * n_classes)
+            return counts.reshape(n_cells, n_classes)
+        soft = functional.softmax(self.temperature * logits.cpu().double(), dim=1)
+        soft = torch.floor(soft * added[:, None] / SOFT_STEP) * SOFT_STEP
+        return torch.zeros(n_cells, n_classes, dtype=torch.float64).index_add_(0, places, soft)
+
+    def empty_tally(self) -> Tensor | None:
+        """Return the histogram of no rows."""
+        shape = self.histogram_shape
+        return None if shape is None else torch.zeros(shape, dtype=torch.float64)
+
+    @staticmethod
+    def scores(logits: Tensor) -> npt.NDArray[np.float64]:
+        """Return logits in double precision, whatever they are."""
+        return np.asarray(_finite(logits).double().cpu().numpy())
+
+    @staticmethod
+    def predicted(logits: Tensor, offset: Tensor | None = None) -> npt.NDArray[np.intp]:
+        """Return the predicted class of each row, whatever its logits are; `offset` is added to them."""
+        found = _finite(logits)
+        if offset is not None:
+            found = found.double().cpu() + offset
+        return np.asarray(found.argmax(dim=1).cpu().numpy(), dtype=np.intp)
+
+    def check(self, logits: Tensor, n_rows: int) -> None:
+        """Refuse outputs that are no logits of the declared classes."""
+        if not isinstance(logits, Tensor):
+            raise InvalidType(f"the module must return a tensor of logits, got {type(logits).__name__}")
+        if logits.shape != (n_rows, self.n_classes):
+            raise InvalidInput(
+                f"the module returns logits of shape {tuple(logits.shape)} for {n_rows} rows, but there are "
+                f"{self.n_classes} classes; let its last layer return one logit per class, shape "
+                f"{(n_rows, self.n_classes)}"
             )
-    if not torch.allclose(found[0], found[1], rtol=1e-4, atol=1e-6):
-        raise UnsupportedCombination(
-            "module mixes rows: the logits of a row change when another row of the batch changes, so no clip "
-            "bounds what one row does; keep rows apart (no statistics over the first axis), and replace "
-            "batch norm, for example with opacus.validators.ModuleValidator.fix(module)"
-        )
+
+
+def _by_row(loss: Loss) -> Loss:
+    """Return the loss of each row by itself."""
+
+    def one(logits: Tensor, labels: Tensor) -> Tensor:
+        found = loss(logits, labels)
+        if not isinstance(found, Tensor) or found.shape != labels.shape:
+            shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+            raise InvalidInput(
+                f"loss must return one number per row, shape {tuple(labels.shape)} for one row, got {shape}; "
+                "write it without averaging, such as with reduction='none'"
+            )
+        return found
+
+    return lambda logits, labels: map_rows(one, logits, labels, what="loss")
+
+
+def _inside(codes: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return which codes are in 0..count-1, and the codes with the nearest of these in place of others."""
+    return (codes >= 0) & (codes < count), codes.clamp(0, count - 1)
+
+
+def _finite(logits: Tensor) -> Tensor:
+    """Return logits with 0 for what is not a number, and the largest values in place of infinities."""
+    return logits.nan_to_num(nan=0.0, posinf=_LARGEST, neginf=-_LARGEST).clamp(-_LARGEST, _LARGEST)
 
 
 @torch.no_grad()
 def refuse_mixing_losses(objective: Objective, labels: Tensor, dtype: torch.dtype) -> None:
-    """Refuse a loss in which made-up rows change each other's numbers, by logits or by labels.
-
-    Weights from counts of the batch leave no trace in gradients, and yet let a row move those of all others.
-    """
+    """Refuse a loss in which synthetic rows change each other's values: row by row it is another loss."""
     logits = made_up((len(labels), objective.n_classes), dtype).to(labels.device)
     others = logits.clone(), labels.clone()
     others[0][1:], others[1][1:] = 1 - 2 * logits[1:], labels[0]
     found = []
     for pair in ((logits, labels), others):
         torch.manual_seed(0)
-        found.append(objective.losses(*pair, None)[0])
+        found.append(objective.batch_loss(*pair)[0])
     if not torch.allclose(found[0], found[1], rtol=1e-4, atol=1e-6):
         raise UnsupportedCombination(
-            "loss mixes rows: the loss of a row changes when another row of the batch changes, so no clip "
-            "bounds what one row does; weigh rows by public numbers, not by counts or means of the batch"
+            "loss mixes rows: the loss of a row changes when another row of the batch changes, but training "
+            "runs each row separately; weigh rows by public numbers, not by counts or means of the batch"
         )
 
 
 @torch.no_grad()
-def refuse_endless_losses(objective: Objective, like: Tensor) -> None:
+def refuse_infinite_losses(objective: Objective, like: Tensor) -> None:
     """Refuse a loss that is not finite for a row of some class."""
     count = objective.n_classes
     logits = made_up((count, count), like.dtype).to(like.device)
@@ -227,30 +622,3 @@ def refuse_endless_losses(objective: Objective, like: Tensor) -> None:
         raise InvalidInput(
             "loss is not finite for made-up logits of some classes; check its weights and logarithms"
         )
-
-
-@contextmanager
-def untouched_buffers(module: nn.Module) -> Iterator[None]:
-    """Put the module's buffers back as they were."""
-    before = [
-        (owner._buffers, name, buffer, buffer.clone())
-        for owner in module.modules()
-        for name, buffer in owner._buffers.items()
-        if buffer is not None
-    ]
-    try:
-        yield
-    finally:
-        for buffers, name, buffer, content in before:
-            buffers[name] = buffer.copy_(content)
-
-
-def clipper_for(module: nn.Module) -> Clipper:
-    """Return the clipper of a module; one that mixes rows is refused there."""
-    from ratewise.torch.clipping import PerRowClipper
-
-    if not isinstance(module, nn.Module):
-        raise InvalidType(f"module must be a torch.nn.Module, got {type(module).__name__}")
-    if not any(parameter.requires_grad for parameter in module.parameters()):
-        raise InvalidInput("module has no parameter to train; set requires_grad_(True) on some")
-    return PerRowClipper(module)

@@ -1,9 +1,9 @@
-"""The classifier for networks, with scikit-learn's manners."""
+"""The classifier for networks, with the interface of scikit-learn."""
 
 from __future__ import annotations
 
 import copy
-import os
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
@@ -13,24 +13,45 @@ import torch
 from scipy.special import softmax
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
+from torch.utils.data import Dataset
 
-from ratewise import _validate
-from ratewise.accounting import Budget, Ledger, PrivacyStatement
-from ratewise.accounting.book import text
-from ratewise.defaults import AUTO
-from ratewise.enforceability import doubts
-from ratewise.estimators import CUSTOMARY_DELTA, RateConstrainedClassifier, _class_array, _warn_doubts
-from ratewise.exceptions import InvalidInput, InvalidType
-from ratewise.fitting import open_ledger
-from ratewise.plan import Plan
-from ratewise.torch.data import TensorRows
-from ratewise.torch.defaults import network_plan
+from ratewise.accounting import Event, Ledger
+from ratewise.constraints.domain import Domain
+from ratewise.data.table import declared_values, read_vector
+from ratewise.estimators.classifier import (
+    IDS_IGNORED,
+    RateConstrainedClassifier,
+    _check_compiles,
+    _classes,
+    _groups,
+    class_array,
+)
+from ratewise.exceptions import InvalidInput, InvalidType, RatewiseWarning, UnsupportedCombination
+from ratewise.mechanisms.randomness import RandomStreams, streams_for
+from ratewise.torch.data import (
+    Batch,
+    DatasetRows,
+    DatasetSource,
+    NetworkInputs,
+    RowSource,
+    TensorRows,
+    declared,
+    read_for_prediction,
+    read_inputs,
+    refuse_loader,
+)
 from ratewise.torch.distributed import Processes
-from ratewise.torch.inputs import NetworkRows, read, read_inputs
-from ratewise.torch.objective import Loss
-from ratewise.torch.scaling import Bounded
-from ratewise.torch.trainer import Trainer
-from ratewise.training import StepRecord
+from ratewise.torch.engine import Loss, Objective, TorchEngine
+from ratewise.torch.isolation import check_module, untouched_state
+from ratewise.torch.networks import Bounded
+from ratewise.torch.trainer import NetworkSession, TorchOptimizer, network_config
+from ratewise.training.config import TrainingConfig
+from ratewise.training.explanation import explain_plan
+from ratewise.training.loop import StepRecord
+from ratewise.training.plan import Plan
+from ratewise.training.progress import Progress
+from ratewise.training.session import Declarations, constraints_of
+from ratewise.training.source import Rows
 
 Floats = npt.NDArray[np.float64]
 
@@ -38,38 +59,40 @@ _AT_ONCE = 256
 
 
 class TorchRateConstrainedClassifier(RateConstrainedClassifier):
-    """A network trained under differential privacy within limits on its prediction rates.
+    """A network trained under differential privacy with constraints on its prediction rates.
 
-    What `fit` leaves behind is (`epsilon`, `delta`)-differentially private with respect to adding or removing
-    one row of the data, given the public facts that `privacy_` lists. Limits on rates are aimed at, not
-    promised: they are measured on noisy counts of the training rows.
+    Everything that `fit` leaves behind is (`epsilon`, `delta`)-differentially private with respect to one row,
+    or to all rows of one id if `privacy_ids` are given. `privacy_` states the neighbouring relation, the public
+    facts and the releases. Constraints are judged on the training rows by a private measurement of the returned
+    network, `certificate_`.
 
     Parameters
     ----------
     module : nn.Module, or callable that returns one
         Takes inputs (rows first) and returns logits, one per class. A module is copied, never changed.
-        Rows must not mix: no batch norm.
-    constraints : constraint, family, or list of them, optional
-        What to hold, such as ``demographic_parity("sex", max_gap=0.05)``. None: no limits.
-    epsilon, delta, neighbours, classes, group_values, histogram, histogram_share, temperature, rates
-        As for `ratewise.RateConstrainedClassifier`.
+        It runs on each row separately: batch norm is refused.
+    constraints, epsilon, delta, neighbours, classes, group_values
+        As for `ratewise.RateConstrainedClassifier`. For a Dataset, `classes` and `group_values` must be declared.
     feature_bounds : pair (lower, upper), optional
-        Public bounds, each a number or one per entry of a row: inputs are cut off there and scaled to
+        Public bounds, each a number or one per entry of a row: inputs are clipped to them and scaled to
         [-1, 1], such as ``(0, 255)`` for pictures. Without bounds inputs are used as they are.
-    epochs, steps, sampling_rate, clip, learning_rate, schedule, momentum, averaging, dual, l2
-        Training choices; None (or "auto") leaves them to `ratewise.torch.network_plan`.
+    config : TrainingConfig, optional
+        All other settings of training; None leaves them to `ratewise.torch.network_plan`.
+    epochs : float, optional
+        How often each unit is read on average; 20 by default. Give `epochs` or ``config.steps``.
     optimizer : callable, optional
         Takes the parameters and returns a ``torch.optim`` optimizer, such as
-        ``lambda parameters: torch.optim.Adam(parameters, lr=1e-3)``. SGD by the plan unless told.
+        ``lambda parameters: torch.optim.Adam(parameters, lr=1e-3)``. SGD by default.
     scheduler : callable, optional
-        Takes the optimizer and returns a scheduler, stepped once per step.
+        Takes the optimizer and returns a scheduler, stepped once per step; by default the learning rate follows
+        ``config.schedule``.
     loss : callable, optional
-        ``loss(logits, labels)`` returns one number per row; cross-entropy unless told.
+        ``loss(logits, labels)`` returns one number per row; cross-entropy by default.
+    rows_per_id, id_weighting, ledger, data_name, callback, verbose, random_state
+        As for `ratewise.RateConstrainedClassifier`.
     physical_batch : int, optional
         Rows handled at once: bounds memory, changes nothing else.
     device : device, optional
-    ledger, data_name, unit, callback, verbose, random_state
-        As for `ratewise.RateConstrainedClassifier`.
     checkpoint : path, optional
         File to write every `checkpoint_every` steps; if it exists, `fit` goes on from it.
     checkpoint_every : int
@@ -79,12 +102,17 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
     Attributes
     ----------
     module_ : nn.Module
-        The trained network: the average of the last iterates.
-    classes_, privacy_, ledger_, history_, multipliers_, constraints_, doubts_, plan_, n_iter_
+        The trained network, in evaluation mode.
+    offset_ : array or None
+        Correction that predictions add to the logits of `module_` (`ratewise.training.certificate.choose_shift`).
+    classes_, certificate_, privacy_, ledger_, history_, multipliers_, constraints_, plan_, n_iter_
         As for `ratewise.RateConstrainedClassifier`.
     input_shape_ : tuple
         Shape of one row.
     """
+
+    model = "linear"  # attributes that the parent's checks read; they are no parameters here
+    schema = None
 
     def __init__(
         self,
@@ -92,38 +120,27 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
         constraints: Any = None,
         *,
         epsilon: float | None = 1.0,
-        delta: float = CUSTOMARY_DELTA,
-        neighbours: str = "add_or_remove",
+        delta: float | None = None,
+        neighbours: str = "zero_out",
         classes: Any = None,
         group_values: Mapping[str, Any] | None = None,
         feature_bounds: Any = None,
+        config: TrainingConfig | None = None,
         epochs: float | None = None,
-        steps: int | None = None,
-        sampling_rate: float | None = None,
-        clip: float | str | None = AUTO,
-        learning_rate: float | None = None,
-        schedule: str | None = None,
-        momentum: float | None = None,
-        averaging: str | None = None,
-        dual: Any = None,
-        histogram: str = "gaussian",
-        histogram_share: float | None = None,
-        temperature: float = 1.0,
-        rates: str = "hard",
-        l2: float = 0.0,
         optimizer: Callable[[Any], torch.optim.Optimizer] | None = None,
         scheduler: Callable[[Any], Any] | None = None,
         loss: Loss | None = None,
+        rows_per_id: int | None = None,
+        id_weighting: str = "id",
         physical_batch: int | None = None,
         device: Any = None,
         ledger: Ledger | None = None,
         data_name: str = "training rows",
-        unit: str = "one row",
-        callback: Callable[[StepRecord], object] | None = None,
-        verbose: int = 0,
         checkpoint: Any = None,
         checkpoint_every: int = 50,
         processes: Processes | None = None,
+        callback: Callable[[StepRecord], object] | None = None,
+        verbose: int = 0,
         random_state: Any = None,
     ) -> None:
         self.module = module
@@ -134,109 +151,139 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
         self.classes = classes
         self.group_values = group_values
         self.feature_bounds = feature_bounds
+        self.config = config
         self.epochs = epochs
-        self.steps = steps
-        self.sampling_rate = sampling_rate
-        self.clip = clip
-        self.learning_rate = learning_rate
-        self.schedule = schedule
-        self.momentum = momentum
-        self.averaging = averaging
-        self.dual = dual
-        self.histogram = histogram
-        self.histogram_share = histogram_share
-        self.temperature = temperature
-        self.rates = rates
-        self.l2 = l2
         self.optimizer = optimizer
         self.scheduler = scheduler
         self.loss = loss
+        self.rows_per_id = rows_per_id
+        self.id_weighting = id_weighting
         self.physical_batch = physical_batch
         self.device = device
         self.ledger = ledger
         self.data_name = data_name
-        self.unit = unit
-        self.callback = callback
-        self.verbose = verbose
         self.checkpoint = checkpoint
         self.checkpoint_every = checkpoint_every
         self.processes = processes
+        self.callback = callback
+        self.verbose = verbose
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None, *, sensitive_features: Any = None) -> Self:
+    # ------------------------------------------------------------------------------------- fitting
+
+    def fit(  # type: ignore[override]  # rows have no weights here
+        self, X: Any, y: Any = None, *, sensitive_features: Any = None, privacy_ids: Any = None
+    ) -> Self:
         """Train on rows, or on a Dataset whose items are ``(x, label, groups)``.
 
-        Everything that can be wrong with the input is found before any privacy is spent.
+        Invalid declarations are rejected before any privacy is spent.
 
         Parameters
         ----------
         X : tensor, array, memory map or data frame with rows first; or a map-style Dataset
-            For a Dataset `classes` and `group_values` must be declared.
-        y : array of labels
+        y : vector of labels
         sensitive_features : data frame, series, mapping of name to column, or vector
-            The columns that the constraints name. Needed to fit, never to predict.
+            The columns that the constraints read. Needed to fit, never to predict.
+        privacy_ids : vector, optional
+            All rows with one id form one unit of privacy.
         """
-        self._check_choices()
-        rows = read(
-            X,
-            y,
-            sensitive_features,
-            constraints=self.constraints,
-            classes=self.classes,
-            group_values=self.group_values,
-        )
-        self._check_delta(rows.source.n_rows)
-        streams = self._streams()
-        module = self._new_module(int(streams.preparation.integers(0, 2**62)))
-        if self.feature_bounds is not None:
-            module = nn.Sequential(Bounded(self.feature_bounds, rows.input_shape), module)
-        plan = self._network_plan(rows, module)
-        self._warn_leaks(rows.leaks)
-        cap = None if self.epsilon is None else Budget(float(self.epsilon), float(self.delta))
-        trainer = self._trainer(module, rows, plan, self._book(plan, cap))
-        trainer.engine.try_out()
+        session = self._network_session(X, y, sensitive_features, privacy_ids, self._streams())
         if self.checkpoint is not None:
-            trainer.resume()
-        self._forget()  # only now: a fit that was refused leaves an earlier model whole
-        self.ledger_ = trainer.ledger
-        trainer.run()
-        self.ledger_ = trainer.ledger
-        self._keep_network(trainer, rows)
+            session.resume()
+        self._forget()
+        steps = session.config.steps or 0
+        leads = session.processes.leads
+        try:
+            with Progress(steps, enabled=bool(self.verbose) and leads) as progress:
+
+                def on_step(record: StepRecord) -> None:
+                    progress.show(record)
+                    if self.callback is not None:
+                        self.callback(record)
+
+                session.run(on_step)
+        finally:
+            if session.ledger is not None and hasattr(session, "admission"):
+                self.ledger_ = session.ledger
+        self._keep_network(session)
         return self
 
-    def decision_function(self, X: Any) -> Floats:
-        """Return scores: the margin of the second class (n,) for two classes, logits (n, K) for more."""
-        logits = self._logits(X)
-        return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
+    def planned_events(
+        self, X: Any, y: Any = None, *, sensitive_features: Any = None, privacy_ids: Any = None
+    ) -> tuple[Event, ...]:
+        """Return what `fit` would release; it depends on declarations, shapes and the number of units only."""
+        session = self._network_session(X, y, sensitive_features, privacy_ids, None)
+        return tuple(session.make_plan(session.rows.count_units()).events.values())
 
-    def predict_proba(self, X: Any) -> Floats:
-        """Return the probability of each class, in the order of `classes_`."""
-        return np.asarray(softmax(self._logits(X), axis=1))
-
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Return the most probable class of each row; group values are not needed."""
-        return np.asarray(self.classes_[self._logits(X).argmax(axis=1)])
-
-    def __sklearn_is_fitted__(self) -> bool:
-        # a fit that was stopped leaves its ledger, which is no model
-        return hasattr(self, "module_")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = False
-        return tags
-
-    # ------------------------------------------------------------------ before any privacy is spent
-
-    def _check_choices(self) -> None:
-        self._check_budget()
-        _validate.one_of(("gaussian", "laplace"), histogram=self.histogram)
-        text(required=True, data_name=self.data_name)
-        text(required=True, unit=self.unit)
-        for name in ("callback", "optimizer", "scheduler", "loss"):
+    def _network_session(
+        self, X: Any, y: Any, sensitive_features: Any, privacy_ids: Any, streams: RandomStreams | None
+    ) -> NetworkSession:
+        """Return a session after all checks of declarations and shapes."""
+        self._check_parameters()
+        for name in ("optimizer", "scheduler", "loss"):
             value = getattr(self, name)
             if value is not None and not callable(value):
                 raise InvalidType(f"{name} must be a function or None, got {type(value).__name__}")
+        refuse_loader(X)
+        facts = self._facts(privacy_ids is not None)
+        inputs, labels, groups = self._read_rows(X, y, sensitive_features, facts)
+        ids = None if privacy_ids is None else read_vector(privacy_ids, inputs.n_rows, "privacy_ids")
+        if facts.constraints:
+            _check_compiles(facts, tuple(groups))
+        kind = Rows if labels is not None else DatasetSource
+        rows = kind(inputs, labels, groups, ids)  # type: ignore[arg-type]
+        n_units = rows.count_units()
+        delta = self.delta if self.delta is not None else min(1e-5, 0.5 / n_units)
+        self._check_delta(delta, n_units)
+        module = self._new_module(0 if streams is None else int(streams.preparation.integers(0, 2**62)))
+        if self.feature_bounds is not None:
+            module = nn.Sequential(Bounded(self.feature_bounds, _row_shape(inputs.x)), module)
+        session = NetworkSession(
+            facts,
+            rows,
+            network_config(self.config, n_units, self.epochs),
+            None if self.epsilon is None else float(self.epsilon),
+            delta,
+            self.neighbours,
+            RandomStreams.from_seed(None) if streams is None else streams,
+            ledger=self.ledger,
+            data_name=self.data_name,
+            module=module,
+            seed=self.random_state,
+            processes=self.processes or Processes(),
+            **self._options(module),
+        )
+        if streams is not None:
+            self._try_out(session)
+        return session
+
+    def _read_rows(
+        self, X: Any, y: Any, sensitive_features: Any, facts: Declarations
+    ) -> tuple[NetworkInputs, Any, Mapping[str, Any]]:
+        if isinstance(X, Dataset):
+            if y is not None or sensitive_features is not None:
+                raise InvalidInput("X is a Dataset, which brings its labels and groups; leave the others out")
+            domain, compiled = declared(facts.constraints or None, self.classes, self.group_values)
+            rows = DatasetRows(X, domain, compiled)
+            return NetworkInputs(X, rows.n_rows), None, dict.fromkeys(domain.columns)
+        x = read_inputs(X)
+        return (
+            NetworkInputs(x, len(x)),
+            read_vector(y, len(x), "y"),
+            _groups(sensitive_features, len(x), facts),
+        )
+
+    def _facts(self, ids: bool) -> Declarations:
+        groups = declared_values(self.group_values)
+        return Declarations(
+            constraints=constraints_of(self.constraints),
+            classes=None if self.classes is None else _classes(self.classes),
+            group_values=dict(Domain((0, 1), groups).columns),
+            columns={},
+            unit="id" if ids else "row",
+            rows_per_id=self.rows_per_id,
+            weighting=self.id_weighting,
+        )
 
     def _new_module(self, seed: int) -> nn.Module:
         if isinstance(self.module, nn.Module):
@@ -253,103 +300,164 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
             raise InvalidType(f"module() must return a torch.nn.Module, got {type(module).__name__}")
         return module
 
-    def _book(self, plan: Plan, cap: Budget | None) -> Ledger:
-        goes_on = self.checkpoint is not None and os.path.exists(self.checkpoint)
-        if goes_on and self.ledger is not None:
-            return self.ledger  # it has booked a part already: the trainer asks whether the rest fits
-        return open_ledger(plan, self.ledger, cap, self.neighbours)
-
-    def _network_plan(self, rows: NetworkRows, module: nn.Module) -> Plan:
-        return network_plan(
-            rows.source.n_rows,
-            sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad),
-            rows.constraints,
-            n_classes=len(rows.domain.classes),
-            epsilon=self.epsilon,
-            delta=self.delta,
-            neighbours=self.neighbours,
-            histogram=self.histogram,
-            histogram_share=self.histogram_share,
-            sampling_rate=self.sampling_rate,
-            epochs=self.epochs,
-            steps=self.steps,
-            clip=self.clip,
-            dual=self.dual,
-            learning_rate=self.learning_rate,
-            schedule=self.schedule,
-            momentum=self.momentum,
-            averaging=self.averaging,
-            temperature=self.temperature,
-            rates=self.rates,
-            l2=self.l2,
-        )
-
-    def _trainer(self, module: nn.Module, rows: NetworkRows, plan: Plan, ledger: Ledger) -> Trainer:
-        device = self.device or next((p.device for p in module.parameters()), None)
-        module = module.to(device)
-        trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
-        optimizer = None if self.optimizer is None else self.optimizer(trained)
-        if self.scheduler is not None and optimizer is None:
+    def _options(self, module: nn.Module) -> dict[str, Any]:
+        device = self.device or next((p.device for p in module.parameters()), torch.device("cpu"))
+        trained = [parameter for parameter in module.to(device).parameters() if parameter.requires_grad]
+        if self.scheduler is not None and self.optimizer is None:
             raise InvalidInput("scheduler was given without an optimizer; give both")
-        return Trainer(
-            module,
-            rows.source,
-            plan,
-            rows.constraints,
-            n_classes=len(rows.domain.classes),
-            optimizer=optimizer,
-            scheduler=None if self.scheduler is None else self.scheduler(optimizer),
-            loss=self.loss,
-            ledger=ledger,
-            data_name=self.data_name,
-            physical_batch=self.physical_batch,
-            device=device,
-            callbacks=() if self.callback is None else (self.callback,),
-            progress=bool(self.verbose),
-            checkpoint=self.checkpoint,
-            checkpoint_every=self.checkpoint_every,
-            processes=self.processes,
-            random_state=self.random_state,
-        )
+        optimizer = None if self.optimizer is None else self.optimizer(trained)
+        return {
+            "optimizer": optimizer,
+            "scheduler": None if self.scheduler is None else self.scheduler(optimizer),
+            "loss": self.loss,
+            "physical_batch": self.physical_batch,
+            "device": device,
+            "checkpoint": self.checkpoint,
+            "checkpoint_every": self.checkpoint_every,
+        }
 
-    # ---------------------------------------------------------------------------- after the run
+    def _try_out(self, session: NetworkSession) -> None:
+        """Run synthetic rows through module, loss and optimizer: what cannot work ends before any release.
 
-    def _keep_network(self, trainer: Trainer, rows: NetworkRows) -> None:
-        self.classes_ = _class_array(rows.domain)
-        self.input_shape_ = rows.input_shape
+        If the classes are not declared, any number of logits is accepted here.
+        """
+        module, device = session.module, session.device or "cpu"
+        rows = _NoRows(_inputs(session))
+        check_module(module)
+        if session.declarations.classes is None:
+            with torch.no_grad(), untouched_state(module):
+                logits = module(rows.blank(2).to(device))
+            n_classes = logits.shape[-1] if isinstance(logits, torch.Tensor) and logits.ndim == 2 else 2
+        else:
+            n_classes = len(session.declarations.classes)
+        objective = Objective(max(n_classes, 2), 1 if session.declarations.constraints else None, self.loss)
+        engine = TorchEngine(module, rows, objective, physical_batch=self.physical_batch, device=device)
+        TorchOptimizer(engine.parameters, 1, session.config, 1.0, session.optimizer, session.scheduler)
+        engine.try_out()
+
+    # ----------------------------------------------------------------------------- after the session
+
+    def _keep_network(self, session: NetworkSession) -> None:
+        self.classes_ = class_array(session.classes or (0,))
+        self.input_shape_ = _row_shape(_inputs(session))
         if len(self.input_shape_) == 1:
             self.n_features_in_ = self.input_shape_[0]
-        self.plan_ = trainer.plan
-        self.constraints_ = rows.constraints
-        self.n_iter_ = trainer.steps_done
-        self.history_ = trainer.history.arrays()
-        self.privacy_ = self._statement_of(rows)
-        dual = trainer.multipliers
-        self.multipliers_ = np.zeros(0) if dual is None else dual.average
-        self.doubts_ = ()
-        self.module_ = trainer.averaged_module()
-        if dual is not None and rows.constraints is not None:
-            self.doubts_ = doubts(rows.constraints, dual, trainer.plan)
-            _warn_doubts(self.doubts_)
+        self.plan_: Plan = session.plan
+        self.constraints_ = session.compiled
+        self.certificate_ = session.certificate
+        trained = session.loop is not None
+        self.n_iter_ = session.steps_done
+        self.history_ = session.history.arrays() if trained else {}
+        self.multipliers_ = np.zeros(0) if session.dual is None else session.dual.multipliers.copy()
+        self.privacy_ = session.statement(self._public_network_facts(session))
+        self.module_ = session.fitted_module() if trained else None
+        self.offset_ = None if session.shift is None else session.parameters
+        if not trained:
+            shown = ", ".join(map(str, session.classes)) or "none"
+            warnings.warn(
+                f"the private release found fewer than two classes ({shown}); the model predicts a constant. "
+                "Declare classes=..., or use more rows or a larger epsilon",
+                RatewiseWarning,
+                stacklevel=3,
+            )
 
-    def _statement_of(self, rows: NetworkRows) -> PrivacyStatement:
-        public = [f"the number of rows, {rows.source.n_rows}", "the shape of the inputs", "the network"]
+    def _public_network_facts(self, session: NetworkSession) -> tuple[str, ...]:
+        facts = ["the shape of the inputs", "the network"]
         if self.classes is not None:
-            public.append("the classes")
-        public += [f"the values of column {name!r}" for name in (self.group_values or ())]
+            facts.append("the classes")
+        facts += [f"the values of {name!r}" for name in session.declarations.group_values]
         if self.feature_bounds is not None:
-            public.append("the bounds of the features")
-        leaks = rows.leaks if self.epsilon is not None else ()
-        return self.ledger_.statement(delta=self.delta, unit=self.unit, public=public, leaks=leaks)
+            facts.append("the bounds of the features")
+        return tuple(facts)
+
+    def explain(self, X: Any = None) -> str:
+        """Return what training released and why, in words."""
+        check_is_fitted(self)
+        if X is not None:
+            raise UnsupportedCombination(
+                "explain(X) shows contributions of features, which networks do not have"
+            )
+        config = network_config(self.config, self.plan_.n_units, self.epochs)
+        return explain_plan(self.plan_, config, constrained=self.constraints_ is not None)
+
+    def shape_functions(self) -> Any:
+        """Refuse: a network has no shape functions."""
+        raise UnsupportedCombination("a network has no shape functions; use RateConstrainedClassifier")
+
+    # ----------------------------------------------------------------------------------- prediction
+
+    def decision_function(self, X: Any) -> Floats:
+        """Return scores: the margin of the second class (n,) for two classes, logits (n, K) for more."""
+        logits = self._logits(X)
+        return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Return the probability of each class, in the order of `classes_`."""
+        return np.asarray(softmax(self._logits(X), axis=1))
+
+    def predict(self, X: Any, *, privacy_ids: Any = None) -> npt.NDArray[Any]:
+        """Return the most probable class of each row; sensitive features are not needed, and ids are ignored."""
+        if privacy_ids is not None:
+            warnings.warn(IDS_IGNORED, RatewiseWarning, stacklevel=2)
+        return np.asarray(self.classes_[self._logits(X).argmax(axis=1)])
 
     @torch.no_grad()
     def _logits(self, X: Any) -> Floats:
         check_is_fitted(self)
-        x = read_inputs(X, self.input_shape_)
+        x = read_for_prediction(X, self.input_shape_)
+        if self.module_ is None:
+            return np.zeros((len(x), 1))
         source = TensorRows(x, np.zeros(len(x), dtype=np.int8))
         device = next(self.module_.parameters()).device
         found = []
         for start in range(0, len(x), _AT_ONCE):
             piece = source.take(np.arange(start, min(start + _AT_ONCE, len(x)))).x
             found.append(self.module_(piece.to(device)).double().cpu().numpy())
-        return np.concatenate(found)
+        logits = np.concatenate(found)
+        return logits if self.offset_ is None else np.asarray(logits + self.offset_)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        # a fit that was stopped leaves its ledger, which is no model
+        return hasattr(self, "module_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = False
+        tags.input_tags.allow_nan = False
+        tags.input_tags.string = False
+        tags.input_tags.categorical = False
+        return tags
+
+    def _streams(self) -> RandomStreams:
+        super()._streams()  # raises the errors of a bad seed
+        return streams_for("network", self.random_state)
+
+
+class _NoRows:
+    """A source without rows, in the shape and type of the inputs."""
+
+    n_rows = 0
+
+    def __init__(self, x: Any) -> None:
+        self._like: RowSource
+        if isinstance(x, Dataset):
+            self._like = DatasetRows(x, Domain((0, 1), {}))
+        else:
+            self._like = TensorRows(x[:0], np.zeros(0, dtype=np.int8))
+
+    def take(self, rows: npt.NDArray[np.intp]) -> Batch:  # noqa: ARG002 - there are none
+        none = torch.zeros(0, dtype=torch.int64)
+        return Batch(self.blank(0), none, none)
+
+    def blank(self, count: int) -> torch.Tensor:
+        return self._like.blank(count)
+
+
+def _inputs(session: NetworkSession) -> Any:
+    """Return the tensor or array of inputs of a session, or its Dataset."""
+    rows: Any = session.rows
+    return rows.features.x
+
+
+def _row_shape(x: Any) -> tuple[int, ...]:
+    return tuple(_NoRows(x).blank(0).shape[1:])

@@ -1,106 +1,701 @@
-"""The training loop for any module, with callbacks, any optimizer, and any number of processes.
+"""Training of a module: a session with a module as the model, checkpoints and any number of processes.
 
-::
+The orchestration is `ratewise.training.session.Session`, the loop `ratewise.training.loop.Loop`. What a step releases,
+of one Poisson sample of units: the clipped gradient sum (L2 sensitivity: the clip) and, with constraints, the
+prediction counts (L1 and L2 sensitivity 1). At the end the counts of the returned model are released for the
+certificate. All of it is in the plan, which the ledger admits as a whole before the first row is read; each step is
+recorded before it reads rows.
 
-    for stretch of steps:
-        with ledger.phase(...)                           # process 0 books the stretch before anything is read
-            checkpoint                                   # weights now, book with the stretch already in it
-            for step in stretch:
-                rows = sampler.rows(step)                # private: which rows take part
-                sums, tally = engine.sums(rows, table)   # private: one pass over the batch
-                noise.release(sums)                      # once in total; may be seen from here on
-                optimizer.step()                         # post-processing
-                histogram = release(tally), likewise     # may be seen from here on
-                multipliers.update(histogram)            # post-processing
-                yield StepRecord(...)                    # released values, nothing else
-
-**What is released** in a step, of one Poisson sample: the sum of clipped row gradients (L2 sensitivity
-``plan.clip``) with Gaussian noise, and the histogram of predictions (L1 and L2 sensitivity 1) with the plan's
-noise; neighbours differ by adding or removing one row. The ledger books ``plan.step_event``, which is the
-pair. Sums are divided by the constant ``plan.expected_rows``, never by the rows that came. An empty batch
-releases its noise like any other.
+**Checkpoints** are files of `ratewise._files`: with checksums, and read without executing anything in them. A
+checkpoint is written after the ledger has recorded the next steps and before the first row of those steps is read: a
+process that is killed leaves a file whose ledger counts all of them, and the run that resumes does not take those steps
+again. No state of any random generator is stored: a resumed run draws fresh entropy, and no noise is used twice.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import dataclasses
+import inspect
+import math
 import os
-import uuid
-from collections.abc import Callable, Iterable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ratewise import _validate
-from ratewise.accounting import Ledger, UnprotectedEvent
-from ratewise.accounting.phase import Phase
-from ratewise.compiled import CompiledConstraints
-from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType, UnsupportedCombination
-from ratewise.multipliers import Multipliers
-from ratewise.plan import Plan
-from ratewise.progress import Progress
-from ratewise.randomness import RandomStreams
-from ratewise.torch import checkpoint as checkpoints
-from ratewise.torch.data import RowSource
-from ratewise.torch.descent import Descent
-from ratewise.torch.distributed import Led, Processes
-from ratewise.torch.dual import HistogramRelease
-from ratewise.torch.engine import Clipper, TorchEngine
-from ratewise.torch.noise import DeviceNoise, GradientNoise, network_streams, note_seed
-from ratewise.torch.objective import Loss, Objective
-from ratewise.torch.sampling import BlockSampler, StepSampler, share_of
-from ratewise.training import History, StepRecord
+from ratewise._files import arrays_from_bytes, arrays_to_bytes, write_whole
+from ratewise.accounting import Event, Ledger, Phase, PrivacyUnit
+from ratewise.constraints.compiled import CompiledConstraints
+from ratewise.data.units import Units, row_units
+from ratewise.exceptions import InvalidInput, InvalidType, LedgerError, RatewiseError, UnsupportedCombination
+from ratewise.mechanisms.noise import Mechanism
+from ratewise.mechanisms.randomness import KEY_BYTES, USED_SEEDS, RandomStreams, streams_for, warn_of_seed
+from ratewise.mechanisms.sampling import Rows
+from ratewise.torch.data import RowSource, network_rows
+from ratewise.torch.distributed import (
+    BlockSampler,
+    Processes,
+    StepSampler,
+    TotalRelease,
+    leader_only,
+    refuse_unjoined,
+    share_of,
+)
+from ratewise.torch.engine import Loss, Objective, TorchEngine
+from ratewise.training.config import TrainingConfig
+from ratewise.training.dual import DualUpdate
+from ratewise.training.history import History
+from ratewise.training.loop import LARGEST, Loop, StepRecord, schedule_value
+from ratewise.training.plan import TRAINING, Plan, PublicFacts, plan_for
+from ratewise.training.progress import Progress
+from ratewise.training.session import Declarations, Session, dual_update, most_rows
 
 Callback = Callable[[StepRecord], object]
 
-STRETCH = 64
-"""Steps that are booked together where no checkpoint is written."""
+CLIP = 1.0
+EPOCHS = 20.0
+_BATCHES = (256, 4096)
+_BATCH_SHARE = 1 / 25
+_LARGEST_RATE = 0.5
+_GAIN = 5.0  # of a gradient on the parameters in the long run: learning_rate / (1 - momentum)
+NETWORK = TrainingConfig(momentum=0.9)
+
+_KIND = "network checkpoint"
+_SAME_RUN = "resume with the privacy parameters, constraints and model that the run was started with"
 
 
-class Trainer:
-    """A training of a module that can be run, watched step by step, stopped, and taken up again.
+def network_config(
+    config: TrainingConfig | None, n_units: int, epochs: float | None = None
+) -> TrainingConfig:
+    """Return the configuration with the rules for networks in place of None.
 
-    Everything that can be wrong is found before the first step is booked. The release of each step, its
-    sensitivity and its booking are described at the top of this module.
+    Parameters
+    ----------
+    config : TrainingConfig or None
+        None: momentum 0.9, and everything else by rule.
+    n_units : int
+    epochs : float, optional
+        How often each unit is read on average; 20 by default. Give `epochs` or ``config.steps``.
+
+    Notes
+    -----
+    A step reads a 25th of the units, but 256 to 4,096 of them, and at most half. The clipping norm is 1, with
+    and without privacy; the learning rate is ``5 * (1 - momentum)``, which is meant for that norm.
+    """
+    config = NETWORK if config is None else config
+    units = _validate.count(n_units=n_units)
+    if epochs is not None and config.steps is not None:
+        raise UnsupportedCombination(f"epochs is {epochs} and steps {config.steps}; give one of them")
+    batch = min(max(units * _BATCH_SHARE, _BATCHES[0]), _BATCHES[1])
+    rate = config.sampling_rate or min(batch / units, _LARGEST_RATE)
+    passes = EPOCHS if epochs is None else _validate.positive(epochs=epochs)
+    return dataclasses.replace(
+        config,
+        sampling_rate=rate,
+        steps=config.steps or max(1, math.ceil(passes / rate)),
+        clip=config.clip or CLIP,
+        learning_rate=config.learning_rate or _GAIN * (1.0 - config.momentum),
+    )
+
+
+def network_plan(
+    n_units: int,
+    config: TrainingConfig | None = None,
+    *,
+    epsilon: float | None,
+    delta: float,
+    constrained: bool = False,
+    epochs: float | None = None,
+    neighbours: str = "zero_out",
+    unit: PrivacyUnit | None = None,
+    other_events: tuple[Event, ...] = (),
+) -> Plan:
+    """Return the plan of a network's training that spends (epsilon, delta).
+
+    Parameters
+    ----------
+    n_units : int
+        Number of rows, or of ids.
+    config : TrainingConfig, optional
+    epsilon : float or None
+        None plans a training without privacy.
+    delta : float
+    constrained : bool
+        Whether there are constraints: then prediction counts and a certificate are released as well.
+    epochs, config
+        See `network_config`.
+    neighbours, unit, other_events
+        See `ratewise.training.plan.plan_for`.
+
+    Examples
+    --------
+    >>> plan = network_plan(20_000, epsilon=8.0, delta=1e-6)
+    >>> round(plan.expected_units), plan.steps
+    (800, 500)
+    """
+    settings = network_config(config, n_units, epochs)
+    if epsilon is not None:
+        epsilon = _validate.positive(epsilon=epsilon, hint="None trains without privacy")
+    facts = PublicFacts(n_units=n_units, n_columns=0, constrained=constrained)
+    return plan_for(
+        facts,
+        settings,
+        epsilon=epsilon,
+        delta=_validate.inside(delta=delta),
+        neighbours=neighbours,
+        unit=PrivacyUnit() if unit is None else unit,
+        other_events=other_events,
+    )
+
+
+class TorchOptimizer:
+    """Moves the parameters of a module by released gradients (`ratewise.training.loop.Optimizer`).
+
+    Parameters
+    ----------
+    parameters : list of Parameter
+        Exactly those that are trained.
+    steps : int
+    config : TrainingConfig
+        Its schedule is followed unless there is a scheduler.
+    learning_rate : float
+        Of the default optimizer.
+    optimizer : torch.optim.Optimizer, optional
+        Any one, over exactly these parameters; by default SGD with the learning rate, momentum and penalty of
+        the configuration; biases and norms have no penalty.
+    scheduler : LRScheduler, optional
+        Stepped once after each step.
+
+    Attributes
+    ----------
+    done : int
+        Steps that were taken, or that count as taken. Setting it moves the schedule.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        steps: int,
+        config: TrainingConfig,
+        learning_rate: float,
+        optimizer: Any = None,
+        scheduler: Any = None,
+    ) -> None:
+        self.parameters = list(parameters)
+        own = optimizer is None
+        if own:
+            if scheduler is not None:
+                raise UnsupportedCombination("scheduler was given without its optimizer; pass both")
+            optimizer = _default_optimizer(self.parameters, config, learning_rate)
+        check_optimizer(optimizer, self.parameters)
+        if scheduler is not None:
+            check_scheduler(scheduler, optimizer)
+        self.optimizer: torch.optim.Optimizer = optimizer
+        self.scheduler = scheduler
+        self._steps, self._schedule = steps, config.schedule
+        self._rates = [float(group["lr"]) for group in optimizer.param_groups]
+        self._penalties = [group["weight_decay"] for group in optimizer.param_groups] if own else []
+        self._done = 0
+
+    @property
+    def relative_rate(self) -> float:
+        """Learning rate of the coming step relative to the first one."""
+        if self.scheduler is None and self._schedule != "constant":
+            return schedule_value(self._schedule, self._done, self._steps)
+        now, first = float(self.optimizer.param_groups[0]["lr"]), self._rates[0]
+        return min(now / first, 1.0) if first > 0 else 1.0
+
+    @property
+    def done(self) -> int:
+        """Steps that were taken, or that count as taken."""
+        return self._done
+
+    @done.setter
+    def done(self, steps: int) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore"
+            )  # about a scheduler that moves before its optimizer, as meant here
+            for _ in range(steps - self._done if self.scheduler is not None else 0):
+                self.scheduler.step()
+        self._done = steps
+
+    def step(self, total: Sequence[Tensor], expected_units: float, scale: float = 1.0) -> float:
+        """Move by a released sum (its tensors are used up) and return the norm of the released mean."""
+        for group, penalty in zip(self.optimizer.param_groups, self._penalties, strict=False):
+            group["weight_decay"] = penalty / scale
+        for parameter, part in zip(self.parameters, total, strict=True):
+            parameter.grad = part.mul_(1.0 / expected_units).to(parameter)
+        norm = _norm(total)
+        if not math.isfinite(norm):
+            raise InvalidInput("training diverged: the released gradient is not finite; lower learning_rate")
+        if self.scheduler is None and self._schedule != "constant":
+            for group, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
+                group["lr"] = rate * self.relative_rate
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self._done += 1
+        if self.scheduler is not None:
+            self.scheduler.step()
+        if not _norm(self.parameters) < LARGEST:
+            raise InvalidInput(
+                "training diverged: the parameters have grown beyond measure; lower learning_rate"
+            )
+        return norm
+
+    def state(self) -> dict[str, Any]:
+        """Return what is needed to go on later: parameters, optimizer and schedule."""
+        return {
+            "done": self._done,
+            "parameters": [parameter.detach().clone() for parameter in self.parameters],
+            "optimizer": self.optimizer.state_dict(),
+            "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
+        }
+
+    @torch.no_grad()
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from what `state` returned."""
+        shapes = [tuple(parameter.shape) for parameter in self.parameters]
+        if [tuple(value.shape) for value in state["parameters"]] != shapes:
+            raise InvalidInput("state has parameters of other shapes; resume with the same model")
+        if (state["scheduler"] is None) != (self.scheduler is None):
+            raise InvalidInput("checkpoint and training differ in having a scheduler; resume with the same")
+        if not all(bool(torch.isfinite(value).all()) for value in state["parameters"]):
+            raise InvalidInput("the checkpoint's parameters are not finite; take an older copy")
+        try:
+            self.optimizer.load_state_dict(state["optimizer"])
+        except (ValueError, KeyError) as problem:
+            raise InvalidInput(f"the checkpoint's optimizer does not fit this one: {problem}") from None
+        if self.scheduler is not None:
+            self.scheduler.load_state_dict(state["scheduler"])
+        for parameter, value in zip(self.parameters, state["parameters"], strict=True):
+            parameter.copy_(value)
+        self._done = int(state["done"])
+
+
+def check_optimizer(optimizer: Any, parameters: Sequence[nn.Parameter]) -> None:
+    """Refuse an optimizer over other parameters than those that are trained."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise InvalidType(f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    trained = {id(parameter) for parameter in parameters}
+    if held != trained:
+        raise InvalidInput(
+            f"optimizer holds {len(held)} parameters of which {len(held & trained)} are among the module's "
+            f"{len(trained)} trainable ones; make it over exactly those, and freeze others with "
+            "requires_grad_(False) first"
+        )
+    if not _steps_alone(optimizer):
+        raise UnsupportedCombination(
+            f"optimizer {type(optimizer).__name__} wants a closure, which would read the rows again and "
+            "again; use one whose step() needs nothing, such as SGD or Adam"
+        )
+    if isinstance(optimizer, torch.optim.SparseAdam):
+        raise UnsupportedCombination(
+            "optimizer SparseAdam wants sparse gradients, and gradients with noise are dense; use Adam"
+        )
+
+
+def check_scheduler(scheduler: Any, optimizer: torch.optim.Optimizer) -> None:
+    """Refuse a scheduler that cannot be stepped by itself, or that moves another optimizer."""
+    if not callable(getattr(scheduler, "step", None)):
+        raise InvalidType(f"scheduler must have a step method, got {type(scheduler).__name__}")
+    if not _steps_alone(scheduler):
+        raise UnsupportedCombination(
+            f"scheduler {type(scheduler).__name__} wants a measure of the rows at every step, which would be "
+            "one more release; use one that counts steps, such as CosineAnnealingLR"
+        )
+    if getattr(scheduler, "optimizer", optimizer) is not optimizer:
+        raise InvalidInput("scheduler belongs to another optimizer; make it with the one that is given")
+
+
+def _steps_alone(part: Any) -> bool:
+    """Return whether ``part.step()`` needs no argument, by its class: schedulers wrap an optimizer's own."""
+    step = getattr(type(part), "step", None)
+    if step is None:
+        return True
+    try:
+        inspect.signature(step).bind(part)
+    except TypeError:
+        return False
+    return True
+
+
+def _default_optimizer(
+    parameters: list[nn.Parameter], config: TrainingConfig, learning_rate: float
+) -> torch.optim.Optimizer:
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": config.l2 or 0.0},
+        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+    return torch.optim.SGD(
+        [group for group in groups if group["params"]], lr=learning_rate, momentum=config.momentum
+    )
+
+
+def _norm(tensors: Sequence[Tensor]) -> float:
+    with torch.no_grad():
+        return float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(t) for t in tensors])))
+
+
+@dataclass(eq=False)
+class NetworkSession(Session):
+    """A fit of a network: the stages of `ratewise.training.session.Session` with a module as the model.
+
+    Process 0 alone keeps the ledger, releases and writes checkpoints.
 
     Parameters
     ----------
     module : nn.Module
-        Takes inputs (rows first) and returns logits, one per class; trained in place.
+    loss, optimizer, scheduler, physical_batch, device, autocast
+        As for `Trainer`.
+    processes : Processes
+    checkpoint : path, optional
+    checkpoint_every : int
+    seed : Any
+        What `streams` were made of, for the warning that it must stay secret.
+    """
+
+    module: nn.Module = field(default_factory=nn.Identity)
+    loss: Loss | None = None
+    optimizer: torch.optim.Optimizer | None = None
+    scheduler: Any = None
+    physical_batch: int | None = None
+    device: torch.device | str | None = None
+    autocast: bool = False
+    processes: Processes = field(default_factory=Processes)
+    checkpoint: str | os.PathLike[str] | None = None
+    checkpoint_every: int = 50
+    seed: Any = None
+    engine: TorchEngine = field(init=False)
+    loop: Any = field(init=False, default=None)
+    history: History = field(init=False)
+    steps_done: int = field(init=False, default=0)
+    _admitted: bool = field(init=False, default=False)
+    _seed_noted: bool = field(init=False, default=False)
+    _sampler: StepSampler | None = field(init=False, default=None)
+    _drawn: int = field(init=False, default=0)
+    _consistent: bool = field(init=False, default=True)
+
+    def __post_init__(self) -> None:
+        _validate.count(checkpoint_every=self.checkpoint_every)
+        refuse_unjoined(self.processes)
+        self.on_release = self.save
+
+    # ------------------------------------------------------------------------- before rows are read
+
+    def declare_and_plan(self) -> None:
+        """Code the units, make the plan and have it admitted; a checkpoint must belong to the same plan."""
+        finds_rows_per_id = self.declarations.unit == "id" and self.declarations.rows_per_id is None
+        if self.processes.world > 1 and (self.undeclared() or finds_rows_per_id):
+            raise UnsupportedCombination(
+                "in several processes nothing is found privately: declare classes, group_values and, with "
+                "privacy_ids, rows_per_id"
+            )
+        self.plan_units()
+        self.admit()
+        other = self._state is not None and tuple(self.plan.events.values()) != self.admission.events
+        if other and self.plan.private:
+            raise InvalidInput(
+                f"the checkpoint belongs to another run: its planned releases differ; {_SAME_RUN}"
+            )
+
+    def admit(self) -> None:
+        """Have the whole plan admitted, unless it was: in process 0, before any row is read."""
+        if not self._admitted and self.steps_done < self.plan.steps:
+            self.processes.led(self._admit)
+            self.open_ledger()  # in other processes: the ledger of process 0 takes its place at the end
+            self._admitted = True
+
+    def _admit(self) -> None:
+        if self.checkpoint is not None:
+            if not os.path.isdir(os.path.dirname(os.path.abspath(self.checkpoint))):
+                raise InvalidInput(
+                    f"checkpoint {os.fspath(self.checkpoint)!r} is in a folder that does not exist; make it first"
+                )
+            if os.path.exists(self.checkpoint):
+                raise InvalidInput(
+                    f"{self._source} exists already; call resume() to go on with that run, or take another name"
+                )
+        self.note_seed()
+        super().admit()
+
+    def note_seed(self) -> None:
+        """Warn that a seed must stay secret, and refuse one that this ledger has seen: noise must not repeat."""
+        if self.plan.private and not self._seed_noted:
+            self.open_ledger().check(list(self.plan.events.values()))
+            warn_of_seed(self.seed)
+            USED_SEEDS.add(self.open_ledger(), self.streams)
+            self._seed_noted = True
+
+    def _record(self, name: str) -> None:
+        self.processes.led(lambda: self.admission.release(name))
+
+    def _left(self, name: str) -> int:
+        left = self.admission.left(name) if self.processes.leads and name in self.plan.events else 0
+        return int(self.processes.share_bytes(str(left).encode()) or 0)
+
+    def _total(self, mechanism: Mechanism) -> TotalRelease:
+        return TotalRelease(mechanism, self.processes)
+
+    def _threads(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    # ------------------------------------------------------------------------------------ training
+
+    def prepare(self) -> None:
+        """Do nothing: inputs are used as they are, or scaled by declared bounds inside the module."""
+
+    def bind(self) -> None:
+        """Make the engine and the loop, and go on from a checkpoint."""
+        assert self.domain is not None  # noqa: S101 - only called with two classes or more
+        self._bind(network_rows(self.rows, self.domain, self.compiled))
+        if self._state is not None:
+            self._go_on()
+
+    def _bind(self, rows: RowSource) -> None:
+        plan, config = self.plan, self.config
+        objective = Objective(
+            len(self.classes),
+            None if self.compiled is None else self.compiled.n_cells,
+            self.loss,
+            temperature=config.temperature,
+            hard=config.rates == "hard",
+        )
+        self.engine = engine = TorchEngine(
+            self.module,
+            rows,
+            objective,
+            units=self.units,
+            physical_batch=self.physical_batch,
+            device=_device(self.module) if self.device is None else self.device,
+            autocast=self.autocast,
+        )
+        clip, rate = float(config.clip or CLIP), float(config.learning_rate or _GAIN)
+        counts = plan.histogram_mechanism(engine.count_step)
+        gradient = plan.gradient_mechanism(clip, engine.slack(most_rows(plan, self.units)))
+        self.loop = Loop(
+            engine,
+            TorchOptimizer(engine.parameters, plan.steps, config, rate, self.optimizer, self.scheduler),
+            dual_update(self.compiled, plan, config, counts.standard_deviation),
+            TotalRelease(gradient, self.processes, engine.parameters),
+            TotalRelease(counts, self.processes),
+            clip,
+            plan.expected_units,
+        )
+        self.history = History.of(self.loop, plan.steps)
+
+    def start(self) -> None:
+        """Find what is wrong, agree with the other processes, and draw the key of the samples."""
+        if self._sampler is not None or self.steps_done >= self.plan.steps:
+            return
+        self.engine.try_out()
+        ours = repr(self._identity()).encode()
+        if self.processes.share_bytes(ours) != ours:
+            raise InvalidInput("the processes differ in plan, constraints or model; start all with the same")
+        self.processes.share([*self.module.parameters(), *self.module.buffers()])
+        key = self.processes.share_bytes(self.streams.sampling.bytes(KEY_BYTES))
+        owned = share_of(self.plan.n_units, self.processes.rank, self.processes.world)
+        sampler = BlockSampler(self.plan.n_units, self.plan.sampling_rate, key or b"", owned)
+        self._sampler, self.engine.random_key = sampler, sampler.key_for("random layers")
+        self.engine.owned = owned
+
+    def steps(self) -> Iterator[StepRecord]:
+        """Take the steps that remain one by one, and yield what each of them released."""
+        self.start()
+        self.admit()
+        stride = self.plan.steps if self.checkpoint is None else self.checkpoint_every
+        try:
+            while self.steps_done < self.plan.steps:
+                count = min(stride, self.plan.steps - self.steps_done)
+                with self.phase(None if self.checkpoint is None else count) as phase:
+                    self.save()
+                    for _ in range(count):
+                        yield self.step(self.draw(), phase)
+        finally:
+            if self._consistent:
+                self.save()
+
+    def phase(self, steps: int | None = None) -> AbstractContextManager[Phase | None]:
+        """Return a phase of steps on the ledger of process 0, recorded so many at a time."""
+        if not self.plan.private:
+            return nullcontext()
+        context: AbstractContextManager[Phase | None] = nullcontext()
+        if self.processes.leads:
+            context = self.admission.phase(TRAINING, **({} if steps is None else {"stride": steps}))
+        return leader_only(context, self.processes)
+
+    def draw(self) -> Rows:
+        """Return the sample of the next step, **private**; no sample is ever drawn again."""
+        assert self._sampler is not None  # noqa: S101 - started before
+        self._drawn += 1
+        return self._sampler.rows(self._drawn - 1)
+
+    def step(self, sample: Rows, phase: Phase | None) -> StepRecord:
+        """Record a step, release the sums of the sample, and update."""
+        if phase is not None:
+            phase.step()
+        self.steps_done += 1  # whatever fails from here on, no later step may take its place
+        self._consistent = False
+        record: StepRecord = self.loop.step(sample, self.streams)
+        self._consistent = True
+        self.history.add(record)
+        return record
+
+    def train(self, on_step: Callback | None = None) -> None:
+        """Run the steps that remain."""
+        for record in self.steps():
+            if on_step is not None:
+                on_step(record)
+
+    def certify(self) -> None:
+        """Release the counts of the returned model and judge the constraints; share the ledger."""
+        super().certify()
+        if self.processes.world == 1:
+            return
+        named = self.admission.id.encode() if self.processes.leads else b""
+        document = self.processes.share_bytes(named + b"\n" + self.open_ledger().to_json().encode())
+        if not self.processes.leads and document is not None:
+            name, _, content = document.partition(b"\n")
+            self.ledger = Ledger.from_json(content.decode())
+            self.admission = self.ledger.admission(name.decode())
+
+    @property
+    def dual(self) -> DualUpdate | None:
+        """The multipliers; None without constraints."""
+        return None if self.loop is None else self.loop.dual
+
+    def fitted_module(self) -> nn.Module:
+        """Return a copy of the module in evaluation mode."""
+        return copy.deepcopy(self.module).eval()
+
+    # ------------------------------------------------------------------------------ stop and go on
+
+    @property
+    def _source(self) -> str:
+        return f"the checkpoint {os.fspath(self.checkpoint or '')!r}"
+
+    def resume(self) -> bool:
+        """Go on from the checkpoint file; return False if there is none, so that the run starts afresh.
+
+        Steps that the ledger counts but whose results were lost are not taken again. A checkpoint of another
+        plan, other constraints or another model is refused.
+        """
+        if self.checkpoint is None:
+            raise InvalidInput("checkpoint is None; give the file to resume from")
+        path = os.fspath(self.checkpoint)
+        data = self.processes.share_bytes(self.processes.led(lambda: _read(path)))
+        if data is None:
+            return False
+        state = decode(data, path)
+        with sound(self._source):
+            ledger = _ledger_from(state["ledger"], self.ledger, self._source)
+            self.restore(state, ledger.admission(state["admission"]))
+        self._admitted = self._seed_noted = True
+        if self.loop is not None:
+            self._go_on()
+        return True
+
+    def _go_on(self) -> None:
+        state: Any = self._state
+        with sound(self._source):
+            _refuse_other_run(state["identity"], self._identity(), self._source)
+            _restore_constants(self.module, state["constants"])
+            done = state["loop"]["done"]
+            if type(done) is not int or not 0 <= done <= self.plan.steps:
+                raise InvalidInput(
+                    f"{self._source} is no sound checkpoint: its steps are not; take an older copy"
+                )
+            self.loop.restore(state["loop"])
+            self.history.restore(state["history"])
+        taken = self.plan.steps - self.admission.left(TRAINING) if self.plan.private else done
+        agreed = self.processes.share_bytes(str(max(done, taken)).encode())
+        self._drawn = self.steps_done = int(agreed or done)
+        self.loop.optimizer.done = self.steps_done  # steps that may have been released are not taken again
+        self.streams = RandomStreams.from_seed(None)  # noise must never be drawn twice
+
+    def save(self) -> None:
+        """Write the checkpoint file, in process 0."""
+        if self.checkpoint is None or not self.processes.leads or self.loop is None or not self._admitted:
+            return
+        state = {
+            **self.state(),
+            "identity": self._identity(),
+            "admission": self.admission.id,
+            "ledger": self.open_ledger().to_json(),
+            "constants": _constants(self.module),
+        }
+        write_whole(self.checkpoint, encode(state))
+
+    def _identity(self) -> dict[str, Any]:
+        """Return what must not change when a run resumes: plan, constraints and model."""
+        plan, compiled = self.plan, self.compiled
+        return {
+            **{name: getattr(plan, name) for name in ("n_units", "sampling_rate", "steps", "neighbours")},
+            "events": {name: repr(event) for name, event in plan.events.items()},
+            "unit": repr(plan.unit),
+            **{name: getattr(self.config, name) for name in ("clip", "rates", "temperature")},
+            "constraints": [] if compiled is None else list(compiled.names),
+            "bounds": [] if compiled is None else compiled.bounds.tolist(),
+            "cells": [] if compiled is None else list(compiled.cell_names),
+            "parameters": {name: list(parameter.shape) for name, parameter in self.module.named_parameters()},
+        }
+
+
+class Trainer(NetworkSession):
+    """A training of a module that can be run, followed step by step, stopped, and resumed.
+
+    Everything that can be wrong is found before the plan is admitted. Wherever it stops, what was released is
+    covered by the plan on the ledger.
+
+    Parameters
+    ----------
+    module : nn.Module
+        Takes inputs (rows first) and returns logits, one per class; trained in place. The last iterate, with
+        a learning rate that falls to zero, is the model.
     rows : RowSource
         Such as `TensorRows` or `DatasetRows`.
     plan : Plan
-        Such as `network_plan` makes from public facts.
+        Such as `network_plan` returns.
     constraints : CompiledConstraints, optional
+    config : TrainingConfig, optional
+        Settings that the plan does not contain: clip, learning rate, momentum, schedule, multipliers.
     n_classes : int, optional
         Needed without constraints.
-    optimizer, scheduler
-        Any of PyTorch, over exactly the module's trainable parameters; see `Descent` for the defaults.
-    loss : callable, optional
-        ``loss(logits, labels)`` returns one number per row; cross-entropy unless told.
+    units : Units, optional
+        Which rows form a unit of privacy; by default each row is one.
     ledger : Ledger, optional
-        The book; a new one in memory unless told. Only process 0 writes it.
-    data_name : str
-        Name of the rows in the ledger.
-    physical_batch : int, optional
-        Rows handled at once: bounds memory, changes nothing else.
-    device : device, optional
-        That of the module's parameters unless told.
-    autocast : bool
-        Forward and backward in bfloat16; the guarantee is the same, see `TorchEngine`.
+        A new one in memory by default. Only process 0 writes it.
     callbacks : callables
         Called by `run` in every process after each step with a `StepRecord` of released values.
     progress : bool
         Show a line on standard error.
-    checkpoint : path, optional
-        File to write after every `checkpoint_every` steps, and to `resume` from.
-    checkpoint_every : int
-    processes : Processes, optional
-        What ``join()`` returned; this process alone unless told.
     random_state : int, NumPy generator or None
         A seed makes a run repeatable and must stay secret. A resumed run takes fresh entropy instead.
+    streams : RandomStreams, optional
+        In place of `random_state`.
+    **options
+        Of a session: ``loss(logits, labels)``, which returns one number per row (cross-entropy by default);
+        `optimizer` and `scheduler`, any of PyTorch, over exactly the module's trainable parameters
+        (`TorchOptimizer`); `physical_batch`, rows handled at once, which bounds memory and changes nothing
+        else; `device`, that of the module by default; `autocast`, forward and backward in bfloat16;
+        `checkpoint`, a file to write after every `checkpoint_every` steps, and to `resume` from;
+        `processes`, what ``join()`` returned; `data_name`; `tolerance` of the certificate's verdicts.
+
+    Attributes
+    ----------
+    loop, engine, dual, history, plan, config, ledger, admission, steps_done
+    certificate : Certificate or None
+    released : dict
+        Released values outside the steps, by name in the plan; stored in the checkpoint.
     """
 
     def __init__(
@@ -110,264 +705,213 @@ class Trainer:
         plan: Plan,
         constraints: CompiledConstraints | None = None,
         *,
+        config: TrainingConfig | None = None,
         n_classes: int | None = None,
-        optimizer: torch.optim.Optimizer | None = None,
-        scheduler: Any = None,
-        loss: Loss | None = None,
+        units: Units | None = None,
         ledger: Ledger | None = None,
-        data_name: str = "training rows",
-        physical_batch: int | None = None,
-        device: torch.device | str | None = None,
-        autocast: bool = False,
         callbacks: Iterable[Callback] = (),
         progress: bool = False,
-        checkpoint: str | os.PathLike[str] | None = None,
-        checkpoint_every: int = 50,
-        processes: Processes | None = None,
         random_state: Any = None,
-        clipper: Clipper | None = None,
+        streams: RandomStreams | None = None,
+        **options: Any,
     ) -> None:
-        if not isinstance(plan, Plan):
-            raise InvalidType(f"plan must be a ratewise.plan.Plan, got {type(plan).__name__}")
-        if constraints is not None and not isinstance(constraints, CompiledConstraints):
-            raise InvalidType(f"constraints must be compiled constraints, got {type(constraints).__name__}")
-        self.plan = plan
-        self.constraints = constraints
-        self.multipliers = None if constraints is None else Multipliers(constraints, plan)
-        objective = Objective(
-            plan, _classes(n_classes, constraints), None if constraints is None else constraints.n_cells, loss
+        _check(plan, constraints, config, ledger)
+        super().__init__(
+            Declarations([], None, {}, {}),
+            rows,  # type: ignore[arg-type]
+            network_config(config, plan.n_units),
+            plan.epsilon if plan.private else None,
+            plan.delta,
+            plan.neighbours,
+            streams_for("network", random_state) if streams is None else streams,
+            ledger=Ledger(neighbours=plan.neighbours, unit=plan.unit) if ledger is None else ledger,
+            module=module,
+            seed=random_state,
+            **{name: value for name, value in options.items() if value is not None},
         )
-        if device is None:
-            device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
-        self.engine = TorchEngine(
-            plan,
-            module,
-            rows,
-            objective,
-            physical_batch=physical_batch,
-            device=device,
-            autocast=autocast,
-            clipper=clipper,
-        )
-        self.descent = Descent(plan, self.engine.parameters, optimizer, scheduler)
-        self.module = module
-        self.processes = Processes() if processes is None else processes
-        self.steps_done = 0
-        self._gradient_mechanism = plan.gradient_mechanism
-        if ledger is not None and not isinstance(ledger, Ledger):
-            raise InvalidType(f"ledger must be a Ledger or None, got {type(ledger).__name__}")
-        self.ledger = Ledger() if ledger is None else ledger
-        self._given = ledger
-        self._data_name = data_name
-        self._callbacks = _functions(callbacks)
-        self._progress = progress
-        self._path = None if checkpoint is None else os.fspath(checkpoint)
-        self._every = _validate.count(checkpoint_every=checkpoint_every)
-        self._seed = random_state
-        self._streams = network_streams(random_state)
-        self._run: str | None = None
-        self._whole = True
-        self._sampler: StepSampler | None = None
-        self._noise: GradientNoise | None = None
-        self._release: HistogramRelease | None = None
-        self.history = History(plan.steps, *_history_shape(self.multipliers))
-        _check_noise(plan, self.multipliers)
+        self.plan, self.compiled, self._n_units = plan, constraints, plan.n_units
+        self.units = row_units(rows.n_rows) if units is None else units
+        if self.units.n_units != plan.n_units:
+            raise InvalidInput(
+                f"data has {self.units.n_units} units (rows or ids), the plan was made for {plan.n_units}"
+            )
+        self.classes = tuple(range(_classes(n_classes, constraints)))
+        self._callbacks, self._progress = _functions(callbacks), progress
+        self._seed_noted = streams is not None
+        self._bind(rows)
 
-    # ------------------------------------------------------------------------------------ running
-
-    def run(self) -> History:
-        """Take the steps that remain and return what they released."""
+    def run(self, on_step: Callback | None = None) -> History:  # type: ignore[override]
+        """Take the steps that remain, release the certificate, and return what the steps released."""
         with Progress(self.plan.steps, enabled=self._progress and self.processes.leads) as progress:
             for record in self.steps():
                 progress.show(record)
-                for callback in self._callbacks:
+                for callback in (*self._callbacks, *(() if on_step is None else (on_step,))):
                     callback(record)
-        self._share_book()
+        self.certify()
         return self.history
 
-    def steps(self) -> Iterator[StepRecord]:
-        """Take the steps that remain one by one, and yield what each of them released."""
-        self._begin()
-        length = self._every if self._path is not None else STRETCH
-        try:
-            while self.steps_done < self.plan.steps:
-                yield from self._stretch(min(length, self.plan.steps - self.steps_done))
-        finally:
-            if self._whole:
-                self._save()
 
-    def averaged_module(self) -> nn.Module:
-        """Return a copy of the module with the average of the iterates, or the last one if none was taken."""
-        found = copy.deepcopy(self.module)
-        mean = self.descent.averaging.mean
-        if mean is not None:
-            names = {id(parameter): name for name, parameter in self.module.named_parameters()}
-            values = dict(found.named_parameters())
-            with torch.no_grad():
-                for parameter, value in zip(self.engine.parameters, mean, strict=True):
-                    values[names[id(parameter)]].copy_(value)
-        return found.eval()
+# ------------------------------------------------------------------------------------- checkpoints
 
-    def resume(self) -> bool:
-        """Go on from the checkpoint file; return False if there is none, so that the run starts afresh.
 
-        Steps that the book counts but whose results were lost count as taken. A checkpoint of another plan,
-        other constraints or another model is refused.
-        """
-        if self._path is None:
-            raise InvalidInput("checkpoint is None; give the file to resume from")
-        source = f"the checkpoint {self._path!r}"
-        path = self._path
-        data = self.processes.share_bytes(self.processes.led(lambda: checkpoints.read_file(path)))
-        if data is None:
-            return False
-        state = checkpoints.decode(data, source)
-        with checkpoints.sound(source):
-            checkpoints.refuse_other_run(state["identity"], self._identity(), source)
-            self._run, self.steps_done = checkpoints.progress(state, self.plan.steps, source)
-            self.ledger = checkpoints.ledger_from(state["ledger"], self._given, source)
-            checkpoints.load_module(self.module, state["module"])
-            self.descent.restore(state["descent"])
-            if self.multipliers is not None:
-                checkpoints.restore_multipliers(self.multipliers, state["multipliers"])
-        self._pass_over(self._lost())
-        self._streams = RandomStreams.from_seed(None)  # noise must never be drawn twice
-        return True
+def encode(state: Mapping[str, Any]) -> bytes:
+    """Return a state of tensors, arrays, numbers, text and containers as the content of a file."""
+    arrays: dict[str, Any] = {}
+    plain = _plain(state, arrays)
+    return arrays_to_bytes(_KIND, {"state": plain}, arrays)
 
-    # ------------------------------------------------------------------------------------ the steps
 
-    def _stretch(self, length: int) -> Iterator[StepRecord]:
-        with self._booked(length) as phase:
-            self._save()
-            for _ in range(length):
-                if phase is not None:
-                    phase.step()
-                yield self._step()
+def decode(data: bytes, path: str) -> dict[str, Any]:
+    """Return the state in a file of `encode`; nothing in it is executed."""
+    fields, arrays = arrays_from_bytes(data, _KIND, path)
+    with sound(f"the checkpoint {path!r}"):
+        state = _unplain(fields["state"], arrays)
+        if not isinstance(state, dict):
+            raise TypeError
+        return state
 
-    def _step(self) -> StepRecord:
-        plan, dual = self.plan, self.multipliers
-        assert self._sampler is not None  # noqa: S101 - `steps` has set both
-        assert self._noise is not None  # noqa: S101
-        table, weight = (None, 1.0) if dual is None else (dual.table, dual.loss_weight)
-        rows = self._sampler.rows(self.steps_done)
-        sums, tally = self.engine.sums(rows, table, weight)
-        self._noise.release(sums, self._gradient_mechanism, self.processes)
-        self._whole = False
-        self.steps_done += 1  # whatever fails from here on, no later step may read this sample again
-        norm = self.descent.step(sums, self.steps_done - 1)
-        histograms = values = multipliers = None
-        if dual is not None and self._release is not None and tally is not None:
-            histograms = self._release.add(tally, self.steps_done == plan.steps)
-            values, multipliers = dual.values, dual.multipliers
-        self._whole = True
-        record = StepRecord(self.steps_done, norm, histograms, values, multipliers)
-        self.history.add(record)
-        return record
 
-    def _begin(self) -> None:
-        """Find what is wrong, agree with the other processes, and draw the secrets of this run."""
-        if self.steps_done >= self.plan.steps:
-            return
-        self.engine.try_out()
-        self._agree()
-        self.processes.led(self._check_cap)
-        if self._run is None:
-            self.processes.led(self._start)
-            self._run = uuid.uuid4().hex[:12]
-        self.processes.share([*self.module.parameters(), *self.module.buffers()])
-        processes, plan = self.processes, self.plan
-        if self._sampler is None:
-            secret = torch.tensor(BlockSampler.draw_secret(self._streams.sampling))
-            processes.share([secret])
-            owned = share_of(plan.n_rows, processes.rank, processes.world)
-            self._sampler = BlockSampler(plan.n_rows, plan.sampling_rate, secret.tolist(), owned)
-        if self._noise is None:
-            self._noise = DeviceNoise(self._streams.gradient, self.engine.device)
-        if self.multipliers is not None:
-            self._release = HistogramRelease(plan, self.multipliers, self._streams.histogram, processes)
+def _plain(value: Any, arrays: dict[str, Any]) -> Any:
+    """Return a value as JSON holds it; arrays and tensors are put aside under a number."""
+    if isinstance(value, Mapping):
+        return {"map": [[_plain(key, arrays), _plain(entry, arrays)] for key, entry in value.items()]}
+    if isinstance(value, list | tuple):
+        return [_plain(entry, arrays) for entry in value]
+    if isinstance(value, Tensor) and value.dim() == 0:
+        return {"scalar": _plain(value.item(), arrays)}
+    if isinstance(value, Tensor | np.ndarray) and value.ndim:
+        name = str(len(arrays))
+        tensor = torch.as_tensor(value).detach().cpu()
+        if tensor.dtype in (torch.float16, torch.bfloat16):
+            tensor = tensor.float()
+        elif not tensor.dtype.is_floating_point and tensor.dtype != torch.bool:
+            tensor = tensor.long()
+        arrays[name] = tensor.numpy()
+        return {"tensor" if isinstance(value, Tensor) else "array": name}
+    value = value.item() if isinstance(value, np.generic | np.ndarray) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": str(value)}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise InvalidInput(
+        f"a checkpoint cannot hold {type(value).__name__}, which the optimizer or the scheduler keeps; use others, "
+        "or train without a checkpoint"
+    )
 
-    def _check_cap(self) -> None:
-        """Refuse a run that the cap of its book would end halfway."""
-        event, cap = self.plan.step_event, self.ledger.cap
-        left = self.plan.steps - self.steps_done
-        if event is not None and cap is not None and self.ledger.would_exceed((event.with_steps(left),)):
-            raise BudgetExceeded(
-                f"the {left} steps ahead would pass the ledger's cap {cap}, of which "
-                f"{self.ledger.total_epsilon:.4g} is spent; plan fewer steps or more noise, or open a ledger "
-                "with a larger cap"
-            )
 
-    def _start(self) -> None:
-        if self._path is not None and not os.path.isdir(os.path.dirname(os.path.abspath(self._path))):
-            raise InvalidInput(f"checkpoint {self._path!r} is in a folder that does not exist; make it first")
-        if self._path is not None and checkpoints.read_file(self._path) is not None:
-            raise InvalidInput(
-                f"the checkpoint {self._path!r} exists already; call resume() to go on with that run, or "
-                "take another name"
-            )
-        if self.plan.private:
-            note_seed(self.ledger, self._seed, self._streams)
-        else:
-            event = UnprotectedEvent("training without noise")
-            self.ledger.book(event, purpose="train", data=self._data_name)
+def _unplain(value: Any, arrays: Mapping[str, Any]) -> Any:
+    """Return what `_plain` was given."""
+    if isinstance(value, list):
+        return [_unplain(entry, arrays) for entry in value]
+    if not isinstance(value, dict):
+        return value
+    ((kind, content),) = value.items()
+    if kind == "map":
+        return {_unplain(key, arrays): _unplain(entry, arrays) for key, entry in content}
+    if kind == "float":
+        return float(content)
+    if kind == "scalar":
+        return torch.tensor(_unplain(content, arrays))
+    return torch.from_numpy(arrays[content].copy()) if kind == "tensor" else arrays[content]
 
-    def _agree(self) -> None:
-        ours = repr(self._identity()).encode()
-        if self.processes.share_bytes(ours) != ours:
-            raise InvalidInput("the processes differ in plan, constraints or model; start all with the same")
 
-    def _share_book(self) -> None:
-        """Give every process a copy of the book that process 0 kept, so that all say the same epsilon."""
-        document = self.processes.share_bytes(self.ledger.to_json().encode())
-        if not self.processes.leads and document is not None:
-            self.ledger = Ledger.from_json(document.decode())
+@contextlib.contextmanager
+def sound(source: str) -> Iterator[None]:
+    """Whatever goes wrong with the parts of a checkpoint is one message; a checksum can be made anew."""
+    try:
+        yield
+    except LedgerError:
+        raise InvalidInput(
+            f"{source} is no sound checkpoint: its ledger does not have its plan; take an older copy"
+        ) from None
+    except RatewiseError:
+        raise
+    except Exception as problem:
+        raise InvalidInput(
+            f"{source} is no sound checkpoint ({type(problem).__name__} in its parts), and nothing in it was "
+            "run; take an older copy"
+        ) from problem
 
-    def _booked(self, steps: int) -> AbstractContextManager[Phase | None]:
-        event = self.plan.step_event
-        assert self._run is not None  # noqa: S101 - `_begin` has set it
-        if event is None:
-            return nullcontext()
-        phase = self.ledger.phase(
-            event,
-            planned_steps=steps,
-            purpose=checkpoints.purpose_of(self._run),
-            data=self._data_name,
-            stride=steps,
+
+def _read(path: str) -> bytes | None:
+    """Return the content of a checkpoint file, None if there is none."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+def _refuse_other_run(stored: Mapping[str, Any], ours: Mapping[str, Any], source: str) -> None:
+    """Refuse to go on with another plan: its ledger would not state what ran."""
+    for name, value in ours.items():
+        if stored.get(name) != value:
+            shown = "" if name == "parameters" else f": {stored.get(name)!r} there, {value!r} here"
+            raise InvalidInput(f"{source} belongs to another run: {name} differs{shown}; {_SAME_RUN}")
+
+
+def _constants(module: nn.Module) -> dict[str, Tensor]:
+    """Return what training does not change: frozen parameters and buffers."""
+    trained = {name for name, parameter in module.named_parameters() if parameter.requires_grad}
+    return {name: value for name, value in module.state_dict().items() if name not in trained}
+
+
+def _restore_constants(module: nn.Module, state: Mapping[str, Any]) -> None:
+    """Put frozen parameters and buffers back into a module of the same structure."""
+    ours = _constants(module)
+    if {name: value.shape for name, value in ours.items()} != {n: v.shape for n, v in state.items()}:
+        raise InvalidInput(
+            "the checkpoint has other buffers or frozen parameters; resume with the same model"
         )
-        return Led(phase, self.processes)
+    module.load_state_dict(dict(state), strict=False)
 
-    # ------------------------------------------------------------------------------ stop and go on
 
-    def _identity(self) -> dict[str, Any]:
-        shapes = {name: tuple(parameter.shape) for name, parameter in self.module.named_parameters()}
-        return checkpoints.identity(self.plan, self.constraints, self.ledger.neighbours, shapes)
+def _ledger_from(document: str, given: Ledger | None, source: str) -> Ledger:
+    """Return the ledger to go on with: the file that the user keeps, or the one in the checkpoint."""
+    stored = Ledger.from_json(document)
+    if given is None or given.path is None:
+        if given is not None and given.records:
+            raise InvalidInput(
+                f"ledger is kept in memory and has records that {source} does not know; leave ledger out to "
+                "go on with the ledger in the checkpoint, or keep it in a file with Ledger.create(path)"
+            )
+        return stored
+    if given.records[: len(stored.records)] != stored.records:
+        raise InvalidInput(
+            f"the ledger {given.path!r} is not the one that {source} was written with; open the right file"
+        )
+    return given
 
-    def _save(self) -> None:
-        if self._path is None or not self.processes.leads or self._run is None:
-            return
-        state = {
-            "identity": self._identity(),
-            "run": self._run,
-            "steps_done": self.steps_done,
-            "module": self.module.state_dict(),
-            "descent": self.descent.state(),
-            "multipliers": checkpoints.multipliers_state(self.multipliers),
-            "ledger": self.ledger.to_json(),
-        }
-        checkpoints.write_file(self._path, checkpoints.encode(state))
 
-    def _lost(self) -> int:
-        if not self.plan.private or self._run is None:
-            return 0
-        return max(0, checkpoints.booked_steps(self.ledger, self._run) - self.steps_done)
+def _device(module: Any) -> torch.device:
+    if not isinstance(module, nn.Module):
+        raise InvalidType(f"module must be a torch.nn.Module, got {type(module).__name__}")
+    return next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
 
-    def _pass_over(self, steps: int) -> None:
-        """Count steps whose results were lost as taken: they may have been seen."""
-        steps = min(steps, self.plan.steps - self.steps_done)
-        self.steps_done += steps
-        self.descent.pass_over(steps)
-        if self.multipliers is not None:
-            self.multipliers.step += steps
+
+def _check(plan: Any, constraints: Any, config: Any, ledger: Any) -> None:
+    if not isinstance(plan, Plan):
+        raise InvalidType(f"plan must be a ratewise.training.plan.Plan, got {type(plan).__name__}")
+    if constraints is not None and not isinstance(constraints, CompiledConstraints):
+        raise InvalidType(f"constraints must be compiled constraints, got {type(constraints).__name__}")
+    if config is not None and not isinstance(config, TrainingConfig):
+        raise InvalidType(f"config must be a TrainingConfig or None, got {type(config).__name__}")
+    if ledger is not None and not isinstance(ledger, Ledger):
+        raise InvalidType(f"ledger must be a Ledger or None, got {type(ledger).__name__}")
+    if ledger is not None and not ledger.accepts(plan.neighbours):
+        raise InvalidInput(
+            f"the plan is for {plan.neighbours!r}, but the ledger is kept for {ledger.neighbours!r}; use one "
+            "relation for both"
+        )
+    event = plan.training
+    if plan.private and (event is None or event.gradient_noise is None):
+        raise UnsupportedCombination("the plan has no training steps with gradient noise; see network_plan")
+    if event is not None and (event.histogram_noise is None) != (constraints is None):
+        raise UnsupportedCombination(
+            f"histogram_noise is {event.histogram_noise}, but there are "
+            f"{'no ' if constraints is None else ''}constraints; "
+            "a private plan has histogram_noise exactly if there are constraints"
+        )
 
 
 def _classes(n_classes: int | None, constraints: CompiledConstraints | None) -> int:
@@ -385,16 +929,3 @@ def _functions(callbacks: Any) -> tuple[Callback, ...]:
     if not isinstance(callbacks, Iterable) or not all(callable(callback) for callback in found):
         raise InvalidType("callbacks must be a list of functions of a StepRecord, such as [print]")
     return found
-
-
-def _history_shape(multipliers: Multipliers | None) -> tuple[Any, ...]:
-    return () if multipliers is None else (multipliers.shape, len(multipliers))
-
-
-def _check_noise(plan: Plan, multipliers: Multipliers | None) -> None:
-    if plan.private and (plan.histogram_noise is None) != (multipliers is None):
-        raise UnsupportedCombination(
-            f"histogram_noise is {plan.histogram_noise}, but there are "
-            f"{'no ' if multipliers is None else ''}constraints; "
-            "a private plan has histogram_noise exactly if there are constraints"
-        )

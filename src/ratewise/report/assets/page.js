@@ -65,21 +65,21 @@
     });
   }
 
-  // limits by state and by words
+  // constraints by state and by words
   const filter = document.getElementById("filter"), state = document.getElementById("state");
   if (filter && state) {
-    const rows = all("tr[data-limit]"), count = document.getElementById("filter-count");
+    const rows = all("tr[data-constraint]"), count = document.getElementById("filter-count");
     const apply = () => {
       const words = filter.value.trim().toLowerCase();
       let shown = 0;
       for (const row of rows) {
         const fits = (!state.value || row.dataset.state === state.value) &&
-          row.dataset.limit.toLowerCase().includes(words);
+          `${row.dataset.constraint} ${row.dataset.words}`.toLowerCase().includes(words);
         row.hidden = !fits;
         shown += fits;
       }
       count.textContent = `${shown.toLocaleString("en")} of ${rows.length.toLocaleString("en")} shown`;
-      if (words || state.value) for (const more of all(".limits details")) more.open = true;
+      if (words || state.value) for (const more of all(".constraints details")) more.open = true;
     };
     filter.addEventListener("input", apply);
     state.addEventListener("change", apply);

@@ -1,0 +1,275 @@
+"""Files that are whole or not there, strict JSON, and arrays in a file that is safe to open.
+
+Models, checkpoints and histories are uncompressed ``.npz`` archives: ``header.json`` first, then one ``.npy`` per
+array, which ``numpy.load`` reads too. Opening one runs nothing that is in it: there is no pickle, every name, type and
+shape is compared with the header before an array is read, and sizes are checked before memory is taken. The header
+carries a checksum of each array and of itself, so a damaged or edited file is refused. A checksum is no signature: it
+shows accidents and careless edits, not who wrote the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import math
+import os
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ratewise.exceptions import InvalidInput, InvalidType
+
+Path = str | os.PathLike[str]
+Arrays = dict[str, npt.NDArray[Any]]
+
+FORMAT = "ratewise-arrays"
+VERSION = 1
+
+_HEADER = "header.json"
+_START = b"PK\x03\x04"
+_LARGEST_HEADER = 1 << 26
+_NPY_HEADER = 1 << 12  # what precedes the numbers of an array, at most
+_KINDS = {"float64": "<f8", "float32": "<f4", "int64": "<i8", "bool": "|b1"}
+
+
+def write_whole(path: Path, content: bytes | str) -> None:
+    """Write a file under its final name in one step, on disk when this returns; or raise `OSError`.
+
+    Text is written as UTF-8; halves of surrogate pairs, which that cannot hold, as question marks.
+    """
+    target = os.path.abspath(os.fspath(path))
+    folder, name = os.path.split(target)
+    data = content.encode("utf-8", "replace") if isinstance(content, str) else content
+    with named(target):
+        handle, temporary = tempfile.mkstemp(prefix=f".{name}.", suffix=".tmp", dir=folder)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, 0o666 & ~umask())
+            os.replace(temporary, target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+        flush_folder(folder)
+
+
+@contextlib.contextmanager
+def named(target: Path) -> Iterator[None]:
+    """Let errors of the system name the file that was asked for, not a temporary one beside it."""
+    try:
+        yield
+    except OSError as problem:
+        raise OSError(problem.errno, problem.strerror or str(problem), os.fspath(target)) from None
+
+
+def flush_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk, where the system can."""
+    if os.name != "posix":  # pragma: no cover - folders cannot be opened there
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def umask() -> int:
+    """Return the permissions that new files do not get."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def now() -> str:
+    """Return the time of the system's clock, in UTC, for file descriptions that people read."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def canonical(value: Any) -> str:
+    """Return the one strict JSON text of a value: sorted, no spaces, ASCII, neither NaN nor infinity."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def strict_json(content: bytes | str) -> Any:
+    """Parse JSON, and raise `ValueError` for anything that is not strictly JSON."""
+    try:
+        decoded = content.decode("utf-8") if isinstance(content, bytes) else content
+        return json.loads(decoded, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+# --- arrays in a file ------------------------------------------------------------------------------------------
+
+
+class ModelFileError(InvalidInput):
+    """A file is no file of ours, is damaged, was edited, or is of another kind or version."""
+
+
+def write_arrays(path: Path, kind: str, fields: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+    """Write fields and arrays to a file, whole or not at all; a file that exists is replaced in one step."""
+    write_whole(path, arrays_to_bytes(kind, fields, arrays))
+
+
+def arrays_to_bytes(kind: str, fields: Mapping[str, Any], arrays: Mapping[str, Any]) -> bytes:
+    """Return fields and arrays of float64, float32, int64 or bool as the content of a file.
+
+    Parameters
+    ----------
+    kind : str
+        What the file is; `read_arrays` must be told the same.
+    fields : mapping
+        Plain data that JSON can hold.
+    arrays : mapping of name to array
+    """
+    members = {name: _npy(array) for name, array in arrays.items()}
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "kind": kind,
+        "fields": dict(fields),
+        "arrays": {name: _described(array, members[name]) for name, array in arrays.items()},
+    }
+    header["sha256"] = _digest(_compact(header))
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr(_stamped(_HEADER), _compact(header))
+        for name, content in members.items():
+            archive.writestr(_stamped(f"{name}.npy"), content)
+    return buffer.getvalue()
+
+
+def read_arrays(path: Path, kind: str) -> tuple[dict[str, Any], Arrays]:
+    """Return fields and arrays of a file that `write_arrays` wrote as this kind.
+
+    Raises
+    ------
+    ModelFileError
+        There is no such file, or it is not what it should be. Nothing in it was run.
+    """
+    return arrays_from_bytes(read_bytes(path), kind, path)
+
+
+def arrays_from_bytes(content: bytes, kind: str, path: Path) -> tuple[dict[str, Any], Arrays]:
+    """Return what `read_arrays` does, from bytes that were read already; `path` is named in messages."""
+    try:
+        if not content.startswith(_START):  # zipfile passes over what precedes an archive
+            raise zipfile.BadZipFile
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            header = _header(archive, kind)
+            return header["fields"], {
+                name: _array(archive, name, described) for name, described in header["arrays"].items()
+            }
+    except ModelFileError as problem:
+        raise ModelFileError(f"{os.fspath(path)!r} {problem}") from None
+    except (zipfile.BadZipFile, ValueError, KeyError, OSError, EOFError, NotImplementedError, RuntimeError):
+        raise ModelFileError(
+            f"{os.fspath(path)!r} is no file that ratewise wrote, or it is damaged; nothing in it was run"
+        ) from None
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the content of a file, or raise `ModelFileError`."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as problem:
+        reason = problem.strerror or type(problem).__name__
+        raise ModelFileError(f"cannot read {os.fspath(path)!r}: {reason}") from None
+
+
+def _compact(header: Any) -> str:
+    # keys in their order: that of a schema's columns is that of the model's features
+    return json.dumps(header, allow_nan=False, separators=(",", ":"))
+
+
+def _digest(content: str | bytes) -> str:
+    return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()
+
+
+def _stamped(name: str) -> zipfile.ZipInfo:
+    return zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))  # the same bytes for the same content
+
+
+def _npy(array: Any) -> bytes:
+    found = np.asarray(array)
+    if found.dtype.name not in _KINDS:
+        raise InvalidType(f"arrays in a file must be {', '.join(_KINDS)}, got {found.dtype}")
+    buffer = io.BytesIO()
+    np.lib.format.write_array(
+        buffer,
+        np.ascontiguousarray(found, dtype=_KINDS[found.dtype.name]),
+        version=(1, 0),
+        allow_pickle=False,
+    )
+    return buffer.getvalue()
+
+
+def _described(array: Any, content: bytes) -> dict[str, Any]:
+    found = np.asarray(array)
+    return {"dtype": found.dtype.name, "shape": list(found.shape), "sha256": _digest(content)}
+
+
+def _header(archive: zipfile.ZipFile, kind: str) -> dict[str, Any]:
+    listed = archive.infolist()
+    if not listed or listed[0].filename != _HEADER:
+        raise ModelFileError("is no file that ratewise wrote; nothing in it was run")
+    if any(info.compress_type != zipfile.ZIP_STORED for info in listed):
+        raise ModelFileError("holds compressed parts, which ratewise does not write; nothing in it was run")
+    if listed[0].file_size > _LARGEST_HEADER:
+        raise ModelFileError("has a header beyond all measure")
+    header = strict_json(archive.read(_HEADER))
+    expected = {"format", "version", "kind", "fields", "arrays", "sha256"}
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise ModelFileError("is no file that ratewise wrote; nothing in it was run")
+    if header.get("version") != VERSION:
+        raise ModelFileError(f"has version {header.get('version')!r}; this ratewise reads version {VERSION}")
+    claimed = header.pop("sha256", None)
+    if header.keys() != expected - {"sha256"} or _digest(_compact(header)) != claimed:
+        raise ModelFileError("was edited or is damaged: its checksum does not fit; take the original file")
+    if header["kind"] != kind:
+        raise ModelFileError(f"holds {str(header['kind'])[:40]!r}, expected {kind!r}")
+    _check_members(listed, header)
+    return header
+
+
+def _check_members(listed: list[zipfile.ZipInfo], header: Mapping[str, Any]) -> None:
+    arrays = header["arrays"]
+    if not isinstance(arrays, dict) or not isinstance(header["fields"], dict):
+        raise ModelFileError("has a header of the wrong shape")
+    if sorted(info.filename for info in listed[1:]) != sorted(f"{name}.npy" for name in arrays):
+        raise ModelFileError("holds parts that its header does not name; take the original file")
+    sizes = {info.filename: info.file_size for info in listed}
+    for name, described in arrays.items():
+        said: dict[str, Any] = described if isinstance(described, dict) else {}
+        shape: Any = said.get("shape")
+        known = str(said.get("dtype")) in _KINDS and isinstance(shape, list)
+        if not known or not all(type(side) is int and 0 <= side < 1 << 40 for side in shape):
+            raise ModelFileError(f"describes the array {name!r} in an unknown way")
+        expected = math.prod(shape) * np.dtype(described["dtype"]).itemsize
+        if not expected <= sizes[f"{name}.npy"] <= expected + _NPY_HEADER:
+            raise ModelFileError(f"holds an array {name!r} of another size than its header says")
+
+
+def _array(archive: zipfile.ZipFile, name: str, described: Mapping[str, Any]) -> npt.NDArray[Any]:
+    content = archive.read(f"{name}.npy")
+    if _digest(content) != described["sha256"]:
+        raise ModelFileError(f"was edited or is damaged: the checksum of {name!r} does not fit")
+    array = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
+    if array.dtype.str != _KINDS[described["dtype"]] or list(array.shape) != described["shape"]:
+        raise ModelFileError(f"holds an array {name!r} of another type or shape than its header says")
+    return array

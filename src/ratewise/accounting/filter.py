@@ -1,0 +1,244 @@
+"""A privacy filter: a cap that holds although each plan is chosen after the outputs of all earlier ones.
+
+Exact composition (`ratewise.accounting.accountant`) needs a list of events that is fixed in advance. If the next
+plan may depend on earlier outputs, "admit what keeps the composed epsilon within the cap" is not private:
+with a cap of (1, 1e-5), a Gaussian release followed by either another Gaussian or a Laplace release, whichever
+the first output makes more informative, reaches a delta of 1.9e-5 although each list fits.
+
+The filter fixes a Renyi order a > 1 before the first release. A plan is described by a pair of numbers:
+
+    rho     with  E[exp((a - 1) L); L finite] <= exp((a - 1) rho)    for its privacy loss L, in both directions
+    delta   with  P(L infinite) <= delta                             (threshold releases, cut tails)
+
+and it is admitted if the sum of all rho stays within R and the sum of all delta within D, where
+
+    D = cap.delta / 2      R = cap.epsilon + log(a (cap.delta - D)) / (a - 1) - log(1 - 1/a).
+
+*Everything that is ever admitted is, together, (cap.epsilon, cap.delta)-differentially private*: section 3.6 of
+``docs/guarantees.md``. This is the Renyi filter of Feldman and Zrnic (2021), with the part of the loss that has no
+moments counted as delta (Whitehouse, Ramdas, Rogers and Wu 2023 do so for zero-concentrated privacy).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from ratewise.accounting.accountant import PrivacyCurve
+from ratewise.accounting.events import Budget, Event, merged
+from ratewise.accounting.losses import GaussianCurve
+from ratewise.exceptions import BudgetExceeded
+
+RESERVED_SHARE = 0.5
+"""Part of the cap's delta that is set aside, before the first release, for losses without moments."""
+
+_TAIL = 1e-9  # of the cap's delta: tails of a plan that are left out of its divergence
+_LOWEST_SHARE = 0.125  # smallest order considered, minus one, as a part of the best one for Gaussians
+_ORDERS = 13
+
+
+@dataclass(frozen=True)
+class PrivacyFilter:
+    """The filter for a cap at one Renyi order.
+
+    Parameters
+    ----------
+    cap : Budget
+    order : float
+        Above 1; fixed before the first release.
+    neighbours : str
+    """
+
+    cap: Budget
+    order: float
+    neighbours: str = "add_or_remove"
+
+    @classmethod
+    def for_first_plan(cls, cap: Budget, events: tuple[Event, ...], neighbours: str) -> PrivacyFilter:
+        """Return the filter at the order of which the first plan uses the least.
+
+        No order above the best one for Gaussian releases is considered: a first plan of pure Laplace noise
+        would otherwise leave nothing for later Gaussians. The first plan is fixed before any output is seen,
+        so the choice is not adaptive.
+        """
+        highest = gaussian_order(cap) - 1.0
+        orders = 1.0 + highest * np.geomspace(1.0, _LOWEST_SHARE, _ORDERS)
+        budgets = np.asarray([_divergence_budget(cap, float(order)) for order in orders])
+        used, _ = PrivacyCurve(events, neighbours).renyi(orders, _TAIL * cap.delta)
+        shares = np.where(budgets > 0, used / np.maximum(budgets, 1e-300), math.inf)
+        return cls(cap, float(orders[int(np.argmin(shares))]), neighbours)
+
+    @property
+    def divergence(self) -> float:
+        """What the Renyi divergences of all plans may sum up to; not positive if the order does not suit."""
+        return _divergence_budget(self.cap, self.order) * (1.0 - 1e-12)
+
+    @property
+    def delta(self) -> float:
+        """What the deltas of all plans may sum up to."""
+        return RESERVED_SHARE * self.cap.delta
+
+    def cost(self, events: tuple[Event, ...]) -> tuple[float, float]:
+        """Return the divergence at the filter's order and the delta of a plan."""
+        return _cost(self, events)
+
+    def spent(self, plans: Iterable[tuple[Event, ...]]) -> float:
+        """Return the part of the budget that plans use: at most 1 if they may all be admitted."""
+        if self.divergence <= 0:
+            return math.inf
+        costs = [self.cost(events) for events in plans]
+        return max(sum(c[0] for c in costs) / self.divergence, sum(c[1] for c in costs) / self.delta)
+
+    def noise_factor(self) -> float:
+        """Return by how much more noise one Gaussian release needs to fit than by exact composition."""
+        return gaussian_noise_by_filter(self) / gaussian_noise_exactly(self.cap)
+
+
+@dataclass(frozen=True)
+class AdmissionRule:
+    """Whether a ledger with the given plans may admit another one.
+
+    Parameters
+    ----------
+    cap : Budget or None
+    adaptive : bool
+    neighbours : str
+    plans : tuple of tuple of Event
+        What was admitted so far, in order.
+    order : float or None
+        Order of the filter that the first plan has started.
+    epsilon : callable
+        Epsilon of a list of events at a delta, by exact composition.
+    """
+
+    cap: Budget | None
+    adaptive: bool
+    neighbours: str
+    plans: tuple[tuple[Event, ...], ...]
+    order: float | None
+    epsilon: Callable[[tuple[Event, ...], float], float]
+
+    @property
+    def filter(self) -> PrivacyFilter | None:
+        """The filter in use; None before the first plan, for a fixed plan, or if one plan spends the cap."""
+        if self.cap is None or self.order is None:
+            return None
+        return PrivacyFilter(self.cap, self.order, self.neighbours)
+
+    def order_for(self, events: tuple[Event, ...], what: str) -> float | None:
+        """Return the order of the filter if this plan starts one, or raise `BudgetExceeded`."""
+        cap, chosen = self.cap, self.filter
+        if cap is None:
+            return None
+        if self.adaptive and not self.plans:
+            first = PrivacyFilter.for_first_plan(cap, events, self.neighbours)
+            if first.spent([events]) <= 1:
+                return first.order
+        elif self.adaptive:
+            self._filtered(chosen, events, what)
+            return None
+        total = self.epsilon(merged(event for plan in (*self.plans, events) for event in plan), cap.delta)
+        if total > cap.epsilon:
+            raise BudgetExceeded(
+                f"{what} would bring epsilon to {total:.4g} at delta {cap.delta:g}, above the cap of "
+                f"{cap.epsilon:g} ({self.spent:.1%} of it is spent); nothing was admitted: use fewer steps or more "
+                "noise"
+            )
+        return None
+
+    def _filtered(self, chosen: PrivacyFilter | None, events: tuple[Event, ...], what: str) -> None:
+        if chosen is None:
+            raise BudgetExceeded(
+                f"{what} does not fit: the first plan spends the whole cap {self.cap}; nothing was admitted: "
+                "open a ledger with a larger cap"
+            )
+        spent = chosen.spent([*self.plans, events])
+        if spent > 1:
+            raise BudgetExceeded(
+                f"{what} would bring the filter to {spent:.4g} times its budget for the cap {self.cap} "
+                f"({self.spent:.1%} of it is spent); nothing was admitted: use fewer steps or more noise, or open "
+                "a ledger with a larger cap"
+            )
+
+    @property
+    def spent(self) -> float:
+        """Part of the cap that is spent: by the filter's budget, or by epsilon; 0 without a cap."""
+        if self.cap is None or not self.plans:
+            return 0.0
+        if self.adaptive:
+            return 1.0 if self.filter is None else self.filter.spent(self.plans)
+        total = self.epsilon(merged(event for plan in self.plans for event in plan), self.cap.delta)
+        return total / self.cap.epsilon
+
+    @property
+    def terms(self) -> str:
+        """Which use the ledger was opened for, and what that costs, in words."""
+        if not self.adaptive or self.cap is None:
+            return (
+                "fixed plan: everything is admitted before the first release, so exact composition applies "
+                "at no extra cost; nothing can be added once something was released"
+            )
+        chosen = self.filter
+        if chosen is None and self.plans:
+            return (
+                "adaptive use: the first plan spends the whole cap by exact composition, so nothing can "
+                "be admitted after it"
+            )
+        if chosen is None:
+            chosen = PrivacyFilter(self.cap, gaussian_order(self.cap), self.neighbours)
+        return (
+            "adaptive use: a plan may be chosen after looking at earlier outputs, and a privacy filter at Renyi "
+            f"order {chosen.order:.4g} keeps everything together within the cap. It has spent {self.spent:.1%} of "
+            f"its budget. Cost: a Gaussian release needs {chosen.noise_factor():.3g} times the noise that a fixed "
+            f"plan needs for the same cap, and {RESERVED_SHARE:.0%} of delta is set aside for threshold releases"
+        )
+
+
+@functools.lru_cache(maxsize=256)
+def _cost(chosen: PrivacyFilter, events: tuple[Event, ...]) -> tuple[float, float]:
+    curve = PrivacyCurve(events, chosen.neighbours)
+    found, missing = curve.renyi(chosen.order, _TAIL * chosen.cap.delta)
+    return float(found[0]), missing
+
+
+def gaussian_order(cap: Budget) -> float:
+    """Return the order at which the filter admits the least noisy Gaussian release.
+
+    The divergence of a Gaussian is proportional to the order, so this maximises budget / order.
+    """
+    # 1 + sqrt(2 log(1 / delta)) / mu for the mu of a Gaussian within the cap: about where the best one lies
+    centre = math.log(math.sqrt(2 * math.log(1 / cap.delta)) * gaussian_noise_exactly(cap))
+
+    def loss(log_order: float) -> float:
+        order = 1.0 + math.exp(log_order)
+        return -_divergence_budget(cap, order) / order
+
+    found = minimize_scalar(loss, bounds=(centre - 3.0, centre + 3.0), method="bounded")
+    return 1.0 + math.exp(float(found.x))
+
+
+def gaussian_noise_by_filter(chosen: PrivacyFilter) -> float:
+    """Return the least noise of one Gaussian release that the filter admits."""
+    return math.sqrt(chosen.order / (2 * max(chosen.divergence, 1e-300)))
+
+
+@functools.lru_cache(maxsize=64)
+def gaussian_noise_exactly(cap: Budget) -> float:
+    """Return the least noise of one Gaussian release within the cap, by its exact curve."""
+    low, high = 1e-3, 1.0
+    while GaussianCurve(high).delta(cap.epsilon) > cap.delta:
+        low, high = high, 2 * high
+    for _ in range(60):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if GaussianCurve(middle).delta(cap.epsilon) > cap.delta else (low, middle)
+    return high
+
+
+def _divergence_budget(cap: Budget, order: float) -> float:
+    left = math.log(cap.delta * (1.0 - RESERVED_SHARE))
+    return cap.epsilon + (left + math.log(order)) / (order - 1.0) - math.log1p(-1.0 / order)

@@ -1,0 +1,733 @@
+"""Closed forms: the theorems and lemmas of the RaCO-DP paper.
+
+Each was derived again, and corrected where the derivation came out differently; ``docs/theory.md`` lists what differs
+and why. They serve to plan and to see how quantities scale. They are **not** how ratewise decides what a run costs:
+that is the accountant, which needs far less noise for the same guarantee.
+
+Order: noise for a budget, concentration (how far a sampled, noisy rate strays), regularity (Lipschitz and
+smoothness constants), errors of the released gradients, and what descent-ascent reaches with them.
+
+Arguments have the same meaning everywhere:
+
+- ``gradient_noise`` is a *multiplier*: standard deviation over sensitivity. ``gradient_std`` is *absolute*: the
+  standard deviation of each coordinate of the released gradient, which is on the scale of a mean.
+- ``laplace_scale`` is the *scale* b of a Laplace law with density exp(-|x|/b)/(2b).
+- ``sampling_rate`` is r, ``steps`` is T, ``rows`` is |D|; ``failure`` is the probability with which a bound may be wrong.
+- ``alpha_norm`` is c, the largest L1 norm of the coefficients of a constraint (2 for a gap between two rates);
+  ``multiplier_radius`` is R, the largest L1 norm of the multipliers; ``constraints`` is J.
+- ``temperature`` is tau, that of the soft rates.
+
+>>> noise = proven_noise(epsilon=1.0, delta=1e-5, sampling_rate=0.01, steps=1000)
+>>> round(noise.gradient_noise, 1), round(noise.laplace_scale, 2)
+(58.3, 4.75)
+>>> round(sampled_rate_error(sampling_rate=0.1, rows=10_000, failure=0.05), 4)
+0.0827
+>>> model = linear_softmax(row_norm=1.0)
+>>> found = lagrangian_regularity(
+...     model, temperature=1.0, alpha_norm=2.0, multiplier_radius=5.0, constraints=4
+... )
+>>> round(found.lipschitz, 3), round(found.primal_smoothness, 3)
+(4.95, 3.463)
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
+
+from ratewise import _validate
+from ratewise.exceptions import InvalidInput
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+def _within_range(formula: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """Refuse arguments for which a formula overflows, divides by a zero it rounded to, or is undetermined.
+
+    An infinite result is one: nothing is promised. A NaN is none.
+    """
+
+    @functools.wraps(formula)
+    def checked(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        try:
+            result = formula(*args, **kwargs)
+        except (OverflowError, ZeroDivisionError):
+            raise InvalidInput(_out_of_range(formula.__name__)) from None
+        if isinstance(result, float) and math.isnan(result):
+            raise InvalidInput(_out_of_range(formula.__name__))
+        return result
+
+    return checked
+
+
+def _out_of_range(name: str) -> str:
+    return f"the arguments of {name} are too large or too small for floating point; use other units"
+
+
+# --- noise for a budget ----------------------------------------------------------------------------------
+#
+# Noise that a theorem promises to be enough, in closed form.
+#
+# A step reads one Poisson sample twice: the histogram of predictions (sensitivity 1, Laplace noise) and the
+# clipped gradient (sensitivity C/B with B the expected batch, Gaussian noise). Neighbours differ by adding or
+# removing one row.
+
+_LEAST_STEPS_OVER_DELTA = 100.0
+
+
+@dataclass(frozen=True)
+class TheoremNoise:
+    """Noise of both releases of a step, in the units that `ratewise.accounting.TrainingEvent` uses.
+
+    Parameters
+    ----------
+    gradient_noise : float
+        Multiplier: standard deviation of the Gaussian over the sensitivity C/B of the gradient.
+    laplace_scale : float
+        Scale of the Laplace noise on every cell of the histogram, whose L1 sensitivity is 1.
+    """
+
+    gradient_noise: float
+    laplace_scale: float
+
+    def gradient_std(self, clip_norm: float, expected_batch: float) -> float:
+        """Return the absolute standard deviation per coordinate, which is the paper's sigma."""
+        clip = _validate.positive(clip_norm=clip_norm)
+        return self.gradient_noise * clip / _validate.positive(expected_batch=expected_batch)
+
+
+@_within_range
+def paper_noise(epsilon: float, delta: float, sampling_rate: float, steps: int) -> TheoremNoise:
+    """Return the noise of the paper's privacy theorem, word for word; this is not a guarantee.
+
+    With r the sampling rate and T the steps, the theorem asks for::
+
+        laplace_scale  = 2 max( 1/epsilon, r sqrt(T ln(T/delta))/epsilon )
+        gradient_noise = 10 max( ln(T/delta)/epsilon, r sqrt(T) ln(T/delta)/epsilon )
+
+    (sigma = gradient_noise * C/(r |D|)) and claims (epsilon, delta) for every epsilon. That is false from epsilon 6
+    or so on, and for delta near 1 (``docs/theory.md``). Use `proven_noise` for a theorem, and
+    `ratewise.accounting.calibrate` for training.
+    """
+    epsilon, delta, rate, steps = _budget(epsilon, delta, sampling_rate, steps)
+    log = math.log(steps / delta)
+    return TheoremNoise(
+        gradient_noise=10.0 * log * max(1.0, rate * math.sqrt(steps)) / epsilon,
+        laplace_scale=2.0 * max(1.0, rate * math.sqrt(steps * log)) / epsilon,
+    )
+
+
+@_within_range
+def proven_noise(epsilon: float, delta: float, sampling_rate: float, steps: int) -> TheoremNoise:
+    """Return noise for which a pencil-and-paper proof of (epsilon, delta) goes through.
+
+    With l = ln(T/delta) and m = max(1, r sqrt(T l)/epsilon)::
+
+        laplace_scale = 3.5 m          gradient_noise = 10 sqrt(l) m
+
+    **Theorem.** If T/delta >= 100 and epsilon <= l, then T steps with this noise are (epsilon, delta)-private
+    under adding or removing one row.
+
+    *Proof.* A histogram is e_L = 1/(3.5 m)-private. A gradient is (e_G, d_G)-private with d_G = delta/(2T)
+    and e_G = sqrt(2 ln(1.25/d_G))/gradient_noise <= sqrt(2.4 l)/(10 sqrt(l) m) < 0.155/m, because ln(2.5) is
+    at most 0.2 l. Together e_0 = e_L + e_G < 0.4407/m. Sampling gives e' = ln(1 + r(exp(e_0) - 1)) <=
+    r (exp(0.4407) - 1)/m <= 0.554 r/m <= 0.554 epsilon/sqrt(T l) and d' = r d_G. Advanced composition with
+    slack delta/2 gives e' sqrt(2 T ln(2/delta)) + T e'^2/2 <= 0.841 epsilon + 0.154 epsilon^2/l <= epsilon,
+    because ln 2 is at most 0.151 l, and T d' + delta/2 <= delta.
+
+    Raises
+    ------
+    InvalidInput
+        Outside the range in which the proof holds.
+    """
+    epsilon, delta, rate, steps = _budget(epsilon, delta, sampling_rate, steps)
+    log = math.log(steps / delta)
+    hint = "the proof needs it; ratewise.accounting.calibrate has no such limit"
+    if steps / delta < _LEAST_STEPS_OVER_DELTA:
+        raise InvalidInput(f"delta must be at most steps/100 = {steps / 100:g}, got {delta:g}; {hint}")
+    if epsilon > log:
+        raise InvalidInput(f"epsilon must be at most ln(steps/delta) = {log:.4g}, got {epsilon:g}; {hint}")
+    most = max(1.0, rate * math.sqrt(steps * log) / epsilon)
+    return TheoremNoise(gradient_noise=10.0 * math.sqrt(log) * most, laplace_scale=3.5 * most)
+
+
+@_within_range
+def unclipped_sensitivity(
+    *,
+    loss_lipschitz: float,
+    rate_lipschitz: float,
+    alpha_norm: float,
+    multiplier_radius: float,
+    expected_batch: float,
+    least_denominator: float,
+) -> float:
+    """Return how far one row can move the summed gradient when nothing is clipped.
+
+    The row adds grad loss/B + sum_j lambda_j sum_{I,k} alpha_{j,I,k}/N_I * grad soft_k, of norm at most::
+
+        loss_lipschitz/expected_batch + alpha_norm * multiplier_radius * rate_lipschitz/least_denominator
+    """
+    loss = _validate.non_negative(loss_lipschitz=loss_lipschitz)
+    rate = _validate.non_negative(rate_lipschitz=rate_lipschitz)
+    alpha = _validate.non_negative(alpha_norm=alpha_norm)
+    radius = _validate.non_negative(multiplier_radius=multiplier_radius)
+    batch = _validate.positive(expected_batch=expected_batch)
+    least = _validate.positive(least_denominator=least_denominator, hint="put a floor under denominators")
+    return loss / batch + alpha * radius * rate / least
+
+
+def _budget(
+    epsilon: float, delta: float, sampling_rate: float, steps: int
+) -> tuple[float, float, float, int]:
+    return (
+        _validate.positive(epsilon=epsilon),
+        _validate.inside(delta=delta),
+        _validate.fraction(sampling_rate=sampling_rate),
+        _validate.count(steps=steps),
+    )
+
+
+# --- concentration ---------------------------------------------------------------------------------------
+#
+# How far a sampled and noisy rate strays from the true one, with a stated probability of being wrong.
+#
+# All bounds are two-sided unless they say otherwise, hold for any data, and are finite-sample.
+
+
+@_within_range
+def sampled_rate_error(sampling_rate: float, rows: int, failure: float) -> float:
+    """Bound |p - p_r|, the error of a rate estimated from a Poisson sample with a *constant* denominator.
+
+    p is the mean of numbers x_i in [0, 1] over the rows, p_r = (sum of sampled x_i)/(r * rows). With
+    u = ln(2/failure)/(r * rows), with probability at least 1 - failure::
+
+        |p - p_r| <= u/3 + sqrt( u^2/9 + 2 (1 - r) u )
+
+    Bernstein's inequality for the sum of (B_i - r) x_i, solved for the deviation. Times L it holds for
+    the norm of vectors with norm at most L (Pinelis 1994), which is how the loss gradient is bounded.
+    """
+    rate = _validate.fraction(sampling_rate=sampling_rate)
+    u = math.log(2.0 / _validate.inside(failure=failure)) / (rate * _validate.count(rows=rows))
+    return u / 3.0 + math.sqrt(u * u / 9.0 + 2.0 * (1.0 - rate) * u)
+
+
+@_within_range
+def subsample_rate_error(sample_rows: float, failure: float) -> float:
+    """Bound the error of a rate whose denominator is the realised size m of the sample.
+
+    Given its size, a Poisson sample is a uniform sample without replacement, so Hoeffding (1963) gives
+    sqrt( ln(2/failure)/(2m) ).
+    """
+    size = _validate.positive(sample_rows=sample_rows)
+    return math.sqrt(math.log(2.0 / _validate.inside(failure=failure)) / (2.0 * size))
+
+
+@_within_range
+def subsample_mean_error(sample_rows: float, failure: float) -> float:
+    """Bound the error of a mean of vectors of norm at most 1 over a sample of realised size m.
+
+    ``(1 + sqrt(2 ln(1/failure)))/sqrt(m)``, whatever the dimension. The expected error is at most 1/sqrt(m);
+    bounded differences 2/m give the rest; both carry over to sampling without replacement because
+    exp(s |x|) is convex (Hoeffding 1963, section 6).
+    """
+    size = _validate.positive(sample_rows=sample_rows)
+    return (1.0 + math.sqrt(2.0 * math.log(1.0 / _validate.inside(failure=failure)))) / math.sqrt(size)
+
+
+@_within_range
+def normaliser_failure(sampling_rate: float, rows: float, subsets: int) -> float:
+    """Bound the probability that some subset has fewer than half of its expected rows in a sample.
+
+    For each of `subsets` subsets of at least `rows` rows, P( |sample of it| < r * rows/2 ) <= exp(-r rows/8)
+    (Chernoff), and a union over subsets.
+    """
+    rate = _validate.fraction(sampling_rate=sampling_rate)
+    size = _validate.positive(rows=rows)
+    return min(1.0, _validate.count(subsets=subsets) * math.exp(-rate * size / 8.0))
+
+
+@_within_range
+def rows_for_normaliser(sampling_rate: float, subsets: int, failure: float) -> float:
+    """Return 8 ln(subsets/failure)/r: with that many rows `normaliser_failure` is at most `failure`."""
+    rate = _validate.fraction(sampling_rate=sampling_rate)
+    ratio = _validate.count(subsets=subsets) / _validate.inside(failure=failure)
+    return 8.0 * math.log(ratio) / rate
+
+
+@_within_range
+def laplace_sum_quantile(laplace_scale: float, terms: int, failure: float) -> float:
+    """Return t such that the sum of `terms` independent Laplace draws exceeds t in size rarely.
+
+    The smaller of two bounds, b the scale, k the number of terms: k b ln(k/failure) (some draw exceeds its
+    share; exact for k = 1), and 2b sqrt(k x) + b x with x = ln(2/failure) (the sum is sub-gamma).
+    """
+    scale = _validate.positive(laplace_scale=laplace_scale)
+    terms = _validate.count(terms=terms)
+    failure = _validate.inside(failure=failure)
+    x = math.log(2.0 / failure)
+    return scale * min(terms * math.log(terms / failure), 2.0 * math.sqrt(terms * x) + x)
+
+
+@_within_range
+def gaussian_norm_quantile(std: float, dimension: int, failure: float) -> float:
+    """Return t such that the norm of a Gaussian vector exceeds t with probability at most `failure`.
+
+    ``std * (sqrt(d) + sqrt(2 ln(1/failure)))``, one-sided.
+    """
+    std = _validate.non_negative(std=std)
+    dimension = _validate.count(dimension=dimension)
+    return std * (math.sqrt(dimension) + math.sqrt(-2.0 * math.log(_validate.inside(failure=failure))))
+
+
+@_within_range
+def ratio_error(
+    numerator: float,
+    denominator: float,
+    *,
+    laplace_scale: float,
+    failure: float,
+    numerator_terms: int = 1,
+    denominator_terms: int = 1,
+) -> float:
+    """Bound how far Laplace noise moves a ratio of counts.
+
+    With X and Y sums of numerator_terms and denominator_terms Laplace draws (dependent or not), t_X and t_Y
+    their quantiles at failure/2 each (`laplace_sum_quantile`), with probability at least 1 - failure::
+
+        | (mu_X + X)/(mu_Y + Y) - mu_X/mu_Y |  <=  (t_X + (mu_X/mu_Y) t_Y)/(mu_Y - t_Y)      if t_Y < mu_Y
+
+    and infinity otherwise: the noisy denominator may then be near 0. *Proof.* The difference is
+    (X - (mu_X/mu_Y) Y)/(mu_Y + Y).
+    """
+    top = _validate.non_negative(numerator=numerator)
+    bottom = _validate.positive(denominator=denominator)
+    if top > bottom:
+        raise InvalidInput(f"numerator must be at most denominator = {bottom:g}, got {top:g}")
+    half = _validate.inside(failure=failure) / 2.0
+    top_noise = laplace_sum_quantile(laplace_scale, numerator_terms, half)
+    bottom_noise = laplace_sum_quantile(laplace_scale, denominator_terms, half)
+    if bottom_noise >= bottom:
+        return math.inf
+    return (top_noise + top / bottom * bottom_noise) / (bottom - bottom_noise)
+
+
+# --- regularity ------------------------------------------------------------------------------------------
+#
+# Lipschitz and smoothness constants of the Lagrangian, from those of the model.
+#
+# The Lagrangian is  mean loss(theta) + sum_j lambda_j (Gamma_j(theta) - gamma_j)  with soft rates, so that
+# Gamma_j is a combination, with coefficients alpha_j, of means of softmax(tau h(theta; x))_k.
+
+
+@dataclass(frozen=True)
+class ModelRegularity:
+    """Constants, in theta and for every row, of a model that gives K logits and of its loss.
+
+    Parameters
+    ----------
+    logit_lipschitz : float
+        Largest spectral norm of the K x d Jacobian of the logits (the paper's L_h).
+    logit_smoothness : float
+        Lipschitz constant of that Jacobian in spectral norm (beta_h); 0 for a linear model.
+    loss_lipschitz, loss_smoothness : float
+        Bounds on the gradient of the loss and on its Lipschitz constant (L_l, beta_l).
+    """
+
+    logit_lipschitz: float
+    logit_smoothness: float
+    loss_lipschitz: float
+    loss_smoothness: float
+
+    def __post_init__(self) -> None:
+        for name in ("logit_lipschitz", "logit_smoothness", "loss_lipschitz", "loss_smoothness"):
+            object.__setattr__(self, name, _validate.non_negative(**{name: getattr(self, name)}))
+
+
+@dataclass(frozen=True)
+class LagrangianRegularity:
+    """Bound on the gradient in theta, and Lipschitz constants of that gradient and of the one in (theta, lambda)."""
+
+    lipschitz: float
+    primal_smoothness: float
+    joint_smoothness: float
+
+
+@_within_range
+def softmax_lipschitz(temperature: float) -> float:
+    """Return sqrt(2)/4 * tau: Lipschitz constant of one coordinate of softmax(tau z) in z.
+
+    Its gradient tau s_k (e_k - s) has norm at most tau s_k (1 - s_k) sqrt(2); reached for two classes at 1/2.
+    """
+    return math.sqrt(2.0) / 4.0 * _validate.positive(temperature=temperature)
+
+
+@_within_range
+def softmax_smoothness(temperature: float) -> float:
+    """Return 8/27 * tau^2: Lipschitz constant of the gradient of one coordinate of softmax(tau z) in z.
+
+    The Hessian is tau^2 s_k [ (e_k - s)(e_k - s)' - (diag(s) - s s') ], a difference of two positive
+    semi-definite matrices of norms at most 2 s_k (1 - s_k)^2 <= 8/27 and, by Gershgorin,
+    2 s_k max_i s_i(1 - s_i) <= 8/27.
+    """
+    return 8.0 / 27.0 * _validate.positive(temperature=temperature) ** 2
+
+
+@_within_range
+def composed_smoothness(
+    *, inner_lipschitz: float, inner_smoothness: float, outer_lipschitz: float, outer_smoothness: float
+) -> float:
+    """Return ``L_h^2 beta_g + L_g beta_h``: the smoothness of g(h(theta)), h the inner function, g scalar."""
+    inner = _validate.non_negative(inner_lipschitz=inner_lipschitz)
+    bend = _validate.non_negative(inner_smoothness=inner_smoothness)
+    outer = _validate.non_negative(outer_lipschitz=outer_lipschitz)
+    return inner * inner * _validate.non_negative(outer_smoothness=outer_smoothness) + outer * bend
+
+
+@_within_range
+def rate_lipschitz(model: ModelRegularity, temperature: float) -> float:
+    """Return the Lipschitz constant in theta of a soft prediction, and so of any soft rate."""
+    known = _validate.instance(ModelRegularity, model=model)
+    return softmax_lipschitz(temperature) * known.logit_lipschitz
+
+
+@_within_range
+def rate_smoothness(model: ModelRegularity, temperature: float) -> float:
+    """Return the smoothness in theta of a soft prediction, and so of any soft rate."""
+    model = _validate.instance(ModelRegularity, model=model)
+    return composed_smoothness(
+        inner_lipschitz=model.logit_lipschitz,
+        inner_smoothness=model.logit_smoothness,
+        outer_lipschitz=softmax_lipschitz(temperature),
+        outer_smoothness=softmax_smoothness(temperature),
+    )
+
+
+@_within_range
+def linear_softmax(row_norm: float, temperature: float = 1.0) -> ModelRegularity:
+    """Return the constants of logits W x with cross-entropy on softmax(temperature * W x).
+
+    `row_norm` bounds the norm of a row; with an intercept, of the row with a 1 appended.
+    """
+    norm = _validate.non_negative(row_norm=row_norm)
+    tau = _validate.positive(temperature=temperature)
+    return ModelRegularity(
+        logit_lipschitz=norm,
+        logit_smoothness=0.0,
+        loss_lipschitz=math.sqrt(2.0) * tau * norm,
+        loss_smoothness=(tau * norm) ** 2 / 2.0,
+    )
+
+
+@_within_range
+def lagrangian_regularity(
+    model: ModelRegularity,
+    *,
+    temperature: float,
+    alpha_norm: float,
+    multiplier_radius: float,
+    constraints: int,
+) -> LagrangianRegularity:
+    """Return Lipschitz and smoothness constants of the Lagrangian.
+
+    With L_P, beta_P the constants of a soft rate, c the alpha_norm, R the multiplier_radius, J constraints::
+
+        lipschitz          G = L_l + c R L_P
+        primal_smoothness  a = beta_l + c R beta_P
+        joint_smoothness   ( a + sqrt(a^2 + 4 m^2) )/2      with  m = c L_P sqrt(J)
+
+    *Proof of the last.* A move (u, v) of (theta, lambda) changes the gradient in theta by at most
+    a |u| + m |v| and the gradient in lambda by at most m |u|; the norm of [[a, m], [m, 0]] is the value.
+    """
+    weight = _validate.non_negative(alpha_norm=alpha_norm)
+    radius = _validate.non_negative(multiplier_radius=multiplier_radius)
+    slope = rate_lipschitz(model, temperature)
+    bend = model.loss_smoothness + weight * radius * rate_smoothness(model, temperature)
+    cross = weight * slope * math.sqrt(_validate.count(constraints=constraints))
+    return LagrangianRegularity(
+        lipschitz=model.loss_lipschitz + weight * radius * slope,
+        primal_smoothness=bend,
+        joint_smoothness=(bend + math.hypot(bend, 2.0 * cross)) / 2.0,
+    )
+
+
+# --- errors of the released gradients --------------------------------------------------------------------
+#
+# The public facts of a problem, and the errors of the two gradients that a step releases.
+#
+# Everything is for soft rates, no clipping, and Laplace noise on the histogram.
+
+
+@dataclass(frozen=True)
+class RateProblem:
+    """The public facts about a problem that the closed forms need.
+
+    `smallest_cell` is n, the rows of the smallest cell of the partition; `parameters` is d, `classes` is K. `subsets`
+    is the number of distinct subsets over which rates are taken; None: 2 per constraint.
+    """
+
+    rows: int
+    smallest_cell: int
+    parameters: int
+    classes: int
+    constraints: int
+    alpha_norm: float
+    multiplier_radius: float
+    model: ModelRegularity
+    temperature: float = 1.0
+    subsets: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("rows", "smallest_cell", "parameters", "classes", "constraints"):
+            object.__setattr__(self, name, _validate.count(**{name: getattr(self, name)}))
+        for name in ("alpha_norm", "multiplier_radius", "temperature"):
+            object.__setattr__(self, name, _validate.positive(**{name: getattr(self, name)}))
+        _validate.instance(ModelRegularity, model=self.model)
+        subsets = 2 * self.constraints if self.subsets is None else self.subsets
+        object.__setattr__(self, "subsets", _validate.count(subsets=subsets))
+        if self.smallest_cell > self.rows:
+            raise InvalidInput(f"smallest_cell must be at most rows = {self.rows}, got {self.smallest_cell}")
+
+    @property
+    def subset_count(self) -> int:
+        """Number of distinct subsets over which rates are taken."""
+        return 2 * self.constraints if self.subsets is None else self.subsets
+
+    @property
+    def regularity(self) -> LagrangianRegularity:
+        """Lipschitz and smoothness constants of the Lagrangian."""
+        return lagrangian_regularity(
+            self.model,
+            temperature=self.temperature,
+            alpha_norm=self.alpha_norm,
+            multiplier_radius=self.multiplier_radius,
+            constraints=self.constraints,
+        )
+
+
+@dataclass(frozen=True)
+class GradientErrors:
+    """Bounds on the errors of one step: `primal` in Euclidean norm, `dual` in the largest coordinate."""
+
+    primal: float
+    dual: float
+
+
+@_within_range
+def gradient_errors(
+    problem: RateProblem,
+    *,
+    sampling_rate: float,
+    gradient_std: float,
+    laplace_scale: float,
+    failure: float,
+) -> GradientErrors:
+    """Bound the errors of both gradients of one step, together, with probability at least 1 - failure.
+
+    With m = r n/2 (no subset has fewer sampled rows, except with probability failure/7), t_1 and t_K the
+    quantiles of one and of K Laplace draws, G_P the Lipschitz constant of a soft rate::
+
+        dual   <= c [ (t_1 + t_K)/(m - t_K) + Hoeffding(m) ]
+        primal <= gaussian_norm(d) + L_l Bernstein(r, |D|) + c R G_P [ t_K/(m - t_K) + vector Hoeffding(m) ]
+
+    Each of the seven things that can go wrong gets failure/7, shared over subsets and classes. Infinite if
+    the noise can swallow a denominator (t_K >= m), or if n is too small for m to be a lower bound.
+    """
+    rate = _validate.fraction(sampling_rate=sampling_rate)
+    part = _validate.inside(failure=failure) / 7.0
+    std = _validate.non_negative(gradient_std=gradient_std)
+    problem = _validate.instance(RateProblem, problem=problem)
+    subsets = problem.subset_count
+    pairs = subsets * problem.classes
+    least = rate * problem.smallest_cell / 2.0
+    below = laplace_sum_quantile(laplace_scale, problem.classes, part / subsets)
+    above = laplace_sum_quantile(laplace_scale, 1, part / pairs)
+    enough = problem.smallest_cell >= rows_for_normaliser(rate, subsets, part)
+    if not enough or below >= least:
+        return GradientErrors(math.inf, math.inf)
+    dual = (above + below) / (least - below) + subsample_rate_error(least, part / pairs)
+    rates = below / (least - below) + subsample_mean_error(least, part / pairs)
+    loss = sampled_rate_error(rate, problem.rows, part)
+    slope = rate_lipschitz(problem.model, problem.temperature)
+    return GradientErrors(
+        primal=gaussian_norm_quantile(std, problem.parameters, part)
+        + problem.model.loss_lipschitz * loss
+        + problem.alpha_norm * problem.multiplier_radius * slope * rates,
+        dual=problem.alpha_norm * dual,
+    )
+
+
+# --- convergence -----------------------------------------------------------------------------------------
+#
+# What descent-ascent reaches with gradients that have bounded errors, and a plan that follows from it.
+#
+# Multipliers come from {lambda >= 0, |lambda|_1 <= R}. The goal is a near-stationary point of
+# Phi(theta) = max over lambda of the Lagrangian: a theta within alpha/(2 beta) of a point where Phi has a
+# subgradient of norm at most alpha.
+
+
+@dataclass(frozen=True)
+class StepSizes:
+    """Learning rates of theta (`primal`) and of lambda (`dual`)."""
+
+    primal: float
+    dual: float
+
+
+@_within_range
+def sgda_step_sizes(
+    *, steps: int, lipschitz: float, smoothness: float, errors: GradientErrors, envelope_gap: float
+) -> StepSizes:
+    """Return the step sizes of the convergence theorem.
+
+    With G, beta the constants `lipschitz` and `primal_smoothness` of the Lagrangian, e and f the primal and dual
+    errors, which hold in every step, and D a bound on the Moreau envelope of Phi at the start minus its least value::
+
+        primal = sqrt( D/(2 T beta (G^2 + e^2)) )          dual = primal * G (G + e)/f^2
+    """
+    steps = _validate.count(steps=steps)
+    slope = _validate.positive(lipschitz=lipschitz)
+    bend = _validate.positive(smoothness=smoothness)
+    errors = _validate.instance(GradientErrors, errors=errors)
+    primal_error = _validate.non_negative(primal_error=errors.primal)
+    dual_error = _validate.positive(dual_error=errors.dual, hint="any small number will do")
+    gap = _validate.positive(envelope_gap=envelope_gap)
+    primal = math.sqrt(gap / (2.0 * steps * bend)) / math.hypot(slope, primal_error)
+    return StepSizes(primal=primal, dual=primal * slope * (slope + primal_error) / dual_error**2)
+
+
+@_within_range
+def sgda_stationarity(
+    *,
+    steps: int,
+    step_sizes: StepSizes,
+    lipschitz: float,
+    smoothness: float,
+    multiplier_radius: float,
+    errors: GradientErrors,
+    envelope_gap: float,
+    lagrangian_rise: float,
+) -> float:
+    """Return alpha such that some iterate of descent-ascent is an (alpha, alpha/(2 beta))-stationary point.
+
+    With h, k the primal and dual step, E = h G (G + e), for every whole number M from 1 to T::
+
+        gap   = E M + ceil(T/M)/T * R^2/k + 2 R f + lagrangian_rise/T
+        alpha = sqrt( 8/3 * [ D/(h T) + 2 beta gap + 2 beta h (G^2 + e^2) + 2 e^2 ] )
+
+    and the best M is taken. `gap` bounds the mean over steps of Phi(theta) - L(theta, lambda), and `lagrangian_rise`
+    bounds L(theta_T, lambda_T) - L(theta_0, lambda_0). Other letters as in `sgda_step_sizes`.
+    """
+    steps = _validate.count(steps=steps)
+    slope = _validate.non_negative(lipschitz=lipschitz)
+    bend = _validate.positive(smoothness=smoothness)
+    radius = _validate.non_negative(multiplier_radius=multiplier_radius)
+    step_sizes = _validate.instance(StepSizes, step_sizes=step_sizes)
+    errors = _validate.instance(GradientErrors, errors=errors)
+    primal_step = _validate.positive(primal_step=step_sizes.primal)
+    dual_step = _validate.positive(dual_step=step_sizes.dual)
+    primal_error = _validate.non_negative(primal_error=errors.primal)
+    dual_error = _validate.non_negative(dual_error=errors.dual)
+    gap = _validate.non_negative(envelope_gap=envelope_gap)
+    rise = _validate.real(lagrangian_rise=lagrangian_rise)
+    drift = primal_step * slope * (slope + primal_error)
+    spread = radius**2 / dual_step
+    mean_gap = _best_block(steps, drift, spread) + 2.0 * radius * dual_error + max(rise, 0.0) / steps
+    squared = (
+        gap / (primal_step * steps)
+        + 2.0 * bend * mean_gap
+        + 2.0 * bend * primal_step * (slope**2 + primal_error**2)
+        + 2.0 * primal_error**2
+    )
+    return math.sqrt(8.0 / 3.0 * squared)
+
+
+def _best_block(steps: int, drift: float, spread: float) -> float:
+    """Smallest found value of drift*M + ceil(steps/M)/steps*spread; any M gives a valid bound."""
+    ideal = math.sqrt(spread / drift) if drift > 0 else float(steps)
+    near = {1, steps, *(min(steps, max(1, round(ideal * factor))) for factor in (0.8, 1.0, 1.25))}
+    return min(drift * size + math.ceil(steps / size) / steps * spread for size in near)
+
+
+@dataclass(frozen=True)
+class ConvergencePlan:
+    """A setting of every parameter for which both theorems hold, and what they then promise.
+
+    `errors` hold in all steps together with probability 1 - failure. Where they are infinite, nothing is promised:
+    `step_sizes` is None and `stationarity`, which is alpha, is infinite.
+    """
+
+    steps: int
+    sampling_rate: float
+    noise: TheoremNoise
+    gradient_std: float
+    errors: GradientErrors
+    step_sizes: StepSizes | None
+    stationarity: float
+
+
+@_within_range
+def convergence_plan(
+    problem: RateProblem,
+    *,
+    epsilon: float,
+    delta: float,
+    failure: float,
+    envelope_gap: float,
+    lagrangian_rise: float,
+    sampling_rate: float | None = None,
+) -> ConvergencePlan:
+    """Return the parameter choice of the paper's convergence theorem, with provable noise and every constant.
+
+    Steps T = min( (n epsilon/sqrt(d))^(4/3), n epsilon/K ), at least 1, as in the paper; sampling rate
+    1/sqrt(T) unless given (the paper asks for at least that, so that the second entry of both maxima in the
+    noise wins). Noise: `proven_noise` for (epsilon, delta), on the unclipped sensitivity with every
+    denominator floored at r n/4. Errors: `gradient_errors` at failure/T.
+    """
+    epsilon = _validate.positive(epsilon=epsilon)
+    failure = _validate.inside(failure=failure)
+    problem = _validate.instance(RateProblem, problem=problem)
+    scaled = problem.smallest_cell * epsilon
+    ideal = min((scaled / math.sqrt(problem.parameters)) ** (4.0 / 3.0), scaled / problem.classes)
+    steps = max(1, int(ideal))
+    rate = _validate.fraction(sampling_rate=steps**-0.5 if sampling_rate is None else sampling_rate)
+    noise = proven_noise(epsilon, delta, rate, steps)
+    gradient_std = noise.gradient_noise * unclipped_sensitivity(
+        loss_lipschitz=problem.model.loss_lipschitz,
+        rate_lipschitz=rate_lipschitz(problem.model, problem.temperature),
+        alpha_norm=problem.alpha_norm,
+        multiplier_radius=problem.multiplier_radius,
+        expected_batch=rate * problem.rows,
+        least_denominator=rate * problem.smallest_cell / 4.0,
+    )
+    errors = gradient_errors(
+        problem,
+        sampling_rate=rate,
+        gradient_std=gradient_std,
+        laplace_scale=noise.laplace_scale,
+        failure=failure / steps,
+    )
+    if math.isinf(errors.dual):
+        return ConvergencePlan(steps, rate, noise, gradient_std, errors, None, math.inf)
+    constants = problem.regularity
+    sizes = sgda_step_sizes(
+        steps=steps,
+        lipschitz=constants.lipschitz,
+        smoothness=constants.primal_smoothness,
+        errors=errors,
+        envelope_gap=envelope_gap,
+    )
+    alpha = sgda_stationarity(
+        steps=steps,
+        step_sizes=sizes,
+        lipschitz=constants.lipschitz,
+        smoothness=constants.primal_smoothness,
+        multiplier_radius=problem.multiplier_radius,
+        errors=errors,
+        envelope_gap=envelope_gap,
+        lagrangian_rise=lagrangian_rise,
+    )
+    return ConvergencePlan(steps, rate, noise, gradient_std, errors, sizes, alpha)

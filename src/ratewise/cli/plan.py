@@ -1,0 +1,433 @@
+"""``ratewise schema``, ``plan`` and ``audit``: what needs no training."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from ratewise._files import write_whole
+from ratewise.accounting import PrivacyUnit, TrainingEvent
+from ratewise.accounting.statement import in_words
+from ratewise.audit import (
+    AuditResult,
+    Check,
+    Subject,
+    audit_one_run,
+    audit_step,
+    check_noise,
+    check_replay,
+    check_sampling,
+)
+from ratewise.cli.console import Console, read_table, reading_of, refuse_file
+from ratewise.cli.evaluate import reference_config
+from ratewise.cli.options import (
+    PLACE,
+    budget_options,
+    file_options,
+    force_option,
+    merged,
+    plan_options,
+    read_schema,
+    table_options,
+    to_toml,
+)
+from ratewise.cli.train import check_declared, required, settings_from
+from ratewise.constraints.compiler import compile_constraints
+from ratewise.constraints.domain import Domain, Numeric
+from ratewise.data.schema import Category, Number, Schema, draft_schema
+from ratewise.estimators.classifier import RateConstrainedClassifier
+from ratewise.exceptions import InvalidInput, RatewiseWarning
+from ratewise.mechanisms.randomness import RandomStreams
+from ratewise.metrics.verdicts import short
+from ratewise.runs import RunFolder, Settings
+from ratewise.runs.folder import write_json
+from ratewise.training.config import TrainingConfig
+from ratewise.training.plan import CERTIFICATE, Plan, PublicFacts, plan_for
+from ratewise.training.session import certificate_half_width
+
+MOST_ROWS = 50_000
+_TEST_ROWS = 10_000
+_INFORMATIVE = 8
+_BOUNDS = (-5.0, 5.0)
+_HEAD = """\
+# Description of {data}, DRAFTED FROM THE DATA. It is confidential until a person has checked it.
+# Check every line: are bounds and values public knowledge? Remove values that only few people have, and
+# columns that identify people. Give columns a title and values a label for reports, if you like:
+#   title = "race"
+#   labels = {{3 = "American Indian"}}
+# Then write signed = true.
+"""
+
+
+@click.command()
+@click.argument("data", type=PLACE)
+@file_options
+@table_options
+@click.option("--positive", default=None, metavar="CLASS", help="The class that rates are about.")
+@click.option(
+    "--out",
+    type=PLACE,
+    default=None,
+    metavar="FILE",
+    help="A .toml or .json file; standard output if left out.",
+)
+@force_option
+@click.pass_context
+def schema(ctx: click.Context, /, data: str, out: str | None, **values: Any) -> None:
+    """Draft the public schema of the table DATA, for a person to check and sign."""
+    console = ctx.find_object(Console) or Console()
+    label = required(values, "label")
+    if values["features"] and values["leave_out"]:
+        raise click.UsageError("--features and --leave-out exclude each other; give one of them")
+    if out is not None:
+        refuse_file(out, values["force"], (".toml", ".json"))
+    found = draft_schema(
+        read_table(data, reading_of(values)).frame,
+        label=label,
+        groups=values["groups"],
+        leave_out=values["leave_out"],
+        features=values["features"] or None,
+        privacy_id=values["privacy_id"],
+        positive=values["positive"],
+    )
+    for finding in found.findings:
+        console.note(finding.for_command_line(), finding=finding.topic)
+    description = found.schema.to_dict()
+    text = _HEAD.format(data=os.path.basename(data)) + to_toml(description) + "\n"
+    if out is None:
+        console.result(text.rstrip("\n"), schema=description)
+    elif out.lower().endswith(".json"):
+        write_json(Path(out), description)
+    else:
+        write_whole(out, text)
+    console.warn(
+        "this schema was READ OFF THE DATA: smallest and largest entries and rare values are in it. Keep it "
+        "as confidential as the rows until a person has checked it and written signed = true"
+    )
+
+
+@click.command()
+@click.option("--rows", type=int, default=None, help="Number of rows, or of ids with --privacy-id.")
+@click.option("--features", type=int, default=None, help="Number of feature columns.")
+@click.option("--classes", type=int, default=2, show_default=True, help="Number of classes, 0, 1, ...")
+@click.option("--group", "group", multiple=True, metavar="COLUMN=A,B", help="Values of a column.")
+@click.option(
+    "--schema", type=PLACE, default=None, metavar="FILE", help="Instead of features, classes and groups."
+)
+@click.option("--privacy-id", default=None, metavar="COLUMN", help="Protect all rows of an id together.")
+@budget_options
+@plan_options
+@click.option("--rehearse/--no-rehearse", default=True, help="Train on made-up rows of this size.")
+@click.option(
+    "--config", type=PLACE, default=None, metavar="FILE", help="TOML, JSON or YAML with these fields."
+)
+@click.pass_context
+def plan(ctx: click.Context, /, **values: Any) -> None:
+    """Show the releases, the noise and the accuracy to expect, from public facts: no data is read."""
+    console = ctx.find_object(Console) or Console()
+    fields = merged(ctx, values)
+    if fields["rows"] is None or fields["rows"] < 1:
+        raise click.UsageError("--rows must be at least 1; give it as a flag or in --config")
+    settings, described = _described(fields)
+    shown = expected(fields["rows"], settings, described, rehearsal=fields["rehearse"])
+    console.result("\n".join(in_lines(shown)), **shown)
+
+
+def _described(fields: dict[str, Any]) -> tuple[Settings, Schema]:
+    """Return the settings, and the table as a schema: the given one, or one with as many made-up columns."""
+    if fields["schema"] is not None:
+        found = read_schema(fields["schema"])
+        person = fields["privacy_id"] or found.privacy_id
+        given = {"label": found.label, "groups": tuple(found.groups), "privacy_id": person, "features": None}
+    else:
+        if fields["features"] is None:
+            raise click.UsageError("--features is missing; or give --schema FILE")
+        if fields["features"] < 1 or fields["classes"] < 2:
+            raise click.UsageError("--features must be at least 1 and --classes at least 2")
+        columns = dict(_column(text) for text in fields["group"])
+        found = Schema(
+            {f"x{place}": Number(*_BOUNDS) for place in range(fields["features"])},
+            label="label",
+            classes=range(fields["classes"]),
+            groups=columns,
+        )
+        given = {"label": "label", "groups": tuple(columns), "features": None}
+    settings = settings_from({**fields, **given, "leave_out": ()})
+    check_declared([fields["constraints"]], settings, found)
+    return settings, found
+
+
+def _column(text: str) -> tuple[str, Any]:
+    name, mark, values = text.partition("=")
+    listed = [value.strip() for value in values.split(",") if value.strip()]
+    if not mark or not name.strip() or not listed:
+        raise InvalidInput(f"--group {text!r} must be COLUMN=A,B,... or COLUMN=number")
+    return name.strip(), Number() if listed == ["number"] else Category(listed)
+
+
+# ------------------------------------------------------------------------------ what to expect
+
+
+def expected(
+    n_units: int, settings: Settings, schema: Schema, *, rehearsal: bool = True, most: int = MOST_ROWS
+) -> dict[str, Any]:
+    """Return what a plan would release, the width of the certificate, and accuracy on made-up rows.
+
+    Parameters
+    ----------
+    n_units : int
+        Number of rows or ids.
+    settings : Settings
+    schema : Schema
+        The table; what it does not declare is planned to be found privately.
+    rehearsal : bool
+        Whether to train on made-up rows.
+    most : int
+        Made-up rows at most.
+    """
+    found = _plan(n_units, settings, schema)
+    domain = _domain(schema)
+    compiled = compile_constraints(settings.declared, domain, allow_empty=True)
+    width = certificate_half_width(compiled, found) if len(compiled) and CERTIFICATE in found.events else None
+    shown: dict[str, Any] = {
+        "epsilon": settings.epsilon,
+        "delta": found.delta,
+        "units": n_units,
+        "unit": found.unit.kind,
+        "steps": found.steps,
+        "units_per_step": found.expected_units,
+        "releases": {name: in_words(event) for name, event in found.events.items()},
+        "constraints": len(compiled.items),
+        "cells": compiled.n_cells if len(compiled) else 0,
+        "certificate_half_width": width,
+    }
+    if rehearsal:
+        shown["rehearsal"] = rehearse(n_units, settings, schema, domain, most=most)
+    return shown
+
+
+def _plan(n_units: int, settings: Settings, schema: Schema) -> Plan:
+    undeclared = [
+        name
+        for name, column in schema.columns.items()
+        if not (column.bounded if isinstance(column, Number) else column.values)
+    ]
+    discovered = (not schema.classes) + sum(name not in schema.group_values for name in schema.groups)
+    norms = sum(
+        2 if isinstance(column, Number) or not column.values else 1 for column in schema.columns.values()
+    )
+    facts = PublicFacts(
+        n_units=n_units,
+        n_columns=len(schema.columns),
+        n_discovered=int(discovered),
+        n_unbounded=len(undeclared),
+        statistics_norm=float(np.sqrt(norms)),
+        constrained=bool(settings.constraints),
+        find_rows_per_id=settings.privacy_id is not None and settings.rows_per_id is None,
+    )
+    unit = PrivacyUnit()
+    if settings.privacy_id is not None:
+        unit = PrivacyUnit(
+            "id",
+            column=settings.privacy_id,
+            max_rows=settings.rows_per_id,
+            weighting=settings.id_weighting,
+        )
+    return plan_for(
+        facts,
+        settings.config,
+        epsilon=settings.epsilon,
+        delta=settings.delta or min(1e-5, 0.5 / n_units),
+        neighbours=settings.neighbours,
+        unit=unit,
+    )
+
+
+def _domain(schema: Schema) -> Domain:
+    """Return the declared classes and values; where none are declared, two made-up ones."""
+    values = schema.group_values
+    groups = {name: values.get(name, ("a", "b")) for name in schema.groups}
+    return Domain(schema.classes or (0, 1), groups, other=True)
+
+
+def rehearse(
+    n_units: int, settings: Settings, schema: Schema, domain: Domain, *, most: int = MOST_ROWS, seed: int = 0
+) -> dict[str, Any]:
+    """Return accuracy with and without the plan on made-up rows; every number here is made up or public.
+
+    Features are independent normal numbers, of which up to eight are informative about the label; groups are
+    drawn at random. There are as many rows as planned, but at most `most`: with more the loss is smaller.
+    """
+    rng = np.random.default_rng(seed)
+    rows = min(n_units, most)
+    weights = np.zeros((len(schema.columns), len(domain.classes)))
+    weights[:_INFORMATIVE] = rng.standard_normal(weights[:_INFORMATIVE].shape)
+    train, test = (_people(rng, n, weights, domain) for n in (rows, min(_TEST_ROWS, most)))
+    plain = replace(settings, epsilon=None, constraints=())
+    with_plan = _accuracy(settings, settings.config, domain, train, test)
+    without = _accuracy(plain, reference_config(rows), domain, train, test)
+    return {
+        "rows": rows,
+        "accuracy": with_plan,
+        "accuracy_without": without,
+        "loss": max(0.0, without - with_plan),
+    }
+
+
+def _people(
+    rng: np.random.Generator, rows: int, weights: Any, domain: Domain
+) -> tuple[Any, Any, dict[str, Any]]:
+    X = rng.standard_normal((rows, len(weights)))
+    scores = X @ weights + rng.gumbel(size=(rows, weights.shape[1]))  # draws from the softmax
+    groups = {}
+    for name, values in domain.columns.items():
+        if isinstance(values, Numeric):
+            groups[name] = rng.uniform(0.0, 100.0, rows)
+        else:
+            groups[name] = np.array(values, dtype=object)[rng.integers(0, len(values), rows)]
+    return X, np.array(domain.classes, dtype=object)[scores.argmax(axis=1)], groups
+
+
+def _accuracy(settings: Settings, config: TrainingConfig, domain: Domain, train: Any, test: Any) -> float:
+    model = RateConstrainedClassifier(
+        settings.declared or None,
+        epsilon=settings.epsilon,
+        neighbours=settings.neighbours,
+        classes=domain.classes,
+        group_values=domain.columns,
+        feature_bounds=_BOUNDS,
+        model=settings.model,
+        config=config,
+        random_state=0,  # repeatable; no real rows are involved
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RatewiseWarning)
+        model.fit(train[0], train[1], sensitive_features=train[2] or None)
+    return float(model.score(test[0], test[1]))
+
+
+def in_lines(shown: dict[str, Any]) -> list[str]:
+    """Return what to expect as lines of text."""
+    private = shown["epsilon"] is not None
+    unit = "rows" if shown["unit"] == "row" else "ids"
+    budget = f"epsilon {shown['epsilon']:g}, delta {shown['delta']:g}" if private else "none, no privacy"
+    lines = [
+        f"budget:       {budget}",
+        f"steps:        {shown['steps']}, each reading about {shown['units_per_step']:.0f} of {shown['units']} {unit}",
+    ]
+    lines += [f"release:      {name}: {words}" for name, words in shown["releases"].items()]
+    if shown["constraints"]:
+        lines.append(f"constraints:  {shown['constraints']} over {shown['cells']} cells")
+    if shown["certificate_half_width"] is not None:
+        lines.append(
+            f"certificate:  intervals of about +-{short(shown['certificate_half_width'])} for the rates of the "
+            "training rows, if groups are of equal size"
+        )
+    rehearsal = shown.get("rehearsal")
+    if rehearsal is not None:
+        lines.append(
+            f"accuracy:     on {rehearsal['rows']:,} made-up rows, {rehearsal['accuracy']:.3f} with this plan and "
+            f"{rehearsal['accuracy_without']:.3f} without privacy and constraints: a loss of {rehearsal['loss']:.3f}"
+        )
+    return lines
+
+
+_MEANING = (
+    "A pass is evidence, not a proof: this adversary found no contradiction to the claim on worst-case rows. "
+    "It says nothing about data that was read before, files, clocks or seeds."
+)
+
+
+@click.command()
+@click.argument("run", type=PLACE, required=False)
+@click.option("--sampling-rate", type=float, default=1.0, show_default=True, help="Without RUN.")
+@click.option("--steps", type=int, default=1, show_default=True, help="Without RUN.")
+@click.option("--gradient-noise", type=float, default=1.0, show_default=True, help="Without RUN.")
+@click.option("--histogram-noise", type=float, default=2.0, show_default=True, help="Without RUN.")
+@click.option("--histogram", type=click.Choice(["gaussian", "laplace"]), default="gaussian")
+@click.option("--engine", type=click.Choice(["numpy", "torch"]), default="numpy", show_default=True)
+@click.option("--games", type=int, default=10_000, show_default=True, help="Games with a single step.")
+@click.option("--canaries", type=int, default=1000, show_default=True, help="Of the audit in one run.")
+@click.option("--delta", type=float, default=1e-3, show_default=True)
+@click.option("--confidence", type=float, default=0.99, show_default=True)
+@click.pass_context
+def audit(ctx: click.Context, /, run: str | None, **values: Any) -> None:
+    """Try to break the guarantee of RUN, a run folder, or of the noise given; exit 1 if it breaks.
+
+    Plays on synthetic worst-case rows and reads no data: it costs no privacy. With PyTorch installed, the
+    engine for networks is checked with adversarial modules and rows as well.
+    """
+    console = ctx.find_object(Console) or Console()
+    event = _event(run, values)
+    passed = True
+    for found in _findings(event, values):
+        fields = found.to_dict() if isinstance(found, AuditResult) else dataclasses.asdict(found)
+        console.result(str(found), **fields)
+        passed = passed and found.passed
+    console.note(_MEANING)
+    if not passed:
+        raise click.exceptions.Exit(1)
+
+
+def _event(run: str | None, values: dict[str, Any]) -> TrainingEvent:
+    """Return the training of a run, as its ledger has it, or the one that is described by options."""
+    if run is None:
+        return TrainingEvent(
+            values["sampling_rate"],
+            values["steps"],
+            gradient_noise=values["gradient_noise"],
+            histogram_noise=values["histogram_noise"],
+            histogram=values["histogram"],
+        )
+    folder = RunFolder.open(run)
+    admission = folder.admission(folder.ledger())
+    for event in () if admission is None else admission.events:
+        if isinstance(event, TrainingEvent):
+            return event
+    raise InvalidInput(
+        "the run has no noise, or has not begun, so there is nothing to audit; give a private run"
+    )
+
+
+def _findings(event: TrainingEvent, values: dict[str, Any]) -> Iterator[AuditResult | Check]:
+    level = {"delta": values["delta"], "confidence": values["confidence"]}
+    alone = dataclasses.replace(
+        event, sampling_rate=1.0
+    )  # sampling hides what the noise does; it comes below
+    kinds = [("gradient", "likelihood")]
+    if event.histogram_noise is not None:
+        kinds += [("histogram", "likelihood"), ("histogram", "difference"), ("together", "likelihood")]
+    for releases, attack in kinds:
+        subject = _subject(values["engine"], alone, 1, None)
+        yield audit_step(
+            alone, games=values["games"], releases=releases, attack=attack, subject=subject, **level
+        )
+    subject = _subject(values["engine"], event, values["canaries"], 0)
+    yield audit_one_run(event, canaries=values["canaries"], subject=subject, **level)
+    streams = RandomStreams.from_seed()
+    yield check_noise(event, streams=streams)
+    yield check_replay(event, streams=streams)
+    yield check_sampling(event.sampling_rate, streams=streams)
+    if values["engine"] == "torch" or find_spec("torch") is not None:
+        from ratewise.torch.audit import network_checks
+
+        yield from network_checks()
+
+
+def _subject(engine: str, event: TrainingEvent, n_canaries: int, n_opponents: int | None) -> Subject | None:
+    if engine == "numpy":
+        return None
+    try:
+        from ratewise.torch.audit import TorchSubject
+    except ImportError:
+        raise InvalidInput("engine 'torch' needs PyTorch: pip install ratewise[torch]") from None
+    return TorchSubject(event, n_canaries, n_opponents)

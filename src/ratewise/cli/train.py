@@ -1,0 +1,553 @@
+"""``ratewise train``, ``resume`` and ``sweep``."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import math
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ratewise import _validate
+from ratewise.accounting import Budget, Event, Ledger, accountant
+from ratewise.cli.console import Console, Stopped, Watcher, detected, read_table, reading_of, refuse_folder
+from ratewise.cli.evaluate import compared, references, side_by_side
+from ratewise.cli.options import (
+    PLACE,
+    TRAINING,
+    Numbers,
+    budget_options,
+    class_option,
+    file_options,
+    force_option,
+    id_options,
+    merged,
+    plan_options,
+    read_schema,
+    run_options,
+    table_options,
+)
+from ratewise.constraints.compiler import compile_constraints, named_values
+from ratewise.constraints.domain import Domain, list_values
+from ratewise.constraints.text import GrammarError, check_columns, parse_constraint, read_constraint
+from ratewise.data.cells import text_of
+from ratewise.data.schema import Schema
+from ratewise.estimators.classifier import RateConstrainedClassifier
+from ratewise.exceptions import BudgetExceeded, InvalidInput
+from ratewise.runs import Result, RunFolder, Settings, admit_run, session_for, train_run
+from ratewise.runs.folder import write_json
+from ratewise.training.plan import Plan
+from ratewise.training.session import Session
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that was read for training.
+
+    Attributes
+    ----------
+    frame : data frame
+    reading : dict
+        Options that read a further file in the same way.
+    outside : tuple of str
+        What was read off the file outside the guarantee.
+    """
+
+    frame: Any
+    reading: dict[str, Any]
+    outside: tuple[str, ...]
+
+
+@click.command()
+@click.argument("data", type=PLACE, required=False)
+@file_options
+@table_options
+@class_option
+@id_options
+@budget_options
+@plan_options
+@run_options
+@force_option
+@click.pass_context
+def train(ctx: click.Context, /, **values: Any) -> None:
+    """Train a classifier on the table DATA (CSV, Excel, Parquet or JSON lines) and write a run folder.
+
+    Nothing has to be declared: without --schema, classes, group values, types and ranges of columns are found
+    by private releases within the budget.
+    """
+    console = ctx.find_object(Console) or Console()
+    fields = merged(ctx, values)
+    data, out = required(fields, "data"), required(fields, "out")
+    schema = given_schema(fields)
+    settings = settings_from(fields)
+    _validate.count(checkpoint_every=fields["checkpoint_every"])
+    refuse_folder(out, fields["force"])
+    check_declared([fields["constraints"]], settings, schema)
+    table = read_rows(console, data, fields, settings, schema, [fields["constraints"]])
+    run_new(console, table, settings, schema, fields)
+
+
+@click.command()
+@click.argument("run_folder", type=PLACE, metavar="RUN")
+@click.option("--data", type=PLACE, default=None, help="Where the rows are now, if not where they were.")
+@click.option("--checkpoint-every", type=int, default=20, show_default=True)
+@click.pass_context
+def resume(ctx: click.Context, run_folder: str, data: str | None, checkpoint_every: int) -> None:
+    """Go on with a run that was stopped, with fresh randomness; what was spent stays spent."""
+    console = ctx.find_object(Console) or Console()
+    folder = RunFolder.open(run_folder)
+    if folder.finished:
+        raise InvalidInput(f"the run in {run_folder!r} is finished; there is nothing to go on with")
+    place = data or folder.description["data"]
+    if data is None and not os.path.exists(place):
+        raise InvalidInput(f"the rows are no longer at {place!r}; say where they are: --data FILE")
+    console.note(f"reading {place}")
+    frame = read_table(place, folder.reading).frame
+    prepared = session_for(frame, folder.settings, folder.schema)
+    run_folder_of(console, run_folder, lambda: folder, prepared, every=checkpoint_every)
+
+
+# ------------------------------------------------------------------------- from options to settings
+
+
+def required(fields: dict[str, Any], name: str) -> str:
+    """Return a field that may come from a flag or from the configuration file."""
+    value = fields[name]
+    if not value:
+        flag = name.upper() if name == "data" else f"--{name.replace('_', '-')}"
+        raise click.UsageError(f"{flag} is missing; give it as a flag or in --config")
+    return str(value)
+
+
+def given_schema(fields: dict[str, Any]) -> Schema | None:
+    """Return the schema of `--schema`, if any; label and privacy id are taken from it unless given."""
+    if fields["schema"] is None:
+        return None
+    schema = read_schema(fields["schema"])
+    fields["label"] = fields["label"] or schema.label
+    fields["privacy_id"] = fields["privacy_id"] or schema.privacy_id
+    if schema.label != fields["label"]:
+        raise InvalidInput(f"--label is {fields['label']!r}, but the schema's label is {schema.label!r}")
+    for name in fields["groups"]:
+        if name not in schema.groups and name not in schema.columns:
+            listed = ", ".join(schema.groups) or "none"
+            raise InvalidInput(f"--groups names {name!r}, which is not among the schema's groups: {listed}")
+    return schema
+
+
+def settings_from(fields: dict[str, Any]) -> Settings:
+    """Return the settings; columns that constraints read are groups without being named."""
+    if fields.get("features") and fields.get("leave_out"):
+        raise click.UsageError("--features and --leave-out exclude each other; give one of them")
+    label = required(fields, "label")
+    refuse_label(fields["constraints"], label)
+    read = named_values([parse_constraint(text) for text in fields["constraints"]]).columns or {}
+    groups = tuple(dict.fromkeys((*fields["groups"], *sorted(read))))
+    names = (
+        *("epsilon", "delta", "neighbours", "model", "tolerance", "title"),
+        *("leave_out", "privacy_id", "rows_per_id", "id_weighting"),
+    )
+    given = {name: fields[name] for name in names if fields.get(name) is not None}
+    features, classes = fields.get("features"), fields.get("classes")
+    return Settings(
+        label=label,
+        groups=groups,
+        constraints=tuple(fields["constraints"]),
+        classes=classes if isinstance(classes, tuple) else (),
+        features=features if isinstance(features, tuple) else (),
+        training={name: fields[name] for name in TRAINING if fields.get(name) is not None},
+        **{"epsilon": None, **given},
+    )
+
+
+# ------------------------------------------------------- constraint text against what is declared
+
+
+def refuse_label(texts: Sequence[str], label: str) -> None:
+    """Raise, with the place in the text, if the column to predict is taken for a group."""
+    for text in texts:
+        for mention in read_constraint(text).mentions:
+            if mention.column == label:
+                raise GrammarError(
+                    f"{label!r} is the label, not a group; a true class is label(...), as in "
+                    "rate(1, where=label(1))",
+                    text,
+                    mention.start,
+                )
+
+
+def check_declared(texts: Iterable[Sequence[str]], settings: Settings, schema: Schema | None) -> None:
+    """Check constraints against a schema: unknown columns, values, classes, and bounds that no model satisfies.
+
+    What is wrong with one text is shown in it; what is wrong with several together has no place.
+    """
+    classes = settings.declared_classes
+    if schema is None:
+        for listed in texts:
+            for text in listed:
+                _check_classes(text, classes)
+        return
+    groups = {**{n: c for n, c in schema.columns.items() if n in settings.groups}, **schema.groups}
+    described = schema.replace(groups=groups, **({} if classes is None else {"classes": classes}))
+    values = described.group_values
+    if not described.classes or any(name not in values for name in described.groups):
+        for listed in texts:
+            _check_columns(listed, (*schema.columns, *schema.groups), "the columns of the schema")
+        return
+    domain = Domain(described.classes, values, other=True)
+    for listed in texts:
+        declared = [parse_constraint(text, domain) for text in listed]
+        try:
+            compile_constraints(declared, domain)
+        except InvalidInput:
+            for text in listed:
+                _check_alone(text, domain)
+            raise
+
+
+def _check_classes(text: str, classes: list[Any] | None) -> None:
+    """Raise if a text leaves the class of a rate to a default, or names one that is not among the declared."""
+    for mention in read_constraint(text).mentions:
+        if mention.column is not None:
+            continue
+        if classes is None and mention.call:
+            raise GrammarError(
+                f"{mention.call} means class {mention.value!r} unless label= is given; the classes are not declared, "
+                "so name the class, as in label=1 or label='yes', or declare the classes: --classes no,yes",
+                text,
+                mention.start,
+            )
+        if classes is not None and text_of(mention.value) not in map(text_of, classes):
+            raise GrammarError(
+                f"{mention.value!r} is not among the classes: {list_values(classes)}; name one with label=",
+                text,
+                mention.start,
+            )
+
+
+def _check_alone(text: str, domain: Domain) -> None:
+    found = read_constraint(text)
+    try:
+        compile_constraints(found.constraint, domain)
+    except InvalidInput as problem:
+        raise GrammarError(str(problem), text, found.bound_at) from None
+
+
+def _check_columns(texts: Sequence[str], columns: Iterable[str], what: str) -> None:
+    known = list(columns)
+    for text in texts:
+        check_columns(read_constraint(text).mentions, known, text, what)
+
+
+# ------------------------------------------------------------------------------ reading and running
+
+
+def read_rows(
+    console: Console,
+    data: str,
+    fields: dict[str, Any],
+    settings: Settings,
+    schema: Schema | None,
+    texts: Iterable[Sequence[str]],
+) -> Table:
+    """Read the table of a run; columns that are not there are an error that shows where they are named."""
+    console.note(f"reading {data}")
+    reading = reading_of(fields)
+    found = read_table(data, reading)
+    columns = list(found.frame.columns)
+    for listed in texts:
+        _check_columns(listed, columns, "the columns of the table")
+    person = () if settings.privacy_id is None else (settings.privacy_id,)
+    for name in (settings.label, *settings.groups, *settings.features, *settings.leave_out, *person):
+        if name not in columns:
+            close = difflib.get_close_matches(name, columns, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise InvalidInput(
+                f"the table has no column {name!r}; its columns are {list_values(columns)}{hint}"
+            )
+    outside = () if settings.epsilon is None else detected(found, reading)
+    if schema is not None and not schema.signed and settings.epsilon is not None:
+        outside = (*outside, *schema.leaks)
+        console.warn(
+            "the schema is not signed, so what it says counts as read off the data, outside the guarantee: "
+            f"{'; '.join(schema.leaks)}. Once a person has checked that all of it is public knowledge, write "
+            "signed = true in it"
+        )
+    return Table(found.frame, {**found.options, **reading}, outside)
+
+
+def run_new(
+    console: Console, table: Table, settings: Settings, schema: Schema | None, fields: dict[str, Any]
+) -> Result:
+    """Make the folder of a new run and train it."""
+    classifier, session = session_for(table.frame, settings, schema, fields["seed"])
+    ledger = shared_ledger(fields, session.plan)
+
+    def create() -> RunFolder:
+        return RunFolder.create(
+            fields["out"],
+            settings=settings,
+            schema=schema,
+            plan=session.plan,
+            rows=len(table.frame),
+            data=fields["data"],
+            command=own_command(),
+            reading=table.reading,
+            outside=table.outside,
+            ledger=ledger,
+            force=fields["force"],
+        )
+
+    return run_folder_of(
+        console, fields["out"], create, (classifier, session), every=fields["checkpoint_every"]
+    )
+
+
+def shared_ledger(fields: dict[str, Any], plan: Plan) -> str | None:
+    """Return the path of the ledger that shall admit the run, making it if it is new."""
+    path = fields["ledger"]
+    if path is None:
+        return None
+    if not os.path.lexists(path):
+        cap = fields["ledger_cap"]
+        if cap is None:
+            raise click.UsageError(
+                "a new --ledger needs --ledger-cap: runs that follow each other share a cap"
+            )
+        Ledger.create(
+            path, cap=Budget(float(cap), float(plan.delta)), neighbours=plan.neighbours, unit=plan.unit
+        )
+    ledger = Ledger.open(path)
+    if not ledger.accepts(plan.neighbours):
+        raise InvalidInput(
+            f"--neighbours is {plan.neighbours!r}, but the ledger was opened for {ledger.neighbours!r}"
+        )
+    if plan.private and ledger.would_exceed(list(plan.events.values())):
+        raise BudgetExceeded(
+            f"the run would pass the cap {ledger.cap} of its ledger, of which {ledger.spent:.4g} is spent; "
+            "nothing was released: lower --epsilon, or open a ledger with a larger cap"
+        )
+    return str(path)
+
+
+def own_command() -> list[str]:
+    """Return the words of the command, without a seed: whoever knows it can subtract the noise."""
+    words = ["ratewise", *sys.argv[1:]]
+    for place, word in enumerate(words):
+        if word == "--seed" and place + 1 < len(words):
+            words[place + 1] = "(not kept)"
+        elif word.startswith("--seed="):
+            words[place] = "--seed=(not kept)"
+    return words
+
+
+def run_folder_of(
+    console: Console,
+    out: str,
+    make: Callable[[], RunFolder],
+    prepared: tuple[RateConstrainedClassifier, Session],
+    *,
+    every: int,
+    final: bool = True,
+) -> Result:
+    """Make or open the folder and train with live progress; show how it ended if this is the `final` word."""
+    watcher = Watcher(console)
+    try:
+        with watcher.stoppable():
+            folder = make()
+            result = train_run(folder, *prepared, watch=watcher.watch, every=every)
+    except (Stopped, KeyboardInterrupt) as asked:
+        number = asked.signal if isinstance(asked, Stopped) else signal.SIGINT
+        raise Stopped(_how_to_go_on(out), number) from None
+    finally:
+        watcher.end()
+    for message in result.messages:
+        console.warn(message)
+    if final:
+        statement, certificate = result.statement, result.certificate
+        said = result.summary if certificate is None else str(certificate)
+        console.done(
+            f"{said}\n\n{statement}\n\nmodel, ledger, certificate, statement and history are in {folder.path}",
+            out=str(folder.path),
+            epsilon=statement.epsilon,
+            delta=statement.delta,
+            steps=result.steps,
+            outside=list(statement.outside),
+            certificate=None if certificate is None else certificate.to_dict(),
+            messages=list(result.messages),
+        )
+    return result
+
+
+def _how_to_go_on(out: str) -> str:
+    if not os.path.isfile(os.path.join(out, "run.json")):
+        return "stopped; nothing was made and nothing was spent"
+    place = shlex.quote(os.path.abspath(out))
+    return f"stopped; what was released is written down. Go on with: ratewise resume {place}"
+
+
+SLACK = "{slack}"
+
+
+@click.command()
+@click.argument("data", type=PLACE, required=False)
+@click.option("--slack", type=Numbers(), default=(), help="Bounds to try in place of {slack}: 0.01,0.05.")
+@click.option("--epsilons", type=Numbers(), default=(), help="Budgets to try: 0.5,1,2.")
+@click.option("--max-total", type=float, default=None, help="Refuse if all runs together spend more.")
+@click.option(
+    "--test", "test", type=PLACE, default=None, metavar="FILE", help="Labelled table to judge the runs on."
+)
+@file_options
+@table_options
+@class_option
+@id_options
+@budget_options
+@plan_options
+@run_options
+@click.pass_context
+def sweep(ctx: click.Context, /, **values: Any) -> None:
+    """Train a run for every pair of slack and epsilon, all on DATA and in one ledger.
+
+    Write {slack} for the bound: --constraint "demographic_parity(sex) <= {slack}" --slack 0.01,0.05.
+    """
+    console = ctx.find_object(Console) or Console()
+    fields = merged(ctx, values)
+    data, out = required(fields, "data"), Path(os.path.abspath(required(fields, "out")))
+    if fields["ledger"] is not None:
+        raise click.UsageError("a sweep keeps a ledger of its own; leave --ledger out")
+    every = _validate.count(checkpoint_every=fields["checkpoint_every"])
+    schema = given_schema(fields)
+    asked = pairs(fields)
+    refuse_folder(str(out), force=None)
+    texts = [_filled(fields["constraints"], how["slack"]) for how, _ in asked]
+    check_declared(texts, asked[0][1], schema)
+    table = read_rows(console, data, fields, asked[0][1], schema, texts)
+    if fields["test"] is not None:  # what cannot be read is found before the first run has spent anything
+        _check_test(fields, asked[0][1])
+    seeds = [None if fields["seed"] is None else fields["seed"] + n for n in range(1, len(asked) + 1)]
+    prepared = [
+        session_for(table.frame, settings, schema, seed)
+        for (_, settings), seed in zip(asked, seeds, strict=True)
+    ]
+    plans = [session.plan for _, session in prepared]
+    total = total_epsilon(plans)
+    _show_total(console, total, plans, fields["max_total"])
+    ledger = _open_ledger(out, total, plans)
+    folders = []
+    for number, ((_, settings), plan) in enumerate(zip(asked, plans, strict=True), start=1):
+        folder = RunFolder.create(
+            out / f"run-{number:02d}",
+            settings=settings,
+            schema=schema,
+            plan=plan,
+            rows=len(table.frame),
+            data=data,
+            command=own_command(),
+            reading=table.reading,
+            outside=table.outside,
+            ledger=ledger,
+        )
+        admit_run(folder, plan, Ledger.open(ledger))  # all runs, before the first one releases anything
+        folders.append(folder)
+    rows: list[dict[str, Any]] = []
+    for number, (folder, (how, _), ready) in enumerate(zip(folders, asked, prepared, strict=True), start=1):
+        console.note(f"run {number} of {len(asked)}: {_in_words(how)}")
+        path = folder.path
+        opened = functools.partial(RunFolder.open, path)
+        run_folder_of(console, str(path), opened, ready, every=every, final=False)
+        rows.append({**compared(RunFolder.open(path), path.name, fields["test"], fields), **how})
+        write_json(
+            out / "sweep.json", {"total_epsilon": _plain(total), "runs": [_plain_row(r) for r in rows]}
+        )
+    if fields["test"] is not None:
+        rows += references(str(folders[0].path), fields["test"], fields)
+    delta = max(plan.delta for plan in plans)
+    spent = Ledger.open(ledger).total(delta) if math.isfinite(total) else total
+    console.result(
+        f"{side_by_side(rows)}\n\nall {len(folders)} runs together: epsilon {spent:.4g} at delta {delta:g}. "
+        "Choosing one of them uses them all: state this total, not the run's own",
+        runs=rows,
+        total_epsilon=spent,
+        out=str(out),
+    )
+
+
+def pairs(fields: dict[str, Any]) -> list[tuple[dict[str, Any], Settings]]:
+    """Return what to vary and the settings of every run."""
+    texts = fields["constraints"]
+    slacks: list[float | None] = [*fields["slack"]] or [None]
+    budgets = [*fields["epsilons"]] or [fields["epsilon"]]
+    if (slacks != [None]) != any(SLACK in text for text in texts):
+        raise InvalidInput(f"--slack and {SLACK} in a --constraint go together; one is missing")
+    found = []
+    for slack in slacks:
+        filled = _filled(texts, slack)
+        for epsilon in budgets:
+            settings = settings_from({**fields, "constraints": filled, "epsilon": epsilon})
+            found.append(({"slack": slack, "asked_epsilon": epsilon}, settings))
+    return found
+
+
+def _filled(texts: Iterable[str], slack: float | None) -> tuple[str, ...]:
+    return tuple(text.replace(SLACK, repr(slack)) for text in texts)
+
+
+def _in_words(how: dict[str, Any]) -> str:
+    said = [] if how["slack"] is None else [f"slack {how['slack']:g}"]
+    budget = how["asked_epsilon"]
+    return ", ".join([*said, "no privacy" if budget is None else f"epsilon {budget:g}"])
+
+
+def _check_test(fields: dict[str, Any], settings: Settings) -> None:
+    columns = read_table(fields["test"], reading_of(fields)).frame.columns
+    absent = [name for name in (settings.label, *settings.groups) if name not in columns]
+    if absent:
+        raise InvalidInput(f"--test {fields['test']!r} lacks the column {', '.join(map(repr, absent))}")
+
+
+def total_epsilon(plans: list[Plan]) -> float:
+    """Return epsilon of all plans together; infinite if one has no noise."""
+    if not all(plan.private for plan in plans):
+        return math.inf
+    events: list[Event] = [event for plan in plans for event in plan.events.values()]
+    return accountant.epsilon(events, max(plan.delta for plan in plans), neighbours=plans[0].neighbours)
+
+
+def _show_total(console: Console, total: float, plans: list[Plan], most: float | None) -> None:
+    console.note(
+        f"{len(plans)} runs on the same rows: together epsilon {total:.4g} at delta "
+        f"{max(plan.delta for plan in plans):g}",
+        total_epsilon=total,
+        runs=len(plans),
+    )
+    if most is not None and total > most:
+        raise BudgetExceeded(
+            f"all runs together would spend epsilon {total:.4g}, above --max-total {most:g}; nothing was "
+            "released: try fewer runs or smaller budgets"
+        )
+
+
+def _open_ledger(out: Path, total: float, plans: list[Plan]) -> str:
+    out.mkdir(parents=True)
+    # a little above the total, for sums in another order
+    delta = max(plan.delta for plan in plans)
+    cap = Budget(total * (1 + 1e-3), float(delta)) if math.isfinite(total) else None
+    path = out / "ledger.json"
+    Ledger.create(path, cap=cap, adaptive=False, neighbours=plans[0].neighbours, unit=plans[0].unit)
+    return str(path)
+
+
+def _plain(number: float | None) -> Any:
+    return number if number is None or math.isfinite(number) else "infinity"
+
+
+def _plain_row(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: _plain(value) if isinstance(value, float) else value for name, value in row.items()}

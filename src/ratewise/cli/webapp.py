@@ -1,0 +1,301 @@
+"""``ratewise app``: the questions of ``ratewise start`` as a page on this computer.
+
+The server listens on the loopback interface only. Every request needs the random token of the page's address and
+a Host header that names the loopback interface, so that neither other computers nor other web pages can use it. The
+page is one file without external parts. Nothing is stored except in the folder of the run.
+"""
+
+from __future__ import annotations
+
+import hmac
+import html
+import json
+import os
+import secrets
+import threading
+from dataclasses import fields, replace
+from functools import partial
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import resources
+from pathlib import Path
+from string import Template
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import click
+
+from ratewise.cli.console import Console, reading_of, refuse_folder
+from ratewise.cli.guided import EPSILONS, KINDS, Choices, Guide, check, outlook, outlook_line
+from ratewise.cli.options import PLACE, file_options, to_toml
+from ratewise.data.units import code_ids
+from ratewise.exceptions import InvalidInput, RatewiseError
+from ratewise.runs import Watch
+from ratewise.training.loop import StepRecord
+
+_LARGEST_REQUEST = 1 << 16
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+@click.command()
+@click.argument("data", type=PLACE)
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="0 takes a free one.")
+@file_options
+@click.pass_context
+def app(ctx: click.Context, /, data: str, port: int, **values: Any) -> None:
+    """Open the questions of `ratewise start` as a web page on this computer; Ctrl-C ends it."""
+    console = ctx.find_object(Console) or Console()
+    server = make_server(Guide(data, reading_of(values)), port)
+    console.result(f"open {server.address} (Ctrl-C ends it)", url=server.address)
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        console.note("ended")
+    finally:
+        server.server_close()
+
+
+class AppServer(ThreadingHTTPServer):
+    """The server of one file: at most one training at a time."""
+
+    daemon_threads = True
+
+    def __init__(self, guide: Guide, port: int = 0) -> None:
+        self.guide = guide
+        self.token = secrets.token_urlsafe(24)
+        self.job: Job | None = None
+        self.lock = threading.Lock()
+        super().__init__(("127.0.0.1", port), Handler)
+
+    @property
+    def address(self) -> str:
+        """The address of the page, with its token."""
+        return f"http://127.0.0.1:{self.server_port}/?token={self.token}"
+
+    def begin(self, choices: Choices) -> None:
+        """Start training in the background, unless one is going on."""
+        with self.lock:
+            if self.job is not None and not self.job.ended:
+                raise InvalidInput("a training is going on; wait until it ends")
+            check(choices, self.guide.columns)
+            refuse_folder(choices.out)
+            self.job = Job(self.guide, choices)
+        self.job.start()
+
+
+def make_server(guide: Guide, port: int = 0) -> AppServer:
+    """Return a server that is bound to the loopback interface."""
+    return AppServer(guide, port)
+
+
+class Job(threading.Thread):
+    """A training in the background, with what the page shows of it: released values only."""
+
+    def __init__(self, guide: Guide, choices: Choices) -> None:
+        super().__init__(daemon=True)
+        self._guide, self._choices = guide, choices
+        self.state: dict[str, Any] = {"share": 0.0, "text": "preparing", "done": False, "error": ""}
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has succeeded or failed."""
+        return bool(self.state["done"] or self.state["error"])
+
+    def run(self) -> None:
+        """Train and keep the result for the page."""
+        choices, guide = self._choices, self._guide
+        watch = Watch(on_step=partial(self._on_step, choices.settings.config.steps or 200))
+        try:
+            result = guide.train(choices, watch)
+        except RatewiseError as problem:
+            self.state = {**self.state, "error": str(problem)}
+            return
+        except Exception as problem:  # shown on the page: nobody reads the log of a thread
+            self.state = {**self.state, "error": f"training failed: {type(problem).__name__}: {problem}"}
+            return
+        self.state = {
+            "share": 1.0,
+            "text": "finished",
+            "error": "",
+            "summary": result.summary,
+            "messages": list(result.messages),
+            "folder": str(result.folder.path),
+            "command": choices.command(guide.given),
+            "toml": to_toml(choices.configuration(guide.given)),
+            "script": choices.script(guide.given),
+            "done": True,
+        }
+
+    def _on_step(self, steps: int, record: StepRecord) -> None:
+        self.state = {**self.state, "share": record.step / steps, "text": f"step {record.step} of {steps}"}
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers requests of the page."""
+
+    server: AppServer
+    server_version, sys_version = "ratewise", ""
+
+    def log_message(self, *_: Any) -> None:
+        """Write no log: addresses hold the token."""
+
+    def do_GET(self) -> None:
+        """Answer with the page, the state of the training, or the report."""
+        place = urlsplit(self.path)
+        if not self._allowed(parse_qs(place.query).get("token", [""])[0]):
+            return
+        if place.path == "/":
+            nonce = secrets.token_urlsafe(16)
+            self._send(page(self.server, nonce), "text/html; charset=utf-8", nonce=nonce)
+        elif place.path == "/status":
+            job = self.server.job
+            self._json({"share": 0.0, "text": "", "done": False, "error": ""} if job is None else job.state)
+        elif place.path == "/report":
+            self._report()
+        else:
+            self._json({"error": "there is no such page"}, HTTPStatus.NOT_FOUND)
+
+    def do_POST(self) -> None:
+        """Answer what to expect, or start training."""
+        if not self._allowed(""):
+            return
+        try:
+            length = int(self.headers.get("Content-Length") or 0)
+            if not 0 < length <= _LARGEST_REQUEST:
+                raise InvalidInput("the request is empty or too large")
+            if self.headers.get("Content-Type", "").split(";")[0] != "application/json":
+                raise InvalidInput("the request must be JSON")
+            choices = choices_from(self.server.guide, json.loads(self.rfile.read(length)))
+            if self.path == "/train":
+                self.server.begin(choices)
+                self._json({"started": True})
+            elif self.path == "/outlook":
+                self._json({"lines": outlooks(self.server.guide, choices)})
+            else:
+                self._json({"error": "there is no such page"}, HTTPStatus.NOT_FOUND)
+        except (RatewiseError, ValueError, TypeError) as problem:
+            self._json({"error": str(problem)}, HTTPStatus.BAD_REQUEST)
+
+    def _report(self) -> None:
+        job = self.server.job
+        if job is None or not job.state["done"]:
+            self._json({"error": "there is no report yet"}, HTTPStatus.NOT_FOUND)
+            return
+        made = (Path(job.state["folder"]) / "report.html").read_text(encoding="utf-8")
+        self._send(made, "text/html; charset=utf-8", styled=True)
+
+    def _allowed(self, token: str) -> bool:
+        """Check host, origin and token; answer and return False if one is wrong."""
+        port = self.server.server_port
+        hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
+        origin = self.headers.get("Origin")
+        given = self.headers.get("X-Ratewise-Token") or token
+        sound = self.headers.get("Host") in hosts
+        sound = sound and (origin is None or origin in {f"http://{host}" for host in hosts})
+        sound = sound and hmac.compare_digest(given.encode(), self.server.token.encode())
+        if not sound:
+            self._json({"error": "open the address that ratewise app has printed"}, HTTPStatus.FORBIDDEN)
+        return sound
+
+    def _json(self, content: Any, status: HTTPStatus = HTTPStatus.OK) -> None:
+        self._send(json.dumps(content), "application/json", status)
+
+    def _send(
+        self,
+        text: str,
+        kind: str,
+        status: HTTPStatus = HTTPStatus.OK,
+        *,
+        nonce: str = "",
+        styled: bool = False,
+    ) -> None:
+        body = text.encode("utf-8")
+        policy = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        if nonce:
+            policy += f"; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; connect-src 'self'"
+        elif styled:
+            policy += "; style-src 'unsafe-inline'"
+        self.send_response(status)
+        for name, value in {**_HEADERS, "Content-Security-Policy": policy}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+# ------------------------------------------------------------------------------- what is exchanged
+
+
+def choices_from(guide: Guide, said: Any) -> Choices:
+    """Return the choices that the page sent; results are written to the folder in which the app was started."""
+    known = {field.name for field in fields(Choices)} - {"data", "leave_out"}
+    if not isinstance(said, dict) or not said.keys() <= known:
+        raise InvalidInput("the request must hold the fields of the form")
+    groups = said.pop("groups", [])
+    texts = {name: value for name, value in said.items() if name not in ("slack", "epsilon")}
+    if not isinstance(groups, list) or not all(isinstance(t, str) for t in (*groups, *texts.values())):
+        raise InvalidInput("the request must hold the fields of the form")
+    numbers = {}
+    for name in ("slack", "epsilon"):
+        value = said.get(name, getattr(guide.suggestion, name))
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise InvalidInput(f"{name} must be a number")
+        numbers[name] = float(value)
+    out = texts.get("out", guide.suggestion.out)
+    if not out or out in (".", "..") or Path(out).name != out or os.path.isabs(out):
+        raise InvalidInput("the folder must be a plain name; it is made where ratewise app was started")
+    found = replace(guide.suggestion, **{**texts, **numbers, "groups": tuple(groups)})
+    return check(found, guide.columns)
+
+
+def outlooks(guide: Guide, choices: Choices) -> list[str]:
+    """Return what to expect at the chosen epsilon and at customary ones."""
+    n_units = len(guide.frame)
+    if choices.privacy_id:
+        n_units = code_ids(guide.frame[choices.privacy_id])[1]
+    wanted = sorted({*EPSILONS, choices.epsilon})
+    return [outlook_line(outlook(choices, guide.columns, n_units, epsilon)) for epsilon in wanted]
+
+
+def page(server: AppServer, nonce: str) -> str:
+    """Return the page, with suggestions filled in."""
+    guide, chosen = server.guide, server.guide.suggestion
+    template = Template(resources.files("ratewise.cli").joinpath("assets/app.html").read_text("utf-8"))
+    names = guide.columns
+    boxes = "".join(
+        f'<label><input type="checkbox" name="groups" value="{html.escape(name)}"'
+        f"{' checked' if name in chosen.groups else ''}> {html.escape(name)}</label>"
+        for name in sorted(names, key=lambda name: name not in chosen.groups)
+    )
+    radios = "".join(
+        f'<label><input type="radio" name="kind" value="{name}"{" checked" if name == chosen.kind else ""}> '
+        f"{html.escape(words)}</label>"
+        for name, words in KINDS.items()
+    )
+    return template.substitute(
+        file=html.escape(Path(guide.data).name),
+        size=f"{len(guide.frame):,} rows, {len(names)} columns",
+        label_options=_options(names, chosen.label),
+        id_options=f'<option value="">One row</option>{_options(names, chosen.privacy_id)}',
+        group_boxes=boxes,
+        kind_radios=radios,
+        positive=html.escape(chosen.positive),
+        slack=f"{chosen.slack:g}",
+        epsilon=f"{chosen.epsilon:g}",
+        out=html.escape(chosen.out),
+        token=server.token,
+        nonce=nonce,
+    )
+
+
+def _options(names: list[str], chosen: str) -> str:
+    return "".join(
+        f'<option value="{html.escape(name)}"{" selected" if name == chosen else ""}>{html.escape(name)}</option>'
+        for name in names
+    )

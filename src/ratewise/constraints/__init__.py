@@ -1,0 +1,16 @@
+"""Rate constraints: predicates, rates, families, constraint text, and their compiled form.
+
+=================  =============================================================================
+`predicates`       which rows a rate is about: `group`, `label`, ``&``, ``|``, ``~``
+`rates`            prediction rates, their linear combinations, and bounds on them
+`families`         constraint families, one class each, and their registry
+`text`             constraints as text: parser and writer
+`domain`           the public classes and column values, and the coding of rows by them
+`partition`        the smallest partition of the rows into cells
+`compiler`         declarations in any form, and their compilation on a domain
+`compiled`         values, weights and standard errors of constraints from a histogram
+`feasibility`      constraints that no classifier can meet, whatever the data
+=================  =============================================================================
+
+Nothing in this package releases anything about rows, and nothing imports from the layers above it.
+"""

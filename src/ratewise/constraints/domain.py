@@ -1,0 +1,638 @@
+"""The public facts that constraints are compiled against, and the coding of rows by them.
+
+A `Domain` holds the classes and, for each column that constraints may read, its values or `Numeric()`.
+
+>>> domain = Domain(classes=(0, 1), columns={"sex": ("Female", "Male"), "age": Numeric()}, other=True)
+>>> domain.columns["sex"]
+('Female', 'Male')
+>>> domain.code_labels([1, 0, None, "1", "unknown"])
+array([ 1,  0, -1,  1, -1], dtype=int8)
+>>> domain.code_column("sex", ["Male", float("nan"), "Female", ["a", "list"]])
+array([1, 2, 0, 2], dtype=int8)
+>>> domain.code_column("age", [31, "42", None, float("inf")])
+array([31., 42., nan, nan])
+
+Rows are coded by total functions: the code of a row depends on that row and on the declarations only, and no
+value of a row raises an error. This is part of the privacy guarantee, because an error that depends on a row
+is an answer about that row.
+
+* A label that is not among the classes has code -1. Such a row is in no cell and adds nothing to any sum.
+* An undeclared or missing value of a column has the code after the last declared value. With ``other=True``
+  it is a value of its own, `OTHER`: the row belongs to `everyone` and to complements such as
+  ``~group(sex="Female")``, and to no group that names a value. With ``other=False`` the declared values are
+  taken as exhaustive, and a row with another value, in a column that constraints read, is in no cell.
+* In a numeric column the same holds for NaN, infinities and entries that are not numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from itertools import repeat
+from types import NoneType
+from typing import Any, Final, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ratewise import _validate
+from ratewise.exceptions import InvalidInput, InvalidType
+
+# -------------------------------------------------------------------------------------- coding of values
+
+
+# Integer codes in the smallest type that holds them; numeric columns are coded as float64.
+Codes = NDArray[Any]
+
+_CHUNK = 1 << 16  # rows coded at a time, so that ten million rows of text need no second copy
+_NUMBER_TEXT = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*", re.ASCII)
+_LONGEST_NUMBER = 400  # characters; longer texts are not parsed as numbers
+_BUILTIN = frozenset(map(id, (str, int, float, bool, bytes, NoneType)))
+_CONVERTED = frozenset(map(id, (int, float, bool, Decimal, Fraction)))
+_NUMERIC = frozenset(map(id, (int, float, bool, NoneType)))
+
+
+def code_values(data: Any, declared: Iterable[Any], what: str = "values") -> Codes:
+    """Return the position of each entry of `data` among the declared values, -1 if it is none of them.
+
+    An entry matches a declared value if the two are equal in Python, or if they are the same number or the
+    same truth value and one of them is text: 1 matches ``"1"`` and ``"1.0"``, unless two declared values would
+    match. Entries are compared one by one, and only if their type is a built-in scalar, a NumPy scalar, a
+    decimal, a fraction, or the type of a declared value: no method of any other object is called.
+
+    >>> code_values(["b", 1, None, object(), b"b"], declared=("a", "b", "1"))
+    array([ 1,  2, -1, -1, -1], dtype=int8)
+    """
+    return Coding(tuple(declared)).codes(data, what)
+
+
+def read_numbers(data: Any, what: str = "values") -> NDArray[np.float64]:
+    """Return a vector as float64, with NaN for every entry that is not a finite number.
+
+    Numbers as text count as numbers. Entries are read one by one, and none of them raises an error.
+
+    >>> read_numbers(["1.5", True, None, "n/a", 10**400, [3]])
+    array([1.5, 1. , nan, nan, nan, nan])
+    """
+    categories = _categories(data)
+    if categories is not None:
+        codes, values = categories
+        table: NDArray[np.float64] = np.append(read_numbers(values, what), np.nan)
+        return np.take(table, codes, mode="wrap")
+    array = as_vector(data, what)
+    if array.dtype.kind in "biuf":
+        with np.errstate(all="ignore"):
+            numbers = array.astype(np.float64)
+    elif array.dtype.kind in "OUT":
+        numbers = np.empty(len(array))
+        for start in range(0, len(array), _CHUNK):
+            numbers[start : start + _CHUNK] = _numbers_of(array[start : start + _CHUNK].tolist())
+    else:
+        numbers = np.full(len(array), np.nan)
+    numbers[~np.isfinite(numbers)] = np.nan
+    mask = _mask(data)
+    if mask is not None:
+        numbers[mask] = np.nan
+    return numbers
+
+
+class Coding:
+    """The declared values of one column, and the codes of the entries that match them."""
+
+    __slots__ = ("_kinds", "_table", "exact", "values")
+
+    def __init__(self, values: tuple[Any, ...]) -> None:
+        self.values = values
+        self.exact = {value: code for code, value in enumerate(values)}
+        self._table = {**_aliases(self.exact), **self.exact}
+        self._kinds = _BUILTIN | {id(type(value)) for value in values} | {id(Decimal), id(Fraction)}
+
+    def codes(self, data: Any, what: str) -> Codes:
+        """Return the code of each entry, -1 if it matches no declared value."""
+        categories = _categories(data)
+        if categories is not None:
+            codes, values = categories
+            table = np.append(self.codes(values, what), -1)
+            return by_chunks(codes, len(self.values), table.__getitem__)
+        array = as_vector(data, what)
+        if array.dtype.kind in "biuf":
+            found = self._of_numbers(array, self._numbers())
+        elif array.dtype.kind in "mM":
+            found = self._of_numbers(array.view(np.int64), self._times(array.dtype))
+        else:
+            found = by_chunks(array, len(self.values), self._of_objects)
+        mask = _mask(data)
+        if mask is not None:
+            found[mask] = -1
+        return found
+
+    def _of_objects(self, array: NDArray[Any]) -> NDArray[np.int32]:
+        items = array.tolist()
+        # types are compared by identity: even the hash of a class can be code of its metaclass
+        if set(map(id, map(type, items))) <= _BUILTIN:
+            codes: Iterable[int] = map(self._table.get, items, repeat(-1))
+        else:
+            codes = map(self._one, items)
+        return np.fromiter(codes, dtype=np.int32, count=len(items))
+
+    def _one(self, value: Any) -> int:
+        value = _plain(value)
+        if id(type(value)) not in self._kinds:
+            return -1
+        try:
+            return self._table.get(value, -1)
+        except Exception:  # a value that cannot be hashed or compared, such as a signalling NaN, matches none
+            return -1
+
+    def _numbers(self) -> list[tuple[Any, int]]:
+        return [(key, code) for key, code in self._table.items() if isinstance(key, bool | int | float)]
+
+    def _times(self, dtype: np.dtype[Any]) -> list[tuple[Any, int]]:
+        """Return the declared dates, times and durations as integers in the unit of `dtype`."""
+        kind = date if dtype.kind == "M" else timedelta
+        found = self._numbers()
+        for value, code in self.exact.items():
+            if isinstance(value, kind):
+                try:
+                    found.append((int(np.array(value, dtype=dtype).view(np.int64)), code))
+                except (OverflowError, TypeError, ValueError):  # outside the range of the unit
+                    continue
+        return found
+
+    def _of_numbers(self, array: NDArray[Any], numbers: list[tuple[Any, int]]) -> Codes:
+        """Code by bisection among the declared numbers; declared text matches no number."""
+        if array.dtype.kind == "b":
+            array = array.view(np.uint8)
+        if array.dtype.kind in "iu":
+            # 0.5 or 10**30 can match no entry of this integer column, and must not be rounded into one
+            numbers = [(value, code) for value, code in numbers if _fits(value, array.dtype)]
+        else:
+            numbers = [(value, code) for value, code in numbers if _in_range(value, array.dtype)]
+        if not numbers:
+            return np.full(len(array), -1, dtype=np.int8)
+        numbers.sort()
+        keys = np.array([value for value, _ in numbers], dtype=array.dtype)
+        codes = np.array([code for _, code in numbers], dtype=np.int32)
+
+        def find(part: NDArray[Any]) -> NDArray[Any]:
+            place = np.searchsorted(keys, part)
+            np.minimum(place, len(keys) - 1, out=place)
+            found = codes[place]
+            found[keys[place] != part] = -1
+            return found
+
+        return by_chunks(array, len(self.values), find)
+
+
+def _aliases(exact: Mapping[Any, int]) -> dict[Any, int]:
+    """Return other forms of the declared values: numbers as text, text as numbers, truth values as text."""
+    found: dict[Any, int] = {}
+    ambiguous = set()
+    for value, code in exact.items():
+        for alias in _other_forms(value):
+            if found.setdefault(alias, code) != code:
+                ambiguous.add(alias)
+    return {alias: code for alias, code in found.items() if alias not in ambiguous}
+
+
+def _other_forms(value: Any) -> list[Any]:
+    if isinstance(value, bool):
+        return [str(value)]
+    if isinstance(value, str):
+        if value in ("True", "False"):
+            return [value == "True"]
+        number = _number(value)
+        return [] if math.isnan(number) else [number, *_texts(number)]
+    if isinstance(value, int | float):
+        number = _number(value)
+        return [] if math.isnan(number) or number != value else _texts(number)
+    return []
+
+
+def _texts(number: float) -> list[str]:
+    return [repr(number).removesuffix(".0"), repr(number)]
+
+
+def _plain(value: Any) -> Any:
+    """Return a built-in scalar for NumPy scalars and for instances of subclasses of built-in scalars."""
+    kind = type(value)
+    if id(kind) in _BUILTIN:
+        return value
+    if issubclass(kind, np.generic):
+        value = np.generic.item(value)
+        kind = type(value)
+    # operations of the built-in type itself, which a subclass cannot replace
+    if issubclass(kind, str):
+        return str.__str__(value)
+    if issubclass(kind, float):
+        return float.__add__(value, 0.0)
+    if issubclass(kind, int) and kind is not bool:
+        return int.__add__(value, 0)
+    return value
+
+
+def _numbers_of(items: list[Any]) -> Any:
+    if set(map(id, map(type, items))) <= _NUMERIC:
+        try:
+            return np.array(items, dtype=np.float64)
+        except OverflowError:  # an integer beyond the floats; every other entry is read as before
+            pass
+    return np.fromiter(map(_number, items), dtype=np.float64, count=len(items))
+
+
+def _number(value: Any) -> float:
+    """Return a scalar as a finite float, NaN if it is none."""
+    value = _plain(value)
+    kind = type(value)
+    if kind is str:
+        if len(value) > _LONGEST_NUMBER or not _NUMBER_TEXT.fullmatch(value):
+            return math.nan
+    elif id(kind) not in _CONVERTED:
+        return math.nan
+    try:
+        number = float(value)
+    except (OverflowError, ValueError):  # beyond the floats, or a signalling NaN
+        return math.nan
+    return number if math.isfinite(number) else math.nan
+
+
+def _categories(data: Any) -> tuple[NDArray[Any], Any] | None:
+    """Return codes and categories of a categorical column of pandas, None for everything else."""
+    holder: Any = (
+        data if hasattr(data, "codes") and hasattr(data, "categories") else getattr(data, "cat", None)
+    )
+    if hasattr(holder, "codes") and hasattr(holder, "categories"):
+        return np.asarray(holder.codes), np.asarray(holder.categories)
+    return None
+
+
+def _mask(data: Any) -> NDArray[np.bool_] | None:
+    """Return which entries of a masked array are missing."""
+    return np.ma.getmaskarray(data) if isinstance(data, np.ma.MaskedArray) else None
+
+
+def by_chunks(array: NDArray[Any], count: int, translate: Callable[[NDArray[Any]], NDArray[Any]]) -> Codes:
+    """Translate a vector into codes in -1..count, a chunk at a time and into the smallest integer type."""
+    codes = np.empty(len(array), dtype=np.min_scalar_type(-max(1, count + 1)))
+    for start in range(0, len(array), _CHUNK):
+        codes[start : start + _CHUNK] = translate(array[start : start + _CHUNK])
+    return codes
+
+
+def as_vector(data: Any, what: str) -> NDArray[Any]:
+    """Return a column as a one-dimensional array, without a common type for the entries of a list."""
+    if isinstance(data, list | tuple):
+        # np.asarray would turn a mix such as [1, "a"] into text
+        return np.fromiter(data, dtype=object, count=len(data))
+    if isinstance(data, str | bytes) or np.ndim(data) != 1:
+        raise InvalidType(f"{what} must be one-dimensional, one entry per row")
+    return np.asarray(data)
+
+
+def _fits(value: Any, dtype: np.dtype[Any]) -> bool:
+    info = np.iinfo(dtype)
+    return bool(value == value // 1 and info.min <= value <= info.max)
+
+
+def _in_range(value: Any, dtype: np.dtype[Any]) -> bool:
+    return abs(value) <= float(np.finfo(dtype).max) or (isinstance(value, float) and math.isinf(value))
+
+
+# -------------------------------------------------------------------------------------------- the domain
+
+
+@dataclass(frozen=True)
+class Numeric:
+    """A numeric column: its values are not listed, and constraints name intervals of it."""
+
+
+class _Other:
+    """The value of rows whose value is undeclared or missing; see `Domain`."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "OTHER"
+
+    def __reduce__(self) -> str:
+        return "OTHER"
+
+
+OTHER: Final = _Other()
+
+
+class Domain:
+    """The classes and the columns' values, declared by the user or found by a release; immutable.
+
+    Parameters
+    ----------
+    classes : iterable of scalars
+        Label values, in the order of the model's outputs; at least two.
+    columns : mapping of name to values
+        For each column that constraints may read: its possible values (at least one, or none with
+        ``other=True``), or ``Numeric()``.
+    other : bool
+        True: every column has one more value, `OTHER`, for rows with an undeclared or missing value. It
+        cannot be named in a constraint, and is part of `everyone` and of complements. False: the declared
+        values are exhaustive, and rows with other values are in no cell.
+    """
+
+    __slots__ = ("_codings", "_columns", "classes", "other")
+    classes: tuple[Any, ...]
+    other: bool
+    _columns: dict[str, tuple[Any, ...] | Numeric]
+    _codings: dict[str | None, Coding]
+
+    def __init__(
+        self,
+        classes: Iterable[Any],
+        columns: Mapping[str, Iterable[Any] | Numeric] | None = None,
+        *,
+        other: bool = False,
+    ) -> None:
+        known = _distinct("classes", classes)
+        if len(known) < 2:
+            raise InvalidInput(f"classes must hold at least two values, got {list_values(known)}")
+        if columns is not None and not isinstance(columns, Mapping):
+            raise InvalidType(f"columns must map names to values, got {type(columns).__name__}")
+        if not isinstance(other, bool):
+            raise InvalidType(f"other must be True or False, got {other!r}")
+        declared = {
+            _column_name(name): _column_values(name, values, may_be_empty=other)
+            for name, values in (columns or {}).items()
+        }
+        codings: dict[str | None, Coding] = {None: Coding(known)}
+        for name, values in declared.items():
+            if not isinstance(values, Numeric):
+                codings[name] = Coding(values)
+        put = object.__setattr__
+        put(self, "classes", known)
+        put(self, "other", other)
+        put(self, "_columns", declared)
+        put(self, "_codings", codings)
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError(f"a domain is immutable, cannot set {name}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (self.classes, self._columns, self.other)
+
+    @property
+    def columns(self) -> dict[str, tuple[Any, ...] | Numeric]:
+        """The declared columns, by name."""
+        return dict(self._columns)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Domain) and self._facts == other._facts
+
+    @property
+    def _facts(self) -> tuple[Any, ...]:
+        return self.classes, self._columns, self.other
+
+    def __hash__(self) -> int:
+        return hash((self.classes, frozenset(self._columns.items()), self.other))
+
+    def __repr__(self) -> str:
+        other = ", other=True" if self.other else ""
+        return f"Domain(classes={self.classes!r}, columns={self._columns!r}{other})"
+
+    def values(self, column: str | None) -> tuple[Any, ...] | Numeric:
+        """Return the declared values of a column (None: the classes)."""
+        if column is None:
+            return self.classes
+        try:
+            return self._columns[column]
+        except KeyError:
+            known = ", ".join(map(repr, self._columns)) or "none"
+            raise InvalidInput(f"column {column!r} is not declared; the columns are: {known}") from None
+
+    def code(self, column: str | None, value: Any) -> int:
+        """Return the position of a value among the declared ones (column None: among the classes)."""
+        values = self.values(column)
+        found = None if isinstance(values, Numeric) else self._codings[column].exact.get(value)
+        if found is None:
+            raise InvalidInput(_unknown_value(column, value, values))
+        return found
+
+    def code_labels(self, labels: Any) -> Codes:
+        """Return the position of each label among the classes, -1 for undeclared and missing labels.
+
+        No label raises an error; see `code_values`.
+        """
+        return self._codings[None].codes(labels, "the labels")
+
+    def code_column(self, column: str, data: Any) -> Codes:
+        """Return the rows' values of a column as codes, or for a numeric column as numbers.
+
+        Parameters
+        ----------
+        column : str
+            A declared column.
+        data : vector
+            A list, an array of any type, a column of pandas, polars or Arrow; one entry per row.
+
+        Returns
+        -------
+        array
+            Categorical column with V declared values: integers in 0..V, where V stands for undeclared and
+            missing values. Numeric column: float64, NaN where an entry is not a finite number. No entry
+            raises an error; see `code_values` and `read_numbers`.
+        """
+        values = self.values(column)
+        what = f"column {column!r}"
+        if isinstance(values, Numeric):
+            return read_numbers(data, what)
+        codes = self._codings[column].codes(data, what)
+        codes[codes < 0] = len(values)
+        return codes
+
+    def column_codes(self, column: str, data: Any) -> Codes:
+        """Return the codes of a categorical column, and raise if a value is undeclared. Not for private rows."""
+        values = self.values(column)
+        if isinstance(values, Numeric):
+            raise InvalidType(f"column {column!r} is numeric and has no list of values")
+        what = f"column {column!r}"
+        return _refuse_undeclared(self._codings[column].codes(data, what), data, values, what)
+
+
+def _restored(classes: Any, columns: Any, other: bool) -> Domain:
+    return Domain(classes, columns, other=other)
+
+
+def list_values(values: Iterable[Any], most: int = 12) -> str:
+    """Return public values as text for a message, shortened after `most`."""
+    items = list(values)
+    shown = ", ".join(map(repr, items[:most])) or "none"
+    return shown if len(items) <= most else f"{shown} and {len(items) - most} more"
+
+
+def encode(data: Any, values: tuple[Any, ...], what: str) -> Codes:
+    """Return `code_values`, and raise if an entry is undeclared. Not for private rows."""
+    return _refuse_undeclared(code_values(data, values, what), data, values, what)
+
+
+def _refuse_undeclared(codes: Codes, data: Any, values: tuple[Any, ...], what: str) -> Codes:
+    if codes.size and codes.min() < 0:
+        raise InvalidInput(
+            f"{what}: some entries are missing or not declared; declared are {list_values(values)}: "
+            f"declare every value that may occur, or drop those rows{_mismatch(data, values)}"
+        )
+    return codes
+
+
+def _mismatch(data: Any, values: tuple[Any, ...]) -> str:
+    """Return a hint if the data are numbers and the declared values text, or the reverse."""
+    kind = getattr(getattr(data, "dtype", None), "kind", "")
+    if kind in "biuf" and kind and all(isinstance(value, str) for value in values):
+        return ". The data are numbers and the declared values text: convert one of them"
+    if kind in "UST" and kind and not any(isinstance(value, str) for value in values):
+        return ". The data are text and the declared values are not: convert one of them"
+    return ""
+
+
+def _column_name(name: Any) -> str:
+    if not isinstance(name, str) or not name:
+        raise InvalidType(f"a column's name must be text that is not empty, got {name!r}")
+    return name
+
+
+def _column_values(name: str, values: Any, *, may_be_empty: bool) -> tuple[Any, ...] | Numeric:
+    if isinstance(values, Numeric):
+        return values
+    if values is Numeric:
+        raise InvalidType(f"column {name!r}: write Numeric() with brackets")
+    return _distinct(f"column {name!r}", values, may_be_empty=may_be_empty)
+
+
+def _distinct(what: str, values: Any, *, may_be_empty: bool = False) -> tuple[Any, ...]:
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise InvalidType(f"{what} must be a collection of values, got {type(values).__name__}")
+    items = tuple(scalar(**{what: value}) for value in values)
+    if not items and not may_be_empty:
+        raise InvalidInput(f"{what} must hold at least one value, got none")
+    seen: dict[Any, Any] = {}
+    for item in items:
+        if item in seen:
+            also = (
+                f"{seen[item]!r} and {item!r}, which are equal in Python"
+                if repr(seen[item]) != repr(item)
+                else repr(item)
+            )
+            raise InvalidInput(f"{what} must hold each value once, got {also} twice")
+        seen[item] = item
+    return items
+
+
+def _unknown_value(column: str | None, value: Any, values: tuple[Any, ...] | Numeric) -> str:
+    if isinstance(values, Numeric):
+        return f"column {column!r} is numeric: use below, at_least or between, not the value {value!r}"
+    place = "the classes" if column is None else f"the declared values of column {column!r}"
+    listed = list_values(values)
+    twin = next((known for known in values if str(known) == str(value)), None)
+    hint = f"; did you mean {twin!r} ({type(twin).__name__})?" if twin is not None else ""
+    return f"{value!r} is not among {place}: {listed}{hint}"
+
+
+# --------------------------------------------------------------------------- single values and intervals
+
+PLAIN_TEXT = re.compile(r"[A-Za-z_][\w.+/-]*(?: [\w.+/-]+)*\Z")
+
+
+def scalar(hint: str = "", /, **argument: Any) -> Any:
+    """Return one label or group value as a Python scalar; raise for missing values and collections."""
+    ((name, value),) = argument.items()
+    if isinstance(value, np.generic):
+        value = value.item()
+    for plain in (
+        str,
+        int,
+        float,
+    ):  # members of an enumeration, say, which print and convert in their own way
+        if isinstance(value, plain) and type(value) not in (plain, bool):
+            value = plain.__str__(value) if plain is str else plain(value)
+    tail = f"; {hint}" if hint else ""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        raise InvalidInput(f"{name} must not be a missing value, got {value!r}{tail}")
+    if isinstance(value, Interval | dict | np.ndarray | list | set | tuple | frozenset):
+        raise InvalidType(f"{name} must be one value, got {type(value).__name__}{tail}")
+    try:
+        hash(value)
+    except TypeError:
+        raise InvalidType(f"{name} must be a hashable value, got {type(value).__name__}{tail}") from None
+    return value
+
+
+def in_order(values: Iterable[Any]) -> list[Any]:
+    """Return values sorted where Python can sort them, else by type and text: the same on every run."""
+    items = list(values)
+    try:
+        return sorted(items)
+    except TypeError:
+        return sorted(items, key=lambda value: (type(value).__name__, repr(value)))
+
+
+def show_value(value: Any) -> str:
+    """Return a value as report text: bare where that cannot be misread, else quoted."""
+    if isinstance(value, str) and PLAIN_TEXT.match(value) and value not in ("True", "False"):
+        return value
+    return show_number(value) if isinstance(value, float) else repr(value)
+
+
+def show_number(number: float) -> str:
+    """Return the shortest text that reads back as the same number, without a trailing ``.0``."""
+    text = repr(float(number))
+    return text[:-2] if text.endswith(".0") else text
+
+
+@dataclass(frozen=True, repr=False)
+class Interval:
+    """The numbers from `low` (included) to `high` (not included); made by `below`, `at_least`, `between`."""
+
+    low: float
+    high: float
+
+    def __repr__(self) -> str:
+        if self.low == -math.inf:
+            return f"below({show_number(self.high)})"
+        if self.high == math.inf:
+            return f"at_least({show_number(self.low)})"
+        return f"between({show_number(self.low)}, {show_number(self.high)})"
+
+    def describe(self, column: str) -> str:
+        """Return the interval as an inequality on `column`."""
+        if self.low == -math.inf:
+            return f"{column}<{show_number(self.high)}"
+        if self.high == math.inf:
+            return f"{column}>={show_number(self.low)}"
+        return f"{show_number(self.low)}<={column}<{show_number(self.high)}"
+
+
+def below(threshold: float) -> Interval:
+    """Return the numbers strictly below `threshold`.
+
+    >>> from ratewise.constraints.predicates import group
+    >>> group(age=below(25)).name
+    'age<25'
+    """
+    return Interval(-math.inf, _validate.real(threshold=threshold) + 0.0)
+
+
+def at_least(threshold: float) -> Interval:
+    """Return the numbers from `threshold` upwards, `threshold` included."""
+    return Interval(_validate.real(threshold=threshold) + 0.0, math.inf)
+
+
+def between(low: float, high: float) -> Interval:
+    """Return the numbers from `low` (included) to `high` (not included).
+
+    For a two-sided bound on a rate see `ratewise.constraints.rates.Expression.between`.
+    """
+    start, stop = _validate.real(low=low) + 0.0, _validate.real(high=high) + 0.0
+    if not start < stop:
+        raise InvalidInput(f"between(low, high) needs low < high, got {start:g} and {stop:g}")
+    return Interval(start, stop)

@@ -1,0 +1,458 @@
+"""Prediction rates, their linear combinations, and bounds on them.
+
+Three kinds of rate, all of them numbers in [0, 1]:
+
+==========================================  ==========================================================
+``rate(k, where=I)``                        of the rows of I, the share that is predicted k
+``rate(k, where=I, out_of=O)``              of the rows of O **predicted k**, the share that lies in I
+``rate(k, where=I, out_of=rows(O))``        of **all** rows of O, the share that lies in I and is predicted k
+==========================================  ==========================================================
+
+Rates add, subtract and scale; a comparison with a number, or with another combination, is a `Constraint`.
+
+>>> from ratewise.constraints.predicates import group, label, everyone
+>>> female = group(sex="Female")
+>>> gap = rate(1, where=female) - rate(1, where=~female)
+>>> (gap <= 0.05).name
+'P(1 | sex=Female) - P(1 | sex!=Female) <= 0.05'
+>>> for constraint in abs(gap) <= 0.05:
+...     print(constraint)
+P(1 | sex=Female) - P(1 | sex!=Female) <= 0.05
+P(1 | sex=Female) - P(1 | sex!=Female) >= -0.05
+>>> precision = rate(1, where=label(1), out_of=everyone)
+>>> precision >= 0.8
+rate(1, where=label(1), out_of=everyone) >= 0.8
+
+A two-sided bound is ``rate(1).between(0.1, 0.2)``. The chained form ``0.1 <= rate(1) <= 0.2`` raises
+an error: Python would evaluate it as two comparisons joined by ``and`` and keep only the last.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NoReturn, SupportsIndex, overload
+
+from ratewise import _validate
+from ratewise.constraints.domain import scalar, show_number, show_value
+from ratewise.constraints.predicates import Either, Predicate, Within, conjunction, conjuncts, everyone
+from ratewise.exceptions import InvalidInput, InvalidType
+
+__all__ = ["Constraint", "Constraints", "Expression", "rate", "rows"]
+
+
+def rate(k: Any, where: Predicate = everyone, out_of: Predicate | Rows | None = None) -> Expression:
+    """Return a prediction rate.
+
+    Parameters
+    ----------
+    k
+        The predicted class.
+    where : Predicate
+        The rows that count.
+    out_of : Predicate, rows(Predicate) or None
+        None: the share of `where` that is predicted `k`. A predicate O: of the rows of O predicted `k`, the
+        share that lies in `where`. ``rows(O)``: of all rows of O, the share that lies in `where` and is
+        predicted `k`. Rows outside O never count.
+
+    >>> rate("yes")
+    rate('yes')
+    """
+    if isinstance(k, Predicate):
+        raise InvalidType(f"k must be the predicted class, got the predicate {k!r}; pass that as where=")
+    k = scalar("rate(k, where=...) takes the predicted class first", k=k)
+    where = a_predicate(where=where)
+    if out_of is None:
+        return Expression._of(Term(k, where, where, False))
+    if isinstance(out_of, Rows):
+        return Expression._of(Term(k, where & out_of.where, out_of.where, False))
+    of = a_predicate(out_of=out_of)
+    return Expression._of(Term(k, where & of, of, True))
+
+
+def rows(where: Predicate) -> Rows:
+    """Return the denominator "all rows of `where`", whatever they are predicted.
+
+    >>> from ratewise.constraints.predicates import group, label
+    >>> rate(0, where=label(1), out_of=rows(group(sex="Female"))).name
+    'P(0, label=1 | sex=Female)'
+    """
+    return Rows(a_predicate(where=where))
+
+
+def a_predicate(**argument: Any) -> Predicate:
+    """Return the argument if it is a predicate."""
+    ((name, value),) = argument.items()
+    if not isinstance(value, Predicate):
+        raise InvalidType(
+            f"{name} must be a predicate such as group(sex='Female') or label(1), got {type(value).__name__}"
+        )
+    return value
+
+
+@dataclass(frozen=True, repr=False)
+class Rows:
+    """All rows of a subset, as the denominator of a rate; made by `rows`."""
+
+    where: Predicate
+
+    def __repr__(self) -> str:
+        return f"rows({self.where!r})"
+
+
+class Term:
+    """One rate: predictions of `prediction` inside `where`, over the rows of `of` (or those predicted so).
+
+    `where` always lies inside `of`. With `predicted` the denominator counts only the rows of `of` that are
+    predicted `prediction`.
+    """
+
+    __slots__ = ("_hash", "of", "predicted", "prediction", "where")
+    prediction: Any
+    where: Predicate
+    of: Predicate
+    predicted: bool
+    _hash: int
+
+    def __init__(self, prediction: Any, where: Predicate, of: Predicate, predicted: bool) -> None:
+        put = object.__setattr__
+        put(self, "prediction", prediction)
+        put(self, "where", where)
+        put(self, "of", of)
+        put(self, "predicted", predicted)
+        put(self, "_hash", hash((prediction, where, of, predicted)))
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError(f"a rate is immutable, cannot set {name}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Term, self._key
+
+    @property
+    def _key(self) -> tuple[Any, ...]:
+        return self.prediction, self.where, self.of, self.predicted
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, Term) and self._hash == other._hash and self._key == other._key
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        where, plain = self._inside(), self.where == self.of and not self.predicted
+        arguments = [repr(self.prediction)]
+        if (where if not plain else self.where) != everyone:
+            arguments.append(f"where={self.where if plain else where!r}")
+        if not plain:
+            arguments.append(f"out_of={self.of!r}" if self.predicted else f"out_of={Rows(self.of)!r}")
+        return f"rate({', '.join(arguments)})"
+
+    def _inside(self) -> Predicate:
+        """Return the conditions of `where` that `of` does not have, for printing."""
+        beyond = conjuncts(self.where) - conjuncts(self.of)
+        return (
+            conjunction(beyond) if conjunction((conjunction(beyond), self.of)) == self.where else self.where
+        )
+
+    @property
+    def name(self) -> str:
+        """The rate as report text, such as ``P(1 | sex=Female)``."""
+        chosen, within = show_value(self.prediction), self._inside()
+        united = isinstance(within, Either) or (isinstance(within, Within) and len(within.intervals) > 1)
+        inside = f"({within.name})" if united else within.name  # the first bare | begins what is given
+        # of two that are equal, False and 0 say, the one that repr shows
+        of = self.where if self.where == self.of and not self.predicted else self.of
+        given = [] if of == everyone else [of.name]
+        if self.predicted:
+            event, given = inside, [f"predicted {chosen}", *given]
+        elif self.where == self.of:
+            event = chosen
+        else:
+            event = f"{chosen}, {inside}"
+        return f"P({event} | {', '.join(given)})" if given else f"P({event})"
+
+
+class Expression:
+    """A linear combination of rates plus a constant. Immutable; arithmetic gives new ones."""
+
+    __slots__ = ("constant", "terms")
+    __array_ufunc__ = None  # np.float64(0.1) <= rate(1) must reach our comparison, not NumPy's
+    terms: tuple[tuple[Term, float], ...]
+    constant: float
+
+    def __init__(self, terms: Iterable[tuple[Term, float]], constant: float = 0.0) -> None:
+        merged: dict[Term, float] = {}
+        for term, coefficient in terms:
+            merged[term] = merged.get(term, 0.0) + coefficient
+        kept = tuple((term, coefficient) for term, coefficient in merged.items() if coefficient)
+        object.__setattr__(self, "terms", kept)
+        object.__setattr__(self, "constant", constant)
+
+    @classmethod
+    def _of(cls, term: Term) -> Expression:
+        return cls(((term, 1.0),))
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError(f"an expression is immutable, cannot set {name}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Expression, (self.terms, self.constant)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Expression):
+            return False
+        return dict(self.terms) == dict(other.terms) and self.constant == other.constant
+
+    def __hash__(self) -> int:
+        return hash((frozenset(self.terms), self.constant))
+
+    def __bool__(self) -> NoReturn:
+        raise InvalidType(
+            f"{self.name} is known only after training and has no truth value; compare it: <= or >="
+        )
+
+    def __add__(self, other: Any) -> Expression:
+        if isinstance(other, Expression):
+            return Expression((*self.terms, *other.terms), _finite(self.constant + other.constant))
+        if not _is_number(other):
+            return NotImplemented
+        return Expression(self.terms, _finite(self.constant + _validate.real(constant=other)))
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Expression:
+        return self * -1
+
+    def __pos__(self) -> Expression:
+        return self
+
+    def __sub__(self, other: Any) -> Expression:
+        if isinstance(other, Expression):
+            denied = ((term, -coefficient) for term, coefficient in other.terms)
+            return Expression((*self.terms, *denied), _finite(self.constant - other.constant))
+        if not _is_number(other):
+            return NotImplemented
+        return self + -_validate.real(constant=other)
+
+    def __rsub__(self, other: Any) -> Expression:
+        return (-self).__add__(other)
+
+    def __mul__(self, other: Any) -> Expression:
+        if isinstance(other, Expression):
+            raise InvalidType(
+                "a product of two rates is not linear; only sums and multiples of rates can be bounded"
+            )
+        if not _is_number(other):
+            return NotImplemented
+        factor = _validate.real(factor=other)
+        scaled = tuple((term, _finite(coefficient * factor)) for term, coefficient in self.terms)
+        return Expression(scaled, _finite(self.constant * factor) + 0.0)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Expression:
+        if isinstance(other, Expression):
+            raise InvalidType(
+                "a quotient of two rates is not linear; a share of a share is rate(k, where=I, out_of=O), "
+                "and 'a at least 80% of b' is a >= 0.8 * b"
+            )
+        if not _is_number(other):
+            return NotImplemented
+        divisor = _validate.real(divisor=other)
+        if divisor == 0:
+            raise InvalidInput("divisor must not be 0, got 0")
+        return Expression(
+            ((term, _finite(c / divisor)) for term, c in self.terms), _finite(self.constant / divisor)
+        )
+
+    def __abs__(self) -> Magnitude:
+        return Magnitude(self)
+
+    def __le__(self, other: Any) -> Constraint:
+        return self._compare(other, "<=")
+
+    def __ge__(self, other: Any) -> Constraint:
+        return self._compare(other, ">=")
+
+    def __lt__(self, other: Any) -> NoReturn:
+        raise InvalidType("rates are bounded with <= or >=; a strict < cannot be distinguished from <=")
+
+    def __gt__(self, other: Any) -> NoReturn:
+        raise InvalidType("rates are bounded with <= or >=; a strict > cannot be distinguished from >=")
+
+    def _compare(self, other: Any, sense: str) -> Constraint:
+        if isinstance(other, Expression):
+            return Constraint(Expression((self - other).terms, self.constant), sense, other.constant)
+        bound = other if type(other) is float and math.isfinite(other) else _validate.real(bound=other)
+        return Constraint(self, sense, bound)
+
+    def between(self, low: float, high: float) -> Constraints:
+        """Return the two constraints ``low <= self`` and ``self <= high``; both ends are allowed values.
+
+        >>> print(*rate(1).between(0.1, 0.2), sep=", ")
+        P(1) >= 0.1, P(1) <= 0.2
+        """
+        low, high = _validate.real(low=low), _validate.real(high=high)
+        if low > high:
+            raise InvalidInput(f"between(low, high) needs low <= high, got {low:g} and {high:g}")
+        return Constraints((self >= low, self <= high))
+
+    def __repr__(self) -> str:
+        return _sum(self, repr)
+
+    @property
+    def name(self) -> str:
+        """The expression as report text."""
+        return _sum(self, lambda term: term.name)
+
+
+class Magnitude:
+    """The absolute value of an expression; only an upper bound on it is a pair of rate constraints."""
+
+    __slots__ = ("expression",)
+    __array_ufunc__ = None
+    expression: Expression
+
+    def __init__(self, expression: Expression) -> None:
+        self.expression = expression
+
+    def __repr__(self) -> str:
+        return f"abs({self.expression!r})"
+
+    def __le__(self, bound: Any) -> Constraints:
+        bound = _validate.non_negative(bound=bound, hint="an absolute value is never negative")
+        return Constraints((self.expression <= bound, self.expression >= -bound))
+
+    def __ge__(self, bound: Any) -> NoReturn:
+        raise InvalidType(
+            "abs(expression) can only be bounded from above: a gap that must be large is two regions"
+        )
+
+
+class Constraint:
+    """A bound on an expression: ``expression <= bound`` or ``expression >= bound``.
+
+    Equality and hash compare the normal forms: ``rate(1) >= 0.2`` equals ``-rate(1) <= -0.2``, and a name
+    given with `named` does not matter.
+    """
+
+    __slots__ = ("_name", "bound", "expression", "sense")
+    expression: Expression
+    sense: str
+    bound: float
+    _name: str | None
+
+    def __init__(self, expression: Expression, sense: str, bound: float, name: str | None = None) -> None:
+        if not expression.terms:
+            raise InvalidInput("a constraint must read at least one rate; here they cancel to a constant")
+        put = object.__setattr__
+        put(self, "expression", expression)
+        put(self, "sense", sense)
+        put(self, "bound", bound + 0.0)
+        put(self, "_name", name)
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError(f"a constraint is immutable, cannot set {name}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Constraint, (self.expression, self.sense, self.bound, self._name)
+
+    @property
+    def sign(self) -> float:
+        """1 for an upper bound, -1 for a lower bound: ``sign * terms <= normal_bound`` is the normal form."""
+        return 1.0 if self.sense == "<=" else -1.0
+
+    @property
+    def normal_bound(self) -> float:
+        """Right-hand side of the normal form, with the constant of the expression moved into it."""
+        return self.sign * (self.bound - self.expression.constant) + 0.0
+
+    def _normal(self) -> tuple[frozenset[tuple[Term, float]], float]:
+        return frozenset((term, self.sign * c) for term, c in self.expression.terms), self.normal_bound
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Constraint) and self._normal() == other._normal()
+
+    def __hash__(self) -> int:
+        return hash(self._normal())
+
+    def __bool__(self) -> NoReturn:
+        raise InvalidType(
+            f"the constraint {self.name!r} has no truth value. Python keeps only one half of a chained "
+            "a <= rate <= b: write rate.between(a, b), or abs(rate) <= b. "
+            "Give several constraints as a list instead of joining them with and"
+        )
+
+    @property
+    def name(self) -> str:
+        """The constraint as report text, or the name it was given."""
+        if self._name is not None:
+            return self._name
+        return f"{self.expression.name} {self.sense} {show_number(self.bound)}"
+
+    def named(self, name: str) -> Constraint:
+        """Return the same constraint with a name for reports."""
+        if not isinstance(name, str) or not name.strip():
+            raise InvalidType(f"name must be text that is not empty, got {name!r}")
+        return Constraint(self.expression, self.sense, self.bound, name)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        text = f"{self.expression!r} {self.sense} {show_number(self.bound)}"
+        return text if self._name is None else f"({text}).named({self._name!r})"
+
+
+class Constraints(tuple[Constraint, ...]):
+    """Constraints that one expression makes, such as the two sides of a bound; behaves as a tuple."""
+
+    __slots__ = ()
+
+    def named(self, name: str) -> Constraints:
+        """Return the same constraints with a name for reports, marked by the side they bound."""
+        return Constraints(c.named(f"{name} (at {'most' if c.sense == '<=' else 'least'})") for c in self)
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Constraint: ...
+    @overload
+    def __getitem__(self, index: slice) -> Constraints: ...
+    def __getitem__(self, index: Any) -> Any:
+        item = super().__getitem__(index)
+        return Constraints(item) if isinstance(index, slice) else item
+
+    def __repr__(self) -> str:
+        return f"Constraints([{', '.join(map(repr, self))}])"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _finite(number: float) -> float:
+    if not math.isfinite(number):
+        raise InvalidInput(f"a coefficient of the expression overflows: {number}; scale it down")
+    return number
+
+
+def _sum(expression: Expression, show: Any) -> str:
+    pieces = list(_signed_pieces(expression, show))
+    (sign, first), rest = pieces[0], pieces[1:]
+    return ("-" if sign < 0 else "") + first + "".join(f" {'-' if s < 0 else '+'} {text}" for s, text in rest)
+
+
+def _signed_pieces(expression: Expression, show: Any) -> Iterator[tuple[float, str]]:
+    """Yield sign and text of each summand; a positive constant leads where a minus sign would."""
+    constant, terms = expression.constant, expression.terms
+    lead = constant > 0 and bool(terms) and terms[0][1] < 0
+    if lead or not terms:
+        yield constant, show_number(abs(constant))
+    for term, coefficient in terms:
+        size = "" if abs(coefficient) == 1 else f"{show_number(abs(coefficient))} * "
+        yield coefficient, size + show(term)
+    if constant and terms and not lead:
+        yield constant, show_number(abs(constant))

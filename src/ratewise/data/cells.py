@@ -1,0 +1,774 @@
+"""Cells of a table as numbers or as canonical text: total functions of one cell and of public declarations.
+
+`parse_number` and `parse_text` are used by training and by prediction. Both map every cell separately:
+
+    parse_number(column)[i] = number_of(column[i])        parse_text(column)[i] = text_of(column[i])
+
+**Guarantee.** The result for a cell depends on that cell and on the `CellFormat` only: not on other cells of
+the column, not on the data type in which the column is stored, and no content raises an exception or emits a
+warning. Replacing one row of a table therefore changes the result of that row alone, also if the new row
+changes the storage of the column (text in a column of numbers, a missing value in a column of integers).
+
+Conversions between storage types are undone by canonical forms. All numbers are read as float64, because a
+missing value turns an integer column into float64. Text that spells a number is that number, because one
+word turns a column of a CSV file from numbers into text: 1, 1.0, True, "1", "1.0" and "true" are one value.
+
+>>> parse_number([1, "2.5", "n/a", "abc", None]).values.tolist()
+[1.0, 2.5, nan, nan, nan]
+>>> parse_number([1, "2.5", "n/a", "abc", None]).codes.tolist()
+[0, 0, 1, 2, 1]
+>>> parse_text([1, 1.0, "1", True, " clerk ", None]).tolist()
+['1', '1', '1', '1', 'clerk', '']
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+import fractions
+import math
+import re
+import unicodedata
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ratewise.exceptions import InvalidInput, InvalidType
+
+NUMBER, MISSING, UNPARSABLE = 0, 1, 2
+MISSING_TEXT = ""
+UNREADABLE_TEXT = "<unreadable>"
+
+# In a column of numbers these words mean that no number is known. Compared without case and white space.
+MISSING_WORDS = frozenset(
+    [
+        *("?", "-", "--", "---", ".", "..", "...", "*", "\u2013", "\u2014", "\\n"),
+        *("na", "n/a", "n.a.", "n.a", "n/d", "nd", "k.a.", "nan", "nat", "<na>", "null", "none", "nil"),
+        *("#n/a", "#n/a!", "#na", "#value!", "#ref!", "#div/0!", "#null!", "#name?", "#num!"),
+        *("missing", "unknown", "unk", "undefined", "unspecified", "blank", "empty", "tbd"),
+        *("(blank)", "(null)", "(empty)", "[null]", "not available", "not applicable", "not known"),
+        *("no data", "not specified", "don't know", "not reported"),
+    ]
+)
+
+_FLAGS = {"true": 1.0, "false": 0.0}
+_SYMBOLS = "$\u20ac\u00a3\u00a5%"  # a price or a percentage is a number
+_WIDTHLESS = "\ufeff\u200b\u200c\u200d\u2060\x00"
+_SPACES = "\u00a0\u2007\u2009\u202f"
+
+US_PER_DAY = 86_400_000_000
+_EPOCH = datetime.date(1970, 1, 1).toordinal()
+_FURTHEST_DAY = 10**8  # about 270,000 years: what dates can say; counts of days beyond are moved here
+
+
+@dataclass(frozen=True)
+class CellFormat:
+    """How numbers and dates are written in text cells: a public declaration, never inferred from rows.
+
+    Parameters
+    ----------
+    decimal : {".", ","}
+        The decimal mark. With "," both "1,5" and "1.5" are 1.5, unless "." separates thousands.
+    thousands : {None, ",", ".", " ", "'"}
+        The mark between groups of three digits; None accepts no such mark.
+    date_order : {None, "dmy", "mdy"}
+        How "03/04/2020" is read. None accepts ISO dates (2020-04-03) only; these are accepted in any case.
+    missing : tuple of str
+        Further texts that mean "missing", in numbers and in categories; compared without case.
+    """
+
+    decimal: str = "."
+    thousands: str | None = None
+    date_order: str | None = None
+    missing: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, choices in (
+            ("decimal", (".", ",")),
+            ("thousands", (None, ",", ".", " ", "'")),
+            ("date_order", (None, "dmy", "mdy")),
+        ):
+            value = getattr(self, name)
+            if value not in choices:
+                raise InvalidInput(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+        if self.decimal == self.thousands:
+            raise InvalidInput(f"decimal and thousands must differ, got {self.decimal!r} for both")
+        if isinstance(self.missing, str) or not all(isinstance(word, str) for word in self.missing):
+            raise InvalidType(f"missing must be a list of texts, got {self.missing!r}")
+        object.__setattr__(self, "missing", tuple(self.missing))
+
+
+DEFAULT_FORMAT = CellFormat()
+
+
+class CellKind(enum.IntEnum):
+    """What a cell looks like, by itself."""
+
+    MISSING = 0
+    WORD = 1  # a word such as "n/a": missing in a column of numbers, a value in a column of categories
+    NUMBER = 2
+    DATE = 3
+    DURATION = 4  # and a time of day
+    TEXT = 5
+    UNREADABLE = 6
+
+
+def number_of(cell: Any, cell_format: CellFormat = DEFAULT_FORMAT) -> tuple[float, int]:
+    """Return one cell as a number and its code: the definition of `parse_number`.
+
+    >>> number_of("1.234,5", CellFormat(decimal=",", thousands="."))
+    (1234.5, 0)
+    """
+    return CellReader(cell_format).number(cell)
+
+
+def text_of(cell: Any, cell_format: CellFormat = DEFAULT_FORMAT) -> str:
+    """Return one cell, or one declared value, as canonical text: the definition of `parse_text`.
+
+    >>> text_of(3.0), text_of("003"), text_of("2020-01-05 00:00:00")
+    ('3', '3', '2020-01-05')
+    """
+    return CellReader(cell_format).text(cell)
+
+
+def date_of_days(days: float) -> str:
+    """Return the date, with the time if it is not midnight, of a number of days since 1970-01-01.
+
+    >>> date_of_days(18266.5)
+    '2020-01-05T12:00:00'
+    """
+    if not math.isfinite(days):
+        return MISSING_TEXT
+    day = math.floor(days)
+    return iso_date(_near(day), min(round((days - day) * US_PER_DAY), US_PER_DAY - 1))
+
+
+# --------------------------------------------------------------------------------------- single cells
+
+
+class CellReader:
+    """Reads single cells of one format."""
+
+    def __init__(self, cell_format: CellFormat) -> None:
+        self._format = cell_format
+        mark, point = cell_format.thousands, re.escape(cell_format.decimal)
+        self._grouped = None
+        if mark is not None:
+            group = rf"{re.escape(mark)}\d{{3}}"
+            self._grouped = re.compile(rf"[+-]?\d{{1,3}}(?:{group})+(?:{point}\d*)?\Z", re.ASCII)
+        words = frozenset(_clean(word).lower() for word in cell_format.missing)
+        self._missing_values = words | {"", "nan", "nat", "<na>"}
+        self._missing_words = words | MISSING_WORDS | {""}
+        spelled = (self._spelled(word) for word in words)
+        self.missing_numbers = tuple(value for value in spelled if value is not None and value == value)
+
+    def number(self, cell: Any) -> tuple[float, int]:
+        """Return the number and its code."""
+        value = cell if type(cell) is str else _plain(cell)
+        if type(value) is str:
+            value = self._of_text(_clean(value), self._missing_words, symbols=True)
+        if type(value) is _Time:
+            return value.days + value.microseconds / US_PER_DAY, NUMBER
+        if type(value) is not float:
+            return math.nan, MISSING if value is None else UNPARSABLE
+        if value != value or value in self.missing_numbers:
+            return math.nan, MISSING
+        return value, NUMBER
+
+    def text(self, cell: Any) -> str:
+        """Return the canonical text."""
+        value = cell if type(cell) is str else _plain(cell)
+        if type(value) is str:
+            value = self._of_text(_clean(value), self._missing_values, symbols=False)
+        if type(value) is float:
+            return MISSING_TEXT if value in self.missing_numbers else text_of_float(value)
+        if type(value) is _Time:
+            return value.text()
+        if value is None:
+            return MISSING_TEXT
+        return value if type(value) is str else UNREADABLE_TEXT
+
+    def kind(self, cell: Any) -> CellKind:
+        """Return what the cell looks like."""
+        value = cell if type(cell) is str else _plain(cell)
+        if type(value) is str:
+            value = self._of_text(_clean(value), self._missing_values, symbols=True)
+        if type(value) is str:
+            return CellKind.WORD if value.lower() in self._missing_words else CellKind.TEXT
+        if value is None:
+            return CellKind.MISSING
+        if type(value) is float:
+            known = value == value and value not in self.missing_numbers
+            return CellKind.NUMBER if known else CellKind.MISSING
+        if type(value) is _Time:
+            return CellKind.DURATION if value.duration or value.clock else CellKind.DATE
+        return CellKind.UNREADABLE
+
+    def _of_text(self, text: str, missing: frozenset[str], symbols: bool) -> Any:
+        """Return the number or the time that a text spells, None if it means missing, else the text."""
+        value = self._spelled(text)
+        if value is not None:
+            return value
+        if text.lower() in missing:
+            return None
+        if symbols:
+            value = self._spelled(text.strip(_SYMBOLS).strip())
+            if value is not None:
+                return value
+        time = _time_of_text(text, self._format.date_order)
+        return text if time is None else time
+
+    def _spelled(self, text: str) -> float | None:
+        """Return the number that a text spells, also NaN, or None."""
+        if (
+            not text or not text.isascii() or "_" in text
+        ):  # float() accepts 1_000 and the digits of all scripts
+            return None
+        if self._grouped is not None and self._grouped.match(text):
+            text = text.replace(str(self._format.thousands), "")
+        if self._format.decimal == ",":
+            text = text.replace(",", ".")
+        try:
+            return float(text)
+        except ValueError:
+            return _FLAGS.get(text.lower())
+
+
+class _Time(NamedTuple):
+    """A moment, a duration, or a time of day."""
+
+    days: int
+    microseconds: int
+    duration: bool = False
+    clock: bool = False
+
+    def text(self) -> str:
+        """Return the canonical text."""
+        if self.clock:
+            return _clock(self.microseconds)
+        return (duration_text if self.duration else iso_date)(self.days, self.microseconds)
+
+
+_UNREADABLE = object()
+
+
+def _plain(cell: Any) -> Any:
+    """Return a cell as text, float, `_Time`, None for missing, or `_UNREADABLE`; never raises.
+
+    Only types whose behaviour is known are converted; a subclass is read by the methods of its base, so that
+    no code of an unknown class decides.
+    """
+    kind = type(cell)
+    if cell is None or kind.__name__ in ("NAType", "NaTType", "MaskedConstant"):
+        return None
+    for base, convert in _CONVERSIONS:
+        if issubclass(kind, base):
+            try:
+                return convert(cell)
+            except Exception:  # the time zone of a date, or a method of a subclass, may raise anything
+                return _UNREADABLE
+    if kind.__module__.partition(".")[0] == "pandas":
+        try:
+            return _plain_pandas(cell)
+        except Exception:  # as above
+            return _UNREADABLE
+    return _UNREADABLE
+
+
+def _plain_pandas(cell: Any) -> Any:
+    if type(cell).__name__ == "Period":
+        return _of_datetime(cell.start_time)
+    return str.__str__(str(cell)) if type(cell).__name__ == "Interval" else _UNREADABLE
+
+
+def _of_bytes(cell: Any) -> str:
+    return bytes(cell).decode("utf-8", "replace")
+
+
+def _of_int(cell: int) -> float:
+    try:
+        return int.__float__(cell)
+    except OverflowError:
+        return -math.inf if int.__lt__(cell, 0) else math.inf
+
+
+def _of_numpy(cell: Any) -> Any:
+    if issubclass(type(cell), np.longdouble | np.clongdouble | np.datetime64 | np.timedelta64):
+        array = np.array([cell])
+        if array.dtype.kind in "mM":
+            days, rest, absent = days_of(array)
+            if absent[0]:
+                return None
+            return _Time(int(days[0]), int(rest[0]), duration=array.dtype.kind == "m")
+        with np.errstate(all="ignore"):
+            if array.dtype.kind == "f":
+                return float(array.astype(np.float64)[0])
+            if np.isnan(array[0]):
+                return None
+            return _UNREADABLE if array.imag[0] != 0 else float(array.real.astype(np.float64)[0])
+    plain = np.generic.item(cell)
+    return _UNREADABLE if issubclass(type(plain), np.generic) else _plain(plain)
+
+
+def _of_complex(cell: Any) -> Any:
+    value = complex.__complex__(cell)
+    if math.isnan(value.real) or math.isnan(value.imag):
+        return None
+    return value.real if value.imag == 0 else _UNREADABLE
+
+
+def _of_decimal(cell: decimal.Decimal) -> float | None:
+    return None if decimal.Decimal.is_nan(cell) else decimal.Decimal.__float__(cell)
+
+
+def _of_fraction(cell: fractions.Fraction) -> float:
+    try:
+        return cell.numerator / cell.denominator
+    except OverflowError:
+        return -math.inf if cell.numerator < 0 else math.inf
+
+
+def _of_datetime(cell: datetime.datetime) -> _Time:
+    at = datetime.datetime
+    seconds = (cell.hour * 60 + cell.minute) * 60 + cell.second
+    days, rest = at.toordinal(cell) - _EPOCH, seconds * 10**6 + cell.microsecond
+    offset = at.utcoffset(cell)
+    if offset is not None:
+        days, rest = days - offset.days, rest - offset.seconds * 10**6 - offset.microseconds
+    return _Time(days + rest // US_PER_DAY, rest % US_PER_DAY)
+
+
+def _of_timedelta(cell: datetime.timedelta) -> _Time:
+    return _Time(_near(cell.days), cell.seconds * 10**6 + cell.microseconds, duration=True)
+
+
+def _of_time(cell: datetime.time) -> _Time:
+    seconds = (cell.hour * 60 + cell.minute) * 60 + cell.second
+    return _Time(0, seconds * 10**6 + cell.microsecond, clock=True)
+
+
+_CONVERSIONS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
+    (
+        enum.Enum,
+        lambda cell: _UNREADABLE if issubclass(type(cell._value_), enum.Enum) else _plain(cell._value_),
+    ),
+    (str, str.__str__),
+    ((bytes, bytearray, memoryview), _of_bytes),
+    (int, _of_int),  # and bool
+    (float, float.__float__),  # and np.float64
+    (np.generic, _of_numpy),
+    (complex, _of_complex),
+    (decimal.Decimal, _of_decimal),
+    (fractions.Fraction, _of_fraction),
+    (datetime.datetime, _of_datetime),  # and pandas.Timestamp
+    (datetime.date, lambda cell: _Time(datetime.date.toordinal(cell) - _EPOCH, 0)),
+    (datetime.timedelta, _of_timedelta),  # and pandas.Timedelta
+    (datetime.time, _of_time),
+    (uuid.UUID, uuid.UUID.__str__),
+)
+
+
+# --------------------------------------------------------------------------------------- text of cells
+
+
+def _clean(text: str) -> str:
+    """Return text without surrounding white space, in one Unicode form that can be written to any file."""
+    if text.isascii():
+        return text.strip(" \t\r\n\v\f\x00")
+    for space in _SPACES:
+        text = text.replace(space, " ")
+    text = text.encode("utf-8", "replace").decode("utf-8")
+    return unicodedata.normalize("NFC", text).strip().strip(_WIDTHLESS).strip()
+
+
+def text_of_float(value: float) -> str:
+    """Return the canonical text of a number: whole numbers without a point."""
+    if value != value:
+        return MISSING_TEXT
+    return str(int(value)) if value.is_integer() and abs(value) < 1e16 else repr(value)
+
+
+def _near(days: int) -> int:
+    return max(-_FURTHEST_DAY, min(days, _FURTHEST_DAY))
+
+
+def _clock(microseconds: int) -> str:
+    seconds, rest = divmod(microseconds, 10**6)
+    fraction = f".{rest:06d}" if rest else ""
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{fraction}"
+
+
+def iso_date(days: int, microseconds: int) -> str:
+    """Return a date, with the time if it is not midnight."""
+    date = str(np.datetime64(days, "D"))
+    return date if microseconds == 0 else f"{date}T{_clock(microseconds)}"
+
+
+def duration_text(days: int, microseconds: int) -> str:
+    """Return a duration in days, with the remaining time if there is any."""
+    return f"{days} days" if microseconds == 0 else f"{days} days {_clock(microseconds)}"
+
+
+_CLOCK = r"(?P<h>\d{1,2}):(?P<m>\d{2})(?::(?P<s>\d{2})(?:\.(?P<f>\d+))?)?"
+_ZONE = r"(?:\s?(?P<zone>Z|UTC|[+-]\d{2}:?\d{2}))?"
+_TIME = rf"(?:[T ,]\s?{_CLOCK}{_ZONE})?\Z"
+_YEAR_FIRST = re.compile(r"(?P<y>\d{4})([-/.])(?P<mo>\d{1,2})\2(?P<d>\d{1,2})" + _TIME, re.ASCII)
+_YEAR_LAST = re.compile(r"(?P<a>\d{1,2})([-/.])(?P<b>\d{1,2})\2(?P<y>\d{4}|\d{2})" + _TIME, re.ASCII)
+_LENGTH = re.compile(rf"(?P<n>-?\d{{1,9}}) days?(?:,? \+?{_CLOCK})?\Z", re.ASCII)
+_DAY_TIME = re.compile(_CLOCK + r"\Z", re.ASCII)
+
+
+def _time_of_text(text: str, order: str | None) -> _Time | None:
+    """Return the moment, duration or time of day that a text spells, or None."""
+    if len(text) > 60 or not text[:1] or text[0] not in "0123456789-":
+        return None
+    found = _YEAR_FIRST.match(text)
+    if found is not None:
+        return _moment(found, int(found["y"]), int(found["mo"]), int(found["d"]))
+    found = _LENGTH.match(text)
+    if found is not None:
+        rest = _since_midnight(found)
+        return None if rest is None else _Time(_near(int(found["n"])), rest, duration=True)
+    found = _DAY_TIME.match(text)
+    if found is not None:
+        rest = _since_midnight(found)
+        return None if rest is None else _Time(0, rest, clock=True)
+    found = None if order is None else _YEAR_LAST.match(text)
+    if found is None:
+        return None
+    year = int(found["y"])
+    if len(found["y"]) == 2:
+        year += 2000 if year < 69 else 1900
+    first, second = int(found["a"]), int(found["b"])
+    day, month = (first, second) if order == "dmy" else (second, first)
+    return _moment(found, year, month, day)
+
+
+def _moment(found: re.Match[str], year: int, month: int, day: int) -> _Time | None:
+    rest = _since_midnight(found)
+    try:
+        date = datetime.date(year, month, day)
+    except ValueError:
+        return None
+    if rest is None:
+        return None
+    zone = found["zone"]
+    if zone is not None and zone not in ("Z", "UTC"):
+        offset = (int(zone[1:3]) * 60 + int(zone[-2:])) * 60 * 10**6
+        rest -= offset if zone[0] == "+" else -offset
+    return _Time(date.toordinal() - _EPOCH + rest // US_PER_DAY, rest % US_PER_DAY)
+
+
+def _since_midnight(found: re.Match[str]) -> int | None:
+    """Return the microseconds of the time part, 0 without one, None if there is no such time."""
+    if found["h"] is None:
+        return 0
+    hours, minutes, seconds = int(found["h"]), int(found["m"]), int(found["s"] or 0)
+    if hours > 23 or minutes > 59 or seconds > 59:
+        return None
+    fraction = int(f"{found['f'] or 0:0<6}"[:6])
+    return ((hours * 60 + minutes) * 60 + seconds) * 10**6 + fraction
+
+
+# ------------------------------------------------------------------------------------- dates and durations
+
+_PARTS = {"h": 24, "m": 1440, "s": 86_400, "ms": 86_400_000, "us": US_PER_DAY}
+_FINER = {"ns": 10**3, "ps": 10**6, "fs": 10**9, "as": 10**12}
+
+
+def days_of(array: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Return whole days, the remaining microseconds (rounded down), and which entries are no time."""
+    absent = np.isnat(array)
+    unit, step = np.datetime_data(array.dtype)
+    if unit == "generic":
+        return np.zeros(len(array), np.int64), np.zeros(len(array), np.int64), np.ones(len(array), bool)
+    counts = np.where(absent, 0, array.astype(array.dtype.newbyteorder("=")).view(np.int64))
+    if step != 1:
+        counts = np.clip(counts, -(2**62) // step, 2**62 // step) * step
+    rest = np.zeros(len(array), dtype=np.int64)
+    if unit in ("Y", "M"):
+        counts = np.clip(counts, -3_000_000, 3_000_000)
+        if array.dtype.kind == "M":
+            days = counts.astype(f"datetime64[{unit}]").astype("datetime64[D]").view(np.int64)
+        else:
+            days = np.floor(counts * (365.2425 if unit == "Y" else 30.436875)).astype(np.int64)
+    elif unit in ("W", "D"):
+        days = np.clip(counts, -_FURTHEST_DAY, _FURTHEST_DAY) * (7 if unit == "W" else 1)
+    else:
+        counts = counts // _FINER.get(unit, 1)
+        parts = _PARTS.get(unit, US_PER_DAY)
+        days, rest = np.divmod(counts, parts)
+        rest = rest * (US_PER_DAY // parts)
+    return np.clip(days, -_FURTHEST_DAY, _FURTHEST_DAY), rest, absent
+
+
+_CHUNK = 1 << 16  # cells read at a time
+
+Floats = NDArray[np.float64]
+Codes = NDArray[np.uint8]
+
+
+class ParsedNumbers(NamedTuple):
+    """A column as numbers.
+
+    Attributes
+    ----------
+    values : (n,) float64 array
+        The number; NaN where there is none. Plus and minus infinity are numbers.
+    codes : (n,) uint8 array
+        `NUMBER`, `MISSING` or `UNPARSABLE`.
+    """
+
+    values: Floats
+    codes: Codes
+
+
+# ------------------------------------------------------------------------------------- whole columns
+
+
+def parse_number(values: Any, cell_format: CellFormat = DEFAULT_FORMAT) -> ParsedNumbers:
+    """Return a column as float64, with a code for cells that hold no number.
+
+    Dates and times are days since 1970-01-01 in UTC (date and time truncated to microseconds), durations
+    are days, clock times are fractions of a day, booleans are 0 and 1.
+
+    Parameters
+    ----------
+    values : vector
+        List, tuple, NumPy or masked array, pandas or polars series, Arrow array.
+    cell_format : CellFormat
+        How text cells are written.
+    """
+    stored, reader = stored_column(values), CellReader(cell_format)
+    if isinstance(stored, _Dictionary):
+        known = parse_number(stored.entries, cell_format)
+        return ParsedNumbers(stored.spread(known.values, math.nan), stored.spread(known.codes, MISSING))
+    if stored.dtype.kind not in "OUSTV":
+        return _numbers_of_array(stored, reader.missing_numbers)
+    results = _each(stored, reader.number, np.dtype([("value", np.float64), ("code", np.uint8)]))
+    return ParsedNumbers(results["value"].copy(), results["code"].copy())
+
+
+def parse_text(values: Any, cell_format: CellFormat = DEFAULT_FORMAT) -> NDArray[np.object_]:
+    """Return a column as canonical text: an object array of `str`, "" where a cell is missing.
+
+    Two cells have the same text exactly if they mean the same value: 1, 1.0, "1" and True do, and so do a
+    timestamp and its ISO text. Objects that are no scalars give `UNREADABLE_TEXT`.
+
+    Parameters
+    ----------
+    values : vector
+        List, tuple, NumPy or masked array, pandas or polars series, Arrow array.
+    cell_format : CellFormat
+        How text cells are written.
+    """
+    stored, reader = stored_column(values), CellReader(cell_format)
+    if isinstance(stored, _Dictionary):
+        return stored.spread(parse_text(stored.entries, cell_format), MISSING_TEXT)
+    if stored.dtype.kind not in "OUSTV":
+        return _texts_of_array(stored, reader.missing_numbers)
+    return _each(stored, reader.text, np.dtype(object))
+
+
+def code_cells(
+    values: Any, declared: Sequence[Any], cell_format: CellFormat = DEFAULT_FORMAT
+) -> NDArray[np.intp]:
+    """Return the place of each cell among declared values, -1 if it is none of them, -2 if it is missing.
+
+    A cell is a declared value if their canonical texts are equal (`parse_text`). Of declared values with the same
+    text, the first counts.
+
+    >>> code_cells([1, "1.0", " b ", None, "c"], declared=("b", 1)).tolist()
+    [1, 1, 0, -2, -1]
+    """
+    table: dict[str, int] = {}
+    for place, value in enumerate(declared):
+        table.setdefault(text_of(value, cell_format), place)
+    table[MISSING_TEXT] = -2
+    stored = stored_column(values)
+    if isinstance(stored, np.ndarray) and stored.dtype.kind in "biuf":
+        return _codes_of_numbers(parse_number(stored, cell_format).values, table)
+    texts = parse_text(values, cell_format)
+    return np.fromiter(map(table.get, texts.tolist(), repeat(-1)), dtype=np.intp, count=len(texts))
+
+
+def _codes_of_numbers(numbers: Floats, table: dict[str, int]) -> NDArray[np.intp]:
+    """Return `code_cells` of numbers: their texts are equal exactly if they are."""
+    known = sorted((number, table[text]) for text in table if (number := _spelled(text)) is not None)
+    keys = np.array([number for number, _ in known] or [math.nan])
+    places = np.array([place for _, place in known] or [-1], dtype=np.intp)
+    found = np.minimum(np.searchsorted(keys, numbers), len(keys) - 1)
+    codes = np.where(keys[found] == numbers, places[found], -1)
+    codes[np.isnan(numbers)] = -2
+    return codes
+
+
+def _spelled(text: str) -> float | None:
+    """Return the number whose canonical text this is."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if text and text_of_float(number) == text else None
+
+
+def cell_kinds(values: Any, cell_format: CellFormat = DEFAULT_FORMAT) -> NDArray[np.uint8]:
+    """Return what each cell of a column looks like, as values of `CellKind`; each cell by itself."""
+    stored, reader = stored_column(values), CellReader(cell_format)
+    if isinstance(stored, _Dictionary):
+        return stored.spread(cell_kinds(stored.entries, cell_format), int(CellKind.MISSING))
+    if stored.dtype.kind not in "OUSTV":
+        codes = _numbers_of_array(stored, reader.missing_numbers).codes
+        known = {"M": CellKind.DATE, "m": CellKind.DURATION}.get(stored.dtype.kind, CellKind.NUMBER)
+        return np.array([known, CellKind.MISSING, CellKind.UNREADABLE], dtype=np.uint8)[codes]
+    return _each(stored, reader.kind, np.dtype(np.uint8))
+
+
+def _each(stored: NDArray[Any], parse: Callable[[Any], Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return the result of every cell; in each chunk a repeated text is parsed once."""
+    found = np.empty(len(stored), dtype=dtype)
+    for start in range(0, len(stored), _CHUNK):
+        cells = stored[start : start + _CHUNK].tolist()
+        # cells of other types may run code of their own, and are not compared
+        known = {text: parse(text) for text in {cell for cell in cells if type(cell) is str}}
+        found[start : start + len(cells)] = [
+            known[cell] if type(cell) is str else parse(cell) for cell in cells
+        ]
+    return found
+
+
+# ------------------------------------------------------------------------------- storage of a column
+
+
+class _Dictionary(NamedTuple):
+    """A column stored as places in a list of entries; negative places are missing."""
+
+    entries: Any
+    places: NDArray[np.intp]
+
+    def spread(self, results: NDArray[Any], missing: Any) -> NDArray[Any]:
+        """Return the result of each row, given those of the entries."""
+        found = np.empty(len(self.places), dtype=results.dtype)
+        known = self.places >= 0
+        found[known] = results[self.places[known]]
+        found[~known] = missing
+        return found
+
+
+def stored_column(values: Any) -> NDArray[Any] | _Dictionary:
+    """Return a column as a one-dimensional array, or as a dictionary; cells are not looked at."""
+    if isinstance(values, str | bytes | Mapping | set | frozenset):
+        raise InvalidType(f"a column must be a vector with one cell per row, got {type(values).__name__}")
+    if isinstance(values, Sequence) and not hasattr(values, "__array__"):
+        # np.asarray would turn a mix such as [1, "a"] into text
+        return np.fromiter(values, dtype=object, count=len(values))
+    if isinstance(values, np.ma.MaskedArray):
+        return _unmasked(values)
+    if hasattr(values, "dtype") and not isinstance(values, np.ndarray):
+        return _of_series(values)
+    arrow: Any = getattr(values, "type", None)
+    if hasattr(arrow, "index_type") and hasattr(values, "cast"):
+        values = values.cast(arrow.value_type)  # as an array, a dictionary of Arrow loses which rows are null
+    return _vector(_cells(values))
+
+
+def _cells(values: Any) -> NDArray[Any]:
+    """Return a column of another library as an array.
+
+    A conversion that fails because of one cell (a date beyond the calendar, a time of more than a day, text that is
+    no UTF-8) or because of the type that one cell gave the column (integers of 128 bits) is done cell by cell.
+    """
+    try:
+        return np.asarray(values)
+    except Exception:  # pandas, polars and Arrow raise errors of many kinds
+        return np.fromiter(map(_cell, repeat(values), range(len(values))), dtype=object, count=len(values))
+
+
+def _cell(values: Any, place: int) -> Any:
+    try:
+        cell = values.iloc[place] if hasattr(values, "iloc") else values[place]
+        return cell.as_py() if hasattr(cell, "as_py") else cell
+    except Exception:  # as above
+        return _UNREADABLE
+
+
+def _vector(array: NDArray[Any]) -> NDArray[Any]:
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise InvalidType(
+            f"a column must be a vector with one cell per row, got an array of {array.ndim} dimensions"
+        )
+    return array
+
+
+def _unmasked(values: Any) -> NDArray[Any]:
+    found: NDArray[Any] = _vector(np.asarray(values)).astype(object)
+    found[_vector(np.ma.getmaskarray(values))] = None
+    return found
+
+
+def _of_series(values: Any) -> NDArray[Any] | _Dictionary:
+    """Return the cells of a pandas or polars series, or of an array of pandas."""
+    kind = type(values.dtype).__name__
+    if kind == "CategoricalDtype":
+        held = values.cat if hasattr(values, "cat") else values
+        return _Dictionary(held.categories, np.asarray(held.codes, dtype=np.intp))
+    if kind == "DatetimeTZDtype":
+        naive = values.dt.tz_convert(None) if hasattr(values, "dt") else values.tz_convert(None)
+        return _vector(np.asarray(naive))  # in UTC
+    if hasattr(values.dtype, "numpy_dtype") and getattr(values.dtype, "kind", "O") in "iufb":
+        return _vector(values.to_numpy(dtype=np.float64, na_value=math.nan))
+    if hasattr(getattr(values.dtype, "pyarrow_dtype", None), "index_type"):
+        return stored_column(getattr(values, "array", values).__arrow_array__())
+    return _vector(_cells(values))
+
+
+# --------------------------------------------------------------------------- columns of fixed types
+
+
+def _numbers_of_array(array: NDArray[Any], missing: tuple[float, ...] = ()) -> ParsedNumbers:
+    """Return numbers of an array of booleans, numbers, dates or durations."""
+    if array.dtype.kind in "mM":
+        days, microseconds, absent = days_of(array)
+        found = days + microseconds / US_PER_DAY
+        found[absent] = math.nan
+        return ParsedNumbers(found, np.where(absent, MISSING, NUMBER).astype(np.uint8))
+    with np.errstate(all="ignore"):
+        codes = np.zeros(len(array), dtype=np.uint8)
+        if array.dtype.kind == "c":
+            codes[array.imag != 0] = UNPARSABLE
+            codes[np.isnan(array)] = MISSING
+            array = array.real
+        found = array.astype(np.float64)
+    codes[np.isnan(found)] = MISSING
+    for value in missing:
+        codes[(found == value) & (codes == NUMBER)] = MISSING
+    found[codes != NUMBER] = math.nan
+    return ParsedNumbers(found, codes)
+
+
+def _texts_of_array(array: NDArray[Any], missing: tuple[float, ...]) -> NDArray[np.object_]:
+    if array.dtype.kind in "mM":
+        days, microseconds, absent = days_of(array)
+        write = iso_date if array.dtype.kind == "M" else duration_text
+        pairs = np.stack([days, microseconds], axis=1)
+        distinct, places = np.unique(pairs, axis=0, return_inverse=True)
+        texts = [write(int(day), int(rest)) for day, rest in distinct]
+    else:
+        numbers = _numbers_of_array(array, missing)
+        absent = numbers.codes == MISSING
+        distinct, places = np.unique(numbers.values, return_inverse=True)
+        texts = [text_of_float(value) for value in distinct.tolist()]
+        if array.dtype.kind == "c":
+            texts, places = [*texts, UNREADABLE_TEXT], places.copy()
+            places[numbers.codes == UNPARSABLE] = len(texts) - 1
+    found: NDArray[np.object_] = np.array([*texts, None], dtype=object)[:-1][places.reshape(-1)]
+    found[absent] = MISSING_TEXT
+    return found

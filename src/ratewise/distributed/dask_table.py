@@ -1,0 +1,212 @@
+"""Partitions of a `dask.dataframe.DataFrame`, on a cluster (`distributed.Client`) or with a scheduler of this process.
+
+Codes are persisted on the workers. The scheduler computes lost ones again from the graph of the table, so a table must
+give the same rows each time it is computed. The arguments of a step are part of the graph as well; nothing that is
+needed to go on exists on one worker only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ratewise.distributed.layout import Layout
+from ratewise.distributed.partitions import PartitionedRows, runs
+from ratewise.exceptions import ClusterLost, RatewiseError
+
+PATIENCE = 60.0  # seconds to wait for a worker if there is none
+_POLL = 0.5
+_FAN_IN = 8
+
+
+@dataclass(frozen=True, eq=False)
+class DaskPartitions:
+    """Delayed objects, one per partition.
+
+    Attributes
+    ----------
+    parts : list of dask.delayed.Delayed
+    """
+
+    parts: list[Any]
+
+    @property
+    def n_parts(self) -> int:
+        """Number of partitions."""
+        return len(self.parts)
+
+    def map(self, function: Callable[..., Any], *common: Any, each: Sequence[Any]) -> list[Any]:
+        """Return the result of every partition, in order."""
+        return _computed(self._tasks(function, common, each))
+
+    def total(
+        self, function: Callable[..., Any], add: Callable[[Any, Any], Any], *common: Any, each: Sequence[Any]
+    ) -> Any:
+        """Return the sum of the results of all partitions, added as a tree on the workers."""
+        import dask
+
+        level = self._tasks(function, common, each)
+        sum_up = dask.delayed(_add_up, pure=False)
+        while len(level) > 1:
+            groups = [level[start : start + _FAN_IN] for start in range(0, len(level), _FAN_IN)]
+            level = [sum_up(add, group) for group in groups]
+        return _computed(level)[0]
+
+    def hold(self, function: Callable[..., Any], *common: Any, each: Sequence[Any]) -> DaskPartitions:
+        """Return the results as partitions that are persisted on the workers."""
+        return DaskPartitions(_persisted(self._tasks(function, common, each)))
+
+    def regroup(
+        self,
+        split: Callable[..., list[Any]],
+        join: Callable[[list[Any]], Any],
+        *common: Any,
+        each: Sequence[Any],
+    ) -> DaskPartitions:
+        """Return as many partitions, the i-th joined from the i-th pieces of every partition."""
+        import dask
+
+        pieces = [
+            dask.delayed(split, pure=False, nout=self.n_parts)(part, *common, entry)
+            for part, entry in zip(self.parts, each, strict=True)
+        ]
+        joined = dask.delayed(join, pure=False)
+        return DaskPartitions(
+            _persisted([joined([piece[number] for piece in pieces]) for number in range(self.n_parts)])
+        )
+
+    def gather(self, join: Callable[..., Any], *common: Any, sizes: Sequence[int]) -> DaskPartitions:
+        """Return partitions joined from runs of these, one per thread of the workers."""
+        import dask
+
+        client, arguments = _client(), dask.delayed(_Arguments(common), pure=False, traverse=False)
+        count = 1 if client is None else max(1, sum(client.nthreads().values()))
+        joined = dask.delayed(_join, pure=False)
+        tasks = [
+            joined(join, [self.parts[number] for number in run], arguments) for run in runs(sizes, count)
+        ]
+        return DaskPartitions(_persisted(tasks))
+
+    def _tasks(self, function: Callable[..., Any], common: tuple[Any, ...], each: Sequence[Any]) -> list[Any]:
+        import dask
+
+        arguments = dask.delayed(_Arguments(common), pure=False, traverse=False)
+        task = dask.delayed(_call, pure=False)
+        return [task(function, part, arguments, entry) for part, entry in zip(self.parts, each, strict=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class _Arguments:
+    """Arguments that all partitions share; Dask does not look into them."""
+
+    values: tuple[Any, ...]
+
+
+def _call(function: Callable[..., Any], part: Any, arguments: _Arguments, entry: Any) -> Any:
+    return function(part, *arguments.values, entry)
+
+
+def _join(join: Callable[..., Any], parts: list[Any], arguments: _Arguments) -> Any:
+    return join(parts, *arguments.values)
+
+
+def _add_up(add: Callable[[Any, Any], Any], parts: list[Any]) -> Any:
+    total = parts[0]
+    for part in parts[1:]:
+        total = add(total, part)
+    return total
+
+
+def open_dask(table: Any, layout: Layout) -> PartitionedRows:
+    """Return the rows of a Dask data frame as a source for a session."""
+    return PartitionedRows(DaskPartitions(list(table.to_delayed())), layout)
+
+
+# ------------------------------------------------------------------------------------------- the cluster
+
+
+def _client() -> Any:
+    """Return the cluster that Dask would use, None for a scheduler of this process."""
+    import dask
+
+    if dask.config.get("scheduler", None) in (
+        "threads",
+        "sync",
+        "synchronous",
+        "single-threaded",
+        "processes",
+    ):
+        return None
+    try:
+        from distributed import default_client
+    except ImportError:
+        return None
+    try:
+        return default_client()
+    except ValueError:  # there is none
+        return None
+
+
+def _persisted(tasks: list[Any]) -> list[Any]:
+    import dask
+
+    client = _client()
+    if client is None:
+        return list(dask.persist(*tasks))
+    held = client.persist(tasks)
+    from distributed import futures_of
+
+    _wait(client, futures_of(held))
+    return list(held)
+
+
+def _computed(tasks: list[Any]) -> list[Any]:
+    import dask
+
+    client = _client()
+    if client is None:
+        return list(dask.compute(*tasks))
+    futures = client.compute(tasks)
+    return _wait(client, futures, gather=True)
+
+
+def _wait(client: Any, futures: list[Any], gather: bool = False) -> list[Any]:
+    """Wait for results; a cluster that does not come back is an error."""
+    from distributed.comm import CommClosedError
+
+    from distributed import CancelledError, KilledWorker, wait
+
+    empty_since: float | None = None
+    try:
+        while True:
+            try:
+                wait(futures, timeout=_POLL)
+                break
+            except TimeoutError:
+                empty_since = _empty_since(client, empty_since)
+        failed = [future for future in futures if future.status == "error"]
+        if failed:
+            failed[0].result()
+        return list(client.gather(futures)) if gather else []
+    except RatewiseError:
+        raise
+    except (CancelledError, KilledWorker, CommClosedError, OSError, TimeoutError) as problem:
+        raise ClusterLost(
+            f"the Dask cluster was lost ({type(problem).__name__}); steps so far are in the ledger. Start a new "
+            "cluster and fit again"
+        ) from None
+
+
+def _empty_since(client: Any, since: float | None) -> float | None:
+    """Return since when the cluster has had no worker, None if it has one."""
+    if client.status not in ("running", "newly-created"):
+        raise TimeoutError("the scheduler is gone")
+    if client.scheduler_info(n_workers=-1)["workers"]:
+        return None
+    now = time.monotonic()
+    since = now if since is None else since
+    if now - since > PATIENCE:
+        raise TimeoutError("there is no worker")
+    return since

@@ -1,0 +1,434 @@
+"""Rows in partitions that other processes hold: sums over units are requested from partitions and added.
+
+Partitions are pandas data frames that an adapter (`ratewise.distributed.dask_table`, `spark_table`) holds where they
+are. A fit goes over them a few times (counts, column histograms) and then codes them once; codes stay on the
+workers. A step sends the score table and the key of the sample, and receives one vector.
+
+* Units have numbers that do not depend on the partitions: rows by their place in the table, ids by the order of their
+  digests. A partition holds consecutive units; with ids, rows are regrouped first so that it holds whole persons.
+* A partition computes its part of the sample from the key. A partition that is lost and computed again gives the
+  same numbers.
+* Sums are exact, so that the order of addition does not matter. Noise is added once, by the session, and the ledger
+  is kept there; workers know neither.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ratewise.constraints.compiled import CompiledConstraints
+from ratewise.constraints.domain import Domain
+from ratewise.data.cells import CellFormat
+from ratewise.data.table import FeatureTable
+from ratewise.data.units import Units, digest_ids, weight_step
+from ratewise.distributed.layout import Layout, refuse_change, refuse_other_columns
+from ratewise.exceptions import InvalidInput
+from ratewise.mechanisms.sampling import KeyedSample
+from ratewise.models.additive import AdditiveEngine, BinSums, Problem, Scorer
+from ratewise.preprocessing.basis import Basis
+from ratewise.preprocessing.bins import RowCodes, bin_offsets, bin_weights, code_rows
+from ratewise.preprocessing.discovery import (
+    ColumnDeclaration,
+    RangeCounts,
+    ValueCounts,
+    add_ranges,
+    add_values,
+)
+from ratewise.preprocessing.grids import Grid
+from ratewise.training.config import TrainingConfig
+from ratewise.training.source import Rows
+
+Floats = npt.NDArray[np.float64]
+
+
+class Partitions(Protocol):
+    """Objects, one per partition, that workers hold, and functions of them that workers compute.
+
+    Functions are called with the object, the common arguments, and the entry of `each` for the partition.
+    """
+
+    @property
+    def n_parts(self) -> int:
+        """Number of partitions."""
+        ...
+
+    def map(self, function: Callable[..., Any], *common: Any, each: Sequence[Any]) -> list[Any]:
+        """Return the result of every partition, in order."""
+        ...
+
+    def total(
+        self, function: Callable[..., Any], add: Callable[[Any, Any], Any], *common: Any, each: Sequence[Any]
+    ) -> Any:
+        """Return the sum of the results of all partitions, added in any order."""
+        ...
+
+    def hold(self, function: Callable[..., Any], *common: Any, each: Sequence[Any]) -> Partitions:
+        """Return the results as partitions; they stay on the workers, and are computed again if they are lost."""
+        ...
+
+    def regroup(
+        self,
+        split: Callable[..., list[Any]],
+        join: Callable[[list[Any]], Any],
+        *common: Any,
+        each: Sequence[Any],
+    ) -> Partitions:
+        """Return as many partitions, the i-th joined from the i-th pieces that `split` makes of every partition."""
+        ...
+
+    def gather(self, join: Callable[..., Any], *common: Any, sizes: Sequence[int]) -> Partitions:
+        """Return fewer partitions, joined from runs of these of about the same total size, one run per worker."""
+        ...
+
+
+# ------------------------------------------------------------------------------ what workers compute
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedRows:
+    """Rows of a partition sorted by digest of their id, and by their place in the table."""
+
+    frame: Any
+    digests: npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Which rows the units of a partition contribute, and how rows are coded; public."""
+
+    max_rows: int
+    weighting: str
+    classes: tuple[Any, ...] | None
+    n_units: int
+    domain: Domain | None = None
+    compiled: CompiledConstraints | None = None
+
+
+def describe(frame: Any, layout: Layout, number: int) -> int:
+    """Return the number of rows; a column that is missing is an error."""
+    refuse_other_columns(layout.columns, set(map(str, frame.columns)), f"partition {number + 1}")
+    return len(frame)
+
+
+def split_by_id(
+    frame: Any, layout: Layout, n_parts: int, place: tuple[int, int, int]
+) -> list[tuple[Any, npt.NDArray[np.uint64], npt.NDArray[np.int64]]]:
+    """Return pieces of a partition for ranges of digests, with the digests and the places of their rows."""
+    number, count, first = place
+    refuse_change(count, len(frame), f"partition {number + 1}")
+    digests = digest_ids(frame[layout.ids])
+    target = ((digests >> np.uint64(32)) * np.uint64(n_parts)) >> np.uint64(32)
+    pieces = []
+    for part in range(n_parts):
+        rows = np.flatnonzero(target == part)
+        pieces.append((frame.iloc[rows], digests[rows], rows + first))
+    return pieces
+
+
+def join_by_id(pieces: list[Any]) -> GroupedRows:
+    """Return the rows of all pieces, those of an id side by side in the order of the table."""
+    import pandas as pd
+
+    filled = [piece for piece in pieces if len(piece[1])] or pieces[:1]
+    digests = np.concatenate([piece[1] for piece in filled])
+    order = np.lexsort((np.concatenate([piece[2] for piece in filled]), digests))
+    frame = pd.concat([piece[0] for piece in filled], ignore_index=True)
+    return GroupedRows(frame.iloc[order], digests[order])
+
+
+def count_ids(part: GroupedRows, _: Any) -> int:
+    """Return the number of ids of a partition."""
+    return len(np.unique(part.digests))
+
+
+def read_part(part: Any, layout: Layout, place: tuple[int, int, int]) -> Rows:
+    """Return the rows of a partition; its number of rows must be the one it was counted with."""
+    number, count, _ = place
+    frame = part.frame if isinstance(part, GroupedRows) else part
+    if not isinstance(part, GroupedRows):
+        refuse_change(count, len(frame), f"partition {number + 1}")
+    columns = tuple(frame[name] for name in layout.features)
+    features = FeatureTable(layout.features, True, len(frame), columns)
+    rows = Rows(features, frame[layout.label], {name: frame[name] for name in layout.groups})
+    if isinstance(part, GroupedRows):
+        distinct, codes = np.unique(part.digests, return_inverse=True)
+        rows.use_ids(codes.reshape(-1).astype(np.intp), len(distinct))
+    return rows
+
+
+def bounded_part(part: Any, layout: Layout, bounds: Bounds, place: tuple[int, int, int]) -> Rows:
+    """Return the rows of a partition with their weights."""
+    rows = read_part(part, layout, place)
+    units = rows.bound(bounds.max_rows, bounds.weighting, bounds.classes)
+    rows.units = replace(units, n_rows=bounds.n_units * bounds.max_rows)
+    if bounds.domain is not None:
+        rows.use_domain(bounds.domain, bounds.compiled)
+    return rows
+
+
+@np.errstate(all="ignore")
+def sizes_of(part: Any, layout: Layout, classes: tuple[Any, ...] | None, place: Any) -> Floats:
+    """Return `RowSource.count_sizes` of a partition; **private**."""
+    return read_part(part, layout, place).count_sizes(classes)
+
+
+@np.errstate(all="ignore")
+def values_of(
+    part: Any, layout: Layout, bounds: Bounds, names: tuple[str, ...], place: Any
+) -> dict[str, ValueCounts]:
+    """Return `RowSource.count_values` of a partition; **private**."""
+    return bounded_part(part, layout, bounds, place).count_values(names)
+
+
+@np.errstate(all="ignore")
+def ranges_of(
+    part: Any, layout: Layout, bounds: Bounds, formats: Mapping[str, CellFormat], place: Any
+) -> dict[str, RangeCounts]:
+    """Return `RowSource.count_ranges` of a partition; **private**."""
+    return bounded_part(part, layout, bounds, place).count_ranges(formats)
+
+
+@dataclass(frozen=True, eq=False)
+class CodedPart:
+    """A partition after coding: bins, labels, cells and units of its rows."""
+
+    codes: RowCodes
+    problem: Problem
+    units: Units
+    first: int
+
+
+@np.errstate(all="ignore")
+def code_part(part: Any, layout: Layout, bounds: Bounds, grids: tuple[Grid, ...], place: Any) -> CodedPart:
+    """Return the codes of a partition; the last entry of `place` is its first unit; **private**."""
+    rows = bounded_part(part, layout, bounds, place)
+    dtype = np.uint16 if max(grid.n_bins for grid in grids) < 2**16 else np.uint32
+    codes = RowCodes(code_rows(rows.features, grids, dtype), bin_offsets(grids))
+    return CodedPart(codes, rows.problem, rows.units, place[2])
+
+
+def bins_of(part: CodedPart, grids: tuple[Grid, ...], _: Any) -> Floats:
+    """Return the weight of the rows of each bin of all columns; **private**."""
+    weights = part.units.table_weights(part.problem.labels >= 0)
+    return np.concatenate(bin_weights(part.codes, grids, weights))
+
+
+@dataclass(frozen=True, eq=False)
+class PartEngine:
+    """The engines of neighbouring partitions, and the numbers of their units."""
+
+    engines: list[AdditiveEngine]
+    edges: list[int]
+
+
+def bind_parts(parts: list[CodedPart], basis: Basis, temperature: float, hard: bool) -> PartEngine:
+    """Return the engine of neighbouring partitions."""
+    engines = [
+        AdditiveEngine(part.codes, basis, part.problem, part.units, temperature, hard) for part in parts
+    ]
+    return PartEngine(engines, [part.first for part in parts] + [parts[-1].first + parts[-1].units.n_units])
+
+
+def sums_of(
+    part: PartEngine, sample: KeyedSample, scorer: Scorer, weights: Floats | None, clip: float, _: Any
+) -> BinSums:
+    """Return what partitions add to a step; **private**."""
+    units = sample.units(part.edges[0], part.edges[-1])
+    cuts = np.searchsorted(units, part.edges)
+    found: BinSums | None = None
+    for number, engine in enumerate(part.engines):
+        own = units[cuts[number] : cuts[number + 1]] - part.edges[number]
+        sums = engine.bin_sums(own, scorer, weights, clip)
+        if found is None:
+            found = sums
+        else:
+            found.add(sums)
+    assert found is not None  # noqa: S101 - there is at least one partition
+    return found
+
+
+def predictions_of(part: PartEngine, scorer: Scorer, towards: int | None, _: Any) -> tuple[Floats, Floats]:
+    """Return what partitions add to the counts of the certificate or of margins; **private**."""
+    counts = [engine.prediction_counts(scorer, towards) for engine in part.engines]
+    return functools.reduce(add, counts)
+
+
+def add(one: Any, other: Any) -> Any:
+    """Return the sum of two results of partitions: arrays, sums of steps, tuples and dicts of them."""
+    if isinstance(one, dict):
+        return {name: add(one[name], other[name]) for name in one}
+    if isinstance(one, RangeCounts):
+        return add_ranges([one, other])
+    if isinstance(one, ValueCounts):
+        return add_values([one, other])
+    if isinstance(one, tuple):
+        return tuple(add(first, second) for first, second in zip(one, other, strict=True))
+    return one + other
+
+
+# ------------------------------------------------------------------------------------- the coordinator
+
+
+@dataclass(eq=False)
+class PartitionEngine(AdditiveEngine):
+    """An engine that adds the sums of partitions; it holds no rows."""
+
+    parts: Partitions | None = None
+
+    def bin_sums(self, sample: KeyedSample, scorer: Scorer, weights: Floats | None, clip: float) -> BinSums:
+        """Return the sums of all partitions over their parts of a sample; **private**."""
+        assert self.parts is not None  # noqa: S101 - given by PartitionedRows
+        each = range(self.parts.n_parts)
+        found: BinSums = self.parts.total(sums_of, add, sample, scorer, weights, clip, each=each)
+        return found
+
+    def prediction_counts(self, scorer: Scorer, towards: int | None = None) -> tuple[Floats, Floats]:
+        """Return the counts of the certificate or of margins over all partitions; **private**."""
+        assert self.parts is not None  # noqa: S101 - given by PartitionedRows
+        found: tuple[Floats, Floats] = self.parts.total(
+            predictions_of, add, scorer, towards, each=range(self.parts.n_parts)
+        )
+        return found
+
+
+@dataclass(eq=False)
+class PartitionedRows:
+    """Rows in partitions, for a session; see `ratewise.training.source.RowSource`.
+
+    Parameters
+    ----------
+    parts : Partitions
+        Of pandas data frames.
+    layout : Layout
+    """
+
+    parts: Partitions
+    layout: Layout
+    units: Units = field(init=False)
+    named: bool = field(init=False, default=True)
+    sparse: bool = field(init=False, default=False)
+    _places: list[tuple[int, int, int]] = field(init=False, default_factory=list)
+    _n_units: int = field(init=False, default=0)
+    _bounds: Bounds = field(init=False)
+    _coded: Partitions | None = field(init=False, default=None)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the features."""
+        return self.layout.features
+
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        """Names of the sensitive columns."""
+        return self.layout.groups
+
+    def count_units(self) -> int:
+        """Return the number of units; with ids, rows are regrouped so that a partition holds whole persons."""
+        if not self._n_units:
+            counts = self.parts.map(describe, self.layout, each=range(self.parts.n_parts))
+            if not sum(counts):
+                raise InvalidInput(
+                    "Found array with 0 sample(s) (X has no rows) while a minimum of 1 is required."
+                )
+            self._places = _places(counts, counts)
+            if self.layout.ids is not None:
+                self.parts = self.parts.regroup(
+                    split_by_id, join_by_id, self.layout, self.parts.n_parts, each=self._places
+                )
+                ids = self.parts.map(count_ids, each=range(self.parts.n_parts))
+                self._places = _places(counts, ids)
+                counts = ids
+            self._n_units = sum(counts)
+        return self._n_units
+
+    def count_sizes(self, classes: tuple[Any, ...] | None) -> Floats:
+        """Return the number of ids by the logarithm of their number of usable rows; **private**."""
+        found: Floats = self.parts.total(sizes_of, add, self.layout, classes, each=self._places)
+        return found
+
+    def bound(self, max_rows: int, weighting: str, classes: tuple[Any, ...] | None) -> Units:
+        """Fix which usable rows each unit contributes."""
+        self._bounds = Bounds(max_rows, weighting, classes, self._n_units)
+        self.units = Units(self._n_units, self._n_units * max_rows, step=weight_step(max_rows))
+        return self.units
+
+    def use_domain(self, domain: Domain, compiled: CompiledConstraints | None) -> None:
+        """Give rows whose label is no class no weight in all later sums."""
+        self._bounds = replace(self._bounds, domain=domain, compiled=compiled)
+
+    def count_values(self, names: tuple[str, ...]) -> dict[str, ValueCounts]:
+        """Return the distinct values of columns with their weights; **private**."""
+        found: dict[str, ValueCounts] = self.parts.total(
+            values_of, add, self.layout, self._bounds, names, each=self._places
+        )
+        return found
+
+    def count_ranges(self, formats: Mapping[str, CellFormat]) -> dict[str, RangeCounts]:
+        """Return the range cells and text values of features; **private**."""
+        found: dict[str, RangeCounts] = self.parts.total(
+            ranges_of, add, self.layout, self._bounds, dict(formats), each=self._places
+        )
+        return found
+
+    def bin_weights(self, grids: tuple[Grid, ...]) -> list[Floats]:
+        """Code the features and return the weight of the rows of each bin, by column; **private**."""
+        self._coded = self.parts.hold(code_part, self.layout, self._bounds, grids, each=self._places)
+        totals: Floats = self._coded.total(bins_of, add, grids, each=range(self.parts.n_parts))
+        return np.split(totals, bin_offsets(grids)[1:-1])
+
+    def engine(
+        self,
+        basis: Basis | None,
+        columns: Mapping[str, ColumnDeclaration],  # noqa: ARG002 - one signature
+        config: TrainingConfig,
+    ) -> PartitionEngine:
+        """Return the engine of the training steps."""
+        assert basis is not None  # noqa: S101 - tables are dense
+        coded = self._coded
+        if coded is None:
+            coded = self.parts.hold(code_part, self.layout, self._bounds, basis.grids, each=self._places)
+        hard = config.rates == "hard"
+        engines = coded.gather(bind_parts, basis, config.temperature, hard, sizes=self._sizes())
+        self._coded = None
+        domain, compiled = self._bounds.domain, self._bounds.compiled
+        assert domain is not None  # noqa: S101 - known before the basis
+        nobody = np.zeros(0, dtype=np.intp)
+        problem = Problem(
+            nobody,
+            None if compiled is None else nobody,
+            len(domain.classes),
+            0 if compiled is None else compiled.n_cells,
+        )
+        codes = RowCodes(np.zeros((0, len(basis.grids)), dtype=np.uint16), basis.offsets)
+        return PartitionEngine(codes, basis, problem, self.units, config.temperature, hard, parts=engines)
+
+    def _sizes(self) -> list[int]:
+        """Return the number of units of each partition."""
+        firsts = [place[2] for place in self._places]
+        return [stop - start for start, stop in pairwise([*firsts, self._n_units])]
+
+    def select(self, sample: KeyedSample) -> KeyedSample:
+        """Return the sample itself: partitions compute their parts of it."""
+        return sample
+
+
+def _places(counts: Sequence[int], units: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Return number, rows and first unit of each partition."""
+    firsts = np.concatenate([[0], np.cumsum(units)[:-1]]).astype(int).tolist()
+    return list(zip(range(len(counts)), counts, firsts, strict=True))
+
+
+def runs(sizes: Sequence[int], count: int) -> list[range]:
+    """Return at most `count` runs of neighbouring partitions of about the same total size."""
+    middles = np.cumsum(sizes) - np.asarray(sizes) / 2.0
+    group = np.minimum(middles * count / max(sum(sizes), 1), count - 1).astype(int)
+    edges = np.flatnonzero(np.diff(group)) + 1
+    starts, stops = [0, *edges.tolist()], [*edges.tolist(), len(sizes)]
+    return [range(start, stop) for start, stop in zip(starts, stops, strict=True)]

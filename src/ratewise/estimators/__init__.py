@@ -1,0 +1,1 @@
+"""Scikit-learn estimators, private search and persistence."""

@@ -1,0 +1,899 @@
+"""The classifier for tables, with the interface of scikit-learn."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import os
+import reprlib
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn import get_config
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import estimator_html_repr
+from sklearn.utils.validation import check_is_fitted
+
+from ratewise import _validate
+from ratewise.accounting import Event, Ledger
+from ratewise.accounting.events import NEIGHBOURS
+from ratewise.constraints.compiler import compile_constraints, named_values
+from ratewise.constraints.domain import Domain, Numeric, list_values, scalar
+from ratewise.constraints.feasibility import largest_values
+from ratewise.data.cells import DEFAULT_FORMAT, parse_number
+from ratewise.data.schema import Schema
+from ratewise.data.table import (
+    FeatureTable,
+    column_names,
+    declared_classes,
+    declared_values,
+    raw_columns,
+    read_features,
+    read_vector,
+    refuse_misspelt,
+)
+from ratewise.distributed import open_rows, table_kind
+from ratewise.exceptions import InvalidInput, InvalidType, RatewiseWarning, UnsupportedCombination
+from ratewise.mechanisms.randomness import USED_SEEDS, RandomStreams, warn_of_seed
+from ratewise.models.additive import probabilities
+from ratewise.models.fitted import AdditiveModel, ShapeFunction, SparseModel
+from ratewise.preprocessing.discovery import ColumnDeclaration
+from ratewise.training.config import TrainingConfig
+from ratewise.training.loop import GradientDescent, StepRecord
+from ratewise.training.plan import Plan
+from ratewise.training.progress import Progress
+from ratewise.training.session import Declarations, Rows, Session, constraints_of, needed_columns
+from ratewise.training.source import RowSource
+
+if TYPE_CHECKING:
+    from ratewise.report import Report
+
+Floats = npt.NDArray[np.float64]
+
+MODELS = ("additive", "linear")
+_CUSTOMARY_DELTA = 1e-5
+_SMALLEST_DELTA = 1e-300  # nearer to zero, tails of normal distributions cannot be told apart
+_ROUNDING = 1e-9
+IDS_IGNORED = "predictions do not depend on ids: privacy_ids is ignored; leave it out"
+
+
+class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier trained under differential privacy with constraints on its prediction rates.
+
+    Everything that `fit` leaves behind is (`epsilon`, `delta`)-differentially private with respect to one row of
+    (X, y, sensitive_features), or to all rows of one id if `privacy_ids` are given. `privacy_` states the
+    neighbouring relation, the public facts and the releases. Constraints are judged on the training rows by
+    a private measurement of the returned model, `certificate_`.
+
+    Nothing has to be declared: classes, group values, column types, ranges and vocabularies that are not
+    declared are found by private releases within the budget. Declared facts cost nothing.
+
+    Parameters
+    ----------
+    constraints : constraint, family, text, or list of them, optional
+        Such as ``demographic_parity("sex", max_gap=0.05)`` or its text ``"demographic_parity(sex) <= 0.05"``.
+    epsilon : float or None, default 1.0
+        Privacy budget. None trains without privacy.
+    delta : float, optional
+        By default 1e-5, or half of 1 / n if that is smaller; n is the number of units (rows or ids).
+    neighbours : "zero_out", "add_or_remove" or "replace_one"
+        Relation of neighbouring data sets. The number of units is public, so zero-out is exact.
+    classes : list, optional
+        The possible labels. Rows with another label add nothing.
+    group_values : mapping of column to list of values or ``Numeric()``, optional
+        The possible values of sensitive columns. Other values count as "other".
+    feature_bounds : pair (lower, upper), or mapping of column to (lower, upper) or to a list of values, optional
+        Public ranges of continuous features and values of categorical ones.
+    class_weight : mapping of class to weight, optional
+        Public weights of the loss by true class, relative to the largest. Gradients are clipped after them, so they
+        cost no privacy; rates and constraints are not weighted.
+    schema : Schema, optional
+        Public description of the table; it stands for `classes`, `group_values` and `feature_bounds`.
+    model : "additive" or "linear"
+        One shape function per feature, or scores that are linear in continuous features. Sparse matrices need
+        "linear".
+    config : TrainingConfig, optional
+        All other settings of training.
+    rows_per_id : int, optional
+        With `privacy_ids`: rows of an id that are used at most; found privately by default.
+    id_weighting : "id" or "row"
+        With `privacy_ids`: whether rates are per id or per row.
+    ledger : Ledger, optional
+        A ledger to record this fit in, with its own cap; by default each fit has its own.
+    data_name : str
+        Name of the training data in the ledger.
+    callback : callable, optional
+        Called after each step with a `StepRecord` of released values.
+    verbose : int
+        1 shows progress on standard error.
+    random_state : int, NumPy generator or None
+        None takes a cryptographically secure source. A seed makes a fit repeatable and must stay secret.
+
+    Attributes
+    ----------
+    classes_ : array
+    certificate_ : Certificate or None
+        Estimate, intervals and verdict (held, missed, cannot tell) of every constraint; None without constraints.
+    privacy_ : PrivacyStatement
+        With `.epsilon` and `.delta`; epsilon is infinite for ``epsilon=None``.
+    ledger_ : Ledger
+    history_ : dict of arrays
+        Released values by step.
+    plan_ : Plan
+    model_ : AdditiveModel or SparseModel
+    multipliers_ : array
+        Multiplier of each constraint at the end.
+    unused_features_ : dict of str to str
+        Features without weight, with the reason, judged from released values.
+    n_features_in_, feature_names_in_, n_iter_
+        As in scikit-learn.
+
+    Examples
+    --------
+    >>> from ratewise import RateConstrainedClassifier, demographic_parity
+    >>> from ratewise.datasets import census_like
+    >>> people = census_like(5000, random_state=0)
+    >>> model = RateConstrainedClassifier(demographic_parity("sex", max_gap=0.1), epsilon=1.0, random_state=0)
+    >>> model = model.fit(people.X, people.y, sensitive_features=people.sensitive)
+    >>> model.privacy_.epsilon <= 1.0
+    True
+    """
+
+    def __init__(
+        self,
+        constraints: Any = None,
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        neighbours: str = "zero_out",
+        classes: Any = None,
+        group_values: Mapping[str, Any] | None = None,
+        feature_bounds: Any = None,
+        class_weight: Mapping[Any, float] | None = None,
+        schema: Any = None,
+        model: str = "additive",
+        config: TrainingConfig | None = None,
+        rows_per_id: int | None = None,
+        id_weighting: str = "id",
+        ledger: Ledger | None = None,
+        data_name: str = "training rows",
+        callback: Callable[[StepRecord], object] | None = None,
+        verbose: int = 0,
+        random_state: Any = None,
+    ) -> None:
+        self.constraints = constraints
+        self.epsilon = epsilon
+        self.delta = delta
+        self.neighbours = neighbours
+        self.classes = classes
+        self.group_values = group_values
+        self.feature_bounds = feature_bounds
+        self.class_weight = class_weight
+        self.schema = schema
+        self.model = model
+        self.config = config
+        self.rows_per_id = rows_per_id
+        self.id_weighting = id_weighting
+        self.ledger = ledger
+        self.data_name = data_name
+        self.callback = callback
+        self.verbose = verbose
+        self.random_state = random_state
+
+    # ------------------------------------------------------------------------------------- fitting
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        sensitive_features: Any = None,
+        privacy_ids: Any = None,
+        sample_weight: Any = None,
+    ) -> Self:
+        """Train on rows; invalid declarations are rejected before any privacy is spent.
+
+        Parameters
+        ----------
+        X : data frame, two-dimensional array, sparse matrix, or a table that is larger than memory
+            Raw columns: numbers, text, categories, booleans, dates, missing values. A `pyarrow.dataset.Dataset`, a
+            `dask.dataframe.DataFrame` or a `pyspark.sql.DataFrame` is read where it is; `y`, `sensitive_features` and
+            `privacy_ids` are then names of its columns.
+        y : vector of labels, or the name of a column of X
+        sensitive_features : data frame, series, mapping of name to column, vector, or names of columns of X
+            The columns that the constraints read. Needed to fit, never to predict.
+        privacy_ids : vector, or the name of a column of X, optional
+            All rows with one id form one unit of privacy.
+        sample_weight : vector of numbers, optional
+            Private weights of the loss of each row, divided by `TrainingConfig.max_sample_weight`, which is public,
+            and clipped to 0 to 1; a missing weight is 0. Gradients are clipped after them, so that they cost no
+            privacy. Rates, constraints and the certificate are not weighted.
+        """
+        session = self._session(X, y, sensitive_features, privacy_ids, sample_weight)
+        session.declare_and_plan()  # a ledger that refuses the plan leaves an earlier model as it was
+        self._forget()
+        assert session.ledger is not None  # noqa: S101 - admitted
+        self.ledger_ = session.ledger  # what an interrupted fit spent stays on record
+        with Progress(self._steps(), enabled=bool(self.verbose)) as progress:
+
+            def on_step(record: StepRecord) -> None:
+                progress.show(record)
+                if self.callback is not None:
+                    self.callback(record)
+
+            session.run(on_step)
+        self._keep(session)
+        return self
+
+    def planned_events(
+        self, X: Any, y: Any, *, sensitive_features: Any = None, privacy_ids: Any = None
+    ) -> tuple[Event, ...]:
+        """Return what `fit` would release; it depends on declarations, shapes and the number of units only."""
+        session = self._session(X, y, sensitive_features, privacy_ids, planning=True)
+        return tuple(session.make_plan(session.rows.count_units()).events.values())
+
+    def _steps(self) -> int:
+        config = self.config or TrainingConfig()
+        return config.steps or 200
+
+    def _session(
+        self,
+        X: Any,
+        y: Any,
+        sensitive_features: Any,
+        privacy_ids: Any,
+        sample_weight: Any = None,
+        *,
+        planning: bool = False,
+    ) -> Session:
+        """Return a session after all checks of declarations and shapes; a plan takes nothing of the seed."""
+        self._check_parameters()
+        declared, rows = self._rows(X, y, sensitive_features, privacy_ids, sample_weight)
+        if declared.constraints:
+            _check_compiles(declared, rows.group_names)
+        n_units = rows.count_units()
+        delta = self.delta if self.delta is not None else min(_CUSTOMARY_DELTA, 0.5 / n_units)
+        self._check_delta(delta, n_units)
+        streams = RandomStreams.from_seed() if planning else self._streams()
+        if self.epsilon is not None and not planning:
+            warn_of_seed(self.random_state)
+            if self.ledger is not None:
+                USED_SEEDS.add(self.ledger, streams)
+        return Session(
+            declared,
+            rows,
+            self.config or TrainingConfig(),
+            None if self.epsilon is None else float(self.epsilon),
+            delta,
+            self.neighbours,
+            streams,
+            ledger=self.ledger,
+            data_name=self.data_name,
+        )
+
+    def _rows(
+        self, X: Any, y: Any, sensitive_features: Any, privacy_ids: Any, sample_weight: Any
+    ) -> tuple[Declarations, RowSource]:
+        """Return the declarations and the rows, of which only shapes, names and types are looked at."""
+        constraints = constraints_of(self.constraints)
+        needed = needed_columns(constraints) if constraints else frozenset()
+        if table_kind(X) is not None:
+            if sample_weight is not None or self.class_weight is not None:
+                raise UnsupportedCombination(
+                    "sample_weight and class_weight need rows in memory: pass a data frame or an array as X"
+                )
+            rows = open_rows(
+                X, y, sensitive_features=sensitive_features, privacy_ids=privacy_ids, needed=needed
+            )
+            return self._declarations(rows.names, privacy_ids, privacy_ids is not None), rows
+        X, y, sensitive_features, privacy_ids, id_column = _by_name(X, y, sensitive_features, privacy_ids)
+        features = read_features(X)
+        if features.sparse is not None and self.model != "linear":
+            raise UnsupportedCombination(
+                "Sparse data was passed for X, but model is 'additive'; use model='linear', or X.toarray()"
+            )
+        labels = read_vector(y, features.n_rows, "y")
+        ids = None if privacy_ids is None else read_vector(privacy_ids, features.n_rows, "privacy_ids")
+        declared = self._declarations(features.names, id_column if ids is not None else None, ids is not None)
+        groups = _groups(sensitive_features, features.n_rows, declared)
+        weights = None
+        if sample_weight is not None:
+            given = parse_number(read_vector(sample_weight, features.n_rows, "sample_weight")).values
+            scale = (self.config or TrainingConfig()).max_sample_weight
+            weights = np.clip(np.nan_to_num(given / scale, nan=0.0), 0.0, 1.0)
+        return declared, Rows(features, labels, groups, ids, weights, self.class_weight)
+
+    def _declarations(self, names: tuple[str, ...], id_column: str | None, ids: bool) -> Declarations:
+        schema = self.schema
+        classes = self.classes if self.classes is not None or schema is None else schema.classes or None
+        groups = declared_values(self.group_values) or dict(getattr(schema, "group_values", None) or {})
+        return Declarations(
+            constraints=constraints_of(self.constraints),
+            classes=None if classes is None else _classes(classes),
+            group_values=dict(Domain((0, 1), groups).columns),
+            columns=_columns(names, self.feature_bounds, schema),
+            model=self.model,
+            unit="id" if ids else "row",
+            id_column=id_column,
+            rows_per_id=self.rows_per_id,
+            weighting=self.id_weighting,
+        )
+
+    def _check_parameters(self) -> None:
+        if self.epsilon is not None:
+            _validate.positive(epsilon=self.epsilon, hint="None trains without privacy")
+        if self.delta is not None and _validate.inside(delta=self.delta) < _SMALLEST_DELTA:
+            raise InvalidInput(f"delta must be at least {_SMALLEST_DELTA:g}, got {self.delta!r}")
+        _validate.one_of(NEIGHBOURS, neighbours=self.neighbours)
+        _validate.one_of(MODELS, model=self.model)
+        _validate.one_of(("id", "row"), id_weighting=self.id_weighting)
+        if self.rows_per_id is not None:
+            _validate.count(rows_per_id=self.rows_per_id)
+        if self.config is not None and not isinstance(self.config, TrainingConfig):
+            raise InvalidType(f"config must be a TrainingConfig or None, got {type(self.config).__name__}")
+        if not isinstance(self.verbose, bool | np.bool_):
+            _validate.count(at_least=0, verbose=self.verbose)
+        _validate.text(required=True, data_name=self.data_name)
+        self._check_class_weight()
+        if self.callback is not None and not callable(self.callback):
+            raise InvalidType(f"callback must be a function or None, got {self.callback!r}")
+        if self.schema is not None and not isinstance(self.schema, Schema):
+            raise InvalidType(f"schema must be a Schema or None, got {type(self.schema).__name__}")
+        if self.ledger is not None and not isinstance(self.ledger, Ledger):
+            raise InvalidType(f"ledger must be a Ledger or None, got {type(self.ledger).__name__}")
+        if self.ledger is not None and not self.ledger.accepts(self.neighbours):
+            raise InvalidInput(
+                f"neighbours is {self.neighbours!r}, but the ledger is kept for {self.ledger.neighbours!r}; "
+                "use one relation for both"
+            )
+
+    def _check_class_weight(self) -> None:
+        if getattr(self, "class_weight", None) is None:  # networks have none
+            return
+        if not isinstance(self.class_weight, Mapping):
+            raise InvalidType(
+                "class_weight must map classes to public weights, as in {0: 1, 1: 5}, "
+                f"got {reprlib.repr(self.class_weight)}; 'balanced' would read the private labels"
+            )
+        for weight in self.class_weight.values():
+            _validate.non_negative(class_weight=weight)
+
+    def _check_delta(self, delta: float, n_units: int) -> None:
+        if self.epsilon is None or delta <= 1 / n_units:
+            return
+        advice = f"delta is {delta:g}, above 1/n = {1 / n_units:.3g} for {n_units} rows"
+        if delta > _CUSTOMARY_DELTA:
+            raise InvalidInput(f"{advice}, which permits publishing a whole row; use a delta well below 1/n")
+        warnings.warn(f"{advice}; a delta below 1/n says more", RatewiseWarning, stacklevel=4)
+
+    def _streams(self) -> RandomStreams:
+        try:
+            return RandomStreams.from_seed(self.random_state)
+        except (TypeError, ValueError):
+            kind = InvalidInput if isinstance(self.random_state, numbers.Integral) else InvalidType
+            raise kind(
+                "random_state must be a whole number of at least 0, a NumPy generator or None, "
+                f"got {reprlib.repr(self.random_state)}"
+            ) from None
+
+    def _forget(self) -> None:
+        """Drop what an earlier fit left, so that an interrupted one leaves no mix of two models."""
+        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
+            del self.__dict__[name]
+
+    def _keep(self, session: Session, outside: tuple[str, ...] = ()) -> None:
+        names = session.rows.names
+        self.n_features_in_ = len(names)
+        if session.rows.named:
+            self.feature_names_in_ = np.array(names, dtype=object)
+        self._feature_names = names
+        self.classes_ = class_array(session.classes or (0,))
+        self.plan_: Plan = session.plan
+        assert session.ledger is not None  # noqa: S101 - admitted
+        self.ledger_ = session.ledger
+        self.n_iter_ = 0 if session.loop is None else session.loop.optimizer.done
+        self.history_ = {} if session.history is None else session.history.arrays()
+        self.constraints_ = session.compiled
+        self.certificate_ = session.certificate
+        self.unused_features_ = session.unused
+        dual = None if session.loop is None else session.loop.dual
+        self.multipliers_ = np.zeros(0) if dual is None else dual.multipliers.copy()
+        self.privacy_ = session.statement(self._public_facts(session), outside)
+        self.model_ = fitted_model(session)
+        if self.model_ is None:
+            shown = ", ".join(map(str, session.classes)) or "none"
+            warnings.warn(
+                f"the private release found fewer than two classes ({shown}); the model predicts a constant. "
+                "Declare classes=..., or use more rows or a larger epsilon",
+                RatewiseWarning,
+                stacklevel=3,
+            )
+
+    def _public_facts(self, session: Session) -> tuple[str, ...]:
+        facts = ["the names of the features"]
+        if session.declarations.classes is not None:
+            facts.append("the classes")
+        facts += [f"the values of {name!r}" for name in session.declarations.group_values]
+        complete = [name for name, column in session.declarations.columns.items() if column.complete]
+        if complete:
+            facts.append(f"the ranges or values of {len(complete)} features")
+        if getattr(self, "class_weight", None) is not None:
+            facts.append("the weights of the classes in the loss")
+        if getattr(session.rows, "sample_weight", None) is not None:
+            facts.append(
+                "the largest weight of a row in the loss; weights are clipped to it and stay private"
+            )
+        return tuple(facts)
+
+    # ----------------------------------------------------------------------------------- prediction
+
+    def decision_function(self, X: Any) -> Floats:
+        """Return scores: of the second class (n,) for two classes, of every class (n, K) for more."""
+        check_is_fitted(self)
+        features = self._read(X)
+        if self.model_ is None:
+            return np.zeros(features.n_rows)
+        scores = self.model_.scores(features)
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Return the probability of each class, in the order of `classes_`."""
+        scores = self.decision_function(X)
+        if self.model_ is None:
+            return np.ones((len(scores), 1))
+        return probabilities(scores[:, None] if scores.ndim == 1 else scores)
+
+    def predict(self, X: Any, *, privacy_ids: Any = None) -> npt.NDArray[Any]:
+        """Return the most probable class of each row; sensitive features are not needed, and ids are ignored."""
+        if privacy_ids is not None:
+            warnings.warn(IDS_IGNORED, RatewiseWarning, stacklevel=2)
+        scores = self.decision_function(X)
+        if self.model_ is None:
+            return np.repeat(self.classes_[:1], len(scores))
+        codes = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
+        return np.asarray(self.classes_[codes])
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy on rows with labels y."""
+        predicted = self.predict(X)
+        domain = Domain(tuple(self.classes_.tolist()), {}) if len(self.classes_) > 1 else None
+        labels = read_vector(y, len(predicted), "y")
+        if domain is None:
+            return float(np.average(np.asarray(labels) == predicted, weights=sample_weight))
+        hits = domain.code_labels(labels) == domain.code_labels(predicted)
+        return float(np.average(hits, weights=sample_weight))
+
+    def _read(self, X: Any) -> FeatureTable:
+        named = hasattr(self, "feature_names_in_")
+        if hasattr(X, "columns") and not named and not hasattr(X, "column_names"):
+            columns = list(X.columns)
+            if len(columns) != len(self._feature_names):
+                return read_features(np.asarray(X), expected=self._feature_names)
+            if all(isinstance(name, str) for name in columns):
+                warnings.warn(
+                    "X has feature names, but RateConstrainedClassifier was fitted without feature names",
+                    UserWarning,
+                    stacklevel=3,
+                )
+            return read_features(
+                dict(
+                    zip(
+                        self._feature_names,
+                        [X.iloc[:, i] if hasattr(X, "iloc") else X[n] for i, n in enumerate(columns)],
+                        strict=True,
+                    )
+                )
+            )
+        if (
+            named
+            and not hasattr(X, "columns")
+            and not isinstance(X, Mapping)
+            and not hasattr(X, "column_names")
+        ):
+            warnings.warn(
+                "X does not have valid feature names, but RateConstrainedClassifier was fitted with feature names",
+                UserWarning,
+                stacklevel=3,
+            )
+        return read_features(X, expected=self._feature_names)
+
+    # ------------------------------------------------------------------------------ interpretation
+
+    def shape_functions(self) -> list[ShapeFunction]:
+        """Return the shape function of every feature, with intervals for the training noise; released values."""
+        check_is_fitted(self)
+        if not isinstance(self.model_, AdditiveModel):
+            raise InvalidInput(
+                "shape functions are those of dense tables; this model was trained on a sparse matrix"
+            )
+        return self.model_.shape_functions()
+
+    def feature_importances(self) -> dict[str, float]:
+        """Return the mean absolute contribution of every feature to the scores, largest first."""
+        totals: dict[str, float] = {}
+        for shape in self.shape_functions():
+            totals[shape.feature] = totals.get(shape.feature, 0.0) + shape.importance
+        return dict(sorted(totals.items(), key=lambda item: -item[1]))
+
+    def plot_shape(self, feature: str, ax: Any = None, output: int = 0) -> Any:
+        """Draw the shape function of a feature with an interval for the training noise; needs matplotlib."""
+        from ratewise.report.views import draw_shape
+
+        shapes = [s for s in self.shape_functions() if s.feature == feature and s.output == output]
+        if not shapes:
+            raise InvalidInput(f"feature must be one of {list(self._feature_names)}, got {feature!r}")
+        return draw_shape(shapes[0], ax)
+
+    def explain(self, X: Any = None) -> Any:
+        """Return what training did and why, in words; or, for rows, the contribution of every feature.
+
+        Parameters
+        ----------
+        X : rows, optional
+            Returns for each row a dict of feature to contribution to the score (of the second class, or of
+            the predicted class).
+        """
+        check_is_fitted(self)
+        if X is None:
+            from ratewise.training.explanation import explain_plan
+
+            return explain_plan(
+                self.plan_, self.config or TrainingConfig(), constrained=self.constraints_ is not None
+            )
+        if not isinstance(self.model_, AdditiveModel):
+            raise InvalidInput("explain(X) needs a model of a dense table")
+        features = self._read(X)
+        parts = self.model_.contributions(features)
+        scores = self.model_.scores(features)
+        output = np.zeros(len(scores), dtype=np.intp) if scores.shape[1] == 1 else scores.argmax(axis=1)
+        return [
+            dict(zip(self._feature_names, parts[row, :, output[row]].tolist(), strict=True))
+            for row in range(len(scores))
+        ]
+
+    # ------------------------------------------------------------------------------- report and notebook
+
+    def report(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        sensitive_features: Any = None,
+        baseline: Any = None,
+        by: Iterable[Any] | None = None,
+        confidence: float = 0.95,
+        name: str | None = None,
+        title: str | None = None,
+        data: str | None = None,
+    ) -> Report:
+        """Return what this model reaches of what was requested, on rows it has not seen.
+
+        The rows are read without noise, and the privacy guarantee does not cover what is measured on them.
+
+        Parameters
+        ----------
+        X, y, sensitive_features
+            Rows to measure on, as in ``fit``.
+        baseline : classifier, or mapping of names to classifiers, optional
+            To compare with; usually the same model without constraints.
+        by, confidence, name, title, data
+            See `ratewise.report.Report.from_model`.
+
+        Returns
+        -------
+        Report
+            Shows itself in notebooks; ``.to_html(path)``, ``.to_json(path)``, ``.model_card(path)``,
+            ``.figures()``.
+        """
+        from ratewise.report import Report
+
+        return Report.from_model(
+            self,
+            X,
+            y,
+            sensitive_features,
+            baseline,
+            by=by,
+            confidence=confidence,
+            name=name,
+            title=title,
+            data=data,
+        )
+
+    # scikit-learn asks for either of these, by version and by who displays
+
+    def _repr_html_inner(self) -> str:
+        return self._html_repr()
+
+    def _html_repr(self) -> str:
+        from ratewise.report.views import summary
+
+        return summary(self) + str(estimator_html_repr(self))
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        shown = {"text/plain": repr(self)}
+        if get_config()["display"] == "diagram":
+            shown["text/html"] = self._html_repr()
+        return shown
+
+    # -------------------------------------------------------------------------------- files and exports
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted classifier to a file that is safe to open; `ratewise.load` reads it.
+
+        The file holds released and public values only. The parameters `ledger`, `callback` and `random_state`
+        are not written.
+        """
+        from ratewise.estimators.persistence import save
+
+        save(self, path)
+
+    def to_sql(self, table: str | None = None) -> str:
+        """Return the model as SQL: the score of a row, or with `table` a query with scores and predictions.
+
+        See `ratewise.estimators.persistence.to_sql`.
+        """
+        from ratewise.estimators.persistence import to_sql
+
+        return to_sql(self, table)
+
+    def to_onnx(self) -> Any:
+        """Return the model as an ONNX ``ModelProto``; see `ratewise.estimators.persistence.to_onnx`."""
+        from ratewise.estimators.persistence import to_onnx
+
+        return to_onnx(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the content of the model file and the parameters that it leaves out, for pickle and skops.
+
+        The plain attributes, if the classifier is not fitted or holds values that a file cannot.
+        """
+        from ratewise.estimators.persistence import UNWRITTEN, to_bytes
+
+        if type(self) is RateConstrainedClassifier and hasattr(self, "model_"):
+            try:
+                kept = {name: getattr(self, name) for name in UNWRITTEN}
+                return {"model_file": to_bytes(self), **{n: v for n, v in kept.items() if v is not None}}
+            except (InvalidInput, InvalidType):  # such as labels that are dates
+                pass
+        state: dict[str, Any] = super().__getstate__()
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        from ratewise.estimators.persistence import from_bytes
+
+        if "model_file" in state:
+            kept = {name: value for name, value in state.items() if name != "model_file"}
+            state = {**vars(from_bytes(state["model_file"])), **kept}
+        super().__setstate__(state)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self.model == "linear"
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        # noise that hides one row among thousands dominates the few hundred rows of a unit test
+        tags.classifier_tags.poor_score = self.epsilon is not None
+        return tags
+
+
+def fitted_model(session: Session) -> AdditiveModel | SparseModel | None:
+    """Return the released model of a session; None if fewer than two classes were found."""
+    if session.loop is None:
+        return None
+    engine, parameters = session.engine, session.parameters
+    if session.basis is None:
+        theta = parameters.reshape(engine.n_outputs, -1)
+        columns = dict(session.declarations.columns)
+        return SparseModel(columns, session.rows.names, theta[:, :-1].copy(), theta[:, -1].copy())
+    basis = session.basis
+    noise = 0.0
+    event = session.plan.training
+    if event is not None and event.gradient_noise is not None:
+        # the last steps average the noise; to first order its size is that of one step by the root of the steps
+        step = event.gradient_noise * session.loop.clip / session.plan.expected_units
+        optimizer = session.loop.optimizer
+        assert isinstance(optimizer, GradientDescent)  # noqa: S101 - that of tables
+        gain = optimizer.learning_rate / (1.0 - optimizer.momentum)
+        noise = gain * step * math.sqrt(session.plan.steps / 3.0)
+    return AdditiveModel(
+        session.grids, engine.scorer(parameters), basis.shares, noise * np.sqrt(basis.squared_norms)
+    )
+
+
+def session_of(
+    classifier: RateConstrainedClassifier,
+    X: Any,
+    y: Any,
+    *,
+    sensitive_features: Any = None,
+    privacy_ids: Any = None,
+) -> Session:
+    """Return the session of a fit after all checks and before any release, for callers that run it in parts."""
+    return classifier._session(X, y, sensitive_features, privacy_ids)
+
+
+def keep_session(
+    classifier: RateConstrainedClassifier, session: Session, outside: tuple[str, ...] = ()
+) -> RateConstrainedClassifier:
+    """Return the classifier, fitted by a session that came to its end.
+
+    `outside` is what was read off the data outside the guarantee, for the statement.
+    """
+    classifier._keep(session, outside)
+    return classifier
+
+
+def _by_name(X: Any, y: Any, sensitive: Any, ids: Any) -> tuple[Any, Any, Any, Any, str | None]:
+    """Take labels, sensitive columns and ids out of X where they are given as names of its columns."""
+
+    def take(name: str, what: str) -> Any:
+        if not hasattr(X, "columns") or name not in list(X.columns):
+            raise InvalidInput(f"{what} is {name!r}, which is no column of X")
+        return X[name]
+
+    dropped: list[str] = []
+    column = None
+    if isinstance(y, str):
+        dropped.append(y)
+        y = take(y, "y")
+    if isinstance(sensitive, str):
+        sensitive = {sensitive: take(sensitive, "sensitive_features")}
+    elif (
+        isinstance(sensitive, list | tuple)
+        and sensitive
+        and all(isinstance(n, str) for n in sensitive)
+        and (len(sensitive) != (len(X) if hasattr(X, "__len__") else -1))
+    ):
+        sensitive = {name: take(name, "sensitive_features") for name in sensitive}
+    if isinstance(ids, str):
+        dropped.append(ids)
+        column, ids = ids, take(ids, "privacy_ids")
+    elif ids is not None:
+        column = getattr(ids, "name", None)
+        column = column if isinstance(column, str) else None
+        if column is not None and hasattr(X, "columns") and column in list(X.columns):
+            raise InvalidInput(
+                f"column {column!r} is both a feature and the privacy id; drop it from X, or pass its name as privacy_ids"
+            )
+    if dropped:
+        X = X.drop(columns=dropped) if hasattr(X, "iloc") else X.drop(dropped)
+    return X, y, sensitive, ids, column
+
+
+def _groups(sensitive_features: Any, n_rows: int, declared: Declarations) -> dict[str, Any]:
+    """Return the sensitive columns that the constraints read, after checks of names and lengths."""
+    needed = declared.needed_columns
+    if not declared.constraints:
+        return raw_columns(sensitive_features, n_rows, needed=frozenset())
+    if sensitive_features is None and needed is None:
+        raise InvalidInput(
+            "sensitive_features is missing, but a constraint reads all of its columns; pass the groups with "
+            "sensitive_features=..., one row per sample"
+        )
+    lone = next(iter(needed)) if needed is not None and len(needed) == 1 else None
+    groups = raw_columns(sensitive_features, n_rows, lone_name=lone, needed=needed)
+    numeric = named_values(declared.constraints).numeric
+    present = column_names(sensitive_features) if sensitive_features is not None else set()
+    refuse_misspelt(declared.group_values, groups, {*numeric, *present})
+    return groups
+
+
+def _check_compiles(declared: Declarations, columns: tuple[str, ...]) -> None:
+    """Reject constraints that fit no domain with the declared values, before anything is recorded.
+
+    Where values are not declared, the domain has those that the constraints name, and further ones. Warns of
+    constraints that always hold: of those with a bound beyond what is possible, or if all hold always.
+    ``rate(1).between(0, 0.3)`` holds always on one side on purpose.
+    """
+    named = named_values(declared.constraints)
+    further = ("an undeclared value", "another undeclared value")
+    values: dict[str, Any] = {
+        name: declared.group_values[name]
+        if name in declared.group_values
+        else Numeric()
+        if name in named.numeric
+        else (*named.columns.get(name, ()), *further)
+        for name in columns
+    }
+    classes = declared.classes if declared.classes is not None else (*named.classes, *further)
+    complete = declared.classes is not None and all(
+        name in declared.group_values or name in named.numeric for name in columns
+    )
+    domain = Domain(classes, values, other=True)
+    compiled = compile_constraints(declared.constraints, domain, allow_empty=not complete)
+    room = compiled.bounds - largest_values(compiled)
+    idle = np.flatnonzero(room > _ROUNDING) if np.any(room < -_ROUNDING) else np.arange(len(compiled))
+    if len(idle):
+        warnings.warn(
+            f"no predictions can violate {list_values([compiled.names[j] for j in idle], most=3)}: such "
+            "constraints change nothing, and cost their share of the budget. Drop them, or tighten them: "
+            "rates are shares, 0.05 is five percent",
+            RatewiseWarning,
+            stacklevel=4,
+        )
+
+
+def _classes(classes: Any) -> tuple[Any, ...]:
+    return Domain(declared_classes(classes), {}).classes
+
+
+def _columns(names: tuple[str, ...], bounds: Any, schema: Any) -> dict[str, ColumnDeclaration]:
+    """Return what is declared of every feature."""
+    if schema is not None:
+        bounds, values, cells = schema.feature_bounds, schema.categories, schema.cell_format
+        return {
+            name: ColumnDeclaration(bounds=bounds.get(name), values=values.get(name), cell_format=cells)
+            for name in names
+        }
+    if bounds is None:
+        return dict.fromkeys(names, ColumnDeclaration())
+    if isinstance(bounds, Mapping):
+        unknown = [name for name in bounds if name not in names]
+        if unknown:
+            raise InvalidInput(
+                f"feature_bounds names {unknown[0]!r}, which is no column of X; its columns are {reprlib.repr(list(names))}"
+            )
+        return {
+            name: _declared(name, bounds[name]) if name in bounds else ColumnDeclaration() for name in names
+        }
+    try:
+        lower, upper = bounds
+        count = len(names)
+        low, high = (np.broadcast_to(np.asarray(side, dtype=np.float64), count) for side in (lower, upper))
+        if not (np.all(np.isfinite(low)) and np.all(np.isfinite(high)) and np.all(low <= high)):
+            raise ValueError
+    except (TypeError, ValueError):
+        raise InvalidInput(
+            f"feature_bounds must be a pair (lower, upper), each a finite number or {len(names)}, lower at "
+            f"most upper, or a mapping of columns to them, got {reprlib.repr(bounds)}"
+        ) from None
+    with np.errstate(over="ignore"):
+        if not np.all(np.isfinite(high - low)):
+            raise InvalidInput("feature_bounds are too far apart for double precision; give narrower bounds")
+    return {
+        name: ColumnDeclaration(bounds=(float(low[place]), float(high[place])))
+        for place, name in enumerate(names)
+    }
+
+
+def _declared(name: str, value: Any) -> ColumnDeclaration:
+    if isinstance(value, ColumnDeclaration):
+        return value
+    entries = None if isinstance(value, str | bytes) or not hasattr(value, "__iter__") else list(value)
+    if not entries:
+        raise InvalidInput(
+            f"feature_bounds[{name!r}] must be (lower, upper) or a list of values, got {value!r}"
+        )
+    numeric = all(
+        isinstance(entry, numbers.Real) and not isinstance(entry, bool | np.bool_) for entry in entries
+    )
+    if isinstance(value, tuple) and len(entries) == 2 and numeric:
+        low, high = map(float, entries)
+        if not (math.isfinite(low) and math.isfinite(high) and low <= high and math.isfinite(high - low)):
+            raise InvalidInput(
+                f"feature_bounds[{name!r}] must be finite with lower at most upper, got {value!r}"
+            )
+        return ColumnDeclaration(bounds=(low, high))
+    what = f"feature_bounds[{name!r}]"
+    values = tuple(scalar(**{what: entry}) for entry in entries)
+    if len(set(values)) < len(values):
+        twice = next(entry for place, entry in enumerate(values) if entry in values[:place])
+        raise InvalidInput(f"{what} must hold each value once, got {twice!r} twice")
+    return ColumnDeclaration(values=values, cell_format=DEFAULT_FORMAT)
+
+
+def class_array(classes: tuple[Any, ...]) -> npt.NDArray[Any]:
+    """Return the classes as an array of their natural type; a mix of types stays a mix."""
+    if len({type(value) for value in classes}) == 1:
+        return np.asarray(classes)
+    found = np.empty(len(classes), dtype=object)
+    found[:] = classes
+    return found

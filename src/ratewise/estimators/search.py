@@ -1,0 +1,672 @@
+"""Private model selection: the best of a random number of private trials.
+
+Each trial draws a setting, trains with noise and is scored by released counts, all within the trial's budget.
+The number of trials is random and independent of the data. Only the winner is released; the cost of releasing the
+best of many trials is bounded by `ratewise.accounting.accountant` and is far less than the sum of all trials.
+
+The whole search is one plan on the ledger, admitted before any row is read: the selection, and a certificate of
+the winner. The certificate is a release of its own, because the counts by which a model won are biased.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.utils.validation import check_is_fitted
+
+from ratewise import _validate
+from ratewise.accounting import Budget, Event, Ledger, PrivacyCurve, epsilon
+from ratewise.accounting.accountant import SelectionCurve, stopping_parameter
+from ratewise.accounting.events import GaussianEvent, OutsideEvent, SelectionEvent
+from ratewise.accounting.losses import Array
+from ratewise.constraints.domain import list_values
+from ratewise.estimators.classifier import RateConstrainedClassifier, keep_session, session_of
+from ratewise.exceptions import InvalidInput, InvalidType, RatewiseError, RatewiseWarning
+from ratewise.mechanisms.noise import RoundedGaussianMechanism
+from ratewise.mechanisms.randomness import USED_SEEDS, RandomStreams, streams_for, warn_of_seed
+from ratewise.training.config import TrainingConfig
+from ratewise.training.plan import CERTIFICATE, Plan, single_release_noise
+from ratewise.training.session import Session
+
+__all__ = ["PrivateSearch"]
+
+_CONFIG = "config__"
+_CONFIG_FIELDS = tuple(entry.name for entry in dataclasses.fields(TrainingConfig))
+# Settings that do not change what a trial releases; every other parameter may.
+_FREE = tuple(
+    f"{_CONFIG}{name}"
+    for name in (
+        "clip",
+        "learning_rate",
+        "momentum",
+        "schedule",
+        "l2",
+        "rates",
+        "temperature",
+        "dual_rate",
+        "dual_damping",
+        "margin",
+        "spread",
+    )
+)
+_OURS = ("epsilon", "delta", "neighbours", "ledger", "data_name", "callback", "verbose", "random_state")
+_SELECTION = "selection"
+_SHARE = 0.05  # of a budget, in units of 1 / sigma**2, for a score or the certificate of the winner
+_MEAN_TRIALS = 10.0
+_BLIND = 0.02  # noise of a score from which on the winner is nearly random
+_MOST_CHECKED = 100  # settings that are checked before anything is spent
+
+
+class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+    """The best of a random number of private trainings, within one total (`epsilon`, `delta`).
+
+    What `fit` leaves behind is (`epsilon`, `delta`)-differentially private with respect to one row, or all rows
+    of one id if `privacy_ids` are given, in the estimator's neighbouring relation. It holds the winner alone:
+    models, scores and warnings of other trials, and their number, are not covered by the guarantee and are
+    discarded. **The duration of `fit` reveals the number of trials**: keep it secret.
+
+    The winner is the most accurate among the trials that satisfy their constraints, by released counts of the
+    training rows; if none does, the one that violates them least.
+
+    Parameters
+    ----------
+    estimator : RateConstrainedClassifier
+        What a trial trains. Budget, ledger, seed and callback are set by the search.
+    grid : list of mappings, or mapping of parameter to list or distribution
+        Parameters of the estimator, and fields of `TrainingConfig` as ``config__<field>``. A list: all
+        settings are equally likely. A mapping: each parameter is drawn independently from its list, or from
+        a distribution with ``rvs`` if it does not change what is released.
+    epsilon, delta : float
+        The total. delta by default 1e-5, or half of 1 / n if that is smaller.
+    mean_trials : float, optional
+        Expected number of trials, above 1; by default the number of settings, at least 2, or 10 if there are
+        infinitely many.
+    trials : "geometric", "logarithmic", "poisson" or a number
+        Distribution of the number of trials, or the shape of a negative binomial one. Logarithmic costs less
+        and often makes a single trial; Poisson costs more, and with a small mean may make none.
+    tolerance : float
+        By how much a noisy rate may exceed its bound and still count as satisfied when trials are compared.
+    ledger : Ledger, optional
+        A ledger with its own cap; by default each fit has its own.
+    data_name : str
+        Name of the training data in the ledger.
+    random_state : int, NumPy generator or None
+        None takes a cryptographically secure source. A seed makes a search repeatable and must stay secret.
+
+    Attributes
+    ----------
+    best_estimator_ : RateConstrainedClassifier
+        Fitted. Its `epsilon` is that of one trial; `privacy_`, `ledger_` and `certificate_` are those below.
+    best_params_ : dict
+    best_score_ : float
+        Released accuracy of the winner on the training rows, biased upwards by the selection.
+    certificate_ : Certificate or None
+        Of the winner, from counts that were released after the selection; None without constraints.
+    trial_epsilon_ : float
+        Budget of one trial, at ``delta / mean_trials``.
+    privacy_, ledger_, classes_
+        Of the whole search.
+
+    Examples
+    --------
+    >>> from ratewise import PrivateSearch, RateConstrainedClassifier, demographic_parity
+    >>> from ratewise.datasets import census_like
+    >>> people = census_like(3000, random_state=0)
+    >>> search = PrivateSearch(
+    ...     RateConstrainedClassifier(demographic_parity("sex", max_gap=0.1)),
+    ...     {"config__learning_rate": [1.0, 2.0], "config__steps": [20]},
+    ...     epsilon=2.0, mean_trials=2, random_state=0,
+    ... )
+    >>> search = search.fit(people.X, people.y, sensitive_features=people.sensitive)
+    >>> sorted(search.best_params_), 0.98 * 2.0 <= search.privacy_.epsilon <= 2.0
+    (['config__learning_rate', 'config__steps'], True)
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        grid: Any,
+        *,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        mean_trials: float | None = None,
+        trials: Any = "geometric",
+        tolerance: float = 0.01,
+        ledger: Ledger | None = None,
+        data_name: str = "training rows",
+        random_state: Any = None,
+    ) -> None:
+        self.estimator = estimator
+        self.grid = grid
+        self.epsilon = epsilon
+        self.delta = delta
+        self.mean_trials = mean_trials
+        self.trials = trials
+        self.tolerance = tolerance
+        self.ledger = ledger
+        self.data_name = data_name
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, *, sensitive_features: Any = None, privacy_ids: Any = None) -> Self:
+        """Search; invalid declarations and settings are rejected before any privacy is spent.
+
+        Parameters
+        ----------
+        X, y, sensitive_features, privacy_ids
+            As in `RateConstrainedClassifier.fit`.
+        """
+        space = self._check()
+        mean, shape = self._law(space)
+        given = (X, y, {"sensitive_features": sensitive_features, "privacy_ids": privacy_ids})
+        rules = self._rules(space, mean, shape, given)
+        streams = streams_for("selection", self.random_state)
+        warn_of_seed(self.random_state)
+        self._forget()
+        ledger = self.ledger
+        if ledger is None:
+            cap = Budget(float(self.epsilon), rules.delta)
+            ledger = Ledger(cap=cap, adaptive=False, neighbours=self.estimator.neighbours, unit=rules.unit)
+        USED_SEEDS.add(ledger, streams)
+        admission = ledger.admit(
+            dict(rules.events), purpose="private search", data=self.data_name, unit=rules.unit
+        )
+        admission.release(_SELECTION)
+        number = draw_number(mean, shape, streams.preparation)
+        best = self._best(space, number, rules, given, streams)
+        self._keep(best, rules, admission)
+        return self
+
+    # ----------------------------------------------------------------------------------- prediction
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Return the winner's predictions."""
+        check_is_fitted(self)
+        return np.asarray(self.best_estimator_.predict(X))
+
+    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
+        """Return the winner's probabilities, in the order of `classes_`."""
+        check_is_fitted(self)
+        return np.asarray(self.best_estimator_.predict_proba(X))
+
+    def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
+        """Return the winner's scores."""
+        check_is_fitted(self)
+        return np.asarray(self.best_estimator_.decision_function(X))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "best_estimator_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.poor_score = True
+        return tags
+
+    # -------------------------------------------------------------- before any privacy is spent
+
+    def _check(self) -> Configurations:
+        if not isinstance(self.estimator, RateConstrainedClassifier):
+            raise InvalidType(
+                f"estimator must be a RateConstrainedClassifier, got {type(self.estimator).__name__}: what a trial "
+                "releases must be known before it runs"
+            )
+        _validate.positive(epsilon=self.epsilon)
+        if self.delta is not None:
+            _validate.inside(delta=self.delta)
+        _validate.non_negative(tolerance=self.tolerance)
+        _validate.text(required=True, data_name=self.data_name)
+        if self.ledger is not None and not isinstance(self.ledger, Ledger):
+            raise InvalidType(f"ledger must be a Ledger or None, got {type(self.ledger).__name__}")
+        if self.ledger is not None and not self.ledger.accepts(self.estimator.neighbours):
+            raise InvalidInput(
+                f"the estimator's neighbours is {self.estimator.neighbours!r}, but the ledger is kept for "
+                f"{self.ledger.neighbours!r}; use one relation for both"
+            )
+        space = Configurations(self.grid)
+        known = [name for name in self.estimator.get_params(deep=False) if name not in _OURS]
+        known += [f"{_CONFIG}{name}" for name in _CONFIG_FIELDS]
+        for name in sorted(space.names):
+            if name in _OURS:
+                raise InvalidInput(f"{name} cannot be searched: the search sets it for every trial")
+            if name not in known:
+                raise InvalidInput(
+                    f"{name!r} is no parameter of the estimator; they are {list_values(known, 40)}"
+                )
+        return space
+
+    def _law(self, space: Configurations) -> tuple[float, float]:
+        usual = max(2.0, float(len(space))) if space.finite else _MEAN_TRIALS
+        mean = usual if self.mean_trials is None else self.mean_trials
+        mean, shape = _validate.positive(mean_trials=mean), shape_of(self.trials)
+        if mean <= 1:
+            raise InvalidInput(
+                f"mean_trials must be above 1, got {mean:g}; a single training needs no search"
+            )
+        return mean, shape
+
+    def _rules(self, space: Configurations, mean: float, shape: float, given: Any) -> _Rules:
+        """Return the budget of a trial and the plan of the whole search, from public facts only."""
+        neighbours = self.estimator.neighbours
+        every = space.names if space.finite and len(space) <= _MOST_CHECKED else space.names - set(_FREE)
+        first = None
+        for setting in space.variants(of=every):
+            first = self._session(setting, _Budget(float(self.epsilon), 1e-9), given)
+        assert first is not None  # noqa: S101 - a grid has at least one setting
+        n_units = first.rows.count_units()
+        delta = self.delta if self.delta is not None else min(1e-5, 0.5 / n_units)
+        self._classifier({}, _Budget(float(self.epsilon), delta))._check_delta(delta, n_units)
+        settings = list(space.variants(of=space.names - set(_FREE)))
+        whole = single_release_noise(float(self.epsilon), delta) / math.sqrt(_SHARE)
+        constrained = any(self._classifier(s, _Budget(1.0, 1e-9)).constraints is not None for s in settings)
+        final = {CERTIFICATE: GaussianEvent(whole)} if constrained else {}
+
+        def plans(budget: _Budget) -> list[Plan]:
+            sessions = [self._session(setting, budget, given) for setting in settings]
+            return [session.make_plan(n_units) for session in sessions]
+
+        def events(trial: float) -> dict[str, Event]:
+            budget = _Budget(trial, delta / mean)
+            candidates = [(*plan.events.values(), *budget.score_of(plan)) for plan in plans(budget)]
+            return {_SELECTION: selection_event(candidates, mean, shape, delta, neighbours), **final}
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # shown by the first round of checks above
+            trial = affordable_trial(
+                lambda trial: epsilon(tuple(events(trial).values()), delta, neighbours),
+                float(self.epsilon),
+                float(self.epsilon) / 2,
+            )
+            budget = _Budget(trial, delta / mean)
+            planned = plans(budget)
+        noise = max(budget.accuracy_noise(plan) for plan in planned) / n_units
+        if noise > _BLIND:
+            warnings.warn(
+                f"with {n_units} {planned[0].unit.noun} at this budget noise changes the accuracy of a trial by "
+                f"{noise:.2g}: the winner is nearly random; raise epsilon, or use the defaults without a search",
+                RatewiseWarning,
+                stacklevel=3,
+            )
+        allowed = tuple(plan.events for plan in planned)
+        return _Rules(budget, delta, events(trial), allowed, planned[0].unit)
+
+    # --------------------------------------------------------------------------------- one trial
+
+    def _classifier(self, setting: dict[str, Any], budget: _Budget) -> RateConstrainedClassifier:
+        """Return an estimator for one trial, without a seed, ledger or callback."""
+        plain = {name: value for name, value in setting.items() if not name.startswith(_CONFIG)}
+        changes = {name.removeprefix(_CONFIG): v for name, v in setting.items() if name.startswith(_CONFIG)}
+        made: RateConstrainedClassifier = clone(self.estimator).set_params(
+            **plain,
+            epsilon=budget.epsilon,
+            delta=budget.delta,
+            ledger=None,
+            data_name=self.data_name,
+            callback=None,
+            verbose=0,
+            random_state=None,
+        )
+        if changes:
+            made.config = dataclasses.replace(made.config or TrainingConfig(), **changes)
+        return made
+
+    def _session(self, setting: dict[str, Any], budget: _Budget, given: Any) -> Session:
+        X, y, columns = given
+        session = session_of(self._classifier(setting, budget), X, y, **columns)
+        session.other_events = budget.score_for(bool(session.declarations.constraints))
+        return session
+
+    def _best(
+        self, space: Configurations, number: int, rules: _Rules, given: Any, streams: RandomStreams
+    ) -> _Trial:
+        """Return the best of `number` trials, keeping no other."""
+        best: _Trial | None = None
+        for _ in range(number):
+            trial = self._run(space.draw(streams.preparation), rules, given, streams)
+            if trial is not None and (best is None or trial.rank > best.rank):
+                best = trial
+        if best is None:
+            raise RatewiseError(
+                "the search ended without a model: it made no trial, or training diverged in each; its budget is "
+                "spent. Use trials='geometric', or settings with smaller learning rates"
+            )
+        return best
+
+    def _run(
+        self, setting: dict[str, Any], rules: _Rules, given: Any, streams: RandomStreams
+    ) -> _Trial | None:
+        """Return one trial, trained and scored; None if its training diverged."""
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore"
+            )  # warnings come from released counts, of which only the winner's count
+            session = self._session(setting, rules.budget, given)
+            if not streams.secure:
+                session.streams = RandomStreams.from_seed(streams.preparation)
+            session.plan_units()
+            session.ledger = _TrialLedger(
+                cap=Budget(rules.budget.epsilon, rules.budget.delta),
+                adaptive=False,
+                neighbours=session.neighbours,
+                unit=session.plan.unit,
+            )
+            session.admit()
+            if session.plan.events not in rules.allowed:
+                raise RatewiseError(f"the setting {setting!r} releases other events than were admitted")
+            try:
+                session.run()
+            except InvalidInput:
+                return None  # diverged: everything else was checked before rows were read
+            accuracy = rules.budget.accuracy(session)
+        return _Trial(session, setting, accuracy, self._rank(session, accuracy))
+
+    def _rank(self, session: Session, accuracy: float) -> tuple[int, float]:
+        """Return trials that satisfy the constraints by accuracy, then others by their violation, then failures."""
+        if math.isnan(accuracy):
+            return (-1, 0.0)
+        rows = [] if session.certificate is None else session.certificate.rows
+        violation = max((row.excess for row in rows if not math.isnan(row.estimate)), default=0.0)
+        return (1, accuracy) if violation <= self.tolerance else (0, -violation)
+
+    # -------------------------------------------------------------------------------- afterwards
+
+    def _forget(self) -> None:
+        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
+            del self.__dict__[name]
+
+    def _keep(self, best: _Trial, rules: _Rules, admission: Any) -> None:
+        session, trial_plan = best.session, best.session.plan
+        session.admission, session.ledger, session.delta = admission, admission.ledger, rules.delta
+        if CERTIFICATE in rules.events:
+            # counts that did not take part in the selection
+            session.plan = dataclasses.replace(trial_plan, events=dict(rules.events))
+            session.released.pop(CERTIFICATE, None)
+            session.certify()
+            session.plan = trial_plan
+        winner = self._classifier(best.setting, rules.budget)
+        session.found.append("the best setting of a random number of trials")
+        keep_session(winner, session)
+        self.best_estimator_ = winner
+        self.best_params_ = dict(best.setting)
+        self.best_score_ = best.accuracy
+        self.certificate_ = winner.certificate_
+        self.trial_epsilon_ = rules.budget.epsilon
+        self.classes_ = winner.classes_
+        self.privacy_, self.ledger_ = winner.privacy_, admission.ledger
+
+
+class _TrialLedger(Ledger):
+    """The ledger of one trial. The search is counted as a whole: the number of trials is secret."""
+
+    _counted = False
+
+
+@dataclass(frozen=True)
+class _Budget:
+    """The budget of one trial. Its score comes from its certificate, or without constraints from a release."""
+
+    epsilon: float
+    delta: float
+
+    def score_for(self, constrained: bool) -> tuple[Event, ...]:
+        if constrained:
+            return ()
+        return (GaussianEvent(single_release_noise(self.epsilon, self.delta) / math.sqrt(_SHARE)),)
+
+    def score_of(self, plan: Plan) -> tuple[Event, ...]:
+        return self.score_for(CERTIFICATE in plan.events)
+
+    def accuracy_noise(self, plan: Plan) -> float:
+        """Return the standard deviation of the noise of the number of correct predictions, for two classes."""
+        certificate: Any = plan.events.get(CERTIFICATE)
+        if certificate is not None:
+            return float(certificate.noise) * math.sqrt(5.0) * math.sqrt(2.0)
+        event: Any = self.score_for(False)[0]
+        return float(event.noise) * math.sqrt(2.0)
+
+    def accuracy(self, session: Session) -> float:
+        """Return the released accuracy of a trial; NaN if it has no model."""
+        if session.loop is None:
+            return math.nan
+        if session.declarations.constraints:
+            certificate = session.certificate
+            return (
+                math.nan
+                if certificate is None or certificate.accuracy is None
+                else certificate.accuracy.value
+            )
+        event: Any = self.score_for(False)[0]
+        mechanism = RoundedGaussianMechanism(float(event.noise), 1.0, whole=True, step=session.units.step)
+        outcomes = session.engine.counts(session.parameters)[1]
+        released = mechanism.release(outcomes.ravel(), session.streams.preparation).reshape(outcomes.shape)
+        return float(np.clip(released[:, 1].sum() / session.plan.n_units, 0.0, 1.0))
+
+
+@dataclass(frozen=True, eq=False)
+class _Rules:
+    """The plan of a search: fixed before any row is read."""
+
+    budget: _Budget
+    delta: float
+    events: dict[str, Event]
+    allowed: tuple[dict[str, Event], ...]
+    unit: Any
+
+
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """A trial with its released score."""
+
+    session: Session
+    setting: dict[str, Any]
+    accuracy: float
+    rank: tuple[int, float]
+
+
+# ------------------------------------------------------------------------------ trials and settings
+
+SHAPES = {"geometric": 1.0, "logarithmic": 0.0, "poisson": math.inf}
+
+_TIGHT = 0.992
+_ROUNDS = 40
+_ROUGH = 1e-3  # excess of a curve that only guides a choice
+_OUTSIDE_DELTA = 0.99
+
+
+def shape_of(trials: Any) -> float:
+    """Return the shape of the law of the number of trials, from its name or as a number."""
+    if isinstance(trials, str):
+        return SHAPES[_validate.one_of(tuple(SHAPES), trials=trials, hint="or a number, the shape")]
+    return _validate.non_negative(trials=trials)
+
+
+def draw_number(mean: float, shape: float, rng: np.random.Generator) -> int:
+    """Draw the number of trials: a truncated negative binomial, or Poisson for an infinite shape.
+
+    >>> rng = np.random.default_rng(0)
+    >>> [draw_number(10.0, 1.0, rng) for _ in range(8)]
+    [10, 3, 1, 1, 16, 24, 9, 13]
+
+    With stopping parameter g, ``P(R = j + 1) / P(R = j) = (1 - g) (j + shape) / (j + 1)`` from j = 1 on.
+    """
+    left = float(rng.random())
+    if math.isinf(shape):
+        number, chance = 0, math.exp(-mean)
+    else:
+        g = stopping_parameter(mean, shape)
+        number = 1
+        chance = (1 - g) / -math.log(g) if shape == 0 else shape * (1 - g) / math.expm1(-shape * math.log(g))
+    while left >= chance > 0:
+        left -= chance
+        chance *= mean / (number + 1) if math.isinf(shape) else (1 - g) * (number + shape) / (number + 1)
+        number += 1
+    return number
+
+
+def selection_event(
+    candidates: Sequence[tuple[Event, ...]], mean_trials: float, shape: float, delta: float, neighbours: str
+) -> Event:
+    """Return the event of a whole selection, for a ledger; `delta` is what it is used at.
+
+    Parameters
+    ----------
+    candidates : sequence of tuples of events
+        What a trial releases, its score included, for every configuration that it may draw.
+    mean_trials, shape, delta, neighbours
+        As in `ratewise.accounting.SelectionEvent`.
+
+    Notes
+    -----
+    A trial draws its configuration independently of the data and releases which it was: its curve is the mean
+    of the configurations' curves, hence at most their largest. If all have the same events, the result is a
+    `SelectionEvent`; otherwise the bound for the largest curve is recorded as an `OutsideEvent`.
+    """
+    distinct = tuple(dict.fromkeys(candidates))
+    if len(distinct) == 1:
+        return SelectionEvent(distinct[0], mean_trials, shape)
+    curves = [PrivacyCurve(candidate, neighbours) for candidate in distinct]
+    rough = [PrivacyCurve(candidate, neighbours, tolerance=_ROUGH) for candidate in distinct]
+
+    def deltas(of: list[PrivacyCurve], epsilons: Array) -> Array:
+        return np.asarray(np.max([curve.delta(epsilons) for curve in of], axis=0))
+
+    def largest(share: float) -> float:
+        return max(curve.epsilon(share) for curve in curves)
+
+    stated = _OUTSIDE_DELTA * delta  # other releases of the plan need some of delta, too
+    bound = SelectionCurve(
+        partial(deltas, curves), largest, partial(deltas, rough), mean_trials, shape
+    ).epsilon(stated)
+    words = f"the best of a random number of trials, {mean_trials:g} on average, of different plans"
+    return OutsideEvent(bound, stated, neighbours, words)
+
+
+def affordable_trial(cost: Callable[[float], float], target: float, guess: float) -> float:
+    """Return the largest epsilon of one trial at which a search stays within `target`, to about 1%.
+
+    Parameters
+    ----------
+    cost : callable
+        Total epsilon for an epsilon of one trial; it grows with it.
+    target, guess : float
+    """
+    low, high = 0.0, math.inf
+    trial = guess
+    for _ in range(_ROUNDS):
+        total = cost(trial)
+        if _TIGHT * target <= total <= target:
+            return trial
+        low, high = (trial, high) if total <= target else (low, trial)
+        step = trial * (0.5 * (1 + _TIGHT) * target / total if math.isfinite(total) else 0.25)
+        trial = step if low < step < high else 0.5 * (low + min(high, 4 * low + guess))
+        if high - low < 1e-3 * low:
+            return low
+    raise InvalidInput(
+        f"epsilon is {target:g}, too small for a selection of this many trials; raise it, or lower mean_trials"
+    )
+
+
+class Configurations:
+    """What a trial draws its setting from: a list of settings, or for each parameter a list or a distribution.
+
+    Parameters
+    ----------
+    given : list of mappings, or mapping
+        A list: all settings are equally likely. A mapping: each parameter is drawn independently from its
+        list, or from its distribution (anything with ``rvs(random_state=...)``, such as ``scipy.stats.loguniform``).
+    """
+
+    def __init__(self, given: Any) -> None:
+        if isinstance(given, Mapping):
+            self._lists: list[dict[str, Any]] = []
+            self._laws = {_name(name): _law(name, values) for name, values in given.items()}
+        elif isinstance(given, Sequence) and not isinstance(given, str | bytes):
+            self._lists, self._laws = [_setting(item) for item in given], {}
+        else:
+            raise InvalidType(f"grid must be a list of settings or a mapping, got {type(given).__name__}")
+        if not self._lists and not self._laws:
+            raise InvalidInput("grid must hold at least one setting, got none")
+
+    @property
+    def finite(self) -> bool:
+        """Whether every parameter comes from a list."""
+        return all(isinstance(law, list) for law in self._laws.values())
+
+    @property
+    def names(self) -> set[str]:
+        """Names of all parameters."""
+        return {*self._laws, *(name for setting in self._lists for name in setting)}
+
+    def draw(self, rng: np.random.Generator) -> dict[str, Any]:
+        """Return one setting."""
+        if self._lists:
+            return dict(self._lists[int(rng.integers(len(self._lists)))])
+        return {name: _drawn(law, rng) for name, law in self._laws.items()}
+
+    def __len__(self) -> int:
+        if self._lists:
+            return len(self._lists)
+        return math.prod(len(law) for law in self._laws.values() if isinstance(law, list))
+
+    def variants(self, of: Collection[str]) -> Iterator[dict[str, Any]]:
+        """Yield a setting for each combination of the named parameters; others take some value of theirs.
+
+        Raises
+        ------
+        InvalidInput
+            One of the named parameters comes from a law, so that its values cannot be listed.
+        """
+        seen: set[str] = set()
+        for setting in self._lists or self._combinations(of):
+            key = repr(sorted((name, repr(value)) for name, value in setting.items() if name in of))
+            if key not in seen:
+                seen.add(key)
+                yield dict(setting)
+
+    def _combinations(self, of: Collection[str]) -> Iterator[dict[str, Any]]:
+        for name in of:
+            if name in self._laws and not isinstance(self._laws[name], list):
+                raise InvalidInput(
+                    f"{name} changes what a trial releases and must be given as a list of values, "
+                    f"got the distribution {self._laws[name]!r}"
+                )
+        rng = np.random.default_rng(0)
+        some = {name: [_drawn(law, rng)] for name, law in self._laws.items() if name not in of}
+        lists = {**some, **{name: law for name, law in self._laws.items() if name in of}}
+        for values in itertools.product(*lists.values()):
+            yield dict(zip(lists, values, strict=True))
+
+
+def _name(name: Any) -> str:
+    if not isinstance(name, str):
+        raise InvalidType(f"a parameter's name must be text, got {name!r}")
+    return name
+
+
+def _law(name: Any, values: Any) -> Any:
+    if hasattr(values, "rvs"):
+        return values
+    if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray) or not len(values):
+        raise InvalidType(f"{name} must have a list of values or a distribution with rvs(), got {values!r}")
+    return list(values)
+
+
+def _setting(item: Any) -> dict[str, Any]:
+    if not isinstance(item, Mapping):
+        raise InvalidType(f"a setting must map parameters to values, got {item!r}")
+    return {_name(name): value for name, value in item.items()}
+
+
+def _drawn(law: Any, rng: np.random.Generator) -> Any:
+    if isinstance(law, list):
+        return law[int(rng.integers(len(law)))]
+    found = law.rvs(random_state=np.random.default_rng(int(rng.integers(2**63))))
+    return found.item() if isinstance(found, np.generic) else found

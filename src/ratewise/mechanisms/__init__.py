@@ -1,0 +1,1 @@
+"""Noise, sampling and randomness: the only way from private sums to released values."""

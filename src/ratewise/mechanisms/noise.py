@@ -1,0 +1,274 @@
+"""Mechanisms: the only way from private sums to values that may leave a step, for NumPy and for PyTorch.
+
+Each mechanism adds its own independent draw to every entry of what it is given. The noise is in units of the
+sensitivity, as in `ratewise.accounting`, so that the numbers in a ledger are the numbers used here.
+
+Noise is an integer number of steps of a grid, drawn exactly and added to a value that was rounded to that grid: the
+result has no low bits that could distinguish two data sets, and what is proven for real numbers holds for it.
+
+>>> rng = np.random.default_rng(0)
+>>> released = RoundedGaussianMechanism(noise=2.0, sensitivity=0.5).release(np.zeros(3), rng)
+>>> bool(np.all(released % 2.0**-24 == 0))
+True
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ratewise import _validate
+from ratewise.mechanisms.discrete import CHUNK, Prefetched, grid_below, rounded_laplace, rounded_normal
+from ratewise.mechanisms.randomness import SecureGenerator
+
+Floats = npt.NDArray[np.float64]
+
+_MOST_STEPS, _LEAST_STEPS = np.array(2.0**52), np.array(-(2.0**52))  # faster than Python numbers
+
+
+class Mechanism(Protocol):
+    """Turns a private value into one that may be seen."""
+
+    @property
+    def standard_deviation(self) -> float:
+        """Standard deviation of the noise on each entry, in the units of the value."""
+        ...
+
+    def release(self, value: Floats, rng: np.random.Generator) -> Floats:
+        """Return a new array: the value with fresh noise on every entry."""
+        ...
+
+    def release_parts(
+        self,
+        parts: Sequence[npt.NDArray[Any]],
+        rng: np.random.Generator,
+        out: Sequence[npt.NDArray[Any]] | None = None,
+    ) -> None:
+        """Release one value that is held in several arrays into others, in their precision, or in place."""
+        ...
+
+
+_Piece = list[tuple[int, int, int]]  # number of an array, start and stop
+_THREADS_FROM = 8 * CHUNK  # entries from which on a second thread pays
+
+
+@dataclass(frozen=True)
+class _OnGrid:
+    """What mechanisms that add noise on a grid share."""
+
+    _draw: ClassVar[Any]  # of scale, number of draws and generator
+    _fineness: ClassVar[int]  # of the grid, in octaves below the noise
+
+    noise: float
+    sensitivity: float = 1.0
+    whole: bool = False
+    slack: float = 0.0
+    step: float = 1.0
+    grid: float = field(init=False)
+    _noise: Prefetched = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        noise = _validate.positive(noise=self.noise)
+        sensitivity = _validate.positive(sensitivity=self.sensitivity)
+        grid = grid_below(noise * sensitivity, 20 if self.whole else self._fineness)
+        checked: dict[str, Any] = {
+            "noise": noise,
+            "sensitivity": sensitivity,
+            "slack": _validate.non_negative(slack=self.slack),
+            "grid": min(grid, self.step) if self.whole else grid,  # multiples of the step lie on the grid
+            "_noise": Prefetched(type(self)._draw),
+        }
+        for name, found in checked.items():
+            object.__setattr__(self, name, found)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.noise, self.sensitivity, self.whole, self.slack, self.step)
+
+    def _rounding(self, size: int) -> float:
+        """Return how far rounding to integers moves two vectors of this size apart, in the mechanism's norm."""
+        raise NotImplementedError
+
+    def release(self, value: Floats, rng: np.random.Generator) -> Floats:
+        """Return the rounded value with an independent rounded draw on every entry."""
+        released: Floats = np.multiply(value, 1.0 / self.grid)
+        entries = released.reshape(-1)
+        scale = self._scale(len(entries))
+        for start in range(0, len(entries), CHUNK):
+            self._add_noise(entries[start : start + CHUNK], scale, rng)
+        return released
+
+    def release_parts(
+        self,
+        parts: Sequence[npt.NDArray[Any]],
+        rng: np.random.Generator,
+        out: Sequence[npt.NDArray[Any]] | None = None,
+    ) -> None:
+        """Release arrays that together are one value into other arrays, or in place.
+
+        The result is that of `release` on one array with all entries. Arrays in single precision get the
+        released number rounded to it, which is post-processing; because the grid is a power of two, that
+        number still lies on the grid. With the secure source two threads share the work; a seeded generator
+        is read by one, so that results never depend on the number of threads.
+        """
+        out = parts if out is None else out
+        values, results = [part.reshape(-1) for part in parts], [part.reshape(-1) for part in out]
+        sizes = [len(entries) for entries in values]
+        scale = self._scale(sum(sizes))
+
+        def work(pieces: _Piece) -> None:
+            buffer = np.empty(sum(stop - start for _, start, stop in pieces))
+            length = 0
+            for number, start, stop in pieces:
+                buffer[length : length + stop - start] = values[number][start:stop]
+                length += stop - start
+            buffer *= 1.0 / self.grid
+            self._add_noise(buffer, scale, rng)
+            length = 0
+            for number, start, stop in pieces:
+                results[number][start:stop] = buffer[length : length + stop - start]
+                length += stop - start
+
+        if isinstance(rng, SecureGenerator) and sum(sizes) > _THREADS_FROM:
+            with ThreadPoolExecutor(2) as pool:
+                deque(pool.map(work, _pieces(sizes)), maxlen=0)
+        else:
+            for pieces in _pieces(sizes):
+                work(pieces)
+        for part, entries in zip(out, results, strict=True):
+            if not np.shares_memory(part, entries):
+                part[...] = entries.reshape(part.shape)
+
+    def _scale(self, size: int) -> float:
+        """Return the scale of the noise, in steps of the grid, for a value with so many entries."""
+        rounding = 0.0 if self.whole else self.grid * self._rounding(size)
+        return self.noise * (self.sensitivity * (1.0 + self.slack) + rounding) / self.grid
+
+    def _add_noise(self, steps: Floats, scale: float, rng: np.random.Generator) -> None:
+        """Turn a value in units of the grid, in place, into the released one.
+
+        Doubles hold integers up to 2**53 exactly. Values are cut off at 2**52 steps, that is at 2**24
+        deviations of the noise or more: the same function for all data, which moves no two values apart. NaN
+        gives the largest value; engines must not pass it.
+        """
+        np.rint(steps, out=steps)
+        np.fmin(steps, _MOST_STEPS, out=steps)
+        np.fmax(steps, _LEAST_STEPS, out=steps)
+        steps += self._noise.take(scale, len(steps), rng)
+        steps *= self.grid
+
+
+@dataclass(frozen=True)
+class RoundedGaussianMechanism(_OnGrid):
+    """Gaussian noise of standard deviation ``noise * sensitivity`` on a grid, without floating-point holes.
+
+    If one unit changes the value by at most `sensitivity` in L2 norm, a release is the Gaussian mechanism with noise
+    multiplier `noise`, whatever the number of entries. The value is rounded to integer multiples of `grid` (a power
+    of two that does not depend on data), and an exact draw of a rounded Gaussian is added in integers. That is the
+    real Gaussian mechanism on the rounded value, followed by rounding, which is post-processing. Rounding d entries
+    can move two neighbouring values apart by another ``grid * sqrt(d)``, and rounding errors in the sums that are
+    released by ``slack * sensitivity``. The noise is `noise` times the sensitivity **with both added**, so that
+    `noise` is the noise multiplier of what is released.
+
+    Parameters
+    ----------
+    noise, sensitivity : float
+    whole : bool
+        The value holds integers, such as counts: rounding does nothing to it and costs nothing.
+    slack : float
+        Relative bound on rounding errors in the sums that are released, see `summation_slack`.
+    step : float
+        With `whole`: the value holds multiples of this power of two instead of integers.
+    """
+
+    _draw = staticmethod(rounded_normal)
+    _fineness = 24
+
+    def _rounding(self, size: int) -> float:
+        return math.sqrt(size)
+
+    @property
+    def standard_deviation(self) -> float:
+        """Standard deviation of the noise on each entry, without what rounding adds."""
+        return self.noise * self.sensitivity
+
+
+@dataclass(frozen=True)
+class RoundedLaplaceMechanism(_OnGrid):
+    """Laplace noise of scale ``noise * sensitivity`` on a grid, without floating-point holes.
+
+    If one unit changes the value by at most `sensitivity` in L1 norm, a release is (1 / `noise`)-private. As
+    `RoundedGaussianMechanism`; in L1 norm rounding d entries moves neighbours apart by ``grid * d``, so
+    the grid of values that are not whole numbers is finer.
+    """
+
+    _draw = staticmethod(rounded_laplace)
+    _fineness = 28
+
+    def _rounding(self, size: int) -> float:
+        return float(size)
+
+    @property
+    def standard_deviation(self) -> float:
+        """Standard deviation of the noise on each entry, without what rounding adds."""
+        return math.sqrt(2.0) * self.noise * self.sensitivity
+
+
+def _pieces(lengths: Sequence[int]) -> Iterator[_Piece]:
+    """Cut arrays, seen as one, into pieces of CHUNK entries: lists of array number, start and stop."""
+    piece: _Piece = []
+    room = CHUNK
+    for number, length in enumerate(lengths):
+        start = 0
+        while start < length:
+            stop = min(length, start + room)
+            piece.append((number, start, stop))
+            room -= stop - start
+            start = stop
+            if room == 0:
+                yield piece
+                piece, room = [], CHUNK
+    if piece:
+        yield piece
+
+
+def summation_slack(rows: float) -> float:
+    """Return the relative bound on rounding errors of sums in double precision, for two data sets.
+
+    Adding m numbers in any order is off by at most ``m * 2**-53`` times the sum of their sizes, to first order. A
+    billionth on top covers the second order and rounding within rows, such as in norms and clipping factors.
+
+    >>> summation_slack(512) < 1e-8
+    True
+    """
+    return 1e-9 + rows * rows * 2.0**-52
+
+
+@dataclass(frozen=True)
+class NoNoise:
+    """Releases the value as it is: **no privacy at all**, for training without a budget only."""
+
+    @property
+    def standard_deviation(self) -> float:
+        """There is no noise."""
+        return 0.0
+
+    def release(self, value: Floats, rng: np.random.Generator) -> Floats:  # noqa: ARG002 - one signature
+        """Return a copy of the value."""
+        return np.array(value, dtype=np.float64)
+
+    def release_parts(
+        self,
+        parts: Sequence[npt.NDArray[Any]],
+        rng: np.random.Generator,  # noqa: ARG002 - one signature
+        out: Sequence[npt.NDArray[Any]] | None = None,
+    ) -> None:
+        """Copy the arrays into the others."""
+        for part, released in zip(parts, parts if out is None else out, strict=True):
+            released[...] = part

@@ -1,0 +1,390 @@
+"""Where random numbers come from.
+
+Training reads four streams: one picks the rows, one makes the noise of the gradient, one the noise of the
+histogram, one that of the preparation of features. They are independent of each other, so that leaving one
+release out does not move the others, and every function that draws takes its stream as an argument: there is
+no global state and no default seed.
+
+Without a seed all four are `SecureGenerator`: bytes of the operating system's cryptographic generator as
+stretched by OpenSSL, which is fast, keeps no state that could be copied, stored or guessed from its output,
+and never gives two threads or a process and its fork the same bytes. With a seed they are NumPy's:
+repeatable, for synthetic data and tests, because whoever knows the seed can remove the noise.
+
+Anything with the methods of `numpy.random.Generator` can serve as a stream.
+
+>>> streams = RandomStreams.from_seed(7)
+>>> RandomStreams.from_seed(7).sampling.random() == streams.sampling.random()
+True
+>>> RandomStreams.from_seed().secure
+True
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import numbers
+import os
+import struct
+import warnings
+import weakref
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
+
+from ratewise import _validate
+from ratewise.exceptions import InvalidInput, InvalidType, SeedWarning
+
+try:  # the generator of OpenSSL: reseeds itself, knows forks and threads, gigabytes per second
+    from ssl import RAND_bytes as _secure_bytes
+except ImportError:  # a Python built without OpenSSL: the kernel itself, ten times slower
+    _secure_bytes = os.urandom
+
+Floats = npt.NDArray[np.float64]
+Size = int | tuple[int, ...] | None
+
+_AT_MOST = 1 << 27  # bytes asked of OpenSSL at once
+
+
+class ByteGenerator:
+    """Random numbers made of random bytes, with the methods of `numpy.random.Generator` that we use.
+
+    A subclass says where the bytes come from.
+    """
+
+    __slots__ = ()
+
+    def bytes(self, length: int) -> bytes:
+        """Return random bytes."""
+        raise NotImplementedError
+
+    def words(self, size: Size) -> npt.NDArray[np.uint64]:
+        """Return uniform 64-bit words."""
+        shape = () if size is None else size
+        count = math.prod(shape) if isinstance(shape, tuple) else int(shape)
+        return np.frombuffer(self.bytes(8 * count), dtype=np.uint64).reshape(shape)
+
+    def random(self, size: Size = None, dtype: npt.DTypeLike = np.float64) -> Any:
+        """Return uniform numbers in [0, 1), multiples of 2**-53 (single precision: 2**-24)."""
+        kept = 24 if np.dtype(dtype) == np.float32 else 53
+        uniform = (self.words(size) >> np.uint64(64 - kept)).astype(np.float64)
+        return (uniform * 2.0**-kept).astype(dtype)[()]
+
+    def standard_normal(self, size: Size = None, dtype: npt.DTypeLike = np.float64) -> Any:
+        """Return normal numbers, each from a word of its own by the inverse of the distribution function."""
+        words = self.words(size)
+        normal = ndtri(_above_zero(words >> np.uint64(1), 2.0**-64))
+        return np.where(words & np.uint64(1), normal, -normal).astype(dtype)[()]
+
+    def standard_exponential(self, size: Size = None, dtype: npt.DTypeLike = np.float64) -> Any:
+        """Return exponential numbers of mean 1."""
+        return (-np.log(_above_zero(self.words(size), 2.0**-64))).astype(dtype)[()]
+
+    def integers(
+        self,
+        low: int,
+        high: int | None = None,
+        size: Size = None,
+        dtype: Any = np.int64,
+        endpoint: bool = False,
+    ) -> Any:
+        """Return whole numbers from `low` up to, and without, `high` (from 0 if only one is given).
+
+        Ranges that are no power of two are drawn with rejection: no value is favoured.
+        """
+        low, high = (0, low) if high is None else (low, high)
+        span = int(high) - int(low) + bool(endpoint)
+        if not 1 <= span <= 1 << 64:
+            raise InvalidInput(f"the range of integers must hold 1 to 2**64 numbers, got {span}")
+        if span == 1 << 64:
+            return self.words(size).astype(dtype)[()] if not low else self._shifted(size, low, dtype)
+        words = np.array(self.words(size), ndmin=1)
+        most = np.uint64((1 << 64) - (1 << 64) % span - 1)
+        while (again := np.flatnonzero(words.reshape(-1) > most)).size:
+            words.reshape(-1)[again] = self.words(again.size)
+        found = (words % np.uint64(span)).astype(np.int64 if span + low <= 1 << 63 else np.uint64)
+        return (
+            (found + np.array(low, dtype=found.dtype)).astype(dtype).reshape(() if size is None else size)[()]
+        )
+
+    def _shifted(self, size: Size, low: int, dtype: Any) -> Any:
+        if low != -(1 << 63):
+            raise InvalidInput(f"2**64 integers must start at 0 or -2**63, got {low}")
+        return self.words(size).view(np.int64).astype(dtype)[()]
+
+
+class SecureGenerator(ByteGenerator):
+    """Random numbers from the operating system.
+
+    Every call takes fresh bytes; nothing is kept between calls. So there is no state to seed, to store, to
+    share between threads or to inherit by a fork.
+
+    >>> SecureGenerator().random(3).shape
+    (3,)
+    """
+
+    __slots__ = ()
+
+    def bytes(self, length: int) -> bytes:
+        """Return random bytes."""
+        if length <= _AT_MOST:
+            return _secure_bytes(length)
+        pieces = [_secure_bytes(min(_AT_MOST, length - start)) for start in range(0, length, _AT_MOST)]
+        return b"".join(pieces)
+
+    def spawn(self, n_children: int) -> list[SecureGenerator]:
+        """Return independent generators; any two are, since none has a state."""
+        return [SecureGenerator() for _ in range(n_children)]
+
+    def __repr__(self) -> str:
+        return "SecureGenerator()"
+
+
+class KeyedGenerator(ByteGenerator):
+    """Random numbers that are a function of a secret key, a context and the number of earlier calls.
+
+    Bytes are the output of SHAKE-128 on key, context and call number, each of fixed length, so that two
+    streams of one key overlap only if their contexts are equal. To whoever does not know the key the streams
+    of all contexts are independent and uniform; to whoever does, they are repeatable. It serves draws that
+    belong to a row or a block of rows and must not depend on which other rows are present.
+
+    Parameters
+    ----------
+    key : bytes
+        32 secret bytes, such as ``SecureGenerator().bytes(32)``.
+    context : integers in [-2**63, 2**63)
+        What the draws are for, such as a step and a row.
+
+    >>> first, second = (KeyedGenerator(bytes(32), 5, row).bytes(4) for row in (1, 2))
+    >>> first != second and first == KeyedGenerator(bytes(32), 5, 1).bytes(4)
+    True
+    """
+
+    __slots__ = ("_calls", "_prefix")
+
+    def __init__(self, key: bytes, *context: int) -> None:
+        if len(key) != KEY_BYTES:
+            raise InvalidInput(f"key must have {KEY_BYTES} bytes, got {len(key)}")
+        self._prefix = hashlib.shake_128(key + struct.pack(f"<{len(context) + 1}q", len(context), *context))
+        self._calls = 0
+
+    def bytes(self, length: int) -> bytes:
+        """Return the next bytes of this context."""
+        stream = self._prefix.copy()
+        stream.update(self._calls.to_bytes(8, "little"))
+        self._calls += 1
+        return stream.digest(length)
+
+    def __repr__(self) -> str:
+        return "KeyedGenerator(...)"
+
+
+KEY_BYTES = 32
+
+
+@dataclass(frozen=True)
+class RandomStreams:
+    """Four independent streams of random numbers; `repr` shows nothing of their state.
+
+    A pickle or a copy of streams carries nothing of them: what comes back are fresh secure streams, because
+    noise that is stored or drawn twice hides nobody. For the same reason seeded streams take fresh entropy in
+    a forked process: a child never repeats its parent's noise.
+
+    `source` is the use and the seed that seeded streams follow from, the same for equal streams only; it is
+    as secret as they are, and None where nothing can repeat.
+    """
+
+    sampling: np.random.Generator
+    gradient: np.random.Generator
+    histogram: np.random.Generator
+    preparation: np.random.Generator
+    source: Any = field(default=None, repr=False, compare=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not self.secure:
+            _seeded.append(weakref.ref(self, _seeded.remove))
+
+    @classmethod
+    def from_seed(
+        cls,
+        seed: int
+        | np.random.SeedSequence
+        | np.random.Generator
+        | np.random.RandomState
+        | SecureGenerator
+        | None = None,
+    ) -> RandomStreams:
+        """Split a seed into the four streams; None takes the secure source of the operating system.
+
+        A run that resumes must not be given the seed it started with: it would draw the same noise again.
+        Continue with fresh entropy, or with the very generator object that was in use.
+        """
+        if seed is None or isinstance(seed, SecureGenerator):
+            # it has the methods that streams are read by, and no numpy.random.Generator can have its source
+            return cls(*(cast(np.random.Generator, SecureGenerator()) for _ in range(4)))
+        source = ("fit", source_of(seed))
+        if isinstance(seed, np.random.Generator):
+            # every use takes one child, so that no two uses of generators that start alike overlap in part
+            return cls(*seed.spawn(1)[0].spawn(4), source=source)
+        if isinstance(seed, np.random.SeedSequence):
+            seed = seed.spawn(1)[0]
+        elif isinstance(seed, np.random.RandomState):
+            seed = np.random.SeedSequence(seed.randint(0, 2**32, size=8, dtype=np.uint32).tolist())
+        else:
+            if isinstance(seed, bool) or not isinstance(seed, numbers.Integral):
+                raise InvalidType(f"seed must be a whole number, a NumPy generator or None, got {seed!r}")
+            seed = np.random.SeedSequence(int(seed))
+        return cls(*(np.random.default_rng(child) for child in seed.spawn(4)), source=source)
+
+    @property
+    def secure(self) -> bool:
+        """Whether all four streams are cryptographically secure."""
+        return all(isinstance(stream, SecureGenerator) for stream in self._all())
+
+    def _all(self) -> tuple[Any, ...]:
+        return self.sampling, self.gradient, self.histogram, self.preparation
+
+    def __repr__(self) -> str:
+        return "RandomStreams(...)"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RandomStreams.from_seed, ()
+
+
+class UsedSeeds:
+    """The seeds that were used with each ledger, in the memory of this process and nowhere else.
+
+    Two fits with one seed share their noise: the difference of what they release has none, and the sum of
+    their epsilons says nothing. A hash of a seed in the ledger's file would give small seeds away, so this
+    finds a repetition only within a process. Generators are known by their seed and what they gave before:
+    clones of an estimator hold copies of one, which would repeat. Secure streams cannot repeat. Uses that
+    make streams of their own of a seed (`streams_for`) are distinguished by their names.
+
+    >>> class Ledger:
+    ...     path = "privacy.json"
+    >>> used = UsedSeeds()
+    >>> used.add(Ledger(), RandomStreams.from_seed(7))
+    >>> used.add(Ledger(), RandomStreams.from_seed(8))
+    >>> used.add(Ledger(), RandomStreams.from_seed(7))
+    Traceback (most recent call last):
+    ...
+    ratewise.exceptions.InvalidInput: random_state was used for an earlier fit on this ledger: ...
+    """
+
+    def __init__(self) -> None:
+        self._in_files: dict[str, set[Any]] = {}
+        self._in_memory: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
+
+    def add(self, ledger: Any, streams: RandomStreams) -> None:
+        """Record the streams of a fit on a ledger (by its file, if it has a path); refuse those that were used."""
+        if streams.source is None:
+            return
+        used, (use, seed) = self._of(ledger), streams.source
+        if (use, seed) in used:
+            raise InvalidInput(
+                f"random_state was used for an earlier {use} on this ledger: both would have the same noise, "
+                "and what they release together is protected by neither; use None, or another seed"
+            )
+        if seed is not None:
+            used.add((use, seed))
+
+    def _of(self, ledger: Any) -> set[Any]:
+        known: Any = self._in_memory if ledger.path is None else self._in_files
+        found: set[Any] = known.setdefault(
+            ledger if ledger.path is None else os.path.realpath(ledger.path), set()
+        )
+        return found
+
+
+def source_of(seed: Any) -> Any:
+    """Return what tells the noise that a seed gives next from that of others; None if nothing does."""
+    if isinstance(seed, numbers.Integral) and not isinstance(seed, bool):
+        return int(seed)
+    if isinstance(seed, np.random.RandomState):
+        state = seed.get_state(legacy=False)["state"]
+        return state["key"].tobytes(), state["pos"]
+    sequence = getattr(getattr(seed, "bit_generator", seed), "seed_seq", seed)
+    if isinstance(sequence, np.random.SeedSequence):
+        return str(sequence.entropy), tuple(sequence.spawn_key), sequence.n_children_spawned
+    return None
+
+
+USED_SEEDS = UsedSeeds()  # one register for the whole process
+
+
+_USES = {"table": "fit of a table", "network": "training of a network", "selection": "search"}
+
+
+def streams_for(use: str, seed: Any) -> RandomStreams:
+    """Return the streams of one use; None means what it means to `RandomStreams.from_seed`.
+
+    A person who writes ``random_state=0`` for a training and for its evaluation must not get two releases with one
+    noise: their difference would have none. Each use therefore makes streams of its own, of a whole number as of a
+    generator. A generator or a seed sequence moves on by one child, so that the same object may serve again.
+
+    >>> streams_for("evaluation", 7).histogram.random() == RandomStreams.from_seed(7).histogram.random()
+    False
+    """
+    source = (_USES.get(use, use), source_of(seed))
+    words = _words(seed)
+    if words is None:
+        return RandomStreams.from_seed(seed)
+    own = np.random.SeedSequence(words, spawn_key=tuple(use.encode()))
+    return RandomStreams(*(np.random.default_rng(child) for child in own.spawn(4)), source=source)
+
+
+def _words(seed: Any) -> Any:
+    """Return the entropy that a seed or generator hands out next; None if it hands out none of its own."""
+    if isinstance(seed, numbers.Integral) and not isinstance(seed, bool):
+        return _validate.count(at_least=0, random_state=int(seed))
+    if isinstance(seed, np.random.SeedSequence):
+        return seed.spawn(1)[0].generate_state(8).tolist()
+    if isinstance(seed, np.random.RandomState):
+        return seed.randint(0, 2**32, size=8, dtype=np.uint32).tolist()
+    if isinstance(seed, np.random.Generator):
+        return seed.spawn(1)[0].integers(0, 2**32, size=8, dtype=np.uint32).tolist()
+    return None
+
+
+class _Said:
+    """Whether something was said already."""
+
+    seed = False
+
+
+def warn_of_seed(seed: Any) -> None:
+    """Say, once in the life of a process, that a seed given to a private training must stay secret."""
+    if seed is None or isinstance(seed, SecureGenerator) or _Said.seed:
+        return
+    _Said.seed = True
+    warnings.warn(
+        "random_state makes the noise repeatable: whoever learns it can take the noise off, so keep it as "
+        "secret as the rows; random_state=None is safe (said once)",
+        SeedWarning,
+        stacklevel=3,
+    )
+
+
+_seeded: list[weakref.ref[RandomStreams]] = []
+
+
+def _after_fork() -> None:
+    """Give the streams that a child inherited fresh entropy."""
+    for reference in _seeded:
+        streams = reference()
+        for stream in () if streams is None else streams._all():
+            bits = getattr(stream, "bit_generator", None)
+            if bits is not None:
+                bits.state = type(bits)().state
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _above_zero(words: npt.NDArray[np.uint64], unit: float) -> Floats:
+    """Return (word + 1/2) * unit: uniform, never zero, and at its most precise next to zero."""
+    return (words.astype(np.float64) + 0.5) * unit

@@ -1,0 +1,173 @@
+"""Which rows or units take part in a step.
+
+Poisson sampling keeps every row independently with the same probability. The cost is in proportion to the
+rows that are kept, not to the rows there are: the gaps between kept rows follow a geometric law, and all
+steps of a run are one long sequence of such gaps.
+
+>>> sampler = PoissonSampler(n_rows=1000, rate=0.01)
+>>> batches = list(sampler.batches(5, np.random.default_rng(0)))
+>>> len(batches), all(np.all(np.diff(rows) > 0) for rows in batches)
+(5, True)
+
+`KeyedSample` is a Poisson sample in which membership of a unit is a function of a secret key and of the unit's
+number. Processes that hold parts of the units draw their parts of one sample without talking to each other.
+
+>>> sample = KeyedSample(n_units=5000, rate=0.01, key=bytes(32))
+>>> parts = sample.units(0, 1700), sample.units(1700, 5000)
+>>> bool(np.array_equal(np.concatenate(parts), sample.units(0, 5000)))
+True
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from ratewise import _validate
+from ratewise.mechanisms.randomness import KEY_BYTES, KeyedGenerator
+
+Rows = npt.NDArray[np.intp]
+
+# Above this rate one uniform draw per row is cheaper than one exponential draw per kept row (measured).
+_DENSE_RATE = 0.35
+# Draws made at once: enough to drown the cost of a call, few enough to stay in cache.
+_DRAWS_AT_ONCE = 1 << 15
+# Positions of one chunk stay far below 2**53, where floating-point numbers still count exactly.
+_POSITIONS_AT_ONCE = 1 << 44
+
+
+@dataclass(frozen=True)
+class PoissonSampler:
+    """Keep each of `n_rows` rows with probability `rate`, independently of all other rows and steps.
+
+    A batch may be empty, and its size is private: it must not leave the step that reads it.
+
+    Parameters
+    ----------
+    n_rows : int
+        Number of rows, a public number.
+    rate : float in (0, 1]
+    """
+
+    n_rows: int
+    rate: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n_rows", _validate.count(n_rows=self.n_rows))
+        object.__setattr__(self, "rate", _validate.fraction(rate=self.rate))
+
+    @property
+    def expected_rows(self) -> float:
+        """Expected size of a batch: the constant that sums are divided by."""
+        return self.n_rows * self.rate
+
+    def batches(self, steps: int, rng: np.random.Generator) -> Iterator[Rows]:
+        """Yield `steps` independent batches, each as row numbers in rising order."""
+        if self.rate >= 1.0:
+            return self._everything(steps)
+        return self._by_mask(steps, rng) if self.rate > _DENSE_RATE else self._by_gaps(steps, rng)
+
+    def _everything(self, steps: int) -> Iterator[Rows]:
+        rows = np.arange(self.n_rows, dtype=np.intp)
+        for _ in range(steps):
+            yield rows
+
+    def _by_mask(self, steps: int, rng: np.random.Generator) -> Iterator[Rows]:
+        for _ in range(steps):
+            yield np.flatnonzero(rng.random(self.n_rows) < self.rate)
+
+    def _by_gaps(self, steps: int, rng: np.random.Generator) -> Iterator[Rows]:
+        at_once = int(min(_DRAWS_AT_ONCE / self.expected_rows, _POSITIONS_AT_ONCE / self.n_rows))
+        at_once = max(1, min(at_once, steps))
+        while steps > 0:
+            chunk = min(at_once, steps)
+            kept = self._kept_positions(chunk * self.n_rows, rng)
+            edges = np.searchsorted(kept, np.arange(chunk + 1) * self.n_rows).tolist()
+            for step in range(chunk):
+                yield kept[edges[step] : edges[step + 1]] - step * self.n_rows
+            steps -= chunk
+
+    def _kept_positions(self, length: int, rng: np.random.Generator) -> Rows:
+        """Return where a sequence of `length` independent trials succeeds."""
+        pieces, last = [], -1
+        while last < length:
+            piece = self._gaps(length - last, rng)
+            np.cumsum(piece, out=piece)
+            piece += last
+            last = int(piece[-1])
+            pieces.append(piece)
+        kept = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        return kept[: np.searchsorted(kept, length)]
+
+    def _gaps(self, length: int, rng: np.random.Generator) -> Rows:
+        """Draw distances from one success to the next: P(gap > k) = (1 - rate)**k, cut off past `length`.
+
+        The floor of an exponential variable with rate -log(1 - q) is geometric with parameter q.
+        """
+        expected = length * self.rate
+        size = min(int(expected + 4.0 * math.sqrt(expected)) + 8, 2 * _DRAWS_AT_ONCE)
+        draws = rng.standard_exponential(size)
+        draws /= -math.log1p(-self.rate)
+        np.minimum(draws, float(length), out=draws)
+        gaps: Rows = draws.astype(np.intp)
+        gaps += 1
+        return gaps
+
+
+BLOCK = 1 << 20  # units of a keyed sample that are drawn together
+
+
+@dataclass(frozen=True)
+class KeyedSample:
+    """A Poisson sample of numbered units that does not depend on how the units are spread over processes.
+
+    Units are cut into blocks. Which units of a block take part is a cryptographic function of the key, the step
+    and the block (`ratewise.mechanisms.randomness.KeyedGenerator`): to whoever does not know the key, every unit is
+    kept independently with probability `rate`. The cost is in proportion to the units kept and the blocks touched.
+
+    Parameters
+    ----------
+    n_units : int
+        Units of all processes together.
+    rate : float in (0, 1]
+    key : bytes
+        32 secret bytes. Whoever knows them knows the sample.
+    step : int
+        Samples of one key at different steps are independent.
+    block : int
+        Units drawn together; it must be the same in all processes.
+    """
+
+    n_units: int
+    rate: float
+    key: bytes = field(repr=False)
+    step: int = 0
+    block: int = BLOCK
+
+    def units(self, start: int, stop: int) -> Rows:
+        """Return the numbers from `start` up to `stop` (exclusive) that take part, in rising order; **private**."""
+        stop = min(stop, self.n_units)
+        if start >= stop:
+            return np.zeros(0, dtype=np.intp)
+        found = [self._of_block(number) for number in range(start // self.block, -(-stop // self.block))]
+        units = found[0] if len(found) == 1 else np.concatenate(found)
+        first, last = np.searchsorted(units, (start, stop))
+        return units[first:last]
+
+    def _of_block(self, number: int) -> Rows:
+        start = number * self.block
+        length = min(self.block, self.n_units - start)
+        stream = cast(np.random.Generator, KeyedGenerator(self.key, self.step, number))
+        (units,) = PoissonSampler(length, self.rate).batches(1, stream)
+        return units + start
+
+
+def keyed_samples(n_units: int, rate: float, steps: int, rng: np.random.Generator) -> Iterator[KeyedSample]:
+    """Yield `steps` samples, each with a fresh key from the generator."""
+    for step in range(steps):
+        yield KeyedSample(n_units, rate, rng.bytes(KEY_BYTES), step)

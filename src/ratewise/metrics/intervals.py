@@ -1,0 +1,617 @@
+"""Confidence intervals for linear combinations of rates: from exact counts, and from counts released with noise.
+
+From exact counts (`mix_intervals`)
+-----------------------------------
+The rows are taken as independent draws from a population, and an interval is about that population's value.
+For one constraint, with L the sum that it bounds:
+
+1. Terms with the same denominator are one mean. Means whose rows overlap, such as a group's rate and
+   everyone's, are cut into parts over disjoint rows: the sum over parts A of N_A/N times the mean over A.
+2. Each mean gets exact (Clopper-Pearson) limits l, u, given how many rows it rests on.
+3. The limits are L - sqrt(sum (m - l)^2) and L + sqrt(sum (u - m)^2). Where means were cut, the sums also
+   hold what L would move by if the number of rows in each part lay at its exact Poisson limits.
+
+This is the method of variance estimates recovery (MOVER): with Wilson limits and two shares it is Newcombe's
+interval. A single rate, ratios such as precision included, keeps its exact limits. Only where a ratio and a
+share rest on the same rows (precision minus recall, say) no such cut exists, since one counts rows by their
+prediction and the other does not; there the sums of step 3 carry the correlation of the means under
+multinomial sampling instead.
+
+A mean of more than two values, or of soft predictions, varies less than a share with the same mean. Its
+limits are those of a share on n/f rows, f the ratio of the two variances, drawn towards 1 in small samples.
+
+From a histogram released with Gaussian noise (`noisy_intervals`)
+-----------------------------------------------------------------
+These intervals hold simultaneously and are post-processing.
+A released histogram is ``H = H0 + s Z`` with Z standard normal. If independent estimates of the cell sizes are
+given, the counts of each cell are first adjusted to them by inverse-variance weighting (`adjust_to_totals`); the
+errors of a cell then have covariance ``s^2 (I - w 1 1^T)``, ``w = s^2 / (K s^2 + s_T^2)``. For two classes and
+exact sizes this halves the variance of a rate.
+
+A constraint is a sum of means ``m_d = A_d.H0 / B_d.H0``, one per distinct denominator.
+
+1. *One mean.* ``A.H - m B.H`` is exactly normal with mean 0 at the true m, so the set
+   ``{m : |A.H - m B.H| <= c sd(A.H - m B.H)}`` (Fieller) has exact coverage, whatever the size of the
+   denominator. It is a finite interval iff ``B.H > c sd(B.H)``; otherwise the mean is *unresolved*, and its
+   interval is its whole range (as it is where the finite interval contains the range).
+2. *Several means.* The limits of the sum lie at ``sqrt(sum_de rho_de x_d x_e)`` from its estimate, x being the
+   distances of the means from their own limits and rho the correlation of their errors (MOVER). Unresolved
+   means add their range.
+3. *Several constraints.* The critical value c is the `level` quantile of the largest ``|N_j|``, N having the
+   correlation of the errors of the constraints; it is simulated with a fixed seed and is at most the Sidak value.
+4. Limits are finally moved into the range that the sum can take. They are not moved earlier: clamping single
+   rates inside a difference would lose coverage near 0 and 1.
+
+For the population the distance of step 2 is joined with that of sampling (`mix_intervals`, at the same
+critical value) as the root of the sum of squares, since noise and sampling are independent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaincinv, gammaincinv, ndtr, ndtri
+
+from ratewise.constraints.compiled import CompiledConstraints
+
+# ------------------------------------------------------------------------------------------ exact counts
+
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_PRIOR_ROWS = 1.0  # rows of pretended evidence, so that rates of exactly 0 or 1 have a correlation
+_PRIOR_SPREAD = 0.25  # the variance of one fair coin, to draw the variance ratio f towards 1
+
+
+def share_interval(hits: Floats, rows: Floats, confidence: float = 0.95) -> tuple[Floats, Floats]:
+    """Return exact two-sided limits (Clopper-Pearson) for a share; counts need not be whole.
+
+    Holds with at least the stated confidence for every true share and any number of rows, also where no row
+    or every row is a hit.
+
+    >>> low, high = share_interval(np.array([0.0]), np.array([10.0]))
+    >>> float(low[0]), round(float(high[0]), 4)
+    (0.0, 0.3085)
+    """
+    tail = (1.0 - confidence) / 2.0
+    misses = np.maximum(rows - hits, 0.0)
+    low, high = np.zeros_like(hits), np.ones_like(hits)
+    some, lacking = hits > 0, misses > 0
+    low[some] = betaincinv(hits[some], misses[some] + 1.0, tail)
+    high[lacking] = betaincinv(hits[lacking] + 1.0, misses[lacking], 1.0 - tail)
+    return low, high
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """First and second moments of predictions per cell: all that rates and their variances need.
+
+    `sums` is the Q x K histogram. `squares` is None for hard predictions, whose products vanish; for soft
+    ones it is Q x K x K, the sums of ``soft_k * soft_l`` over the rows of each cell.
+    """
+
+    sums: Floats
+    squares: Floats | None = None
+
+    @cached_property
+    def _rows(self) -> Floats:
+        rows: Floats = self.sums.sum(axis=1)
+        return rows
+
+    def reduced(self, classes: Ints) -> Moments:
+        """Return the moments of the named classes and, last, of all others together."""
+        chosen = self.sums[:, classes]
+        rest = np.maximum(self._rows - chosen.sum(axis=1), 0.0) * (len(classes) < self.sums.shape[1])
+        sums = np.column_stack([chosen, rest])
+        if self.squares is None:
+            return Moments(sums)
+        table = np.zeros((self.sums.shape[1], sums.shape[1]))
+        table[:, -1] = 1.0
+        table[classes] = np.eye(len(classes), sums.shape[1])
+        return Moments(sums, np.einsum("ak,qab,bl->qkl", table, self.squares, table, optimize=True))
+
+    def padded(self, weight: Floats) -> Moments:
+        """Return the moments with pretended hard predictions, `weight` per class, spread as the rows are."""
+        rows = self.sums.sum(axis=1)
+        extra = np.outer(_PRIOR_ROWS * rows / max(rows.sum(), 1.0), weight)
+        if self.squares is None:
+            return Moments(self.sums + extra)
+        return Moments(self.sums + extra, self.squares + extra[:, :, None] * np.eye(len(weight)))
+
+    def products(self, functions: Floats) -> Floats:
+        """Return sums over rows of the products of functions of the prediction (D x Q x K), by pair."""
+        if self.squares is None:
+            weighted = functions * self.sums
+        else:
+            weighted = np.einsum("dqk,qkl->dql", functions, self.squares)
+        return np.tensordot(weighted, functions, axes=([1, 2], [1, 2]))
+
+
+def moments(compiled: CompiledConstraints, cells: NDArray[np.int32], predictions: NDArray[Any]) -> Moments:
+    """Return the moments of class codes (n,) or soft predictions (n, K)."""
+    sums = compiled.histogram(cells, predictions)
+    if predictions.ndim == 1:
+        return Moments(sums)
+    classes = range(compiled.n_classes)
+    squares = np.empty((compiled.n_cells, compiled.n_classes, compiled.n_classes))
+    for k in classes:
+        for other in classes[k:]:
+            product = predictions[:, k] * predictions[:, other]
+            squares[:, k, other] = np.bincount(cells, product, minlength=compiled.n_cells)
+            squares[:, other, k] = squares[:, k, other]
+    return Moments(sums, squares)
+
+
+def mix_intervals(
+    compiled: CompiledConstraints, data: Moments, confidence: float = 0.95
+) -> tuple[Floats, Floats, Floats]:
+    """Return values, lower and upper limits of the normal forms; NaN where a rate has no rows."""
+    masks: dict[int, NDArray[np.bool_]] = {}
+    known: dict[bytes, tuple[float, float, float]] = {}
+    out = np.empty((3, len(compiled)))
+    table = compiled.coefficients
+    for j in range(len(compiled)):
+        part = slice(table.indptr[j], table.indptr[j + 1])
+        numbers, coefficients = table.indices[part], table.data[part]
+        key, mirror = (numbers.tobytes() + c.tobytes() for c in (coefficients, -coefficients))
+        if mirror in known:  # the lower bound of a two-sided constraint
+            value, low, high = known[mirror]
+            out[:, j] = -value, -high, -low
+            continue
+        scale = _power_of_two(coefficients)
+        means, classes = _means(compiled, numbers, coefficients / scale, masks)
+        value, low, high = _interval(means, data.reduced(classes), confidence)
+        out[:, j] = known[key] = value * scale, low * scale, high * scale
+    return out[0], out[1], out[2]
+
+
+def _power_of_two(coefficients: Floats) -> float:
+    """Return the size of the largest coefficient: divided by it, squares neither overflow nor vanish."""
+    largest = float(np.abs(coefficients).max(initial=0.0))
+    return math.ldexp(1.0, max(math.frexp(largest)[1] - 1, -1022)) if largest else 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class _Means:
+    """The means that one constraint adds up, as tables over mean, cell and class read (others last).
+
+    A row counts in mean d if `inside` says so, and adds `x`. `ratio` marks means whose denominator depends on
+    the predictions; `weight` is the share of all classes that each column stands for.
+    """
+
+    x: Floats
+    inside: NDArray[np.bool_]
+    ratio: NDArray[np.bool_]
+    weight: Floats
+
+    def rows(self, data: Moments) -> Floats:
+        """Return the number of rows that count in each mean."""
+        counts: Floats = np.tensordot(self.inside.astype(np.float64), data.sums)
+        return counts
+
+    def totals(self, data: Moments) -> Floats:
+        """Return the sums of x over the rows that count."""
+        sums: Floats = np.tensordot(self.x, data.sums)
+        return sums
+
+    def range(self) -> tuple[Floats, Floats]:
+        """Return the smallest and largest value that x can take on a row that counts."""
+        possible = self.inside & (self.weight > 0)
+        least = np.where(possible, self.x, np.inf).min(axis=(1, 2))
+        return least, np.where(possible, self.x, -np.inf).max(axis=(1, 2))
+
+    def scatter(self, data: Moments, mean: Floats) -> Floats:
+        """Return sums over rows of products of deviations, for each pair of means."""
+        deviation = self.x - mean[:, None, None] * self.inside
+        return data.products(deviation)
+
+    def ratio_meets_share(self) -> bool:
+        """Return whether some row can count in a ratio and in a share."""
+        return bool((self.inside[self.ratio].any(axis=0) & self.inside[~self.ratio].any(axis=0)).any())
+
+
+def _means(
+    compiled: CompiledConstraints, numbers: Ints, coefficients: Floats, masks: dict[int, NDArray[np.bool_]]
+) -> tuple[_Means, Ints]:
+    """Return the means of one constraint, and the classes its terms read."""
+    terms, total = compiled.terms, compiled.n_classes
+    classes, column = np.unique(terms.klass[numbers], return_inverse=True)
+    keys = np.where(terms.ratio[numbers], terms.klass[numbers], -1) + (total + 1) * terms.denominator[numbers]
+    _, first, place = np.unique(keys, return_index=True, return_inverse=True)
+    shape = len(first), compiled.n_cells, len(classes) + 1
+    x, inside = np.zeros(shape), np.zeros(shape, dtype=bool)
+    ratio = terms.ratio[numbers[first]]
+    for d, r in enumerate(first):
+        chosen = column[r] if ratio[d] else slice(None)
+        inside[d].T[chosen] = _mask(compiled, int(terms.denominator[numbers[r]]), masks)
+    for r, number in enumerate(numbers):
+        x[place[r], :, column[r]] += coefficients[r] * _mask(compiled, int(terms.numerator[number]), masks)
+    weight = np.append(np.full(len(classes), 1.0 / total), 1.0 - len(classes) / total)
+    weight[-1] *= len(classes) < total
+    return _Means(x, inside, ratio, weight), classes.astype(np.int64)
+
+
+def _interval(means: _Means, data: Moments, confidence: float) -> tuple[float, float, float]:
+    rows = means.rows(data)
+    if not (rows > 0).all():
+        return np.nan, np.nan, np.nan
+    total = float((means.totals(data) / rows).sum())
+    join = _correlated if means.ratio_meets_share() else _disjoint
+    below, above = join(means, data, confidence)
+    return total, total - below, total + above
+
+
+def _disjoint(means: _Means, data: Moments, confidence: float) -> tuple[float, float]:
+    """Return how far the limits lie from the sum, by cutting the means where they overlap."""
+    if len(means.x) == 1 or not (np.count_nonzero(means.inside, axis=0) > 1).any():
+        low, high, mean = _limits(means, data, confidence)
+        return _length(mean - low), _length(high - mean)
+    parts, joined = _parts(means, data)
+    low, high, mean = _limits(parts, data, confidence)
+    down, up = _composition(means, (low, high, parts.rows(data)), joined, data, confidence)
+    return math.hypot(_length(mean - low), down), math.hypot(_length(high - mean), up)
+
+
+def _correlated(means: _Means, data: Moments, confidence: float) -> tuple[float, float]:
+    """Return how far the limits lie from the sum, by the correlation of the means."""
+    low, high, mean = _limits(means, data, confidence)
+    padded = data.padded(means.weight)
+    scatter = means.scatter(padded, means.totals(padded) / means.rows(padded))
+    scale = np.sqrt(np.maximum(np.diagonal(scatter), np.finfo(float).tiny))
+    together = np.clip(scatter / np.outer(scale, scale), -1.0, 1.0)
+    return _length(mean - low, together), _length(high - mean, together)
+
+
+def _parts(means: _Means, data: Moments) -> tuple[_Means, NDArray[np.bool_]]:
+    """Return the same sum as means over disjoint rows, and of which means each is a part (parts x means).
+
+    A mean over D is the sum over its parts A of N_A/N_D times the mean over A.
+    """
+    flat = means.inside.reshape(len(means.inside), -1).T
+    joined, part_of = np.unique(flat, axis=0, return_inverse=True)
+    inside = np.arange(len(joined))[:, None, None] == part_of.reshape(means.inside.shape[1:])
+    kept = joined.any(axis=1)
+    joined, inside = joined[kept], inside[kept]
+    sizes = np.tensordot(inside.astype(np.float64), data.sums)
+    x = np.tensordot(joined / means.rows(data), means.x, axes=1) * inside * sizes[:, None, None]
+    return _Means(x, inside, joined @ means.ratio, means.weight), joined
+
+
+def _composition(
+    means: _Means,
+    parts: tuple[Floats, Floats, Floats],
+    joined: NDArray[np.bool_],
+    data: Moments,
+    confidence: float,
+) -> tuple[float, float]:
+    """Return how far the sum may lie off because the sample holds more or fewer rows of each part.
+
+    One row more of part A moves the mean over D by (mean over A - mean over D)/N_D. The mean over A is taken
+    at whichever of its limits is worse, the number of rows at its exact Poisson limits. A part without a row
+    in the sample is not taken for one without a row in the population: of it the worst is assumed.
+    """
+    low, high, sizes = parts
+    below, above, mean = _limits(means, data, confidence)
+    limits = (below, mean, above, *means.range())
+    least, base, most, lowest, highest = (joined @ (limit / means.rows(data)) for limit in limits)
+    some, counted = sizes > 0, np.maximum(sizes, np.finfo(float).tiny)
+    slopes = np.where(some, np.stack([low, high]) / counted - base, [lowest - most, highest - least])
+    fewer, more = _count_limits(sizes, confidence)
+    down = np.maximum(slopes * fewer, -slopes * more).max(axis=0)
+    up = np.maximum(slopes * more, -slopes * fewer).max(axis=0)
+    return _length(down), _length(up)
+
+
+def _count_limits(counts: Floats, confidence: float) -> tuple[Floats, Floats]:
+    """Return how far below and above a Poisson count its exact limits lie."""
+    tail = (1.0 - confidence) / 2.0
+    below = np.where(counts > 0, gammaincinv(np.maximum(counts, 1e-9), tail), 0.0)
+    return counts - below, gammaincinv(counts + 1.0, 1.0 - tail) - counts
+
+
+def _limits(means: _Means, data: Moments, confidence: float) -> tuple[Floats, Floats, Floats]:
+    """Return limits of each mean, and the means; a mean without rows has weight zero and stays zero."""
+    rows = means.rows(data)
+    mean = means.totals(data) / np.maximum(rows, np.finfo(float).tiny)
+    least, most = means.range()
+    width = most - least
+    moving = width > 0
+    scale = np.where(moving, width, 1.0)
+    share = np.clip((mean - least) / scale, 0.0, 1.0)
+    spread = np.diagonal(means.scatter(data, mean)) / scale / scale  # a tiny scale has no square
+    worth = rows * (rows * share * (1.0 - share) + _PRIOR_SPREAD) / (spread + _PRIOR_SPREAD)
+    low, high = share_interval(share * worth, worth, confidence)
+    return np.where(moving, least + width * low, mean), np.where(moving, least + width * high, mean), mean
+
+
+def _length(deviation: Floats, together: Floats | None = None) -> float:
+    square = float(deviation @ (deviation if together is None else together @ deviation))
+    return math.sqrt(max(square, 0.0))
+
+
+def _mask(
+    compiled: CompiledConstraints, subset: int, masks: dict[int, NDArray[np.bool_]]
+) -> NDArray[np.bool_]:
+    """Return which cells a subset holds, remembering the last thousand or so."""
+    if subset not in masks:
+        if len(masks) > 1000:
+            masks.clear()
+        mask = np.full(compiled.n_cells, compiled.index_sets[subset].others)
+        mask[compiled.index_sets[subset].listed] ^= True
+        masks[subset] = mask
+    return masks[subset]
+
+
+# ------------------------------------------------------------------------------------------ noisy counts
+
+
+Bools = NDArray[np.bool_]
+
+_DRAWS = 20_000  # of the largest deviation; the quantile is then known to .0015 in probability
+_LARGEST_PRODUCT = 4e9  # multiplications spent on the draws; larger problems take the Sidak value
+_CHUNK = 4_000_000  # numbers drawn at a time
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyIntervals:
+    """Estimates and limits of the normal forms of some constraints, all of shape (number of constraints,).
+
+    Attributes
+    ----------
+    estimate : array
+        Sum of the rates, each moved into its range; inside `low` and `high`.
+    low, high : arrays
+        Limits for the rows that were counted.
+    population_low, population_high : arrays
+        Limits for the population that the rows were drawn from.
+    resolved : array of bool
+        Whether every denominator differs from 0 by more than its noise.
+    rows_needed : array
+        Smallest denominator that the noise would resolve, for the denominator that is worst.
+    critical : float
+        The critical value c.
+    """
+
+    estimate: Floats
+    low: Floats
+    high: Floats
+    population_low: Floats
+    population_high: Floats
+    resolved: Bools
+    rows_needed: Floats
+    critical: float
+
+
+def noisy_intervals(
+    compiled: CompiledConstraints,
+    histogram: Floats,
+    noise_std: float,
+    *,
+    members: Sequence[int] | None = None,
+    cell_totals: Floats | None = None,
+    cell_totals_std: float | Floats = 0.0,
+    level: float = 0.95,
+    simultaneous: bool = True,
+) -> NoisyIntervals:
+    """Return intervals for the normal forms of the constraints `members` (all by default).
+
+    Parameters
+    ----------
+    compiled : CompiledConstraints
+    histogram : (Q, K) array
+        The released histogram of hard predictions.
+    noise_std : float
+        Standard deviation of its noise; 0 for exact counts.
+    cell_totals, cell_totals_std : optional
+        Independent estimates of the number of rows in each cell, and their standard deviation.
+    level : float
+        Confidence: of all intervals together if `simultaneous`, otherwise of each by itself.
+    """
+    chosen = np.arange(len(compiled)) if members is None else np.asarray(members, dtype=np.int64)
+    table, beta = adjust_to_totals(histogram, noise_std, cell_totals, cell_totals_std)
+    sums = [_Sum(compiled, int(j)) for j in chosen]
+    critical = float(-ndtri((1.0 - level) / 2.0))
+    if simultaneous and len(sums) > 1 and noise_std > 0:
+        critical = critical_value(_directions(sums, table, noise_std, beta), level, len(sums))
+    elif simultaneous and len(sums) > 1:
+        critical = sidak_value(level, len(sums))
+    found = np.array([one.interval(table, noise_std, beta, critical) for one in sums]).reshape(-1, 8).T
+    estimate, middle, low, high, least, most, resolved, needed = found
+    confidence = 1.0 - 2.0 * float(ndtr(-critical))
+    people = Moments(np.maximum(nearest_table(table, max(float(table.sum()), 0.0)), 0.0))
+    value, below, above = (ends[chosen] for ends in mix_intervals(compiled, people, confidence))
+    wide_low = np.where(np.isnan(value), least, middle - np.hypot(middle - low, value - below))
+    wide_high = np.where(np.isnan(value), most, middle + np.hypot(high - middle, above - value))
+    low, high, wide_low, wide_high = (np.clip(ends, least, most) for ends in (low, high, wide_low, wide_high))
+    return NoisyIntervals(
+        estimate=np.clip(estimate, low, high),
+        low=low,
+        high=high,
+        population_low=np.minimum(wide_low, low),
+        population_high=np.maximum(wide_high, high),
+        resolved=resolved > 0,
+        rows_needed=needed,
+        critical=critical,
+    )
+
+
+def adjust_to_totals(
+    histogram: Floats, noise_std: float, cell_totals: Floats | None, cell_totals_std: float | Floats
+) -> tuple[Floats, Floats]:
+    """Return the histogram adjusted to known cell sizes, and beta, which describes its errors.
+
+    The errors of cell q are ``s (I - beta_q 1 1^T) Z``: ``(1 - beta K)^2 = 1 - w K``.
+    """
+    table = np.array(histogram, dtype=np.float64)
+    classes = table.shape[1]
+    beta = np.zeros(len(table))
+    if cell_totals is None:
+        return table, beta
+    own, other = (
+        noise_std**2,
+        np.broadcast_to(np.square(np.asarray(cell_totals_std, dtype=float)), beta.shape),
+    )
+    weight = np.where(other + own > 0, own / np.maximum(classes * own + other, np.finfo(float).tiny), 0.0)
+    table += (weight * (np.asarray(cell_totals, dtype=float) - table.sum(axis=1)))[:, None]
+    return table, (1.0 - np.sqrt(np.maximum(1.0 - classes * weight, 0.0))) / classes
+
+
+def nearest_table(table: Floats, total: float) -> Floats:
+    """Return the nearest table without negative entries that sums to `total`.
+
+    >>> nearest_table(np.array([[5.0, -1.0], [4.0, 2.0]]), 10.0)
+    array([[4.66666667, 0.        ],
+           [3.66666667, 1.66666667]])
+    """
+    if total <= 0:
+        return np.zeros_like(table)
+    falling = np.sort(table, axis=None)[::-1]
+    excess = (np.cumsum(falling) - total) / np.arange(1, falling.size + 1)
+    kept = int(np.flatnonzero(falling > excess)[-1])
+    nearest: Floats = np.maximum(table - excess[kept], 0.0)
+    return nearest
+
+
+def fieller(
+    a: float, b: float, variance_a: float, covariance: float, variance_b: float, critical: float
+) -> tuple[float, float] | None:
+    """Return the limits of the ratio of the means of two normal numbers a and b; None if they are infinite.
+
+    >>> low, high = fieller(30.0, 100.0, 4.0, 4.0, 8.0, 1.96)
+    >>> round(low, 3), round(high, 3)
+    (0.269, 0.329)
+    """
+    square = critical * critical
+    lead = b * b - square * variance_b
+    if not (b > 0 and lead > 0):
+        return None
+    middle = a * b - square * covariance
+    root = math.sqrt(max(middle * middle - lead * (a * a - square * variance_a), 0.0))
+    return (middle - root) / lead, (middle + root) / lead
+
+
+def sidak_value(level: float, count: int) -> float:
+    """Return the critical value for so many independent normal deviations; valid under any correlation."""
+    return float(-ndtri((1.0 - level ** (1.0 / max(count, 1))) / 2.0))
+
+
+def critical_value(directions: Floats | None, level: float, count: int) -> float:
+    """Return the `level` quantile of the largest of |normal deviations| along unit vectors (rows of a table).
+
+    None, or a table too large to simulate: the Sidak value of `count` deviations.
+    """
+    bound = sidak_value(level, count)
+    if directions is None:
+        return bound
+    rng = np.random.default_rng(20_260_101)
+    largest = np.empty(_DRAWS)
+    step = max(_CHUNK // max(*directions.shape, 1), 1)
+    for start in range(0, _DRAWS, step):
+        stop = min(start + step, _DRAWS)
+        draws = rng.standard_normal((stop - start, directions.shape[1])) @ directions.T
+        largest[start:stop] = np.abs(draws).max(axis=1)
+    # two standard errors above the quantile: the error of the simulation is on the safe side
+    place = level + 2.0 * math.sqrt(level * (1.0 - level) / _DRAWS)
+    return min(float(np.quantile(largest, min(place, 1.0), method="higher")), bound)
+
+
+class _Sum:
+    """The means that one constraint adds up, as tables over the entries of the histogram."""
+
+    def __init__(self, compiled: CompiledConstraints, j: int) -> None:
+        rows, terms = compiled.coefficients, compiled.terms
+        part = slice(rows.indptr[j], rows.indptr[j + 1])
+        numbers, coefficients = rows.indices[part], rows.data[part]
+        self._shape = compiled.n_cells, compiled.n_classes
+        self._above: dict[tuple[int, int], list[tuple[int, int, float]]] = {}
+        for r, coefficient in zip(numbers, coefficients, strict=True):
+            key = int(terms.denominator[r]), int(terms.klass[r]) if terms.ratio[r] else -1
+            entry = int(terms.numerator[r]), int(terms.klass[r]), float(coefficient)
+            self._above.setdefault(key, []).append(entry)
+        self._compiled = compiled
+
+    def means(self) -> tuple[Floats, Floats]:
+        """Return numerators A and denominators B, of shape (means, Q, K)."""
+        shape = len(self._above), *self._shape
+        above, below = np.zeros(shape), np.zeros(shape)
+        for d, ((denominator, klass), entries) in enumerate(self._above.items()):
+            inside = self._members(denominator)
+            below[d, inside, klass if klass >= 0 else slice(None)] = 1.0
+            for numerator, k, coefficient in entries:
+                above[d, self._members(numerator), k] += coefficient
+        return above, below
+
+    def _members(self, subset: int) -> NDArray[np.int64]:
+        return self._compiled.index_sets[subset].members(self._shape[0])
+
+    def interval(
+        self, table: Floats, noise: float, beta: Floats, critical: float
+    ) -> tuple[float, float, float, float, float, float, bool, float]:
+        """Return estimate, centre, limits, range, whether resolved, and the denominator that would be."""
+        above, below = self.means()
+        a, b = np.tensordot(above, table, 2), np.tensordot(below, table, 2)
+        u, v = (noise * _whiten(part, beta).reshape(len(part), -1) for part in (above, below))
+        lows, highs = _ranges(above, below)
+        inside = [fieller(*numbers, critical) for numbers in zip(a, b, *_moments(u, v), strict=True)]
+        finite = np.array([limits is not None for limits in inside], dtype=bool)
+        limits = np.array([limit or (-np.inf, np.inf) for limit in inside])
+        known = (limits[:, 0] > lows) | (limits[:, 1] < highs) | ((noise == 0) & finite)
+        ratio = np.divide(a, b, out=(lows + highs) / 2.0, where=known)
+        errors = u - ratio[:, None] * v
+        size = np.linalg.norm(errors, axis=1)
+        unit = errors / np.where(size > 0, size, 1.0)[:, None]
+        together = unit @ unit.T
+        np.fill_diagonal(together, 1.0)
+        down, up = np.where(known[:, None], np.abs(limits - ratio[:, None]), 0.0).T
+        middle = float(ratio.sum())
+        low = middle - _length(down, together) - float(((highs - lows) / 2.0)[~known].sum())
+        high = middle + _length(up, together) + float(((highs - lows) / 2.0)[~known].sum())
+        estimate = float(np.clip(np.divide(a, b, out=ratio.copy(), where=b > 0), lows, highs).sum())
+        spread = np.linalg.norm(v, axis=1)
+        needed = float((critical * spread).max(initial=0.0))
+        return estimate, middle, low, high, float(lows.sum()), float(highs.sum()), bool(finite.all()), needed
+
+    def direction(self, table: Floats, noise: float, beta: Floats) -> Floats:
+        """Return the unit vector, over standard normal noise, along which the value errs to first order."""
+        above, below = self.means()
+        a, b = np.tensordot(above, table, 2), np.tensordot(below, table, 2)
+        u, v = (_whiten(part, beta).reshape(len(part), -1) for part in (above, below))
+        lows, highs = _ranges(above, below)
+        floor = np.maximum(b, noise * np.linalg.norm(v, axis=1))
+        floor = np.where(floor > 0, floor, 1.0)
+        errors = ((u - np.clip(a / floor, lows, highs)[:, None] * v) / floor[:, None]).sum(axis=0)
+        size = float(np.linalg.norm(errors))
+        unit: Floats = errors / size if size > 0 else errors
+        return unit
+
+
+def _directions(sums: list[_Sum], table: Floats, noise: float, beta: Floats) -> Floats | None:
+    if len(sums) * table.size * _DRAWS > _LARGEST_PRODUCT:
+        return None
+    return np.array([one.direction(table, noise, beta) for one in sums])
+
+
+def _whiten(parts: Floats, beta: Floats) -> Floats:
+    """Return functions of the counts as functions of standard normal noise (see `adjust_to_totals`)."""
+    whitened: Floats = parts - beta[:, None] * parts.sum(axis=2, keepdims=True)
+    return whitened
+
+
+def _moments(u: Floats, v: Floats) -> tuple[Floats, Floats, Floats]:
+    return np.square(u).sum(axis=1), (u * v).sum(axis=1), np.square(v).sum(axis=1)
+
+
+def _ranges(above: Floats, below: Floats) -> tuple[Floats, Floats]:
+    """Return the smallest and largest value that each mean can take."""
+    counted = below > 0
+    lows = np.where(counted, above, np.inf).min(axis=(1, 2))
+    highs = np.where(counted, above, -np.inf).max(axis=(1, 2))
+    none = ~counted.any(axis=(1, 2))
+    return np.where(none, 0.0, lows), np.where(none, 0.0, highs)

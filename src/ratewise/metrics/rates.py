@@ -1,0 +1,602 @@
+"""Rates that predictions reach, against what was asked: for any model, ours or not.
+
+>>> from ratewise.constraints.families import demographic_parity
+>>> report = rate_report(
+...     demographic_parity("sex", max_gap=0.3),
+...     y_true=[0, 1, 0, 1, 1, 0],
+...     y_pred=[0, 1, 0, 1, 1, 0],
+...     sensitive_features={"sex": ["F", "F", "F", "M", "M", "M"]},
+... )
+>>> for row in report:
+...     print(row.name, round(row.reached, 3), row.holds)
+P(1 | sex=F) - P(1 | sex!=F) <= 0.3 -0.333 True
+P(1 | sex=F) - P(1 | sex!=F) >= -0.3 -0.333 False
+>>> report.all_hold, report.worst.verdict
+(False, 'cannot tell')
+
+Nothing here is private: reports read the rows they are given. Use them on data whose rates may be published.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ratewise import _validate
+from ratewise.constraints.compiler import compile_constraints, expand
+from ratewise.constraints.domain import Domain, Numeric, encode, list_values, show_number
+from ratewise.constraints.rates import Constraint
+from ratewise.data.table import (
+    as_column,
+    distinct,
+    has_missing,
+    interval_columns,
+    needed_columns,
+    read_domain,
+    sensitive_columns,
+)
+from ratewise.exceptions import InvalidInput, InvalidType
+from ratewise.metrics.intervals import mix_intervals, moments, share_interval
+from ratewise.metrics.verdicts import RowSequence, html_table, number, plain, text_table, verdict_of
+
+# --------------------------------------------------------------------------------------------- predictions
+
+
+_SUM_ROUNDING = 1e-3  # soft predictions of float32 models sum to one only roughly
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """True labels, and predictions as class codes (n,) or probabilities (n, K)."""
+
+    classes: tuple[Any, ...]
+    truth: Any
+    truth_codes: NDArray[np.int32]
+    predictions: NDArray[Any]
+
+    @classmethod
+    def read(cls, y_true: Any, y_pred: Any, y_prob: Any, classes: Iterable[Any] | None) -> Predictions:
+        """Check and translate; exactly one of `y_pred` and `y_prob` is given."""
+        if (y_pred is None) == (y_prob is None):
+            raise InvalidInput(
+                "pass y_pred (labels, for hard rates) or y_prob (probabilities, for soft rates)"
+            )
+        truth = _labels(y_true, "y_true")
+        if not len(truth):
+            raise InvalidInput("y_true is empty; a report needs at least one row")
+        if y_prob is not None:
+            known = _classes(classes, (truth,))
+            return cls(
+                known, truth, _codes(truth, known, "y_true"), _probabilities(y_prob, len(truth), known)
+            )
+        guess = _labels(y_pred, "y_pred")
+        if len(guess) != len(truth):
+            raise InvalidInput(
+                f"y_pred must have one entry per row of y_true: {len(guess)} against {len(truth)}"
+            )
+        known = _classes(classes, (truth, guess))
+        return cls(known, truth, _codes(truth, known, "y_true"), _codes(guess, known, "y_pred"))
+
+
+def _labels(labels: Any, name: str) -> Any:
+    try:
+        np.ndim(labels)
+    except ValueError:  # entries of unlike length
+        raise InvalidInput(f"{name} must be one label per row, got entries that are no scalars") from None
+    if np.ndim(labels) == 2 and np.shape(labels)[1] > 1:
+        raise InvalidInput(
+            f"{name} must be one label per row, got an array with {np.shape(labels)[1]} columns; "
+            "give probabilities as y_prob"
+        )
+    column = as_column(labels, name)
+    if has_missing(column):
+        raise InvalidInput(f"{name} holds missing values; drop those rows")
+    return column
+
+
+def _classes(declared: Iterable[Any] | None, labels: tuple[Any, ...]) -> tuple[Any, ...]:
+    if declared is not None:
+        return read_domain({}, labels[0], declared).classes
+    found = set().union(*(distinct(column, "y") for column in labels))
+    if len({isinstance(value, str) for value in found}) > 1:
+        raise InvalidInput(
+            "y_true and y_pred hold text as well as numbers; give both in the same form, or declare classes="
+        )
+    if len(found) < 2:
+        raise InvalidInput("the labels hold one class only; declare all of them with classes=")
+    return read_domain({}, labels[0], found).classes
+
+
+def _codes(labels: Any, classes: tuple[Any, ...], name: str) -> NDArray[np.int32]:
+    return encode(labels, classes, name)
+
+
+def _probabilities(y_prob: Any, n_rows: int, classes: tuple[Any, ...]) -> NDArray[np.float64]:
+    try:
+        table = np.asarray(y_prob, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidType("y_prob must be a table of numbers, one column per class") from None
+    if table.shape != (n_rows, len(classes)):
+        raise InvalidInput(
+            f"y_prob must have {n_rows} rows and a column for each class ({list_values(classes)}), "
+            f"got shape {table.shape}; classes that y_true lacks are declared with classes="
+        )
+    sums = table.sum(axis=1)
+    if not (table.min() >= 0 and np.abs(sums - 1.0).max() <= _SUM_ROUNDING):
+        raise InvalidInput("y_prob must hold probabilities: no NaN, none negative, each row summing to 1")
+    result: NDArray[np.float64] = table / sums[:, None]
+    return result
+
+
+# ---------------------------------------------------------------------------------------- rates by group
+
+
+@dataclass(frozen=True)
+class ClassRates:
+    """The rates of one class in one group, each class against all others; NaN where nothing counts."""
+
+    base_rate: float
+    selection_rate: float
+    true_positive_rate: float
+    false_positive_rate: float
+    false_negative_rate: float
+    true_negative_rate: float
+    precision: float
+    false_discovery_rate: float
+
+    @classmethod
+    def of(cls, confusion: NDArray[np.float64], k: int) -> ClassRates:
+        """Return the rates of class k from a table of counts, true class by predicted class."""
+        hit, true, predicted, total = (
+            float(confusion[k, k]),
+            float(confusion[k].sum()),
+            float(confusion[:, k].sum()),
+            float(confusion.sum()),
+        )
+        false_alarm, negative = predicted - hit, total - true
+        return cls(
+            base_rate=_share(true, total),
+            selection_rate=_share(predicted, total),
+            true_positive_rate=_share(hit, true),
+            false_positive_rate=_share(false_alarm, negative),
+            false_negative_rate=_share(true - hit, true),
+            true_negative_rate=_share(negative - false_alarm, negative),
+            precision=_share(hit, predicted),
+            false_discovery_rate=_share(false_alarm, predicted),
+        )
+
+    def denominators(self, count: int) -> dict[str, int]:
+        """Return the number of rows that each rate is a share of, in a group of `count` rows."""
+        true = 0 if math.isnan(self.base_rate) else round(self.base_rate * count)
+        predicted = 0 if math.isnan(self.selection_rate) else round(self.selection_rate * count)
+        among = {"base_rate": count, "selection_rate": count, "precision": predicted}
+        among |= {"false_discovery_rate": predicted, "true_positive_rate": true, "false_negative_rate": true}
+        return among | {"false_positive_rate": count - true, "true_negative_rate": count - true}
+
+
+@dataclass(frozen=True)
+class GroupRow:
+    """What predictions do to one group: `values` by column, rows counted, rates by class."""
+
+    values: dict[str, Any]
+    count: int
+    accuracy: float
+    rates: dict[Any, ClassRates]
+
+    @property
+    def name(self) -> str:
+        """The group as text; "everyone" for no column."""
+        return " & ".join(f"{column}={value}" for column, value in self.values.items()) or "everyone"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row as plain data; NaN becomes None."""
+        rates = {k: {name: plain(v) for name, v in vars(rate).items()} for k, rate in self.rates.items()}
+        return {
+            "group": dict(self.values),
+            "count": self.count,
+            "accuracy": plain(self.accuracy),
+            "rates": rates,
+        }
+
+
+@dataclass(frozen=True, repr=False)
+class GroupRates(RowSequence[GroupRow]):
+    """Rates of every group, and of everyone (`overall`); made by `group_rates`."""
+
+    rows: tuple[GroupRow, ...]
+    overall: GroupRow
+    classes: tuple[Any, ...]
+
+    def table(self, rate: str = "selection_rate", k: Any = None, confidence: float = 0.95) -> str:
+        """Return one rate of every group with its exact interval, as text; `k` is the class meant."""
+        shown = []
+        for row in (*self.rows, self.overall):
+            value, (low, high), n = self.interval(row, rate, k, confidence)
+            span = "no rows" if math.isnan(value) else f"{low:.4f} to {high:.4f}"
+            shown.append([row.name, f"{n:,}", "-" if math.isnan(value) else f"{value:.4f}", span])
+        return text_table(["group", "rows", rate, f"{100 * confidence:g}% interval"], shown)
+
+    def interval(
+        self, row: GroupRow, rate: str = "selection_rate", k: Any = None, confidence: float = 0.95
+    ) -> tuple[float, tuple[float, float], int]:
+        """Return a rate of a group, its exact (Clopper-Pearson) interval, and the rows that it is a share of."""
+        value = self._reader(rate, k)(row)
+        n = row.count if rate == "accuracy" else row.rates[self._class(k)].denominators(row.count)[rate]
+        if math.isnan(value) or not n:
+            return math.nan, (math.nan, math.nan), 0
+        low, high = share_interval(np.array([float(round(value * n))]), np.array([float(n)]), confidence)
+        return value, (float(low[0]), float(high[0])), int(n)
+
+    def largest_gap(self, rate: str, k: Any = None) -> float:
+        """Return the largest difference of a rate between groups: "accuracy", or a field of `ClassRates`.
+
+        `k` is the class meant, for two classes the second by default. Groups where the rate is not defined
+        are left out.
+        """
+        read = self._reader(rate, k)
+        values = [value for row in self.rows if not math.isnan(value := read(row))]
+        return max(values) - min(values) if values else math.nan
+
+    def _reader(self, rate: str, k: Any) -> Callable[[GroupRow], float]:
+        if rate != "accuracy" and rate not in ClassRates.__dataclass_fields__:
+            choices = ("accuracy", *ClassRates.__dataclass_fields__)
+            raise InvalidInput(f"rate must be one of {list_values(choices)}, got {rate!r}")
+        if rate == "accuracy":
+            return lambda row: row.accuracy
+        chosen = self._class(k)
+        return lambda row: float(getattr(row.rates[chosen], rate))
+
+    def _class(self, k: Any) -> Any:
+        if k is None and len(self.classes) > 2:
+            raise InvalidInput(f"k must be one of the classes {list_values(self.classes)}: there are several")
+        chosen = self.classes[1] if k is None else k
+        if chosen not in self.classes:
+            raise InvalidInput(f"k must be one of the classes {list_values(self.classes)}, got {k!r}")
+        return chosen
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return the rows as plain data, groups first and everyone last."""
+        return [row.to_dict() for row in (*self.rows, self.overall)]
+
+    def __repr__(self) -> str:
+        return f"<GroupRates: {len(self)} groups, {self.overall.count} rows, {len(self.classes)} classes>"
+
+    def __str__(self) -> str:
+        return text_table(*self._table())
+
+    def _repr_html_(self) -> str:
+        return html_table(*self._table(), repr(self).strip("<>"))
+
+    def _table(self) -> tuple[list[str], list[list[str]]]:
+        shown = self.classes[1:] if len(self.classes) == 2 else self.classes
+        head = ["group", "rows", "accuracy"]
+        head += [f"{name}({k})" for k in shown for name in ("selected", "TPR", "FPR", "precision")]
+        return head, [self._cells(row, shown) for row in (*self.rows, self.overall)]
+
+    @staticmethod
+    def _cells(row: GroupRow, shown: Iterable[Any]) -> list[str]:
+        numbers = [row.accuracy]
+        for k in shown:
+            rates = row.rates[k]
+            numbers += [
+                rates.selection_rate,
+                rates.true_positive_rate,
+                rates.false_positive_rate,
+                rates.precision,
+            ]
+        return [row.name, str(row.count), *map(number, numbers)]
+
+
+def group_rates(
+    y_true: Any,
+    y_pred: Any,
+    *,
+    sensitive_features: Any = None,
+    by: str | Iterable[str] | None = None,
+    classes: Iterable[Any] | None = None,
+    group_values: Any = None,
+) -> GroupRates:
+    """Return accuracy, counts and the usual rates of each group and each class.
+
+    Parameters
+    ----------
+    y_true, y_pred : (n,) array-like
+    sensitive_features : data frame, mapping, vector
+    by : column or columns, optional
+        Columns whose values are crossed to make the groups; all of them by default.
+    classes, group_values : optional
+        As in `rate_report`. A combination without rows is listed only if the values of all columns are
+        declared.
+
+    Notes
+    -----
+    The definitions are those of scikit-learn and Fairlearn, except that a rate of no rows is NaN here and 0
+    there.
+
+    >>> table = group_rates([0, 1, 1, 0], [0, 1, 0, 0], sensitive_features=["a", "a", "b", "b"])
+    >>> table[1].name, table[1].accuracy, table[1].rates[1].false_negative_rate
+    ('group=b', 0.5, 1.0)
+    """
+    data = Predictions.read(y_true, y_pred, None, classes)
+    by = (by,) if isinstance(by, str) else by
+    if by is not None and not isinstance(by, Iterable):
+        raise InvalidType(f"by must be a column or a list of columns, got {type(by).__name__}")
+    wanted = None if by is None else list(by)
+    lone = wanted[0] if wanted and len(wanted) == 1 else None
+    columns = sensitive_columns(sensitive_features, len(data.truth), lone_name=lone, needed=wanted)
+    columns = columns if wanted is None else {name: columns[name] for name in wanted}
+    domain = read_domain(columns, data.truth, data.classes, group_values)
+    listed = {name: _group_list(name, domain) for name in columns}
+    declared = all(name in (group_values or {}) for name in columns)
+    place = np.zeros(len(data.truth), dtype=np.int64)
+    for name, values in listed.items():
+        place = place * len(values) + domain.column_codes(name, columns[name])
+    occupied, place = _occupied(place, listed, declared)
+    size = len(data.classes)
+    flat = (place * size + data.truth_codes) * size + data.predictions
+    tables = np.bincount(flat, minlength=len(occupied) * size * size).astype(np.float64)
+    tables = tables.reshape(len(occupied), size, size)
+    rows = [
+        _group_row(_values(number, listed), table, data.classes)
+        for number, table in zip(occupied, tables, strict=True)
+    ]
+    overall = _group_row({}, tables.sum(axis=0), data.classes)
+    return GroupRates(tuple(rows) if columns else (), overall, data.classes)
+
+
+def _group_list(name: str, domain: Domain) -> tuple[Any, ...]:
+    values = domain.values(name)
+    if isinstance(values, Numeric):
+        raise InvalidInput(
+            f"column {name!r} is numeric and has no list of groups; cut it into ranges, or name by="
+        )
+    return values
+
+
+def _occupied(
+    place: NDArray[np.int64], listed: dict[str, tuple[Any, ...]], declared: bool
+) -> tuple[list[int], NDArray[np.int64]]:
+    """Return the combinations to list, by number, and each row's position among them."""
+    if declared and listed:
+        return list(range(math.prod(map(len, listed.values())))), place
+    present, position = np.unique(place, return_inverse=True)
+    return present.tolist(), position.reshape(-1)
+
+
+def _values(number: int, listed: dict[str, tuple[Any, ...]]) -> dict[str, Any]:
+    shape = tuple(map(len, listed.values()))
+    codes = np.unravel_index(number, shape) if shape else ()
+    return {name: values[code] for (name, values), code in zip(listed.items(), codes, strict=True)}
+
+
+def _group_row(values: dict[str, Any], confusion: NDArray[np.float64], classes: tuple[Any, ...]) -> GroupRow:
+    total = float(confusion.sum())
+    return GroupRow(
+        values=values,
+        count=int(total),
+        accuracy=_share(float(np.trace(confusion)), total),
+        rates={k: ClassRates.of(confusion, code) for code, k in enumerate(classes)},
+    )
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else math.nan
+
+
+# ------------------------------------------------------------------------------------------- constraints
+
+
+_ROUNDING = 1e-9  # a rate computed as 0.05 + 1e-17 holds a bound of 0.05
+
+
+@dataclass(frozen=True)
+class RateRow:
+    """One constraint on some predictions: what was asked, what was reached.
+
+    Attributes
+    ----------
+    name : str
+        The constraint as text, or the name it was given.
+    family : str or None
+        The family it was declared by, such as ``demographic_parity(sex) <= 0.05``.
+    reached : float
+        Value of the left-hand side on the rows given; NaN if one of its rates has no rows.
+    sense : "<=" or ">="
+    bound : float
+    interval : (float, float)
+        Confidence limits of the population's value, for this constraint alone; NaN without rows.
+    """
+
+    name: str
+    family: str | None
+    reached: float
+    sense: str
+    bound: float
+    interval: tuple[float, float]
+
+    @property
+    def gap(self) -> float:
+        """By how much the bound is exceeded; negative where there is room left, NaN without rows."""
+        return self.reached - self.bound if self.sense == "<=" else self.bound - self.reached
+
+    @property
+    def violation(self) -> float:
+        """By how much the bound is exceeded; 0 where it is held, NaN without rows."""
+        return self.gap if math.isnan(self.gap) or self.gap > _ROUNDING else 0.0
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether the bound is held on the rows given; None, never True, if one of its rates has no rows."""
+        return None if math.isnan(self.gap) else self.gap <= _ROUNDING
+
+    @property
+    def verdict(self) -> str:
+        """What the interval says of the population: "held", "missed" or "cannot tell" (as without rows)."""
+        bounds = (-math.inf, self.bound) if self.sense == "<=" else (self.bound, math.inf)
+        return verdict_of(self.interval, bounds, tolerance=0.0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row as plain data, fit for JSON: NaN becomes None."""
+        return {
+            "name": self.name,
+            "family": self.family,
+            "reached": plain(self.reached),
+            "sense": self.sense,
+            "bound": self.bound,
+            "interval": [plain(end) for end in self.interval],
+            "holds": self.holds,
+            "violation": plain(self.violation),
+            "verdict": self.verdict,
+        }
+
+
+@dataclass(frozen=True, repr=False)
+class RateReport(RowSequence[RateRow]):
+    """The rows of a report, one per declared constraint and in that order; made by `rate_report`."""
+
+    rows: tuple[RateRow, ...]
+    confidence: float
+    soft: bool
+    n_rows: int
+
+    @property
+    def all_hold(self) -> bool:
+        """Whether every constraint is held; a constraint without rows is not."""
+        return all(row.holds is True for row in self.rows)
+
+    @property
+    def worst(self) -> RateRow | None:
+        """The row that exceeds its bound most (or has least room left); None if no row could be judged."""
+        judged = [row for row in self.rows if row.holds is not None]
+        return max(judged, key=lambda row: row.gap, default=None)
+
+    @property
+    def max_violation(self) -> float:
+        """Largest amount by which a bound is exceeded; 0 if none is."""
+        return max((row.violation for row in self.rows if row.holds is not None), default=0.0)
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return the rows as plain data, fit for JSON."""
+        return [row.to_dict() for row in self.rows]
+
+    def __repr__(self) -> str:
+        kind = "soft" if self.soft else "hard"
+        held = sum(row.holds is True for row in self.rows)
+        return f"<RateReport: {held} of {len(self)} constraints held by {kind} rates on {self.n_rows} rows>"
+
+    def __str__(self) -> str:
+        return text_table(self._head(), [_cells(row) for row in self.rows])
+
+    def _repr_html_(self) -> str:
+        return html_table(self._head(), [_cells(row) for row in self.rows], repr(self).strip("<>"))
+
+    def _head(self) -> list[str]:
+        return [
+            "constraint",
+            "reached",
+            "bound",
+            f"{show_number(100 * self.confidence)}% interval",
+            "verdict",
+        ]
+
+
+def rate_report(
+    constraints: Any,
+    y_true: Any,
+    y_pred: Any = None,
+    *,
+    sensitive_features: Any = None,
+    y_prob: Any = None,
+    classes: Iterable[Any] | None = None,
+    group_values: Any = None,
+    confidence: float = 0.95,
+) -> RateReport:
+    """Return what predictions reach of each constraint, with confidence intervals.
+
+    Parameters
+    ----------
+    constraints : constraint, family, constraint text, or any nesting of lists of them
+    y_true : (n,) array-like
+        True labels.
+    y_pred : (n,) array-like, optional
+        Predicted labels: the report is about hard rates.
+    sensitive_features : data frame, mapping, vector
+        The groups, as in ``fit``; only the columns that constraints read are looked at.
+    y_prob : (n, K) array-like, optional
+        Instead of `y_pred`, the probability of each class, in the order of the sorted classes: the report is
+        about soft rates.
+    classes, group_values : optional
+        All classes, and all values of each column; where not given they are read off the data. Declare them
+        to have rows for groups that do not occur.
+    confidence : float
+        Of the interval of each row by itself, strictly between 0 and 1. With many rows some intervals miss.
+
+    Returns
+    -------
+    RateReport
+        One row per constraint. A row that rests on a group without rows has ``reached`` NaN and ``holds``
+        None, so it is never counted as held.
+
+    Notes
+    -----
+    Intervals take the rows as independent draws of a population; see `ratewise.metrics.intervals`.
+    """
+    level = _validate.inside(confidence=confidence)
+    columns_read = needed_columns(constraints)
+    data = Predictions.read(y_true, y_pred, y_prob, classes)
+    columns = sensitive_columns(
+        sensitive_features,
+        len(data.truth),
+        lone_name=next(iter(columns_read)) if columns_read and len(columns_read) == 1 else None,
+        needed=columns_read,
+    )
+    numeric = interval_columns(constraints)
+    domain = read_domain(columns, data.truth, data.classes, group_values, numeric=numeric)
+    declared = [(c, None if family is None else family.name) for c, family in expand(constraints, domain)]
+    rows = _rows(declared, domain, data, columns, level)
+    return RateReport(tuple(rows), level, y_prob is not None, len(data.truth))
+
+
+def _rows(
+    declared: list[tuple[Constraint, str | None]],
+    domain: Domain,
+    data: Predictions,
+    columns: dict[str, Any],
+    confidence: float,
+) -> list[RateRow]:
+    """Return a row per declared constraint.
+
+    Compiling keeps the tightest of several bounds on the same rates; a report shows each, so what was left
+    out is compiled again until nothing is left.
+    """
+    found: dict[int, RateRow] = {}
+    families = {id(constraint): family for constraint, family in declared}
+    waiting = {id(constraint): constraint for constraint, _ in declared}
+    while waiting:
+        compiled = compile_constraints(list(waiting.values()), domain, to_hold=False)
+        cells = compiled.cells(data.truth_codes, columns)
+        values, low, high = mix_intervals(compiled, moments(compiled, cells, data.predictions), confidence)
+        reached, ends = compiled.reached(values), (compiled.reached(low), compiled.reached(high))
+        for j, constraint in enumerate(compiled.declared):
+            del waiting[id(constraint)]
+            first, second = float(ends[0][j]), float(ends[1][j])
+            found[id(constraint)] = RateRow(
+                name=constraint.name,
+                family=families[id(constraint)],
+                reached=float(reached[j]),
+                sense=constraint.sense,
+                bound=constraint.bound,
+                interval=(first, second) if constraint.sense == "<=" else (second, first),
+            )
+    return [found[id(constraint)] for constraint, _ in declared]
+
+
+def _cells(row: RateRow) -> list[str]:
+    low, high = row.interval
+    span = "-" if math.isnan(low) else f"[{low:.4f}, {high:.4f}]"
+    return [row.name, number(row.reached), f"{row.sense} {show_number(row.bound)}", span, row.verdict]

@@ -1,0 +1,564 @@
+"""The engine of additive and linear models on bins: the only code that reads rows during training.
+
+With r = d(objective)/d(scores) the gradient of a row is the outer product of r and its features x, where x is
+a row of the basis matrix for each column. So a step needs two sparse operations per row: look up and add one
+table entry per column for the scores, and add the residual to one bin per column for the gradient.
+
+**Sensitivity of the computed value.** A unit's residuals are multiplied by ``min(1, clip / sum_i |r_i| |x_i|)``
+(sum over the unit's rows; a unit whose norm is not finite adds nothing), rounded toward zero to multiples of
+``clip * 2**-k``, and added up as integers in double precision, which is exact. What one unit adds to the bin sums is
+thus the rounded residuals at its bins and nothing else, whatever the other rows are; its image under the basis has
+norm at most `clip`. The image is computed from the sums with rounding errors that `AdditiveEngine.slack` bounds.
+Sums do not depend on the order or the partition of rows.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit
+
+from ratewise.data.units import Units
+from ratewise.preprocessing.basis import Basis, add_columns
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[Any]
+Block = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp] | None]
+
+_BLOCK_ROWS = 1 << 15
+_BLOCK_ENTRIES = 1 << 18  # rows handled at once, times columns; speed only
+_BITS = 52
+SOFT_STEP = 2.0**-24
+
+
+class Bins(Protocol):
+    """Bin numbers of rows, in memory or computed when asked."""
+
+    def take(self, rows: npt.NDArray[np.intp]) -> Ints:
+        """Return the (d, len(rows)) bin numbers in the joint numbering; **private**."""
+        ...
+
+    def norms(self, basis: Basis, rows: npt.NDArray[np.intp], bins: Ints) -> Floats:
+        """Return the norms of the rows' features, intercept included; **private**."""
+        ...
+
+
+@dataclass(eq=False)
+class StoredBins:
+    """Bin numbers (d, n) of all rows in memory."""
+
+    bins: Ints
+    _norms: Floats | None = field(init=False, default=None)
+
+    def take(self, rows: npt.NDArray[np.intp]) -> Ints:
+        """Return the bin numbers of the rows."""
+        return self.bins.take(rows, axis=1)
+
+    def norms(self, basis: Basis, rows: npt.NDArray[np.intp], bins: Ints) -> Floats:  # noqa: ARG002 - one signature
+        """Return the norms of the rows' features; those of all rows are computed once."""
+        if self._norms is None:
+            n_rows = self.bins.shape[1]
+            parts = [
+                basis.norms(self.bins[:, start : start + _BLOCK_ROWS])
+                for start in range(0, n_rows, _BLOCK_ROWS)
+            ]
+            self._norms = np.concatenate(parts)
+        return self._norms.take(rows)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums over a sample of units; everything here is **private** until a mechanism releases it.
+
+    Attributes
+    ----------
+    gradient : (C * (P + 1),) array
+        Clipped gradients, intercepts last in each row; L2 norm of one unit at most `clip`.
+    histogram : (Q, K) array or None
+        Weight of the rows of each cell by predicted class; L1 norm of one unit at most 1.
+    """
+
+    gradient: Floats
+    histogram: Floats | None
+
+
+@dataclass(frozen=True, eq=False)
+class BinSums:
+    """Sums over a sample of units before the basis is applied: integers and multiples of a power of two; **private**.
+
+    Attributes
+    ----------
+    bins : (U, C) array
+        Clipped residuals of the rows of each bin, in multiples of the engine's grid.
+    total : (C,) array
+        The same of all rows.
+    histogram : (Q, K) array or None
+        As in `Sums`.
+    """
+
+    bins: Floats
+    total: Floats
+    histogram: Floats | None
+
+    def add(self, other: BinSums) -> None:
+        """Add the sums over another sample, in place; exact."""
+        self.bins[...] += other.bins
+        self.total[...] += other.total
+        if self.histogram is not None and other.histogram is not None:
+            self.histogram[...] += other.histogram
+
+    def __add__(self, other: BinSums) -> BinSums:
+        """Return the sums over both samples; exact."""
+        histogram = None if self.histogram is None else self.histogram.copy()
+        found = BinSums(self.bins.copy(), self.total.copy(), histogram)
+        found.add(other)
+        return found
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Labels and cells of the rows, coded by public facts.
+
+    Attributes
+    ----------
+    labels : (n,) array
+        Class numbers; -1 for labels that are no class: such a row adds nothing to any sum.
+    cells : (n,) array or None
+        Cell numbers; -1 for rows in no cell.
+    n_classes : int
+    n_cells : int
+    loss_weights : (n,) array or None
+        Weight of the loss of each row, 0 to 1; **private**. Gradients are clipped after it, so that it changes no
+        sensitivity. Rates are not weighted.
+    """
+
+    labels: Ints
+    cells: Ints | None
+    n_classes: int
+    n_cells: int = 0
+    loss_weights: Floats | None = None
+
+    def loss_weights_of(self, rows: npt.NDArray[np.intp]) -> Floats | None:
+        """Return the weights of the loss of some rows; **private**."""
+        return None if self.loss_weights is None else self.loss_weights.take(rows)
+
+
+@dataclass(eq=False)
+class AdditiveEngine:
+    """Sums of clipped gradients and histograms of predictions of an additive model.
+
+    Parameters
+    ----------
+    bins : Bins
+    basis : Basis
+    problem : Problem
+    units : Units
+    temperature : float
+        Of the soft predictions that constraints differentiate.
+    hard : bool
+        Whether histograms count predicted classes or predicted probabilities.
+    threads : int
+        Threads that share the work; results do not depend on it.
+    """
+
+    bins: Bins
+    basis: Basis
+    problem: Problem
+    units: Units
+    temperature: float = 1.0
+    hard: bool = True
+    threads: int = 1
+
+    @property
+    def n_outputs(self) -> int:
+        """Score functions: one for two classes, else one per class."""
+        return 1 if self.problem.n_classes == 2 else self.problem.n_classes
+
+    @property
+    def n_parameters(self) -> int:
+        """Length of the parameter vector."""
+        return self.n_outputs * (self.basis.n_features + 1)
+
+    @property
+    def penalised(self) -> npt.NDArray[np.bool_]:
+        """All parameters but the intercepts."""
+        mask = np.ones((self.n_outputs, self.basis.n_features + 1), dtype=np.bool_)
+        mask[:, -1] = False
+        return mask.ravel()
+
+    @property
+    def mean_squares(self) -> Floats:
+        """Estimate of the mean square of the feature that each parameter multiplies."""
+        return np.tile(np.append(self.basis.mean_squares, 1.0), self.n_outputs)
+
+    @property
+    def count_step(self) -> float:
+        """Power of two that all prediction counts are multiples of."""
+        return self.units.step if self.hard else SOFT_STEP
+
+    def slack(self, rows: float) -> float:
+        """Return a bound on the rounding errors of the gradient sum of two samples, relative to the clipping norm.
+
+        With b = |x before centring| + |centre|, largest over bins and added up over columns, the matrix product of
+        exact bin sums is off by at most ``terms * 2**-53 * rows * clip * b`` in norm, where `terms` is the largest
+        number of bins of a feature. The squared norms, from which clipping factors follow, are off by at most
+        ``terms * 2**-52 * b**2``. A billionth covers rounding within rows.
+        """
+        matrix = self.basis.matrix
+        lengths = np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel())
+        longest = [
+            float(lengths[start:stop].max())
+            for start, stop in zip(self.basis.offsets[:-1], self.basis.offsets[1:], strict=True)
+        ]
+        reach = 1.0 + sum(longest) + math.sqrt(len(longest)) * float(np.linalg.norm(self.basis.centre))
+        terms = 8.0 + max(np.diff(self.basis.offsets), default=0)
+        return 1e-9 + terms * 2.0**-52 * (rows * reach + reach**2)
+
+    def scorer(self, parameters: Floats) -> Scorer:
+        """Return the shape functions of a parameter vector."""
+        matrix = parameters.reshape(self.n_outputs, self.basis.n_features + 1)
+        table, constant = self.basis.tables(matrix[:, :-1])
+        return Scorer(table, constant + matrix[:, -1])
+
+    @np.errstate(all="ignore")
+    def sums(
+        self, sample: npt.NDArray[np.intp], parameters: Floats, weights: Floats | None, clip: float
+    ) -> Sums:
+        """Return the clipped gradient sum and the prediction counts of a sample of units; **private**.
+
+        Parameters
+        ----------
+        sample : array
+            Unit numbers.
+        parameters : array
+        weights : (Q, K) array or None
+            Cost of predicting class k for a row of cell q, relative to a loss of weight 1.
+        clip : float
+            Bound on the L2 norm of what one unit adds to the gradient; infinity does not clip.
+        """
+        found = self.bin_sums(sample, self.scorer(parameters), weights, clip)
+        gradient = self.basis.gradient(found.bins, found.total)
+        return Sums(np.column_stack([gradient, found.total]).ravel() * self._grid(clip), found.histogram)
+
+    @np.errstate(all="ignore")
+    def bin_sums(self, sample: Any, scorer: Scorer, weights: Floats | None, clip: float) -> BinSums:
+        """Return the clipped residuals of a sample of units, summed by bin, and the prediction counts; **private**.
+
+        Arguments as for `sums`. Results for parts of a sample may be added in any order.
+        """
+        problem = self.problem
+        histogram = None if problem.cells is None else np.zeros((problem.n_cells, problem.n_classes))
+        found = BinSums(np.zeros((self.basis.n_bins, self.n_outputs)), np.zeros(self.n_outputs), histogram)
+        grid = self._grid(clip)
+        blocks = list(self.units.blocks(sample, self._block_rows))
+
+        def work(block: Block) -> BinSums:
+            return self._block_sums(block, scorer, weights, clip, grid)
+
+        for part in in_threads(work, blocks, self.threads):
+            found.add(part)
+        return found
+
+    @np.errstate(all="ignore")  # belongs here: threads do not inherit it
+    def _block_sums(
+        self, block: Block, scorer: Scorer, weights: Floats | None, clip: float, grid: float
+    ) -> BinSums:
+        rows, starts = block
+        problem = self.problem
+        bins = self.bins.take(rows)
+        labels = problem.labels.take(rows)
+        cells = None if problem.cells is None else problem.cells.take(rows)
+        row_weights = self.units.weights(rows)
+        scores = scorer.scores(bins)
+        residuals = residuals_of(
+            scores, labels, cells, weights, row_weights, self.temperature, problem.loss_weights_of(rows)
+        )
+        histogram = None
+        if cells is not None:
+            shape = (problem.n_cells, problem.n_classes)
+            histogram = histogram_of(scores, cells, row_weights, shape, self.hard)
+        clip_units(residuals, self.bins.norms(self.basis, rows, bins), starts, clip)
+        steps = np.trunc(residuals / grid)
+        places = bins.ravel()
+        sums = [
+            np.bincount(places, np.tile(steps[:, output], bins.shape[0]), minlength=self.basis.n_bins)
+            for output in range(self.n_outputs)
+        ]
+        return BinSums(np.column_stack(sums).astype(np.float64, copy=False), steps.sum(axis=0), histogram)
+
+    @np.errstate(all="ignore")
+    def counts(self, parameters: Floats) -> tuple[Floats, Floats]:
+        """Return cells by predicted class (Q, K), and labels by whether predicted correctly (K, 2); **private**.
+
+        One unit adds a vector of L1 norm at most 1 to either.
+        """
+        return self.prediction_counts(self.scorer(parameters))
+
+    def margin_counts(self, parameters: Floats, towards: int) -> tuple[Floats, Floats]:
+        """Return cells (Q, B) and labels (K, B) by the code of the margin (`margin_codes`); **private**.
+
+        One unit adds a vector of L1 norm at most 1 to either.
+        """
+        return self.prediction_counts(self.scorer(parameters), towards)
+
+    def shifted(self, parameters: Floats, towards: int, amount: float) -> Floats:
+        """Return the parameters with `amount` added to the score of class `towards`."""
+        return shift_intercept(parameters, self.n_outputs, towards, amount)
+
+    @np.errstate(all="ignore")
+    def prediction_counts(self, scorer: Scorer, towards: int | None = None) -> tuple[Floats, Floats]:
+        """Return `counts`, or `margin_counts`, for given shape functions; **private**.
+
+        Results for parts of the units may be added.
+        """
+
+        def scores(rows: npt.NDArray[np.intp]) -> Floats:
+            return scorer.scores(self.bins.take(rows))
+
+        return count_predictions(self.problem, self.units, scores, self._block_rows, self.threads, towards)
+
+    @property
+    def _block_rows(self) -> int:
+        return max(256, _BLOCK_ENTRIES // max(len(self.basis.grids), 1))
+
+    def _grid(self, clip: float) -> float:
+        """Return the unit that residuals are rounded to: sums of all rows stay exact integers."""
+        most = self.units.n_rows + 1
+        bits = _BITS - math.ceil(math.log2(most))
+        if math.isinf(clip):  # without privacy: exact while residuals are at most 16 on average
+            clip = 16.0
+        return 2.0 ** math.floor(math.log2(clip) - bits + 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Scorer:
+    """Shape functions on bins and intercepts: what a fitted model needs to score rows.
+
+    Attributes
+    ----------
+    table : (U, C) array
+    intercept : (C,) array
+    """
+
+    table: Floats
+    intercept: Floats
+
+    def scores(self, bins: Ints) -> Floats:
+        """Return the (n, C) scores of rows given by their (d, n) bins."""
+        if self.table.shape[1] == 1:
+            return np.asarray(add_columns(self.table[:, 0], bins) + self.intercept[0])[:, None]
+        return np.asarray(add_columns(self.table, bins) + self.intercept)
+
+    @staticmethod
+    def predictions(scores: Floats) -> npt.NDArray[np.intp]:
+        """Return class numbers; a tie goes to the lower one."""
+        return _predictions(scores)
+
+
+def clip_units(residuals: Floats, norms: Floats, starts: npt.NDArray[np.intp] | None, clip: float) -> None:
+    """Scale residuals, in place, so that every unit's gradient has L2 norm at most `clip`.
+
+    The norm of a unit's gradient is bounded by the sum of the norms of its rows' gradients. A unit for which that is
+    not a finite number adds nothing.
+    """
+    if math.isinf(clip):
+        return
+    one = residuals.shape[1] == 1
+    sizes = np.abs(residuals[:, 0]) if one else np.sqrt(np.square(residuals).sum(axis=1))
+    lengths = sizes * norms
+    if starts is not None:
+        unit = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(norms))))
+        lengths = np.bincount(unit, lengths, minlength=len(starts))[unit]
+    # the margin covers the rounding of norms and products
+    residuals *= np.minimum(1.0, clip * (1.0 - 1e-9) / np.maximum(lengths, 1e-300))[:, None]
+    residuals[~(lengths < math.inf)] = 0.0
+
+
+def residuals_of(
+    scores: Floats,
+    labels: Ints,
+    cells: Ints | None,
+    weights: Floats | None,
+    row_weights: Floats | None,
+    temperature: float,
+    loss_weights: Floats | None = None,
+) -> Floats:
+    """Return d(objective)/d(scores) of every row; 0 for rows whose label is no class."""
+    known = labels >= 0
+    inside = None if cells is None else cells >= 0
+    place = None if inside is None or cells is None else np.where(inside, cells, 0)
+    if scores.shape[1] == 1:
+        soft = expit(scores[:, 0])
+        found = soft - labels
+        if loss_weights is not None:
+            found *= loss_weights
+        if place is not None and inside is not None and weights is not None:
+            if temperature != 1.0:
+                soft = expit(temperature * scores[:, 0])
+            cost = (weights[:, 1] - weights[:, 0]).take(place) * inside
+            found += temperature * cost * soft * (1.0 - soft)
+        residuals = found[:, None]
+    else:
+        soft = _softmax(scores)
+        residuals = soft.copy()
+        residuals[np.arange(len(labels)), np.where(known, labels, 0)] -= 1.0
+        if loss_weights is not None:
+            residuals *= loss_weights[:, None]
+        if place is not None and inside is not None and weights is not None:
+            soft = soft if temperature == 1.0 else _softmax(temperature * scores)
+            costs = weights[place] * inside[:, None]
+            residuals += temperature * soft * (costs - np.sum(soft * costs, axis=1, keepdims=True))
+    residuals *= known[:, None] if row_weights is None else (known * row_weights)[:, None]
+    return residuals
+
+
+def histogram_of(
+    scores: Floats, cells: Ints, row_weights: Floats | None, shape: tuple[int, ...], hard: bool
+) -> Floats:
+    """Return the weight of the rows of each cell by predicted class; rows in no cell add nothing."""
+    n_cells, n_classes = shape
+    inside = cells >= 0
+    weights = inside.astype(np.float64) if row_weights is None else inside * row_weights
+    place = np.where(inside, cells, 0)
+    if hard:
+        return _table(place, _predictions(scores), weights, (n_cells, n_classes))
+    soft = probabilities(scores)
+    steps = np.floor(soft * weights[:, None] / SOFT_STEP)  # rounded down: a row adds at most its weight
+    columns = [np.bincount(place, steps[:, k], minlength=n_cells) for k in range(n_classes)]
+    return np.asarray(np.column_stack(columns) * SOFT_STEP)
+
+
+MARGIN_EDGES = np.array([-4.0, -2.0, -1.0, -0.5, -0.25, 0.0, 0.25, 0.5, 1.0, 2.0, 4.0])
+"""Edges of the intervals of margins."""
+
+
+def margin_codes(scores: Floats, towards: int) -> npt.NDArray[np.intp]:
+    """Return a code of what a row is predicted if the score of class k = `towards` is shifted.
+
+    The margin of a row is the largest score of the other classes minus that of k. With m the interval of the margin
+    (`MARGIN_EDGES`) and j the place of the best other class among the others, the code is ``m * (K - 1) + j``. A
+    shift by an edge gives class k to all rows with a margin below it.
+    """
+    if scores.shape[1] == 1:
+        margins, others = (scores[:, 0] if towards == 0 else -scores[:, 0]), 0
+        return np.searchsorted(MARGIN_EDGES, margins) + others
+    rest = np.delete(scores, towards, axis=1)
+    margins = rest.max(axis=1) - scores[:, towards]
+    return np.asarray(np.searchsorted(MARGIN_EDGES, margins) * rest.shape[1] + rest.argmax(axis=1))
+
+
+def margin_code_count(n_classes: int) -> int:
+    """Return the number of codes of `margin_codes`."""
+    return (len(MARGIN_EDGES) + 1) * (n_classes - 1)
+
+
+def shift_intercept(parameters: Floats, n_outputs: int, towards: int, amount: float) -> Floats:
+    """Return parameters, intercepts last, with `amount` added to the score of a class."""
+    theta = parameters.reshape(n_outputs, -1).copy()
+    if n_outputs == 1:
+        theta[0, -1] += amount if towards == 1 else -amount
+    else:
+        theta[towards, -1] += amount
+    return theta.ravel()
+
+
+def count_predictions(
+    problem: Problem, units: Units, scores: Any, at_once: int, threads: int = 1, towards: int | None = None
+) -> tuple[Floats, Floats]:
+    """Return cells by predicted class (Q, K) and labels by whether predicted correctly (K, 2); **private**.
+
+    With `towards`: cells and labels by `margin_codes`. A unit adds a vector of L1 norm at most 1 to either.
+
+    Parameters
+    ----------
+    problem : Problem
+    units : Units
+    scores : callable
+        Scores of given rows.
+    at_once, threads : int
+        Rows handled at once, and threads; speed only.
+    """
+    n_classes = problem.n_classes
+    width = n_classes if towards is None else margin_code_count(n_classes)
+    by_cell = np.zeros((max(problem.n_cells, 1), width))
+    outcomes = np.zeros((n_classes, 2 if towards is None else width))
+
+    @np.errstate(all="ignore")
+    def work(block: Block) -> tuple[Floats, Floats | None]:
+        rows = block[0]
+        labels = problem.labels.take(rows)
+        row_weights = units.weights(rows)
+        found = scores(rows)
+        predicted = _predictions(found) if towards is None else margin_codes(found, towards)
+        known = labels >= 0
+        weights = known.astype(np.float64) if row_weights is None else known * row_weights
+        outcome = predicted == labels if towards is None else predicted
+        correct = _table(np.where(known, labels, 0), outcome, weights, outcomes.shape)
+        if problem.cells is None:
+            return correct, None
+        cells = problem.cells.take(rows)
+        inside = cells >= 0
+        return correct, _table(np.where(inside, cells, 0), predicted, weights * inside, by_cell.shape)
+
+    for correct, counted in in_threads(work, units.blocks(np.arange(units.n_units), at_once), threads):
+        outcomes += correct
+        if counted is not None:
+            by_cell += counted
+    return by_cell, outcomes
+
+
+def available_threads() -> int:
+    """Return the number of processors that this process may use, at most OMP_NUM_THREADS."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    found = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    return max(1, min(found, int(asked)) if asked.isdecimal() else found)
+
+
+def in_threads(work: Callable[[Block], Any], blocks: Iterable[Block], threads: int) -> Iterator[Any]:
+    """Yield the result of every block, in order; up to `threads` of them are computed at a time.
+
+    NumPy releases the interpreter's lock in most of the work on a block.
+    """
+    if threads == 1:
+        yield from map(work, blocks)
+        return
+    waiting: deque[Any] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        for block in blocks:
+            waiting.append(pool.submit(work, block))
+            if len(waiting) > 2 * threads:  # bounds the results that are held
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def probabilities(scores: Floats) -> Floats:
+    """Return class probabilities (n, K) from scores."""
+    if scores.shape[1] == 1:
+        return np.column_stack([expit(-scores[:, 0]), expit(scores[:, 0])])
+    return _softmax(scores)
+
+
+def _predictions(scores: Floats) -> npt.NDArray[np.intp]:
+    if scores.shape[1] == 1:
+        return (scores[:, 0] > 0).astype(np.intp)
+    return np.asarray(scores.argmax(axis=1), dtype=np.intp)
+
+
+def _softmax(scores: Floats) -> Floats:
+    shifted = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.asarray(shifted / shifted.sum(axis=1, keepdims=True))
+
+
+def _table(rows: Ints, columns: Any, weights: Floats, shape: tuple[int, ...]) -> Floats:
+    places = np.asarray(rows, dtype=np.intp) * shape[1] + np.asarray(columns, dtype=np.intp)
+    return np.bincount(places, weights, minlength=shape[0] * shape[1]).astype(np.float64).reshape(shape)

@@ -1,0 +1,194 @@
+"""A fitted model: released values only, enough to score rows and to show shape functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ratewise.data.table import FeatureTable
+from ratewise.models.additive import Scorer
+from ratewise.models.linear import prepare_sparse
+from ratewise.preprocessing.bins import bin_offsets
+from ratewise.preprocessing.discovery import ColumnDeclaration
+from ratewise.preprocessing.grids import CategoricalGrid, ContinuousGrid, Grid
+
+Floats = npt.NDArray[np.float64]
+
+_ROWS_AT_ONCE = 1 << 15
+
+
+@dataclass(frozen=True)
+class ShapeFunction:
+    """The contribution of one feature to the score of one output.
+
+    Attributes
+    ----------
+    feature : str
+    output : int
+        0 for two classes (score of the second class), else the class number.
+    kind : str
+        "continuous" or "categorical".
+    edges : array or None
+        Continuous: edges of the bins, one more than `values`.
+    labels : tuple of str
+        Categorical: names of the bins. Continuous: names of the values after the bins (base value, missing,
+        not a number).
+    values : array
+        Contribution of each bin.
+    special : array
+        Continuous: contribution of the base value, of missing values and of entries that are not numbers.
+    standard_error : array
+        Standard deviation of the training noise in `values`, to first order.
+    shares, special_shares : array
+        Released share of the rows in each bin of `values` and of `special`.
+    importance : float
+        Mean absolute contribution, over the released distribution of the bins.
+    """
+
+    feature: str
+    output: int
+    kind: str
+    edges: Floats | None
+    labels: tuple[str, ...]
+    values: Floats
+    special: Floats
+    standard_error: Floats
+    shares: Floats
+    special_shares: Floats
+    importance: float
+
+    def interval(self, level_factor: float = 1.96) -> tuple[Floats, Floats]:
+        """Return lower and upper ends of intervals for the training noise."""
+        half = level_factor * self.standard_error
+        return self.values - half, self.values + half
+
+
+@dataclass(frozen=True, eq=False)
+class AdditiveModel:
+    """Shape functions on the bins of every column.
+
+    Attributes
+    ----------
+    grids : tuple of Grid
+    scorer : Scorer
+    bin_shares : (U,) array
+        Released share of the rows in each bin, by column.
+    bin_noise : (U,) array
+        Standard deviation of the training noise of the table, to first order.
+    """
+
+    grids: tuple[Grid, ...]
+    scorer: Scorer
+    bin_shares: Floats
+    bin_noise: Floats
+
+    @property
+    def n_features(self) -> int:
+        """Number of feature columns."""
+        return len(self.grids)
+
+    def scores(self, features: FeatureTable) -> Floats:
+        """Return the (n, C) scores of rows."""
+        offsets = bin_offsets(self.grids)
+        scores = np.tile(self.scorer.intercept, (features.n_rows, 1))
+        for start in range(0, features.n_rows, _ROWS_AT_ONCE):
+            stop = min(start + _ROWS_AT_ONCE, features.n_rows)
+            for place, (grid, column) in enumerate(zip(self.grids, features.columns, strict=True)):
+                bins = grid.code(column[start:stop]).astype(np.intp) + offsets[place]
+                scores[start:stop] += self.scorer.table[bins]
+        return scores
+
+    def contributions(self, features: FeatureTable) -> Floats:
+        """Return the (n, d, C) contributions of every feature, relative to its mean contribution."""
+        offsets = bin_offsets(self.grids)
+        found = np.empty((features.n_rows, len(self.grids), self.scorer.table.shape[1]))
+        for place, (grid, column) in enumerate(zip(self.grids, features.columns, strict=True)):
+            part = slice(offsets[place], offsets[place + 1])
+            mean = self.bin_shares[part] @ self.scorer.table[part]
+            found[:, place] = self.scorer.table[grid.code(column).astype(np.intp) + offsets[place]] - mean
+        return found
+
+    def shape_functions(self) -> list[ShapeFunction]:
+        """Return the shape function of every feature and output, centred at their mean contribution."""
+        offsets = bin_offsets(self.grids)
+        found = []
+        for place, grid in enumerate(self.grids):
+            part = slice(offsets[place], offsets[place + 1])
+            shares, noise = self.bin_shares[part], self.bin_noise[part]
+            for output in range(self.scorer.table.shape[1]):
+                values = self.scorer.table[part, output]
+                found.append(_shape(grid, output, values - shares @ values, shares, noise))
+        return found
+
+
+def _shape(grid: Grid, output: int, values: Floats, shares: Floats, noise: Floats) -> ShapeFunction:
+    importance = float(shares @ np.abs(values))
+    if isinstance(grid, ContinuousGrid):
+        edges = np.concatenate([[grid.lower], grid.edges, [grid.upper]])
+        count = grid.n_intervals
+        special = (f"exactly {grid.base:g}", "missing", "not a number")
+        return ShapeFunction(
+            grid.name,
+            output,
+            grid.kind,
+            edges,
+            special,
+            values[:count],
+            values[count:],
+            noise[:count],
+            shares[:count],
+            shares[count:],
+            importance,
+        )
+    labels = (*map(str, grid.values), "other", "missing") if isinstance(grid, CategoricalGrid) else ("all",)
+    return ShapeFunction(
+        grid.name,
+        output,
+        grid.kind,
+        None,
+        labels,
+        values,
+        np.zeros(0),
+        noise,
+        shares,
+        np.zeros(0),
+        importance,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class SparseModel:
+    """A linear model on sparse matrices.
+
+    Attributes
+    ----------
+    columns : mapping of name to ColumnDeclaration
+    names : tuple of str
+    weights : (C, d) array
+    intercept : (C,) array
+    """
+
+    columns: dict[str, ColumnDeclaration]
+    names: Sequence[str]
+    weights: Floats
+    intercept: Floats
+
+    @property
+    def n_features(self) -> int:
+        """Number of feature columns."""
+        return len(self.names)
+
+    def scores(self, features: FeatureTable) -> Floats:
+        """Return the (n, C) scores of rows."""
+        matrix: Any = features.sparse
+        if matrix is None:
+            import scipy.sparse as sp
+
+            matrix = sp.csr_array(
+                np.column_stack([np.asarray(c, dtype=np.float64) for c in features.columns])
+            )
+        return np.asarray(prepare_sparse(matrix, self.columns, self.names) @ self.weights.T) + self.intercept

@@ -1,0 +1,169 @@
+"""The engine of linear models on sparse matrices, for very wide tables.
+
+Entries are divided by the declared magnitude of their column, and rows longer than a fixed length are
+shortened to it: rules without data, so nothing is released before training. The gradient of a row is the
+outer product of its residual and its features; a clipped sum is one sparse product.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from ratewise.data.units import Units
+from ratewise.mechanisms.noise import summation_slack
+from ratewise.models.additive import (
+    SOFT_STEP,
+    Problem,
+    Sums,
+    clip_units,
+    count_predictions,
+    histogram_of,
+    residuals_of,
+    shift_intercept,
+)
+
+Floats = npt.NDArray[np.float64]
+
+ROW_NORM = 3.0
+_ROWS_AT_ONCE = 1 << 14
+
+
+@dataclass(eq=False)
+class SparseEngine:
+    """Sums of clipped gradients and histograms of predictions of a linear model on sparse rows.
+
+    Parameters
+    ----------
+    rows : CSR matrix
+        As `prepare_sparse` returns it: finite entries, rows of norm at most `ROW_NORM`.
+    problem : Problem
+    units : Units
+    temperature, hard
+        As for `ratewise.models.additive.AdditiveEngine`.
+    """
+
+    rows: Any
+    problem: Problem
+    units: Units
+    temperature: float = 1.0
+    hard: bool = True
+
+    @property
+    def n_outputs(self) -> int:
+        """Score functions: one for two classes, else one per class."""
+        return 1 if self.problem.n_classes == 2 else self.problem.n_classes
+
+    @property
+    def n_parameters(self) -> int:
+        """Length of the parameter vector."""
+        return self.n_outputs * (int(self.rows.shape[1]) + 1)
+
+    @property
+    def penalised(self) -> npt.NDArray[np.bool_]:
+        """All parameters but the intercepts."""
+        mask = np.ones((self.n_outputs, int(self.rows.shape[1]) + 1), dtype=np.bool_)
+        mask[:, -1] = False
+        return mask.ravel()
+
+    @property
+    def mean_squares(self) -> Floats:
+        """Bound on the mean square of the feature that each parameter multiplies, on average."""
+        n_features = int(self.rows.shape[1])
+        return np.tile(np.append(np.full(n_features, ROW_NORM**2 / n_features), 1.0), self.n_outputs)
+
+    @property
+    def count_step(self) -> float:
+        """Power of two that all prediction counts are multiples of."""
+        return self.units.step if self.hard else SOFT_STEP
+
+    def slack(self, rows: float) -> float:
+        """Return a bound on the rounding errors of the gradient sum of two samples, relative to the clipping norm."""
+        return summation_slack(rows)
+
+    @np.errstate(all="ignore")
+    def sums(
+        self, sample: npt.NDArray[np.intp], parameters: Floats, weights: Floats | None, clip: float
+    ) -> Sums:
+        """Return the clipped gradient sum and the prediction counts of a sample of units; **private**."""
+        theta = parameters.reshape(self.n_outputs, -1)
+        gradient = np.zeros_like(theta)
+        problem = self.problem
+        histogram = None if problem.cells is None else np.zeros((problem.n_cells, problem.n_classes))
+        for rows, starts in self.units.blocks(sample, _ROWS_AT_ONCE):
+            x = self.rows[rows]
+            labels = problem.labels.take(rows)
+            cells = None if problem.cells is None else problem.cells.take(rows)
+            row_weights = self.units.weights(rows)
+            scores = np.asarray(x @ theta[:, :-1].T) + theta[:, -1]
+            residuals = residuals_of(
+                scores, labels, cells, weights, row_weights, self.temperature, problem.loss_weights_of(rows)
+            )
+            if histogram is not None and cells is not None:
+                histogram += histogram_of(scores, cells, row_weights, histogram.shape, self.hard)
+            norms = np.sqrt(np.asarray(x.multiply(x).sum(axis=1)).ravel() + 1.0)
+            clip_units(residuals, norms, starts, clip)
+            gradient[:, :-1] += np.asarray(x.T @ residuals).T
+            gradient[:, -1] += residuals.sum(axis=0)
+        return Sums(gradient.ravel(), histogram)
+
+    @np.errstate(all="ignore")
+    def counts(self, parameters: Floats) -> tuple[Floats, Floats]:
+        """Return the counts of the certificate over all units; **private**."""
+        return self._counts(parameters, None)
+
+    def margin_counts(self, parameters: Floats, towards: int) -> tuple[Floats, Floats]:
+        """Return cells and labels by the code of the margin over all units; **private**."""
+        return self._counts(parameters, towards)
+
+    def shifted(self, parameters: Floats, towards: int, amount: float) -> Floats:
+        """Return the parameters with `amount` added to the score of class `towards`."""
+        return shift_intercept(parameters, self.n_outputs, towards, amount)
+
+    def _counts(self, parameters: Floats, towards: int | None) -> tuple[Floats, Floats]:
+        theta = parameters.reshape(self.n_outputs, -1)
+
+        def scores(rows: npt.NDArray[np.intp]) -> Floats:
+            return np.asarray(self.rows[rows] @ theta[:, :-1].T) + theta[:, -1]
+
+        return count_predictions(self.problem, self.units, scores, _ROWS_AT_ONCE, towards=towards)
+
+
+def prepare_sparse(matrix: Any, bounds: Mapping[str, Any], names: Sequence[str]) -> Any:
+    """Return a CSR matrix with entries in declared units and rows of norm at most `ROW_NORM`.
+
+    Entries that are not finite count as 0. Nothing is learned: the result for a row depends on that row only.
+    """
+    found = sp.csr_array(matrix, copy=True)
+    # flags of the caller do not count: entries of a row in the order of columns, repeated ones added up
+    found = sp.csr_array((found.data.astype(np.float64), found.indices, found.indptr), shape=found.shape)
+    found.sum_duplicates()
+    found.data[~np.isfinite(found.data)] = 0.0
+    scale = np.ones(found.shape[1])
+    for place, name in enumerate(names):
+        declared = bounds[name].bounds
+        if declared is not None:
+            lower, upper = declared
+            magnitude = max(math.fabs(lower), math.fabs(upper), 1e-300)
+            scale[place] = 1.0 / magnitude
+    starts = found.indptr[:-1]
+    lengths = np.diff(found.indptr)
+    found.data = np.clip(found.data * scale[found.indices], -1e150, 1e150)
+    largest = np.zeros(found.shape[0])
+    filled = lengths > 0
+    if filled.any():
+        largest[filled] = np.maximum.reduceat(np.abs(found.data), starts[filled])
+    safe = np.where(largest > 0, largest, 1.0)
+    squares = np.square(found.data / np.repeat(safe, lengths))
+    norms = np.zeros(found.shape[0])
+    if filled.any():
+        norms[filled] = np.sqrt(np.add.reduceat(squares, starts[filled])) * safe[filled]
+    factor = np.minimum(1.0, ROW_NORM / np.maximum(norms, 1e-300))
+    found.data *= np.repeat(factor, lengths)
+    return found

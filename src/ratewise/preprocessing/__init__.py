@@ -1,0 +1,1 @@
+"""Private column statistics and the feature transformations derived from them."""

@@ -1,0 +1,266 @@
+"""The feature basis of additive and linear models, computed from released histograms only.
+
+A row is a vector of bin numbers b_1, ..., b_d. Its features are the rows Phi_j[b_j] of one matrix per column:
+
+* continuous: the standardised number, and centred indicators of the equal-width and logarithmic cells;
+* categorical: centred indicators of the values.
+
+An indicator is divided by the standard deviation sqrt(p (1 - p)) of its cell, at least sqrt(f), where p is
+the released share and f twice the noise level of a share: cells that the release cannot see get a bounded weight.
+The indicators of a continuous column are scaled so that their expected squared norm is at most `spread`,
+a prior on the size of shape functions: the number, which has variance 1, carries what a straight line can say.
+
+Scores are sums of one shape function per column, ``score(row) = intercept + sum_j f_j[b_j]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from ratewise.preprocessing.grids import CategoricalGrid, ContinuousGrid, Grid
+
+Floats = npt.NDArray[np.float64]
+
+_CELL_WEIGHT = 0.5
+_LONGEST_NUMBER = 3.0  # standard deviations; numbers are winsorised there
+_VISIBLE = 2.0  # noise levels
+
+
+@dataclass(frozen=True, eq=False)
+class Basis:
+    """Features of the bins of all columns.
+
+    Attributes
+    ----------
+    grids : tuple of Grid
+    offsets : (d + 1,) array
+        First bin of each column in the joint numbering of bins.
+    matrix : (U, P) sparse array
+        Features of each bin before centring.
+    centre : (P,) array
+        What is subtracted from the features of every row.
+    squared_norms : (U,) array
+        Contribution of each bin to the squared norm of a row's centred features; columns add up.
+    mean_squares : (P,) array
+        Estimate of the mean square of each centred feature.
+    shares : (U,) array
+        Released share of the rows in each bin; 1 in total for every column.
+    """
+
+    grids: tuple[Grid, ...]
+    offsets: npt.NDArray[np.intp]
+    matrix: sp.csr_array
+    centre: Floats
+    squared_norms: Floats
+    mean_squares: Floats
+    shares: Floats
+
+    @property
+    def n_features(self) -> int:
+        """Number of features P."""
+        return int(self.matrix.shape[1])
+
+    @property
+    def n_bins(self) -> int:
+        """Number of bins U of all columns together."""
+        return int(self.matrix.shape[0])
+
+    def tables(self, weights: Floats) -> tuple[Floats, Floats]:
+        """Return the shape functions (U, C) on bins and the constants (C,) for weights of shape (C, P).
+
+        The score of output c for a row is ``constant[c] + sum_j table[b_j, c]``, intercept excluded.
+        """
+        return np.asarray(self.matrix @ weights.T), -(weights @ self.centre)
+
+    def gradient(self, bin_sums: Floats, total: Floats) -> Floats:
+        """Return the (C, P) sum of outer products of residuals and features.
+
+        Parameters
+        ----------
+        bin_sums : (U, C) array
+            Residuals summed over the rows of each bin.
+        total : (C,) array
+            Residuals summed over all rows.
+        """
+        return np.asarray((self.matrix.T @ bin_sums).T) - np.outer(total, self.centre)
+
+    def norms(self, bins: npt.NDArray[Any]) -> Floats:
+        """Return the norm of each row's features, intercept included, from its (d, n) bins; **private**."""
+        return np.asarray(np.sqrt(add_columns(self.squared_norms, bins) + 1.0))
+
+    def column_of_bin(self) -> npt.NDArray[np.intp]:
+        """Return the column of each bin."""
+        return np.repeat(np.arange(len(self.grids)), np.diff(self.offsets))
+
+
+def add_columns(table: Floats, bins: npt.NDArray[Any]) -> Floats:
+    """Return for each row the sum of the table's entries at its (d, n) bins.
+
+    Columns are added one after the other, so that the result for a row does not depend on the number of rows: NumPy
+    adds the entries of a single row in another order than those of several.
+    """
+    total: Floats = np.zeros((bins.shape[1], *table.shape[1:]))
+    for column in bins:
+        total += table.take(column, axis=0)
+    return total
+
+
+def build_basis(
+    grids: Sequence[Grid],
+    histograms: Sequence[Floats],
+    noise: float,
+    n_units: float,
+    spread: float,
+    *,
+    cells: bool = True,
+) -> Basis:
+    """Return the basis for released histograms.
+
+    Parameters
+    ----------
+    grids : sequence of Grid
+    histograms : sequence of arrays
+        Released histogram of each column, as `Grid.histogram` lays it out.
+    noise : float
+        Standard deviation of the noise of each count; 0 without privacy.
+    n_units : float
+        Public number of units, the total of each histogram.
+    spread : float
+        Largest expected squared norm of the cell indicators of a continuous column.
+    cells : bool
+        False leaves out the cells of continuous columns: scores are linear in them.
+    """
+    floor = max(_VISIBLE * noise, 1.0) / n_units
+    blocks = [
+        _block(grid, counts, noise, floor, spread if cells else 0.0)
+        for grid, counts in zip(grids, histograms, strict=True)
+    ]
+    offsets = np.concatenate([[0], np.cumsum([grid.n_bins for grid in grids])]).astype(np.intp)
+    return Basis(
+        tuple(grids),
+        offsets,
+        sp.csr_array(sp.block_diag([block.matrix for block in blocks], format="csr")),
+        np.concatenate([block.centre for block in blocks]),
+        np.concatenate([block.squared_norms for block in blocks]),
+        np.concatenate([block.mean_squares for block in blocks]),
+        np.concatenate([_bin_shares(grid, counts) for grid, counts in zip(grids, histograms, strict=True)]),
+    )
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some features of one column: features of each bin, their means and mean squares."""
+
+    matrix: sp.csr_array
+    means: Floats
+    mean_squares: Floats
+
+
+@dataclass(frozen=True)
+class _Block:
+    """All features of one column."""
+
+    matrix: sp.csr_array
+    centre: Floats
+    squared_norms: Floats
+    mean_squares: Floats
+
+
+def _block(grid: Grid, counts: Floats, noise: float, floor: float, spread: float) -> _Block:
+    if isinstance(grid, ContinuousGrid):
+        return _joined(grid.n_bins, _continuous(grid, counts, noise, floor, spread))
+    if isinstance(grid, CategoricalGrid):
+        return _joined(grid.n_bins, [_indicators(np.arange(grid.n_bins), counts, floor, 1.0)])
+    return _joined(grid.n_bins, [])
+
+
+def _continuous(
+    grid: ContinuousGrid, counts: Floats, noise: float, floor: float, spread: float
+) -> list[_Part]:
+    equal, logarithmic = counts[: grid.n_equal_cells], counts[grid.n_equal_cells :]
+    number = sp.csr_array(_standardised(grid, equal, noise)[:, None])
+    parts = [_Part(number, np.zeros(1), np.ones(1))]
+    cells = [(grid.equal_cell_of_bin, equal)]
+    if grid.log_cells:
+        cells.append((grid.log_cell_of_bin, logarithmic))
+    if spread <= 0.0:  # a linear model still tells missing values and other entries apart
+        special = np.where(grid.equal_cell_of_bin < grid.equal_cells, -1, grid.equal_cell_of_bin)
+        return [*parts, _indicators(special, equal, floor, 1.0)]
+    indicators = [_indicators(cell_of_bin, count, floor, _CELL_WEIGHT) for cell_of_bin, count in cells]
+    expected = sum(float(part.mean_squares.sum()) for part in indicators)
+    shrink = min(1.0, float(np.sqrt(spread / max(expected, 1e-300))))
+    return [
+        *parts,
+        *(
+            _Part(part.matrix * shrink, part.means * shrink, part.mean_squares * shrink**2)
+            for part in indicators
+        ),
+    ]
+
+
+def _indicators(cell_of_bin: npt.NDArray[np.intp], counts: Floats, floor: float, weight: float) -> _Part:
+    shares = _shares(counts)
+    scale = weight / np.sqrt(np.maximum(shares * (1.0 - shares), floor))
+    kept = np.flatnonzero(cell_of_bin >= 0)
+    places = (kept, cell_of_bin[kept])
+    matrix = sp.csr_array((scale[cell_of_bin[kept]], places), shape=(len(cell_of_bin), len(counts)))
+    return _Part(matrix, shares * scale, shares * (1.0 - shares) * np.square(scale))
+
+
+def _joined(n_bins: int, parts: list[_Part]) -> _Block:
+    if not parts:
+        return _Block(sp.csr_array((n_bins, 0)), np.zeros(0), np.zeros(n_bins), np.zeros(0))
+    matrix = sp.csr_array(sp.hstack([part.matrix for part in parts], format="csr"))
+    centre = np.concatenate([part.means for part in parts])
+    squares = np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel()
+    norms = squares - 2.0 * np.asarray(matrix @ centre) + float(centre @ centre)
+    return _Block(
+        matrix, centre, np.maximum(norms, 0.0), np.concatenate([part.mean_squares for part in parts])
+    )
+
+
+def _standardised(grid: ContinuousGrid, equal: Floats, noise: float) -> Floats:
+    """Return the standardised number of each bin; 0 for missing values and other entries."""
+    counts = equal[: grid.equal_cells]
+    visible = np.where(counts > _VISIBLE * noise, counts, 0.0)
+    if visible.sum() <= 0:
+        visible = np.ones(grid.equal_cells)
+    shares = visible / visible.sum()
+    # in units of the range, whose square is always a number
+    middles = (np.arange(grid.equal_cells) + 0.5) / grid.equal_cells
+    mean = float(shares @ middles)
+    deviation = float(np.sqrt(shares @ np.square(middles - mean) + grid.equal_cells**-2.0 / 12.0))
+    values = ((grid.representatives - grid.lower) / (grid.upper - grid.lower) - mean) / deviation
+    return np.asarray(np.nan_to_num(np.clip(values, -_LONGEST_NUMBER, _LONGEST_NUMBER)))
+
+
+def _shares(counts: Floats) -> Floats:
+    positive = np.maximum(counts, 0.0)
+    total = positive.sum()
+    return positive / total if total > 0 else np.full(len(counts), 1.0 / max(len(counts), 1))
+
+
+def _bin_shares(grid: Grid, counts: Floats) -> Floats:
+    """Return the released share of the rows in each bin; logarithmic cells are spread over their bins."""
+    if isinstance(grid, CategoricalGrid):
+        return _shares(counts)
+    if not isinstance(grid, ContinuousGrid):
+        return np.ones(1)
+    equal = _shares(counts[: grid.n_equal_cells])
+    numbers = float(equal[: grid.equal_cells].sum())
+    points = np.concatenate([[grid.lower], grid.edges, [grid.upper]])
+    widths = np.concatenate(
+        [np.diff(points), [1.0 if grid.log_cells else 0.0]]
+    )  # the last one is the base value
+    cells, shares = grid.equal_cell_of_bin[:-2], equal
+    if grid.log_cells:
+        cells, shares = grid.log_cell_of_bin[:-2], _shares(counts[grid.n_equal_cells :])
+    per_cell = np.bincount(cells, widths, minlength=len(shares))
+    found = shares[cells] * widths / np.maximum(per_cell[cells], 1e-300)
+    return np.concatenate([found / max(float(found.sum()), 1e-300) * numbers, equal[-2:]])

@@ -1,0 +1,449 @@
+"""Training in a run folder, and going on after a stop."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ratewise import _validate
+from ratewise._files import ModelFileError, Path, read_arrays, write_arrays
+from ratewise.accounting import Admission, Ledger, PrivacyStatement, UnprotectedEvent
+from ratewise.constraints.compiler import named_values
+from ratewise.constraints.domain import list_values
+from ratewise.data.schema import Schema
+from ratewise.data.table import named_columns
+from ratewise.estimators.classifier import RateConstrainedClassifier, keep_session, session_of
+from ratewise.estimators.persistence import grid_from_dict, grid_to_dict
+from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType, RatewiseWarning
+from ratewise.mechanisms.randomness import USED_SEEDS
+from ratewise.metrics.verdicts import Certificate
+from ratewise.preprocessing.discovery import discovery_threshold
+from ratewise.preprocessing.grids import ContinuousGrid
+from ratewise.runs.folder import RunFolder
+from ratewise.runs.settings import Settings
+from ratewise.training.loop import StepRecord
+from ratewise.training.plan import (
+    CERTIFICATE,
+    CORRECTION,
+    DISCOVERY,
+    RANGES,
+    ROWS_PER_ID,
+    STATISTICS,
+    TRAINING,
+    Plan,
+)
+from ratewise.training.session import Session
+from ratewise.training.source import LABEL
+
+KIND = "checkpoint"
+NOTHING: dict[str, Any] = {"released": {}, "loop": None, "history": {}}
+_ARRAYS = {STATISTICS: "statistics", CORRECTION: "correction", CERTIFICATE: "certificate"}
+_DUAL, _HISTORY = "dual.", "history."
+
+
+def write_checkpoint(path: Path, state: Mapping[str, Any], run: str) -> None:
+    """Write the state of a session (`Session.state`) of the run with this id, in one step."""
+    released, loop = state["released"], state["loop"]
+    fields: dict[str, Any] = {
+        "run": run,
+        "rows_per_id": released.get(ROWS_PER_ID),
+        "values": _values_to_plain(released.get(DISCOVERY)),
+        "grids": None if RANGES not in released else [grid_to_dict(g) for g in released[RANGES].values()],
+        "done": None if loop is None else int(loop["done"]),
+        "dual": loop is not None and loop["dual"] is not None,
+    }
+    arrays = {short: released[name] for name, short in _ARRAYS.items() if name in released}
+    if loop is not None:
+        arrays |= {name: loop[name] for name in ("parameters", "velocity")}
+        arrays |= {f"{_DUAL}{name}": np.atleast_1d(value) for name, value in (loop["dual"] or {}).items()}
+        arrays |= {f"{_HISTORY}{name}": value for name, value in state["history"].items()}
+    write_arrays(path, KIND, fields, arrays)
+
+
+def read_checkpoint(path: Path, run: str | None = None) -> dict[str, Any]:
+    """Return the state that `write_checkpoint` wrote; `run` is the id of the run that it must belong to."""
+    fields, arrays = read_arrays(path, KIND)
+    if run is not None and fields.get("run") != run:
+        raise InvalidInput(
+            f"{str(path)!r} is the checkpoint of another run; put this run's own back, or train anew"
+        )
+    try:
+        return _state(fields, arrays)
+    except (KeyError, TypeError, ValueError, InvalidInput, InvalidType) as problem:
+        raise ModelFileError(f"{str(path)!r} is no sound checkpoint: {problem!r}; train anew") from None
+
+
+def _state(fields: Mapping[str, Any], arrays: Mapping[str, Any]) -> dict[str, Any]:
+    if not all(np.all(np.isfinite(array)) for name, array in arrays.items() if name != f"{_DUAL}variance"):
+        raise ModelFileError("it holds numbers that are not finite")
+    released: dict[str, Any] = {name: arrays[short] for name, short in _ARRAYS.items() if short in arrays}
+    if fields["rows_per_id"] is not None:
+        released[ROWS_PER_ID] = int(fields["rows_per_id"])
+    if fields["values"] is not None:
+        released[DISCOVERY] = {name: tuple(values) for name, values in fields["values"].items()}
+    if fields["grids"] is not None:
+        released[RANGES] = {grid.name: grid for grid in map(grid_from_dict, fields["grids"])}
+    if fields["done"] is None:
+        return {**NOTHING, "released": released}
+    dual = {n.removeprefix(_DUAL): array for n, array in arrays.items() if n.startswith(_DUAL)}
+    if "step" in dual:
+        dual["step"] = dual["step"].reshape(())
+    loop = {
+        "done": int(fields["done"]),
+        "parameters": arrays["parameters"],
+        "velocity": arrays["velocity"],
+        "dual": dual if fields["dual"] else None,
+    }
+    if loop["velocity"].shape != loop["parameters"].shape or loop["done"] < 0:
+        raise ModelFileError("its parts do not fit together")
+    history = {n.removeprefix(_HISTORY): array for n, array in arrays.items() if n.startswith(_HISTORY)}
+    return {"released": released, "loop": loop, "history": history}
+
+
+def _values_to_plain(values: Mapping[str, Any] | None) -> dict[str, list[Any]] | None:
+    return None if values is None else {name: list(found) for name, found in values.items()}
+
+
+CHECKPOINT_EVERY = 20
+SECONDS_APART = 0.5  # between checkpoints of a run with quick steps
+_NEARLY_ALL = 0.95  # share of a column in an outermost cell from which its declared bounds are doubted
+_NEARLY_ALL_ZERO = 0.99  # the same where the cell contains zero, which many columns hold nearly always
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which column of a table has which role."""
+
+    label: str
+    groups: tuple[str, ...]
+    features: tuple[str, ...]
+    privacy_id: str | None
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Callbacks of a run; everything that they see is released.
+
+    Parameters
+    ----------
+    on_start : callable
+        Called once before the first step with the session.
+    on_step : callable
+        Called after each step with its `StepRecord`; an exception stops the run between two steps.
+    """
+
+    on_start: Callable[[Session], object] = lambda _: None
+    on_step: Callable[[StepRecord], object] = lambda _: None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run left behind.
+
+    Attributes
+    ----------
+    folder : RunFolder
+    statement : PrivacyStatement
+    certificate : Certificate or None
+    steps : int
+        Steps that were taken.
+    messages : tuple of str
+        What the user should check, judged from released values.
+    """
+
+    folder: RunFolder
+    statement: PrivacyStatement
+    certificate: Certificate | None
+    steps: int
+    messages: tuple[str, ...]
+
+    @property
+    def summary(self) -> str:
+        """The certificate in one line."""
+        if self.certificate is not None:
+            return self.certificate.summary
+        if self.folder.settings.constraints:
+            return "The constraints cannot be judged: cannot tell (see the messages)."
+        return "No constraints were requested."
+
+
+def columns_of(frame: Any, settings: Settings, schema: Schema | None = None) -> Columns:
+    """Return the roles of the columns of a table; a column that is not there is an `InvalidInput`."""
+    present = named_columns(frame, "the table")
+    needed = named_values(settings.declared).columns or {}
+    groups = tuple(dict.fromkeys((*settings.groups, *needed)))
+    person = settings.privacy_id
+    features = settings.features
+    if schema is not None:
+        person = person or schema.privacy_id
+        features = features or tuple(schema.columns)
+    if not features:
+        used = {settings.label, *groups, *settings.leave_out, person}
+        features = tuple(name for name in present if name not in used)
+    asked = (settings.label, *groups, *features, *settings.leave_out, *(() if person is None else (person,)))
+    absent = [name for name in dict.fromkeys(asked) if name not in present]
+    if absent:
+        raise InvalidInput(
+            f"the table has no column {list_values(absent)}; its columns are {list_values(present)}"
+        )
+    if person is not None and person in (*features, *groups):
+        raise InvalidInput(f"column {person!r} is the privacy id and cannot be a feature or a group")
+    if not features:
+        raise InvalidInput("no column is left to predict from; name some with --features")
+    return Columns(settings.label, groups, features, person)
+
+
+def session_for(
+    frame: Any, settings: Settings, schema: Schema | None = None, seed: int | None = None
+) -> tuple[RateConstrainedClassifier, Session]:
+    """Return a classifier and the session that trains it, after all checks; nothing is released.
+
+    Parameters
+    ----------
+    frame : data frame
+        The rows.
+    settings : Settings
+    schema : Schema, optional
+        Public declarations. What it leaves open is found privately.
+    seed : int, optional
+        For made-up data only.
+    """
+    if schema is not None and schema.label != settings.label:
+        raise InvalidInput(f"label is {settings.label!r}, but the schema's label is {schema.label!r}")
+    columns = columns_of(frame, settings, schema)
+    classifier = RateConstrainedClassifier(
+        settings.declared or None,
+        epsilon=settings.epsilon,
+        delta=settings.delta,
+        neighbours=settings.neighbours,
+        classes=settings.declared_classes,
+        schema=schema,
+        model=settings.model,
+        config=settings.config,
+        rows_per_id=settings.rows_per_id,
+        id_weighting=settings.id_weighting,
+        random_state=seed,
+    )
+    session = session_of(
+        classifier,
+        frame[list(columns.features)],
+        frame[columns.label],
+        sensitive_features={name: frame[name] for name in columns.groups} or None,
+        privacy_ids=None if columns.privacy_id is None else frame[columns.privacy_id],
+    )
+    session.tolerance = settings.tolerance
+    session.plan_units()
+    _check_findable(session)
+    return classifier, session
+
+
+def _check_findable(session: Session) -> None:
+    """Raise if the rows cannot be enough to find two values of what is not declared, by public numbers."""
+    event: Any = session.plan.events.get(DISCOVERY)
+    missing = session.undeclared()
+    if event is None or not missing:
+        return
+    least = discovery_threshold(float(event.noise), float(event.delta), len(missing))
+    if session.plan.n_units >= 2 * least:
+        return
+    remedies = [
+        "--classes no,yes" if name == LABEL else f"the values of {name!r} in a --schema FILE"
+        for name in missing
+    ]
+    raise InvalidInput(
+        f"{session.plan.n_units:,} rows or ids are too few to find classes and groups at this budget: a value is found "
+        f"if about {least:,.0f} have it. Nothing was spent. Declare what is public: {'; '.join(remedies)} "
+        "(ratewise schema drafts one); or use more rows or a larger --epsilon"
+    )
+
+
+def train_run(
+    folder: RunFolder,
+    classifier: RateConstrainedClassifier,
+    session: Session,
+    *,
+    watch: Watch | None = None,
+    every: int = CHECKPOINT_EVERY,
+) -> Result:
+    """Train, or go on training, the run of a folder.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        New, or stopped at any moment.
+    classifier, session
+        What `session_for` returned for the rows of the run.
+    watch : Watch, optional
+    every : int
+        Steps between two checkpoints; quick steps are written at most twice a second.
+    """
+    _validate.count(checkpoint_every=every)
+    with folder.alone():
+        if RunFolder.open(folder.path).finished:
+            raise InvalidInput(f"the run in {str(folder.path)!r} is finished; there is nothing to go on with")
+        ledger = folder.ledger()
+        if session.plan.private:
+            USED_SEEDS.add(ledger, session.streams)
+        _connect(folder, session, ledger)
+        _train(folder, session, watch or Watch(), every)
+        return _finish(folder, classifier, session)
+
+
+def admit_run(folder: RunFolder, plan: Plan, ledger: Ledger) -> Admission:
+    """Admit the plan of a run to a ledger before any run of that ledger releases something."""
+    events: Any = plan.events or {TRAINING: UnprotectedEvent("training without noise")}
+    return ledger.admit(events, purpose=folder.purpose, data=folder.description["data_name"], unit=plan.unit)
+
+
+def _connect(folder: RunFolder, session: Session, ledger: Ledger) -> None:
+    """Give the session its ledger, or what an earlier process released under it."""
+    session.purpose, session.data_name = folder.purpose, folder.description["data_name"]
+    session.ledger = ledger
+    if session.plan.n_units != folder.description["units"]:
+        raise InvalidInput(
+            f"the table has {session.plan.n_units} rows or ids, the run was planned for "
+            f"{folder.description['units']}; give the table that the run began with"
+        )
+    admission = folder.admission(ledger)
+    saved = _saved(folder)
+    if admission is None:
+        if saved is not None:
+            raise _older_ledger(ledger)
+        return
+    if session.plan.private and admission.events != tuple(session.plan.events.values()):
+        raise InvalidInput(
+            "the run was planned for another table, or by another version of ratewise; give the table that it "
+            "began with, or train anew"
+        )
+    state = NOTHING if saved is None else saved
+    done = 0 if state["loop"] is None else state["loop"]["done"]
+    if session.plan.private:
+        counted = admission.released
+        if counted[TRAINING] < done:
+            raise _older_ledger(ledger)
+        lost = [
+            name
+            for name, count in counted.items()
+            if count and name not in (TRAINING, CORRECTION, CERTIFICATE) and name not in state["released"]
+        ]
+        if lost or (counted[TRAINING] and state["loop"] is None):
+            raise BudgetExceeded(
+                "the run was killed while it prepared the features: what that cost is spent, and its plan does "
+                "not pay for it again; train anew with a budget of its own"
+            )
+    session.restore(state, admission)
+
+
+def _older_ledger(ledger: Ledger) -> InvalidInput:
+    return InvalidInput(
+        f"{str(ledger.path)!r} does not count what checkpoint.npz holds, so it is an older copy; put the newest "
+        "ledger back, or train anew"
+    )
+
+
+def _saved(folder: RunFolder) -> dict[str, Any] | None:
+    path = folder.checkpoint_path
+    return read_checkpoint(path, folder.description["id"]) if path.exists() else None
+
+
+def _train(folder: RunFolder, session: Session, watch: Watch, every: int) -> None:
+    last = -math.inf
+
+    def save() -> None:
+        nonlocal last
+        write_checkpoint(folder.checkpoint_path, session.state(), folder.description["id"])
+        if session.loop is not None and session.loop.optimizer.done:
+            last = time.monotonic()  # the first steps are written soon, whatever the clock says
+
+    def on_start() -> None:
+        save()
+        watch.on_start(session)
+
+    def on_step(record: StepRecord) -> None:
+        try:
+            watch.on_step(record)
+        except BaseException:
+            save()  # between two steps: all of it is released
+            raise
+        due = record.step % every == 0 and time.monotonic() - last >= SECONDS_APART
+        if due or record.step == session.plan.steps:
+            save()
+
+    session.on_release, session.on_start = save, on_start
+    session.run(on_step)
+    save()  # a kill while the results are written loses no step
+
+
+def _finish(folder: RunFolder, classifier: RateConstrainedClassifier, session: Session) -> Result:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RatewiseWarning)  # the messages of the result include it
+        keep_session(classifier, session, tuple(folder.description["outside"]))
+    folder.finish(classifier)
+    steps = len(classifier.history_.get("step", ()))
+    messages = tuple(_messages(session))
+    return Result(folder, classifier.privacy_, classifier.certificate_, steps, messages)
+
+
+# --------------------------------------------------------------- what to check, from released values
+
+
+def _messages(session: Session) -> Iterator[str]:
+    if session.history is not None and session.history.every == 1:
+        lost = session.plan.steps - len(session.history.arrays()["step"])
+        if lost > 0:
+            yield (
+                f"{lost} of {session.plan.steps} steps were not taken: they may have been released before the run "
+                "was interrupted, and a step is never released twice"
+            )
+    if len(session.classes) < 2:
+        yield (
+            "the private release found fewer than two classes, so the model predicts a constant: declare the "
+            "classes (--classes or --schema), or use more rows or a larger --epsilon"
+        )
+    if session.compiled is not None and session.certificate is None:
+        yield (
+            "the certificate was released before the run was interrupted, and its values are lost: the "
+            "constraints are not judged; evaluate the run on other rows"
+        )
+    for name, share, grid in doubtful_bounds(session):
+        yield (
+            f"{share:.0%} of column {name!r} lie at one end of the declared bounds {grid.lower:g} to {grid.upper:g} "
+            "or beyond it (released counts): check these bounds in the schema, or leave them out"
+        )
+    unused: dict[str, list[str]] = {}
+    for name, reason in session.unused.items():
+        unused.setdefault(reason, []).append(name)
+    for reason, names in unused.items():
+        many = "columns are" if len(names) > 1 else "column is"
+        yield f"{len(names)} {many} not used ({list_values(names)}): {reason}"
+
+
+def doubtful_bounds(session: Session) -> Iterator[tuple[str, float, ContinuousGrid]]:
+    """Yield declared columns nearly all of whose values are in an outermost cell of the bounds or outside.
+
+    Judged from the released histograms: values outside the bounds are counted in the outermost cells.
+    """
+    if session.basis is None:
+        return
+    for grid, counts in zip(session.grids, session.histograms, strict=True):
+        if not isinstance(grid, ContinuousGrid) or not session.declarations.columns[grid.name].complete:
+            continue
+        cells = np.asarray(counts[: grid.equal_cells])
+        noise = session.statistics_noise * math.sqrt(grid.equal_cells)
+        total = float(cells.sum())
+        if total <= 10.0 * noise or total <= 0.0:
+            continue
+        width = (grid.upper - grid.lower) / grid.equal_cells
+        zero = grid.lower <= 0.0 < grid.lower + width
+        for share, least in (
+            (float(cells[0]) / total, _NEARLY_ALL_ZERO if zero else _NEARLY_ALL),
+            (float(cells[-1]) / total, _NEARLY_ALL),
+        ):
+            if share >= least:
+                yield grid.name, min(share, 1.0), grid

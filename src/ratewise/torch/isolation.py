@@ -1,0 +1,659 @@
+"""Row isolation: modules and losses run on each row separately, with random numbers of the row's own.
+
+**Values.** ``torch.func.vmap`` gives the code a batch that contains one row. PyTorch's batching rules execute every
+operation for all rows of the sample together, but no operation of the module can reach the batch axis:
+statistics over rows, sorting, shifting or products of rows only ever see the row itself. Reading a value
+(``.item()``, ``if x.max() > 3``) and results whose shape depends on values (``nonzero``, ``unique``, boolean
+indexing) raise an error whatever the values are. The isolation is in force in every training step.
+
+**Random numbers.** PyTorch draws a dropout mask for a whole batch from one global generator. Whoever knows its state
+knows the masks, and removing a row shifts the masks of all rows after it. Here every random operation
+(``torch.Tag.nondeterministic_seeded``) is replaced below ``vmap``, where the first axis is the rows: row ``i`` of its result
+is made of the bytes of ``KeyedGenerator(key, step, number of the row)``. Operations that cannot be drawn
+separately for each row, and randomness that does not come from PyTorch, are refused when the module is checked on
+synthetic rows, before any row is read.
+
+Guarantee: row ``i`` of the result of `map_rows` is a function of row ``i``, of the parameters, and of the key, the step and
+the row's number. So adding or removing a row changes nothing for another row, also for somebody who knows the key. Code that
+calls private functions of PyTorch to get around this is outside the guarantee.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import math
+import random
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.special import ndtri
+from torch import Tensor, nn
+from torch.autograd.graph import disable_saved_tensors_hooks
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
+from ratewise.mechanisms.randomness import KEY_BYTES, KeyedGenerator, SecureGenerator
+
+Floats = npt.NDArray[np.float64]
+
+_DRAW_REMEDY = (
+    "use operations that draw each entry independently, such as nn.Dropout, torch.rand_like, torch.randn_like "
+    "and torch.bernoulli"
+)
+_GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
+_TRIALS = 4  # synthetic forward passes with the same draws, whose results must agree
+
+
+class RowRandomness:
+    """The random numbers of the rows of one batch in one step.
+
+    Inside ``with RowRandomness(...):`` isolated code (`ratewise.torch.isolation`) draws from it.
+
+    Parameters
+    ----------
+    key : bytes
+        32 secret bytes.
+    step : int
+        A row draws afresh in every step.
+    rows : sequence of integers
+        Numbers of the rows, in the order of the batch. A batch may have more rows than that: rows of zeros
+        that fill it up.
+    """
+
+    def __init__(self, key: bytes, step: int, rows: Sequence[int] | npt.NDArray[np.intp]) -> None:
+        self._key, self._step = key, step
+        self._rows = [int(row) for row in rows]
+        self._generators: list[KeyedGenerator] = []
+
+    @classmethod
+    def fresh(cls) -> RowRandomness:
+        """Return independent random numbers from the secure source, for rows without numbers."""
+        return cls(SecureGenerator().bytes(KEY_BYTES), 0, ())
+
+    def __enter__(self) -> RowRandomness:
+        self._token = _current.set(self)
+        return self
+
+    def __exit__(self, *_problem: Any) -> None:
+        _current.reset(self._token)
+
+    def bytes(self, rows: int, each: int) -> bytes:
+        """Return `each` bytes for every row of a batch, one row after the other."""
+        for place in range(len(self._generators), rows):
+            number = self._rows[place] if place < len(self._rows) else -1 - place
+            self._generators.append(KeyedGenerator(self._key, self._step, number))
+        return b"".join(generator.bytes(each) for generator in self._generators[:rows])
+
+
+_current: ContextVar[RowRandomness | None] = ContextVar("row_randomness", default=None)
+
+
+@contextmanager
+def draws_by_row(rows: int, what: str) -> Iterator[None]:
+    """Replace every random operation inside by draws of each row's own.
+
+    Parameters
+    ----------
+    rows : int
+        Rows of the batch: the first axis of every random operation.
+    what : str
+        Name of the code in error messages.
+    """
+    with _Draws(_current.get() or RowRandomness.fresh(), rows, what):
+        yield
+
+
+def refuse_uncontrolled(module: nn.Module, run: Callable[[], Tensor], what: str = "module") -> None:
+    """Refuse code whose random numbers do not all come from `draws_by_row`.
+
+    Parameters
+    ----------
+    module : nn.Module
+    run : callable
+        Runs the code on synthetic rows and returns a tensor.
+    what : str
+        Name of the code in error messages.
+    """
+    for name, layer in module.named_modules():
+        for attribute, value in vars(layer).items():
+            if isinstance(value, _GENERATORS):
+                raise UnsupportedCombination(
+                    f"{what} has a random generator of its own ({name + '.' if name else ''}{attribute}), whose "
+                    f"draws would not belong to rows; {_DRAW_REMEDY}, which then draw from the secure source"
+                )
+    before = _global_states()
+    key, found = SecureGenerator().bytes(KEY_BYTES), []
+    for _ in range(_TRIALS):
+        with RowRandomness(key, 0, ()):
+            found.append(torch.nan_to_num(run().detach()))
+    if _global_states() != before:
+        raise UnsupportedCombination(
+            f"{what} draws from a global generator of Python, NumPy or PyTorch outside of isolated rows; {_DRAW_REMEDY}"
+        )
+    if not all(torch.equal(found[0], other) for other in found[1:]):
+        raise UnsupportedCombination(
+            f"{what} gives other results for the same rows and the same random numbers: it has a source of "
+            f"randomness that cannot be drawn separately for each row, or it changes from call to call; {_DRAW_REMEDY}"
+        )
+
+
+def _global_states() -> tuple[Any, ...]:
+    legacy: Any = np.random.get_state(legacy=False)  # noqa: NPY002 - is watched, not used
+    words = legacy["state"]["key"].tobytes(), legacy["state"]["pos"]
+    return random.getstate(), words, torch.get_rng_state().numpy().tobytes()
+
+
+class _Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Replaces the operations of PyTorch that draw."""
+
+    def __init__(self, randomness: RowRandomness, rows: int, what: str) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._randomness, self._rows, self._what = randomness, rows, what
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded not in func.tags:
+            return func(*args, **kwargs)
+        drawn = _OPERATIONS.get(func._schema.name)
+        arguments = _named(func, args, kwargs)
+        if arguments.get("dropout_p") == 0.0:  # attention without dropout draws nothing
+            return func(*args, **kwargs)
+        like = _tensor_in(arguments)
+        shape = arguments.get("size", () if like is None else like.shape)
+        if drawn is None or not shape or shape[0] != self._rows:
+            raise UnsupportedCombination(
+                f"{self._what} draws with {func._schema.name.replace('aten::', 'torch.')}, which cannot be drawn "
+                f"separately for each row; {_DRAW_REMEDY}"
+            )
+        return drawn(_Uniform(self._randomness, tuple(shape)), arguments)
+
+
+class _Uniform:
+    """Uniform numbers of a shape whose first axis is the rows."""
+
+    def __init__(self, randomness: RowRandomness, shape: tuple[int, ...]) -> None:
+        self._randomness, self._shape = randomness, shape
+
+    def inside(self, digits: int) -> Floats:
+        """Return numbers in (0, 1) with so many binary digits, 32 or 64, and one half of the last place."""
+        words = self._words(digits).astype(np.float64)
+        return (words + 0.5) * 2.0**-digits
+
+    def below_one(self, dtype: torch.dtype) -> Floats:
+        """Return numbers in [0, 1), multiples of the precision of a type."""
+        if dtype == torch.float64:
+            return np.asarray((self._words(64) >> np.uint64(11)) * 2.0**-53, dtype=np.float64)
+        kept = {torch.float16: 11, torch.bfloat16: 8}.get(dtype, 24)
+        return np.asarray((self._words(32) >> np.uint32(32 - kept)) * 2.0**-kept, dtype=np.float64)
+
+    def _words(self, digits: int) -> npt.NDArray[Any]:
+        each = math.prod(self._shape[1:]) * digits // 8
+        raw = self._randomness.bytes(self._shape[0], each)
+        return np.frombuffer(raw, dtype=f"<u{digits // 8}").reshape(self._shape)
+
+
+def _named(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of an operation by their names, defaults included."""
+    names = func._schema.arguments
+    found = {one.name: one.default_value for one in names if one.has_default_value()}
+    found.update({one.name: value for one, value in zip(names, args, strict=False)})
+    found.update(kwargs)
+    return found
+
+
+def _tensor_in(arguments: dict[str, Any]) -> Tensor | None:
+    return next((value for value in arguments.values() if isinstance(value, Tensor)), None)
+
+
+def _made(values: npt.NDArray[Any], arguments: dict[str, Any]) -> Tensor:
+    """Return numbers as a new tensor of the type and device that the operation asks for."""
+    like = _tensor_in(arguments)
+    device = arguments.get("device") or ("cpu" if like is None else like.device)
+    return torch.from_numpy(np.ascontiguousarray(values)).to(device=device, dtype=_kind(arguments))
+
+
+def _filled(values: npt.NDArray[Any], arguments: dict[str, Any]) -> Tensor:
+    target: Tensor = arguments["self"]
+    return target.copy_(torch.from_numpy(np.ascontiguousarray(values)))
+
+
+def _kind(arguments: dict[str, Any]) -> torch.dtype:
+    like = _tensor_in(arguments)
+    found: torch.dtype = arguments.get("dtype") or (torch.get_default_dtype() if like is None else like.dtype)
+    return found
+
+
+def _digits(arguments: dict[str, Any]) -> int:
+    return 64 if _kind(arguments) == torch.float64 else 32
+
+
+def _number(value: Any, default: float) -> Any:
+    """Return a parameter of a law as a number or an array."""
+    return value.cpu().double().numpy() if isinstance(value, Tensor) else default if value is None else value
+
+
+def _successes(draws: _Uniform, arguments: dict[str, Any]) -> npt.NDArray[Any]:
+    probability = arguments.get("p")
+    if probability is None:  # the tensor itself holds the probabilities
+        probability = arguments["self"]
+    return np.asarray(draws.inside(32) < _number(probability, 0.5))
+
+
+def _bernoulli(draws: _Uniform, arguments: dict[str, Any]) -> Tensor:
+    return _made(_successes(draws, arguments), arguments)
+
+
+def _bernoulli_(draws: _Uniform, arguments: dict[str, Any]) -> Tensor:
+    return _filled(_successes(draws, arguments), arguments)
+
+
+def _rand(draws: _Uniform, arguments: dict[str, Any]) -> Tensor:
+    return _made(draws.below_one(_kind(arguments)), arguments)
+
+
+def _uniform_(draws: _Uniform, arguments: dict[str, Any]) -> Tensor:
+    low, high = arguments["from"], arguments["to"]
+    return _filled(low + (high - low) * draws.below_one(_kind(arguments)), arguments)
+
+
+def _randn(draws: _Uniform, arguments: dict[str, Any]) -> Tensor:
+    normal = ndtri(draws.inside(_digits(arguments)))
+    return _made(_number(arguments.get("mean"), 0.0) + _number(arguments.get("std"), 1.0) * normal, arguments)
+
+
+def _normal_(draws: _Uniform, arguments: dict[str, Any]) -> Tensor:
+    return _filled(arguments["mean"] + arguments["std"] * ndtri(draws.inside(_digits(arguments))), arguments)
+
+
+def _exponential_(draws: _Uniform, arguments: dict[str, Any]) -> Tensor:
+    return _filled(np.log(draws.inside(_digits(arguments))) / -arguments["lambd"], arguments)
+
+
+def _native_dropout(draws: _Uniform, arguments: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    value, p = arguments["input"], arguments["p"]
+    if not arguments["train"]:
+        return value.clone(), torch.ones_like(value, dtype=torch.bool)
+    kept = torch.from_numpy(draws.inside(32) >= p).to(value.device)
+    return value * kept * (1.0 / (1.0 - p) if p < 1 else 0.0), kept
+
+
+_OPERATIONS: dict[str, Callable[[_Uniform, dict[str, Any]], Any]] = {
+    "aten::bernoulli": _bernoulli,
+    "aten::bernoulli_": _bernoulli_,
+    "aten::rand": _rand,
+    "aten::rand_like": _rand,
+    "aten::uniform_": _uniform_,
+    "aten::randn": _randn,
+    "aten::randn_like": _randn,
+    "aten::normal": _randn,
+    "aten::normal_": _normal_,
+    "aten::exponential_": _exponential_,
+    "aten::native_dropout": _native_dropout,
+}
+
+
+def rrelu(
+    input: Tensor,
+    lower: float = 1.0 / 8,
+    upper: float = 1.0 / 3,
+    training: bool = False,
+    inplace: bool = False,
+) -> Tensor:
+    """Compute `torch.nn.functional.rrelu` by operations that can be drawn for each row."""
+    slope = lower + (upper - lower) * torch.rand_like(input) if training else (lower + upper) / 2
+    found = torch.where(input >= 0, input, input * slope)
+    return input.copy_(found) if inplace else found
+
+
+def rrelu_(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False) -> Tensor:
+    """Compute `rrelu` in place."""
+    return rrelu(input, lower, upper, training, inplace=True)
+
+
+_REMEDY = (
+    "use tensor operations on the row itself: torch.where and masks in place of conditions, .item() and "
+    "boolean indexing, x.new_zeros in place of torch.zeros, masks in place of packed sequences, and "
+    "opacus.layers for recurrent layers"
+)
+_SIGNS = ("vmap", "atching rule", "BatchedTensor", "data pointer", "functorch", "saved tensor hooks")
+_KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+_PRINTED = (Tensor.__repr__, Tensor.__format__)
+_FUNCTORCH: Any = torch._C._functorch
+
+
+def map_rows(function: Callable[..., Any], *values: Tensor, what: str) -> Any:
+    """Apply a function to each row separately and stack the results.
+
+    Parameters
+    ----------
+    function : callable
+        Gets every value with one row on the first axis; returns a tensor, or a tuple, list or dict of
+        tensors, with one row on the first axis.
+    *values : tensors
+        The first axis is the rows.
+    what : str
+        Name of the function in error messages.
+
+    Raises
+    ------
+    UnsupportedCombination
+        If the function cannot be run on each row separately. Whether it can depends on the function and on
+        the shapes and types of `values`, not on their content.
+    """
+    return run_by_row(lambda *parts: function(*(part.unsqueeze(0) for part in parts)), values, what)
+
+
+def run_by_row(function: Callable[..., Any], values: tuple[Any, ...], what: str) -> Any:
+    """Apply a function of rows (without an axis for them) that returns batches of one row."""
+    watch = _Watch(what)
+
+    def one_row(*parts: Any) -> Any:
+        watch.note(parts)
+        with watch:
+            return tree_map(lambda leaf: _only_row(leaf, what), function(*parts))
+
+    axes = tree_map(lambda leaf: 0 if isinstance(leaf, Tensor) else None, values)
+    mapped = torch.func.vmap(one_row, in_dims=axes, randomness="different")
+    try:
+        with (
+            draws_by_row(
+                next(leaf.shape[0] for leaf in tree_leaves(values) if isinstance(leaf, Tensor)), what
+            ),
+            _batching_rules_only(),
+            sdpa_kernel(SDPBackend.MATH),
+            disable_saved_tensors_hooks("saved tensor hooks see whole batches"),
+        ):
+            found = mapped(*values)
+    except (RuntimeError, NotImplementedError) as problem:
+        if isinstance(problem, UnsupportedCombination) or not any(sign in str(problem) for sign in _SIGNS):
+            raise
+        reason = str(problem).partition("\n")[0].partition(". ")[0][:160]
+        raise UnsupportedCombination(
+            f"{what} mixes rows, or cannot be run on each row separately ({reason}); {_REMEDY}"
+        ) from problem
+    watch.refuse_kept()
+    return found
+
+
+class Batched(torch.autograd.Function):
+    """Calls a function of whole batches from inside `torch.func.vmap`; the function must keep rows apart."""
+
+    @staticmethod
+    def forward(_token: Tensor, *_arguments: Any) -> Tensor:
+        """Never run: `vmap` is."""
+        raise AssertionError("the token has one entry per row, so PyTorch calls vmap")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Keep nothing: the function takes care of its own gradients."""
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, _token: Tensor, *arguments: Any) -> tuple[Tensor, int]:
+        """Bring the rows to the first axis of every tensor and call the function."""
+        *values, function = arguments
+        axes = in_dims[1:-1]
+        first = [
+            value.expand(info.batch_size, *value.shape) if axis is None else value.movedim(axis, 0)
+            for value, axis in zip(values, axes, strict=True)
+        ]
+        return function(*first), 0
+
+
+class _Watch(TorchFunctionMode):
+    """Sees every call of PyTorch that the isolated code makes.
+
+    It refuses what would leave the isolation (printed values, batching rules of one's own), and remembers
+    the tensors that belong to rows, so that none of them can be met again by a later batch.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self._what = what
+        self._made: list[weakref.ref[Tensor]] = []
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in _PRINTED:
+            raise UnsupportedCombination(f"{self._what} prints or formats values of rows; remove that")
+        self._refuse_own_rules(func, args)
+        func = _SUBSTITUTES.get(func, func)
+        found = func(*args, **(kwargs or {}))
+        self.note(found)
+        return found
+
+    def note(self, found: Any) -> None:
+        """Remember tensors that belong to rows."""
+        leaves = (found,) if isinstance(found, Tensor) else tree_leaves(found)
+        for leaf in leaves:
+            if isinstance(leaf, Tensor) and _is_batched(leaf):
+                self._made.append(weakref.ref(leaf))
+
+    def refuse_kept(self) -> None:
+        """Refuse code that keeps a tensor of its rows."""
+        if self._kept() and gc.collect() is not None and self._kept():
+            raise UnsupportedCombination(
+                f"{self._what} keeps tensors of its rows after it has returned (such as self.last = x, or a "
+                "hook that collects outputs), where the next batch would meet them; do not store them"
+            )
+
+    def _kept(self) -> bool:
+        return any(made() is not None for made in self._made)
+
+    def _refuse_own_rules(self, func: Any, args: tuple[Any, ...]) -> None:
+        if isinstance(func, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+            if str(func).partition(".")[0] not in ("aten", "prims"):
+                raise UnsupportedCombination(
+                    f"{self._what} calls the operator {func}, of which it is not known whether it keeps rows "
+                    "apart; write it with operations of PyTorch"
+                )
+        elif func is torch._functorch.autograd_function.custom_function_call:
+            rule = args[0]
+            if rule is not Batched and rule.vmap is not torch.autograd.Function.vmap:
+                raise UnsupportedCombination(
+                    f"{self._what} uses {rule.__name__}, whose own vmap() sees whole batches; set "
+                    "generate_vmap_rule = True in its place"
+                )
+
+
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Compute attention of all rows with the fast kernels, which have no batching rule."""
+    batched = all(p.dim() == 4 and _is_batched(p) for p in (query, key, value))
+    if not batched or attn_mask is not None or dropout_p or enable_gqa:
+        return functional.scaled_dot_product_attention(
+            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+        )
+
+    def whole(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        flat = query.flatten(0, 1), key.flatten(0, 1), value.flatten(0, 1)
+        with sdpa_kernel(_KERNELS):
+            out = functional.scaled_dot_product_attention(*flat, None, 0.0, is_causal, scale=scale)
+        return out.reshape(*query.shape[:2], *out.shape[1:])
+
+    found: Tensor = Batched.apply(query, query, key, value, whole)  # type: ignore[no-untyped-call]
+    return found
+
+
+def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
+    """Compute a normalised weight by operations that have batching rules."""
+    axes = [axis for axis in range(v.dim()) if axis != dim % v.dim() or dim == -1]
+    norms: Tensor = torch.linalg.vector_norm(v, dim=axes, keepdim=dim != -1)
+    return v * (g / norms)
+
+
+_SUBSTITUTES: dict[Any, Callable[..., Tensor]] = {
+    functional.scaled_dot_product_attention: _attention,
+    torch._weight_norm: _weight_norm,
+    torch.rrelu: rrelu,
+    functional.rrelu: rrelu,
+    torch.rrelu_: rrelu_,
+}
+
+
+@contextmanager
+def _batching_rules_only() -> Iterator[None]:
+    """Forbid PyTorch's loop over rows, under which shapes and errors could depend on the rows."""
+    before = _FUNCTORCH._is_vmap_fallback_enabled()
+    _FUNCTORCH._set_vmap_fallback_enabled(False)
+    try:
+        yield
+    finally:
+        _FUNCTORCH._set_vmap_fallback_enabled(before)
+
+
+def _is_batched(value: Tensor) -> bool:
+    """Return whether a tensor differs between rows."""
+    return bool(_FUNCTORCH.is_batchedtensor(value))
+
+
+def _only_row(leaf: Any, what: str) -> Tensor:
+    if not isinstance(leaf, Tensor) or leaf.dim() == 0 or leaf.shape[0] != 1:
+        got = f"shape {tuple(leaf.shape)}" if isinstance(leaf, Tensor) else type(leaf).__name__
+        raise UnsupportedCombination(
+            f"{what} must answer a batch of one row with one row, got {got}; return tensors whose first axis "
+            "is the rows (batch_first=True for sequences), and take no mean over it"
+        )
+    return leaf[0]
+
+
+_FIX = "replace it, for example with opacus.validators.ModuleValidator.fix(module)"
+
+
+def check_module(module: nn.Module) -> None:
+    """Refuse a module in which one row can reach another row's gradient, or whose precision is too low."""
+    if not isinstance(module, nn.Module):
+        raise InvalidType(f"module must be a torch.nn.Module, got {type(module).__name__}")
+    for name, layer in module.named_modules():
+        reason = _why_not(layer)
+        if reason:
+            raise UnsupportedCombination(f"layer {name or 'module'!r} ({type(layer).__name__}) {reason}")
+    for name, parameter in module.named_parameters():
+        if isinstance(parameter, nn.parameter.UninitializedParameter):
+            raise InvalidInput(f"parameter {name!r} has no shape yet; run the module once on made-up rows")
+        if parameter.requires_grad and parameter.dtype not in (torch.float32, torch.float64):
+            raise InvalidInput(
+                f"parameter {name!r} has type {parameter.dtype}; keep parameters in float32 or float64, "
+                "where clipping holds its promise, and use torch.autocast for speed"
+            )
+    if not any(parameter.requires_grad for parameter in module.parameters()):
+        raise InvalidInput("module has no trainable parameter; set requires_grad on what is to be learned")
+
+
+def _why_not(layer: nn.Module) -> str:
+    """Return why a layer has no per-row gradient, or nothing."""
+    if isinstance(layer, nn.parallel.DistributedDataParallel | nn.DataParallel):
+        return (
+            "spreads batches over processes or devices by itself; pass the module inside (.module), and "
+            "processes=ratewise.torch.join() to Trainer or TorchRateConstrainedClassifier under torchrun"
+        )
+    if isinstance(layer, torch.jit.ScriptModule):
+        return "is compiled by torch.jit, which hides what it keeps of rows; pass the module it was made from"
+    if isinstance(layer, _BatchNorm):
+        return f"mixes the rows of a batch, so no row has a gradient of its own; {_FIX}"
+    if isinstance(layer, nn.modules.instancenorm._InstanceNorm) and layer.track_running_stats:
+        return "keeps running statistics of private rows; build it with track_running_stats=False"
+    if isinstance(layer, nn.RNNBase) and _trains(layer):
+        return f"cannot be run on each row separately; {_FIX}"
+    if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and (layer.max_norm or layer.scale_grad_by_freq):
+        return "lets rows change each other's gradient; build it without max_norm and scale_grad_by_freq"
+    if isinstance(layer, nn.EmbeddingBag) and _trains(layer):
+        return "has no rows of its own; use nn.Embedding and add up over the bag"
+    return ""
+
+
+def _trains(layer: nn.Module) -> bool:
+    return any(parameter.requires_grad for parameter in layer.parameters())
+
+
+@torch.no_grad()
+def refuse_mixing(module: nn.Module, x: Tensor) -> None:
+    """Refuse a module in which synthetic rows change each other's logits, or leave a trace in a buffer.
+
+    Training runs each row separately whatever the module does (`ratewise.torch.isolation`). A module that
+    mixes the rows of a batch would therefore predict with another function than the one that was trained.
+    """
+    other = x.clone()
+    other[1:] = 1 - x[1:] if x.dtype != torch.bool else ~x[1:]
+    found, kept = [], []
+    for inputs in (x, other):
+        torch.manual_seed(0)  # the same dropout for both; the caller puts the generator back
+        with untouched_state(module):
+            found.append(module(inputs)[0])
+            kept.append({name: buffer.clone() for name, buffer in module.named_buffers()})
+    for name, buffer in kept[0].items():
+        if name not in kept[1] or not torch.equal(buffer, kept[1][name]):
+            raise UnsupportedCombination(
+                f"module keeps something of its rows in the buffer {name!r}, which would be released without "
+                "noise; normalise each row by itself, or set the buffer from public numbers beforehand"
+            )
+    if not torch.allclose(found[0], found[1], rtol=1e-4, atol=1e-6):
+        raise UnsupportedCombination(
+            "module mixes rows: the logits of a row change when another row of the batch changes, but training "
+            "runs each row separately; keep rows apart (no statistics over the first axis), and replace "
+            "batch norm, for example with opacus.validators.ModuleValidator.fix(module)"
+        )
+
+
+class ModuleState:
+    """Buffers and plain attributes of a module and its parts (counters, lists), to be put back."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._kept = [
+            (
+                owner,
+                {name: _copied(value) for name, value in vars(owner).items() if name not in _STRUCTURE},
+                {n: (buffer, buffer.clone()) for n, buffer in owner._buffers.items() if buffer is not None},
+            )
+            for owner in module.modules()
+        ]
+
+    def restore(self) -> None:
+        """Put everything back as it was."""
+        for owner, attributes, buffers in self._kept:
+            for name in set(vars(owner)) - set(attributes) - _STRUCTURE:
+                del owner.__dict__[name]
+            for name, value in attributes.items():
+                owner.__dict__[name] = _copied(value)
+            for name, (buffer, content) in buffers.items():
+                owner._buffers[name] = buffer.copy_(content)
+
+
+_STRUCTURE = {name for name in vars(nn.Module()) if name != "training"}  # parameters, parts, hooks
+
+
+def _copied(value: Any) -> Any:
+    return copy.copy(value) if isinstance(value, list | dict | set | bytearray) else value
+
+
+@contextmanager
+def untouched_state(module: nn.Module) -> Iterator[None]:
+    """Put buffers and plain attributes of the module back as they were."""
+    before = ModuleState(module)
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            before.restore()

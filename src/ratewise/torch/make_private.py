@@ -1,0 +1,550 @@
+"""`make_private`: a private training loop of one's own, close to what users of Opacus know.
+
+::
+
+    model, optimizer, loader, criterion = make_private(
+        model, optimizer, loader, constraints, epsilon=3.0, delta=1e-6, epochs=10,
+        classes=(0, 1), group_values={"sex": ("Female", "Male")},
+    )
+    for epoch in range(10):
+        for x, labels, cells in loader:                      # one Poisson sample
+            loss = criterion(model(x), labels, cells)        # loss and constraints
+            loss.backward()                                  # asks for the gradient of the sample
+            optimizer.step()                                 # records, reads rows, adds noise, updates
+            scheduler.step()                                 # any scheduler: one item is one step
+    certificate = optimizer.finish()                         # releases the counts of the trained model
+
+**One item of the loader is one step.** For every item, ``backward`` and ``step`` must be called once, in this
+order, before the next item is taken; anything else is an error that does not depend on the rows. An item may
+stand for no rows at all. A sample that is too large for memory is cut up inside (``physical_batch``).
+
+**Rows stay in the engine.** The loader, the model and the criterion exchange placeholders of a sample. They
+have no values, so a loop can neither mix rows nor depend on them. Changes of inputs belong into the data set
+or the module, changes of the loss into ``loss=``; both run on each row separately (`ratewise.torch.isolation`).
+
+**What is released** is the same as in `ratewise.torch.Trainer`, which takes the steps: per step the clipped
+gradient sum and the prediction counts of one Poisson sample, recorded before rows are read, and the counts of
+the trained model for the certificate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import fields, replace
+from typing import Any, NamedTuple, NoReturn
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    default_collate,
+)
+
+from ratewise import _validate
+from ratewise.accounting import Budget, Ledger, Phase, PrivacyUnit
+from ratewise.data.table import read_vector
+from ratewise.data.units import code_ids, id_units, row_units
+from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
+from ratewise.mechanisms.sampling import Rows
+from ratewise.torch.data import DatasetRows, declared
+from ratewise.torch.distributed import Processes, refuse_unjoined
+from ratewise.torch.engine import PHYSICAL_BATCH, Loss
+from ratewise.torch.trainer import NETWORK, Trainer, network_plan
+from ratewise.training.certificate import Certificate
+from ratewise.training.config import TrainingConfig
+from ratewise.training.dual import DualUpdate
+from ratewise.training.history import History
+from ratewise.training.plan import Plan
+
+_NO_VALUES = (
+    "of a sample are private and have no values here: pass them on as in criterion(model(x), labels, cells), "
+    "with the criterion that make_private returned; put changes of inputs into the data set or the module, and "
+    "of the loss into make_private(loss=...)"
+)
+
+_NAMES_IN_OPACUS = {
+    "max_grad_norm": "the largest norm of a unit's gradient is config=TrainingConfig(clip=...)",
+    "noise_multiplier": "the noise is found from epsilon, delta and epochs (or steps)",
+    "target_epsilon": "the budget is called epsilon",
+    "target_delta": "the budget is called delta",
+    "poisson_sampling": "samples are always Poisson samples, which the accounting rests on",
+    "grad_sample_mode": "the cheapest way to each layer's norms is found by itself",
+}
+
+
+class PrivateParts(NamedTuple):
+    """What `make_private` returns, in the order in which a loop uses it."""
+
+    model: PrivateModel
+    optimizer: PrivateOptimizer
+    loader: PoissonLoader
+    criterion: RateCriterion
+
+
+def make_private(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    loader: DataLoader[Any] | Dataset[Any],
+    constraints: Any = None,
+    *,
+    epsilon: float | None,
+    delta: float,
+    epochs: float | None = None,
+    steps: int | None = None,
+    classes: Any = None,
+    group_values: Mapping[str, Any] | None = None,
+    loss: Loss | None = None,
+    physical_batch: int = PHYSICAL_BATCH,
+    ledger: Ledger | None = None,
+    data_name: str = "training rows",
+    neighbours: str = "zero_out",
+    privacy_ids: Any = None,
+    rows_per_id: int | None = None,
+    id_weighting: str = "id",
+    config: TrainingConfig | None = None,
+    random_state: Any = None,
+    **unknown: Any,
+) -> PrivateParts:
+    """Return model, optimizer, loader and criterion for a private loop under constraints on prediction rates.
+
+    The loop runs in one process. Under ``torchrun`` or with a distributed module it is refused; use
+    `ratewise.torch.Trainer` or `ratewise.torch.TorchRateConstrainedClassifier` with ``processes=join()``.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Returns logits, one per class. It is run on each row separately.
+    optimizer : torch.optim.Optimizer
+        Over exactly the model's trainable parameters.
+    loader : DataLoader or Dataset
+        Items are ``(x, label, groups)``. Of a loader the data set and the batch size are used: batches become
+        Poisson samples of that expected size.
+    constraints : constraint, family, or list of them, optional
+    epsilon, delta : float
+        The budget of the whole loop; ``epsilon=None`` trains without privacy.
+    epochs, steps
+        Length of the loop, which the noise is calibrated for.
+    classes, group_values
+        The public facts, declared.
+    loss : callable, optional
+        ``loss(logits, labels)`` returns one number per row; cross-entropy unless given. It is called on each
+        row separately.
+    physical_batch : int
+        Rows handled at once: bounds memory, changes nothing else.
+    ledger, data_name, neighbours, random_state
+        As for `ratewise.torch.TorchRateConstrainedClassifier`.
+    privacy_ids : vector, optional
+        All rows with one id form one unit of privacy. At most `rows_per_id` rows of an id are used.
+    rows_per_id : int, optional
+        Needed with `privacy_ids`.
+    id_weighting : "id" or "row"
+        Whether rates are per id or per row.
+    config : TrainingConfig, optional
+        Other settings, such as the clip. The schedule is that of the optimizer.
+    """
+    _refuse_other_names(unknown)
+    refuse_unjoined(Processes())
+    dataset, batch = _data_of(loader)
+    domain, compiled = declared(constraints, classes, group_values)
+    rows = DatasetRows(dataset, domain, compiled)
+    if not isinstance(model, nn.Module):
+        raise InvalidType(f"model must be a torch.nn.Module, got {type(model).__name__}")
+    units, unit = row_units(rows.n_rows), PrivacyUnit()
+    if privacy_ids is not None:
+        if rows_per_id is None:
+            raise InvalidInput(
+                "rows_per_id is missing: with privacy_ids, give the rows of an id to use at most"
+            )
+        most = _validate.count(rows_per_id=rows_per_id)
+        codes, n_units = code_ids(read_vector(privacy_ids, rows.n_rows, "privacy_ids"))
+        units = id_units(codes, n_units, most, _validate.one_of(("id", "row"), id_weighting=id_weighting))
+        unit = PrivacyUnit("id", max_rows=most, weighting=id_weighting)
+    settings = replace(config or NETWORK, schedule="constant")
+    settings = replace(settings, steps=steps if steps is not None else settings.steps)
+    if settings.sampling_rate is None and batch is not None:
+        settings = replace(settings, sampling_rate=min(1.0, batch / rows.n_rows))
+    plan = network_plan(
+        units.n_units,
+        settings,
+        epsilon=epsilon,
+        delta=delta,
+        constrained=compiled is not None,
+        epochs=epochs,
+        neighbours=neighbours,
+        unit=unit,
+    )
+    cap = None if epsilon is None else Budget(float(epsilon), float(delta))
+    own = Ledger(cap=cap, adaptive=False, neighbours=neighbours, unit=unit) if ledger is None else ledger
+    trainer = Trainer(
+        model,
+        rows,
+        plan,
+        compiled,
+        config=replace(settings, steps=plan.steps, sampling_rate=plan.sampling_rate),
+        n_classes=len(domain.classes),
+        units=units,
+        optimizer=optimizer,
+        loss=loss,
+        ledger=own,
+        data_name=data_name,
+        physical_batch=physical_batch,
+        random_state=random_state,
+    )
+    trainer.start()
+    trainer.note_seed()
+    session = _Steps(trainer, optimizer)
+    return PrivateParts(
+        PrivateModel(session),
+        PrivateOptimizer(session),
+        PoissonLoader(session),
+        RateCriterion(session),
+    )
+
+
+class Sample:
+    """One Poisson sample, **private**, and whether its gradient was asked for."""
+
+    def __init__(self, units: Rows) -> None:
+        self.units = units
+        self.ready = False
+
+    def placeholder(self, name: str, *, of: Placeholder, expected: str) -> Placeholder:
+        """Return a placeholder that is computed from another one."""
+        if of.name != expected:
+            raise InvalidInput(f"{expected} of the private loader are needed here, got its {of.name}")
+        return Placeholder(name, self)
+
+
+class Placeholder:
+    """Inputs, labels, cells or logits of one sample in a loop: they are passed on, not read.
+
+    ``to``, ``cpu`` and ``cuda`` return the placeholder itself, because the engine moves rows to the device.
+    """
+
+    def __init__(self, name: str, sample: Sample) -> None:
+        self.name, self.sample = name, sample
+
+    def to(self, *_args: Any, **_kwargs: Any) -> Placeholder:
+        """Return the placeholder."""
+        return self
+
+    cpu = cuda = to
+
+    def __repr__(self) -> str:
+        return f"<{self.name} of a private sample>"
+
+    def __getattr__(self, attribute: str) -> NoReturn:
+        if attribute.startswith("__"):
+            raise AttributeError(attribute)
+        self._refuse()
+
+    def _refuse(self, *_args: Any, **_kwargs: Any) -> NoReturn:
+        raise UnsupportedCombination(f"the {self.name} {_NO_VALUES}")
+
+    @classmethod
+    def __torch_function__(cls, _func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
+        found = [value for value in tree_leaves((args, kwargs)) if isinstance(value, cls)]
+        found[0]._refuse()
+
+    __hash__ = object.__hash__
+    __eq__ = __ne__ = _refuse
+    __len__ = __iter__ = __getitem__ = __setitem__ = __bool__ = __float__ = __int__ = __array__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
+    __matmul__ = __rmatmul__ = __neg__ = __pow__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
+
+
+class _Steps:
+    """The current sample, and the steps of the trainer one at a time.
+
+    Every error here depends on the order of calls, never on rows.
+    """
+
+    def __init__(self, trainer: Trainer, original: torch.optim.Optimizer) -> None:
+        self.trainer, self.original = trainer, original
+        self._open = ExitStack()
+        self._phase: Phase | None = None
+        self._over = False
+        self._sample: Sample | None = None
+
+    @property
+    def steps_left(self) -> int:
+        """Samples that may still be drawn."""
+        return self.trainer.plan.steps - self.trainer.steps_done
+
+    def require_step(self) -> None:
+        """Refuse to go on if the current sample has had no step."""
+        if self._sample is not None:
+            raise InvalidInput(
+                "the last item of the private loader has had no step; call "
+                "criterion(model(x), labels, cells).backward() and optimizer.step() once for every item. For "
+                "larger batches raise the batch size instead of accumulating gradients (physical_batch bounds "
+                "the memory), and call loader.discard() to leave an item out"
+            )
+
+    def begin_sample(self) -> Sample:
+        """Draw the next sample; the step of the one before must have been taken."""
+        self.require_step()
+        self._sample = Sample(self.trainer.draw())
+        return self._sample
+
+    def end_sample(self) -> None:
+        """Leave the sample out; it is never drawn again."""
+        self._sample = None
+
+    def backward(self, sample: Sample) -> None:
+        """Ask for the gradient of the sample: the step reads the rows."""
+        if sample is not self._sample:
+            raise InvalidInput(
+                "backward() on an item of the loader that is no longer the current one; take one item per step"
+            )
+        if sample.ready:
+            raise InvalidInput(
+                "backward() was called twice for one item of the loader; a row must not count twice"
+            )
+        sample.ready = True
+
+    def step(self) -> None:
+        """Record a step, release the sums of the sample, and update."""
+        refuse_unjoined(Processes())
+        sample = self._sample
+        if sample is None:
+            raise InvalidInput(
+                "optimizer.step() without a fresh sample: take one item of the private loader per step"
+            )
+        if not sample.ready:
+            raise InvalidInput(
+                "optimizer.step() before backward(); call criterion(model(x), labels, cells).backward() first"
+            )
+        if self._over:
+            raise InvalidInput("the loop is finished: its budget was planned for the steps that ran")
+        self.trainer.admit()
+        if self._phase is None:
+            self._phase = self._open.enter_context(self.trainer.phase())
+        self.end_sample()  # whatever fails from here on, no later step may read this sample again
+        self.trainer.step(sample.units, self._phase)
+        if self.steps_left == 0:
+            self.finish()
+
+    def finish(self) -> Certificate | None:
+        """End the loop: steps that did not run are not taken any more, and the certificate is released."""
+        if not self._over:
+            self._over = True
+            self._open.close()
+            if self.trainer.steps_done:
+                self.trainer.certify()
+        return self.trainer.certificate
+
+
+class PrivateModel(nn.Module):
+    """The model as the loop calls it; ``.module`` is the model itself.
+
+    In a step it takes the inputs of the loader. With ``model.eval()`` or under ``torch.no_grad()`` it takes
+    tensors and returns ordinary logits.
+    """
+
+    def __init__(self, session: _Steps) -> None:
+        super().__init__()
+        self.module = session.trainer.module
+
+    def forward(self, x: Placeholder | Tensor) -> Any:
+        """Return the logits: a placeholder in a step, a tensor outside."""
+        if isinstance(x, Placeholder):
+            if not self.training:
+                raise InvalidInput("model is in evaluation mode; call model.train() before the loop")
+            return x.sample.placeholder("logits", of=x, expected="inputs")
+        if self.training and torch.is_grad_enabled():
+            raise InvalidInput(
+                "model got a tensor while it trains; pass on the inputs of the private loader as they are, "
+                "and call model.eval() or torch.no_grad() for rows from elsewhere"
+            )
+        return self.module(x)
+
+
+class PrivateLoss:
+    """The loss of a sample: it can be minimised, not read."""
+
+    def __init__(self, session: _Steps, sample: Sample) -> None:
+        self._session, self._sample = session, sample
+
+    def backward(self) -> None:
+        """Compute the sum of the clipped gradients of the sample."""
+        self._session.backward(self._sample)
+
+    def item(self) -> NoReturn:
+        """Refuse: the loss of a sample is private."""
+        raise UnsupportedCombination(
+            "the loss of a batch is private: it is computed from rows without noise; watch "
+            "optimizer.history, or spend budget on an evaluation"
+        )
+
+    def __float__(self) -> float:
+        self.item()
+
+
+class RateCriterion:
+    """The objective of a sample: the loss, and what the constraints add to it."""
+
+    def __init__(self, session: _Steps) -> None:
+        self._session = session
+
+    def __call__(self, logits: Any, labels: Any, cells: Any = None) -> PrivateLoss:
+        """Return the loss of an item of the private loader; call its ``backward``."""
+        given = [("logits", logits), ("labels", labels)]
+        if self._session.trainer.engine.objective.histogram_shape is not None:
+            if cells is None:
+                raise InvalidInput(
+                    "cells is missing: the constraints need it; the loader gives (x, labels, cells)"
+                )
+            given.append(("cells", cells))
+        for name, value in given:
+            if not isinstance(value, Placeholder) or value.name != name:
+                raise InvalidInput(
+                    f"{name} must be what the private loader and the model returned, unchanged, got "
+                    f"{value if isinstance(value, Placeholder) else type(value).__name__}; put changes of "
+                    "inputs into the data set or the module, and of the loss into make_private(loss=...)"
+                )
+        samples = {id(value.sample) for _, value in given}
+        if len(samples) > 1:
+            raise InvalidInput("logits, labels and cells come from different items of the loader")
+        return PrivateLoss(self._session, logits.sample)
+
+
+class PoissonLoader:
+    """Poisson samples of the rows, one per step; one pass is about one epoch.
+
+    Yields ``(x, labels, cells)``, placeholders of one sample; cells is None without constraints. The rows of
+    a sample and their number are private.
+    """
+
+    def __init__(self, session: _Steps) -> None:
+        self._session = session
+        self.steps = max(1, round(1.0 / session.trainer.plan.sampling_rate))
+
+    def __len__(self) -> int:
+        """Return the number of samples in one pass."""
+        return self.steps
+
+    def __iter__(self) -> Iterator[tuple[Placeholder, Placeholder, Placeholder | None]]:
+        session = self._session
+        for _ in range(self.steps):
+            if session.steps_left == 0:
+                return
+            sample = session.begin_sample()
+            counted = session.trainer.dual is not None
+            cells = Placeholder("cells", sample) if counted else None
+            yield Placeholder("inputs", sample), Placeholder("labels", sample), cells
+            session.require_step()
+
+    def discard(self) -> None:
+        """Give up the current item without a step; it is never drawn again and costs nothing."""
+        self._session.end_sample()
+
+
+class PrivateOptimizer(torch.optim.Optimizer):
+    """The optimizer, whose step is recorded, adds noise, and updates weights and multipliers.
+
+    Attributes
+    ----------
+    plan, ledger, dual, history, certificate
+        The plan, the ledger, the multipliers, what was released by step, and the certificate at the end.
+    """
+
+    def __init__(self, session: _Steps) -> None:
+        self._session = session
+        self.original = session.original
+        # the very groups of the original, so that a scheduler on either moves both
+        super().__init__(self.original.param_groups, self.original.defaults)
+        self._join()
+
+    def _join(self) -> None:
+        self.param_groups, self.state = self.original.param_groups, self.original.state
+
+    @property
+    def plan(self) -> Plan:
+        """The planned releases."""
+        return self._session.trainer.plan
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger."""
+        return self._session.trainer.open_ledger()
+
+    @property
+    def dual(self) -> DualUpdate | None:
+        """The multipliers."""
+        return self._session.trainer.dual
+
+    @property
+    def history(self) -> History:
+        """What was released, by step."""
+        return self._session.trainer.history
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """The certificate, once the loop is finished."""
+        return self._session.trainer.certificate
+
+    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
+        """Record the step, release the sums of the sample with noise, and update weights and multipliers."""
+        if closure is not None:
+            raise UnsupportedCombination("a closure would read the rows again and again; call step()")
+        self._session.step()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear ``grad`` fields; sums of the sample at hand stay until its step."""
+        self.original.zero_grad(set_to_none=set_to_none)
+
+    def finish(self) -> Certificate | None:
+        """End the loop and release the certificate; a loop that runs all planned steps does it by itself."""
+        return self._session.finish()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the original optimizer."""
+        return self.original.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load a state of the original optimizer."""
+        self.original.load_state_dict(state_dict)
+        self._join()  # loading makes new groups
+
+
+def _refuse_other_names(unknown: Mapping[str, Any]) -> None:
+    """Name the argument that is meant by one of Opacus, or the place of a setting."""
+    settings = {entry.name for entry in fields(TrainingConfig)}
+    for name in unknown:
+        meant = _NAMES_IN_OPACUS.get(name)
+        if meant is None and name in settings:
+            meant = f"pass config=TrainingConfig({name}=...)"
+        raise InvalidType(f"make_private has no argument {name!r}" + (f"; {meant}" if meant else ""))
+
+
+def _data_of(loader: Any) -> tuple[Any, int | None]:
+    """Return the data set of a loader and its batch size; a bare data set has none."""
+    if not isinstance(loader, DataLoader):
+        return loader, None
+    if isinstance(loader.dataset, IterableDataset):
+        return loader.dataset, None  # refused where rows are read, with the reason
+    if loader.batch_size is None or type(loader.batch_sampler) is not BatchSampler:
+        raise InvalidInput(
+            "loader is batched already, by its data set or by a batch sampler of its own; privacy rests on "
+            "each row being drawn independently: pass DataLoader(dataset, batch_size=...) whose data set "
+            "has single rows as items"
+        )
+    if type(loader.sampler) not in (SequentialSampler, RandomSampler):
+        raise InvalidInput(
+            f"loader has a sampler of its own ({type(loader.sampler).__name__}), which Poisson samples would "
+            "take the place of; to train on some of the rows only, pass a loader over "
+            "torch.utils.data.Subset(dataset, rows)"
+        )
+    if loader.collate_fn is not default_collate:
+        raise InvalidInput(
+            "loader has a collate_fn of its own, which may mix rows; let items of the data set have one shape"
+        )
+    return loader.dataset, loader.batch_size

@@ -1,0 +1,1 @@
+"""Plan, session, loop and dual update of a training run."""

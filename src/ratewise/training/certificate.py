@@ -1,0 +1,526 @@
+"""The certificate of a trained model: post-processing of one release of counts of its predictions.
+
+Released, for the returned model and over all units (packed by `pack_counts`):
+
+- the Q x K histogram H of hard predictions by cell, and
+- the K x 2 table M of rows by true label and by whether the prediction is wrong (column 0) or right (1).
+
+One row adds 1 to one entry of H and 1 to one entry of M. The packed vector ``(2 H, M)`` contains whole
+numbers and has L2 sensitivity ``sqrt(5)``. A Gaussian release with noise multiplier z leaves noise of standard
+deviation ``z sqrt(5) / 2 = 1.118 z`` on H and ``z sqrt(5)`` on M (`count_stds`). Everything else in this module is
+computed from these released values, so it costs no privacy.
+
+Before it, the *correction* (`choose_shift`): counts of margins decide whether the score of one class is shifted. Both
+releases are in the plan whether or not a shift follows. The certificate uses the last release only, whose noise
+is independent of the choice, so its intervals have their level for the returned model.
+
+The intervals are simultaneous: with probability `level` over the noise, all of them contain the values of the
+returned model on the training rows (`ratewise.metrics.intervals`). `ratewise.metrics.verdicts` defines the
+verdicts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from ratewise import _validate
+from ratewise.constraints.compiled import CompiledConstraints, Item
+from ratewise.exceptions import InvalidInput
+from ratewise.metrics.intervals import NoisyIntervals, fieller, noisy_intervals
+from ratewise.metrics.verdicts import (
+    CANNOT_TELL,
+    HELD,
+    MISSED,
+    ROUNDING,
+    Certificate,
+    CertificateRow,
+    Estimate,
+    short,
+    verdict_of,
+)
+from ratewise.models.additive import MARGIN_EDGES, margin_code_count
+
+__all__ = [
+    "CANNOT_TELL",
+    "COUNT_SENSITIVITY",
+    "HELD",
+    "MISSED",
+    "Certificate",
+    "CertificateRow",
+    "Estimate",
+    "Shift",
+    "certify",
+    "choose_shift",
+    "count_stds",
+    "expected_half_width",
+    "expected_half_widths",
+    "pack_counts",
+    "packed_tables",
+    "unpack_counts",
+    "verdict_of",
+]
+
+Floats = NDArray[np.float64]
+
+COUNT_SENSITIVITY = math.sqrt(5.0)
+"""L2 sensitivity of the packed vector (2 H, M) to one row."""
+
+_ONE_CLASS = (
+    0.25  # of the rows outside the largest class, the share that must be predicted another class than it
+)
+_SURE = 2.5  # standard deviations that a constraint must be missed by before a shift is tried
+# shifts that are considered: eight between two edges of margins
+_AMOUNTS = np.unique(np.concatenate([np.linspace(*pair, 9) for pair in pairwise(MARGIN_EDGES)]))
+
+
+# ------------------------------------------------------------------------------------------ the release
+
+
+def pack_counts(
+    compiled: CompiledConstraints,
+    cells: NDArray[Any],
+    labels: NDArray[Any],
+    predictions: NDArray[Any],
+    weights: Floats | None = None,
+) -> Floats:
+    """Return the vector (2 H, M) of exact counts. It reads rows: release it only with noise.
+
+    Parameters
+    ----------
+    cells, labels, predictions : (n,) integers
+        Cell, code of the true label, code of the predicted class; rows with a code outside its range are not
+        counted in the table concerned.
+    weights : (n,) array, optional
+        Weight of each row, at most 1 in total for a unit; 1 without it.
+    """
+    cells, labels, predictions = (np.asarray(codes, dtype=np.int64) for codes in (cells, labels, predictions))
+    n_cells, n_classes = compiled.n_cells, compiled.n_classes
+    predicted = (predictions >= 0) & (predictions < n_classes)
+    inside = predicted & (cells >= 0) & (cells < n_cells)
+    flat = np.where(inside, cells * n_classes + predictions, n_cells * n_classes)
+    histogram = np.bincount(flat, weights, minlength=n_cells * n_classes + 1)[:-1]
+    labelled = predicted & (labels >= 0) & (labels < n_classes)
+    flat = np.where(labelled, 2 * labels + (labels == predictions), 2 * n_classes)
+    outcomes = np.bincount(flat, weights, minlength=2 * n_classes + 1)[:-1]
+    return packed_tables(histogram.astype(np.float64), outcomes.astype(np.float64))
+
+
+def packed_tables(by_cell: Floats, by_label: Floats) -> Floats:
+    """Return (2 H, M) of two tables, to each of which a unit adds L1 norm 1: L2 sensitivity `COUNT_SENSITIVITY`."""
+    return np.concatenate([2.0 * by_cell.ravel(), by_label.ravel()])
+
+
+def unpack_counts(packed: Floats, n_cells: int, n_classes: int) -> tuple[Floats, Floats]:
+    """Return the histogram H (Q, K) and the outcomes M (K, 2) of a packed vector, exact or released."""
+    vector: Floats = np.asarray(packed, dtype=np.float64)
+    if vector.shape != (n_cells * n_classes + 2 * n_classes,):
+        raise InvalidInput(
+            f"a packed vector has {n_cells * n_classes + 2 * n_classes} entries, got shape {vector.shape}"
+        )
+    size = n_cells * n_classes
+    return vector[:size].reshape(n_cells, n_classes) / 2.0, vector[size:].reshape(n_classes, 2).copy()
+
+
+def count_stds(noise: float) -> tuple[float, float]:
+    """Return the standard deviations of the noise on H and on M for a noise multiplier."""
+    return noise * COUNT_SENSITIVITY / 2.0, noise * COUNT_SENSITIVITY
+
+
+def certify(
+    compiled: CompiledConstraints,
+    histogram: Any,
+    noise_std: float,
+    *,
+    n_units: int,
+    outcomes: Any = None,
+    outcomes_std: float = 0.0,
+    cell_totals: Any = None,
+    cell_totals_std: Any = 0.0,
+    tolerance: float = 0.01,
+    level: float = 0.95,
+    unit: str = "rows",
+    data: str = "training rows",
+    items: Sequence[Item] | None = None,
+    groups: tuple[Estimate, ...] = (),
+    notes: tuple[str, ...] = (),
+) -> Certificate:
+    """Return the certificate of a model from released counts of its predictions.
+
+    Parameters
+    ----------
+    compiled : CompiledConstraints
+    histogram : (Q, K) array
+        Released histogram of hard predictions by cell.
+    noise_std : float
+        Standard deviation of its noise; 0 for exact counts (a public table, or training without privacy).
+    n_units : int
+        Public number of units.
+    outcomes, outcomes_std : optional
+        Released (K, 2) counts by true label and by whether the prediction is wrong or right, and the standard
+        deviation of their noise; for the accuracy.
+    cell_totals, cell_totals_std : optional
+        Estimates of the number of units in each cell whose errors are independent of the histogram's noise
+        (for example averaged over training steps), and their standard deviation. They shorten the intervals.
+    tolerance, level : float
+        See `Certificate`. If the best of m models is chosen by their certificates, all planned beforehand,
+        take ``1 - (1 - level) / m`` for each: then the chosen certificate keeps the level.
+    unit, data : str
+        What a unit is, in the plural, and what was counted.
+    items : sequence of Item, optional
+        The requested bounds to certify; by default all of ``compiled.items``.
+    groups, notes : optional
+        Further rates, and sentences, to show.
+    """
+    table = np.asarray(histogram, dtype=np.float64)
+    noise = _validate.non_negative(noise_std=noise_std)
+    slack = _validate.non_negative(tolerance=tolerance)
+    inside = _validate.inside(level=level)
+    if table.shape != (compiled.n_cells, compiled.n_classes):
+        raise InvalidInput(
+            f"histogram must be {compiled.n_cells} x {compiled.n_classes}, got shape {table.shape}"
+        )
+    requested = list(requested_items(compiled, items))
+    found = noisy_intervals(
+        compiled,
+        table,
+        noise,
+        members=[item.first for item in requested],
+        cell_totals=None if cell_totals is None else np.asarray(cell_totals, dtype=np.float64),
+        cell_totals_std=cell_totals_std,
+        level=inside,
+    )
+    rows = tuple(_row(item, compiled, found, place, slack) for place, item in enumerate(requested))
+    accuracy, majority = None, math.nan
+    if outcomes is not None:
+        counts: Floats = np.asarray(outcomes, dtype=np.float64)
+        accuracy, majority = _accuracy(counts, _validate.non_negative(outcomes_std=outcomes_std), inside)
+    return Certificate(
+        rows=rows,
+        tolerance=slack,
+        level=inside,
+        n_units=int(n_units),
+        noise_std=noise,
+        unit=unit,
+        data=data,
+        accuracy=accuracy,
+        majority_accuracy=majority,
+        warnings=tuple(_warnings(rows, compiled, table, majority)),
+        groups=groups,
+        notes=notes,
+    )
+
+
+# ----------------------------------------------------------------------------------------- correction
+
+
+@dataclass(frozen=True)
+class Shift:
+    """A correction: `amount` is added to the score of class number `towards`; no group is needed to predict.
+
+    Attributes
+    ----------
+    towards : int
+    amount : float
+    excess, left : float
+        Estimates of the largest excess over a bound, before and after.
+    """
+
+    towards: int
+    amount: float
+    excess: float
+    left: float
+
+    def describe(self, compiled: CompiledConstraints) -> str:
+        """Return a sentence for the certificate."""
+        return (
+            f"Corrected: the score of {compiled.domain.classes[self.towards]!r} was shifted by {self.amount:.3g}, because "
+            f"the trained model exceeded a bound by about {short(self.excess)}."
+        )
+
+
+def choose_shift(
+    released: Floats,
+    compiled: CompiledConstraints,
+    stds: tuple[float, float],
+    *,
+    towards: int,
+    cell_totals: Floats,
+    tolerance: float,
+) -> Shift | None:
+    """Return the shift of a model that clearly misses a constraint; None if it does not, or if no shift helps.
+
+    A constraint is clearly missed if its value exceeds the bound plus the tolerance by 2.5 standard deviations of
+    the noise. Then the smallest shift of one class's score that satisfies all bounds is taken; if there is none, the one
+    with the smallest violation, if that is less than half. Shifts that give nearly everyone the same class, or that
+    raise the error by more than they lower the largest excess, are not considered.
+
+    Parameters
+    ----------
+    released : array
+        Released margins (`ratewise.models.additive.margin_codes`) by cell and by label, as `packed_tables`.
+    compiled : CompiledConstraints
+    stds : pair of float
+        Standard deviations of the noise on both tables.
+    towards : int
+        Class whose score may be shifted.
+    cell_totals : (Q,) array
+        Released sizes of the cells.
+    tolerance : float
+    """
+    n_cells, n_classes = compiled.n_cells, compiled.n_classes
+    by_cell, by_label = np.split(released, [n_cells * margin_code_count(n_classes)])
+    cells, labels = (
+        part.reshape(-1, len(MARGIN_EDGES) + 1, n_classes - 1) for part in (by_cell / 2.0, by_label)
+    )
+    sizes = np.maximum(cell_totals, 0.0)
+    floor = max(1.0, 0.002 * float(sizes.sum()))
+    start = _Shifted.by(0.0, cells, labels, towards)
+    value, std = compiled.value_and_std(start.histogram, stds[0] * start.entries, sizes, floor=floor)
+    if not np.any(value - compiled.bounds > tolerance + _SURE * std + ROUNDING):
+        return None
+    total = max(float(labels.sum()), 1.0)
+    usual = 1.0 - max(float(labels.sum(axis=(1, 2)).max()) / total, 1.0 / n_classes)
+    excess = float(np.max(value - compiled.bounds))
+    aim = compiled.bounds - np.minimum(
+        std, np.abs(compiled.bounds) / 4.0
+    )  # the noise should not undo the correction
+    allowed: list[tuple[float, float, float]] = []
+    for amount in _AMOUNTS:
+        found = _Shifted.by(float(amount), cells, labels, towards)
+        predicted = np.maximum(found.histogram.sum(axis=0), 0.0)
+        others = 1.0 - float(predicted.max()) / max(float(predicted.sum()), 1.0)
+        left = max(float(np.max(compiled.values(found.histogram, sizes, floor=floor) - aim)), 0.0)
+        cost = (found.wrong - start.wrong) / total
+        if others >= _ONE_CLASS * usual and cost <= excess - left:
+            allowed.append((left, cost, float(amount)))
+    # the smallest shift in either direction that satisfies all bounds; of the two, the one with the smaller error
+    ends = [next((one for one in side if one[0] == 0.0), None) for side in _sides(allowed)]
+    best = min((one for one in ends if one is not None), key=lambda one: one[1], default=None)
+    if best is None:
+        best = min(allowed, default=None)
+    if best is None or best[0] > 0.5 * excess:
+        return None
+    return Shift(towards, best[2], excess, best[0])
+
+
+def _sides(found: list[tuple[float, float, float]]) -> Iterator[list[tuple[float, float, float]]]:
+    """Yield the shifts up and down, the smallest first."""
+    for sign in (1.0, -1.0):
+        yield sorted((one for one in found if sign * one[2] > 0), key=lambda one: abs(one[2]))
+
+
+@dataclass(frozen=True, eq=False)
+class _Shifted:
+    """Counts of the predictions after a shift, from counts by margin; between edges margins are taken as uniform."""
+
+    histogram: Floats
+    wrong: float
+    entries: Floats
+    """Root of the number of noisy counts that are added up, for each class."""
+
+    @classmethod
+    def by(cls, amount: float, cells: Floats, labels: Floats, towards: int) -> _Shifted:
+        place = int(np.searchsorted(MARGIN_EDGES, amount))
+        taken = (np.arange(len(MARGIN_EDGES) + 1) < place).astype(
+            np.float64
+        )  # share of an interval below the shift
+        if place and amount > MARGIN_EDGES[0]:
+            low, high = MARGIN_EDGES[place - 1], MARGIN_EDGES[place]
+            taken[place] = (amount - low) / (high - low)
+        else:
+            taken[place] = 1.0
+        others = [k for k in range(len(labels)) if k != towards]
+
+        def predictions(table: Floats) -> Floats:
+            found = np.zeros((len(table), len(labels)))
+            found[:, towards] = np.einsum("qmj,m->q", table, taken)
+            found[:, others] = np.einsum("qmj,m->qj", table, 1.0 - taken)
+            return found
+
+        by_label = predictions(labels)
+        entries = np.full(len(labels), np.sqrt(np.square(1.0 - taken).sum()))
+        entries[towards] = np.sqrt(np.square(taken).sum() * len(others))
+        return cls(predictions(cells), float(by_label.sum() - np.trace(by_label)), entries)
+
+
+def expected_half_width(
+    compiled: CompiledConstraints, n_units: int, noise_std: float, **guesses: Any
+) -> float:
+    """Return the largest of `expected_half_widths`; 0 without constraints."""
+    return float(expected_half_widths(compiled, n_units, noise_std, **guesses).max(initial=0.0))
+
+
+def expected_half_widths(
+    compiled: CompiledConstraints,
+    n_units: int,
+    noise_std: float,
+    *,
+    cell_shares: Any = None,
+    cell_totals_std: float | None = None,
+    level: float = 0.95,
+) -> Floats:
+    """Return the expected half-width of each row's interval, from public facts only.
+
+    Parameters
+    ----------
+    compiled : CompiledConstraints
+    n_units : int
+    noise_std : float
+        Standard deviation of the noise on each count.
+    cell_shares : (Q,) array, optional
+        Guess of the share of units in each cell; equal by default.
+    cell_totals_std : float, optional
+        Standard deviation of independent estimates of the cell sizes, if there will be any.
+
+    Notes
+    -----
+    A quarter of each cell is taken to be predicted another class than the first.
+    """
+    shares = (
+        np.full(compiled.n_cells, 1.0 / compiled.n_cells) if cell_shares is None else np.asarray(cell_shares)
+    )
+    sizes = float(n_units) * shares
+    split = np.full(compiled.n_classes, 0.25 / (compiled.n_classes - 1))
+    split[0] = 0.75
+    found = noisy_intervals(
+        compiled,
+        np.outer(sizes, split),
+        _validate.non_negative(noise_std=noise_std),
+        members=[item.first for item in requested_items(compiled)],
+        cell_totals=None if cell_totals_std is None else sizes,
+        cell_totals_std=cell_totals_std or 0.0,
+        level=level,
+    )
+    half: Floats = (found.high - found.low) / 2.0
+    return half
+
+
+# ----------------------------------------------------------------------------------------------- rows
+
+
+@dataclass(frozen=True)
+class _Requested:
+    """One requested bound: its name, the constraint whose normal form is measured, the bounds as declared."""
+
+    name: str
+    family: str | None
+    first: int
+    bounds: tuple[float, float]
+
+
+def requested_items(
+    compiled: CompiledConstraints, items: Sequence[Item] | None = None
+) -> Iterator[_Requested]:
+    """Yield the requested bounds; the two sides of one expression are one."""
+    for item in compiled.items if items is None else items:
+        low, high = (
+            -math.inf if item.low is None else item.low,
+            math.inf if item.high is None else item.high,
+        )
+        family = None if item.family is None else item.family.name
+        yield _Requested(item.name, family, int(item.members[0]), (low, high))
+
+
+def _row(
+    item: _Requested, compiled: CompiledConstraints, found: NoisyIntervals, place: int, tolerance: float
+) -> CertificateRow:
+    constant = float(compiled.reached(np.zeros(len(compiled)))[item.first])
+    sign = float(compiled.signs[item.first])
+
+    def reached(*values: Floats) -> tuple[float, ...]:
+        return tuple(sorted(constant + sign * float(value[place]) for value in values))
+
+    (estimate,) = reached(found.estimate)
+    interval = reached(found.low, found.high)
+    population = reached(found.population_low, found.population_high)
+    low, high = item.bounds
+    kind = ">=" if math.isinf(high) else "<=" if math.isinf(low) else "within"
+    bounds = item.bounds
+    if kind == "within" and abs(low + high) <= ROUNDING:
+        kind, bounds, estimate = "gap", (-math.inf, high), abs(estimate)
+        interval, population = _absolute(interval), _absolute(population)
+    ends = interval[0], interval[1]
+    verdict = verdict_of(ends, bounds, tolerance) if found.resolved[place] else CANNOT_TELL
+    row = CertificateRow(
+        name=item.name,
+        family=item.family,
+        kind=kind,
+        bounds=bounds,
+        estimate=estimate,
+        interval=ends,
+        population_interval=(population[0], population[1]),
+        verdict=verdict,
+    )
+    remedy = _remedy(row, tolerance, bool(found.resolved[place]), float(found.rows_needed[place]))
+    return CertificateRow(**{**vars(row), "remedy": remedy})
+
+
+def _absolute(interval: tuple[float, ...]) -> tuple[float, float]:
+    low, high = interval
+    return max(low, -high, 0.0), max(abs(low), abs(high))
+
+
+def _remedy(row: CertificateRow, tolerance: float, resolved: bool, needed: float) -> str:
+    """Return what would help. The noise of a rate falls in proportion to 1 / epsilon and to 1 / rows."""
+    if row.verdict == HELD:
+        return ""
+    if not resolved:
+        return (
+            "A group has no rows, or too few beside the noise"
+            + (f" (about {math.ceil(needed):,} are needed)" if needed > 0 else "")
+            + ": merge groups, use more rows, or a larger epsilon."
+        )
+    slack = max(row.interval[1] - row.bounds[1], row.bounds[0] - row.interval[0]) - tolerance
+    relaxed = f"a bound that is {short(max(slack, 0.0))} wider"
+    if row.verdict == MISSED:
+        return f"Try {relaxed}, a larger epsilon or more rows for training, or merged groups."
+    room = tolerance - row.excess
+    if room > ROUNDING:
+        factor = max(1.1, row.half_width / room)
+        more = f"{math.ceil(10 * factor) / 10:g} times as large"
+        return f"The interval would be short enough with epsilon or the rows {more}, or with {relaxed}."
+    return (
+        f"The estimate is beyond the bound plus the tolerance: try {relaxed}, a larger epsilon, or more rows."
+    )
+
+
+# -------------------------------------------------------------------------------- accuracy and warnings
+
+
+def _accuracy(outcomes: Floats, std: float, level: float) -> tuple[Estimate, float]:
+    """Return the share of right predictions and the share of the most common class."""
+    right, total = float(outcomes[:, 1].sum()), float(outcomes.sum())
+    classes = len(outcomes)
+    critical = float(-ndtri((1.0 - level) / 2.0))
+    variance = std * std * classes
+    limits = fieller(right, total, variance, variance, 2.0 * variance, critical)
+    if limits is None:
+        return Estimate("accuracy", math.nan, (0.0, 1.0)), math.nan
+    low, high = (min(max(end, 0.0), 1.0) for end in limits)
+    majority = min(max(float(outcomes.sum(axis=1).max()) / total, 1.0 / classes), 1.0)
+    return Estimate("accuracy", min(max(right / total, low), high), (low, high)), majority
+
+
+def _warnings(
+    rows: tuple[CertificateRow, ...], compiled: CompiledConstraints, table: Floats, majority: float
+) -> Iterator[str]:
+    predicted = np.maximum(table.sum(axis=0), 0.0)
+    total = float(predicted.sum())
+    if not rows or total <= 0 or all(row.verdict == MISSED for row in rows):
+        return
+    top = int(predicted.argmax())
+    others = 1.0 - float(predicted[top]) / total
+    usual = 1.0 / compiled.n_classes if math.isnan(majority) else 1.0 - majority
+    if others < _ONE_CLASS * usual:
+        yield (
+            f"{short(1.0 - others)} of all predictions are {compiled.domain.classes[top]!r}: constraints that "
+            "are satisfied by predicting nearly the same class for everyone say little about the model."
+        )

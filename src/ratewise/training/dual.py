@@ -1,0 +1,169 @@
+"""The dual update: one multiplier per constraint, driven by released histograms only.
+
+A Kalman filter per constraint turns the noisy values of successive steps into an estimate and its variance:
+
+    v_t = Gamma(H_t) + noise of known variance s_t**2        (delta method)
+    x_t = x_(t-1) + drift of standard deviation rho * eta_t  (eta_t: learning rate schedule, 1 to 0)
+
+The multipliers follow the filtered violation e_t = w_t (x_t - gamma) with integral and proportional gain:
+
+    I_t = max(0, I_(t-1) + rate * e_t),    lambda_t = max(0, I_t + damping * e_t)
+
+The weight w_t = r**2 / (r**2 + variance of x_t) leaves violations that are below the noise level to themselves, and a
+subset whose size is not known is taken to be predicted like all rows. The weights table W that the multipliers
+collapse to is used together with a loss of weight 1; both are divided by a power of two (`DualUpdate.scale`).
+
+Everything here is post-processing of released values.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ratewise.constraints.compiled import CompiledConstraints
+from ratewise.exceptions import InvalidInput
+
+Floats = npt.NDArray[np.float64]
+
+_DRIFT = 0.02  # change of a rate per step at the full learning rate
+_SCALE = 2.0  # of the objective, per mean span of the weights of a row
+_RELIABLE = 0.05  # standard error of a constraint's value above which a violation is given less weight
+_KNOWN = (
+    3.0  # standard deviations of a cell's size below which the cell is taken to be no different from all rows
+)
+_LARGEST = 1e100  # weight of a row; squares and sums of such weights are finite
+_STATE = ("step", "integral", "multipliers", "estimate", "variance", "_totals", "_predicted")
+
+
+class DualUpdate:
+    """Multipliers, cell sizes and constraint estimates of a training run.
+
+    Parameters
+    ----------
+    constraints : CompiledConstraints
+    total : float
+        Total weight of the rows, public or released.
+    sampling_rate : float
+    noise : float
+        Standard deviation of the noise of one count.
+    rate, damping : float
+        Integral and proportional gain.
+    margin : float or array
+        Training aims below the bounds by this much.
+    """
+
+    def __init__(
+        self,
+        constraints: CompiledConstraints,
+        *,
+        total: float,
+        sampling_rate: float,
+        noise: float,
+        rate: float,
+        damping: float,
+        margin: Any = 0.0,
+    ) -> None:
+        self.constraints = constraints
+        self._expected = total * sampling_rate
+        self._sampling_rate = sampling_rate
+        self._noise = noise
+        self._rate, self._damping = rate, damping
+        self._bounds = constraints.bounds - margin
+        n_cells, n_classes = constraints.n_cells, constraints.n_classes
+        self._shape = n_cells, n_classes
+        self._totals = np.zeros(n_cells)
+        self._predicted = np.zeros(n_classes)
+        self.step = 0
+        self.integral: Floats = np.zeros(len(constraints))
+        self.multipliers: Floats = np.zeros(len(constraints))
+        self.estimate: Floats = np.zeros(len(constraints))
+        self.variance: Floats = np.full(len(constraints), np.inf)
+        self.table: Floats = np.zeros(self._shape)
+        self.scale = 1.0
+
+    @property
+    def cell_totals(self) -> Floats:
+        """Mean of the released cell sizes of all steps, per step."""
+        return self._totals / max(self.step, 1)
+
+    @property
+    def cell_totals_std(self) -> float:
+        """Standard deviation of the noise of `cell_totals`."""
+        return self._noise * float(np.sqrt(self._shape[1] / max(self.step, 1)))
+
+    @property
+    def largest_class(self) -> int:
+        """The class that the samples of all steps were predicted most often."""
+        return int(self._predicted.argmax())
+
+    def cell_sizes(self) -> tuple[Floats, Floats]:
+        """Return the total weight of each cell, from the sizes of all samples, and its standard deviation."""
+        rate = self._sampling_rate
+        sizes = self.cell_totals / rate
+        sampling = np.maximum(sizes, 0.0) * (1.0 - rate) / (rate * max(self.step, 1))
+        return sizes, np.sqrt(np.square(self.cell_totals_std / rate) + sampling)
+
+    @property
+    def standard_error(self) -> Floats:
+        """Standard error of `estimate`, from the noise of the counts."""
+        return np.sqrt(self.variance)
+
+    @np.errstate(all="ignore")
+    def update(self, histogram: Floats, schedule: float) -> None:
+        """Take in one released histogram; `schedule` is the learning rate relative to the first step."""
+        constraints = self.constraints
+        self._totals += histogram.sum(axis=1)
+        self._predicted += histogram.sum(axis=0)
+        self.step += 1
+        floor = max(1.0, _KNOWN * self.cell_totals_std)
+        sizes = np.maximum(self.cell_totals, 0.0)
+        # counts of a cell sum to its size, which the mean over steps knows better: project on that sum
+        consistent = histogram + ((sizes - histogram.sum(axis=1)) / self._shape[1])[:, None]
+        spread = self._noise * float(np.sqrt(1.0 - 1.0 / self._shape[1]))
+        values = constraints.values(consistent, sizes, floor=floor, clamp=False, shrink=True)
+        observed = np.square(constraints.value_noise(consistent, sizes, max(spread, 1e-9), floor=floor))
+        self._filter(values, np.maximum(observed, 1e-12), schedule)
+        error = (self.estimate - self._bounds) * _RELIABLE**2 / (_RELIABLE**2 + self.variance)
+        self.integral = np.maximum(self.integral + self._rate * error, 0.0)
+        self.multipliers = np.maximum(self.integral + self._damping * error, 0.0)
+        weights = constraints.weights(self.multipliers, consistent, sizes, floor=floor, ratio_floor=floor)
+        # finite whatever the gains are: an infinite scale would be an infinite clipping norm
+        self.table = np.clip(np.nan_to_num(weights * self._expected, nan=0.0), -_LARGEST, _LARGEST)
+        self.scale = self._loss_scale(sizes)
+
+    def _loss_scale(self, sizes: Floats) -> float:
+        """Return the power of two that a step's objective is divided by.
+
+        Rows are clipped to one norm. Large multipliers would make all rows of the constrained cells reach it, and
+        the gradient of the constraints could grow no more; divided by a scale that follows the mean weight of a row, the
+        objective keeps the ratio of loss and constraints.
+        """
+        size = float(sizes @ np.ptp(self.table, axis=1)) / max(float(sizes.sum()), 1.0)
+        return float(2.0 ** np.round(np.log2(1.0 + _SCALE * size)))
+
+    def _filter(self, values: Floats, observed: Floats, schedule: float) -> None:
+        if self.step == 1:
+            self.estimate, self.variance = values, observed
+            return
+        variance = self.variance + (_DRIFT * schedule) ** 2
+        gain = variance / (variance + observed)
+        self.estimate = self.estimate + gain * (values - self.estimate)
+        self.variance = (1.0 - gain) * variance
+
+    def state(self) -> dict[str, Any]:
+        """Return everything needed to go on later; released and derived values only."""
+        return {**{name: np.copy(getattr(self, name)) for name in _STATE}, "table": self.table.copy()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from what `state` returned."""
+        for name in (*_STATE, "table"):
+            value = np.array(state[name], dtype=np.float64)
+            if name != "step" and value.shape != np.shape(getattr(self, name)):
+                raise InvalidInput(
+                    f"state of {name} has shape {value.shape}; it belongs to other constraints"
+                )
+            setattr(self, name, int(value) if name == "step" else value)
+        self.scale = self._loss_scale(np.maximum(self.cell_totals, 0.0))

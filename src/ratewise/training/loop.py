@@ -1,0 +1,259 @@
+"""The training loop, the same for every engine, with or without privacy and constraints.
+
+::
+
+    for sample in samples:                                        # private: which units take part
+        ledger phase: step                                        # recorded before anything is read
+        sums = engine.sums(sample, parameters, weights, clip)     # private: one pass over the sample
+        gradient = gradient_mechanism.release(sums.gradient)      # released
+        histogram = histogram_mechanism.release(sums.histogram)   # released
+        optimizer.step(gradient, n * q)                           # post-processing
+        dual.update(histogram)                                    # post-processing
+        yield StepRecord(...)                                     # released values, nothing else
+
+An empty sample releases its noise and counts like any other. Sums are divided by the constant n * q.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ratewise.exceptions import InvalidInput
+from ratewise.mechanisms.randomness import RandomStreams
+from ratewise.training.dual import DualUpdate
+
+Floats = npt.NDArray[np.float64]
+
+LARGEST = 1e30  # parameters beyond this norm are no model
+
+
+class Engine(Protocol):
+    """The only object that reads rows. Everything it returns is private until a mechanism releases it."""
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of parameters."""
+        ...
+
+    @property
+    def count_step(self) -> float:
+        """Power of two that all prediction counts are multiples of."""
+        ...
+
+    def slack(self, rows: float) -> float:
+        """Return a bound on the rounding errors of the gradient sum, relative to the clipping norm."""
+        ...
+
+    def sums(self, sample: npt.NDArray[np.intp], parameters: Any, weights: Floats | None, clip: float) -> Any:
+        """Return `.gradient` (clipped sum) and `.histogram` (prediction counts) of a sample; **private**."""
+        ...
+
+    def counts(self, parameters: Any) -> tuple[Floats, Floats]:
+        """Return the counts of the certificate over all units; **private**."""
+        ...
+
+    def margin_counts(self, parameters: Any, towards: int) -> tuple[Floats, Floats]:
+        """Return cells and labels by `ratewise.models.additive.margin_codes` over all units; **private**."""
+        ...
+
+    def shifted(self, parameters: Any, towards: int, amount: float) -> Any:
+        """Return parameters for `counts` with `amount` added to the score of class `towards`."""
+        ...
+
+
+class Release(Protocol):
+    """Adds noise to a private value; `ratewise.mechanisms.noise.Mechanism` for arrays."""
+
+    def release(self, value: Any, rng: np.random.Generator, /) -> Any:
+        """Return the value with fresh noise on every entry."""
+        ...
+
+
+class Optimizer(Protocol):
+    """Moves parameters by released gradients: post-processing. `GradientDescent` for arrays."""
+
+    done: int
+
+    @property
+    def parameters(self) -> Any:
+        """The model, as the engine takes it."""
+        ...
+
+    @property
+    def relative_rate(self) -> float:
+        """Learning rate of the coming step relative to the first one."""
+        ...
+
+    def step(self, total: Any, expected_units: float, scale: float = 1.0) -> float:
+        """Move by a released sum over the constant `expected_units`; return the norm of that mean.
+
+        The objective behind the sum was divided by `scale`; a penalty on the parameters is divided by it too.
+        """
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """Return what is needed to go on later."""
+        ...
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from what `state` returned."""
+        ...
+
+
+class StepRecord(NamedTuple):
+    """What a step released, or was computed from released values.
+
+    Attributes
+    ----------
+    step : int
+        From 1.
+    gradient_norm : float
+        Norm of the released mean gradient, noise included.
+    histogram : (Q, K) array or None
+    values, multipliers : (J,) arrays or None
+        Filtered constraint values and multipliers after the step.
+    """
+
+    step: int
+    gradient_norm: float
+    histogram: Floats | None = None
+    values: Floats | None = None
+    multipliers: Floats | None = None
+
+
+@dataclass
+class GradientDescent:
+    """Gradient descent with momentum and a learning rate that may fall linearly to zero.
+
+    The last iterate is the model. With the falling rate the last steps average the noise of gradients, and
+    the model whose rates drive the multipliers is the one that is returned.
+    """
+
+    parameters: Floats
+    learning_rate: float
+    steps: int
+    momentum: float = 0.5
+    schedule: str = "linear"
+    l2: float = 0.0
+    penalised: npt.NDArray[np.bool_] | None = None
+    velocity: Floats = field(init=False)
+    done: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self.velocity = np.zeros_like(self.parameters)
+
+    @property
+    def relative_rate(self) -> float:
+        """Learning rate of the coming step relative to the first one."""
+        return schedule_value(self.schedule, self.done, self.steps)
+
+    def step(self, total: Floats, expected_units: float, scale: float = 1.0) -> float:
+        """Move by a released sum; a model that is not finite is an error with a public cause."""
+        gradient = total / expected_units
+        norm = float(np.linalg.norm(gradient))
+        if self.l2 and self.penalised is not None:
+            gradient = gradient + self.l2 / scale * np.where(self.penalised, self.parameters, 0.0)
+        self.velocity = self.momentum * self.velocity + gradient
+        self.parameters = self.parameters - self.learning_rate * self.relative_rate * self.velocity
+        self.done += 1
+        if not float(np.linalg.norm(self.parameters)) < LARGEST:
+            raise InvalidInput(
+                "training diverged: the released parameters have grown beyond measure; lower learning_rate or l2"
+            )
+        return norm
+
+    def state(self) -> dict[str, Any]:
+        """Return what is needed to go on later."""
+        return {"done": self.done, "parameters": self.parameters.copy(), "velocity": self.velocity.copy()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from what `state` returned."""
+        parameters = np.array(state["parameters"], dtype=np.float64)
+        if parameters.shape != self.parameters.shape:
+            raise InvalidInput(
+                f"state has {parameters.size} parameters, the model {self.parameters.size}; "
+                "resume with the same features and classes"
+            )
+        self.parameters = parameters
+        self.velocity = np.array(state["velocity"], dtype=np.float64)
+        self.done = int(state["done"])
+
+
+def _divided(gradient: Any, scale: float) -> Any:
+    """Return a gradient sum, an array or a list of tensors, divided by a power of two: exact, so the norm is too."""
+    if isinstance(gradient, list):
+        return gradient if scale == 1.0 else [part / scale for part in gradient]
+    return gradient / scale
+
+
+def schedule_value(schedule: str, done: int, steps: int) -> float:
+    """Return the learning rate after `done` of `steps` steps, relative to the first one."""
+    return 1.0 if schedule == "constant" else max(0.0, 1.0 - done / steps)
+
+
+@dataclass
+class Loop:
+    """A training run that can be stopped and resumed between steps.
+
+    Parameters
+    ----------
+    engine : Engine
+    optimizer : Optimizer
+    dual : DualUpdate or None
+    gradient_mechanism, histogram_mechanism : Release
+    clip : float
+        Sensitivity of the gradient sum.
+    expected_units : float
+        The constant that sums are divided by.
+    """
+
+    engine: Engine
+    optimizer: Optimizer
+    dual: DualUpdate | None
+    gradient_mechanism: Release
+    histogram_mechanism: Release
+    clip: float
+    expected_units: float
+
+    def run(
+        self,
+        samples: Iterable[npt.NDArray[np.intp]],
+        streams: RandomStreams,
+        before_step: Callable[[], object] | None = None,
+    ) -> Iterator[StepRecord]:
+        """Take a step for every sample and yield what it released; `before_step` records it first."""
+        for sample in samples:
+            if before_step is not None:
+                before_step()
+            yield self.step(sample, streams)
+
+    def step(self, sample: npt.NDArray[np.intp], streams: RandomStreams) -> StepRecord:
+        """Release the sums of a sample and update; the step must have been recorded."""
+        optimizer, dual = self.optimizer, self.dual
+        weights, scale = (None, 1.0) if dual is None else (dual.table, dual.scale)
+        sums = self.engine.sums(sample, optimizer.parameters, weights, scale * self.clip)
+        gradient = self.gradient_mechanism.release(_divided(sums.gradient, scale), streams.gradient)
+        schedule = optimizer.relative_rate
+        norm = optimizer.step(gradient, self.expected_units, scale)
+        if dual is None:
+            return StepRecord(optimizer.done, norm)
+        histogram = self.histogram_mechanism.release(sums.histogram, streams.histogram)
+        dual.update(histogram, schedule)
+        return StepRecord(optimizer.done, norm, histogram, dual.estimate, dual.multipliers)
+
+    def state(self) -> dict[str, Any]:
+        """Return what is needed to go on later: released and derived values only, no random state."""
+        return {**self.optimizer.state(), "dual": None if self.dual is None else self.dual.state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from what `state` returned, with random streams that have not been used before."""
+        if (state["dual"] is None) != (self.dual is None):
+            raise InvalidInput("state and training differ in having constraints; resume with the same ones")
+        self.optimizer.restore(state)
+        if self.dual is not None:
+            self.dual.restore(state["dual"])

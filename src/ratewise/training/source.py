@@ -1,0 +1,249 @@
+"""Where a session reads rows: in memory (`Rows`) or in partitions (`ratewise.distributed`).
+
+Everything that a fit needs from rows is a sum over units: numbers of ids by their rows, counts of values, column
+histograms, clipped gradients, prediction counts. A source returns these sums; all of them are **private** until
+a mechanism releases them. Sums are exact (integers, or multiples of a power of two), so that they do not depend
+on the order or the partition of rows, and units are numbered in a way that does not either: rows by their place
+in the table, ids by the order of a digest of the id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ratewise.constraints.compiled import CompiledConstraints
+from ratewise.constraints.domain import Domain
+from ratewise.data.cells import CellFormat, code_cells, text_of
+from ratewise.data.table import FeatureTable, code_groups, code_labels
+from ratewise.data.units import Units, code_ids, id_units, row_units
+from ratewise.mechanisms.sampling import KeyedSample
+from ratewise.models.additive import AdditiveEngine, Bins, Problem, StoredBins, available_threads
+from ratewise.models.linear import SparseEngine, prepare_sparse
+from ratewise.preprocessing.basis import Basis
+from ratewise.preprocessing.bins import LazyBins, bin_weights, code_table
+from ratewise.preprocessing.discovery import (
+    ColumnDeclaration,
+    RangeCounts,
+    ValueCounts,
+    count_ranges,
+    count_values,
+    size_histogram,
+)
+from ratewise.preprocessing.grids import Grid
+from ratewise.training.config import TrainingConfig
+
+Floats = npt.NDArray[np.float64]
+
+LABEL = "label"  # the name of the label column in `RowSource.count_values`
+
+
+class RowSource(Protocol):
+    """The private rows of a fit. What the methods return is private, names and numbers of units are not."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the features."""
+        ...
+
+    @property
+    def named(self) -> bool:
+        """Whether the names are the user's."""
+        ...
+
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        """Names of the sensitive columns."""
+        ...
+
+    @property
+    def sparse(self) -> bool:
+        """Whether the features are a sparse matrix, which is used as it is."""
+        ...
+
+    def count_units(self) -> int:
+        """Return the number of units: rows, or distinct ids."""
+        ...
+
+    def count_sizes(self, classes: tuple[Any, ...] | None) -> Floats:
+        """Return the number of ids by the logarithm of their number of usable rows; **private**.
+
+        A row is usable if it has a label, that of a class if classes are given.
+        """
+        ...
+
+    def bound(self, max_rows: int, weighting: str, classes: tuple[Any, ...] | None) -> Units:
+        """Fix which usable rows each unit contributes; called once, after `count_units`."""
+        ...
+
+    def use_domain(self, domain: Domain, compiled: CompiledConstraints | None) -> None:
+        """Code labels and groups; rows whose label is no class have no weight in all later sums."""
+        ...
+
+    def count_values(self, names: tuple[str, ...]) -> dict[str, ValueCounts]:
+        """Return the distinct values of sensitive columns and of `LABEL`, with their weights; **private**."""
+        ...
+
+    def count_ranges(self, formats: Mapping[str, CellFormat]) -> dict[str, RangeCounts]:
+        """Return the range cells and text values of features, with their weights; **private**."""
+        ...
+
+    def bin_weights(self, grids: tuple[Grid, ...]) -> list[Floats]:
+        """Code the features and return the weight of the rows of each bin, by column; **private**."""
+        ...
+
+    def engine(
+        self,
+        basis: Basis | None,
+        columns: Mapping[str, ColumnDeclaration],
+        config: TrainingConfig,
+    ) -> Any:
+        """Return the engine of the training steps (`ratewise.training.loop.Engine`)."""
+        ...
+
+    def select(self, sample: KeyedSample) -> Any:
+        """Return a sample as the engine takes it; **private**."""
+        ...
+
+
+@dataclass(eq=False)
+class Rows:
+    """Rows in the memory of this process, or in a memory map: features, labels, sensitive columns, ids.
+
+    `sample_weight` (0 to 1) and the public `class_weight` multiply the loss of a row.
+    """
+
+    features: FeatureTable
+    labels: Any
+    groups: Mapping[str, Any]
+    ids: Any = None
+    sample_weight: Floats | None = None
+    class_weight: Mapping[Any, float] | None = None
+    units: Units = field(init=False)
+    problem: Problem = field(init=False)
+    _ids: tuple[npt.NDArray[np.intp], int] | None = field(init=False, default=None)
+    _bins: Bins | None = field(init=False, default=None)
+    _weights: Floats = field(init=False)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the features."""
+        return self.features.names
+
+    @property
+    def named(self) -> bool:
+        """Whether the names are the user's."""
+        return self.features.named
+
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        """Names of the sensitive columns."""
+        return tuple(self.groups)
+
+    @property
+    def sparse(self) -> bool:
+        """Whether the features are a sparse matrix."""
+        return self.features.sparse is not None
+
+    def count_units(self) -> int:
+        """Return the number of units: rows, or distinct ids."""
+        if self.ids is None:
+            return self.features.n_rows
+        if self._ids is None:
+            self._ids = code_ids(self.ids)
+        return self._ids[1]
+
+    def use_ids(self, codes: npt.NDArray[np.intp], n_units: int) -> None:
+        """Take the unit of each row from codes, in place of ids."""
+        self._ids = codes, n_units
+
+    def count_sizes(self, classes: tuple[Any, ...] | None) -> Floats:
+        """Return the number of ids by the logarithm of their number of usable rows; **private**."""
+        assert self._ids is not None  # noqa: S101 - counted before
+        codes, n_units = self._ids
+        return size_histogram(np.bincount(codes[usable_rows(self.labels, classes)], minlength=n_units))
+
+    def bound(self, max_rows: int, weighting: str, classes: tuple[Any, ...] | None) -> Units:
+        """Fix which usable rows each unit contributes."""
+        usable = usable_rows(self.labels, classes)
+        if self._ids is None:
+            self.units = row_units(self.features.n_rows)
+        else:
+            self.units = id_units(*self._ids, max_rows, weighting, usable)
+        self._weights = self.units.table_weights(usable)
+        return self.units
+
+    def use_domain(self, domain: Domain, compiled: CompiledConstraints | None) -> None:
+        """Code labels and groups; rows whose label is no class have no weight in all later sums."""
+        problem = code_problem(self.labels, self.groups, domain, compiled)
+        weights = self.sample_weight
+        if self.class_weight is not None:
+            given = {text_of(k): float(weight) for k, weight in self.class_weight.items()}
+            by_class = np.array([given.get(text_of(k), 1.0) for k in domain.classes])
+            of_rows = (by_class / max(by_class.max(), 1e-100)).take(problem.labels, mode="clip")
+            weights = of_rows if weights is None else of_rows * weights
+        self.problem = replace(problem, loss_weights=weights)
+        self._weights = self.units.table_weights(self.problem.labels >= 0)
+
+    def count_values(self, names: tuple[str, ...]) -> dict[str, ValueCounts]:
+        """Return the distinct values of columns with their weights; **private**."""
+        columns = {name: self.labels if name == LABEL else self.groups[name] for name in names}
+        return count_values(columns, self._weights)
+
+    def count_ranges(self, formats: Mapping[str, CellFormat]) -> dict[str, RangeCounts]:
+        """Return the range cells and text values of features; **private**."""
+        columns = {name: self.features.column(name) for name in formats}
+        return count_ranges(columns, formats, self._weights)
+
+    def bin_weights(self, grids: tuple[Grid, ...]) -> list[Floats]:
+        """Return the weight of the rows of each bin, by column; **private**."""
+        return bin_weights(self._coded(grids), grids, self._weights)
+
+    def _coded(self, grids: tuple[Grid, ...]) -> Bins:
+        if self._bins is None:
+            mapped = self.features.mapped
+            self._bins = (
+                LazyBins(self.features, grids) if mapped else StoredBins(code_table(self.features, grids))
+            )
+        return self._bins
+
+    def engine(
+        self,
+        basis: Basis | None,
+        columns: Mapping[str, ColumnDeclaration],
+        config: TrainingConfig,
+    ) -> AdditiveEngine | SparseEngine:
+        """Return the engine of the training steps."""
+        hard = config.rates == "hard"
+        if basis is None:
+            matrix = prepare_sparse(self.features.sparse, columns, self.features.names)
+            return SparseEngine(matrix, self.problem, self.units, config.temperature, hard)
+        coded, threads = self._coded(basis.grids), available_threads()
+        return AdditiveEngine(coded, basis, self.problem, self.units, config.temperature, hard, threads)
+
+    def select(self, sample: KeyedSample) -> npt.NDArray[np.intp]:
+        """Return the numbers of the sampled units; **private**."""
+        return sample.units(0, sample.n_units)
+
+
+def usable_rows(labels: Any, classes: tuple[Any, ...] | None) -> npt.NDArray[np.bool_]:
+    """Return which rows have a label, or that of a class if classes are given; **private**."""
+    codes = code_cells(labels, classes or ())
+    return np.asarray(codes != -2 if classes is None else codes >= 0)
+
+
+def code_problem(
+    labels: Any, groups: Mapping[str, Any], domain: Domain, compiled: CompiledConstraints | None
+) -> Problem:
+    """Return the class and the cell of every row, -1 for none; **private**."""
+    codes = code_labels(labels, domain)
+    if len(domain.classes) < 128:
+        codes = codes.astype(np.int8)
+    if compiled is None:
+        return Problem(codes, None, len(domain.classes))
+    cells = compiled.code_cells(codes, code_groups(groups, domain), coded=True)
+    return Problem(codes, cells, len(domain.classes), compiled.n_cells)

@@ -1,0 +1,184 @@
+"""Persons with several rows: `privacy_ids` through the whole interface."""
+
+import time
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+from sklearn.model_selection import cross_validate
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+import ratewise.estimators.evaluation as evaluation
+from ratewise import (
+    Budget,
+    InvalidInput,
+    Ledger,
+    RateConstrainedClassifier,
+    RatewiseWarning,
+    TrainingConfig,
+    demographic_parity,
+    postprocess,
+)
+from ratewise.accounting import group_budget
+from ratewise.data.units import code_ids
+from ratewise.datasets import census_like
+from ratewise.estimators.evaluation import evaluate
+from ratewise.training.certificate import COUNT_SENSITIVITY
+
+N, PERSONS = 1200, 400
+PEOPLE = census_like(N, random_state=0)
+SEX = np.asarray(PEOPLE.sensitive["sex"])
+IDS = np.random.default_rng(0).integers(0, PERSONS, N)
+FACTS = {"classes": [0, 1], "group_values": {"sex": ["Female", "Male"]}}
+PARITY = demographic_parity("sex", max_gap=0.1)
+GUESS = (PEOPLE.X[:, 1] > 11).astype(int)
+
+
+def classifier(**options):
+    config = TrainingConfig(steps=5)
+    return RateConstrainedClassifier(PARITY, epsilon=4.0, config=config, random_state=7, **FACTS, **options)
+
+
+def fitted(ids=None, **options):
+    given = {} if ids is None else {"privacy_ids": ids}
+    return classifier(**options).fit(PEOPLE.X, PEOPLE.y, sensitive_features={"sex": SEX}, **given)
+
+
+@pytest.mark.parametrize(
+    "ids", [np.arange(N), np.array([f"p{k}" for k in range(N)])], ids=["numbers", "texts"]
+)
+def test_one_row_per_id_is_the_same_as_no_ids(ids):
+    rows, persons = fitted(), fitted(ids, rows_per_id=1)
+    assert rows.plan_.events == persons.plan_.events
+    assert np.array_equal(rows.decision_function(PEOPLE.X), persons.decision_function(PEOPLE.X))
+    assert [row.interval for row in rows.certificate_] == [row.interval for row in persons.certificate_]
+    assert persons.privacy_.unit != rows.privacy_.unit
+
+
+def test_a_million_ids_are_read_in_seconds():
+    numbers = np.random.default_rng(0).integers(0, 400_000, 1_000_000)
+    for ids in (numbers, pd.Series([f"person-{k}" for k in numbers.tolist()])):
+        begin = time.process_time()
+        codes, count = code_ids(ids)
+        assert time.process_time() - begin < 20  # a few seconds on an idle processor
+        assert count == len(np.unique(numbers)) == codes.max() + 1
+
+
+def test_ids_are_ignored_by_predict_with_a_warning():
+    model = fitted(IDS)
+    with pytest.warns(RatewiseWarning, match="privacy_ids is ignored"):
+        found = model.predict(PEOPLE.X, privacy_ids=IDS)
+    assert np.array_equal(found, model.predict(PEOPLE.X))
+
+
+def test_a_column_is_no_feature_and_id_at_once():
+    frame = pd.DataFrame(PEOPLE.X[:, :3], columns=["a", "b", "c"]).assign(person=IDS)
+    with pytest.raises(InvalidInput, match="both a feature and the privacy id"):
+        classifier().fit(frame, PEOPLE.y, sensitive_features={"sex": SEX}, privacy_ids=frame["person"])
+    model = classifier().fit(frame, PEOPLE.y, sensitive_features={"sex": SEX}, privacy_ids="person")
+    assert list(model.feature_names_in_) == ["a", "b", "c"]
+
+
+def test_a_ledger_holds_one_unit_only():
+    ledger = Ledger(cap=Budget(20.0, 1e-4), neighbours="zero_out")
+    fitted(IDS, ledger=ledger)
+    with pytest.raises(InvalidInput, match="one row"):
+        evaluate(
+            PARITY, PEOPLE.y, GUESS, sensitive_features={"sex": SEX}, epsilon=1.0, ledger=ledger, neighbours="zero_out", **FACTS
+        )  # fmt: skip
+
+
+def test_ids_are_routed_as_metadata():
+    sensitive = pd.DataFrame({"sex": SEX})
+    with sklearn.config_context(enable_metadata_routing=True), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = classifier().set_fit_request(privacy_ids=True, sensitive_features=True)
+        pipeline = make_pipeline(FunctionTransformer(), model)
+        found = cross_validate(
+            pipeline, PEOPLE.X, PEOPLE.y, cv=2, params={"privacy_ids": IDS, "sensitive_features": sensitive},
+            return_estimator=True,
+        )  # fmt: skip
+    assert all(each[-1].plan_.unit.kind == "id" for each in found["estimator"])
+
+
+def test_a_few_ids_with_most_rows_are_bounded_and_the_statement_says_so():
+    ids = np.where(np.arange(N) < 1000, "one", np.arange(N).astype(str))
+    model = fitted(ids)
+    assert "at most 1 rows of an id are used: by released counts" in str(model.privacy_)
+    assert model.certificate_.n_units == 201
+
+
+def test_rates_without_noise_are_those_of_persons_or_of_rows():
+    options = {"sensitive_features": {"sex": SEX}, "privacy_ids": IDS, "rows_per_id": 50, **FACTS}
+    by_row = evaluate(PARITY, PEOPLE.y, GUESS, id_weighting="row", **options)
+    plain = evaluate(PARITY, PEOPLE.y, GUESS, sensitive_features={"sex": SEX}, **FACTS)
+    assert by_row[0].estimate == pytest.approx(plain[0].estimate, abs=1e-3)
+    weights = 1 / np.bincount(IDS)[IDS]
+    rates = [np.average(GUESS[sex == SEX], weights=weights[sex == SEX]) for sex in ("Female", "Male")]
+    by_id = evaluate(PARITY, PEOPLE.y, GUESS, **options)
+    assert by_id[0].estimate == pytest.approx(abs(rates[0] - rates[1]), abs=1e-3)
+    assert by_id.unit == "ids"
+    assert by_id.n_units == len(np.unique(IDS))
+
+
+class Spy:
+    """Stands for the mechanism: keeps what it is given."""
+
+    seen: list
+
+    def __init__(self, noise, sensitivity, whole, step=1.0):
+        self.sensitivity, self.step = sensitivity, step
+
+    def release(self, value, rng):
+        assert np.array_equal(value / self.step, np.rint(value / self.step))  # sums are exact
+        Spy.seen.append((value.copy(), self.sensitivity))
+        return value + 0.0
+
+
+@pytest.mark.parametrize("weighting", ["id", "row"])
+@pytest.mark.parametrize("most", [1, 3])
+@pytest.mark.parametrize("call", ["evaluate", "postprocess", "postprocess with groups"])
+def test_an_adversarial_person_moves_every_release_by_at_most_its_bound(call, most, weighting, monkeypatch):
+    monkeypatch.setattr(evaluation, "RoundedGaussianMechanism", Spy)
+    monkeypatch.setattr("ratewise.estimators.postprocess._solve", lambda compiled, grid, counts: np.tile(
+        np.array([1.0, 0.0]), (counts.cells.shape[1] // grid.n_bins, grid.n_bins, 1)))  # fmt: skip
+    victim = np.flatnonzero(np.bincount(IDS).argmax() == IDS)
+    assert len(victim) > 3
+
+    def run(y, guess, scores):
+        Spy.seen = []
+        options = {
+            "sensitive_features": {"sex": SEX}, "privacy_ids": IDS, "rows_per_id": most, "id_weighting": weighting,
+            "epsilon": 4.0, "delta": 1e-5, "random_state": 0, **FACTS,
+        }  # fmt: skip
+        if call == "evaluate":
+            evaluate(PARITY, y, guess, **options)
+        else:
+            postprocess(scores, y, PARITY, group_aware=call.endswith("groups"), **options)
+        return Spy.seen
+
+    rng = np.random.default_rng(1)
+    scores = rng.random(N)
+    first = run(PEOPLE.y, GUESS, scores)
+    for y in (7, 0, 1):  # a label that is no class blanks the row: the neighbouring table
+        other_y, other_guess, other_scores = PEOPLE.y.copy(), GUESS.copy(), scores.copy()
+        other_y[victim], other_guess[victim], other_scores[victim] = y, 1, 0.999
+        factor = 1.0 if y == 7 else 2.0
+        for (value, bound), (other, _) in zip(first, run(other_y, other_guess, other_scores), strict=True):
+            assert bound in (1.0, COUNT_SENSITIVITY)
+            assert np.linalg.norm(value - other) <= factor * bound + 1e-9
+
+
+def test_rows_of_ids_must_be_bounded_by_the_caller():
+    with pytest.raises(InvalidInput, match="rows_per_id is missing"):
+        evaluate(PARITY, PEOPLE.y, GUESS, sensitive_features={"sex": SEX}, privacy_ids=IDS, **FACTS)
+
+
+def test_group_privacy_composes_to_the_budget():
+    epsilon, delta = group_budget(1.0, 1e-5, 5)
+    total = sum(np.exp(k * epsilon) * delta for k in range(5))
+    assert 5 * epsilon == pytest.approx(1.0)
+    assert total == pytest.approx(1e-5)

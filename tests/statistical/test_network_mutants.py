@@ -1,0 +1,192 @@
+"""The mutation set for networks: holes that were found and closed, opened again; the audit must see each.
+
+A mutant patches one function of `ratewise.torch`. Numbers refer to the findings in docs/threat-model.md.
+"""
+
+from contextlib import contextmanager, nullcontext
+
+import pytest
+import torch
+from torch import nn
+
+from ratewise.exceptions import InvalidInput
+from ratewise.torch import audit, clipping, engine, gradients, isolation, trainer
+from ratewise.torch.clipping import PerRowClipper
+from ratewise.torch.distributed import TotalRelease
+
+torch.set_num_threads(1)
+
+
+def noise_of_pytorch(patch):
+    """Finding 1: continuous noise from a generator of PyTorch, whose state can be recovered."""
+
+    def release(self, value, rng):
+        noisy = [part + self.standard_deviation * torch.randn(part.shape) for part in value]
+        return [part.to(given) for part, given in zip(noisy, self._like, strict=True)]
+
+    patch.setattr(TotalRelease, "release", release)
+
+
+def seeded_noise(patch):
+    """Finding 1: the secure source replaced by a generator that repeats."""
+    import numpy as np
+
+    streams = trainer.streams_for
+
+    def repeated(use, seed):
+        return streams(use, np.random.default_rng(4) if seed is None else seed)
+
+    patch.setattr(trainer, "streams_for", repeated)
+    patch.setattr(trainer.Trainer, "note_seed", lambda *_: None)
+
+
+def norms_without_rounding(patch):
+    """Finding 2: norms as if Gram matrices were exact, while the sum is another product."""
+
+    def norms(parts):
+        bounds = torch.stack([share.magnitudes() for share in parts]).sum(0)
+        return gradients.outer_norm_bounds(parts, 0 * bounds) if _outer(parts) else bounds, 0 * bounds
+
+    def _outer(parts):
+        return all(isinstance(share, gradients.Outer) for share in parts)
+
+    patch.setattr(gradients, "ghost_cost", lambda *_: 0.0)
+    patch.setattr(clipping, "norms_and_magnitudes", norms)
+
+
+def clip_of_each_layer(patch):
+    """Finding 2: the clip bounds every parameter by itself, not all of them together."""
+    weights = clipping._weights
+
+    def largest(parts, scales, clip, units):
+        return torch.stack([weights([one], scales, clip, units) for one in parts if one]).amax(0)
+
+    patch.setattr(clipping, "_weights", largest)
+
+
+def masks_of_pytorch(patch):
+    """Finding 4: dropout masks from PyTorch's generator, by position in the batch."""
+    patch.setattr(isolation, "draws_by_row", lambda *_: nullcontext())
+
+
+def masks_by_position(patch):
+    """Finding 4: masks of the secure source that belong to places in the batch, not to rows."""
+    bytes_of = isolation.RowRandomness.bytes
+
+    def by_position(self, rows, each):
+        self._rows = []
+        return bytes_of(self, rows, each)
+
+    patch.setattr(isolation.RowRandomness, "bytes", by_position)
+
+
+def errors_for_rows(patch):
+    """Finding 5: a gradient that is not finite ends the training."""
+    weights = clipping._weights
+
+    def raising(parts, scales, clip, units):
+        found = weights(parts, scales, clip, units)
+        if bool(((found == 0) & (scales != 0)).any()):
+            raise InvalidInput("a gradient is not finite")
+        return found
+
+    patch.setattr(clipping, "_weights", raising)
+    patch.setattr(
+        audit.TorchEngine, "_total_sums", lambda self, block, clip, _: self._block_sums(block, clip)
+    )
+
+
+def whole_batches(patch):
+    """Finding 9: layers are recorded one by one, and the module sees the whole batch."""
+
+    @contextmanager
+    def recording(self):
+        for layer, call in self._calls.items():
+            layer.__dict__["forward"] = call._tapped
+        try:
+            yield
+        finally:
+            for layer in self._calls:
+                del layer.__dict__["forward"]
+
+    patch.setattr(clipping.RowwiseModule, "recording", recording)
+
+
+def losses_of_whole_batches(patch):
+    """Finding 9: the loss sees the whole batch."""
+    patch.setattr(engine, "_by_row", lambda loss: loss)
+
+
+def kept_tensors(patch):
+    """Finding 9: a module may keep tensors of its rows for the next batch."""
+    patch.setattr(isolation._Watch, "refuse_kept", lambda self: None)
+
+
+def values_read(patch):
+    """Finding 9: a condition on the batch is evaluated before rows are separated."""
+    run = isolation.run_by_row
+
+    def mapped(function, values, what):
+        if what == "module":
+            batch = values[2][0]
+            if batch.dtype.is_floating_point and bool(batch.max() > 3):
+                values = (values[0], values[1], (100 * batch,), values[3])
+        return run(function, values, what)
+
+    patch.setattr(clipping, "run_by_row", mapped)
+
+
+def repeated_rows(patch):
+    """Finding 9: a row counts as often as the batch is large."""
+    summed = PerRowClipper.clipped_sum
+
+    def clipped_sum(self, losses, clip, **options):
+        found = summed(self, losses, clip, **options)
+        return [len(losses) / 8 * part for part in found]
+
+    patch.setattr(PerRowClipper, "clipped_sum", clipped_sum)
+
+
+CLIPPING, ISOLATION, NOISE = (
+    audit.check_network_clipping,
+    audit.check_network_isolation,
+    audit.check_network_noise,
+)
+MUTANTS = [
+    (noise_of_pytorch, NOISE),
+    (seeded_noise, NOISE),
+    (norms_without_rounding, CLIPPING),
+    (clip_of_each_layer, CLIPPING),
+    (masks_of_pytorch, audit.check_network_dropout),
+    (masks_by_position, audit.check_network_dropout),
+    (errors_for_rows, CLIPPING),
+    (whole_batches, ISOLATION),
+    (losses_of_whole_batches, ISOLATION),
+    (kept_tensors, ISOLATION),
+    (values_read, ISOLATION),
+    (repeated_rows, CLIPPING),
+]
+
+
+def test_no_alarm_for_the_code_as_it_is():
+    found = list(audit.network_checks())
+    assert [check.name for check in found if not check.passed] == []
+    assert len(found) == 4
+
+
+@pytest.mark.parametrize(("mutant", "check"), MUTANTS, ids=[mutant.__name__ for mutant, _ in MUTANTS])
+def test_every_mutant_is_caught(mutant, check, monkeypatch):
+    mutant(monkeypatch)
+    found = check()
+    assert not found.passed, str(found)
+
+
+def test_a_module_of_ones_own_is_measured():
+    """The measure itself: a sum that is not clipped moves by more than a clip."""
+    module = nn.Linear(4, 2)
+    nn.init.zeros_(module.weight)
+    engine = audit._engine(module, audit._large(50.0))
+    assert audit._move(engine) <= 1.0 + engine.slack(12)
+    sums = engine.sums
+    engine.sums = lambda rows, clip, step: sums(rows, clip=7.0 * clip, step=step)
+    assert audit._move(engine) > 5.0

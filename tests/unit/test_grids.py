@@ -1,0 +1,140 @@
+"""Grids, bins and the basis against direct definitions."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ratewise.data.table import read_features
+from ratewise.preprocessing.basis import build_basis
+from ratewise.preprocessing.bins import LazyBins, bin_offsets, bin_weights, code_table
+from ratewise.preprocessing.grids import CategoricalGrid, ContinuousGrid, UnusedGrid
+
+BOUNDS = [(-3.0, 3.0), (0.0, 1.0), (5.0, 9.0), (-7.0, -2.0), (0.0, 1e9), (-1e-9, 1e-9)]
+
+
+@pytest.mark.parametrize("bounds", BOUNDS)
+@pytest.mark.parametrize("log_cells", [0, 16, 512])
+@given(value=st.floats(allow_nan=True, allow_infinity=True))
+def test_a_number_falls_into_the_bin_that_contains_it(bounds, log_cells, value):
+    grid = ContinuousGrid("x", *bounds, log_cells=log_cells)
+    (code,) = grid.code(np.array([value])).tolist()
+    (same,) = grid.code_numbers(np.array([value])).tolist()
+    assert code == same
+    if math.isnan(value):
+        assert code == grid.missing_bin
+        return
+    clipped = min(max(value, grid.lower), grid.upper)
+    if clipped == grid.base:
+        assert code == grid.base_bin
+        return
+    points = [grid.lower, *grid.edges.tolist(), grid.upper]
+    assert points[code] <= clipped <= points[code + 1]
+    width = (grid.upper - grid.lower) / grid.equal_cells
+    cell = min(int((clipped - grid.lower) / width), grid.equal_cells - 1)
+    found = grid.equal_cell_of_bin[code]
+    assert found == cell or abs(clipped - grid.lower - width * max(found, cell)) <= 1e-9 * (
+        width + abs(clipped)
+    )
+
+
+@pytest.mark.parametrize("log_cells", [0, 64])
+def test_a_row_is_in_one_cell_of_each_family(log_cells):
+    grid = ContinuousGrid("x", -2.0, 5.0, log_cells=log_cells)
+    for code in range(grid.n_bins):
+        one = np.zeros(grid.n_bins)
+        one[code] = 1.0
+        counts = grid.histogram(one)
+        assert len(counts) == grid.n_counts
+        assert np.linalg.norm(counts) ** 2 <= grid.norm_squared + 1e-12
+        assert counts[: grid.n_equal_cells].sum() == 1.0
+    assert grid.norm_squared == (2 if log_cells else 1)
+
+
+def test_entries_of_the_wrong_kind_have_codes_of_their_own():
+    grid = ContinuousGrid("x", 0.0, 1.0)
+    assert grid.code([None, "abc", "0.5", [1]]).tolist()[:2] == [grid.missing_bin, grid.other_bin]
+    assert grid.code(["0.5"]) == grid.code([0.5])
+    kinds = CategoricalGrid("k", ("a", 2))
+    assert kinds.code(["a", "2", 2.0, None, "b", [1]]).tolist() == [0, 1, 1, 3, 2, 2]
+    assert UnusedGrid("u", "free text").code(["a", "b"]).tolist() == [0, 0]
+
+
+def test_many_categories_do_not_wrap_around():
+    grid = CategoricalGrid("k", tuple(range(70_000)))
+    assert grid.code([0, 69_999, 70_000, None]).tolist() == [0, 69_999, 70_000, 70_001]
+
+
+def test_bins_of_a_table_in_memory_and_on_demand(tmp_path):
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(50, 3))
+    values[3] = [np.nan, np.inf, -np.inf]
+    path = tmp_path / "rows"
+    values.tofile(path)
+    mapped = read_features(np.memmap(path, dtype=float, mode="r", shape=values.shape))
+    grids = (
+        ContinuousGrid("x0", -1, 1),
+        CategoricalGrid("x1", (0, 1)),
+        ContinuousGrid("x2", 0, 2, log_cells=8),
+    )
+    stored = code_table(read_features(values), grids)
+    rows = np.array([3, 7, 3, 49])
+    assert np.array_equal(LazyBins(mapped, grids).take(rows), stored[:, rows])
+    weights = rng.random(50)
+    totals = bin_weights(LazyBins(mapped, grids), grids, weights)
+    offsets = bin_offsets(grids)
+    for place, part in enumerate(totals):
+        direct = np.zeros(grids[place].n_bins)
+        np.add.at(direct, stored[place].astype(int) - offsets[place], weights)
+        assert np.allclose(part, direct, rtol=0, atol=1e-12)
+
+
+def test_basis_of_released_histograms():
+    """Features, centre and norms agree with the definition, column by column."""
+    rng = np.random.default_rng(1)
+    grids = (
+        ContinuousGrid("x", -2, 3, log_cells=16),
+        CategoricalGrid("k", ("a", "b", "c")),
+        UnusedGrid("u", ""),
+    )
+    histograms = [rng.normal(30, 20, grid.n_counts) for grid in grids]
+    basis = build_basis(grids, histograms, 5.0, 400.0, 4.0)
+    dense = basis.matrix.toarray() - basis.centre
+    for start, stop, grid in zip(basis.offsets[:-1], basis.offsets[1:], grids, strict=True):
+        own = np.flatnonzero(np.abs(basis.matrix.toarray()[start:stop]).sum(axis=0))
+        norms = (dense[start:stop][:, own] ** 2).sum(axis=1) if len(own) else np.zeros(grid.n_bins)
+        others = np.setdiff1d(np.flatnonzero(basis.centre), own)
+        assert np.allclose(
+            basis.squared_norms[start:stop], norms + _own_centre(basis, grids, start, own), atol=1e-9
+        )
+        assert not np.any(basis.matrix.toarray()[start:stop][:, others])
+    shares = np.maximum(histograms[1], 0) / np.maximum(histograms[1], 0).sum()
+    assert np.allclose(basis.shares[basis.offsets[1] : basis.offsets[2]], shares)
+    assert np.isclose(basis.shares[: basis.offsets[1]].sum(), 1.0)
+    bins = np.array([[5, 100], [basis.offsets[1], basis.offsets[1] + 4], [basis.offsets[2]] * 2])
+    explicit = basis.matrix.toarray()[bins].sum(axis=0) - basis.centre
+    assert np.allclose(basis.norms(bins), np.sqrt((explicit**2).sum(axis=1) + 1.0), rtol=1e-10)
+
+
+def _own_centre(basis, grids, start, own):
+    """Features of a column that no bin has still have a centre."""
+    place = list(basis.offsets[:-1]).index(start)
+    widths = [_features(grid) for grid in grids]
+    first = sum(widths[:place])
+    unseen = np.setdiff1d(np.arange(first, first + widths[place]), own)
+    return float(np.square(basis.centre[unseen]).sum())
+
+
+def _features(grid):
+    if isinstance(grid, ContinuousGrid):
+        return 1 + grid.n_counts
+    return grid.n_bins if isinstance(grid, CategoricalGrid) else 0
+
+
+def test_a_table_without_a_usable_column_has_a_basis():
+    grids = (UnusedGrid("u", ""), UnusedGrid("v", ""))
+    basis = build_basis(grids, [np.zeros(0), np.zeros(0)], 1.0, 100.0, 4.0)
+    assert basis.n_features == 0
+    assert np.allclose(basis.norms(np.array([[0, 0], [1, 1]])), 1.0)
