@@ -6,7 +6,6 @@ import dataclasses
 import json
 import math
 
-import dp_accounting
 import numpy as np
 import pytest
 
@@ -85,36 +84,6 @@ def test_with_steps_keeps_the_rest():
     assert event.with_steps(9) == TrainingEvent(0.1, 9, 3.0, 4.0, "laplace")
     with pytest.raises(InvalidInput, match=r"steps must be at least 1, got 0"):
         event.with_steps(0)
-
-
-def test_dp_event_of_a_gaussian_pair_is_one_sampled_gaussian():
-    found = TrainingEvent(0.1, 5, 3, 4).to_dp_event()
-    assert found == dp_accounting.SelfComposedDpEvent(
-        dp_accounting.PoissonSampledDpEvent(0.1, dp_accounting.GaussianDpEvent(join_gaussian_noise([3, 4]))),
-        5,
-    )
-    assert isinstance(found.event.event.noise_multiplier, float)
-
-
-def test_dp_event_of_a_laplace_pair_shares_the_sample():
-    found = TrainingEvent(0.1, 5, 3, 4, "laplace").to_dp_event()
-    sampled = found.event
-    assert isinstance(sampled, dp_accounting.PoissonSampledDpEvent)
-    assert sampled.event == dp_accounting.ComposedDpEvent(
-        [dp_accounting.GaussianDpEvent(3.0), dp_accounting.LaplaceDpEvent(4.0)]
-    )
-
-
-@pytest.mark.parametrize(
-    "event", [event for event in EVERY_KIND if event.kind != "outside"], ids=lambda event: event.kind
-)
-def test_kinds_that_dp_accounting_knows(event):
-    assert isinstance(event.to_dp_event(), dp_accounting.DpEvent)
-
-
-def test_a_kind_that_dp_accounting_does_not_know():
-    with pytest.raises(UnsupportedCombination, match=r"^dp-accounting has no event for OutsideEvent"):
-        OutsideEvent(0.5, 1e-6).to_dp_event()
 
 
 # ---------------------------------------------------------------- bad input

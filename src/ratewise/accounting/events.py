@@ -21,13 +21,10 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from ratewise import _validate
-from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
-
-if TYPE_CHECKING:  # slow to import, and needed only to speak to its accountants
-    import dp_accounting
+from ratewise.exceptions import InvalidInput, InvalidType
 
 NEIGHBOURS = ("add_or_remove", "replace_one", "zero_out")
 
@@ -126,15 +123,12 @@ class Event:
     """Base of all events: something that was, or will be, released."""
 
     kind: ClassVar[str]
+    repeats: ClassVar[str | None] = None  # the field that says how often the release is repeated
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready description; `event_from_dict` reads it back."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {"kind": self.kind, **fields}
-
-    def to_dp_event(self) -> dp_accounting.DpEvent:
-        """Return the same event in dp-accounting's vocabulary (multipliers as floats)."""
-        raise UnsupportedCombination(f"dp-accounting has no event for {self!r}; account it with ratewise")
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():
@@ -163,6 +157,7 @@ class TrainingEvent(Event):
     """
 
     kind: ClassVar[str] = "training"
+    repeats: ClassVar[str | None] = "steps"
 
     sampling_rate: float
     steps: int
@@ -176,18 +171,28 @@ class TrainingEvent(Event):
             raise InvalidInput(
                 f"sampling_rate must be at least {_SMALLEST_RATE:g}, got {self.sampling_rate!r}"
             )
-        steps = _times(steps=self.steps)
-        gradient, noise = self.gradient_noise, self.histogram_noise
         law = _validate.one_of(("gaussian", "laplace", None), histogram=self.histogram)
+        gradient, noise = self.gradient_noise, self.histogram_noise
         if gradient is not None:
             gradient = _noise(gradient_noise=gradient, hint="None means no gradient release")
         if noise is not None:
             noise = _noise(histogram_noise=noise, hint="None means no histogram release")
-        law = _consistent_histogram(law, noise)
-        if gradient is None and law is None:
+            if law is None:
+                raise InvalidInput(
+                    f"histogram is None but histogram_noise is {noise:g}; say histogram='gaussian' or 'laplace'"
+                )
+        elif law == "laplace":
+            raise InvalidInput(
+                "histogram_noise is missing for histogram='laplace'; give the scale of its noise"
+            )
+        elif gradient is None:
             raise InvalidInput("a training event needs gradient_noise or histogram_noise, got None for both")
         self._set(
-            sampling_rate=rate, steps=steps, gradient_noise=gradient, histogram_noise=noise, histogram=law
+            sampling_rate=rate,
+            steps=_times(steps=self.steps),
+            gradient_noise=gradient,
+            histogram_noise=noise,
+            histogram=law if noise is not None else None,
         )
 
     @property
@@ -197,9 +202,8 @@ class TrainingEvent(Event):
         Releases with noise z1 and z2 (in units of their sensitivities) of one row move the scaled output by
         at most ``sqrt(z1**-2 + z2**-2)``: the pair is one Gaussian release, its noise the inverse of that.
         """
-        parts = [self.gradient_noise] if self.gradient_noise is not None else []
-        if self.histogram == "gaussian" and self.histogram_noise is not None:
-            parts.append(self.histogram_noise)
+        side = self.histogram_noise if self.histogram == "gaussian" else None
+        parts = [noise for noise in (self.gradient_noise, side) if noise is not None]
         return join_gaussian_noise(parts) if parts else None
 
     @property
@@ -211,26 +215,10 @@ class TrainingEvent(Event):
         """Return the same phase with another number of steps."""
         return dataclasses.replace(self, steps=steps)
 
-    def to_dp_event(self) -> dp_accounting.DpEvent:
-        """Return `steps` Poisson-sampled releases; a Gaussian pair is given as its one Gaussian."""
-        import dp_accounting
-
-        inner: list[dp_accounting.DpEvent] = []
-        if self.joint_gaussian_noise is not None:
-            inner.append(dp_accounting.GaussianDpEvent(self.joint_gaussian_noise))
-        if self.laplace_scale is not None:
-            inner.append(dp_accounting.LaplaceDpEvent(self.laplace_scale))
-        step = inner[0] if len(inner) == 1 else dp_accounting.ComposedDpEvent(inner)
-        return dp_accounting.SelfComposedDpEvent(
-            dp_accounting.PoissonSampledDpEvent(self.sampling_rate, step), self.steps
-        )
-
 
 @dataclass(frozen=True)
-class GaussianEvent(Event):
-    """`count` releases, each with Gaussian noise of standard deviation `noise` times its L2 sensitivity."""
-
-    kind: ClassVar[str] = "gaussian"
+class _RepeatedEvent(Event):
+    repeats: ClassVar[str | None] = "count"
 
     noise: float
     count: int = 1
@@ -238,11 +226,19 @@ class GaussianEvent(Event):
     def __post_init__(self) -> None:
         self._set(noise=_noise(noise=self.noise), count=_times(count=self.count))
 
-    def to_dp_event(self) -> dp_accounting.DpEvent:
-        """Return the composition of `count` Gaussian events."""
-        import dp_accounting
 
-        return dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(self.noise), self.count)
+@dataclass(frozen=True)
+class GaussianEvent(_RepeatedEvent):
+    """`count` releases, each with Gaussian noise of standard deviation `noise` times its L2 sensitivity."""
+
+    kind: ClassVar[str] = "gaussian"
+
+
+@dataclass(frozen=True)
+class LaplaceEvent(_RepeatedEvent):
+    """`count` releases, each with Laplace noise of scale `noise` times its L1 sensitivity."""
+
+    kind: ClassVar[str] = "laplace"
 
 
 @dataclass(frozen=True)
@@ -263,25 +259,6 @@ class ThresholdEvent(Event):
 
     def __post_init__(self) -> None:
         self._set(noise=_noise(noise=self.noise), delta=_validate.inside(delta=self.delta))
-
-
-@dataclass(frozen=True)
-class LaplaceEvent(Event):
-    """`count` releases, each with Laplace noise of scale `noise` times its L1 sensitivity."""
-
-    kind: ClassVar[str] = "laplace"
-
-    noise: float
-    count: int = 1
-
-    def __post_init__(self) -> None:
-        self._set(noise=_noise(noise=self.noise), count=_times(count=self.count))
-
-    def to_dp_event(self) -> dp_accounting.DpEvent:
-        """Return the composition of `count` Laplace events."""
-        import dp_accounting
-
-        return dp_accounting.SelfComposedDpEvent(dp_accounting.LaplaceDpEvent(self.noise), self.count)
 
 
 @dataclass(frozen=True)
@@ -333,13 +310,6 @@ class SelectionEvent(Event):
             "shape": "poisson" if self.shape == math.inf else self.shape,
         }
 
-    def to_dp_event(self) -> dp_accounting.DpEvent:
-        """Return dp-accounting's repeat-and-select event (its RDP accountant knows it)."""
-        import dp_accounting
-
-        inner = dp_accounting.ComposedDpEvent([event.to_dp_event() for event in self.candidate])
-        return dp_accounting.dp_event.RepeatAndSelectDpEvent(inner, self.mean_trials, self.shape)
-
 
 @dataclass(frozen=True)
 class OutsideEvent(Event):
@@ -377,12 +347,6 @@ class UnprotectedEvent(Event):
     kind: ClassVar[str] = "unprotected"
 
     description: str = ""
-
-    def to_dp_event(self) -> dp_accounting.DpEvent:
-        """Return dp-accounting's non-private event."""
-        import dp_accounting
-
-        return dp_accounting.NonPrivateDpEvent()
 
 
 _KINDS: dict[str, type[Event]] = {
@@ -452,11 +416,9 @@ def single(event: Event) -> tuple[Event, int]:
     >>> single(GaussianEvent(noise=2.0, count=5))
     (GaussianEvent(noise=2.0, count=1), 5)
     """
-    if isinstance(event, TrainingEvent):
-        return event.with_steps(1), event.steps
-    if isinstance(event, (GaussianEvent, LaplaceEvent)):
-        return dataclasses.replace(event, count=1), event.count
-    return event, 1
+    if event.repeats is None:
+        return event, 1
+    return dataclasses.replace(event, **{event.repeats: 1}), getattr(event, event.repeats)
 
 
 def merged(events: Iterable[Event]) -> tuple[Event, ...]:
@@ -469,15 +431,11 @@ def merged(events: Iterable[Event]) -> tuple[Event, ...]:
     for event in events:
         one, times = single(event)
         counts[one] = counts.get(one, 0) + times
-    found: list[Event] = []
-    for one, times in counts.items():
-        if isinstance(one, TrainingEvent):
-            found.append(one.with_steps(times))
-        elif isinstance(one, (GaussianEvent, LaplaceEvent)):
-            found.append(dataclasses.replace(one, count=times))
-        else:
-            found.extend([one] * times)
-    return tuple(found)
+    return tuple(
+        dataclasses.replace(one, **{one.repeats: times}) if one.repeats else one
+        for one, times in counts.items()
+        for _ in range(1 if one.repeats else times)
+    )
 
 
 def join_gaussian_noise(noises: Iterable[float]) -> float:
@@ -506,17 +464,3 @@ def _times(**argument: Any) -> int:
     if times > _MOST_TIMES:
         raise InvalidInput(f"{name} must be at most {_MOST_TIMES:,}, got {value!r}")
     return times
-
-
-def _consistent_histogram(law: str | None, noise: float | None) -> str | None:
-    if noise is None:
-        if law == "laplace":
-            raise InvalidInput(
-                "histogram_noise is missing for histogram='laplace'; give the scale of its noise"
-            )
-        return None
-    if law is None:
-        raise InvalidInput(
-            f"histogram is None but histogram_noise is {noise:g}; say histogram='gaussian' or 'laplace'"
-        )
-    return law

@@ -1,8 +1,7 @@
 """Closed forms: the theorems and lemmas of the RaCO-DP paper.
 
-Each was derived again, and corrected where the derivation came out differently; ``docs/theory.md`` lists what differs
-and why. They serve to plan and to see how quantities scale. They are **not** how ratewise decides what a run costs:
-that is the accountant, which needs far less noise for the same guarantee.
+``docs/theory.md`` lists where they differ from the paper and why. They serve to plan and to see how quantities scale.
+They do **not** decide what a run costs: that is the accountant, which needs far less noise for the same guarantee.
 
 Order: noise for a budget, concentration (how far a sampled, noisy rate strays), regularity (Lipschitz and
 smoothness constants), errors of the released gradients, and what descent-ascent reaches with them.
@@ -33,10 +32,13 @@ Arguments have the same meaning everywhere:
 from __future__ import annotations
 
 import functools
+import inspect
 import math
+import types
+import typing
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from ratewise import _validate
 from ratewise.exceptions import InvalidInput
@@ -44,63 +46,88 @@ from ratewise.exceptions import InvalidInput
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
+_POSITIVE = (
+    *("epsilon", "temperature", "denominator", "laplace_scale", "clip_norm", "expected_batch", "smoothness"),
+    *("rows", "sample_rows"),
+)
+_NUMBERS: dict[str, Callable[..., float]] = {
+    **dict.fromkeys(_POSITIVE, _validate.positive),
+    **dict.fromkeys(("delta", "failure"), _validate.inside),
+    "least_denominator": functools.partial(_validate.positive, hint="put a floor under denominators"),
+    "sampling_rate": _validate.fraction,
+    "lagrangian_rise": _validate.real,
+}
 
-def _within_range(formula: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """Refuse arguments for which a formula overflows, divides by a zero it rounded to, or is undetermined.
 
-    An infinite result is one: nothing is promised. A NaN is none.
+def _check(name: str, kind: Any, value: Any) -> Any:
+    """Return an argument in its canonical type: by its name if it is a float, else by its type."""
+    if isinstance(kind, types.UnionType):
+        if value is None:
+            return None
+        kind = typing.get_args(kind)[0]
+    if kind is float:
+        rule: Callable[..., float] = _NUMBERS.get(name, _validate.non_negative)
+        return rule(**{name: value})
+    if kind is int:
+        return _validate.count(**{name: value})
+    return _validate.instance(kind, **{name: value})
+
+
+def _check_fields(record: Any) -> None:
+    for name, kind in typing.get_type_hints(type(record)).items():
+        object.__setattr__(record, name, _check(name, kind, getattr(record, name)))
+
+
+def _formula(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """Check the arguments, and refuse those for which floating point has no answer.
+
+    An infinite result is an answer: nothing is promised. A NaN is none.
     """
+    signature = inspect.signature(function, eval_str=True)
+    message = (
+        f"the arguments of {function.__name__} are too large or too small for floating point; use other units"
+    )
 
-    @functools.wraps(formula)
+    @functools.wraps(function)
     def checked(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        given = signature.bind(*args, **kwargs)
+        for name, value in given.arguments.items():
+            given.arguments[name] = _check(name, signature.parameters[name].annotation, value)
         try:
-            result = formula(*args, **kwargs)
+            result = function(*given.args, **given.kwargs)
         except (OverflowError, ZeroDivisionError):
-            raise InvalidInput(_out_of_range(formula.__name__)) from None
+            raise InvalidInput(message) from None
         if isinstance(result, float) and math.isnan(result):
-            raise InvalidInput(_out_of_range(formula.__name__))
+            raise InvalidInput(message)
         return result
 
     return checked
 
 
-def _out_of_range(name: str) -> str:
-    return f"the arguments of {name} are too large or too small for floating point; use other units"
-
-
 # --- noise for a budget ----------------------------------------------------------------------------------
-#
-# Noise that a theorem promises to be enough, in closed form.
 #
 # A step reads one Poisson sample twice: the histogram of predictions (sensitivity 1, Laplace noise) and the
 # clipped gradient (sensitivity C/B with B the expected batch, Gaussian noise). Neighbours differ by adding or
 # removing one row.
 
-_LEAST_STEPS_OVER_DELTA = 100.0
-
 
 @dataclass(frozen=True)
 class TheoremNoise:
-    """Noise of both releases of a step, in the units that `ratewise.accounting.TrainingEvent` uses.
-
-    Parameters
-    ----------
-    gradient_noise : float
-        Multiplier: standard deviation of the Gaussian over the sensitivity C/B of the gradient.
-    laplace_scale : float
-        Scale of the Laplace noise on every cell of the histogram, whose L1 sensitivity is 1.
-    """
+    """Noise of both releases of a step, in the units that `ratewise.accounting.TrainingEvent` uses."""
 
     gradient_noise: float
     laplace_scale: float
 
     def gradient_std(self, clip_norm: float, expected_batch: float) -> float:
         """Return the absolute standard deviation per coordinate, which is the paper's sigma."""
-        clip = _validate.positive(clip_norm=clip_norm)
-        return self.gradient_noise * clip / _validate.positive(expected_batch=expected_batch)
+        clip, batch = (
+            _validate.positive(clip_norm=clip_norm),
+            _validate.positive(expected_batch=expected_batch),
+        )
+        return self.gradient_noise * clip / batch
 
 
-@_within_range
+@_formula
 def paper_noise(epsilon: float, delta: float, sampling_rate: float, steps: int) -> TheoremNoise:
     """Return the noise of the paper's privacy theorem, word for word; this is not a guarantee.
 
@@ -113,15 +140,14 @@ def paper_noise(epsilon: float, delta: float, sampling_rate: float, steps: int) 
     or so on, and for delta near 1 (``docs/theory.md``). Use `proven_noise` for a theorem, and
     `ratewise.accounting.calibrate` for training.
     """
-    epsilon, delta, rate, steps = _budget(epsilon, delta, sampling_rate, steps)
     log = math.log(steps / delta)
     return TheoremNoise(
-        gradient_noise=10.0 * log * max(1.0, rate * math.sqrt(steps)) / epsilon,
-        laplace_scale=2.0 * max(1.0, rate * math.sqrt(steps * log)) / epsilon,
+        gradient_noise=10.0 * log * max(1.0, sampling_rate * math.sqrt(steps)) / epsilon,
+        laplace_scale=2.0 * max(1.0, sampling_rate * math.sqrt(steps * log)) / epsilon,
     )
 
 
-@_within_range
+@_formula
 def proven_noise(epsilon: float, delta: float, sampling_rate: float, steps: int) -> TheoremNoise:
     """Return noise for which a pencil-and-paper proof of (epsilon, delta) goes through.
 
@@ -144,18 +170,17 @@ def proven_noise(epsilon: float, delta: float, sampling_rate: float, steps: int)
     InvalidInput
         Outside the range in which the proof holds.
     """
-    epsilon, delta, rate, steps = _budget(epsilon, delta, sampling_rate, steps)
     log = math.log(steps / delta)
     hint = "the proof needs it; ratewise.accounting.calibrate has no such limit"
-    if steps / delta < _LEAST_STEPS_OVER_DELTA:
+    if steps / delta < 100:
         raise InvalidInput(f"delta must be at most steps/100 = {steps / 100:g}, got {delta:g}; {hint}")
     if epsilon > log:
         raise InvalidInput(f"epsilon must be at most ln(steps/delta) = {log:.4g}, got {epsilon:g}; {hint}")
-    most = max(1.0, rate * math.sqrt(steps * log) / epsilon)
+    most = max(1.0, sampling_rate * math.sqrt(steps * log) / epsilon)
     return TheoremNoise(gradient_noise=10.0 * math.sqrt(log) * most, laplace_scale=3.5 * most)
 
 
-@_within_range
+@_formula
 def unclipped_sensitivity(
     *,
     loss_lipschitz: float,
@@ -171,34 +196,16 @@ def unclipped_sensitivity(
 
         loss_lipschitz/expected_batch + alpha_norm * multiplier_radius * rate_lipschitz/least_denominator
     """
-    loss = _validate.non_negative(loss_lipschitz=loss_lipschitz)
-    rate = _validate.non_negative(rate_lipschitz=rate_lipschitz)
-    alpha = _validate.non_negative(alpha_norm=alpha_norm)
-    radius = _validate.non_negative(multiplier_radius=multiplier_radius)
-    batch = _validate.positive(expected_batch=expected_batch)
-    least = _validate.positive(least_denominator=least_denominator, hint="put a floor under denominators")
-    return loss / batch + alpha * radius * rate / least
-
-
-def _budget(
-    epsilon: float, delta: float, sampling_rate: float, steps: int
-) -> tuple[float, float, float, int]:
-    return (
-        _validate.positive(epsilon=epsilon),
-        _validate.inside(delta=delta),
-        _validate.fraction(sampling_rate=sampling_rate),
-        _validate.count(steps=steps),
-    )
+    multipliers = alpha_norm * multiplier_radius
+    return loss_lipschitz / expected_batch + multipliers * rate_lipschitz / least_denominator
 
 
 # --- concentration ---------------------------------------------------------------------------------------
 #
-# How far a sampled and noisy rate strays from the true one, with a stated probability of being wrong.
-#
 # All bounds are two-sided unless they say otherwise, hold for any data, and are finite-sample.
 
 
-@_within_range
+@_formula
 def sampled_rate_error(sampling_rate: float, rows: int, failure: float) -> float:
     """Bound |p - p_r|, the error of a rate estimated from a Poisson sample with a *constant* denominator.
 
@@ -210,23 +217,21 @@ def sampled_rate_error(sampling_rate: float, rows: int, failure: float) -> float
     Bernstein's inequality for the sum of (B_i - r) x_i, solved for the deviation. Times L it holds for
     the norm of vectors with norm at most L (Pinelis 1994), which is how the loss gradient is bounded.
     """
-    rate = _validate.fraction(sampling_rate=sampling_rate)
-    u = math.log(2.0 / _validate.inside(failure=failure)) / (rate * _validate.count(rows=rows))
-    return u / 3.0 + math.sqrt(u * u / 9.0 + 2.0 * (1.0 - rate) * u)
+    u = math.log(2.0 / failure) / (sampling_rate * rows)
+    return u / 3.0 + math.sqrt(u * u / 9.0 + 2.0 * (1.0 - sampling_rate) * u)
 
 
-@_within_range
+@_formula
 def subsample_rate_error(sample_rows: float, failure: float) -> float:
     """Bound the error of a rate whose denominator is the realised size m of the sample.
 
     Given its size, a Poisson sample is a uniform sample without replacement, so Hoeffding (1963) gives
     sqrt( ln(2/failure)/(2m) ).
     """
-    size = _validate.positive(sample_rows=sample_rows)
-    return math.sqrt(math.log(2.0 / _validate.inside(failure=failure)) / (2.0 * size))
+    return math.sqrt(math.log(2.0 / failure) / (2.0 * sample_rows))
 
 
-@_within_range
+@_formula
 def subsample_mean_error(sample_rows: float, failure: float) -> float:
     """Bound the error of a mean of vectors of norm at most 1 over a sample of realised size m.
 
@@ -234,56 +239,46 @@ def subsample_mean_error(sample_rows: float, failure: float) -> float:
     bounded differences 2/m give the rest; both carry over to sampling without replacement because
     exp(s |x|) is convex (Hoeffding 1963, section 6).
     """
-    size = _validate.positive(sample_rows=sample_rows)
-    return (1.0 + math.sqrt(2.0 * math.log(1.0 / _validate.inside(failure=failure)))) / math.sqrt(size)
+    return (1.0 + math.sqrt(2.0 * math.log(1.0 / failure))) / math.sqrt(sample_rows)
 
 
-@_within_range
+@_formula
 def normaliser_failure(sampling_rate: float, rows: float, subsets: int) -> float:
     """Bound the probability that some subset has fewer than half of its expected rows in a sample.
 
     For each of `subsets` subsets of at least `rows` rows, P( |sample of it| < r * rows/2 ) <= exp(-r rows/8)
     (Chernoff), and a union over subsets.
     """
-    rate = _validate.fraction(sampling_rate=sampling_rate)
-    size = _validate.positive(rows=rows)
-    return min(1.0, _validate.count(subsets=subsets) * math.exp(-rate * size / 8.0))
+    return min(1.0, subsets * math.exp(-sampling_rate * rows / 8.0))
 
 
-@_within_range
+@_formula
 def rows_for_normaliser(sampling_rate: float, subsets: int, failure: float) -> float:
     """Return 8 ln(subsets/failure)/r: with that many rows `normaliser_failure` is at most `failure`."""
-    rate = _validate.fraction(sampling_rate=sampling_rate)
-    ratio = _validate.count(subsets=subsets) / _validate.inside(failure=failure)
-    return 8.0 * math.log(ratio) / rate
+    return 8.0 * math.log(subsets / failure) / sampling_rate
 
 
-@_within_range
+@_formula
 def laplace_sum_quantile(laplace_scale: float, terms: int, failure: float) -> float:
     """Return t such that the sum of `terms` independent Laplace draws exceeds t in size rarely.
 
     The smaller of two bounds, b the scale, k the number of terms: k b ln(k/failure) (some draw exceeds its
     share; exact for k = 1), and 2b sqrt(k x) + b x with x = ln(2/failure) (the sum is sub-gamma).
     """
-    scale = _validate.positive(laplace_scale=laplace_scale)
-    terms = _validate.count(terms=terms)
-    failure = _validate.inside(failure=failure)
     x = math.log(2.0 / failure)
-    return scale * min(terms * math.log(terms / failure), 2.0 * math.sqrt(terms * x) + x)
+    return laplace_scale * min(terms * math.log(terms / failure), 2.0 * math.sqrt(terms * x) + x)
 
 
-@_within_range
+@_formula
 def gaussian_norm_quantile(std: float, dimension: int, failure: float) -> float:
     """Return t such that the norm of a Gaussian vector exceeds t with probability at most `failure`.
 
     ``std * (sqrt(d) + sqrt(2 ln(1/failure)))``, one-sided.
     """
-    std = _validate.non_negative(std=std)
-    dimension = _validate.count(dimension=dimension)
-    return std * (math.sqrt(dimension) + math.sqrt(-2.0 * math.log(_validate.inside(failure=failure))))
+    return std * (math.sqrt(dimension) + math.sqrt(-2.0 * math.log(failure)))
 
 
-@_within_range
+@_formula
 def ratio_error(
     numerator: float,
     denominator: float,
@@ -303,21 +298,16 @@ def ratio_error(
     and infinity otherwise: the noisy denominator may then be near 0. *Proof.* The difference is
     (X - (mu_X/mu_Y) Y)/(mu_Y + Y).
     """
-    top = _validate.non_negative(numerator=numerator)
-    bottom = _validate.positive(denominator=denominator)
-    if top > bottom:
-        raise InvalidInput(f"numerator must be at most denominator = {bottom:g}, got {top:g}")
-    half = _validate.inside(failure=failure) / 2.0
-    top_noise = laplace_sum_quantile(laplace_scale, numerator_terms, half)
-    bottom_noise = laplace_sum_quantile(laplace_scale, denominator_terms, half)
-    if bottom_noise >= bottom:
+    if numerator > denominator:
+        raise InvalidInput(f"numerator must be at most denominator = {denominator:g}, got {numerator:g}")
+    top = laplace_sum_quantile(laplace_scale, numerator_terms, failure / 2.0)
+    bottom = laplace_sum_quantile(laplace_scale, denominator_terms, failure / 2.0)
+    if bottom >= denominator:
         return math.inf
-    return (top_noise + top / bottom * bottom_noise) / (bottom - bottom_noise)
+    return (top + numerator / denominator * bottom) / (denominator - bottom)
 
 
 # --- regularity ------------------------------------------------------------------------------------------
-#
-# Lipschitz and smoothness constants of the Lagrangian, from those of the model.
 #
 # The Lagrangian is  mean loss(theta) + sum_j lambda_j (Gamma_j(theta) - gamma_j)  with soft rates, so that
 # Gamma_j is a combination, with coefficients alpha_j, of means of softmax(tau h(theta; x))_k.
@@ -343,8 +333,7 @@ class ModelRegularity:
     loss_smoothness: float
 
     def __post_init__(self) -> None:
-        for name in ("logit_lipschitz", "logit_smoothness", "loss_lipschitz", "loss_smoothness"):
-            object.__setattr__(self, name, _validate.non_negative(**{name: getattr(self, name)}))
+        _check_fields(self)
 
 
 @dataclass(frozen=True)
@@ -356,16 +345,16 @@ class LagrangianRegularity:
     joint_smoothness: float
 
 
-@_within_range
+@_formula
 def softmax_lipschitz(temperature: float) -> float:
     """Return sqrt(2)/4 * tau: Lipschitz constant of one coordinate of softmax(tau z) in z.
 
     Its gradient tau s_k (e_k - s) has norm at most tau s_k (1 - s_k) sqrt(2); reached for two classes at 1/2.
     """
-    return math.sqrt(2.0) / 4.0 * _validate.positive(temperature=temperature)
+    return math.sqrt(2.0) / 4.0 * temperature
 
 
-@_within_range
+@_formula
 def softmax_smoothness(temperature: float) -> float:
     """Return 8/27 * tau^2: Lipschitz constant of the gradient of one coordinate of softmax(tau z) in z.
 
@@ -373,31 +362,26 @@ def softmax_smoothness(temperature: float) -> float:
     semi-definite matrices of norms at most 2 s_k (1 - s_k)^2 <= 8/27 and, by Gershgorin,
     2 s_k max_i s_i(1 - s_i) <= 8/27.
     """
-    return 8.0 / 27.0 * _validate.positive(temperature=temperature) ** 2
+    return 8.0 / 27.0 * temperature**2
 
 
-@_within_range
+@_formula
 def composed_smoothness(
     *, inner_lipschitz: float, inner_smoothness: float, outer_lipschitz: float, outer_smoothness: float
 ) -> float:
     """Return ``L_h^2 beta_g + L_g beta_h``: the smoothness of g(h(theta)), h the inner function, g scalar."""
-    inner = _validate.non_negative(inner_lipschitz=inner_lipschitz)
-    bend = _validate.non_negative(inner_smoothness=inner_smoothness)
-    outer = _validate.non_negative(outer_lipschitz=outer_lipschitz)
-    return inner * inner * _validate.non_negative(outer_smoothness=outer_smoothness) + outer * bend
+    return inner_lipschitz * inner_lipschitz * outer_smoothness + outer_lipschitz * inner_smoothness
 
 
-@_within_range
+@_formula
 def rate_lipschitz(model: ModelRegularity, temperature: float) -> float:
     """Return the Lipschitz constant in theta of a soft prediction, and so of any soft rate."""
-    known = _validate.instance(ModelRegularity, model=model)
-    return softmax_lipschitz(temperature) * known.logit_lipschitz
+    return softmax_lipschitz(temperature) * model.logit_lipschitz
 
 
-@_within_range
+@_formula
 def rate_smoothness(model: ModelRegularity, temperature: float) -> float:
     """Return the smoothness in theta of a soft prediction, and so of any soft rate."""
-    model = _validate.instance(ModelRegularity, model=model)
     return composed_smoothness(
         inner_lipschitz=model.logit_lipschitz,
         inner_smoothness=model.logit_smoothness,
@@ -406,23 +390,19 @@ def rate_smoothness(model: ModelRegularity, temperature: float) -> float:
     )
 
 
-@_within_range
+@_formula
 def linear_softmax(row_norm: float, temperature: float = 1.0) -> ModelRegularity:
     """Return the constants of logits W x with cross-entropy on softmax(temperature * W x).
 
     `row_norm` bounds the norm of a row; with an intercept, of the row with a 1 appended.
     """
-    norm = _validate.non_negative(row_norm=row_norm)
-    tau = _validate.positive(temperature=temperature)
+    slope = temperature * row_norm
     return ModelRegularity(
-        logit_lipschitz=norm,
-        logit_smoothness=0.0,
-        loss_lipschitz=math.sqrt(2.0) * tau * norm,
-        loss_smoothness=(tau * norm) ** 2 / 2.0,
+        row_norm, 0.0, loss_lipschitz=math.sqrt(2.0) * slope, loss_smoothness=slope**2 / 2.0
     )
 
 
-@_within_range
+@_formula
 def lagrangian_regularity(
     model: ModelRegularity,
     *,
@@ -442,21 +422,17 @@ def lagrangian_regularity(
     *Proof of the last.* A move (u, v) of (theta, lambda) changes the gradient in theta by at most
     a |u| + m |v| and the gradient in lambda by at most m |u|; the norm of [[a, m], [m, 0]] is the value.
     """
-    weight = _validate.non_negative(alpha_norm=alpha_norm)
-    radius = _validate.non_negative(multiplier_radius=multiplier_radius)
-    slope = rate_lipschitz(model, temperature)
-    bend = model.loss_smoothness + weight * radius * rate_smoothness(model, temperature)
-    cross = weight * slope * math.sqrt(_validate.count(constraints=constraints))
+    slope, weight = rate_lipschitz(model, temperature), alpha_norm * multiplier_radius
+    bend = model.loss_smoothness + weight * rate_smoothness(model, temperature)
+    cross = alpha_norm * slope * math.sqrt(constraints)
     return LagrangianRegularity(
-        lipschitz=model.loss_lipschitz + weight * radius * slope,
+        lipschitz=model.loss_lipschitz + weight * slope,
         primal_smoothness=bend,
         joint_smoothness=(bend + math.hypot(bend, 2.0 * cross)) / 2.0,
     )
 
 
 # --- errors of the released gradients --------------------------------------------------------------------
-#
-# The public facts of a problem, and the errors of the two gradients that a step releases.
 #
 # Everything is for soft rates, no clipping, and Laplace noise on the histogram.
 
@@ -481,13 +457,9 @@ class RateProblem:
     subsets: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("rows", "smallest_cell", "parameters", "classes", "constraints"):
-            object.__setattr__(self, name, _validate.count(**{name: getattr(self, name)}))
-        for name in ("alpha_norm", "multiplier_radius", "temperature"):
-            object.__setattr__(self, name, _validate.positive(**{name: getattr(self, name)}))
-        _validate.instance(ModelRegularity, model=self.model)
-        subsets = 2 * self.constraints if self.subsets is None else self.subsets
-        object.__setattr__(self, "subsets", _validate.count(subsets=subsets))
+        _check_fields(self)
+        for name in ("alpha_norm", "multiplier_radius"):
+            _validate.positive(**{name: getattr(self, name)})
         if self.smallest_cell > self.rows:
             raise InvalidInput(f"smallest_cell must be at most rows = {self.rows}, got {self.smallest_cell}")
 
@@ -516,7 +488,7 @@ class GradientErrors:
     dual: float
 
 
-@_within_range
+@_formula
 def gradient_errors(
     problem: RateProblem,
     *,
@@ -536,24 +508,20 @@ def gradient_errors(
     Each of the seven things that can go wrong gets failure/7, shared over subsets and classes. Infinite if
     the noise can swallow a denominator (t_K >= m), or if n is too small for m to be a lower bound.
     """
-    rate = _validate.fraction(sampling_rate=sampling_rate)
-    part = _validate.inside(failure=failure) / 7.0
-    std = _validate.non_negative(gradient_std=gradient_std)
-    problem = _validate.instance(RateProblem, problem=problem)
-    subsets = problem.subset_count
-    pairs = subsets * problem.classes
-    least = rate * problem.smallest_cell / 2.0
+    part = failure / 7.0
+    subsets, pairs = problem.subset_count, problem.subset_count * problem.classes
+    least = sampling_rate * problem.smallest_cell / 2.0
     below = laplace_sum_quantile(laplace_scale, problem.classes, part / subsets)
     above = laplace_sum_quantile(laplace_scale, 1, part / pairs)
-    enough = problem.smallest_cell >= rows_for_normaliser(rate, subsets, part)
+    enough = problem.smallest_cell >= rows_for_normaliser(sampling_rate, subsets, part)
     if not enough or below >= least:
         return GradientErrors(math.inf, math.inf)
     dual = (above + below) / (least - below) + subsample_rate_error(least, part / pairs)
     rates = below / (least - below) + subsample_mean_error(least, part / pairs)
-    loss = sampled_rate_error(rate, problem.rows, part)
+    loss = sampled_rate_error(sampling_rate, problem.rows, part)
     slope = rate_lipschitz(problem.model, problem.temperature)
     return GradientErrors(
-        primal=gaussian_norm_quantile(std, problem.parameters, part)
+        primal=gaussian_norm_quantile(gradient_std, problem.parameters, part)
         + problem.model.loss_lipschitz * loss
         + problem.alpha_norm * problem.multiplier_radius * slope * rates,
         dual=problem.alpha_norm * dual,
@@ -577,7 +545,7 @@ class StepSizes:
     dual: float
 
 
-@_within_range
+@_formula
 def sgda_step_sizes(
     *, steps: int, lipschitz: float, smoothness: float, errors: GradientErrors, envelope_gap: float
 ) -> StepSizes:
@@ -588,18 +556,13 @@ def sgda_step_sizes(
 
         primal = sqrt( D/(2 T beta (G^2 + e^2)) )          dual = primal * G (G + e)/f^2
     """
-    steps = _validate.count(steps=steps)
-    slope = _validate.positive(lipschitz=lipschitz)
-    bend = _validate.positive(smoothness=smoothness)
-    errors = _validate.instance(GradientErrors, errors=errors)
-    primal_error = _validate.non_negative(primal_error=errors.primal)
-    dual_error = _validate.positive(dual_error=errors.dual, hint="any small number will do")
-    gap = _validate.positive(envelope_gap=envelope_gap)
-    primal = math.sqrt(gap / (2.0 * steps * bend)) / math.hypot(slope, primal_error)
-    return StepSizes(primal=primal, dual=primal * slope * (slope + primal_error) / dual_error**2)
+    e = _validate.non_negative(primal_error=errors.primal)
+    f = _validate.positive(dual_error=errors.dual, hint="any small number will do")
+    primal = math.sqrt(envelope_gap / (2.0 * steps * smoothness)) / math.hypot(lipschitz, e)
+    return StepSizes(primal=primal, dual=primal * lipschitz * (lipschitz + e) / f**2)
 
 
-@_within_range
+@_formula
 def sgda_stationarity(
     *,
     steps: int,
@@ -621,26 +584,16 @@ def sgda_stationarity(
     and the best M is taken. `gap` bounds the mean over steps of Phi(theta) - L(theta, lambda), and `lagrangian_rise`
     bounds L(theta_T, lambda_T) - L(theta_0, lambda_0). Other letters as in `sgda_step_sizes`.
     """
-    steps = _validate.count(steps=steps)
-    slope = _validate.non_negative(lipschitz=lipschitz)
-    bend = _validate.positive(smoothness=smoothness)
-    radius = _validate.non_negative(multiplier_radius=multiplier_radius)
-    step_sizes = _validate.instance(StepSizes, step_sizes=step_sizes)
-    errors = _validate.instance(GradientErrors, errors=errors)
-    primal_step = _validate.positive(primal_step=step_sizes.primal)
-    dual_step = _validate.positive(dual_step=step_sizes.dual)
-    primal_error = _validate.non_negative(primal_error=errors.primal)
-    dual_error = _validate.non_negative(dual_error=errors.dual)
-    gap = _validate.non_negative(envelope_gap=envelope_gap)
-    rise = _validate.real(lagrangian_rise=lagrangian_rise)
-    drift = primal_step * slope * (slope + primal_error)
-    spread = radius**2 / dual_step
-    mean_gap = _best_block(steps, drift, spread) + 2.0 * radius * dual_error + max(rise, 0.0) / steps
+    h, k = _validate.positive(primal_step=step_sizes.primal), _validate.positive(dual_step=step_sizes.dual)
+    e = _validate.non_negative(primal_error=errors.primal)
+    f = _validate.non_negative(dual_error=errors.dual)
+    blocks = _best_block(steps, h * lipschitz * (lipschitz + e), multiplier_radius**2 / k)
+    gap = blocks + 2.0 * multiplier_radius * f + max(lagrangian_rise, 0.0) / steps
     squared = (
-        gap / (primal_step * steps)
-        + 2.0 * bend * mean_gap
-        + 2.0 * bend * primal_step * (slope**2 + primal_error**2)
-        + 2.0 * primal_error**2
+        envelope_gap / (h * steps)
+        + 2.0 * smoothness * gap
+        + 2.0 * smoothness * h * (lipschitz**2 + e**2)
+        + 2.0 * e**2
     )
     return math.sqrt(8.0 / 3.0 * squared)
 
@@ -669,7 +622,7 @@ class ConvergencePlan:
     stationarity: float
 
 
-@_within_range
+@_formula
 def convergence_plan(
     problem: RateProblem,
     *,
@@ -687,9 +640,6 @@ def convergence_plan(
     noise wins). Noise: `proven_noise` for (epsilon, delta), on the unclipped sensitivity with every
     denominator floored at r n/4. Errors: `gradient_errors` at failure/T.
     """
-    epsilon = _validate.positive(epsilon=epsilon)
-    failure = _validate.inside(failure=failure)
-    problem = _validate.instance(RateProblem, problem=problem)
     scaled = problem.smallest_cell * epsilon
     ideal = min((scaled / math.sqrt(problem.parameters)) ** (4.0 / 3.0), scaled / problem.classes)
     steps = max(1, int(ideal))
