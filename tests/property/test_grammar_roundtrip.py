@@ -145,14 +145,6 @@ def test_what_python_prints_is_text_too(declared):
         assert parse_constraint(repr(one)) == one
 
 
-@settings(deadline=None, max_examples=300 * FUZZ)
-@given(constraints)
-def test_what_reports_print_is_text_too(declared):
-    for one in declared if isinstance(declared, tuple) else (declared,):
-        unnamed = one.expression <= one.bound if one.sense == "<=" else one.expression >= one.bound
-        assert parse_constraint(unnamed.name) == unnamed
-
-
 @settings(deadline=None, max_examples=200 * FUZZ)
 @given(st.one_of(parities, limits))
 def test_families_as_python_prints_them_are_text_too(family):
@@ -165,11 +157,6 @@ PIECES = st.sampled_from(
         *("<=", ">=", "==", "**", "rate", "group", "label", "rows", "abs", "below", "between", "everyone"),
         *(
             "fnr",
-            "P(",
-            "P(1 | sex",
-            "!=",
-            " in {",
-            "predicted ",
             "demographic_parity",
             "positive_rate",
             "race=*",

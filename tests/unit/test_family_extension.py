@@ -100,8 +100,8 @@ def test_text_is_read_and_written(text, family, written):
 @pytest.mark.parametrize(
     ("text", "position", "words"),
     [
-        ("selection_ratio(sex) <= 0.8", 21, "from below only"),
-        ("selection_ratio(sex) >= 1.8", 24, "the bound must be between 0 and 1"),
+        ("selection_ratio(sex) <= 0.8", 24, "from below only"),
+        ("selection_ratio(sex) >= 1.8", 24, "min_ratio must be between 0 and 1"),
         ("selection_ratio(height) >= 0.8", 16, "column 'height' is not among"),
         ("selection_ratoi(sex) >= 0.8", 0, "did you mean selection_ratio?"),
         ("coverage_gap(sex=F) <= 0.1", 17, "compares groups"),

@@ -26,8 +26,10 @@ is an answer about that row.
 
 from __future__ import annotations
 
+import keyword
 import math
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -581,6 +583,11 @@ def show_value(value: Any) -> str:
     if isinstance(value, str) and PLAIN_TEXT.match(value) and value not in ("True", "False"):
         return value
     return show_number(value) if isinstance(value, float) else repr(value)
+
+
+def is_word(text: str) -> bool:
+    """Return whether Python reads a text as a name, and as this very name."""
+    return text.isidentifier() and not keyword.iskeyword(text) and unicodedata.is_normalized("NFKC", text)
 
 
 def show_number(number: float) -> str:

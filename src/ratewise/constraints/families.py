@@ -33,7 +33,6 @@ abstention_parity('sex', max_gap=0.1)
 from __future__ import annotations
 
 import itertools
-import keyword
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -42,7 +41,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 from ratewise import _validate
-from ratewise.constraints.domain import Domain, Numeric, list_values, scalar, show_number
+from ratewise.constraints.domain import Domain, Numeric, is_word, list_values, scalar, show_number
 from ratewise.constraints.predicates import Member, Predicate, conjunction, everyone, label
 from ratewise.constraints.rates import Constraint, Expression, Term, rate
 from ratewise.exceptions import InvalidInput, InvalidType
@@ -71,10 +70,6 @@ Names = Mapping[tuple[str | None, Any], str]
 
 _TEXT_OPTIONS = frozenset(("label", "positive", "by", "versus", "max_gap", "max_rate", "min_rate"))
 _TEXT_WORDS = frozenset(("everyone", "nobody", "and", "or", "not"))
-
-
-def _is_word(text: str) -> bool:
-    return text.isidentifier() and not keyword.iskeyword(text)
 
 
 @dataclass(frozen=True)
@@ -288,7 +283,7 @@ class Family(ABC):
         ]
         if not self.by_keyword:
             arguments = [*map(_column_text, self.columns), *arguments]
-        elif all(_is_word(column) and column not in self._taken() for column in self.columns):
+        elif all(is_word(column) and column not in self._taken() for column in self.columns):
             arguments += [f"{column}=*" for column in self.columns]
         else:
             arguments.append(f"by=[{', '.join(map(repr, self.columns))}]")
@@ -320,7 +315,7 @@ def register_family(family: type[_Kind]) -> type[_Kind]:
         The class has no `kind` that is an identifier, no bound, or a name that another family has.
     """
     for name in (family.kind, *family.short_names):
-        if not (isinstance(name, str) and _is_word(name)):
+        if not (isinstance(name, str) and is_word(name)):
             raise InvalidInput(f"the kind of a family must be an identifier, got {name!r}")
         taken = _REGISTRY.get(_SHORT.get(name, name))
         if taken is not None and (taken.__module__, taken.__qualname__) != (
@@ -577,7 +572,7 @@ def _column_names(what: str, columns: Any) -> tuple[str, ...]:
 
 
 def _column_text(name: str) -> str:
-    return name if _is_word(name) and name not in _TEXT_WORDS else repr(name)
+    return name if is_word(name) and name not in _TEXT_WORDS else repr(name)
 
 
 def _listed_groups(columns: tuple[str, ...], domain: Domain | None) -> tuple[Any, ...]:

@@ -24,7 +24,6 @@ a domain.
 
 from __future__ import annotations
 
-import keyword
 import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
@@ -38,6 +37,7 @@ from ratewise.constraints.domain import (
     below,
     between,
     in_order,
+    is_word,
     scalar,
     show_value,
 )
@@ -404,7 +404,7 @@ def _leaf_code(leaf: Member | Within) -> tuple[str, int]:
 
 def _group_code(leaves: Iterable[Member | Within]) -> str:
     pairs = [(str(leaf.column), _leaf_values(leaf)) for leaf in leaves]
-    if all(column.isidentifier() and not keyword.iskeyword(column) for column, _ in pairs):
+    if all(is_word(column) for column, _ in pairs):
         return f"group({', '.join(f'{column}={value}' for column, value in pairs)})"
     return f"group(**{{{', '.join(f'{column!r}: {value}' for column, value in pairs)}}})"
 
