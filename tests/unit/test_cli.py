@@ -235,7 +235,7 @@ class TestBadInput:
             (["--label", "rich", "--delta", "0.1"], "delta is 0.1, above 1/n"),
             (["--label", "rich", "--tolerance", "-1"], "tolerance"),
             (["--label", "rich", "--steps", "0"], "steps"),
-            (["--label", "rich", "--constraint", "rate(1) < 0.2"], "character 9"),
+            (["--label", "rich", "--constraint", "rate(1) < 0.2"], "character 11"),
             (["--label", "rich", "--constraint", "demographic_parity(sexx) <= 0.1"], "sexx"),
             (
                 ["--label", "rich", "--constraint", "demographic_parity(rich) <= 0.1"],
