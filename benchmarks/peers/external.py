@@ -27,7 +27,7 @@ from benchmarks.peers import others
 from benchmarks.peers.base import GaveUp, Model, hardened
 from benchmarks.problem import Part
 from ratewise import postprocess
-from ratewise.datasets.table import table as checked_table
+from ratewise.datasets.tables import table as checked_table
 
 PROCESSES = Path(__file__).parent / "processes"
 ENVIRONMENTS = ("ebm", "diffprivlib_models", "synthesis")

@@ -206,7 +206,10 @@ def fuzz_table(draw):
     )
     assert Schema.from_dict(schema.to_dict()) == schema
     n = draw(mostly(st.integers(4, 6), 4, st.integers(1, 3)))
-    frame = {name: draw(cells_of(schema.columns.get(name), n)) for name in schema.names}
+    frame = {
+        name: draw(cells_of(schema.columns.get(name), n))
+        for name in (*schema.columns, *schema.groups, schema.label)
+    }
     limit = draw(st.sampled_from([None, rw.demographic_parity("g", max_gap=0.2)]))
     model = rw.RateConstrainedClassifier(
         limit,

@@ -30,7 +30,7 @@ TABLES = {
 
 def accepted(schema, part):
     """Check that the table is accepted; return the largest share of a column that is not understood."""
-    assert not [finding for finding in schema.check(part) if finding.severe]
+    assert {*schema.columns, *schema.groups, schema.label} <= {*part}
     lost = [0.0]
     for name, column in schema.columns.items():
         if isinstance(column, Category):
@@ -136,7 +136,12 @@ def test_counts_are_numbers_and_drafts_agree_across_splits(share):
     )
     part = frame.sample(frac=share, random_state=0)
     whole, some = (draft_schema(table, label="y").schema for table in (frame, part))
-    assert whole.types == some.types == {"visits": "continuous", "job": "categorical", "since": "date"}
+    for schema in (whole, some):
+        assert {name: column.type for name, column in schema.columns.items()} == {
+            "visits": "number",
+            "job": "category",
+            "since": "date",
+        }
     assert isinstance(some.columns["visits"], Number)
     assert isinstance(some.columns["job"], Category)
     assert whole.columns["since"] == some.columns["since"]

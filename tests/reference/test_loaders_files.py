@@ -14,7 +14,6 @@ FOLDER = Path(os.environ.get("RATEWISE_DATA", Path(__file__).parents[3] / "share
 EXPECTED = {
     "acs_employment": (277_677, {}),
     "adult": (45_222, {0: 45_222 - 11_208}),
-    "adult_doubled": (60_324, {1: 2 * 7_508}),
     "credit_card": (30_000, {1: 6_636}),
     "german": (1_000, {1: 700}),
     "heart": (253_680, {1: 23_893}),

@@ -22,7 +22,7 @@ from benchmarks.peers.engine import Descent, iterates
 from benchmarks.peers.others import expected
 from benchmarks.problem import Part, Task, measure
 
-from ratewise.datasets.table import described, table
+from ratewise.datasets.tables import described, table
 from ratewise.mechanisms.randomness import RandomStreams
 
 

@@ -11,10 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ratewise.datasets import DataCorrupt, DataNotFound, census, files, load_adult, load_celeba, load_utkface
-from ratewise.datasets.census import SCHEMA
+from ratewise.datasets import DataCorrupt, DataNotFound, files, load_adult, load_celeba, load_utkface, tables
 from ratewise.datasets.files import KnownFile, locate
-from ratewise.datasets.table import described, encode, feature_names, table
+from ratewise.datasets.tables import described, encode, feature_names, table
 from ratewise.exceptions import InvalidInput, InvalidType
 
 TEXT = b"some rows\n"
@@ -208,21 +207,19 @@ def write_adult(folder, monkeypatch):
     train = ROW.format(sex="Male", country="United-States", label="<=50K")
     train += ROW.format(sex="Male", country="?", label="<=50K")
     test = "|1x3 Cross validator\n" + ROW.format(sex="Female", country="Cuba", label=">50K.")
-    for name, text in (("TRAIN", train), ("TEST", test)):
-        file = getattr(census, name)
+    for name, text in (("ADULT_TRAIN", train), ("ADULT_TEST", test)):
+        file = getattr(tables, name)
         (folder / file.path).write_text(text)
         known = KnownFile(file.path, hashlib.sha256(text.encode()).hexdigest())
-        monkeypatch.setattr(census, name, known)
+        monkeypatch.setattr(tables, name, known)
 
 
-def test_adult_once_per_person_and_doubled_only_by_name(tmp_path, monkeypatch):
+def test_adult_holds_each_complete_row_of_both_files_once(tmp_path, monkeypatch):
     write_adult(tmp_path, monkeypatch)
-    once, twice = load_adult(tmp_path), census.load_adult_doubled(tmp_path)
+    once = load_adult(tmp_path)
     assert once.y.tolist() == [0, 1]
     assert once.sensitive["sex"].tolist() == ["Male", "Female"]
-    assert twice.y.tolist() == [0, 0]
-    assert twice.schema.name == "adult-doubled"
-    assert "sex" not in SCHEMA.columns
+    assert "sex" not in once.schema.columns
 
 
 def picture(colour):

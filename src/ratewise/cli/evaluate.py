@@ -13,7 +13,7 @@ import numpy as np
 from ratewise.accounting import Budget, Ledger
 from ratewise.cli.console import Console, read_table, reading_of, refuse_file, write_table
 from ratewise.cli.options import PLACE, file_options, force_option
-from ratewise.data.table import chosen_columns, named_columns
+from ratewise.data.table import as_column, named_columns
 from ratewise.estimators.classifier import RateConstrainedClassifier
 from ratewise.estimators.evaluation import evaluate as certify_predictions
 from ratewise.exceptions import InvalidInput, RatewiseError
@@ -103,9 +103,8 @@ class LabelledTable:
             raise InvalidInput(
                 f"{data!r} lacks the column {', '.join(map(repr, absent))}, which the constraints of the run need"
             )
-        chosen = chosen_columns(self.frame, (label, *needed), "the table")
-        self.labels: Any = chosen[label]
-        self.groups: dict[str, Any] = {name: chosen[name] for name in needed}
+        self.labels: Any = as_column(present[label], "the label")
+        self.groups: dict[str, Any] = {name: as_column(present[name], name) for name in needed}
         self.predicted = self.model.predict(self.frame)
 
     def certificate(self, confidence: float = 0.95, tolerance: float = 0.01) -> Certificate:

@@ -38,143 +38,103 @@ MOST_FLOATS = 50  # distinct floats up to which a column is taken for a list of 
 
 _CHUNK = 1 << 18  # rows looked at a time, so that ten million rows of text need no second copy
 _MISSING_TYPES = ("NAType", "NaTType")  # pandas' own markers, without importing pandas
+_NO_VECTOR = (str, bytes, Mapping, set, frozenset)
 
 
-# ------------------------------------------------------------------------------------- sensitive columns
+# --------------------------------------------------------------------------------------------- any table
 
 
-def sensitive_columns(
-    sensitive_features: Any,
-    n_rows: int,
-    *,
-    lone_name: str | None = None,
-    needed: Collection[str] | None = None,
-) -> dict[str, Any]:
-    """Return the columns of `sensitive_features` by name, each a vector of `n_rows` entries, none missing.
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was found out about a file or a table, for its owner to confirm.
 
     Parameters
     ----------
-    sensitive_features : table, mapping of name to column, record array, vector, or None
-        None gives no columns.
-    n_rows : int
-        Number of rows that each column must have.
+    topic : str
+        What it is about, such as "separator" or "identifier".
+    message : str
+        One plain sentence, or a few.
+    option : str or None
+        The argument that overrides what was decided: "sep" is `--sep` on the command line.
+    column : str or None
+        The column that it concerns.
+    severe : bool
+        Whether the owner must decide something before the table can be used.
+    """
+
+    topic: str
+    message: str
+    option: str | None = None
+    column: str | None = None
+    severe: bool = False
+
+    def __str__(self) -> str:
+        return self.message if self.option is None else f"{self.message} (To change it: {self.option}=.)"
+
+    def for_command_line(self) -> str:
+        """Return the message with the option in the terms of the command line.
+
+        >>> Finding("separator", "Fields are separated by semicolons.", "sep").for_command_line()
+        'Fields are separated by semicolons. (To change it: --sep.)'
+        """
+        if self.option is None:
+            return self.message
+        return f"{self.message} (To change it: --{self.option.replace('_', '-')}.)"
+
+
+def named_columns(table: Any, what: str, lone_name: str | None = None) -> dict[str, Any]:
+    """Return the columns of a table by name; names that are whole numbers become text.
+
+    Parameters
+    ----------
+    table : pandas or polars frame, Arrow table, mapping of columns, or record array
+    what : str
+        Name of the argument, for messages.
     lone_name : str, optional
-        Name for a vector that has none of its own; "group" unless told.
-    needed : collection of str, optional
-        The columns to keep; the others are neither checked nor returned, and each of these must be there.
-        None keeps all.
-
-    Returns
-    -------
-    dict
-        Vectors that `Domain.column_codes` and `CompiledConstraints.cells` understand. Categorical columns of
-        pandas stay as they are, everything else is a NumPy array.
+        Name of a vector that has none; without it a vector is refused.
     """
-    found = _selected(sensitive_features, lone_name, needed)
-    uncut = isinstance(sensitive_features, Mapping)
-    return {name: _checked(name, column, n_rows, uncut=uncut) for name, column in found.items()}
-
-
-def _selected(
-    sensitive_features: Any, lone_name: str | None, needed: Collection[str] | None
-) -> dict[str, Any]:
-    """Return the needed columns by name; a vector without a name is called `lone_name`."""
-    what = "sensitive_features"
-    if sensitive_features is None:
-        found = {}
-    else:
-        found = named_columns(sensitive_features, what, lone_name=lone_name or LONE_NAME)
-    if needed is None:
-        return found
-    _refuse_absent(found, needed, given=sensitive_features is not None)
-    return {name: column for name, column in found.items() if name in needed}
-
-
-def raw_columns(
-    sensitive_features: Any,
-    n_rows: int,
-    *,
-    lone_name: str | None = None,
-    needed: Collection[str] | None = None,
-) -> dict[str, Any]:
-    """Return the columns by name as they are given; of the entries only their number is checked.
-
-    For private rows: nothing that an entry contains raises an error. Arguments as in `sensitive_columns`.
-    """
-    found = _selected(sensitive_features, lone_name, needed)
-    uncut = isinstance(sensitive_features, Mapping)
-    return {name: _raw(name, column, n_rows, uncut=uncut) for name, column in found.items()}
-
-
-def _raw(name: str, column: Any, n_rows: int, *, uncut: bool) -> Any:
-    """Return a column after a check of its shape."""
-    shape = np.shape(column) if hasattr(column, "shape") else None
-    if not hasattr(column, "__len__") or isinstance(column, str | bytes | Mapping | set | frozenset):
-        raise InvalidType(_no_vector(name, type(column).__name__))
-    if shape is not None and len(shape) == 2 and shape[1] == 1:
-        column = np.asarray(column)[:, 0]
-    elif shape is not None and len(shape) != 1:
-        raise InvalidType(_no_vector(name, f"an array of {len(shape)} dimensions"))
-    if len(column) != n_rows:
-        raise InvalidInput(_wrong_length(name, len(column), n_rows, uncut=uncut))
-    return column
-
-
-def _no_vector(name: str, found: str) -> str:
-    return f"column {name!r} of sensitive_features must be a vector with one entry per row, got {found}"
-
-
-def _wrong_length(name: str, length: int, n_rows: int, *, uncut: bool) -> str:
-    # scikit-learn splits what has as many entries as there are rows; a dict has as many as columns
-    hint = (
-        "; inside GridSearchCV or cross_validate pass a data frame (or a record array) rather than a "
-        "dict, which scikit-learn does not split"
-    )
-    return (
-        f"sensitive_features must have one entry per row of the data: column {name!r} has {length}, "
-        f"expected {n_rows}{hint if uncut and length > n_rows else ''}"
-    )
-
-
-def column_names(sensitive_features: Any) -> set[str]:
-    """Return the names of the columns, those of no use included; a vector without a name has none.
-
-    >>> column_names({"sex": ["F", "M"]})
-    {'sex'}
-    """
-    return set(_selected(sensitive_features, None, None))
-
-
-def as_column(data: Any, what: str) -> Any:
-    """Return one column as a vector: pandas categoricals as they are, everything else as a NumPy array."""
-    if _is_categorical(data):
-        return data
-    if isinstance(data, list | tuple):
-        # np.asarray would turn a mix such as [1, "a"] into text
-        array: NDArray[Any] = np.fromiter(data, dtype=object, count=len(data))
-        return array
-    if isinstance(data, str | bytes | Mapping | set | frozenset):
-        raise InvalidType(f"{what} must be a vector with one entry per row, got {type(data).__name__}")
-    array = np.ma.asanyarray(data) if isinstance(data, np.ma.MaskedArray) else np.asarray(data)
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    if array.ndim != 1:
+    if hasattr(table, "collect") and not hasattr(table, "shape"):
+        raise InvalidType(f"{what} is a lazy frame; call .collect() on it first")
+    fields = getattr(getattr(table, "dtype", None), "names", None)
+    if isinstance(table, Mapping):
+        return _by_name(table.keys(), table.values(), what)
+    if hasattr(table, "iloc") and hasattr(table, "columns"):  # by position: names may repeat
+        columns = [table.iloc[:, place] for place in range(len(table.columns))]
+        return _by_name(table.columns, columns, what)
+    if hasattr(table, "column_names"):
+        return _by_name(table.column_names, table.columns, what)
+    if hasattr(table, "columns") or fields:
+        names = fields or table.columns
+        return _by_name(names, [table[name] for name in names], what)
+    if lone_name is None:
         raise InvalidType(
-            f"{what} must be a vector with one entry per row, got an array of {array.ndim} dimensions"
+            f"{what} must be a table with named columns (a data frame, a mapping of columns), "
+            f"got {type(table).__name__}"
         )
-    return array
+    name = getattr(table, "name", None)
+    lone = lone_name if name is None or name == "" or callable(name) else name
+    return _by_name([lone], [_lone_column(table)], what)
 
 
-def has_missing(column: Any) -> bool:
-    """Return whether a column made by `as_column` holds missing values: None, NaN, NaT, NA or masked."""
-    if _is_categorical(column):
-        return bool((np.asarray(column.cat.codes) < 0).any())
-    if isinstance(column, np.ma.MaskedArray) and np.ma.is_masked(column):
-        return True
-    if column.dtype.kind in "fcmM":
-        absent = np.isnat if column.dtype.kind in "mM" else np.isnan
-        return any(absent(column[start : start + _CHUNK]).any() for start in range(0, len(column), _CHUNK))
-    return column.dtype.kind == "O" and any(_is_missing(value) for value in _entries(column))
+def _by_name(names: Iterable[Any], columns: Iterable[Any], what: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, column in zip(names, columns, strict=True):
+        text = _column_name(name, what)
+        if text in found:
+            raise InvalidInput(f"{what} has two columns named {text!r}; rename one of them")
+        found[text] = column
+    return found
+
+
+def _column_name(name: Any, what: str) -> str:
+    if isinstance(name, int | np.integer) and not isinstance(name, bool):
+        return str(name)
+    if not isinstance(name, str) or not name:
+        raise InvalidType(
+            f"the columns of {what} must be named by text, got {name!r} of type {type(name).__name__}; "
+            "rename the columns"
+        )
+    return str(name)
 
 
 def _lone_column(data: Any) -> Any:
@@ -202,30 +162,128 @@ def _unnamed(columns: int) -> str:
     )
 
 
-def _refuse_absent(found: Mapping[str, Any], needed: Collection[str], given: bool) -> None:
+# ------------------------------------------------------------------------------------- sensitive columns
+
+
+def raw_columns(
+    sensitive_features: Any,
+    n_rows: int,
+    *,
+    lone_name: str | None = None,
+    needed: Collection[str] | None = None,
+) -> dict[str, Any]:
+    """Return the columns of `sensitive_features` by name as they are given; only their number of entries is checked.
+
+    For private rows: nothing that an entry contains raises an error.
+
+    Parameters
+    ----------
+    sensitive_features : table, mapping of name to column, record array, vector, or None
+        None gives no columns.
+    n_rows : int
+        Number of rows that each column must have.
+    lone_name : str, optional
+        Name for a vector that has none of its own; "group" unless told.
+    needed : collection of str, optional
+        The columns to keep; the others are neither checked nor returned, and each of these must be there.
+        None keeps all.
+    """
+    found = _selected(sensitive_features, lone_name, needed)
+    uncut = isinstance(sensitive_features, Mapping)
+    return {name: _raw(name, column, n_rows, uncut) for name, column in found.items()}
+
+
+def sensitive_columns(
+    sensitive_features: Any,
+    n_rows: int,
+    *,
+    lone_name: str | None = None,
+    needed: Collection[str] | None = None,
+) -> dict[str, Any]:
+    """Return the columns by name, none of their entries missing; for public rows. Arguments as in `raw_columns`.
+
+    Returns
+    -------
+    dict
+        Vectors that `Domain.column_codes` and `CompiledConstraints.cells` understand. Categorical columns of
+        pandas stay as they are, everything else is a NumPy array.
+    """
+    found = raw_columns(sensitive_features, n_rows, lone_name=lone_name, needed=needed)
+    return {name: _checked(name, column) for name, column in found.items()}
+
+
+def column_names(sensitive_features: Any) -> set[str]:
+    """Return the names of the columns, those of no use included; a vector without a name is "group".
+
+    >>> column_names({"sex": ["F", "M"]})
+    {'sex'}
+    """
+    return set(_selected(sensitive_features, None, None))
+
+
+def _selected(
+    sensitive_features: Any, lone_name: str | None, needed: Collection[str] | None
+) -> dict[str, Any]:
+    """Return the needed columns by name; a vector without a name is called `lone_name`."""
+    found: dict[str, Any] = {}
+    if sensitive_features is not None:
+        found = named_columns(sensitive_features, "sensitive_features", lone_name or LONE_NAME)
+    if needed is None:
+        return found
     absent = [name for name in sorted(needed) if name not in found]
-    if not absent:
-        return
-    if not given:
+    listed = f"column{'s' if len(absent) > 1 else ''} {list_values(absent)}"
+    if absent and sensitive_features is None:
         raise InvalidInput(
-            f"sensitive_features is missing, but the constraints read {_columns_text(absent)}; "
+            f"sensitive_features is missing, but the constraints read {listed}; "
             "pass the groups with sensitive_features=..., one row per sample"
         )
-    raise InvalidInput(
-        f"sensitive_features lacks {_columns_text(absent)}, which the constraints read; "
-        f"its columns are {list_values(found)}"
-    )
+    if absent:
+        raise InvalidInput(
+            f"sensitive_features lacks {listed}, which the constraints read; its columns are {list_values(found)}"
+        )
+    return {name: column for name, column in found.items() if name in needed}
 
 
-def _columns_text(names: list[str]) -> str:
-    return f"column{'s' if len(names) > 1 else ''} {list_values(names)}"
-
-
-def _checked(name: str, data: Any, n_rows: int, *, uncut: bool) -> Any:
-    column = as_column(data, f"column {name!r} of sensitive_features")
+def _raw(name: str, column: Any, n_rows: int, uncut: bool) -> Any:
+    """Return a column after a check of its shape."""
+    column = _vector(column, f"column {name!r} of sensitive_features")
     if len(column) != n_rows:
-        raise InvalidInput(_wrong_length(name, len(column), n_rows, uncut=uncut))
-    if _has_missing(name, column):
+        # scikit-learn splits what has as many entries as there are rows; a dict has as many as columns
+        hint = (
+            "; inside GridSearchCV or cross_validate pass a data frame (or a record array) rather than a "
+            "dict, which scikit-learn does not split"
+        )
+        raise InvalidInput(
+            f"sensitive_features must have one entry per row of the data: column {name!r} has {len(column)}, "
+            f"expected {n_rows}{hint if uncut and len(column) > n_rows else ''}"
+        )
+    return column
+
+
+def _vector(data: Any, what: str) -> Any:
+    """Return a column as it is given, without the second axis of an array of one column; entries are not read."""
+    if not hasattr(data, "__len__") or isinstance(data, _NO_VECTOR):
+        raise InvalidType(f"{what} must be a vector with one entry per row, got {type(data).__name__}")
+    shape: tuple[int, ...] = np.shape(data) if hasattr(data, "shape") else (len(data),)
+    if len(shape) == 2 and shape[1] == 1:
+        return data.iloc[:, 0] if hasattr(data, "iloc") else np.asarray(data)[:, 0]
+    if len(shape) != 1:
+        raise InvalidType(
+            f"{what} must be a vector with one entry per row, got an array of {len(shape)} dimensions"
+        )
+    return data
+
+
+def _checked(name: str, data: Any) -> Any:
+    column = as_column(data, f"column {name!r} of sensitive_features")
+    try:
+        missing = has_missing(column)
+    except InvalidType:
+        raise InvalidType(
+            f"column {name!r} of sensitive_features holds entries that are no scalars but unhashable things "
+            "such as lists; a group is one text or number"
+        ) from None
+    if missing:
         raise InvalidInput(
             f"sensitive_features holds missing values in column {name!r}; drop those rows, or give them "
             "a group of their own such as 'unknown'"
@@ -233,14 +291,31 @@ def _checked(name: str, data: Any, n_rows: int, *, uncut: bool) -> Any:
     return np.asarray(column) if isinstance(column, np.ma.MaskedArray) else column
 
 
-def _has_missing(name: str, column: Any) -> bool:
-    try:
-        return has_missing(column)
-    except InvalidType:
-        raise InvalidType(
-            f"column {name!r} of sensitive_features holds entries that are no scalars but unhashable things "
-            "such as lists; a group is one text or number"
-        ) from None
+# ------------------------------------------------------------------------------------------ public rows
+
+
+def as_column(data: Any, what: str) -> Any:
+    """Return one column as a vector: pandas categoricals as they are, everything else as a NumPy array."""
+    if _is_categorical(data):
+        return data
+    column = _vector(
+        np.asarray(data) if hasattr(data, "__array__") and not hasattr(data, "__len__") else data, what
+    )
+    if isinstance(column, list | tuple):
+        # np.asarray would turn a mix such as [1, "a"] into text
+        return np.fromiter(column, dtype=object, count=len(column))
+    return column if isinstance(column, np.ma.MaskedArray) else np.asarray(column)
+
+
+def has_missing(column: Any) -> bool:
+    """Return whether a column made by `as_column` holds missing values: None, NaN, NaT, NA or masked."""
+    if _is_categorical(column):
+        return bool((np.asarray(column.cat.codes) < 0).any())
+    if isinstance(column, np.ma.MaskedArray) and np.ma.is_masked(column):
+        return True
+    if column.dtype.kind in "fcmM":
+        return bool((np.isnat if column.dtype.kind in "mM" else np.isnan)(column).any())
+    return column.dtype.kind == "O" and any(map(_is_missing, _entries(column)))
 
 
 def _is_categorical(data: Any) -> bool:
@@ -254,18 +329,20 @@ def _is_missing(value: Any) -> bool:
     return isinstance(value, float | np.floating) and math.isnan(value)
 
 
-def _entries(array: NDArray[Any]) -> set[Any]:
-    """Return the distinct entries of an object array."""
+def _entries(column: Any) -> set[Any]:
+    """Return the distinct entries of a column; text is looked at in parts, which needs no second copy."""
+    if _is_categorical(column):
+        present = np.unique(np.asarray(column.cat.codes))
+        return set(np.asarray(column.cat.categories)[present[present >= 0]].tolist())
+    if column.dtype.kind in "biuf":
+        return set(np.unique(column).tolist())
     seen: set[Any] = set()
     try:
-        for start in range(0, len(array), _CHUNK):
-            seen.update(array[start : start + _CHUNK].tolist())
+        for start in range(0, len(column), _CHUNK):
+            seen.update(column[start : start + _CHUNK].tolist())
     except TypeError:
         raise InvalidType("a column holds entries that are no scalars (unhashable)") from None
     return seen
-
-
-# ------------------------------------------------------------------------------------ public facts
 
 
 def read_domain(
@@ -306,9 +383,7 @@ def read_domain(
 
 def distinct(column: Any, what: str) -> tuple[Any, ...]:
     """Return the distinct entries of a vector as Python scalars, sorted. It reads rows."""
-    found: set[Any] = set()
-    for values in _distinct_by_chunk(column):
-        found.update(values)
+    found = _entries(column)
     if any(map(_is_missing, found)):
         raise InvalidInput(f"{what} holds missing values; drop those rows or fill them")
     return tuple(in_order({scalar(**{what: value}) for value in found}))
@@ -316,26 +391,11 @@ def distinct(column: Any, what: str) -> tuple[Any, ...]:
 
 def distinct_or_numeric(column: Any, what: str) -> tuple[Any, ...] | Numeric:
     """Return the distinct entries, or ``Numeric()`` for a column of many distinct floats. It reads rows."""
-    if not _is_categorical(column) and column.dtype.kind == "f":
-        found: set[float] = set()
-        for values in _distinct_by_chunk(column):
-            found.update(values)
-            if len(found) > MOST_FLOATS:
-                return Numeric()
+    if not _is_categorical(column) and column.dtype.kind == "f" and len(np.unique(column)) > MOST_FLOATS:
+        return Numeric()
     entries = distinct(column, what)
     many = len(entries) > MOST_FLOATS and any(isinstance(value, float) for value in entries)
     return Numeric() if many and all(isinstance(value, int | float) for value in entries) else entries
-
-
-def _distinct_by_chunk(column: Any) -> Iterator[Collection[Any]]:
-    if _is_categorical(column):
-        present = np.unique(np.asarray(column.cat.codes))
-        yield np.asarray(column.cat.categories)[present[present >= 0]].tolist()
-        return
-    for start in range(0, len(column), _CHUNK):
-        part = column[start : start + _CHUNK]
-        # hashing beats sorting for text; numbers sort fast, and many NaN must not become many entries
-        yield np.unique(part).tolist() if part.dtype.kind in "biuf" else _entries(part)
 
 
 def declared_values(group_values: Any) -> dict[str, Any]:
@@ -408,137 +468,6 @@ def interval_columns(constraints: Any) -> set[str]:
     return set(named_values(constraints).numeric)
 
 
-# --------------------------------------------------------------------------------------------- any table
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was found out about a file or a table, for its owner to confirm.
-
-    Parameters
-    ----------
-    topic : str
-        What it is about, such as "separator" or "identifier".
-    message : str
-        One plain sentence, or a few.
-    option : str or None
-        The argument that overrides what was decided: "sep" is `--sep` on the command line.
-    column : str or None
-        The column that it concerns.
-    severe : bool
-        Whether the owner must decide something before the table can be used.
-    """
-
-    topic: str
-    message: str
-    option: str | None = None
-    column: str | None = None
-    severe: bool = False
-
-    def __str__(self) -> str:
-        return self.message if self.option is None else f"{self.message} (To change it: {self.option}=.)"
-
-    def for_command_line(self) -> str:
-        """Return the message with the option in the terms of the command line.
-
-        >>> Finding("separator", "Fields are separated by semicolons.", "sep").for_command_line()
-        'Fields are separated by semicolons. (To change it: --sep.)'
-        """
-        if self.option is None:
-            return self.message
-        return f"{self.message} (To change it: --{self.option.replace('_', '-')}.)"
-
-
-def named_columns(
-    table: Any, what: str, positions: Sequence[str] | None = None, lone_name: str | None = None
-) -> dict[str, Any]:
-    """Return the columns of a table by name; names that are whole numbers become text.
-
-    Parameters
-    ----------
-    table : pandas or polars frame, Arrow table, mapping of columns, record array, or array
-    what : str
-        Name of the argument, for messages.
-    positions : sequence of str, optional
-        Names of the columns of an array that has none; without them such an array is refused.
-    lone_name : str, optional
-        Name of a vector that has none; without it a vector is refused.
-    """
-    if hasattr(table, "collect") and not hasattr(table, "shape"):
-        raise InvalidType(f"{what} is a lazy frame; call .collect() on it first")
-    fields = getattr(getattr(table, "dtype", None), "names", None)
-    if isinstance(table, Mapping):
-        return _by_name(table.keys(), table.values(), what)
-    if hasattr(table, "iloc") and hasattr(table, "columns"):  # by position: names may repeat
-        columns = [table.iloc[:, place] for place in range(len(table.columns))]
-        return _by_name(table.columns, columns, what)
-    if hasattr(table, "column_names"):
-        return _by_name(table.column_names, table.columns, what)
-    if hasattr(table, "columns") or fields:
-        names = fields or table.columns
-        return _by_name(names, [table[name] for name in names], what)
-    if lone_name is not None:
-        name = getattr(table, "name", None)
-        lone = lone_name if name is None or name == "" or callable(name) else name
-        return _by_name([lone], [_lone_column(table)], what)
-    return _by_position(table, what, positions)
-
-
-def _by_name(names: Iterable[Any], columns: Iterable[Any], what: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, column in zip(names, columns, strict=True):
-        text = _column_name(name, what)
-        if text in found:
-            raise InvalidInput(f"{what} has two columns named {text!r}; rename one of them")
-        found[text] = column
-    return found
-
-
-def _column_name(name: Any, what: str) -> str:
-    if isinstance(name, int | np.integer) and not isinstance(name, bool):
-        return str(name)
-    if not isinstance(name, str) or not name:
-        raise InvalidType(
-            f"the columns of {what} must be named by text, got {name!r} of type {type(name).__name__}; "
-            "rename the columns"
-        )
-    return str(name)
-
-
-def _by_position(table: Any, what: str, positions: Sequence[str] | None) -> dict[str, Any]:
-    if positions is None or isinstance(table, str | bytes) or np.ndim(table) != 2:
-        raise InvalidType(
-            f"{what} must be a table with named columns (a data frame, a mapping of columns), "
-            f"got {type(table).__name__}"
-        )
-    array = table if isinstance(table, np.ndarray) else np.asarray(table, dtype=object)
-    if array.shape[1] != len(positions):
-        raise InvalidInput(
-            f"{what} has {array.shape[1]} columns without names, expected {len(positions)} in the order of "
-            f"the schema: {list_values(positions)}"
-        )
-    return {name: array[:, place] for place, name in enumerate(positions)}
-
-
-def chosen_columns(table: Any, names: Sequence[str], what: str) -> dict[str, Any]:
-    """Return the named columns as vectors of one length; others are not looked at.
-
-    An array without names is taken to hold exactly these columns in this order.
-    """
-    found = named_columns(table, what, positions=names)
-    absent = [name for name in names if name not in found]
-    if absent:
-        raise InvalidInput(
-            f"{what} lacks the column{'s' if len(absent) > 1 else ''} {list_values(absent)} of the schema; "
-            f"its columns are {list_values(found)}"
-        )
-    columns = {name: as_column(found[name], f"column {name!r} of {what}") for name in names}
-    lengths = {len(column) for column in columns.values()}
-    if len(lengths) > 1:
-        raise InvalidInput(f"the columns of {what} have different lengths")
-    return columns
-
-
 # ---------------------------------------------------------------------------------------------- features
 
 
@@ -592,59 +521,46 @@ def read_features(X: Any, *, expected: Sequence[str] | None = None) -> FeatureTa
         Names of the columns that a model was trained on: a table with names may have them in another order,
         and may have more columns, which are ignored.
     """
-    if sp.issparse(X):
-        return _sparse(X, expected)
     if hasattr(X, "collect") and not hasattr(X, "shape"):
         raise InvalidType("X is a lazy frame; call .collect() on it first")
-    if isinstance(X, Mapping) or hasattr(X, "columns") or hasattr(X, "column_names"):
-        return _frame(X, expected)
-    if getattr(getattr(X, "dtype", None), "names", None):
+    fields = getattr(getattr(X, "dtype", None), "names", None)
+    if isinstance(X, Mapping) or hasattr(X, "columns") or hasattr(X, "column_names") or fields:
         return _frame(X, expected)
     return _array(X, expected)
 
 
 def _frame(X: Any, expected: Sequence[str] | None) -> FeatureTable:
-    found = {name: _plain_column(column, name) for name, column in _named(X).items()}
-    if not found:
-        raise InvalidInput("0 feature(s) (X has no columns) while a minimum of 1 is required.")
-    lengths = {len(column) for column in found.values()}
-    if len(lengths) > 1:
-        raise InvalidInput(f"the columns of X have different lengths: {sorted(lengths)}")
-    (n_rows,) = lengths
-    _refuse_empty(n_rows, len(found))
-    if expected is not None:
-        absent = [name for name in expected if name not in found]
-        if absent:
-            raise InvalidInput(
-                f"X lacks the column{'s' if len(absent) > 1 else ''} {', '.join(map(repr, absent[:5]))} that the "
-                "model was trained on. The feature names should match those that were passed during fit."
-            )
-        found = {name: found[name] for name in expected}
-    return FeatureTable(tuple(found), True, n_rows, tuple(found.values()))
-
-
-def _named(X: Any) -> dict[str, Any]:
-    if (
-        hasattr(X, "iloc")
-        and hasattr(X, "columns")
-        and len({isinstance(name, str) for name in X.columns}) > 1
-    ):
+    if hasattr(X, "iloc") and len({isinstance(name, str) for name in X.columns}) > 1:
         raise InvalidType(
             "Feature names are only supported if all input features have string names, but your input has "
             "names of several types. If you want feature names to be stored and validated, you must convert "
             "them all to strings, by using X.columns = X.columns.astype(str)."
         )
-    return named_columns(X, "X")
-
-
-def _plain_column(column: Any, name: str) -> Any:
-    if getattr(column, "ndim", 1) != 1:
-        raise InvalidInput(f"column {name!r} of X must be one-dimensional")
-    return column if hasattr(column, "__len__") else list(column)
+    found = named_columns(X, "X")
+    if not found:
+        raise InvalidInput("0 feature(s) (X has no columns) while a minimum of 1 is required.")
+    for name, column in found.items():
+        if getattr(column, "ndim", 1) != 1:
+            raise InvalidInput(f"column {name!r} of X must be one-dimensional")
+        found[name] = column if hasattr(column, "__len__") else list(column)
+    lengths = {len(column) for column in found.values()}
+    if len(lengths) > 1:
+        raise InvalidInput(f"the columns of X have different lengths: {sorted(lengths)}")
+    (n_rows,) = lengths
+    _refuse_empty(n_rows, len(found))
+    absent = [name for name in expected or () if name not in found]
+    if absent:
+        raise InvalidInput(
+            f"X lacks the column{'s' if len(absent) > 1 else ''} {', '.join(map(repr, absent[:5]))} that the "
+            "model was trained on. The feature names should match those that were passed during fit."
+        )
+    names = tuple(expected or found)
+    return FeatureTable(names, True, n_rows, tuple(found[name] for name in names))
 
 
 def _array(X: Any, expected: Sequence[str] | None) -> FeatureTable:
-    array = None if isinstance(X, str | bytes | set | frozenset) or X is None else _as_array(X)
+    sparse = sp.issparse(X)
+    array = X if sparse else None if isinstance(X, _NO_VECTOR) or X is None else _as_array(X)
     if array is None or (array.ndim == 0 and array.dtype.kind == "O"):
         raise InvalidType(
             f"X must be a table: a data frame, a two-dimensional array or a sparse matrix, got {type(X).__name__}"
@@ -659,48 +575,30 @@ def _array(X: Any, expected: Sequence[str] | None) -> FeatureTable:
             "array.reshape(-1, 1) if your data has a single feature or array.reshape(1, -1) if it contains a "
             "single sample."
         )
-    _refuse_empty(*array.shape)
-    if expected is not None and len(expected) != array.shape[1]:
-        raise InvalidInput(_features_differ(array.shape[1], len(expected)))
-    names = tuple(expected) if expected is not None else tuple(f"x{place}" for place in range(array.shape[1]))
-    columns = tuple(array[:, place] for place in range(array.shape[1]))
-    numeric = array if array.dtype.kind in "biuf" else None
-    return FeatureTable(names, False, array.shape[0], columns, numeric)
+    n_rows, n_columns = array.shape
+    _refuse_empty(n_rows, n_columns)
+    names = tuple(expected or (f"x{place}" for place in range(n_columns)))
+    if len(names) != n_columns:
+        raise InvalidInput(
+            f"X has {n_columns} features, but RateConstrainedClassifier is expecting {len(names)} features as input."
+        )
+    if sparse:
+        return FeatureTable(names, False, n_rows, sparse=sp.csr_array(array))
+    columns = tuple(array[:, place] for place in range(n_columns))
+    return FeatureTable(names, False, n_rows, columns, array if array.dtype.kind in "biuf" else None)
 
 
 def _as_array(X: Any) -> npt.NDArray[Any]:
     """Return a table as an array. Cells of a list of rows stay what they are, and are not looked at."""
     if not isinstance(X, list | tuple) or not all(isinstance(row, list | tuple | np.ndarray) for row in X):
         return np.asarray(X)
-    if X and all(isinstance(row, np.ndarray) for row in X):
-        lengths = {row.shape for row in X}
-    else:
-        lengths = {(len(row),) for row in X}
-    if len(lengths) > 1:
+    arrays = all(isinstance(row, np.ndarray) for row in X)
+    if len({row.shape if arrays else len(row) for row in X}) > 1:
         raise InvalidInput("the rows of X have different lengths; X must be a table")
-    if not X or (all(isinstance(row, np.ndarray) for row in X) and len({row.dtype for row in X}) == 1):
+    if not X or (arrays and len({row.dtype for row in X}) == 1):
         return np.asarray(X)
     cells = [cell for row in X for cell in row]
     return np.fromiter(cells, dtype=object, count=len(cells)).reshape(len(X), -1)
-
-
-def _sparse(X: Any, expected: Sequence[str] | None) -> FeatureTable:
-    if X.dtype.kind == "c":
-        raise InvalidInput(
-            "Complex data not supported: X holds complex numbers; pass real and imaginary parts"
-        )
-    matrix = sp.csr_array(X)
-    _refuse_empty(*matrix.shape)
-    if expected is not None and len(expected) != matrix.shape[1]:
-        raise InvalidInput(_features_differ(matrix.shape[1], len(expected)))
-    names = (
-        tuple(expected) if expected is not None else tuple(f"x{place}" for place in range(matrix.shape[1]))
-    )
-    return FeatureTable(names, False, matrix.shape[0], sparse=matrix)
-
-
-def _features_differ(found: int, expected: int) -> str:
-    return f"X has {found} features, but RateConstrainedClassifier is expecting {expected} features as input."
 
 
 def _refuse_empty(n_rows: int, n_columns: int) -> None:

@@ -6,16 +6,16 @@ frame, and features, labels and groups encoded by a schema that is written down 
 the encoding is learned from rows.
 
 >>> sorted(LOADERS)
-['acs_employment', 'adult', 'adult_doubled', 'celeba', 'credit_card', 'german', 'heart', 'nursery',
- 'parkinsons', 'student', 'utkface']
+['acs_employment', 'adult', 'celeba', 'credit_card', 'german', 'heart', 'nursery', 'parkinsons', 'student', 'utkface']
 """
 
-from ratewise.datasets.census import load_acs_employment, load_adult, load_adult_doubled
 from ratewise.datasets.faces import Images, load_celeba, load_utkface
 from ratewise.datasets.files import DataCorrupt, DataNotFound
 from ratewise.datasets.people import People, census_like
-from ratewise.datasets.table import Table
-from ratewise.datasets.uci import (
+from ratewise.datasets.tables import (
+    Table,
+    load_acs_employment,
+    load_adult,
     load_credit_card,
     load_german,
     load_heart,
@@ -24,19 +24,11 @@ from ratewise.datasets.uci import (
     load_student,
 )
 
-LOADERS = {
-    "acs_employment": load_acs_employment,
-    "adult": load_adult,
-    "adult_doubled": load_adult_doubled,
-    "celeba": load_celeba,
-    "credit_card": load_credit_card,
-    "german": load_german,
-    "heart": load_heart,
-    "nursery": load_nursery,
-    "parkinsons": load_parkinsons,
-    "student": load_student,
-    "utkface": load_utkface,
-}
+_LOADERS = (
+    *(load_acs_employment, load_adult, load_celeba, load_credit_card, load_german, load_heart),
+    *(load_nursery, load_parkinsons, load_student, load_utkface),
+)
+LOADERS = {load.__name__.removeprefix("load_"): load for load in _LOADERS}
 
 __all__ = [
     "LOADERS",
@@ -48,7 +40,6 @@ __all__ = [
     "census_like",
     "load_acs_employment",
     "load_adult",
-    "load_adult_doubled",
     "load_celeba",
     "load_credit_card",
     "load_german",

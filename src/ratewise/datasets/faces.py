@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from ratewise import _validate
 from ratewise.datasets.files import folders, not_found
-from ratewise.datasets.table import codes, pandas
+from ratewise.datasets.tables import codes, pandas
 
 UTKFACE_HOME = "https://susanqq.github.io/UTKFace/"
 CELEBA_HOME = "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html"

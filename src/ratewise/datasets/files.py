@@ -10,19 +10,18 @@ from __future__ import annotations
 import hashlib
 import http.client
 import os
-import sys
+import shutil
 import tempfile
 import urllib.request
 import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from ratewise.exceptions import InvalidInput, InvalidType, RatewiseError
 
 VARIABLE = "RATEWISE_DATA"
-_PIECE = 1 << 16
 
 
 class DataNotFound(RatewiseError, FileNotFoundError):  # noqa: N818 - reads as what happened
@@ -104,13 +103,11 @@ def not_found(paths: Iterable[str], searched: Iterable[Path], home: str) -> Data
 
 def verify(path: Path, sha256: str) -> None:
     """Raise `DataCorrupt` unless the file has the checksum."""
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-    if digest.hexdigest() != sha256:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != sha256:
         raise DataCorrupt(
-            f"{path} has sha256 {digest.hexdigest()[:16]}..., expected {sha256[:16]}...; it is cut off or "
+            f"{path} has sha256 {found[:16]}..., expected {sha256[:16]}...; it is cut off or "
             "another version: move it away and get the published file"
         )
 
@@ -152,19 +149,13 @@ def _fetch(file: KnownFile, address: str, home: str) -> Path:
 def _content(archive: Path, name: str, address: str, home: str) -> bytes:
     try:
         with zipfile.ZipFile(archive) as opened:
-            return opened.read(_member(opened, name))
+            members = {member.rsplit("/", 1)[-1]: member for member in opened.namelist()}
+            return opened.read(members[name])
     except Exception as damage:  # of many types: of zipfile, of each way to compress, of seeking
         raise DataCorrupt(
             f"{address} came damaged, or is no zip archive that holds {name}; try again, or get the file by "
             f"hand from {home}"
         ) from damage
-
-
-def _member(archive: zipfile.ZipFile, name: str) -> str:
-    for member in archive.namelist():
-        if member.rsplit("/", 1)[-1] == name:
-            return member
-    raise KeyError(name)
 
 
 def _download(address: str, target: Path, file: KnownFile, home: str) -> None:
@@ -175,23 +166,10 @@ def _download(address: str, target: Path, file: KnownFile, home: str) -> None:
             urllib.request.urlopen(address, timeout=30) as source,  # noqa: S310 - https, checked above
             target.open("wb") as out,
         ):
-            _copy(source, out, int(source.headers.get("Content-Length") or 0), file.name)
+            shutil.copyfileobj(source, out)
     except (http.client.HTTPException, OSError) as problem:
         reason = getattr(problem, "reason", problem)
         raise DataNotFound(
             f"cannot fetch {address} ({reason}); without a network get {file.name} from {home}, put it "
             f"into a folder as {file.path} and name that folder in data_home or ${VARIABLE}"
         ) from None
-
-
-def _copy(source: BinaryIO, out: BinaryIO, total: int, name: str) -> None:
-    """Copy with a bar on standard error if that is a terminal."""
-    done, shown = 0, sys.stderr.isatty()
-    while piece := source.read(_PIECE):
-        out.write(piece)
-        done += len(piece)
-        if shown:
-            share = f"{100 * done // total:3d}%" if total else ""
-            sys.stderr.write(f"\r{name}: {done / 1e6:.1f} MB {share}")
-    if shown:
-        sys.stderr.write("\n")
