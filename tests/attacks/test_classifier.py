@@ -157,8 +157,7 @@ def test_a_huge_value_changes_the_part_of_its_own_row_only(value):
     from ratewise.data.table import read_features
     from ratewise.data.units import row_units
     from ratewise.models.additive import AdditiveEngine, Problem, StoredBins
-    from ratewise.preprocessing.basis import build_basis
-    from ratewise.preprocessing.bins import code_table
+    from ratewise.preprocessing.basis import build_basis, code_table
     from ratewise.preprocessing.grids import ContinuousGrid
 
     grids = tuple(ContinuousGrid(f"x{place}", -2.0, 2.0) for place in range(3))

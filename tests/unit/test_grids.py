@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratewise.data.table import read_features
-from ratewise.preprocessing.basis import build_basis
-from ratewise.preprocessing.bins import LazyBins, bin_offsets, bin_weights, code_table
+from ratewise.preprocessing.basis import LazyBins, bin_offsets, bin_weights, build_basis, code_table
 from ratewise.preprocessing.grids import CategoricalGrid, ContinuousGrid, UnusedGrid
 
 BOUNDS = [(-3.0, 3.0), (0.0, 1.0), (5.0, 9.0), (-7.0, -2.0), (0.0, 1e9), (-1e-9, 1e-9)]

@@ -126,7 +126,7 @@ class Table:
     @property
     def classes(self) -> tuple[Any, ...]:
         """Possible labels."""
-        return self.schema.classes
+        return tuple(self.schema.classes)
 
     @property
     def group_values(self) -> dict[str, tuple[Any, ...]]:

@@ -24,8 +24,7 @@ from ratewise.distributed.layout import Layout, refuse_change, refuse_other_colu
 from ratewise.exceptions import InvalidInput
 from ratewise.mechanisms.sampling import KeyedSample
 from ratewise.models.additive import AdditiveEngine, Problem, available_threads
-from ratewise.preprocessing.basis import Basis
-from ratewise.preprocessing.bins import RowCodes, bin_offsets, code_rows
+from ratewise.preprocessing.basis import Basis, RowCodes, bin_offsets, code_rows
 from ratewise.preprocessing.discovery import (
     ColumnDeclaration,
     RangeCounts,

@@ -32,8 +32,7 @@ from ratewise.distributed.layout import Layout, refuse_change, refuse_other_colu
 from ratewise.exceptions import InvalidInput
 from ratewise.mechanisms.sampling import KeyedSample
 from ratewise.models.additive import AdditiveEngine, BinSums, Problem, Scorer
-from ratewise.preprocessing.basis import Basis
-from ratewise.preprocessing.bins import RowCodes, bin_offsets, bin_weights, code_rows
+from ratewise.preprocessing.basis import Basis, RowCodes, bin_offsets, bin_weights, code_rows
 from ratewise.preprocessing.discovery import (
     ColumnDeclaration,
     RangeCounts,

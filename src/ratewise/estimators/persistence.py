@@ -38,7 +38,7 @@ from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombinatio
 from ratewise.metrics.verdicts import Certificate
 from ratewise.models.additive import Scorer
 from ratewise.models.fitted import AdditiveModel, SparseModel
-from ratewise.preprocessing.bins import bin_offsets
+from ratewise.preprocessing.basis import bin_offsets
 from ratewise.preprocessing.discovery import ColumnDeclaration
 from ratewise.preprocessing.grids import CategoricalGrid, ContinuousGrid, Grid, UnusedGrid
 from ratewise.training.config import TrainingConfig

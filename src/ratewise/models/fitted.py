@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ratewise.data.table import FeatureTable
 from ratewise.models.additive import Scorer
 from ratewise.models.linear import prepare_sparse
-from ratewise.preprocessing.bins import bin_offsets
+from ratewise.preprocessing.basis import bin_offsets
 from ratewise.preprocessing.discovery import ColumnDeclaration
 from ratewise.preprocessing.grids import CategoricalGrid, ContinuousGrid, Grid
 

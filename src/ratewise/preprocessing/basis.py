@@ -1,4 +1,6 @@
-"""The feature basis of additive and linear models, computed from released histograms only.
+"""Rows as bin numbers, and the feature basis of additive and linear models.
+
+Bin numbers are private. The basis is computed from released histograms only.
 
 A row is a vector of bin numbers b_1, ..., b_d. Its features are the rows Phi_j[b_j] of one matrix per column:
 
@@ -16,13 +18,14 @@ Scores are sums of one shape function per column, ``score(row) = intercept + sum
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from ratewise.data.table import FeatureTable
 from ratewise.preprocessing.grids import CategoricalGrid, ContinuousGrid, Grid
 
 Floats = npt.NDArray[np.float64]
@@ -30,6 +33,8 @@ Floats = npt.NDArray[np.float64]
 _CELL_WEIGHT = 0.5
 _LONGEST_NUMBER = 3.0  # standard deviations; numbers are winsorised there
 _VISIBLE = 2.0  # noise levels
+_SMALL = 1 << 26  # bytes up to which bin numbers are kept in the type that is fastest to index with
+_ROWS_AT_ONCE = 1 << 15
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +116,102 @@ def add_columns(table: Floats, bins: npt.NDArray[Any]) -> Floats:
     return total
 
 
+# ----------------------------------------------------------------------------------- rows as bin numbers
+
+
+def bin_offsets(grids: Sequence[Grid]) -> npt.NDArray[np.intp]:
+    """Return the first bin of each column, and the number of bins, in the joint numbering."""
+    return np.concatenate([[0], np.cumsum([grid.n_bins for grid in grids])]).astype(np.intp)
+
+
+def code_rows(features: FeatureTable, grids: tuple[Grid, ...], dtype: Any) -> npt.NDArray[Any]:
+    """Return the (n, d) bins of all rows, each column from 0; **private**."""
+    codes = np.empty((features.n_rows, len(grids)), dtype=dtype)
+    for place, (column, grid) in enumerate(zip(features.columns, grids, strict=True)):
+        codes[:, place] = grid.code(column)
+    return codes
+
+
+def code_table(features: FeatureTable, grids: tuple[Grid, ...]) -> npt.NDArray[Any]:
+    """Return the (d, n) bin numbers of all rows in the joint numbering; **private**."""
+    offsets = bin_offsets(grids)
+    dtype: Any = np.intp
+    if features.n_rows * len(grids) * 8 > _SMALL:
+        dtype = np.uint16 if offsets[-1] < 2**16 else np.int32
+    bins = np.empty((len(grids), features.n_rows), dtype=dtype)
+    for place, (column, grid) in enumerate(zip(features.columns, grids, strict=True)):
+        bins[place] = grid.code(column).astype(dtype) + dtype(offsets[place])
+    return bins
+
+
+class _Bins:
+    """Bin numbers of rows whose norms are computed when asked."""
+
+    def norms(self, basis: Basis, rows: npt.NDArray[np.intp], bins: npt.NDArray[Any]) -> Floats:  # noqa: ARG002
+        """Return the norms of the rows' features, computed from their bins."""
+        return basis.norms(bins)
+
+
+@dataclass(frozen=True, eq=False)
+class LazyBins(_Bins):
+    """Bin numbers computed from a numeric array when asked; nothing but the batch is held in memory."""
+
+    features: FeatureTable
+    grids: tuple[Grid, ...]
+
+    def take(self, rows: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
+        """Return the (d, len(rows)) bin numbers of the rows in the joint numbering."""
+        array = self.features.array
+        assert array is not None  # noqa: S101 - a memory map is an array
+        block = np.asarray(array[rows])
+        batch = replace(self.features, n_rows=len(rows), columns=tuple(block.T), array=None)
+        return code_table(batch, self.grids)
+
+
+@dataclass(frozen=True, eq=False)
+class RowCodes(_Bins):
+    """Bin numbers of rows kept row by row, in memory or in a file: a sampled row is one read.
+
+    Attributes
+    ----------
+    codes : (n, d) array of unsigned integers
+        Bins of each column, from 0.
+    offsets : (d + 1,) array
+        First bin of each column in the joint numbering.
+    """
+
+    codes: npt.NDArray[Any]
+    offsets: npt.NDArray[np.intp]
+
+    def take(self, rows: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
+        """Return the (d, len(rows)) bin numbers of the rows in the joint numbering."""
+        bins = np.empty((self.codes.shape[1], len(rows)), dtype=np.intp)
+        np.add(self.codes[rows].T, self.offsets[:-1, None], out=bins)
+        return bins
+
+
+def bin_weights(bins: Any, grids: tuple[Grid, ...], weights: Floats) -> list[Floats]:
+    """Return the total weight of the rows of each bin, by column; **private**.
+
+    Parameters
+    ----------
+    bins : object with a method ``take(rows)``
+    grids : tuple of Grid
+    weights : array
+        Weight of each row of the table.
+    """
+    offsets = bin_offsets(grids)
+    totals = np.zeros(int(offsets[-1]))
+    for start in range(0, len(weights), _ROWS_AT_ONCE):
+        rows = np.arange(start, min(start + _ROWS_AT_ONCE, len(weights)))
+        repeated = np.tile(weights[rows], len(grids))
+        totals += np.bincount(bins.take(rows).ravel(), repeated, minlength=len(totals))
+    return np.split(totals, offsets[1:-1])
+
+
+# ---------------------------------------------------------------------------- features of released histograms
+
+
 def build_basis(
     grids: Sequence[Grid],
     histograms: Sequence[Floats],
@@ -141,10 +242,9 @@ def build_basis(
         _block(grid, counts, noise, floor, spread if cells else 0.0)
         for grid, counts in zip(grids, histograms, strict=True)
     ]
-    offsets = np.concatenate([[0], np.cumsum([grid.n_bins for grid in grids])]).astype(np.intp)
     return Basis(
         tuple(grids),
-        offsets,
+        bin_offsets(grids),
         sp.csr_array(sp.block_diag([block.matrix for block in blocks], format="csr")),
         np.concatenate([block.centre for block in blocks]),
         np.concatenate([block.squared_norms for block in blocks]),

@@ -118,8 +118,7 @@ def add_values(parts: Sequence[ValueCounts]) -> ValueCounts:
     for part in parts:
         for text, weight in zip(part.texts, part.weights.tolist(), strict=True):
             total[text] = total.get(text, 0.0) + weight
-    texts = sorted(total)
-    return ValueCounts(texts, np.array([total[text] for text in texts], dtype=np.float64))
+    return _sorted_counts(total)
 
 
 def release_values(
@@ -133,13 +132,8 @@ def release_values(
     max_rows: int = 1,
 ) -> dict[str, tuple[Any, ...]]:
     """Return the values that are frequent enough: `discover_values`, given the counts of its columns."""
-    many = max(len(counted), 1)
-    mechanism: Mechanism = NoNoise()
-    threshold = 1e-9
-    if noise > 0:
-        mechanism = gaussian = RoundedGaussianMechanism(noise, math.sqrt(many), whole=True, step=step)
-        threshold = discovery_threshold(noise, delta, many, max_rows) + gaussian.grid
-    released = _release([part.weights for part in counted.values()], mechanism, rng)
+    parts = [part.weights for part in counted.values()]
+    released, threshold = _release(parts, max(len(counted), 1), noise, delta, rng, step, max_rows)
     found = {}
     for (name, part), counts in zip(counted.items(), released, strict=True):
         kept = [text for text, count in zip(part.texts, counts, strict=True) if count >= threshold]
@@ -147,10 +141,23 @@ def release_values(
     return found
 
 
-def _release(parts: list[Floats], mechanism: Mechanism, rng: np.random.Generator) -> list[Floats]:
-    """Release vectors as one: rounding and noise belong to the joint vector."""
+def _release(
+    parts: list[Floats],
+    many: int,
+    noise: float,
+    delta: float,
+    rng: np.random.Generator,
+    step: float,
+    max_rows: int,
+) -> tuple[list[Floats], float]:
+    """Release vectors as one, since rounding and noise belong to the joint vector; return the threshold, too."""
+    mechanism: Mechanism = NoNoise()
+    threshold = 1e-9
+    if noise > 0:
+        mechanism = gaussian = RoundedGaussianMechanism(noise, math.sqrt(many), whole=True, step=step)
+        threshold = discovery_threshold(noise, delta, many, max_rows) + gaussian.grid
     released = mechanism.release(np.concatenate(parts), rng)
-    return np.split(released, np.cumsum([len(part) for part in parts])[:-1])
+    return np.split(released, np.cumsum([len(part) for part in parts])[:-1]), threshold
 
 
 def _count_texts(texts: npt.NDArray[Any], weights: Floats | None) -> ValueCounts:
@@ -160,8 +167,12 @@ def _count_texts(texts: npt.NDArray[Any], weights: Floats | None) -> ValueCounts
     for text, weight in zip(texts.tolist(), shares.tolist(), strict=True):
         if text != MISSING_TEXT and weight > 0.0:
             totals[text] = totals.get(text, 0.0) + weight
-    values = sorted(totals)
-    return ValueCounts(values, np.array([totals[text] for text in values], dtype=np.float64))
+    return _sorted_counts(totals)
+
+
+def _sorted_counts(totals: Mapping[str, float]) -> ValueCounts:
+    texts = sorted(totals)
+    return ValueCounts(texts, np.array([totals[text] for text in texts], dtype=np.float64))
 
 
 def _in_form(kept: list[str], named: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -207,28 +218,6 @@ class ColumnDeclaration:
         )
 
 
-def discover_grids(
-    columns: Mapping[str, Any],
-    formats: Mapping[str, CellFormat],
-    *,
-    noise: float,
-    delta: float,
-    rng: np.random.Generator,
-    log_cells: int,
-    weights: Floats | None = None,
-    step: float = 1.0,
-    max_rows: int = 1,
-) -> dict[str, Grid]:
-    """Return grids for columns of unknown type, range and values.
-
-    Every unit adds weight at most 1 to the range cells of a column (number cells, text, missing), and at most
-    1 to the values of text cells: the sensitivity is ``sqrt(2 * len(columns))``. One ``ThresholdEvent``; arguments
-    as for `discover_values`.
-    """
-    counted = count_ranges(columns, formats, weights)
-    return release_grids(counted, formats, noise, delta, rng, log_cells, step=step, max_rows=max_rows)
-
-
 class RangeCounts(NamedTuple):
     """Weight of the rows of each range cell of a column, and of its texts that are no numbers; **private**."""
 
@@ -270,17 +259,18 @@ def release_grids(
     step: float = 1.0,
     max_rows: int = 1,
 ) -> dict[str, Grid]:
-    """Return grids for columns of unknown type: `discover_grids`, given the counts of its columns."""
+    """Return grids for columns of unknown type, range and values.
+
+    Every unit adds weight at most 1 to the range cells of a column (number cells, text, missing), and at most
+    1 to the values of text cells: the sensitivity is ``sqrt(2 * len(counted))``. One ``ThresholdEvent``; arguments
+    as for `discover_values`.
+    """
     many = 2 * len(counted)
-    mechanism: Mechanism = NoNoise()
-    least, std = 1e-9, 0.0
-    if noise > 0:
-        mechanism = gaussian = RoundedGaussianMechanism(noise, math.sqrt(many), whole=True, step=step)
-        least = discovery_threshold(noise, delta, many, max_rows) + gaussian.grid
-        std = noise * math.sqrt(many)
     parts = [np.concatenate([part.ranges, part.values.weights]) for part in counted.values()]
+    released, least = _release(parts, many, noise, delta, rng, step, max_rows)
+    std = noise * math.sqrt(many)
     grids: dict[str, Grid] = {}
-    for (name, part), counts in zip(counted.items(), _release(parts, mechanism, rng), strict=True):
+    for (name, part), counts in zip(counted.items(), released, strict=True):
         texts = part.values.texts
         kept = [text for text, count in zip(texts, counts[RANGES.n_cells :], strict=True) if count >= least]
         grids[name] = _grid_from(name, counts[: RANGES.n_cells], sorted(kept), std, formats[name], log_cells)

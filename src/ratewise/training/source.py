@@ -24,8 +24,7 @@ from ratewise.data.units import Units, code_ids, id_units, row_units
 from ratewise.mechanisms.sampling import KeyedSample
 from ratewise.models.additive import AdditiveEngine, Bins, Problem, StoredBins, available_threads
 from ratewise.models.linear import SparseEngine, prepare_sparse
-from ratewise.preprocessing.basis import Basis
-from ratewise.preprocessing.bins import LazyBins, bin_weights, code_table
+from ratewise.preprocessing.basis import Basis, LazyBins, bin_weights, code_table
 from ratewise.preprocessing.discovery import (
     ColumnDeclaration,
     RangeCounts,
