@@ -27,7 +27,7 @@ from ratewise.accounting import (
     epsilon,
     filter,
 )
-from ratewise.exceptions import BudgetExceeded, LedgerError
+from ratewise.exceptions import BudgetExceeded, InvalidInput, LedgerError
 
 CAP = Budget(1.0, 1e-5)
 FIRST = GaussianEvent(10.0)
@@ -38,36 +38,44 @@ SECOND = (GaussianEvent(1 / 0.2485), LaplaceEvent(1 / 0.6765))
 
 
 @functools.cache
-def loss_law(event):
-    """Return privacy losses and their probabilities under the data set with the row, by quadrature."""
+def loss_law(event, way="remove"):
+    """Return privacy losses and their probabilities under the first of two neighbours, by quadrature.
+
+    "remove": the first has a row more; "add": the second; "replace": the rows are opposite.
+    """
     rate = event.sampling_rate if isinstance(event, TrainingEvent) else 1.0
+    noise = event.gradient_noise if isinstance(event, TrainingEvent) else event.noise
     if isinstance(event, LaplaceEvent):
+        noise = noise / 2 if way == "replace" else noise
         inner = np.linspace(0, 1, 801)
         middle = (inner[1:] + inner[:-1]) / 2
-        weight = np.exp(-np.abs(middle - 1) / event.noise) / (2 * event.noise) * np.diff(inner)
-        ends = np.array([0.5 * math.exp(-1 / event.noise), 0.5])
-        losses = np.concatenate([[-1 / event.noise], (2 * middle - 1) / event.noise, [1 / event.noise]])
+        weight = np.exp(-np.abs(middle - 1) / noise) / (2 * noise) * np.diff(inner)
+        ends = np.array([0.5 * math.exp(-1 / noise), 0.5])
+        losses = np.concatenate([[-1 / noise], (2 * middle - 1) / noise, [1 / noise]])
         return losses, np.concatenate([[ends[0]], weight / weight.sum() * (1 - ends.sum()), [ends[1]]])
-    noise = event.gradient_noise if isinstance(event, TrainingEvent) else event.noise
-    x = np.linspace(-9 * noise, 9 * noise + 1, 1601)
-    without, having = norm.pdf(x, 0, noise), norm.pdf(x, 1, noise)
-    weight = (1 - rate) * without + rate * having
-    losses = np.log1p(rate * np.expm1((2 * x - 1) / (2 * noise**2)))
-    return losses, weight / weight.sum()
+    x = np.linspace(-9 * noise - 1, 9 * noise + 1, 1601)
+
+    def log_density(shift):
+        kept = math.log1p(-rate) + norm.logpdf(x, 0, noise) if rate < 1 else -math.inf
+        return np.logaddexp(kept, math.log(rate) + norm.logpdf(x, shift, noise))
+
+    first, second = {"remove": (1, 0), "add": (0, 1), "replace": (1, -1)}[way]
+    weight = np.exp(log_density(first))
+    return log_density(first) - log_density(second), weight / weight.sum()
 
 
 GRID = np.linspace(-6.0, 9.0, 6001)
 
 
-def true_delta(ledger, menu, rounds):
+def true_delta(ledger, menu, rounds, way="remove"):
     """Return the largest delta at the cap's epsilon that a strategy reaches within so many more releases.
 
     `menu` returns, for a ledger, what the attacker considers to ask for next.
     """
-    return float(np.interp(0.0, GRID, _value(ledger, menu, rounds)))
+    return float(np.interp(0.0, GRID, _value(ledger, menu, rounds, way)))
 
 
-def _value(ledger, menu, rounds):
+def _value(ledger, menu, rounds, way):
     value = np.maximum(0.0, -np.expm1(ledger.cap.epsilon - GRID))
     if rounds == 0:
         return value
@@ -77,8 +85,8 @@ def _value(ledger, menu, rounds):
             after.admit(event).release()
         except BudgetExceeded:
             continue
-        later = _value(after, menu, rounds - 1)
-        losses, weights = loss_law(event)
+        later = _value(after, menu, rounds - 1, way)
+        losses, weights = loss_law(event, way)
         found = np.zeros(len(GRID))
         for loss, weight in zip(losses, weights, strict=True):
             found += weight * np.interp(GRID + loss, GRID, later)
@@ -162,8 +170,25 @@ def _noisier(event, factor):
     return dataclasses.replace(event, **{name: getattr(event, name) * factor})
 
 
-def _played_from_the_start(cap, first, menu):
-    return true_delta(Ledger(cap=cap), lambda led: menu(led) if led.records else (first,), 2)
+def _played_from_the_start(cap, first, menu, way="remove", **terms):
+    return true_delta(Ledger(cap=cap, **terms), lambda led: menu(led) if led.records else (first,), 2, way)
+
+
+@pytest.mark.parametrize(
+    ("way", "neighbours"), [("add", "add_or_remove"), ("remove", "zero_out"), ("replace", "replace_one")]
+)
+@pytest.mark.parametrize("kinds", MENUS.values(), ids=MENUS.keys())
+def test_no_choice_passes_the_cap_under_other_relations(way, neighbours, kinds):
+    first = GaussianEvent(20.0)
+    assert _played_from_the_start(CAP, first, largest(kinds), way, neighbours=neighbours) <= CAP.delta
+
+
+def test_capped_totals_fall_when_a_row_is_replaced(without_filter):
+    kinds = MENUS["noise"]
+    found = _played_from_the_start(
+        CAP, GaussianEvent(20.0), largest(kinds), "replace", neighbours="replace_one"
+    )
+    assert found > CAP.delta
 
 
 @pytest.mark.parametrize("kinds", MENUS.values(), ids=MENUS.keys())
@@ -299,9 +324,11 @@ def test_nothing_is_released_twice_on_one_admission():
     ledger = Ledger(cap=CAP)
     plan = ledger.admit({"counts": GaussianEvent(30.0), "training": TrainingEvent(0.1, 5, 20.0)})
     plan.release("counts")
-    for key in ("counts", 0, GaussianEvent(30.0)):
+    for key in ("counts", 0):
         with pytest.raises(BudgetExceeded, match="released already"):
             plan.release(key)
+    with pytest.raises(InvalidInput, match="is not in this plan"):
+        plan.release(GaussianEvent(30.0))
     with plan.phase("training") as phase:
         for _ in range(5):
             phase.step()

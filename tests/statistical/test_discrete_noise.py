@@ -110,7 +110,7 @@ def test_tails_against_tables():
         ):
             found = discrete_noise._normal_tail(Decimal(x))
             assert abs(found / Decimal(tail) - 1) < Decimal("1e-14")
-        assert str(discrete_noise._pi()).startswith("3.14159265358979323846264338327950288419716939937510")
+        assert str(discrete_noise._PI).startswith("3.14159265358979323846264338327950288419716939937510")
 
 
 def test_entries_and_calls_are_independent():

@@ -6,15 +6,17 @@ import pytest
 
 from ratewise import accounting
 from ratewise.accounting import (
+    Budget,
     GaussianEvent,
     LaplaceEvent,
+    Ledger,
     OutsideEvent,
     SelectionEvent,
     TrainingEvent,
     curve,
     losses,
 )
-from ratewise.accounting.accountant import stopping_parameter
+from ratewise.accounting.selection import stopping_parameter
 from ratewise.exceptions import InvalidInput
 
 
@@ -137,10 +139,20 @@ def test_only_one_exact_look_is_needed_for_the_shift_of_a_selection(monkeypatch)
     tolerances = []
     near = losses.Composition._near
 
-    def watched(self, epsilon, tolerance):
+    def watched(self, epsilon, tolerance, **options):
         tolerances.append(tolerance)
-        return near(self, epsilon, tolerance)
+        return near(self, epsilon, tolerance, **options)
 
     monkeypatch.setattr(losses.Composition, "_near", watched)
     accounting.epsilon(SelectionEvent((TrainingEvent(0.01, 100, 1.0),), 10.0), 1e-6)
     assert 0 < tolerances.count(losses.TOLERANCE) <= 4  # at 0 and at the best, in two directions
+
+
+@pytest.mark.parametrize("neighbours", ["add_or_remove", "replace_one"])
+def test_a_selection_of_candidates_that_show_next_to_nothing_costs_nothing(neighbours):
+    """Five trials of total variation 4e-7 each differ by less than delta, whatever epsilon is."""
+    event = SelectionEvent((GaussianEvent(1e6),), 5)
+    assert accounting.delta(event, 0.0, neighbours) < 1e-5
+    assert accounting.epsilon(event, 1e-5, neighbours) == 0.0
+    ledger = Ledger(cap=Budget(1e-6, 1e-5), neighbours=neighbours)
+    assert ledger.admit(event).statement().epsilon <= ledger.cap.epsilon

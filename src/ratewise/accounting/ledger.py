@@ -30,6 +30,7 @@ Guarantees, each of which has a test:
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 import os
 import threading
@@ -47,13 +48,9 @@ from ratewise.accounting.events import (
     NEIGHBOURS,
     Budget,
     Event,
-    GaussianEvent,
-    LaplaceEvent,
     PrivacyUnit,
-    TrainingEvent,
     as_events,
     merged,
-    single,
 )
 from ratewise.accounting.filter import AdmissionRule
 from ratewise.accounting.statement import FIXED_LIST, PrivacyStatement, software_version
@@ -103,18 +100,18 @@ class Admission:
         done = self._ledger._current().released
         return {name: done.get((self.id, position), 0) for position, name in enumerate(self.names)}
 
-    def left(self, key: str | int | Event) -> int:
+    def left(self, key: str | int) -> int:
         """Return how many repetitions of an event are planned and have not been released."""
         return self._ledger._current().left(self.id, self._position(key))
 
-    def release(self, key: str | int | Event | None = None) -> None:
+    def release(self, key: str | int | None = None) -> None:
         """Record a release that is about to happen; if this raises, it must not happen.
 
         Parameters
         ----------
-        key : str, int, Event or None
-            Name or position of a planned event, of which all that is left is released; an event equal to a
-            planned one (or to some of its repetitions); or None, for everything that is left.
+        key : str, int or None
+            Name or position of a planned event, of which all that is left is released; or None, for
+            everything that is left.
 
         Raises
         ------
@@ -124,29 +121,25 @@ class Admission:
             The ledger cannot be written.
         """
         if key is None:
-            left = [
-                (place, self._ledger._current().left(self.id, place)) for place in range(len(self.events))
-            ]
-            for place, count in left:
-                if count:
-                    self._ledger._release(self.id, place, count, self.names[place])
+            for name in self.names:
+                if self.left(name):
+                    self.release(name)
             return
         position = self._position(key)
-        wanted = single(key)[1] if isinstance(key, Event) else self._plan.planned(position)
-        self._ledger._release(self.id, position, wanted, self.names[position])
+        self._ledger._release(self.id, position, self._plan.planned(position), self.names[position])
 
-    def phase(self, key: str | int | Event, *, stride: int = STRIDE) -> Phase:
+    def phase(self, key: str | int, *, stride: int = STRIDE) -> Phase:
         """Return a context in which a loop records each of its steps before it happens; see `Phase`.
 
         Parameters
         ----------
-        key : str, int or Event
-            Name or position of a planned event, or an event equal to one of its steps.
+        key : str or int
+            Name or position of a planned event.
         stride : int
             A killed process leaves at most ``max(stride, ran // 4)`` steps recorded that did not run.
         """
         position = self._position(key)
-        if not isinstance(self.events[position], (TrainingEvent, GaussianEvent, LaplaceEvent)):
+        if self.events[position].repeats is None:
             raise InvalidType(
                 f"{self.names[position]!r} is a {self.events[position].kind} event, which has no steps; use "
                 "release()"
@@ -179,17 +172,10 @@ class Admission:
             **facts,
         )
 
-    def _position(self, key: str | int | Event) -> int:
-        if isinstance(key, Event):
-            wanted, times = single(key)
-            current = self._ledger._current()
-            same = [place for place, event in enumerate(self.events) if single(event)[0] == wanted]
-            enough = [place for place in same if current.left(self.id, place) >= times]
-            if same:
-                return (enough or same)[0]
-        elif isinstance(key, str) and key in self.names:
+    def _position(self, key: str | int) -> int:
+        if isinstance(key, str) and key in self.names:
             return self.names.index(key)
-        elif isinstance(key, int) and 0 <= key < len(self.events):
+        if isinstance(key, int) and 0 <= key < len(self.events):
             return key
         raise InvalidInput(f"{key!r} is not in this plan, which has {', '.join(map(repr, self.names))}")
 
@@ -361,7 +347,6 @@ class Ledger:
         self._seen = file.signature() if file is not None else None
         self._lock = threading.RLock()
         self._open: weakref.WeakSet[Phase] = weakref.WeakSet()
-        self._epsilons: dict[tuple[tuple[Event, ...], float], float] = {}
         _alive.add(self)
 
     @classmethod
@@ -637,12 +622,7 @@ class Ledger:
     def _epsilon(self, events: tuple[Event, ...], delta: float) -> float:
         if not events:
             return 0.0
-        key = (events, delta)
-        if key not in self._epsilons:
-            if len(self._epsilons) >= 256:
-                self._epsilons.clear()
-            self._epsilons[key] = accountant.epsilon(events, delta, neighbours=self.neighbours)
-        return self._epsilons[key]
+        return _composed(events, delta, self.neighbours)
 
     def _delta(self, delta: float | None) -> float:
         if delta is not None:
@@ -736,9 +716,12 @@ class Ledger:
         )
 
 
+@functools.lru_cache(maxsize=256)
+def _composed(events: tuple[Event, ...], delta: float, neighbours: str) -> float:
+    return accountant.epsilon(events, delta, neighbours=neighbours)
+
+
 _alive: weakref.WeakSet[Ledger] = weakref.WeakSet()
-
-
 _PROCESS: dict[str, list[tuple[tuple[Event, ...], str, PrivacyUnit]]] = {}
 
 

@@ -22,7 +22,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -77,24 +77,20 @@ class Loss(Protocol):
         ...
 
 
-class SymmetricLoss(Protocol):
-    """An unsampled pair whose loss under Q is the mirror image of its loss under P.
-
-    `cdf` and `sf` are those of L under P; both are accurate in their own tail. `cdf_mirrored` and
-    `sf_mirrored` are those of L under Q.
-    """
+class SymmetricLoss:
+    """An unsampled pair whose loss L under Q is the mirror image of its loss under P."""
 
     def quantiles(self, tail: float) -> tuple[float, float]:
         """Return losses with at most `tail` of P's mass below the first and above the second."""
-        ...
+        raise NotImplementedError
 
     def cdf(self, loss: Array) -> Array:
-        """P(L <= loss)."""
-        ...
+        """P(L <= loss), accurate in the lower tail."""
+        raise NotImplementedError
 
     def sf(self, loss: Array) -> Array:
-        """P(L > loss)."""
-        ...
+        """P(L > loss), accurate in the upper tail."""
+        raise NotImplementedError
 
     def cdf_mirrored(self, loss: Array) -> Array:
         """Q(L <= loss), here for laws without atoms."""
@@ -575,15 +571,6 @@ class _Chernoff:
         return epsilon >= self.start
 
 
-class _Look(NamedTuple):
-    """What a coarse grid tells about an epsilon: tilt and unit there, and a bound on delta from there on."""
-
-    grids: _Grids
-    tilt: float
-    unit: float
-    bound: float
-
-
 @dataclass(frozen=True)
 class Composition:
     """Independent losses, each occurring a number of times, added up.
@@ -634,8 +621,7 @@ class Composition:
 
     def holds(self, epsilon: float, delta: float) -> bool:
         """Tell whether (epsilon, delta)-privacy is seen to hold at a quick look; False may mean "unclear"."""
-        look = self._look(epsilon)
-        return look.bound <= delta or self._near(epsilon, _COARSE, look).delta(epsilon) <= delta
+        return self._near(epsilon, _COARSE, enough=delta).delta(epsilon) <= delta
 
     def deltas(self, epsilons: Array) -> Array:
         """Return delta at every epsilon; neighbouring ones share the work."""
@@ -661,41 +647,27 @@ class Composition:
             infinite += count * missing
         return total, min(1.0, infinite)
 
-    def _near(self, epsilon: float, tolerance: float, look: _Look | None = None) -> _TiltedSum | _Chernoff:
-        """Return the law of the sum near epsilon, or only its bound where next to nothing is left there."""
-        look = self._look(epsilon) if look is None else look
-        if look.bound < _CUT:
-            return _Chernoff(epsilon, look.bound)
+    def _near(self, epsilon: float, tolerance: float, enough: float = _CUT) -> _TiltedSum | _Chernoff:
+        """Return the law of the sum near epsilon, or Chernoff's bound where that is `enough`."""
         tail = _CUT / self.steps
-        unit, tilt, grids = self._place(functools.partial(_tilt_for_epsilon, epsilon=epsilon), tail, look)
+        choose = functools.partial(_tilt_for_epsilon, epsilon=epsilon)
+        coarse = self._grids(self._first_width(tail), tail)
+        tilt, _ = choose(coarse)
+        bound = _exp(coarse.log_mgf(tilt) - tilt * epsilon) + coarse.infinite
+        if bound < enough:
+            return _Chernoff(epsilon, bound)
+        unit, tilt, grids = self._place(choose, tail)
         fine, window = self._refine(unit, tilt, grids, tail, tolerance)
         return _compose(fine, tilt, window)
 
-    def _look(self, epsilon: float) -> _Look:
-        """Return what a coarse grid alone tells about epsilon."""
-        tail = _CUT / self.steps
-        grids = self._grids(self._first_width(tail), tail)
-        tilt, unit = _tilt_for_epsilon(grids, epsilon)
-        bound = _exp(grids.log_mgf(tilt) - tilt * epsilon) + grids.infinite
-        return _Look(grids, tilt, unit, bound)
-
     def _place(
-        self,
-        choose: Callable[[_Grids], tuple[float, float]],
-        tail: float,
-        look: _Look | None = None,
+        self, choose: Callable[[_Grids], tuple[float, float]], tail: float
     ) -> tuple[float, float, _Grids]:
-        """Return the unit of excess and the tilt for what is asked, found on a grid just fine enough.
-
-        `look` is what was found on the first grid, if that is known.
-        """
+        """Return the unit of excess and the tilt for what is asked, found on a grid just fine enough."""
         width = self._first_width(tail)
         for _ in range(8):
-            if look is None:
-                grids = self._grids(width, tail)
-                tilt, unit = choose(grids)
-            else:
-                (grids, tilt, unit, _), look = look, None
+            grids = self._grids(width, tail)
+            tilt, unit = choose(grids)
             coarse = max(self._width_for(_COARSE, tilt, unit), self._finest_width(tail))
             if width <= 2 * coarse:
                 break

@@ -26,9 +26,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from ratewise import _validate
 from ratewise.accounting import Budget, Event, Ledger, PrivacyCurve, epsilon
-from ratewise.accounting.accountant import SelectionCurve, stopping_parameter
 from ratewise.accounting.events import GaussianEvent, OutsideEvent, SelectionEvent
 from ratewise.accounting.losses import Array
+from ratewise.accounting.selection import SelectionCurve, stopping_parameter
 from ratewise.constraints.domain import list_values
 from ratewise.estimators.classifier import RateConstrainedClassifier, keep_session, session_of
 from ratewise.exceptions import InvalidInput, InvalidType, RatewiseError, RatewiseWarning

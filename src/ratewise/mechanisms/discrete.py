@@ -59,6 +59,10 @@ _TINY = 2.0**-20
 _FURTHER = 192  # digits drawn for an undecided draw
 # Digits of the decimal arithmetic: tails down to 2**-256 minus 1/2 lose 77, 77 more are compared.
 _CONTEXT = decimal.Context(prec=170, Emin=-10_000, Emax=10_000)
+_PI = Decimal(
+    "3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803482534211706798"
+    "214808651328230664709384460955058223172535940812848111745028410270193852110555964"
+)
 
 
 def rounded_normal(s: float, size: int | tuple[int, ...], rng: np.random.Generator) -> Floats:
@@ -329,7 +333,7 @@ def _normal_tail(x: Decimal) -> Decimal:
         odd += 2
         term = term * square / odd
         total += term
-    density = (-square / 2).exp() / (2 * _pi()).sqrt()
+    density = (-square / 2).exp() / (2 * _PI).sqrt()
     return Decimal("0.5") - density * total
 
 
@@ -339,23 +343,6 @@ def _exponential_tail(x: Decimal) -> Decimal:
 
 _NORMAL = _Law(_normal_tail, lambda u: -float(ndtri(u)), 64, 1.0)
 _LAPLACE = _Law(_exponential_tail, lambda u: -math.log(u), 63, 16.0)
-
-
-@functools.cache
-def _pi() -> Decimal:
-    """Return pi by Machin's formula, in the precision of our context."""
-    with decimal.localcontext(_CONTEXT) as context:
-        context.prec += 10
-        return 16 * _arctan_inverse(5) - 4 * _arctan_inverse(239)
-
-
-def _arctan_inverse(n: int) -> Decimal:
-    total, power, k = Decimal(0), Decimal(1) / n, 0
-    while power > Decimal(10) ** -(decimal.getcontext().prec + 5):
-        total += power / (2 * k + 1) * (-1 if k % 2 else 1)
-        power /= n * n
-        k += 1
-    return total
 
 
 class Prefetched:

@@ -83,37 +83,21 @@ class ByteGenerator:
         """Return exponential numbers of mean 1."""
         return (-np.log(_above_zero(self.words(size), 2.0**-64))).astype(dtype)[()]
 
-    def integers(
-        self,
-        low: int,
-        high: int | None = None,
-        size: Size = None,
-        dtype: Any = np.int64,
-        endpoint: bool = False,
-    ) -> Any:
+    def integers(self, low: int, high: int | None = None, size: Size = None) -> Any:
         """Return whole numbers from `low` up to, and without, `high` (from 0 if only one is given).
 
         Ranges that are no power of two are drawn with rejection: no value is favoured.
         """
         low, high = (0, low) if high is None else (low, high)
-        span = int(high) - int(low) + bool(endpoint)
-        if not 1 <= span <= 1 << 64:
-            raise InvalidInput(f"the range of integers must hold 1 to 2**64 numbers, got {span}")
-        if span == 1 << 64:
-            return self.words(size).astype(dtype)[()] if not low else self._shifted(size, low, dtype)
+        span = high - low
+        if not (1 <= span <= 1 << 63 and low >= -(1 << 63) and high <= 1 << 63):
+            raise InvalidInput(f"the range of integers must hold 1 to 2**63 numbers, got {low} to {high}")
         words = np.array(self.words(size), ndmin=1)
         most = np.uint64((1 << 64) - (1 << 64) % span - 1)
         while (again := np.flatnonzero(words.reshape(-1) > most)).size:
             words.reshape(-1)[again] = self.words(again.size)
-        found = (words % np.uint64(span)).astype(np.int64 if span + low <= 1 << 63 else np.uint64)
-        return (
-            (found + np.array(low, dtype=found.dtype)).astype(dtype).reshape(() if size is None else size)[()]
-        )
-
-    def _shifted(self, size: Size, low: int, dtype: Any) -> Any:
-        if low != -(1 << 63):
-            raise InvalidInput(f"2**64 integers must start at 0 or -2**63, got {low}")
-        return self.words(size).view(np.int64).astype(dtype)[()]
+        found = (words % np.uint64(span)).astype(np.int64) + low
+        return found.reshape(() if size is None else size)[()]
 
 
 class SecureGenerator(ByteGenerator):
@@ -134,10 +118,6 @@ class SecureGenerator(ByteGenerator):
             return _secure_bytes(length)
         pieces = [_secure_bytes(min(_AT_MOST, length - start)) for start in range(0, length, _AT_MOST)]
         return b"".join(pieces)
-
-    def spawn(self, n_children: int) -> list[SecureGenerator]:
-        """Return independent generators; any two are, since none has a state."""
-        return [SecureGenerator() for _ in range(n_children)]
 
     def __repr__(self) -> str:
         return "SecureGenerator()"
