@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ratewise.data.table import read_features
@@ -137,3 +137,33 @@ def test_a_table_without_a_usable_column_has_a_basis():
     basis = build_basis(grids, [np.zeros(0), np.zeros(0)], 1.0, 100.0, 4.0)
     assert basis.n_features == 0
     assert np.allclose(basis.norms(np.array([[0, 0], [1, 1]])), 1.0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    lower=st.floats(-1e12, 1e12),
+    width=st.floats(1e-9, 1e12) | st.sampled_from([5e-324, 1e-310, 1e300]),
+    log_cells=st.sampled_from([0, 64, 512]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_bins_are_those_of_a_binary_search(lower, width, log_cells, seed):
+    """Also at the edges, beside them and beyond the bounds."""
+    upper = lower + width
+    assume(lower < upper)
+    grid = ContinuousGrid("x", lower, upper, log_cells=log_cells)
+    rng = np.random.default_rng(seed)
+    edges = np.concatenate([grid.edges, [lower, upper, grid.base]])
+    numbers = np.concatenate(
+        [
+            rng.uniform(0, 1, 300) * width + lower,
+            edges,
+            np.nextafter(edges, -np.inf),
+            np.nextafter(edges, np.inf),
+            [-np.inf, np.inf, 0.0, -0.0, 1e308, -1e308],
+        ]
+    )
+    clipped = np.clip(numbers, lower, upper)
+    expected = np.searchsorted(grid.edges, clipped, side="right")
+    expected[clipped == grid.base] = grid.base_bin
+    np.testing.assert_array_equal(grid.code_numbers(numbers), expected)
+    assert grid.code_numbers(np.array([np.nan]))[0] == grid.missing_bin

@@ -51,15 +51,19 @@ class Units:
     row_weights: Floats | None = None
     step: float = 1.0
 
-    def blocks(self, sample: Rows, at_once: int) -> Iterator[tuple[Rows, Rows | None]]:
+    def blocks(self, sample: Rows | None, at_once: int) -> Iterator[tuple[Rows, Rows | None]]:
         """Yield the rows of sampled units, and where each unit starts among them (None: one row each).
 
-        A unit may have no rows; the start of the last units may then be the number of rows.
+        No sample means all units. A unit may have no rows; the start of the last units may then be the number of rows.
         """
         if self.order is None or self.starts is None:
-            for start in range(0, max(len(sample), 1), at_once):
-                yield sample[start : start + at_once], None
+            length = self.n_units if sample is None else len(sample)
+            for start in range(0, max(length, 1), at_once):
+                stop = min(start + at_once, length)
+                yield (np.arange(start, stop) if sample is None else sample[start:stop]), None
             return
+        if sample is None:
+            sample = np.arange(self.n_units)
         lengths = self.starts[sample + 1] - self.starts[sample]
         ends = np.cumsum(lengths)
         first = 0
@@ -78,11 +82,12 @@ class Units:
         """Return the weights of rows; None if all are 1."""
         return None if self.row_weights is None else self.row_weights.take(rows)
 
-    def table_weights(self, usable: npt.NDArray[np.bool_]) -> Floats:
+    def table_weights(self, usable: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
         """Return the weight of every row of the table, 0 for rows that are not in use or not `usable`."""
+        if self.order is None:  # every row has weight 1: a byte is enough
+            return usable
         found: Floats = np.zeros(len(usable))
-        rows = slice(None) if self.order is None else self.order
-        found[rows] = 1.0 if self.row_weights is None else self.row_weights[rows]
+        found[self.order] = 1.0 if self.row_weights is None else self.row_weights[self.order]
         return found * usable
 
 

@@ -508,7 +508,7 @@ def count_predictions(
         inside = cells >= 0
         return correct, _table(np.where(inside, cells, 0), predicted, weights * inside, by_cell.shape)
 
-    for correct, counted in in_threads(work, units.blocks(np.arange(units.n_units), at_once), threads):
+    for correct, counted in in_threads(work, units.blocks(None, at_once), threads):
         outcomes += correct
         if counted is not None:
             by_cell += counted

@@ -34,7 +34,7 @@ _CELL_WEIGHT = 0.5
 _LONGEST_NUMBER = 3.0  # standard deviations; numbers are winsorised there
 _VISIBLE = 2.0  # noise levels
 _SMALL = 1 << 26  # bytes up to which bin numbers are kept in the type that is fastest to index with
-_ROWS_AT_ONCE = 1 << 15
+_ENTRIES_AT_ONCE = 1 << 18
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,8 +202,9 @@ def bin_weights(bins: Any, grids: tuple[Grid, ...], weights: Floats) -> list[Flo
     """
     offsets = bin_offsets(grids)
     totals = np.zeros(int(offsets[-1]))
-    for start in range(0, len(weights), _ROWS_AT_ONCE):
-        rows = np.arange(start, min(start + _ROWS_AT_ONCE, len(weights)))
+    at_once = max(256, _ENTRIES_AT_ONCE // max(len(grids), 1))
+    for start in range(0, len(weights), at_once):
+        rows = np.arange(start, min(start + at_once, len(weights)))
         repeated = np.tile(weights[rows], len(grids))
         totals += np.bincount(bins.take(rows).ravel(), repeated, minlength=len(totals))
     return np.split(totals, offsets[1:-1])

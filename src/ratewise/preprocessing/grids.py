@@ -26,10 +26,59 @@ EQUAL_CELLS: Final = 16
 LOG_CELLS: Final = 64
 _BINS: Final = 128  # equal-width bins at least, so that a number is known well enough from its bin
 _DECADES: Final = 4.0
+_LOOKUP_CELLS: Final = 4096  # speed only
 
 CONTINUOUS: Final = "continuous"
 CATEGORICAL: Final = "categorical"
 UNUSED: Final = "unused"
+
+
+@dataclass(frozen=True, eq=False)
+class _Lookup:
+    """The place of a number among edges, as `numpy.searchsorted` finds it, in a third of the time.
+
+    The range is divided into equal cells. Within most of them there is at most one edge, so one comparison decides; the others
+    are searched. Cells are taken a billionth wider than they are, which covers rounding.
+
+    Attributes
+    ----------
+    edges : array
+    lower, scale : float
+        A number x is in cell ``floor((x - lower) * scale)``.
+    first : array
+        Number of edges below each cell; -1 if the cell has more than one edge.
+    edge : array
+        The edge that decides.
+    """
+
+    edges: Floats
+    lower: float
+    scale: float
+    first: npt.NDArray[np.int32]
+    edge: Floats
+
+    @classmethod
+    def of(cls, edges: Floats, lower: float, upper: float) -> _Lookup:
+        """Return the lookup of sorted edges between two bounds."""
+        width = upper - lower
+        ends = lower + width * (np.arange(_LOOKUP_CELLS + 2) / _LOOKUP_CELLS)
+        first = np.searchsorted(edges, ends[:-1] - 1e-9 * width, side="right")
+        last = np.searchsorted(edges, ends[1:] + 1e-9 * width, side="right")
+        scale = _LOOKUP_CELLS / width
+        if not scale < math.inf:  # the range is too narrow to be divided
+            return cls(edges, lower, 0.0, np.full(1, -1, np.int32), np.full(1, math.inf))
+        several = last - first > 1
+        edge = np.where(several, math.inf, np.append(edges, math.inf)[first])
+        return cls(edges, lower, scale, np.where(several, -1, first).astype(np.int32), edge)
+
+    def places(self, numbers: Floats) -> npt.NDArray[np.int32]:
+        """Return the number of edges that are at most each number, which must lie within the bounds."""
+        cells = ((numbers - self.lower) * self.scale).astype(np.intp)
+        found = self.first.take(cells)
+        searched = np.flatnonzero(found < 0)
+        found += self.edge.take(cells) <= numbers
+        found[searched] = np.searchsorted(self.edges, numbers[searched], side="right")
+        return found
 
 
 @dataclass(frozen=True)
@@ -57,10 +106,12 @@ class ContinuousGrid:
     equal_cells: int = EQUAL_CELLS
     log_cells: int = LOG_CELLS
     edges: Floats = field(init=False, repr=False, compare=False)
+    lookup: _Lookup = field(init=False, repr=False, compare=False)
     kind: str = field(default=CONTINUOUS, init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "edges", self._edges())
+        object.__setattr__(self, "lookup", _Lookup.of(self.edges, self.lower, self.upper))
 
     @property
     def base(self) -> float:
@@ -101,7 +152,7 @@ class ContinuousGrid:
         """The bin of entries that are not numbers."""
         return self.n_intervals + 2
 
-    def code(self, column: Any) -> npt.NDArray[np.uint16]:
+    def code(self, column: Any) -> npt.NDArray[np.int32]:
         """Return the bin of every entry."""
         stored = getattr(column, "dtype", None) if isinstance(column, np.ndarray) else None
         if stored in (np.float32, np.float64) and not self.cell_format.missing:
@@ -112,13 +163,15 @@ class ContinuousGrid:
         bins[parsed.codes == UNPARSABLE] = self.other_bin
         return bins
 
-    def code_numbers(self, values: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
+    def code_numbers(self, values: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
         """Return the bin of every number; NaN is missing."""
-        numbers = np.asarray(values, dtype=np.float64)
-        clipped = np.clip(numbers, self.lower, self.upper)  # NaN stays NaN and is coded below
-        bins = np.searchsorted(self.edges, clipped, side="right").astype(np.uint16)
-        bins[clipped == self.base] = self.base_bin
-        bins[np.isnan(numbers)] = self.missing_bin
+        numbers = np.array(values, dtype=np.float64)
+        missing = np.isnan(numbers)
+        numbers[missing] = self.lower
+        np.clip(numbers, self.lower, self.upper, out=numbers)
+        bins = self.lookup.places(numbers)
+        bins[numbers == self.base] = self.base_bin
+        bins[missing] = self.missing_bin
         return bins
 
     @property

@@ -9,7 +9,7 @@ in the table, ids by the order of a digest of the id.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -37,6 +37,8 @@ from ratewise.preprocessing.grids import Grid
 from ratewise.training.config import TrainingConfig
 
 Floats = npt.NDArray[np.float64]
+
+_ROWS_AT_ONCE = 1 << 17
 
 LABEL = "label"  # the name of the label column in `RowSource.count_values`
 
@@ -126,7 +128,7 @@ class Rows:
     problem: Problem = field(init=False)
     _ids: tuple[npt.NDArray[np.intp], int] | None = field(init=False, default=None)
     _bins: Bins | None = field(init=False, default=None)
-    _weights: Floats = field(init=False)
+    _weights: npt.NDArray[Any] = field(init=False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -231,18 +233,35 @@ class Rows:
 
 def usable_rows(labels: Any, classes: tuple[Any, ...] | None) -> npt.NDArray[np.bool_]:
     """Return which rows have a label, or that of a class if classes are given; **private**."""
-    codes = code_cells(labels, classes or ())
-    return np.asarray(codes != -2 if classes is None else codes >= 0)
+    found = np.empty(len(labels), dtype=np.bool_)
+    for rows in _parts(labels):
+        codes = code_cells(labels[rows], classes or ())
+        found[rows] = codes != -2 if classes is None else codes >= 0
+    return found
+
+
+def _parts(*columns: Any) -> Iterator[slice]:
+    """Yield slices of rows to code one after the other, so that large columns need little more memory than their codes."""
+    length = len(columns[0])
+    if not all(isinstance(column, np.ndarray) for column in columns):
+        yield slice(0, length)
+        return
+    for start in range(0, length, _ROWS_AT_ONCE):
+        yield slice(start, min(start + _ROWS_AT_ONCE, length))
 
 
 def code_problem(
     labels: Any, groups: Mapping[str, Any], domain: Domain, compiled: CompiledConstraints | None
 ) -> Problem:
     """Return the class and the cell of every row, -1 for none; **private**."""
-    codes = code_labels(labels, domain)
-    if len(domain.classes) < 128:
-        codes = codes.astype(np.int8)
-    if compiled is None:
-        return Problem(codes, None, len(domain.classes))
-    cells = compiled.code_cells(codes, code_groups(groups, domain), coded=True)
-    return Problem(codes, cells, len(domain.classes), compiled.n_cells)
+    codes = np.empty(len(labels), dtype=np.min_scalar_type(-len(domain.classes)))
+    cells = None
+    if compiled is not None:
+        cells = np.empty(len(labels), dtype=np.min_scalar_type(-compiled.n_cells))
+    for rows in _parts(labels, *groups.values()):
+        found = code_labels(labels[rows], domain)
+        codes[rows] = found
+        if compiled is not None and cells is not None:
+            part = {name: column[rows] for name, column in groups.items()}
+            cells[rows] = compiled.code_cells(found, code_groups(part, domain), coded=True)
+    return Problem(codes, cells, len(domain.classes), 0 if compiled is None else compiled.n_cells)
