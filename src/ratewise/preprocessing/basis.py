@@ -140,7 +140,7 @@ def code_table(features: FeatureTable, grids: tuple[Grid, ...]) -> npt.NDArray[A
         dtype = np.uint16 if offsets[-1] < 2**16 else np.int32
     bins = np.empty((len(grids), features.n_rows), dtype=dtype)
     for place, (column, grid) in enumerate(zip(features.columns, grids, strict=True)):
-        bins[place] = grid.code(column).astype(dtype) + dtype(offsets[place])
+        np.add(grid.code(column), offsets[place], out=bins[place], casting="unsafe")
     return bins
 
 
@@ -163,8 +163,8 @@ class LazyBins(_Bins):
         """Return the (d, len(rows)) bin numbers of the rows in the joint numbering."""
         array = self.features.array
         assert array is not None  # noqa: S101 - a memory map is an array
-        block = np.asarray(array[rows])
-        batch = replace(self.features, n_rows=len(rows), columns=tuple(block.T), array=None)
+        columns = tuple(np.ascontiguousarray(array[rows].T))
+        batch = replace(self.features, n_rows=len(rows), columns=columns, array=None)
         return code_table(batch, self.grids)
 
 
