@@ -29,7 +29,7 @@ from ratewise.accounting import (
 from ratewise.accounting.events import UnprotectedEvent, merged, single
 from ratewise.accounting.statement import in_words, software_version
 from ratewise.constraints.compiled import Item
-from ratewise.constraints.domain import Numeric, list_values, show_number
+from ratewise.constraints.domain import Domain, Numeric, list_values, show_number
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.metrics.rates import RateReport
 from ratewise.metrics.verdicts import Certificate, short
@@ -365,19 +365,6 @@ class Background:
     data: str | None = None
     notes: tuple[str, ...] = ()
 
-    @classmethod
-    def of(cls, model: Any, name: str | None = None, **known: Any) -> Background:
-        """Return what a fitted classifier says about itself; other libraries' say little."""
-        statement = getattr(model, "privacy_", None)
-        ledger = getattr(model, "ledger_", None)
-        return cls(
-            name=type(model).__name__ if name is None else name,
-            statement=statement if isinstance(statement, PrivacyStatement) else None,
-            ledger=ledger if isinstance(ledger, Ledger) else None,
-            model=model,
-            **known,
-        )
-
     @property
     def certificate(self) -> Certificate | None:
         """The certificate of the model."""
@@ -434,8 +421,8 @@ def content_of(
     )
 
 
-def rivals_of(baseline: Any, X: Any) -> dict[str, Any]:
-    """Return the predictions of other models: a model, or a mapping of name to model."""
+def rivals_of(baseline: Any, X: Any, known: Any) -> dict[str, Any]:
+    """Return predictions, probabilities and epsilon of other models (a model, or several by name) on `known` rows."""
     if baseline is None:
         return {}
     models = baseline if isinstance(baseline, Mapping) else {"without constraints": baseline}
@@ -446,8 +433,8 @@ def rivals_of(baseline: Any, X: Any) -> dict[str, Any]:
                 f"baseline must be a fitted classifier, or a mapping of names to such, got {type(model).__name__}"
             )
         found[_validate.text(required=True, **{"each name of baseline": name})] = (
-            model.predict(X),
-            probabilities(model, X),
+            model.predict(X)[known],
+            probabilities(model, X, known),
             getattr(getattr(model, "privacy_", None), "epsilon", None),
         )
     return found
@@ -455,28 +442,36 @@ def rivals_of(baseline: Any, X: Any) -> dict[str, Any]:
 
 def known_values(model: Any) -> dict[str, Any]:
     """Return the values of the columns that a model was trained with, so that its constraints mean the same."""
-    domain = getattr(getattr(model, "constraints_", None), "domain", None)
     declared = getattr(model, "group_values", None) or {}
+    domain = getattr(getattr(model, "constraints_", None), "domain", None)
     return {**({} if domain is None else domain.columns), **declared}
 
 
-def known_rows(model: Any, y: Any, columns: Mapping[str, Any]) -> npt.NDArray[np.bool_] | None:
-    """Return which rows have a label and groups that a fitted classifier of ours knows; None: all of them."""
-    domain = getattr(getattr(model, "constraints_", None), "domain", None)
-    if domain is None:
-        return None
-    known = np.asarray(domain.code_labels(y)) >= 0
-    for name, values in domain.columns.items():
-        if name not in columns:
-            continue
-        codes = domain.code_column(name, columns[name])
-        known &= np.isfinite(codes) if isinstance(values, Numeric) else codes < len(values)
-    return None if known.all() else known
+def known_rows(
+    model: Any, y: Any, columns: Mapping[str, Any]
+) -> tuple[Any, dict[str, Any], npt.NDArray[np.bool_]]:
+    """Return labels and groups, in the spelling of a classifier of ours, of the rows whose values it knows; and which."""
+    compiled = getattr(model, "constraints_", None)
+    domain = Domain(tuple(model.classes_.tolist()), {}, other=True) if compiled is None else compiled.domain
+    spelt = {name: _spelt(domain, name, column) for name, column in columns.items() if name in domain.columns}
+    codes = domain.code_labels(y)
+    known = np.logical_and.reduce([codes >= 0, *(kept for _, kept in spelt.values())])
+    labels = np.array(domain.classes, dtype=object)[codes[known]]
+    groups = {name: spelt[name][0] if name in spelt else np.asarray(c) for name, c in columns.items()}
+    return labels, {name: column[known] for name, column in groups.items()}, known
 
 
-def probabilities(model: Any, X: Any) -> Any:
-    """Return the model's probabilities, None if it has none to give."""
-    return model.predict_proba(X) if callable(getattr(model, "predict_proba", None)) else None
+def _spelt(domain: Domain, name: str, column: Any) -> tuple[Any, npt.NDArray[np.bool_]]:
+    """Return a sensitive column in the declared values, and which rows have one."""
+    codes, values = domain.code_column(name, column), domain.columns[name]
+    if isinstance(values, Numeric):
+        return codes, np.isfinite(codes)
+    return np.array([*values, None], dtype=object)[codes], codes < len(values)
+
+
+def probabilities(model: Any, X: Any, known: Any) -> Any:
+    """Return the model's probabilities for `known` rows, None if it has none to give."""
+    return model.predict_proba(X)[known] if callable(getattr(model, "predict_proba", None)) else None
 
 
 def _models(
