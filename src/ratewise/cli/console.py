@@ -380,7 +380,7 @@ def refuse_file(out: str, force: bool, endings: tuple[str, ...] = ()) -> None:
     if os.path.isdir(out):
         raise InvalidInput(f"{out!r} is a folder; give the name of a file")
     if os.path.lexists(out) and not force:
-        raise InvalidInput(f"{out!r} exists already; take another name, or --force to replace it")
+        raise InvalidInput(f"{out!r} exists already; give another name with --out, or --force to replace it")
     if not Path(out).absolute().parent.is_dir():
         raise InvalidInput(f"there is no folder {str(Path(out).parent)!r}")
     refuse_unwritable(Path(out).absolute())

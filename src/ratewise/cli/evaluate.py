@@ -13,6 +13,8 @@ import numpy as np
 from ratewise.accounting import Budget, Ledger
 from ratewise.cli.console import current, read_table, reading_of, refuse_file
 from ratewise.cli.options import PLACE, file_options, force_option, ledger_options
+from ratewise.constraints.domain import list_values
+from ratewise.data.cells import text_of
 from ratewise.data.files import write_table
 from ratewise.data.table import as_column, named_columns
 from ratewise.estimators.classifier import RateConstrainedClassifier
@@ -123,13 +125,20 @@ class LabelledTable:
                 f"{data!r} lacks the column {', '.join(map(repr, absent))}, which the constraints of the run need"
             )
         self.groups: dict[str, Any] = {name: as_column(present[name], f"column {name!r}") for name in names}
-        self.labels = self.groups.pop(folder.settings.label)
+        self.labels = self._without_full_stops(self.groups.pop(folder.settings.label))
         self.predicted = self.model.predict(self.frame)
 
     def judge(
         self, predicted: Any, tolerance: float, confidence: float = 0.95, **private: Any
     ) -> Certificate:
         """Return the certificate of predictions for these rows: by exact counts, or by a `private` release."""
+        if not private and not np.any(self.domain.code_labels(self.labels) >= 0):
+            found = dict.fromkeys(map(text_of, self.labels[:1000]))
+            raise InvalidInput(
+                f"no row of {self.data!r} has a label that the run knows: column "
+                f"{self.folder.settings.label!r} holds {list_values(found)}, the classes are "
+                f"{list_values(self.domain.classes)}; spell them as in the table of the run"
+            )
         return certify_predictions(
             self.folder.settings.declared or None,
             self.labels,
@@ -140,6 +149,17 @@ class LabelledTable:
             tolerance=tolerance,
             level=confidence,
             **{"data_name": os.path.basename(self.data), **private},
+        )
+
+    def _without_full_stops(self, labels: Any) -> Any:
+        """Return labels without a full stop that no class has, as in the test file of Adult; each by itself."""
+        classes = {text_of(name): name for name in self.domain.classes}
+        if not all(isinstance(name, str) for name in classes.values()):
+            return labels
+        texts = [text_of(label) for label in labels]
+        meant = [text if text in classes else text.removesuffix(".") for text in texts]
+        return np.array(
+            [classes.get(text, label) for text, label in zip(meant, labels, strict=True)], dtype=object
         )
 
     def report(
@@ -189,7 +209,7 @@ class LabelledTable:
         names = list(self.model.feature_names_in_)
         fold = np.arange(len(self.frame)) % _FOLDS
         predicted = np.empty(len(self.frame), dtype=object)
-        labels = self.labels if hasattr(self.labels, "dtype") else np.asarray(self.labels, dtype=object)
+        labels = np.asarray(self.labels, dtype=object)
         for place in range(_FOLDS):
             other, own = self.frame[fold != place], self.frame[fold == place]
             reference = RateConstrainedClassifier(
@@ -411,8 +431,9 @@ def report(run_folder: str, data: str | None, confidence: float, title: str | No
         found = _last_report(folder)
     else:
         rows = LabelledTable(folder, data, values)
+        certificate = rows.judge(rows.predicted, folder.settings.tolerance, confidence)
         found = rows.report(confidence, [RunFolder.open(path) for path in baseline], title)
-        rows.keep(rows.judge(rows.predicted, folder.settings.tolerance, confidence), found)
+        rows.keep(certificate, found)
     found.save_html(page)
     if card is not None:
         found.model_card(card)

@@ -334,8 +334,8 @@ pre {{ white-space: pre-wrap }}
 def start(data: str, yes: bool, **values: Any) -> None:
     """Train on the table DATA step by step: questions with suggestions, then run, report and command.
 
-    Everything in the folder is covered by the guarantee. `ratewise report FOLDER TEST` makes a page with the
-    rates of other rows.
+    Everything in the folder is covered by the guarantee. `ratewise report FOLDER TEST --out FILE` makes a
+    page with the rates of other rows.
     """
     guide = Guide(data, reading_of(values))
     names = [field.name for field in fields(Choices) if field.name != "data"]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ratewise import _validate
 from ratewise._files import Path, strict_json, write_whole
+from ratewise.constraints.domain import list_values
 from ratewise.data.table import raw_columns
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.report import page
@@ -121,7 +122,10 @@ class Report:
             columns = raw_columns(sensitive_features, len(y), needed=None)
             y, sensitive_features, known = known_rows(model, y, columns)
             if not known.any():
-                raise InvalidInput("no row has a label and groups that the model knows")
+                raise InvalidInput(
+                    "no row has a label and groups that the model knows; spell them as in training: the classes "
+                    f"are {list_values(model.classes_.tolist())}"
+                )
             if not known.all():
                 count = int((~known).sum())
                 notes += (f"{count:,} rows with labels or groups that the model does not know are left out.",)
