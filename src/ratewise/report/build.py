@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,10 +51,10 @@ from ratewise.report.content import (
 from ratewise.report.evaluation import (
     FEW_ROWS,
     Evaluation,
+    ValueNames,
     accuracy_of,
     as_probabilities,
     calibration_of,
-    class_names,
     constraints_of,
     difference,
     families_of,
@@ -244,7 +244,7 @@ def _numbers(values: npt.NDArray[np.float64]) -> tuple[float | None, ...]:
 # -------------------------------------------------------------------------------------- shape functions
 
 
-def shapes_of(model: Any, classes: tuple[str, ...]) -> tuple[Shape, ...]:
+def shapes_of(model: Any, classes: tuple[str, ...], names: ValueNames) -> tuple[Shape, ...]:
     """Return the shape functions of a fitted classifier, the most important features first.
 
     Of two classes the score of the second is shown.
@@ -253,10 +253,14 @@ def shapes_of(model: Any, classes: tuple[str, ...]) -> tuple[Shape, ...]:
     if functions is None:
         return ()
     found = sorted(functions(), key=lambda shape: -shape.importance)
-    return tuple(
+    drawn = [
         shape_of(shape, classes[1] if len(classes) == 2 else classes[shape.output])
         for shape in found[:MOST_SHAPES]
         if shape.importance > 0
+    ]
+    return tuple(
+        replace(shape, labels=tuple(names.value(shape.feature, label) for label in shape.labels))
+        for shape in drawn
     )
 
 
@@ -330,6 +334,7 @@ def _floats(values: npt.NDArray[np.float64]) -> tuple[float, ...]:
 
 SMALL_GROUP = 30
 _SHOWN_CONSTRAINTS = 3
+_SHOWN_VALUES = 8
 _OTHERWISE = {
     "add_or_remove": "not taken part",
     "replace_one": "been another",
@@ -380,17 +385,17 @@ def content_of(
 ) -> Content:
     """Measure everything and return the content of the report."""
     report, items = data.rates(), items_of(data)
-    constraints = constraints_of(items, report, background.certificate, data.tolerance)
+    constraints = constraints_of(data, items, report, background.certificate)
     everyone, groupings = groups_of(data)
     statement, ledger = background.statement, background.ledger
     spending = None
     if ledger is not None and statement is not None and ledger.records:
         spending = spending_of(ledger, statement.delta)
     history = getattr(background.model, "history_", None)
-    names = tuple(class_names(data.classes).values())
+    names = tuple(data.names.classes.values())
     families = families_of(data, constraints)
     content = Content(
-        title=_title(title, background),
+        title=_title(title, background, data.names),
         model=background.name,
         created=now(),
         version=software_version(),
@@ -407,7 +412,7 @@ def content_of(
         groupings=groupings,
         calibration=calibration_of(data),
         models=_models(data, items, report, background, rivals or {}),
-        shapes=shapes_of(background.model, names),
+        shapes=shapes_of(background.model, names, data.names),
         training=None
         if history is None
         else training_of(history, getattr(background.model, "constraints_", None)),
@@ -511,7 +516,7 @@ def _rival(
     """Return a model as it does on the rows, and on which of them it is right."""
     accuracy, right = accuracy_of(data, predicted)
     spent = None if epsilon is None else finite(epsilon)
-    constraints = constraints_of(items, report, None, data.tolerance)
+    constraints = constraints_of(data, items, report, None)
     excess = [constraint.excess for constraint in constraints if constraint.excess is not None]
     return (
         Rival(
@@ -529,31 +534,32 @@ def _rival(
 # -------------------------------------------------------------------------------------------- words
 
 
-def _title(title: str | None, background: Background) -> str:
+def _title(title: str | None, background: Background, names: ValueNames) -> str:
     if title is not None:
         return _validate.text(required=True, title=title)
-    return f"Prediction of {background.target}" if background.target else f"Report on {background.name}"
+    return (
+        f"Prediction of {names.title(background.target)}"
+        if background.target
+        else f"Report on {background.name}"
+    )
 
 
 def _score_words(data: Evaluation) -> str:
     if data.scores is None:
         return ""
     if len(data.classes) == 2:
-        return f"predicted probability of {class_names(data.classes)[data.classes[1]]}"
+        return f"predicted probability of {data.names.classes[data.classes[1]]}"
     return "predicted probability of the predicted class"
 
 
 def _about(content: Content, data: Evaluation, background: Background) -> tuple[About, ...]:
     """Return what is predicted, for whom, from which rows and under which constraints."""
-    target = "" if background.target is None else f"{background.target}: "
+    target = "" if background.target is None else f"{data.names.title(background.target)}: "
     names = getattr(background.model, "_feature_names", ())
     predicted = target + _some(content.classes, 8)
     if names:
         predicted += f", from {len(names)} features ({_some(names, 4)})"
-    groups = [
-        f"{name} ({', '.join(map(str, values))})" if isinstance(values, tuple) and len(values) <= 8 else name
-        for name, values in data.domain.columns.items()
-    ]
+    groups = [_described(name, values, data.names) for name, values in data.domain.columns.items()]
     rows = f"{content.rows:,} rows" + (f" of {background.data}" if background.data else " that were given")
     statement = background.statement
     if statement is not None and statement.n_units is not None:
@@ -568,6 +574,13 @@ def _about(content: Content, data: Evaluation, background: Background) -> tuple[
         About("Measured on", rows),
         About("Constraints", said or "none"),
     )
+
+
+def _described(column: str, values: Any, names: ValueNames) -> str:
+    """Return a column with its values, if they are few."""
+    if not isinstance(values, tuple) or len(values) > _SHOWN_VALUES:
+        return names.title(column)
+    return f"{names.title(column)} ({', '.join(names.value(column, value) for value in values)})"
 
 
 def _some(names: Iterable[str], most: int) -> str:
@@ -668,102 +681,74 @@ def _upwards(number: float) -> str:
 
 
 def _notes(content: Content, statement: PrivacyStatement | None, background: Background) -> tuple[Note, ...]:
-    notes = [
+    found = [
         *_privacy_notes(statement),
-        *_certificate_notes(content, background.certificate),
-        *_row_notes(content),
-        *_chance_notes(content),
-        *(Note("page", said) for said in background.notes),
+        *(("certificate", text) for text in _certificate_notes(content, background.certificate)),
+        *(("rows", text) for text in _row_notes(content)),
+        *(("chance", text) for text in _chance_notes(content)),
+        *(("page", text) for text in background.notes),
         *_page_notes(content, statement),
     ]
-    return tuple(dict.fromkeys(notes))
+    return tuple(Note(kind, text) for kind, text in dict.fromkeys(found))
 
 
-def _certificate_notes(content: Content, certificate: Certificate | None) -> list[Note]:
-    """Return remedies and warnings of the certificate, equal ones once."""
+def _certificate_notes(content: Content, certificate: Certificate | None) -> Iterator[str]:
+    """Yield remedies and warnings of the certificate, equal ones once."""
     by_remedy: dict[str, list[str]] = {}
     for constraint in content.constraints:
         if constraint.certified is not None and constraint.certified.remedy:
             by_remedy.setdefault(constraint.certified.remedy, []).append(constraint.name)
-    notes = [
-        Note("certificate", f"{list_values(names, 3)}: {remedy}" if len(names) < 4 else f"{len(names)} constraints: {remedy}")
-        for remedy, names in by_remedy.items()
-    ]  # fmt: skip
-    warnings = () if certificate is None else certificate.warnings
-    return [*notes, *(Note("certificate", warning) for warning in dict.fromkeys(warnings))]
+    for remedy, names in by_remedy.items():
+        subject = list_values(names, 3) if len(names) < 4 else f"{len(names)} constraints"
+        yield f"{subject}: {remedy}"
+    yield from () if certificate is None else certificate.warnings
 
 
-def _page_notes(content: Content, statement: PrivacyStatement | None) -> list[Note]:
-    covered = (
-        ""
-        if statement is None
-        else " The privacy guarantee covers the model and its training, not these measurements."
+def _page_notes(content: Content, statement: PrivacyStatement | None) -> Iterator[tuple[str, str]]:
+    covered = " The privacy guarantee covers the model and its training, not these measurements."
+    yield (
+        "page",
+        f"This page was measured on the rows it was given, without noise.{covered if statement else ''} Show it "
+        "only to those who may know rates of these rows.",
     )
-    notes = [
-        Note(
-            "page",
-            f"This page was measured on the rows it was given, without noise.{covered} Show it only to those who "
-            "may know rates of these rows.",
-        )
-    ]
     if content.constraints and statement is not None:
-        notes.append(
-            Note(
-                "aim",
-                "Training aims at the constraints on training rows. Other people differ by chance, and more so if "
-                "they come from another population.",
-            )
+        yield (
+            "aim",
+            "Training aims at the constraints on training rows. Other people differ by chance, and more so if "
+            "they come from another population.",
         )
-    return notes
 
 
-def _privacy_notes(statement: PrivacyStatement | None) -> list[Note]:
+def _privacy_notes(statement: PrivacyStatement | None) -> Iterator[tuple[str, str]]:
     if statement is None:
-        return [Note("privacy", "Nothing is known about the privacy of these predictions.")]
-    notes = [
-        Note("leak", f"Read off the private data and not covered by epsilon: {leak}.")
-        for leak in statement.outside
-    ]
+        yield "privacy", "Nothing is known about the privacy of these predictions."
+        return
+    for leak in statement.outside:
+        yield "leak", f"Read off the private data and not covered by epsilon: {leak}."
     if math.isinf(statement.epsilon):
-        notes.append(Note("privacy", "The model has no privacy guarantee: epsilon is infinite."))
+        yield "privacy", "The model has no privacy guarantee: epsilon is infinite."
     elif statement.unit.kind == "row":
-        notes.append(Note("privacy", "One row is protected. A person with several rows is protected less."))
-    return notes
+        yield "privacy", "One row is protected. A person with several rows is protected less."
 
 
-def _row_notes(content: Content) -> list[Note]:
+def _row_notes(content: Content) -> Iterator[str]:
     empty = sum(constraint.reached is None for constraint in content.constraints)
     small = sum(group.rows < SMALL_GROUP for grouping in content.groupings for group in grouping.groups)
-    notes = []
     if empty:
-        notes.append(
-            Note(
-                "rows",
-                f"{empty:,} of {len(content.constraints):,} constraints are about groups without rows here.",
-            )
-        )
+        yield f"{empty:,} of {len(content.constraints):,} constraints are about groups without rows here."
     if small:
-        notes.append(
-            Note(
-                "rows", f"{small:,} of the groups have fewer than {SMALL_GROUP} rows; their rates say little."
-            )
-        )
+        yield f"{small:,} of the groups have fewer than {SMALL_GROUP} rows; their rates say little."
     if content.score_words and not content.calibration:
-        notes.append(Note("rows", f"Calibration needs at least {FEW_ROWS} rows and is not shown."))
-    return notes
+        yield f"Calibration needs at least {FEW_ROWS} rows and is not shown."
 
 
-def _chance_notes(content: Content) -> list[Note]:
+def _chance_notes(content: Content) -> Iterator[str]:
     expected = len(content.constraints) * (1.0 - content.confidence)
-    if expected < 1:
-        return []
-    return [
-        Note(
-            "chance",
+    if expected >= 1:
+        yield (
             f"Each interval has its level by itself. Of {len(content.constraints):,} intervals at "
-            f"{100 * content.confidence:g}%, about {expected:.0f} miss the true rate by chance.",
+            f"{100 * content.confidence:g}%, about {expected:.0f} miss the true rate by chance."
         )
-    ]
 
 
 def check_notes(notes: Iterable[str]) -> tuple[str, ...]:

@@ -142,6 +142,7 @@ class Report:
             confidence=confidence,
             soft=getattr(config, "rates", "hard") == "soft",
             tolerance=getattr(config, "tolerance", 0.01) if tolerance is None else tolerance,
+            schema=getattr(model, "schema", None),
         )
         background = Background(
             type(model).__name__ if name is None else name,
