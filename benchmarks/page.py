@@ -214,14 +214,25 @@ def _notes() -> str:
 
 
 def _commits(results: Iterable[Result]) -> str:
-    commits = sorted(
-        {
-            result.commit
-            for result in results
-            if result.system.startswith("ours") and result.system != "ours_network"
-        }
+    """Return the commits of the sources that ran, by group of systems, as the runner recorded them."""
+    groups: dict[str, set[str]] = {name: set() for name in _GROUPS}
+    for result in results:
+        if result.system in METHODS:
+            groups[_group(result.system)].add(result.commit)
+    return "; ".join(
+        f"{name}: {', '.join(f'`{commit}`' for commit in sorted(commits))}"
+        for name, commits in groups.items()
+        if commits
     )
-    return ", ".join(f"`{commit}`" for commit in commits)
+
+
+_GROUPS = ("ratewise, tables", "ratewise, network", "other private systems", "systems without privacy")
+
+
+def _group(system: str) -> str:
+    if system.startswith("ours"):
+        return _GROUPS[system == "ours_network"]
+    return _GROUPS[2 if METHODS[system].private else 3]
 
 
 _SCOREBOARD = """# Scoreboard
@@ -238,14 +249,16 @@ Parkinsons has 5,875 records of 42 people, who are on both sides of every split:
 
 ## How to read the tables
 
-A cell is the test error; with a constraint, error / reached gap of the test rows (\\* if it exceeds the requested bound, in the head of the
-column, by more than .01). In brackets: error minus that of `ratewise, additive, schema declared` on the same splits, with its 95% interval
-(Student, corrected for splits that share training rows). "n/a": the system has no such task. "-": not run, as it takes long. "Protects" is what differential privacy covers: whole rows, or the sensitive attribute only. The gap is between the two sexes, on Nursery between two finances; of false negatives it is the rate itself.
-"Held" counts the certificates, which are about the training rows with a tolerance of .01. Seconds are processor time of the fit, on one thread of a
+A cell is the test error; with a constraint, error / reached gap of the test rows (\\* if it exceeds the bound in the head of the
+column by more than .01). In brackets: error minus that of `ratewise, additive, schema declared` on the same splits, with its 95% interval
+(Student, corrected for splits that share training rows). "Schema declared": ranges, values, classes and groups are public; "nothing declared": they are found privately. "n/a": no such task. "-": not run, as it takes long. "Protects": whole rows, or the sensitive attribute only.
+The gap is between the two sexes, on Nursery between two finances; for false negatives it is the rate itself.
+"Held" counts certificates, which are about the training rows. Seconds are processor time of the fit, on one thread of a
 machine that other work used.
 
-The defaults of ratewise were frozen in commit `b8f5a6d` before these runs (sources at {commits}); earlier defaults had been run on some of the
-same splits. **Other systems are tuned in their favour**: where several settings are run, the one of least error **on the test rows** of the first split is run on the others, and shown,
+The choices of ratewise use held-out training rows only and are frozen in a commit before it is run, once per cell; earlier defaults had been run on
+some of the same splits. The column `commit` of the file has the last commit that changed the sources before each fit ({commits}); commits that are not
+in the history of this repository are development versions. **Other systems are tuned in their favour**: where several settings are run, the one of least error **on the test rows** of the first split is run on the others, and shown,
 among those that reach the bound.
 
 {notes}
@@ -293,11 +306,11 @@ systems is on the [scoreboard](scoreboard.md).
 
 {paper}
 
-# Speed
+## Speed
 
 The machine has two cores that other work uses: ratios are between methods that took turns in one process, and absolute times vary by a third.
 
-## One step
+### One step
 
     python -m benchmarks speed step
 
@@ -306,7 +319,7 @@ Adult, batch 512. `floor` gathers rows, adds up and draws noise, nothing else; `
 
 {step}
 
-## One fit
+### One fit
 
     python -m benchmarks speed fit
 
@@ -314,7 +327,7 @@ Adult, three quarters of the rows; ours with nothing declared, private, with a p
 
 {fit}
 
-## Accounting
+### Accounting
 
     python -m benchmarks speed accounting
 
@@ -322,7 +335,7 @@ Noise for epsilon 1, delta 1e-5. The peers calibrate one Gaussian release per st
 
 {accounting}
 
-## Many rows
+### Many rows
 
     python -m benchmarks speed rows
 
@@ -368,7 +381,7 @@ def readme_table() -> str:
     """Return the table of the README: test errors at epsilon 1, and error / gap with parity .05 on Adult."""
     found = summaries(read())
     head = [
-        "test error, epsilon 1",
+        "test error, epsilon 1 (second system: with the constraint)",
         *[NAMES[table] for table in _README_TABLES],
         "Adult, gap at most .05: error / gap",
     ]

@@ -74,7 +74,7 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": [],
 }
-html_sidebars = {"index": [], "why": [], "quickstart": []}
+html_sidebars = {page: [] for page in ("index", "why", "quickstart", "scoreboard", "benchmarks")}
 copyright = "The ratewise developers"
 
 # Pages outside docs/ have a place on the site; on a code host, links lead to the files themselves.

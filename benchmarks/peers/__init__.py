@@ -78,7 +78,7 @@ METHODS: dict[str, System] = {
     "ours_linear": System("ratewise, linear", ours.linear, constraints=ALL, several_classes=True),
     "ours_network": System(
         "ratewise, network", ours.network, constraints=(NONE, PARITY), splits=3, large=1, several_classes=True,
-        note="one hidden layer of 32 units, schema declared; run on the sources before the freeze",
+        note="one hidden layer of 32 units, schema declared",
     ),
     "raco": System(
         "RaCO-DP (the paper), accounted", ours.paper, constraints=(PARITY, ODDS, MISSES), settings=_STEPS,

@@ -156,6 +156,34 @@ def test_the_page_says_first_where_ours_loses():
     assert "DP-EBM" not in said
 
 
+def test_page_states_the_commits_of_each_group_of_systems():
+    runs = [
+        result(0),
+        result(1)._replace(commit="bbb"),
+        result(0, system="ours_network")._replace(commit="ccc"),
+    ]
+    runs += [result(0, 0.1, "", "fairlearn", epsilon=math.inf)._replace(commit="ddd")]
+    own = runs[0].commit
+    said = page._commits(runs)
+    first, second = sorted((own, "bbb"))
+    assert said == (
+        f"ratewise, tables: `{first}`, `{second}`; ratewise, network: `ccc`; systems without privacy: `ddd`"
+    )
+    assert page._commits(scoreboard.read()) in page.scoreboard_page()
+
+
+def test_runner_records_the_commit_of_the_sources(monkeypatch):
+    answers = iter(["abc1234\n", " M src/ratewise/demo.py\n"])
+    monkeypatch.setattr(
+        scoreboard.subprocess, "run", lambda *_, **__: argparse.Namespace(stdout=next(answers))
+    )
+    scoreboard.commit.cache_clear()
+    try:
+        assert scoreboard.commit() == "abc1234+"  # the sources have changed since
+    finally:
+        scoreboard.commit.cache_clear()
+
+
 def test_every_cell_of_the_page_is_in_the_file():
     results = scoreboard.read()
     found = page.summaries(results)
