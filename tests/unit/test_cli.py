@@ -552,25 +552,3 @@ def test_every_command_of_the_list_exists_under_its_name():
         assert command is not None
         assert command.name == name
     assert cli.get_command(None, "trian") is None
-
-
-class TestLabelsThatAreSpeltDifferently:
-    def test_a_full_stop_after_the_label_is_left_out(self, copy, tmp_path):
-        people(300, seed=2).to_csv(tmp_path / "plain.csv", index=False)
-        dotted = people(300, seed=2).assign(rich=lambda frame: frame["rich"] + ".")
-        dotted.to_csv(tmp_path / "dotted.csv", index=False)
-        plain, other = (
-            events(run("--json", "evaluate", copy, tmp_path / name), "result")[0]
-            for name in ("plain.csv", "dotted.csv")
-        )
-        assert {**other, "data": ""} == {**plain, "data": ""}
-        run("report", copy, tmp_path / "dotted.csv", "--out", tmp_path / "page.html")
-
-    @pytest.mark.parametrize("command", ["evaluate", "report"])
-    def test_a_table_without_any_known_label_is_refused_with_the_classes(self, copy, tmp_path, command):
-        people(300, seed=2).assign(rich="maybe").to_csv(tmp_path / "other.csv", index=False)
-        before = sorted(copy.iterdir())
-        done = run(command, copy, tmp_path / "other.csv", code=2)
-        assert "'maybe'" in done.stderr
-        assert "'no', 'yes'" in done.stderr
-        assert sorted(copy.iterdir()) == before

@@ -25,9 +25,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import click
 
-from ratewise.cli.console import current, reading_of, refuse_folder
-from ratewise.cli.guided import KINDS, Choices, Guide, check
-from ratewise.cli.options import PLACE, file_options
+from ratewise.cli.console import Console, reading_of, refuse_folder
+from ratewise.cli.guided import EPSILONS, KINDS, Choices, Guide, check, outlook, outlook_line
+from ratewise.cli.options import PLACE, file_options, to_toml
+from ratewise.data.units import code_ids
 from ratewise.exceptions import InvalidInput, RatewiseError
 from ratewise.runs import Watch
 from ratewise.training.loop import StepRecord
@@ -45,10 +46,11 @@ _HEADERS = {
 @click.argument("data", type=PLACE)
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="0 takes a free one.")
 @file_options
-def app(data: str, port: int, **values: Any) -> None:
+@click.pass_context
+def app(ctx: click.Context, /, data: str, port: int, **values: Any) -> None:
     """Open the questions of `ratewise start` as a web page on this computer; Ctrl-C ends it."""
-    console = current()
-    server = AppServer(Guide(data, reading_of(values)), port)
+    console = ctx.find_object(Console) or Console()
+    server = make_server(Guide(data, reading_of(values)), port)
     console.result(f"open {server.address} (Ctrl-C ends it)", url=server.address)
     try:
         server.serve_forever()
@@ -86,6 +88,11 @@ class AppServer(ThreadingHTTPServer):
         self.job.start()
 
 
+def make_server(guide: Guide, port: int = 0) -> AppServer:
+    """Return a server that is bound to the loopback interface."""
+    return AppServer(guide, port)
+
+
 class Job(threading.Thread):
     """A training in the background, with what the page shows of it: released values only."""
 
@@ -118,8 +125,10 @@ class Job(threading.Thread):
             "summary": result.summary,
             "messages": list(result.messages),
             "folder": str(result.folder.path),
+            "command": choices.command(guide.given),
+            "toml": to_toml(choices.configuration(guide.given)),
+            "script": choices.script(guide.given),
             "done": True,
-            **guide.same_run(choices),
         }
 
     def _on_step(self, steps: int, record: StepRecord) -> None:
@@ -166,7 +175,7 @@ class Handler(BaseHTTPRequestHandler):
                 self.server.begin(choices)
                 self._json({"started": True})
             elif self.path == "/outlook":
-                self._json({"lines": self.server.guide.outlooks(choices)})
+                self._json({"lines": outlooks(self.server.guide, choices)})
             else:
                 self._json({"error": "there is no such page"}, HTTPStatus.NOT_FOUND)
         except (RatewiseError, ValueError, TypeError) as problem:
@@ -245,6 +254,15 @@ def choices_from(guide: Guide, said: Any) -> Choices:
     return check(found, guide.columns)
 
 
+def outlooks(guide: Guide, choices: Choices) -> list[str]:
+    """Return what to expect at the chosen epsilon and at customary ones."""
+    n_units = len(guide.frame)
+    if choices.privacy_id:
+        n_units = code_ids(guide.frame[choices.privacy_id])[1]
+    wanted = sorted({*EPSILONS, choices.epsilon})
+    return [outlook_line(outlook(choices, guide.columns, n_units, epsilon)) for epsilon in wanted]
+
+
 def page(server: AppServer, nonce: str) -> str:
     """Return the page, with suggestions filled in."""
     guide, chosen = server.guide, server.guide.suggestion
@@ -261,8 +279,8 @@ def page(server: AppServer, nonce: str) -> str:
         for name, words in KINDS.items()
     )
     return template.substitute(
-        file=html.escape(Path(chosen.data).name),
-        size=f"{len(guide.table.frame):,} rows, {len(names)} columns",
+        file=html.escape(Path(guide.data).name),
+        size=f"{len(guide.frame):,} rows, {len(names)} columns",
         label_options=_options(names, chosen.label),
         id_options=f'<option value="">One row</option>{_options(names, chosen.privacy_id)}',
         group_boxes=boxes,

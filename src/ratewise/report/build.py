@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,7 +29,7 @@ from ratewise.accounting import (
 from ratewise.accounting.events import UnprotectedEvent, merged, single
 from ratewise.accounting.statement import in_words, software_version
 from ratewise.constraints.compiled import Item
-from ratewise.constraints.domain import Domain, Numeric, list_values, show_number
+from ratewise.constraints.domain import Numeric, list_values, show_number
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.metrics.rates import RateReport
 from ratewise.metrics.verdicts import Certificate, short
@@ -51,10 +51,10 @@ from ratewise.report.content import (
 from ratewise.report.evaluation import (
     FEW_ROWS,
     Evaluation,
-    ValueNames,
     accuracy_of,
     as_probabilities,
     calibration_of,
+    class_names,
     constraints_of,
     difference,
     families_of,
@@ -244,7 +244,7 @@ def _numbers(values: npt.NDArray[np.float64]) -> tuple[float | None, ...]:
 # -------------------------------------------------------------------------------------- shape functions
 
 
-def shapes_of(model: Any, classes: tuple[str, ...], names: ValueNames) -> tuple[Shape, ...]:
+def shapes_of(model: Any, classes: tuple[str, ...]) -> tuple[Shape, ...]:
     """Return the shape functions of a fitted classifier, the most important features first.
 
     Of two classes the score of the second is shown.
@@ -253,14 +253,10 @@ def shapes_of(model: Any, classes: tuple[str, ...], names: ValueNames) -> tuple[
     if functions is None:
         return ()
     found = sorted(functions(), key=lambda shape: -shape.importance)
-    drawn = [
+    return tuple(
         shape_of(shape, classes[1] if len(classes) == 2 else classes[shape.output])
         for shape in found[:MOST_SHAPES]
         if shape.importance > 0
-    ]
-    return tuple(
-        replace(shape, labels=tuple(names.value(shape.feature, label) for label in shape.labels))
-        for shape in drawn
     )
 
 
@@ -334,7 +330,6 @@ def _floats(values: npt.NDArray[np.float64]) -> tuple[float, ...]:
 
 SMALL_GROUP = 30
 _SHOWN_CONSTRAINTS = 3
-_SHOWN_VALUES = 8
 _OTHERWISE = {
     "add_or_remove": "not taken part",
     "replace_one": "been another",
@@ -370,6 +365,19 @@ class Background:
     data: str | None = None
     notes: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, model: Any, name: str | None = None, **known: Any) -> Background:
+        """Return what a fitted classifier says about itself; other libraries' say little."""
+        statement = getattr(model, "privacy_", None)
+        ledger = getattr(model, "ledger_", None)
+        return cls(
+            name=type(model).__name__ if name is None else name,
+            statement=statement if isinstance(statement, PrivacyStatement) else None,
+            ledger=ledger if isinstance(ledger, Ledger) else None,
+            model=model,
+            **known,
+        )
+
     @property
     def certificate(self) -> Certificate | None:
         """The certificate of the model."""
@@ -385,17 +393,17 @@ def content_of(
 ) -> Content:
     """Measure everything and return the content of the report."""
     report, items = data.rates(), items_of(data)
-    constraints = constraints_of(data, items, report, background.certificate)
+    constraints = constraints_of(items, report, background.certificate, data.tolerance)
     everyone, groupings = groups_of(data)
     statement, ledger = background.statement, background.ledger
     spending = None
     if ledger is not None and statement is not None and ledger.records:
         spending = spending_of(ledger, statement.delta)
     history = getattr(background.model, "history_", None)
-    names = tuple(data.names.classes.values())
+    names = tuple(class_names(data.classes).values())
     families = families_of(data, constraints)
     content = Content(
-        title=_title(title, background, data.names),
+        title=_title(title, background),
         model=background.name,
         created=now(),
         version=software_version(),
@@ -412,7 +420,7 @@ def content_of(
         groupings=groupings,
         calibration=calibration_of(data),
         models=_models(data, items, report, background, rivals or {}),
-        shapes=shapes_of(background.model, names, data.names),
+        shapes=shapes_of(background.model, names),
         training=None
         if history is None
         else training_of(history, getattr(background.model, "constraints_", None)),
@@ -426,8 +434,8 @@ def content_of(
     )
 
 
-def rivals_of(baseline: Any, X: Any, known: Any) -> dict[str, Any]:
-    """Return predictions, probabilities and epsilon of other models (a model, or several by name) on `known` rows."""
+def rivals_of(baseline: Any, X: Any) -> dict[str, Any]:
+    """Return the predictions of other models: a model, or a mapping of name to model."""
     if baseline is None:
         return {}
     models = baseline if isinstance(baseline, Mapping) else {"without constraints": baseline}
@@ -438,8 +446,8 @@ def rivals_of(baseline: Any, X: Any, known: Any) -> dict[str, Any]:
                 f"baseline must be a fitted classifier, or a mapping of names to such, got {type(model).__name__}"
             )
         found[_validate.text(required=True, **{"each name of baseline": name})] = (
-            model.predict(X)[known],
-            probabilities(model, X, known),
+            model.predict(X),
+            probabilities(model, X),
             getattr(getattr(model, "privacy_", None), "epsilon", None),
         )
     return found
@@ -447,36 +455,28 @@ def rivals_of(baseline: Any, X: Any, known: Any) -> dict[str, Any]:
 
 def known_values(model: Any) -> dict[str, Any]:
     """Return the values of the columns that a model was trained with, so that its constraints mean the same."""
-    declared = getattr(model, "group_values", None) or {}
     domain = getattr(getattr(model, "constraints_", None), "domain", None)
+    declared = getattr(model, "group_values", None) or {}
     return {**({} if domain is None else domain.columns), **declared}
 
 
-def known_rows(
-    model: Any, y: Any, columns: Mapping[str, Any]
-) -> tuple[Any, dict[str, Any], npt.NDArray[np.bool_]]:
-    """Return labels and groups, in the spelling of a classifier of ours, of the rows whose values it knows; and which."""
-    compiled = getattr(model, "constraints_", None)
-    domain = Domain(tuple(model.classes_.tolist()), {}, other=True) if compiled is None else compiled.domain
-    spelt = {name: _spelt(domain, name, column) for name, column in columns.items() if name in domain.columns}
-    codes = domain.code_labels(y)
-    known = np.logical_and.reduce([codes >= 0, *(kept for _, kept in spelt.values())])
-    labels = np.array(domain.classes, dtype=object)[codes[known]]
-    groups = {name: spelt[name][0] if name in spelt else np.asarray(c) for name, c in columns.items()}
-    return labels, {name: column[known] for name, column in groups.items()}, known
+def known_rows(model: Any, y: Any, columns: Mapping[str, Any]) -> npt.NDArray[np.bool_] | None:
+    """Return which rows have a label and groups that a fitted classifier of ours knows; None: all of them."""
+    domain = getattr(getattr(model, "constraints_", None), "domain", None)
+    if domain is None:
+        return None
+    known = np.asarray(domain.code_labels(y)) >= 0
+    for name, values in domain.columns.items():
+        if name not in columns:
+            continue
+        codes = domain.code_column(name, columns[name])
+        known &= np.isfinite(codes) if isinstance(values, Numeric) else codes < len(values)
+    return None if known.all() else known
 
 
-def _spelt(domain: Domain, name: str, column: Any) -> tuple[Any, npt.NDArray[np.bool_]]:
-    """Return a sensitive column in the declared values, and which rows have one."""
-    codes, values = domain.code_column(name, column), domain.columns[name]
-    if isinstance(values, Numeric):
-        return codes, np.isfinite(codes)
-    return np.array([*values, None], dtype=object)[codes], codes < len(values)
-
-
-def probabilities(model: Any, X: Any, known: Any) -> Any:
-    """Return the model's probabilities for `known` rows, None if it has none to give."""
-    return model.predict_proba(X)[known] if callable(getattr(model, "predict_proba", None)) else None
+def probabilities(model: Any, X: Any) -> Any:
+    """Return the model's probabilities, None if it has none to give."""
+    return model.predict_proba(X) if callable(getattr(model, "predict_proba", None)) else None
 
 
 def _models(
@@ -516,7 +516,7 @@ def _rival(
     """Return a model as it does on the rows, and on which of them it is right."""
     accuracy, right = accuracy_of(data, predicted)
     spent = None if epsilon is None else finite(epsilon)
-    constraints = constraints_of(data, items, report, None)
+    constraints = constraints_of(items, report, None, data.tolerance)
     excess = [constraint.excess for constraint in constraints if constraint.excess is not None]
     return (
         Rival(
@@ -534,32 +534,31 @@ def _rival(
 # -------------------------------------------------------------------------------------------- words
 
 
-def _title(title: str | None, background: Background, names: ValueNames) -> str:
+def _title(title: str | None, background: Background) -> str:
     if title is not None:
         return _validate.text(required=True, title=title)
-    return (
-        f"Prediction of {names.title(background.target)}"
-        if background.target
-        else f"Report on {background.name}"
-    )
+    return f"Prediction of {background.target}" if background.target else f"Report on {background.name}"
 
 
 def _score_words(data: Evaluation) -> str:
     if data.scores is None:
         return ""
     if len(data.classes) == 2:
-        return f"predicted probability of {data.names.classes[data.classes[1]]}"
+        return f"predicted probability of {class_names(data.classes)[data.classes[1]]}"
     return "predicted probability of the predicted class"
 
 
 def _about(content: Content, data: Evaluation, background: Background) -> tuple[About, ...]:
     """Return what is predicted, for whom, from which rows and under which constraints."""
-    target = "" if background.target is None else f"{data.names.title(background.target)}: "
+    target = "" if background.target is None else f"{background.target}: "
     names = getattr(background.model, "_feature_names", ())
     predicted = target + _some(content.classes, 8)
     if names:
         predicted += f", from {len(names)} features ({_some(names, 4)})"
-    groups = [_described(name, values, data.names) for name, values in data.domain.columns.items()]
+    groups = [
+        f"{name} ({', '.join(map(str, values))})" if isinstance(values, tuple) and len(values) <= 8 else name
+        for name, values in data.domain.columns.items()
+    ]
     rows = f"{content.rows:,} rows" + (f" of {background.data}" if background.data else " that were given")
     statement = background.statement
     if statement is not None and statement.n_units is not None:
@@ -574,13 +573,6 @@ def _about(content: Content, data: Evaluation, background: Background) -> tuple[
         About("Measured on", rows),
         About("Constraints", said or "none"),
     )
-
-
-def _described(column: str, values: Any, names: ValueNames) -> str:
-    """Return a column with its values, if they are few."""
-    if not isinstance(values, tuple) or len(values) > _SHOWN_VALUES:
-        return names.title(column)
-    return f"{names.title(column)} ({', '.join(names.value(column, value) for value in values)})"
 
 
 def _some(names: Iterable[str], most: int) -> str:
@@ -681,74 +673,102 @@ def _upwards(number: float) -> str:
 
 
 def _notes(content: Content, statement: PrivacyStatement | None, background: Background) -> tuple[Note, ...]:
-    found = [
+    notes = [
         *_privacy_notes(statement),
-        *(("certificate", text) for text in _certificate_notes(content, background.certificate)),
-        *(("rows", text) for text in _row_notes(content)),
-        *(("chance", text) for text in _chance_notes(content)),
-        *(("page", text) for text in background.notes),
+        *_certificate_notes(content, background.certificate),
+        *_row_notes(content),
+        *_chance_notes(content),
+        *(Note("page", said) for said in background.notes),
         *_page_notes(content, statement),
     ]
-    return tuple(Note(kind, text) for kind, text in dict.fromkeys(found))
+    return tuple(dict.fromkeys(notes))
 
 
-def _certificate_notes(content: Content, certificate: Certificate | None) -> Iterator[str]:
-    """Yield remedies and warnings of the certificate, equal ones once."""
+def _certificate_notes(content: Content, certificate: Certificate | None) -> list[Note]:
+    """Return remedies and warnings of the certificate, equal ones once."""
     by_remedy: dict[str, list[str]] = {}
     for constraint in content.constraints:
         if constraint.certified is not None and constraint.certified.remedy:
             by_remedy.setdefault(constraint.certified.remedy, []).append(constraint.name)
-    for remedy, names in by_remedy.items():
-        subject = list_values(names, 3) if len(names) < 4 else f"{len(names)} constraints"
-        yield f"{subject}: {remedy}"
-    yield from () if certificate is None else certificate.warnings
+    notes = [
+        Note("certificate", f"{list_values(names, 3)}: {remedy}" if len(names) < 4 else f"{len(names)} constraints: {remedy}")
+        for remedy, names in by_remedy.items()
+    ]  # fmt: skip
+    warnings = () if certificate is None else certificate.warnings
+    return [*notes, *(Note("certificate", warning) for warning in dict.fromkeys(warnings))]
 
 
-def _page_notes(content: Content, statement: PrivacyStatement | None) -> Iterator[tuple[str, str]]:
-    covered = " The privacy guarantee covers the model and its training, not these measurements."
-    yield (
-        "page",
-        f"This page was measured on the rows it was given, without noise.{covered if statement else ''} Show it "
-        "only to those who may know rates of these rows.",
+def _page_notes(content: Content, statement: PrivacyStatement | None) -> list[Note]:
+    covered = (
+        ""
+        if statement is None
+        else " The privacy guarantee covers the model and its training, not these measurements."
     )
-    if content.constraints and statement is not None:
-        yield (
-            "aim",
-            "Training aims at the constraints on training rows. Other people differ by chance, and more so if "
-            "they come from another population.",
+    notes = [
+        Note(
+            "page",
+            f"This page was measured on the rows it was given, without noise.{covered} Show it only to those who "
+            "may know rates of these rows.",
         )
+    ]
+    if content.constraints and statement is not None:
+        notes.append(
+            Note(
+                "aim",
+                "Training aims at the constraints on training rows. Other people differ by chance, and more so if "
+                "they come from another population.",
+            )
+        )
+    return notes
 
 
-def _privacy_notes(statement: PrivacyStatement | None) -> Iterator[tuple[str, str]]:
+def _privacy_notes(statement: PrivacyStatement | None) -> list[Note]:
     if statement is None:
-        yield "privacy", "Nothing is known about the privacy of these predictions."
-        return
-    for leak in statement.outside:
-        yield "leak", f"Read off the private data and not covered by epsilon: {leak}."
+        return [Note("privacy", "Nothing is known about the privacy of these predictions.")]
+    notes = [
+        Note("leak", f"Read off the private data and not covered by epsilon: {leak}.")
+        for leak in statement.outside
+    ]
     if math.isinf(statement.epsilon):
-        yield "privacy", "The model has no privacy guarantee: epsilon is infinite."
+        notes.append(Note("privacy", "The model has no privacy guarantee: epsilon is infinite."))
     elif statement.unit.kind == "row":
-        yield "privacy", "One row is protected. A person with several rows is protected less."
+        notes.append(Note("privacy", "One row is protected. A person with several rows is protected less."))
+    return notes
 
 
-def _row_notes(content: Content) -> Iterator[str]:
+def _row_notes(content: Content) -> list[Note]:
     empty = sum(constraint.reached is None for constraint in content.constraints)
     small = sum(group.rows < SMALL_GROUP for grouping in content.groupings for group in grouping.groups)
+    notes = []
     if empty:
-        yield f"{empty:,} of {len(content.constraints):,} constraints are about groups without rows here."
-    if small:
-        yield f"{small:,} of the groups have fewer than {SMALL_GROUP} rows; their rates say little."
-    if content.score_words and not content.calibration:
-        yield f"Calibration needs at least {FEW_ROWS} rows and is not shown."
-
-
-def _chance_notes(content: Content) -> Iterator[str]:
-    expected = len(content.constraints) * (1.0 - content.confidence)
-    if expected >= 1:
-        yield (
-            f"Each interval has its level by itself. Of {len(content.constraints):,} intervals at "
-            f"{100 * content.confidence:g}%, about {expected:.0f} miss the true rate by chance."
+        notes.append(
+            Note(
+                "rows",
+                f"{empty:,} of {len(content.constraints):,} constraints are about groups without rows here.",
+            )
         )
+    if small:
+        notes.append(
+            Note(
+                "rows", f"{small:,} of the groups have fewer than {SMALL_GROUP} rows; their rates say little."
+            )
+        )
+    if content.score_words and not content.calibration:
+        notes.append(Note("rows", f"Calibration needs at least {FEW_ROWS} rows and is not shown."))
+    return notes
+
+
+def _chance_notes(content: Content) -> list[Note]:
+    expected = len(content.constraints) * (1.0 - content.confidence)
+    if expected < 1:
+        return []
+    return [
+        Note(
+            "chance",
+            f"Each interval has its level by itself. Of {len(content.constraints):,} intervals at "
+            f"{100 * content.confidence:g}%, about {expected:.0f} miss the true rate by chance.",
+        )
+    ]
 
 
 def check_notes(notes: Iterable[str]) -> tuple[str, ...]:
