@@ -111,6 +111,8 @@ class Family(ABC):
         Names of the parameters that hold the bounds.
     options : mapping of str to value
         Further parameters and their defaults.
+    one_rate : bool
+        Whether the family bounds one rate, so that its name can stand for that rate in text; see `rate_in`.
     by_keyword : bool
         Whether columns are given as ``by=`` (text: ``column=*``); otherwise they come first, without keyword.
     columns : tuple of str
@@ -125,6 +127,7 @@ class Family(ABC):
     upper: ClassVar[str | None] = None
     options: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     by_keyword: ClassVar[bool] = False
+    one_rate: ClassVar[bool] = False
 
     columns: tuple[str, ...]
     low: float | None
@@ -232,9 +235,9 @@ class Family(ABC):
         return scalar(**{name: value})
 
     @classmethod
-    def rate_in(cls, options: Mapping[str, Any], subset: Predicate) -> Expression:  # noqa: ARG003
-        """Return the one rate that the family bounds, in a subset; an error if it bounds several."""
-        raise InvalidInput(f"{cls.kind} stands for several rates; compare it with one number")
+    def rate_in(cls, options: Mapping[str, Any], subset: Predicate) -> Expression:
+        """Return the one rate that the family bounds, in a subset; for families with `one_rate`."""
+        raise NotImplementedError
 
     # ------------------------------------------------------------------------------------ syntax
 
@@ -242,11 +245,6 @@ class Family(ABC):
     def bounds(cls) -> tuple[str, ...]:
         """Return the names of the parameters that hold bounds."""
         return tuple(name for name in (cls.lower, cls.upper) if name)
-
-    @classmethod
-    def has_one_rate(cls) -> bool:
-        """Return whether the family bounds one rate, so that its name can stand for that rate in text."""
-        return cls.rate_in.__func__ is not Family.rate_in.__func__  # type: ignore[attr-defined]
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -437,13 +435,22 @@ class GapFamily(Family):
 class RateFamily(Family):
     """Bounds one rate, for everyone or in every group.
 
-    Define `rate_in`, the rate in a subset, and the sentence "At most 20% of <population> <event>".
+    Define `formula`, the rate as a function of the class `positive` and a subset (or `rate_in`, for other
+    options), and the sentence "At most 20% of <population> <event>".
     """
 
     options = MappingProxyType({"positive": 1})
     by_keyword = True
+    one_rate = True
     population: ClassVar[str] = "rows"
     event: ClassVar[str] = ""
+    formula: ClassVar[Any]  # (positive class, subset) -> Expression
+
+    @classmethod
+    def rate_in(cls, options: Mapping[str, Any], subset: Predicate) -> Expression:
+        """Return the rate that the family bounds, in a subset."""
+        found: Expression = cls.formula(options["positive"], subset)
+        return found
 
     @property
     def min_rate(self) -> float | None:
@@ -688,107 +695,75 @@ class ErrorRateParity(GapFamily):
 # --------------------------------------------------------------------------------------- bounded rates
 
 
-class _UpperRate(RateFamily):
-    upper = "max_rate"
-
-
-class _LowerRate(RateFamily):
-    lower = "min_rate"
-
-
 @register_family
-class FalseNegativeRate(_UpperRate):
+class FalseNegativeRate(RateFamily):
     """``1 - P(positive | label=positive) <= max_rate``; see `false_negative_rate`."""
 
     kind = "false_negative_rate"
+    upper = "max_rate"
     short_names = ("fnr",)
     population = "rows whose true class is {positive}"
     event = "are predicted another class"
-
-    @classmethod
-    def rate_in(cls, options: Mapping[str, Any], subset: Predicate) -> Expression:
-        """Return the false negative rate."""
-        k = options["positive"]
-        return 1 - rate(k, where=label(k) & subset)
+    formula = staticmethod(lambda k, subset: 1 - rate(k, where=label(k) & subset))
 
 
 @register_family
-class FalsePositiveRate(_UpperRate):
+class FalsePositiveRate(RateFamily):
     """``P(positive | label!=positive) <= max_rate``; see `false_positive_rate`."""
 
     kind = "false_positive_rate"
+    upper = "max_rate"
     short_names = ("fpr",)
     population = "rows whose true class is not {positive}"
     event = "are predicted {positive}"
-
-    @classmethod
-    def rate_in(cls, options: Mapping[str, Any], subset: Predicate) -> Expression:
-        """Return the false positive rate."""
-        k = options["positive"]
-        return rate(k, where=~label(k) & subset)
+    formula = staticmethod(lambda k, subset: rate(k, where=~label(k) & subset))
 
 
 @register_family
-class TruePositiveRate(_LowerRate):
+class TruePositiveRate(RateFamily):
     """``P(positive | label=positive) >= min_rate``; see `true_positive_rate`."""
 
     kind = "true_positive_rate"
+    lower = "min_rate"
     short_names = ("tpr",)
     population = "rows whose true class is {positive}"
     event = "are predicted {positive}"
-
-    @classmethod
-    def rate_in(cls, options: Mapping[str, Any], subset: Predicate) -> Expression:
-        """Return the true positive rate."""
-        k = options["positive"]
-        return rate(k, where=label(k) & subset)
+    formula = staticmethod(lambda k, subset: rate(k, where=label(k) & subset))
 
 
 @register_family
-class TrueNegativeRate(_LowerRate):
+class TrueNegativeRate(RateFamily):
     """``1 - P(positive | label!=positive) >= min_rate``; see `true_negative_rate`."""
 
     kind = "true_negative_rate"
+    lower = "min_rate"
     short_names = ("tnr",)
     population = "rows whose true class is not {positive}"
     event = "are predicted another class than {positive}"
-
-    @classmethod
-    def rate_in(cls, options: Mapping[str, Any], subset: Predicate) -> Expression:
-        """Return the true negative rate."""
-        k = options["positive"]
-        return 1 - rate(k, where=~label(k) & subset)
+    formula = staticmethod(lambda k, subset: 1 - rate(k, where=~label(k) & subset))
 
 
 @register_family
-class Precision(_LowerRate):
+class Precision(RateFamily):
     """``P(label=positive | predicted positive) >= min_rate``; see `precision`."""
 
     kind = "precision"
+    lower = "min_rate"
     population = "rows predicted {positive}"
     event = "have that true class"
-
-    @classmethod
-    def rate_in(cls, options: Mapping[str, Any], subset: Predicate) -> Expression:
-        """Return the precision."""
-        k = options["positive"]
-        return rate(k, where=label(k), out_of=subset)
+    formula = staticmethod(lambda k, subset: rate(k, where=label(k), out_of=subset))
 
 
 @register_family
-class FalseDiscoveryRate(_UpperRate):
+class FalseDiscoveryRate(RateFamily):
     """``P(label!=positive | predicted positive) <= max_rate``; see `false_discovery_rate`."""
 
     kind = "false_discovery_rate"
+    upper = "max_rate"
     short_names = ("fdr",)
     population = "rows predicted {positive}"
     event = "have another true class"
-
-    @classmethod
-    def rate_in(cls, options: Mapping[str, Any], subset: Predicate) -> Expression:
-        """Return the false discovery rate."""
-        k = options["positive"]
-        return rate(k, where=~label(k), out_of=subset)
+    formula = staticmethod(lambda k, subset: rate(k, where=~label(k), out_of=subset))
 
 
 @register_family
@@ -798,19 +773,17 @@ class PositiveRate(RateFamily):
     kind = "positive_rate"
     lower, upper = "min_rate", "max_rate"
     event = "are predicted {positive}"
-
-    @classmethod
-    def rate_in(cls, options: Mapping[str, Any], subset: Predicate) -> Expression:
-        """Return the rate of positive predictions."""
-        return rate(options["positive"], where=subset)
+    formula = staticmethod(lambda k, subset: rate(k, where=subset))
 
 
 @register_family
-class PaperFalseNegativeRate(_UpperRate):
+class PaperFalseNegativeRate(RateFamily):
     """``P(k | label!=k) <= max_rate`` for every class k; see `paper_false_negative_rate`."""
 
     kind = "paper_false_negative_rate"
+    upper = "max_rate"
     options = MappingProxyType({})
+    one_rate = False
     population = "rows of other classes"
     event = "are predicted a class, for every class"
 

@@ -33,7 +33,7 @@ import math
 import numbers
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NoReturn, SupportsIndex, overload
+from typing import Any, NamedTuple, NoReturn, SupportsIndex, overload
 
 from ratewise import _validate
 from ratewise.constraints.domain import scalar, show_number, show_value
@@ -102,45 +102,17 @@ class Rows:
         return f"rows({self.where!r})"
 
 
-class Term:
+class Term(NamedTuple):
     """One rate: predictions of `prediction` inside `where`, over the rows of `of` (or those predicted so).
 
     `where` always lies inside `of`. With `predicted` the denominator counts only the rows of `of` that are
     predicted `prediction`.
     """
 
-    __slots__ = ("_hash", "of", "predicted", "prediction", "where")
     prediction: Any
     where: Predicate
     of: Predicate
     predicted: bool
-    _hash: int
-
-    def __init__(self, prediction: Any, where: Predicate, of: Predicate, predicted: bool) -> None:
-        put = object.__setattr__
-        put(self, "prediction", prediction)
-        put(self, "where", where)
-        put(self, "of", of)
-        put(self, "predicted", predicted)
-        put(self, "_hash", hash((prediction, where, of, predicted)))
-
-    def __setattr__(self, name: str, value: Any) -> NoReturn:
-        raise AttributeError(f"a rate is immutable, cannot set {name}")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Term, self._key
-
-    @property
-    def _key(self) -> tuple[Any, ...]:
-        return self.prediction, self.where, self.of, self.predicted
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        return isinstance(other, Term) and self._hash == other._hash and self._key == other._key
-
-    def __hash__(self) -> int:
-        return self._hash
 
     def __repr__(self) -> str:
         where, plain = self._inside(), self.where == self.of and not self.predicted
@@ -189,6 +161,9 @@ class Expression:
         for term, coefficient in terms:
             merged[term] = merged.get(term, 0.0) + coefficient
         kept = tuple((term, coefficient) for term, coefficient in merged.items() if coefficient)
+        for number in (constant, *merged.values()):
+            if not math.isfinite(number):
+                raise InvalidInput(f"a coefficient of the expression overflows: {number}; scale it down")
         object.__setattr__(self, "terms", kept)
         object.__setattr__(self, "constant", constant)
 
@@ -217,10 +192,10 @@ class Expression:
 
     def __add__(self, other: Any) -> Expression:
         if isinstance(other, Expression):
-            return Expression((*self.terms, *other.terms), _finite(self.constant + other.constant))
+            return Expression((*self.terms, *other.terms), self.constant + other.constant)
         if not _is_number(other):
             return NotImplemented
-        return Expression(self.terms, _finite(self.constant + _validate.real(constant=other)))
+        return Expression(self.terms, self.constant + _validate.real(constant=other))
 
     __radd__ = __add__
 
@@ -231,12 +206,7 @@ class Expression:
         return self
 
     def __sub__(self, other: Any) -> Expression:
-        if isinstance(other, Expression):
-            denied = ((term, -coefficient) for term, coefficient in other.terms)
-            return Expression((*self.terms, *denied), _finite(self.constant - other.constant))
-        if not _is_number(other):
-            return NotImplemented
-        return self + -_validate.real(constant=other)
+        return self + -other if isinstance(other, Expression) or _is_number(other) else NotImplemented
 
     def __rsub__(self, other: Any) -> Expression:
         return (-self).__add__(other)
@@ -249,8 +219,7 @@ class Expression:
         if not _is_number(other):
             return NotImplemented
         factor = _validate.real(factor=other)
-        scaled = tuple((term, _finite(coefficient * factor)) for term, coefficient in self.terms)
-        return Expression(scaled, _finite(self.constant * factor) + 0.0)
+        return Expression(((term, c * factor) for term, c in self.terms), self.constant * factor + 0.0)
 
     __rmul__ = __mul__
 
@@ -265,9 +234,7 @@ class Expression:
         divisor = _validate.real(divisor=other)
         if divisor == 0:
             raise InvalidInput("divisor must not be 0, got 0")
-        return Expression(
-            ((term, _finite(c / divisor)) for term, c in self.terms), _finite(self.constant / divisor)
-        )
+        return Expression(((term, c / divisor) for term, c in self.terms), self.constant / divisor)
 
     def __abs__(self) -> Magnitude:
         return Magnitude(self)
@@ -431,12 +398,6 @@ class Constraints(tuple[Constraint, ...]):
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
-
-
-def _finite(number: float) -> float:
-    if not math.isfinite(number):
-        raise InvalidInput(f"a coefficient of the expression overflows: {number}; scale it down")
-    return number
 
 
 def _sum(expression: Expression, show: Any) -> str:

@@ -285,11 +285,13 @@ class _Unbounded:
 
     def expression(self) -> Expression:
         """Return the rate of one group, or of everyone, as an expression."""
-        if self.columns and self.family.has_one_rate():
+        if self.columns and self.family.one_rate:
             raise InvalidInput(
                 f"{self.family.kind} by {', '.join(self.columns)} stands for several rates; compare it with "
                 "one number, or give each column a value"
             )
+        if not self.family.one_rate:
+            raise InvalidInput(f"{self.family.kind} stands for several rates; compare it with one number")
         return self.family.rate_in({**self.family.options, **self.options}, self.where)
 
 
@@ -691,7 +693,7 @@ class _Reader:
     ) -> Predicate:
         """Return the group of a family whose columns have values."""
         first = next(iter(valued.values()))
-        if not family.has_one_rate():
+        if not family.one_rate:
             said = f"{name} compares groups or classes: give columns without a value, as in sex=*"
             raise self._error(said, first)
         if crossed:

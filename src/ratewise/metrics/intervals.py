@@ -51,7 +51,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -64,7 +63,7 @@ from ratewise.constraints.compiled import CompiledConstraints
 
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 _PRIOR_ROWS = 1.0  # rows of pretended evidence, so that rates of exactly 0 or 1 have a correlation
 _PRIOR_SPREAD = 0.25  # the variance of one fair coin, to draw the variance ratio f towards 1
@@ -100,30 +99,13 @@ class Moments:
     sums: Floats
     squares: Floats | None = None
 
-    @cached_property
-    def _rows(self) -> Floats:
-        rows: Floats = self.sums.sum(axis=1)
-        return rows
-
-    def reduced(self, classes: Ints) -> Moments:
-        """Return the moments of the named classes and, last, of all others together."""
-        chosen = self.sums[:, classes]
-        rest = np.maximum(self._rows - chosen.sum(axis=1), 0.0) * (len(classes) < self.sums.shape[1])
-        sums = np.column_stack([chosen, rest])
-        if self.squares is None:
-            return Moments(sums)
-        table = np.zeros((self.sums.shape[1], sums.shape[1]))
-        table[:, -1] = 1.0
-        table[classes] = np.eye(len(classes), sums.shape[1])
-        return Moments(sums, np.einsum("ak,qab,bl->qkl", table, self.squares, table, optimize=True))
-
-    def padded(self, weight: Floats) -> Moments:
-        """Return the moments with pretended hard predictions, `weight` per class, spread as the rows are."""
-        rows = self.sums.sum(axis=1)
-        extra = np.outer(_PRIOR_ROWS * rows / max(rows.sum(), 1.0), weight)
+    def padded(self) -> Moments:
+        """Return the moments with pretended hard predictions, of all classes alike, spread as the rows are."""
+        rows, classes = self.sums.sum(axis=1), self.sums.shape[1]
+        extra = np.outer(_PRIOR_ROWS * rows / max(rows.sum(), 1.0), np.full(classes, 1.0 / classes))
         if self.squares is None:
             return Moments(self.sums + extra)
-        return Moments(self.sums + extra, self.squares + extra[:, :, None] * np.eye(len(weight)))
+        return Moments(self.sums + extra, self.squares + extra[:, :, None] * np.eye(classes))
 
     def products(self, functions: Floats) -> Floats:
         """Return sums over rows of the products of functions of the prediction (D x Q x K), by pair."""
@@ -153,7 +135,6 @@ def mix_intervals(
     compiled: CompiledConstraints, data: Moments, confidence: float = 0.95
 ) -> tuple[Floats, Floats, Floats]:
     """Return values, lower and upper limits of the normal forms; NaN where a rate has no rows."""
-    masks: dict[int, NDArray[np.bool_]] = {}
     known: dict[bytes, tuple[float, float, float]] = {}
     out = np.empty((3, len(compiled)))
     table = compiled.coefficients
@@ -165,31 +146,45 @@ def mix_intervals(
             value, low, high = known[mirror]
             out[:, j] = -value, -high, -low
             continue
-        scale = _power_of_two(coefficients)
-        means, classes = _means(compiled, numbers, coefficients / scale, masks)
-        value, low, high = _interval(means, data.reduced(classes), confidence)
-        out[:, j] = known[key] = value * scale, low * scale, high * scale
+        means = _Means.of(compiled, j)
+        value, low, high = (means.scale * number for number in _interval(means, data, confidence))
+        out[:, j] = known[key] = value, low, high
     return out[0], out[1], out[2]
-
-
-def _power_of_two(coefficients: Floats) -> float:
-    """Return the size of the largest coefficient: divided by it, squares neither overflow nor vanish."""
-    largest = float(np.abs(coefficients).max(initial=0.0))
-    return math.ldexp(1.0, max(math.frexp(largest)[1] - 1, -1022)) if largest else 1.0
 
 
 @dataclass(frozen=True, eq=False)
 class _Means:
-    """The means that one constraint adds up, as tables over mean, cell and class read (others last).
+    """The means that one constraint adds up, as tables over mean, cell and class.
 
     A row counts in mean d if `inside` says so, and adds `x`. `ratio` marks means whose denominator depends on
-    the predictions; `weight` is the share of all classes that each column stands for.
+    the predictions. The coefficients are divided by `scale`, so that squares neither overflow nor vanish.
     """
 
     x: Floats
-    inside: NDArray[np.bool_]
-    ratio: NDArray[np.bool_]
-    weight: Floats
+    inside: Bools
+    ratio: Bools
+    scale: float = 1.0
+
+    @classmethod
+    def of(cls, compiled: CompiledConstraints, j: int) -> _Means:
+        """Return the means of constraint j, one per distinct denominator."""
+        rows, terms = compiled.coefficients, compiled.terms
+        part = slice(rows.indptr[j], rows.indptr[j + 1])
+        largest = float(np.abs(rows.data[part]).max(initial=0.0))
+        scale = max(math.ldexp(1.0, math.frexp(largest)[1] - 1), 2.0**-1022)
+        numbers, coefficients = rows.indices[part], rows.data[part] / scale
+        keys = np.where(terms.ratio[numbers], terms.klass[numbers], -1)
+        keys = keys + (compiled.n_classes + 1) * terms.denominator[numbers]
+        _, first, place = np.unique(keys, return_index=True, return_inverse=True)
+        shape = len(first), compiled.n_cells, compiled.n_classes
+        x, inside = np.zeros(shape), np.zeros(shape, dtype=bool)
+        ratio = terms.ratio[numbers[first]]
+        for d, r in enumerate(numbers[first]):
+            chosen = terms.klass[r] if ratio[d] else slice(None)
+            inside[d].T[chosen] = _mask(compiled, int(terms.denominator[r]))
+        for d, r, coefficient in zip(place, numbers, coefficients, strict=True):
+            x[d, :, terms.klass[r]] += coefficient * _mask(compiled, int(terms.numerator[r]))
+        return cls(x, inside, ratio, scale)
 
     def rows(self, data: Moments) -> Floats:
         """Return the number of rows that count in each mean."""
@@ -202,10 +197,11 @@ class _Means:
         return sums
 
     def range(self) -> tuple[Floats, Floats]:
-        """Return the smallest and largest value that x can take on a row that counts."""
-        possible = self.inside & (self.weight > 0)
-        least = np.where(possible, self.x, np.inf).min(axis=(1, 2))
-        return least, np.where(possible, self.x, -np.inf).max(axis=(1, 2))
+        """Return the smallest and largest value that each mean can take; 0 if no row can count."""
+        some = self.inside.any(axis=(1, 2))
+        least = np.where(self.inside, self.x, np.inf).min(axis=(1, 2))
+        most = np.where(self.inside, self.x, -np.inf).max(axis=(1, 2))
+        return np.where(some, least, 0.0), np.where(some, most, 0.0)
 
     def scatter(self, data: Moments, mean: Floats) -> Floats:
         """Return sums over rows of products of deviations, for each pair of means."""
@@ -217,25 +213,12 @@ class _Means:
         return bool((self.inside[self.ratio].any(axis=0) & self.inside[~self.ratio].any(axis=0)).any())
 
 
-def _means(
-    compiled: CompiledConstraints, numbers: Ints, coefficients: Floats, masks: dict[int, NDArray[np.bool_]]
-) -> tuple[_Means, Ints]:
-    """Return the means of one constraint, and the classes its terms read."""
-    terms, total = compiled.terms, compiled.n_classes
-    classes, column = np.unique(terms.klass[numbers], return_inverse=True)
-    keys = np.where(terms.ratio[numbers], terms.klass[numbers], -1) + (total + 1) * terms.denominator[numbers]
-    _, first, place = np.unique(keys, return_index=True, return_inverse=True)
-    shape = len(first), compiled.n_cells, len(classes) + 1
-    x, inside = np.zeros(shape), np.zeros(shape, dtype=bool)
-    ratio = terms.ratio[numbers[first]]
-    for d, r in enumerate(first):
-        chosen = column[r] if ratio[d] else slice(None)
-        inside[d].T[chosen] = _mask(compiled, int(terms.denominator[numbers[r]]), masks)
-    for r, number in enumerate(numbers):
-        x[place[r], :, column[r]] += coefficients[r] * _mask(compiled, int(terms.numerator[number]), masks)
-    weight = np.append(np.full(len(classes), 1.0 / total), 1.0 - len(classes) / total)
-    weight[-1] *= len(classes) < total
-    return _Means(x, inside, ratio, weight), classes.astype(np.int64)
+def _mask(compiled: CompiledConstraints, subset: int) -> Bools:
+    """Return which cells a subset holds."""
+    chosen = compiled.index_sets[subset]
+    mask = np.full(compiled.n_cells, chosen.others)
+    mask[chosen.listed] ^= True
+    return mask
 
 
 def _interval(means: _Means, data: Moments, confidence: float) -> tuple[float, float, float]:
@@ -262,7 +245,7 @@ def _disjoint(means: _Means, data: Moments, confidence: float) -> tuple[float, f
 def _correlated(means: _Means, data: Moments, confidence: float) -> tuple[float, float]:
     """Return how far the limits lie from the sum, by the correlation of the means."""
     low, high, mean = _limits(means, data, confidence)
-    padded = data.padded(means.weight)
+    padded = data.padded()
     scatter = means.scatter(padded, means.totals(padded) / means.rows(padded))
     scale = np.sqrt(np.maximum(np.diagonal(scatter), np.finfo(float).tiny))
     together = np.clip(scatter / np.outer(scale, scale), -1.0, 1.0)
@@ -281,7 +264,7 @@ def _parts(means: _Means, data: Moments) -> tuple[_Means, NDArray[np.bool_]]:
     joined, inside = joined[kept], inside[kept]
     sizes = np.tensordot(inside.astype(np.float64), data.sums)
     x = np.tensordot(joined / means.rows(data), means.x, axes=1) * inside * sizes[:, None, None]
-    return _Means(x, inside, joined @ means.ratio, means.weight), joined
+    return _Means(x, inside, joined @ means.ratio), joined
 
 
 def _composition(
@@ -336,23 +319,8 @@ def _length(deviation: Floats, together: Floats | None = None) -> float:
     return math.sqrt(max(square, 0.0))
 
 
-def _mask(
-    compiled: CompiledConstraints, subset: int, masks: dict[int, NDArray[np.bool_]]
-) -> NDArray[np.bool_]:
-    """Return which cells a subset holds, remembering the last thousand or so."""
-    if subset not in masks:
-        if len(masks) > 1000:
-            masks.clear()
-        mask = np.full(compiled.n_cells, compiled.index_sets[subset].others)
-        mask[compiled.index_sets[subset].listed] ^= True
-        masks[subset] = mask
-    return masks[subset]
-
-
 # ------------------------------------------------------------------------------------------ noisy counts
 
-
-Bools = NDArray[np.bool_]
 
 _DRAWS = 20_000  # of the largest deviation; the quantile is then known to .0015 in probability
 _LARGEST_PRODUCT = 4e9  # multiplications spent on the draws; larger problems take the Sidak value
@@ -416,14 +384,13 @@ def noisy_intervals(
     """
     chosen = np.arange(len(compiled)) if members is None else np.asarray(members, dtype=np.int64)
     table, beta = adjust_to_totals(histogram, noise_std, cell_totals, cell_totals_std)
-    sums = [_Sum(compiled, int(j)) for j in chosen]
-    critical = float(-ndtri((1.0 - level) / 2.0))
-    if simultaneous and len(sums) > 1 and noise_std > 0:
-        critical = critical_value(_directions(sums, table, noise_std, beta), level, len(sums))
-    elif simultaneous and len(sums) > 1:
-        critical = sidak_value(level, len(sums))
-    found = np.array([one.interval(table, noise_std, beta, critical) for one in sums]).reshape(-1, 8).T
-    estimate, middle, low, high, least, most, resolved, needed = found
+    critical = sidak_value(level, len(chosen) if simultaneous else 1)
+    small = len(chosen) * table.size * _DRAWS <= _LARGEST_PRODUCT
+    if simultaneous and len(chosen) > 1 and noise_std > 0 and small:
+        along = [_direction(_Means.of(compiled, int(j)), table, noise_std, beta) for j in chosen]
+        critical = critical_value(np.array(along), level)
+    found = [_noisy_interval(_Means.of(compiled, int(j)), table, noise_std, beta, critical) for j in chosen]
+    estimate, middle, low, high, least, most, resolved, needed = np.array(found).reshape(-1, 8).T
     confidence = 1.0 - 2.0 * float(ndtr(-critical))
     people = Moments(np.maximum(nearest_table(table, max(float(table.sum()), 0.0)), 0.0))
     value, below, above = (ends[chosen] for ends in mix_intervals(compiled, people, confidence))
@@ -502,14 +469,9 @@ def sidak_value(level: float, count: int) -> float:
     return float(-ndtri((1.0 - level ** (1.0 / max(count, 1))) / 2.0))
 
 
-def critical_value(directions: Floats | None, level: float, count: int) -> float:
-    """Return the `level` quantile of the largest of |normal deviations| along unit vectors (rows of a table).
-
-    None, or a table too large to simulate: the Sidak value of `count` deviations.
-    """
-    bound = sidak_value(level, count)
-    if directions is None:
-        return bound
+def critical_value(directions: Floats, level: float) -> float:
+    """Return the `level` quantile of the largest of |normal deviations| along unit vectors (rows of a table)."""
+    bound = sidak_value(level, len(directions))
     rng = np.random.default_rng(20_260_101)
     largest = np.empty(_DRAWS)
     step = max(_CHUNK // max(*directions.shape, 1), 1)
@@ -522,80 +484,45 @@ def critical_value(directions: Floats | None, level: float, count: int) -> float
     return min(float(np.quantile(largest, min(place, 1.0), method="higher")), bound)
 
 
-class _Sum:
-    """The means that one constraint adds up, as tables over the entries of the histogram."""
-
-    def __init__(self, compiled: CompiledConstraints, j: int) -> None:
-        rows, terms = compiled.coefficients, compiled.terms
-        part = slice(rows.indptr[j], rows.indptr[j + 1])
-        numbers, coefficients = rows.indices[part], rows.data[part]
-        self._shape = compiled.n_cells, compiled.n_classes
-        self._above: dict[tuple[int, int], list[tuple[int, int, float]]] = {}
-        for r, coefficient in zip(numbers, coefficients, strict=True):
-            key = int(terms.denominator[r]), int(terms.klass[r]) if terms.ratio[r] else -1
-            entry = int(terms.numerator[r]), int(terms.klass[r]), float(coefficient)
-            self._above.setdefault(key, []).append(entry)
-        self._compiled = compiled
-
-    def means(self) -> tuple[Floats, Floats]:
-        """Return numerators A and denominators B, of shape (means, Q, K)."""
-        shape = len(self._above), *self._shape
-        above, below = np.zeros(shape), np.zeros(shape)
-        for d, ((denominator, klass), entries) in enumerate(self._above.items()):
-            inside = self._members(denominator)
-            below[d, inside, klass if klass >= 0 else slice(None)] = 1.0
-            for numerator, k, coefficient in entries:
-                above[d, self._members(numerator), k] += coefficient
-        return above, below
-
-    def _members(self, subset: int) -> NDArray[np.int64]:
-        return self._compiled.index_sets[subset].members(self._shape[0])
-
-    def interval(
-        self, table: Floats, noise: float, beta: Floats, critical: float
-    ) -> tuple[float, float, float, float, float, float, bool, float]:
-        """Return estimate, centre, limits, range, whether resolved, and the denominator that would be."""
-        above, below = self.means()
-        a, b = np.tensordot(above, table, 2), np.tensordot(below, table, 2)
-        u, v = (noise * _whiten(part, beta).reshape(len(part), -1) for part in (above, below))
-        lows, highs = _ranges(above, below)
-        inside = [fieller(*numbers, critical) for numbers in zip(a, b, *_moments(u, v), strict=True)]
-        finite = np.array([limits is not None for limits in inside], dtype=bool)
-        limits = np.array([limit or (-np.inf, np.inf) for limit in inside])
-        known = (limits[:, 0] > lows) | (limits[:, 1] < highs) | ((noise == 0) & finite)
-        ratio = np.divide(a, b, out=(lows + highs) / 2.0, where=known)
-        errors = u - ratio[:, None] * v
-        size = np.linalg.norm(errors, axis=1)
-        unit = errors / np.where(size > 0, size, 1.0)[:, None]
-        together = unit @ unit.T
-        np.fill_diagonal(together, 1.0)
-        down, up = np.where(known[:, None], np.abs(limits - ratio[:, None]), 0.0).T
-        middle = float(ratio.sum())
-        low = middle - _length(down, together) - float(((highs - lows) / 2.0)[~known].sum())
-        high = middle + _length(up, together) + float(((highs - lows) / 2.0)[~known].sum())
-        estimate = float(np.clip(np.divide(a, b, out=ratio.copy(), where=b > 0), lows, highs).sum())
-        spread = np.linalg.norm(v, axis=1)
-        needed = float((critical * spread).max(initial=0.0))
-        return estimate, middle, low, high, float(lows.sum()), float(highs.sum()), bool(finite.all()), needed
-
-    def direction(self, table: Floats, noise: float, beta: Floats) -> Floats:
-        """Return the unit vector, over standard normal noise, along which the value errs to first order."""
-        above, below = self.means()
-        a, b = np.tensordot(above, table, 2), np.tensordot(below, table, 2)
-        u, v = (_whiten(part, beta).reshape(len(part), -1) for part in (above, below))
-        lows, highs = _ranges(above, below)
-        floor = np.maximum(b, noise * np.linalg.norm(v, axis=1))
-        floor = np.where(floor > 0, floor, 1.0)
-        errors = ((u - np.clip(a / floor, lows, highs)[:, None] * v) / floor[:, None]).sum(axis=0)
-        size = float(np.linalg.norm(errors))
-        unit: Floats = errors / size if size > 0 else errors
-        return unit
+def _noisy_interval(means: _Means, table: Floats, noise: float, beta: Floats, critical: float) -> list[float]:
+    """Return estimate, centre, limits, range, whether resolved, and the denominator that would be."""
+    above, below = means.x, means.inside.astype(np.float64)
+    a, b = np.tensordot(above, table, 2), np.tensordot(below, table, 2)
+    u, v = (noise * _whiten(part, beta).reshape(len(part), -1) for part in (above, below))
+    lows, highs = means.range()
+    inside = [fieller(*numbers, critical) for numbers in zip(a, b, *_moments(u, v), strict=True)]
+    finite = np.array([limits is not None for limits in inside], dtype=bool)
+    limits = np.array([limit or (-np.inf, np.inf) for limit in inside])
+    known = (limits[:, 0] > lows) | (limits[:, 1] < highs) | ((noise == 0) & finite)
+    ratio = np.divide(a, b, out=(lows + highs) / 2.0, where=known)
+    errors = u - ratio[:, None] * v
+    size = np.linalg.norm(errors, axis=1)
+    unit = errors / np.where(size > 0, size, 1.0)[:, None]
+    together = unit @ unit.T
+    np.fill_diagonal(together, 1.0)
+    down, up = np.where(known[:, None], np.abs(limits - ratio[:, None]), 0.0).T
+    middle = float(ratio.sum())
+    low = middle - _length(down, together) - float(((highs - lows) / 2.0)[~known].sum())
+    high = middle + _length(up, together) + float(((highs - lows) / 2.0)[~known].sum())
+    estimate = float(np.clip(np.divide(a, b, out=ratio.copy(), where=b > 0), lows, highs).sum())
+    spread = np.linalg.norm(v, axis=1)
+    needed = float((critical * spread).max(initial=0.0))
+    ends = (estimate, middle, low, high, float(lows.sum()), float(highs.sum()))
+    return [*(means.scale * end for end in ends), float(finite.all()), needed]
 
 
-def _directions(sums: list[_Sum], table: Floats, noise: float, beta: Floats) -> Floats | None:
-    if len(sums) * table.size * _DRAWS > _LARGEST_PRODUCT:
-        return None
-    return np.array([one.direction(table, noise, beta) for one in sums])
+def _direction(means: _Means, table: Floats, noise: float, beta: Floats) -> Floats:
+    """Return the unit vector, over standard normal noise, along which the value errs to first order."""
+    above, below = means.x, means.inside.astype(np.float64)
+    a, b = np.tensordot(above, table, 2), np.tensordot(below, table, 2)
+    u, v = (_whiten(part, beta).reshape(len(part), -1) for part in (above, below))
+    lows, highs = means.range()
+    floor = np.maximum(b, noise * np.linalg.norm(v, axis=1))
+    floor = np.where(floor > 0, floor, 1.0)
+    errors = ((u - np.clip(a / floor, lows, highs)[:, None] * v) / floor[:, None]).sum(axis=0)
+    size = float(np.linalg.norm(errors))
+    unit: Floats = errors / size if size > 0 else errors
+    return unit
 
 
 def _whiten(parts: Floats, beta: Floats) -> Floats:
@@ -606,12 +533,3 @@ def _whiten(parts: Floats, beta: Floats) -> Floats:
 
 def _moments(u: Floats, v: Floats) -> tuple[Floats, Floats, Floats]:
     return np.square(u).sum(axis=1), (u * v).sum(axis=1), np.square(v).sum(axis=1)
-
-
-def _ranges(above: Floats, below: Floats) -> tuple[Floats, Floats]:
-    """Return the smallest and largest value that each mean can take."""
-    counted = below > 0
-    lows = np.where(counted, above, np.inf).min(axis=(1, 2))
-    highs = np.where(counted, above, -np.inf).max(axis=(1, 2))
-    none = ~counted.any(axis=(1, 2))
-    return np.where(none, 0.0, lows), np.where(none, 0.0, highs)
