@@ -19,8 +19,9 @@ Nothing here is private: reports read the rows they are given. Use them on data 
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,7 +73,7 @@ class Predictions:
         if y_prob is not None:
             known = _classes(classes, (truth,))
             return cls(
-                known, truth, _codes(truth, known, "y_true"), _probabilities(y_prob, len(truth), known)
+                known, truth, encode(truth, known, "y_true"), _probabilities(y_prob, len(truth), known)
             )
         guess = _labels(y_pred, "y_pred")
         if len(guess) != len(truth):
@@ -80,7 +81,7 @@ class Predictions:
                 f"y_pred must have one entry per row of y_true: {len(guess)} against {len(truth)}"
             )
         known = _classes(classes, (truth, guess))
-        return cls(known, truth, _codes(truth, known, "y_true"), _codes(guess, known, "y_pred"))
+        return cls(known, truth, encode(truth, known, "y_true"), encode(guess, known, "y_pred"))
 
 
 def _labels(labels: Any, name: str) -> Any:
@@ -110,10 +111,6 @@ def _classes(declared: Iterable[Any] | None, labels: tuple[Any, ...]) -> tuple[A
     if len(found) < 2:
         raise InvalidInput("the labels hold one class only; declare all of them with classes=")
     return read_domain({}, labels[0], found).classes
-
-
-def _codes(labels: Any, classes: tuple[Any, ...], name: str) -> NDArray[np.int32]:
-    return encode(labels, classes, name)
 
 
 def _probabilities(y_prob: Any, n_rows: int, classes: tuple[Any, ...]) -> NDArray[np.float64]:
@@ -196,12 +193,8 @@ class GroupRow:
     def to_dict(self) -> dict[str, Any]:
         """Return the row as plain data; NaN becomes None."""
         rates = {k: {name: plain(v) for name, v in vars(rate).items()} for k, rate in self.rates.items()}
-        return {
-            "group": dict(self.values),
-            "count": self.count,
-            "accuracy": plain(self.accuracy),
-            "rates": rates,
-        }
+        counts = {"group": dict(self.values), "count": self.count, "accuracy": plain(self.accuracy)}
+        return {**counts, "rates": rates}
 
 
 @dataclass(frozen=True, repr=False)
@@ -225,12 +218,11 @@ class GroupRates(RowSequence[GroupRow]):
         self, row: GroupRow, rate: str = "selection_rate", k: Any = None, confidence: float = 0.95
     ) -> tuple[float, tuple[float, float], int]:
         """Return a rate of a group, its exact (Clopper-Pearson) interval, and the rows that it is a share of."""
-        value = self._reader(rate, k)(row)
-        n = row.count if rate == "accuracy" else row.rates[self._class(k)].denominators(row.count)[rate]
+        value, n = self._read(row, rate, k)
         if math.isnan(value) or not n:
             return math.nan, (math.nan, math.nan), 0
         low, high = share_interval(np.array([float(round(value * n))]), np.array([float(n)]), confidence)
-        return value, (float(low[0]), float(high[0])), int(n)
+        return value, (float(low[0]), float(high[0])), n
 
     def largest_gap(self, rate: str, k: Any = None) -> float:
         """Return the largest difference of a rate between groups: "accuracy", or a field of `ClassRates`.
@@ -238,26 +230,25 @@ class GroupRates(RowSequence[GroupRow]):
         `k` is the class meant, for two classes the second by default. Groups where the rate is not defined
         are left out.
         """
-        read = self._reader(rate, k)
-        values = [value for row in self.rows if not math.isnan(value := read(row))]
+        read = [self._read(row, rate, k)[0] for row in (*self.rows, self.overall)][:-1]
+        values = [value for value in read if not math.isnan(value)]
         return max(values) - min(values) if values else math.nan
 
-    def _reader(self, rate: str, k: Any) -> Callable[[GroupRow], float]:
-        if rate != "accuracy" and rate not in ClassRates.__dataclass_fields__:
-            choices = ("accuracy", *ClassRates.__dataclass_fields__)
+    def _read(self, row: GroupRow, rate: str, k: Any) -> tuple[float, int]:
+        """Return a rate of a group, and the number of rows that it is a share of."""
+        choices = ("accuracy", *ClassRates.__dataclass_fields__)
+        if rate not in choices:
             raise InvalidInput(f"rate must be one of {list_values(choices)}, got {rate!r}")
         if rate == "accuracy":
-            return lambda row: row.accuracy
-        chosen = self._class(k)
-        return lambda row: float(getattr(row.rates[chosen], rate))
-
-    def _class(self, k: Any) -> Any:
-        if k is None and len(self.classes) > 2:
-            raise InvalidInput(f"k must be one of the classes {list_values(self.classes)}: there are several")
-        chosen = self.classes[1] if k is None else k
+            return row.accuracy, row.count
+        chosen = self.classes[1] if k is None and len(self.classes) == 2 else k
         if chosen not in self.classes:
-            raise InvalidInput(f"k must be one of the classes {list_values(self.classes)}, got {k!r}")
-        return chosen
+            several = ": there are several" if k is None else ""
+            raise InvalidInput(
+                f"k must be one of the classes {list_values(self.classes)}, got {k!r}{several}"
+            )
+        rates = row.rates[chosen]
+        return float(getattr(rates, rate)), rates.denominators(row.count)[rate]
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return the rows as plain data, groups first and everyone last."""
@@ -276,20 +267,15 @@ class GroupRates(RowSequence[GroupRow]):
         shown = self.classes[1:] if len(self.classes) == 2 else self.classes
         head = ["group", "rows", "accuracy"]
         head += [f"{name}({k})" for k in shown for name in ("selected", "TPR", "FPR", "precision")]
-        return head, [self._cells(row, shown) for row in (*self.rows, self.overall)]
-
-    @staticmethod
-    def _cells(row: GroupRow, shown: Iterable[Any]) -> list[str]:
-        numbers = [row.accuracy]
-        for k in shown:
-            rates = row.rates[k]
-            numbers += [
-                rates.selection_rate,
-                rates.true_positive_rate,
-                rates.false_positive_rate,
-                rates.precision,
+        body = []
+        for row in (*self.rows, self.overall):
+            of_class = (row.rates[k] for k in shown)
+            rates = [
+                (r.selection_rate, r.true_positive_rate, r.false_positive_rate, r.precision) for r in of_class
             ]
-        return [row.name, str(row.count), *map(number, numbers)]
+            numbers = (row.accuracy, *itertools.chain.from_iterable(rates))
+            body.append([row.name, str(row.count), *map(number, numbers)])
+        return head, body
 
 
 def group_rates(
@@ -442,17 +428,9 @@ class RateRow:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the row as plain data, fit for JSON: NaN becomes None."""
-        return {
-            "name": self.name,
-            "family": self.family,
-            "reached": plain(self.reached),
-            "sense": self.sense,
-            "bound": self.bound,
-            "interval": [plain(end) for end in self.interval],
-            "holds": self.holds,
-            "violation": plain(self.violation),
-            "verdict": self.verdict,
-        }
+        found = {**vars(self), "violation": self.violation, "interval": [plain(end) for end in self.interval]}
+        numbers = {name: plain(v) if isinstance(v, float) else v for name, v in found.items()}
+        return {**numbers, "holds": self.holds, "verdict": self.verdict}
 
 
 @dataclass(frozen=True, repr=False)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, TypeVar, overload
 
 from ratewise.constraints.domain import show_number
@@ -108,11 +108,7 @@ class Estimate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data; NaN becomes None."""
-        return {
-            "name": self.name,
-            "value": plain(self.value),
-            "interval": [plain(end) for end in self.interval],
-        }
+        return _plain_data(self)
 
     @classmethod
     def from_dict(cls, description: Mapping[str, Any]) -> Estimate:
@@ -182,17 +178,7 @@ class CertificateRow:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data; infinite bounds become None."""
-        return {
-            "name": self.name,
-            "family": self.family,
-            "kind": self.kind,
-            "bounds": [None if math.isinf(bound) else bound for bound in self.bounds],
-            "estimate": self.estimate,
-            "interval": list(self.interval),
-            "population_interval": list(self.population_interval),
-            "verdict": self.verdict,
-            "remedy": self.remedy,
-        }
+        return _plain_data(self)
 
     @classmethod
     def from_dict(cls, description: Mapping[str, Any]) -> CertificateRow:
@@ -345,22 +331,9 @@ class Certificate(RowSequence[CertificateRow]):
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data, fit for JSON."""
-        return {
-            "summary": self.summary,
-            "verdict": self.verdict,
-            "tolerance": self.tolerance,
-            "level": self.level,
-            "n_units": self.n_units,
-            "unit": self.unit,
-            "data": self.data,
-            "noise_std": self.noise_std,
-            "accuracy": None if self.accuracy is None else self.accuracy.to_dict(),
-            "majority_accuracy": plain(self.majority_accuracy),
-            "warnings": list(self.warnings),
-            "groups": [estimate.to_dict() for estimate in self.groups],
-            "notes": list(self.notes),
-            "constraints": [row.to_dict() for row in self.rows],
-        }
+        data = _plain_data(self)
+        rows = data.pop("rows")
+        return {"summary": self.summary, "verdict": self.verdict, **data, "constraints": rows}
 
     @classmethod
     def from_dict(cls, description: Mapping[str, Any]) -> Certificate:
@@ -397,6 +370,19 @@ def short(value: float) -> str:
     if text in ("-0", "0", ""):
         return "0"
     return text.replace("0.", ".", 1) if text.lstrip("-").startswith("0.") else text
+
+
+def _plain_data(record: Any) -> dict[str, Any]:
+    """Return a dataclass as plain data, fit for JSON: numbers that are not finite become None."""
+    return {field.name: _plain_value(getattr(record, field.name)) for field in fields(record)}
+
+
+def _plain_value(value: Any) -> Any:
+    if is_dataclass(value):
+        return _plain_data(value)
+    if isinstance(value, tuple):
+        return [_plain_value(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _number(value: Any) -> float:
