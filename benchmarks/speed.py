@@ -38,8 +38,7 @@ from benchmarks.peers import METHODS
 from benchmarks.problem import Task, load, split
 from benchmarks.scoreboard import RESULTS, commit
 from ratewise import RateConstrainedClassifier, demographic_parity
-from ratewise.accounting import TrainingEvent, calibrate, epsilon
-from ratewise.accounting.accountant import forget_last_answer
+from ratewise.accounting import TrainingEvent, calibrate, epsilon, ledger
 from ratewise.estimators.classifier import session_of
 from ratewise.training.config import TrainingConfig
 
@@ -101,8 +100,8 @@ def rounds(
 
 
 def seconds_of(call: Callable[[], object]) -> float:
-    """Return the processor time of a call that starts without remembered answers of the accountant."""
-    forget_last_answer()
+    """Return the processor time of a call that starts without remembered totals of ledgers."""
+    ledger.forget_totals()
     begin = time.process_time()
     call()
     return time.process_time() - begin

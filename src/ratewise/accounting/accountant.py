@@ -23,7 +23,6 @@ The relations between neighbours:
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterable
 from typing import Any, overload
@@ -174,8 +173,13 @@ class PrivacyCurve:
         delta = left if self._threshold_delta > 0 else delta
         if self._alone is not None:
             return self._alone.epsilon(delta)
-        answer = _epsilon_one_way(self._directions[0], delta)
-        return answer if answer > enough else _epsilon_all_ways(self._directions, delta)
+        first, *others = self._directions
+        answer = first.epsilon(delta)
+        for other in others if answer <= enough else ():
+            # nearly always the first direction is the worse one, and one look at the other shows it
+            if not other.holds(answer, delta):
+                answer = max(answer, other.epsilon(delta))
+        return answer
 
     def _deltas(self, epsilons: Array) -> Array:
         if self._unprotected:
@@ -210,28 +214,6 @@ class PrivacyCurve:
             Composition(_parts(self.events, self.neighbours, sampled), self._tolerance)
             for sampled in (RemoveLoss, AddLoss)
         )
-
-
-# A calibration ends with the question that a ledger asks next: the last answers are kept for it.
-@functools.lru_cache(maxsize=1)
-def _epsilon_one_way(direction: Composition, delta: float) -> float:
-    return direction.epsilon(delta)
-
-
-@functools.lru_cache(maxsize=1)
-def _epsilon_all_ways(directions: tuple[Composition, ...], delta: float) -> float:
-    answer = _epsilon_one_way(directions[0], delta)
-    for other in directions[1:]:
-        # nearly always the first direction is the worse one, and one look at the other shows it
-        if not other.holds(answer, delta):
-            answer = max(answer, other.epsilon(delta))
-    return answer
-
-
-def forget_last_answer() -> None:
-    """Answer the next question from scratch, whatever was asked before it: for those who take the time."""
-    _epsilon_one_way.cache_clear()
-    _epsilon_all_ways.cache_clear()
 
 
 def _parts(events: tuple[Event, ...], neighbours: str, sampled: Sampled) -> tuple[Part, ...]:

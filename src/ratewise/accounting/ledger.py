@@ -31,7 +31,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import operator
 import os
 import threading
 import uuid
@@ -74,6 +73,7 @@ class Admission:
 
     Attributes
     ----------
+    ledger : Ledger
     id : str
         For `Ledger.admission`, after a crash.
     purpose, data : str
@@ -84,25 +84,20 @@ class Admission:
     """
 
     def __init__(self, ledger: Ledger, plan: PlanRecord) -> None:
-        self._ledger = ledger
+        self.ledger = ledger
         self._plan = plan
         self.id, self.purpose, self.data, self.unit = plan.plan, plan.purpose, plan.data, plan.unit
         self.names, self.events = plan.names, plan.events
 
     @property
-    def ledger(self) -> Ledger:
-        """The ledger that has admitted this plan."""
-        return self._ledger
-
-    @property
     def released(self) -> dict[str, int]:
         """For each event, how many of its repetitions have happened or may have happened."""
-        done = self._ledger._current().released
+        done = self.ledger._current().released
         return {name: done.get((self.id, position), 0) for position, name in enumerate(self.names)}
 
     def left(self, key: str | int) -> int:
         """Return how many repetitions of an event are planned and have not been released."""
-        return self._ledger._current().left(self.id, self._position(key))
+        return self.ledger._current().left(self.id, self._position(key))
 
     def release(self, key: str | int | None = None) -> None:
         """Record a release that is about to happen; if this raises, it must not happen.
@@ -126,7 +121,7 @@ class Admission:
                     self.release(name)
             return
         position = self._position(key)
-        self._ledger._release(self.id, position, self._plan.planned(position), self.names[position])
+        self.ledger._release(self.id, position, self._plan.planned(position), self.names[position])
 
     def phase(self, key: str | int, *, stride: int = STRIDE) -> Phase:
         """Return a context in which a loop records each of its steps before it happens; see `Phase`.
@@ -148,14 +143,14 @@ class Admission:
 
     def total(self, delta: float | None = None) -> float:
         """Return epsilon of the whole plan by exact composition; None stands for the cap's delta."""
-        return self._ledger._epsilon(merged(self.events), self._ledger._delta(delta))
+        return self.ledger._epsilon(merged(self.events), self.ledger._delta(delta))
 
     def statement(self, delta: float | None = None, **facts: Any) -> PrivacyStatement:
         """Return the guarantee of this plan, all of it, whether or not all of it was released.
 
         Facts are `n_units`, `public`, `found` and `outside` of `PrivacyStatement`.
         """
-        ledger = self._ledger
+        ledger = self.ledger
         terms, plans = FIXED_LIST, list(ledger._current().plans)
         if len(plans) > 1 or ledger.adaptive:
             terms += (
@@ -189,12 +184,16 @@ class Admission:
 class Phase:
     """A loop of releases, each of which is recorded before it happens.
 
-    Call `step` before every release. Steps are reserved on the ledger in strides, so `step` is nearly always an
-    integer increment. Leaving the ``with`` block, in whatever way, returns the steps that were reserved and not
-    taken, so that the loop can go on later. A process that is killed inside leaves them reserved: they may have
-    happened. What the plan costs does not change either way.
+    Call `step` before every release. Steps are reserved on the ledger in strides. Leaving the ``with`` block, in
+    whatever way, returns the steps that were reserved and not taken, so that the loop can go on later. A process
+    that is killed inside leaves them reserved: they may have happened. What the plan costs does not change.
 
     One phase may be stepped by several threads, but only in the process that began it.
+
+    Attributes
+    ----------
+    ran : int
+        Number of steps that were allowed so far.
     """
 
     def __init__(self, admission: Admission, position: int, stride: int) -> None:
@@ -203,15 +202,8 @@ class Phase:
         self._stride = stride
         self._lock = threading.Lock()
         self._reserved = 0
-        # One item per step that is reserved and not yet taken. Taking an item is atomic and costs less than
-        # a lock; how many are left can be asked at any time.
-        self._slots = iter(range(0))
         self._state = "new"
-
-    @property
-    def ran(self) -> int:
-        """Number of steps that were allowed so far."""
-        return self._reserved - operator.length_hint(self._slots)
+        self.ran = 0
 
     def step(self) -> None:
         """Record one step that is about to happen; if this raises, it must not happen.
@@ -223,8 +215,15 @@ class Phase:
         LedgerError
             The ledger cannot be written, or the phase is not open in this process.
         """
-        if next(self._slots, None) is None:
-            self._step_slowly()
+        with self._lock:
+            if self._state != "open":
+                raise LedgerError(
+                    f"this phase is {self._state}, so it takes no step; use `with plan.phase(...) as phase:` "
+                    "in the process that releases"
+                )
+            if self.ran == self._reserved:
+                self._reserve()
+            self.ran += 1
 
     def __enter__(self) -> Self:
         with self._lock:
@@ -232,7 +231,7 @@ class Phase:
                 raise LedgerError(f"this phase is {self._state} already; plan.phase(...) makes another one")
             self._reserve()
             self._state = "open"
-            self._admission._ledger._open.add(self)
+            self._admission.ledger._open.add(self)
         return self
 
     def __exit__(
@@ -242,16 +241,14 @@ class Phase:
             if self._state != "open":
                 return
             self._state = "closed"
-            # Taken one by one, so that a thread that still steps either had its step or is refused.
-            unused = sum(1 for _ in self._slots)
-            self._reserved -= unused
+            unused = self._reserved - self.ran
             if unused == 0:
                 return
             try:
-                self._admission._ledger._give_back(self._admission.id, self._position, unused)
+                self._admission.ledger._give_back(self._admission.id, self._position, unused)
             except LedgerError as problem:
                 warnings.warn(
-                    f"{self._reserved} steps ran, but this could not be written, so {unused} more count as "
+                    f"{self.ran} steps ran, but this could not be written, so {unused} more count as "
                     f"released: {problem}",
                     RatewiseWarning,
                     stacklevel=2,
@@ -264,29 +261,16 @@ class Phase:
         name = self._admission.names[self._position]
         return f"Phase({name!r}, {self._state}, {self.ran} steps)"
 
-    def _step_slowly(self) -> None:
-        with self._lock:
-            while next(self._slots, None) is None:
-                if self._state != "open":
-                    raise LedgerError(
-                        f"this phase is {self._state}, so it takes no step; use `with plan.phase(...) as phase:` "
-                        "in the process that releases"
-                    )
-                self._reserve()
-
     def _reserve(self) -> None:
         wanted = max(self._stride, self._reserved // 4)
         plan, position = self._admission, self._position
-        granted = plan._ledger._release(plan.id, position, wanted, plan.names[position])
-        # In this order: an interrupt in between makes the number of steps that ran too high, not too low.
-        self._reserved, self._slots = self._reserved + granted, iter(range(granted))
+        self._reserved += plan.ledger._release(plan.id, position, wanted, plan.names[position])
 
     def _forked(self) -> None:
         """In a forked child: the steps of this phase belong to the parent."""
         self._lock = threading.Lock()
         if self._state == "open":
             self._state = "open in another process"
-            self._reserved, self._slots = self.ran, iter(range(0))
 
 
 class Ledger:
@@ -696,15 +680,13 @@ class Ledger:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickle, (type(self), self.to_json(), self._frozen or self._copied())
-
-    def _copied(self) -> str:
         way_out = (
             "Ledger.from_json(ledger.to_json()), if the original is not used any more"
             if self.path is None
             else f"Ledger.open({self.path!r})"
         )
-        return f"this ledger is a copy from a pickle and can only be read; to go on, use {way_out}"
+        copied = f"this ledger is a copy from a pickle and can only be read; to go on, use {way_out}"
+        return _unpickle, (type(self), self.to_json(), self._frozen or copied)
 
     def __repr__(self) -> str:
         number = len(self._records.plans)
@@ -719,6 +701,11 @@ class Ledger:
 @functools.lru_cache(maxsize=256)
 def _composed(events: tuple[Event, ...], delta: float, neighbours: str) -> float:
     return accountant.epsilon(events, delta, neighbours=neighbours)
+
+
+def forget_totals() -> None:
+    """Compute the next totals anew, whatever was asked before: for measurements of time."""
+    _composed.cache_clear()
 
 
 _alive: weakref.WeakSet[Ledger] = weakref.WeakSet()
