@@ -282,7 +282,7 @@ class TestHistory:
         np.testing.assert_array_equal(np.stack(shown), model.history_["histogram"])
 
     def test_long_runs_keep_every_so_many_steps(self, monkeypatch):
-        monkeypatch.setattr("ratewise.training.history._MOST_VALUES", 2000)
+        monkeypatch.setattr("ratewise.training.loop._MOST_VALUES", 2000)
         model = fit(steps=400)
         stored = sum(array.size for array in model.history_.values())
         assert stored < 2400

@@ -17,7 +17,7 @@ def test_same_for_any_number_of_threads(people, fit, same, monkeypatch, ids, rat
     config = TrainingConfig(steps=6, rates=rates)
     found = []
     for threads in (1, 2, 5):
-        monkeypatch.setattr("ratewise.training.source.available_threads", lambda threads=threads: threads)
+        monkeypatch.setattr("ratewise.models.rows.available_threads", lambda threads=threads: threads)
         found.append(fit(frame, ids, config=config))
     assert same(found[0], found[1])
     assert same(found[0], found[2])
@@ -25,7 +25,7 @@ def test_same_for_any_number_of_threads(people, fit, same, monkeypatch, ids, rat
 
 def test_threads_warn_of_nothing(people, monkeypatch):
     monkeypatch.setattr(additive, "_BLOCK_ENTRIES", 1)
-    monkeypatch.setattr("ratewise.training.source.available_threads", lambda: 3)
+    monkeypatch.setattr("ratewise.models.rows.available_threads", lambda: 3)
     model = RateConstrainedClassifier(epsilon=1.0, random_state=0, config=TrainingConfig(steps=3, l2=0.0))
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)

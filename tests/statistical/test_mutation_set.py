@@ -23,11 +23,11 @@ from ratewise.mechanisms.noise import RoundedGaussianMechanism
 from ratewise.mechanisms.randomness import RandomStreams, SecureGenerator
 from ratewise.mechanisms.sampling import PoissonSampler
 from ratewise.models import additive
+from ratewise.models import rows as rows_module
 from ratewise.models.additive import AdditiveEngine, Sums
 from ratewise.preprocessing import discovery
 from ratewise.preprocessing.basis import Basis
 from ratewise.preprocessing.grids import ContinuousGrid
-from ratewise.training import source
 from ratewise.training.config import TrainingConfig
 from ratewise.training.dual import DualUpdate
 from ratewise.training.loop import Loop
@@ -470,7 +470,7 @@ def rows_sampled_instead_of_persons(patch):
 
         return Rows(**vars(found))
 
-    patch.setattr(source, "id_units", split)
+    patch.setattr(rows_module, "id_units", split)
 
 
 def rows_beyond_the_bound(patch):
@@ -480,7 +480,7 @@ def rows_beyond_the_bound(patch):
         found = whole(codes, n_units, 100, weighting, usable)
         return units.Units(n_units, n_units * max_rows, found.order, found.starts)
 
-    patch.setattr(source, "id_units", unbounded)
+    patch.setattr(rows_module, "id_units", unbounded)
 
 
 def id_among_the_features(patch):

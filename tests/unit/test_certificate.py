@@ -16,15 +16,18 @@ from ratewise.constraints.compiler import compile_constraints
 from ratewise.constraints.domain import Domain
 from ratewise.datasets import census_like
 from ratewise.estimators.evaluation import evaluate
-from ratewise.models.additive import MARGIN_EDGES, margin_code_count, margin_codes, shift_intercept
+from ratewise.models.additive import shift_intercept
 from ratewise.training.certificate import (
     COUNT_SENSITIVITY,
+    MARGIN_EDGES,
     Certificate,
     certify,
     choose_shift,
     count_stds,
     expected_half_width,
     expected_half_widths,
+    margin_code_count,
+    margin_codes,
     pack_counts,
     packed_tables,
     unpack_counts,

@@ -10,6 +10,7 @@ from ratewise import RateConstrainedClassifier, demographic_parity
 from ratewise.accounting import GaussianEvent, PrivacyUnit, ThresholdEvent, TrainingEvent, epsilon
 from ratewise.mechanisms.noise import RoundedGaussianMechanism
 from ratewise.training.config import TrainingConfig
+from ratewise.training.defaults import single_release_noise
 from ratewise.training.plan import (
     CERTIFICATE,
     DISCOVERY,
@@ -19,7 +20,6 @@ from ratewise.training.plan import (
     TRAINING,
     PublicFacts,
     plan_for,
-    single_release_noise,
 )
 
 NOTHING = PublicFacts(n_units=5000, n_columns=4)

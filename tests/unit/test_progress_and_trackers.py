@@ -10,9 +10,16 @@ import pytest
 from ratewise import RateConstrainedClassifier, TrainingConfig, demographic_parity
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.report import Report
+from ratewise.training.callbacks import (
+    Line,
+    MLflowCallback,
+    Output,
+    Progress,
+    TensorBoardCallback,
+    find_screen,
+    scalars,
+)
 from ratewise.training.loop import StepRecord
-from ratewise.training.progress import Line, Output, Progress, find_screen
-from ratewise.training.tracking import MLflowCallback, TensorBoardCallback, scalars
 
 
 def record(step, values=(0.25, -0.5)):
@@ -38,10 +45,10 @@ class Screen:
 class TestProgress:
     def test_last_step_is_always_shown_with_what_was_released(self):
         screen = Screen()
-        with Progress(10, enabled=True, epsilon=lambda step: step / 10, screen=screen) as progress:
+        with Progress(10, enabled=True, screen=screen) as progress:
             for step in range(1, 11):
                 progress.show(record(step))
-        assert screen.shown == [(1.0, "step 10/10, largest constraint value +0.250, epsilon 1, 0 s left")]
+        assert screen.shown == [(1.0, "step 10/10, largest constraint value +0.250, 0 s left")]
         assert screen.ended
 
     def test_no_time_left_is_shown_before_there_is_a_pace(self, monkeypatch):
@@ -72,9 +79,9 @@ class TestProgress:
         assert "step 20/20, " in last
         assert "0 s left" in last
 
-    def test_not_enabled_shows_nothing_and_asks_nothing(self):
+    def test_not_enabled_shows_nothing(self):
         screen = Screen()
-        with Progress(1, enabled=False, epsilon=pytest.fail, screen=screen) as progress:
+        with Progress(1, enabled=False, screen=screen) as progress:
             progress.show(record(1))
         assert screen.shown == []
         assert not screen.ended

@@ -25,8 +25,9 @@ from ratewise.data.files import read_table as read_file
 from ratewise.exceptions import InvalidInput, RatewiseWarning
 from ratewise.runs import Watch
 from ratewise.runs.folder import refuse_taken, refuse_unwritable
+from ratewise.training.certificate import certificate_half_width
 from ratewise.training.loop import StepRecord
-from ratewise.training.session import Session, certificate_half_width
+from ratewise.training.session import Session
 
 HUMAN, QUIET, JSON = "human", "quiet", "json"
 

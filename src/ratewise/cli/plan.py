@@ -50,9 +50,9 @@ from ratewise.mechanisms.randomness import RandomStreams
 from ratewise.metrics.verdicts import short
 from ratewise.runs import RunFolder, Settings
 from ratewise.runs.folder import write_json
+from ratewise.training.certificate import certificate_half_width
 from ratewise.training.config import TrainingConfig
 from ratewise.training.plan import CERTIFICATE, Plan, PublicFacts, plan_for
-from ratewise.training.session import certificate_half_width
 
 MOST_ROWS = 50_000
 _TEST_ROWS = 10_000

@@ -24,6 +24,7 @@ from ratewise.distributed.layout import Layout, refuse_change, refuse_other_colu
 from ratewise.exceptions import InvalidInput
 from ratewise.mechanisms.sampling import KeyedSample
 from ratewise.models.additive import AdditiveEngine, Problem, available_threads
+from ratewise.models.rows import code_problem, usable_rows
 from ratewise.preprocessing.basis import Basis, RowCodes, bin_offsets, code_rows
 from ratewise.preprocessing.discovery import (
     ColumnDeclaration,
@@ -37,7 +38,7 @@ from ratewise.preprocessing.discovery import (
 )
 from ratewise.preprocessing.grids import Grid
 from ratewise.training.config import TrainingConfig
-from ratewise.training.source import LABEL, code_problem, usable_rows
+from ratewise.training.interfaces import LABEL
 
 Floats = npt.NDArray[np.float64]
 
@@ -63,7 +64,7 @@ def open_parquet(path: str) -> Any:
 
 @dataclass(eq=False)
 class ArrowRows:
-    """Rows of a data set, for a session; see `ratewise.training.source.RowSource`.
+    """Rows of a data set, for a session; see `ratewise.training.interfaces.RowSource`.
 
     Parameters
     ----------

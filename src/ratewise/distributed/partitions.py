@@ -32,6 +32,7 @@ from ratewise.distributed.layout import Layout, refuse_change, refuse_other_colu
 from ratewise.exceptions import InvalidInput
 from ratewise.mechanisms.sampling import KeyedSample
 from ratewise.models.additive import AdditiveEngine, BinSums, Problem, Scorer
+from ratewise.models.rows import Rows
 from ratewise.preprocessing.basis import Basis, RowCodes, bin_offsets, bin_weights, code_rows
 from ratewise.preprocessing.discovery import (
     ColumnDeclaration,
@@ -42,7 +43,6 @@ from ratewise.preprocessing.discovery import (
 )
 from ratewise.preprocessing.grids import Grid
 from ratewise.training.config import TrainingConfig
-from ratewise.training.source import Rows
 
 Floats = npt.NDArray[np.float64]
 
@@ -299,7 +299,7 @@ class PartitionEngine(AdditiveEngine):
 
 @dataclass(eq=False)
 class PartitionedRows:
-    """Rows in partitions, for a session; see `ratewise.training.source.RowSource`.
+    """Rows in partitions, for a session; see `ratewise.training.interfaces.RowSource`.
 
     Parameters
     ----------

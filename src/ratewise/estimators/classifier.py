@@ -20,33 +20,36 @@ from sklearn.utils.validation import check_is_fitted
 from ratewise import _validate
 from ratewise.accounting import Event, Ledger
 from ratewise.accounting.events import NEIGHBOURS
-from ratewise.constraints.compiler import compile_constraints, named_values
-from ratewise.constraints.domain import Domain, Numeric, list_values, scalar
-from ratewise.constraints.feasibility import largest_values
-from ratewise.data.cells import DEFAULT_FORMAT, parse_number
+from ratewise.constraints.compiler import as_constraints
+from ratewise.constraints.domain import Domain
+from ratewise.data.cells import parse_number
 from ratewise.data.schema import Schema
 from ratewise.data.table import (
     FeatureTable,
-    column_names,
     declared_classes,
     declared_values,
-    raw_columns,
     read_features,
     read_vector,
-    refuse_misspelt,
 )
 from ratewise.distributed import open_rows, table_kind
 from ratewise.exceptions import InvalidInput, InvalidType, RatewiseWarning, UnsupportedCombination
 from ratewise.mechanisms.randomness import USED_SEEDS, RandomStreams, warn_of_seed
 from ratewise.models.additive import probabilities
 from ratewise.models.fitted import AdditiveModel, ShapeFunction, SparseModel
-from ratewise.preprocessing.discovery import ColumnDeclaration
+from ratewise.models.rows import Rows
+from ratewise.training.callbacks import Progress
 from ratewise.training.config import TrainingConfig
+from ratewise.training.declarations import (
+    Declarations,
+    check_compiles,
+    declared_columns,
+    needed_columns,
+    read_groups,
+)
+from ratewise.training.interfaces import RowSource
 from ratewise.training.loop import GradientDescent, StepRecord
-from ratewise.training.plan import Plan
-from ratewise.training.progress import Progress
-from ratewise.training.session import Declarations, Rows, Session, constraints_of, needed_columns
-from ratewise.training.source import RowSource
+from ratewise.training.plan import Plan, explain_plan
+from ratewise.training.session import Session
 
 if TYPE_CHECKING:
     from ratewise.report import Report
@@ -253,7 +256,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         self._check_parameters()
         declared, rows = self._rows(X, y, sensitive_features, privacy_ids, sample_weight)
         if declared.constraints:
-            _check_compiles(declared, rows.group_names)
+            check_compiles(declared, rows.group_names)
         n_units = rows.count_units()
         delta = self.delta if self.delta is not None else min(_CUSTOMARY_DELTA, 0.5 / n_units)
         self._check_delta(delta, n_units)
@@ -278,7 +281,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         self, X: Any, y: Any, sensitive_features: Any, privacy_ids: Any, sample_weight: Any
     ) -> tuple[Declarations, RowSource]:
         """Return the declarations and the rows, of which only shapes, names and types are looked at."""
-        constraints = constraints_of(self.constraints)
+        constraints = list(as_constraints(self.constraints))
         needed = needed_columns(constraints) if constraints else frozenset()
         if table_kind(X) is not None:
             if sample_weight is not None or self.class_weight is not None:
@@ -298,7 +301,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         labels = read_vector(y, features.n_rows, "y")
         ids = None if privacy_ids is None else read_vector(privacy_ids, features.n_rows, "privacy_ids")
         declared = self._declarations(features.names, id_column if ids is not None else None, ids is not None)
-        groups = _groups(sensitive_features, features.n_rows, declared)
+        groups = read_groups(sensitive_features, features.n_rows, declared)
         weights = None
         if sample_weight is not None:
             given = parse_number(read_vector(sample_weight, features.n_rows, "sample_weight")).values
@@ -311,10 +314,10 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         classes = self.classes if self.classes is not None or schema is None else schema.classes or None
         groups = declared_values(self.group_values) or dict(getattr(schema, "group_values", None) or {})
         return Declarations(
-            constraints=constraints_of(self.constraints),
+            constraints=list(as_constraints(self.constraints)),
             classes=None if classes is None else _classes(classes),
             group_values=dict(Domain((0, 1), groups).columns),
-            columns=_columns(names, self.feature_bounds, schema),
+            columns=declared_columns(names, self.feature_bounds, schema),
             model=self.model,
             unit="id" if ids else "row",
             id_column=id_column,
@@ -538,8 +541,6 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         """
         check_is_fitted(self)
         if X is None:
-            from ratewise.training.explanation import explain_plan
-
             return explain_plan(
                 self.plan_, self.config or TrainingConfig(), constrained=self.constraints_ is not None
             )
@@ -768,126 +769,8 @@ def _by_name(X: Any, y: Any, sensitive: Any, ids: Any) -> tuple[Any, Any, Any, A
     return X, y, sensitive, ids, column
 
 
-def _groups(sensitive_features: Any, n_rows: int, declared: Declarations) -> dict[str, Any]:
-    """Return the sensitive columns that the constraints read, after checks of names and lengths."""
-    needed = declared.needed_columns
-    if not declared.constraints:
-        return raw_columns(sensitive_features, n_rows, needed=frozenset())
-    if sensitive_features is None and needed is None:
-        raise InvalidInput(
-            "sensitive_features is missing, but a constraint reads all of its columns; pass the groups with "
-            "sensitive_features=..., one row per sample"
-        )
-    lone = next(iter(needed)) if needed is not None and len(needed) == 1 else None
-    groups = raw_columns(sensitive_features, n_rows, lone_name=lone, needed=needed)
-    numeric = named_values(declared.constraints).numeric
-    present = column_names(sensitive_features) if sensitive_features is not None else set()
-    refuse_misspelt(declared.group_values, groups, {*numeric, *present})
-    return groups
-
-
-def _check_compiles(declared: Declarations, columns: tuple[str, ...]) -> None:
-    """Reject constraints that fit no domain with the declared values, before anything is recorded.
-
-    Where values are not declared, the domain has those that the constraints name, and further ones. Warns of
-    constraints that always hold: of those with a bound beyond what is possible, or if all hold always.
-    ``rate(1).between(0, 0.3)`` holds always on one side on purpose.
-    """
-    named = named_values(declared.constraints)
-    further = ("an undeclared value", "another undeclared value")
-    values: dict[str, Any] = {
-        name: declared.group_values[name]
-        if name in declared.group_values
-        else Numeric()
-        if name in named.numeric
-        else (*named.columns.get(name, ()), *further)
-        for name in columns
-    }
-    classes = declared.classes if declared.classes is not None else (*named.classes, *further)
-    complete = declared.classes is not None and all(
-        name in declared.group_values or name in named.numeric for name in columns
-    )
-    domain = Domain(classes, values, other=True)
-    compiled = compile_constraints(declared.constraints, domain, allow_empty=not complete)
-    room = compiled.bounds - largest_values(compiled)
-    idle = np.flatnonzero(room > _ROUNDING) if np.any(room < -_ROUNDING) else np.arange(len(compiled))
-    if len(idle):
-        warnings.warn(
-            f"no predictions can violate {list_values([compiled.names[j] for j in idle], most=3)}: such "
-            "constraints change nothing, and cost their share of the budget. Drop them, or tighten them: "
-            "rates are shares, 0.05 is five percent",
-            RatewiseWarning,
-            stacklevel=4,
-        )
-
-
 def _classes(classes: Any) -> tuple[Any, ...]:
     return Domain(declared_classes(classes), {}).classes
-
-
-def _columns(names: tuple[str, ...], bounds: Any, schema: Any) -> dict[str, ColumnDeclaration]:
-    """Return what is declared of every feature."""
-    if schema is not None:
-        bounds, values, cells = schema.feature_bounds, schema.categories, schema.cell_format
-        return {
-            name: ColumnDeclaration(bounds=bounds.get(name), values=values.get(name), cell_format=cells)
-            for name in names
-        }
-    if bounds is None:
-        return dict.fromkeys(names, ColumnDeclaration())
-    if isinstance(bounds, Mapping):
-        unknown = [name for name in bounds if name not in names]
-        if unknown:
-            raise InvalidInput(
-                f"feature_bounds names {unknown[0]!r}, which is no column of X; its columns are {reprlib.repr(list(names))}"
-            )
-        return {
-            name: _declared(name, bounds[name]) if name in bounds else ColumnDeclaration() for name in names
-        }
-    try:
-        lower, upper = bounds
-        count = len(names)
-        low, high = (np.broadcast_to(np.asarray(side, dtype=np.float64), count) for side in (lower, upper))
-        if not (np.all(np.isfinite(low)) and np.all(np.isfinite(high)) and np.all(low <= high)):
-            raise ValueError
-    except (TypeError, ValueError):
-        raise InvalidInput(
-            f"feature_bounds must be a pair (lower, upper), each a finite number or {len(names)}, lower at "
-            f"most upper, or a mapping of columns to them, got {reprlib.repr(bounds)}"
-        ) from None
-    with np.errstate(over="ignore"):
-        if not np.all(np.isfinite(high - low)):
-            raise InvalidInput("feature_bounds are too far apart for double precision; give narrower bounds")
-    return {
-        name: ColumnDeclaration(bounds=(float(low[place]), float(high[place])))
-        for place, name in enumerate(names)
-    }
-
-
-def _declared(name: str, value: Any) -> ColumnDeclaration:
-    if isinstance(value, ColumnDeclaration):
-        return value
-    entries = None if isinstance(value, str | bytes) or not hasattr(value, "__iter__") else list(value)
-    if not entries:
-        raise InvalidInput(
-            f"feature_bounds[{name!r}] must be (lower, upper) or a list of values, got {value!r}"
-        )
-    numeric = all(
-        isinstance(entry, numbers.Real) and not isinstance(entry, bool | np.bool_) for entry in entries
-    )
-    if isinstance(value, tuple) and len(entries) == 2 and numeric:
-        low, high = map(float, entries)
-        if not (math.isfinite(low) and math.isfinite(high) and low <= high and math.isfinite(high - low)):
-            raise InvalidInput(
-                f"feature_bounds[{name!r}] must be finite with lower at most upper, got {value!r}"
-            )
-        return ColumnDeclaration(bounds=(low, high))
-    what = f"feature_bounds[{name!r}]"
-    values = tuple(scalar(**{what: entry}) for entry in entries)
-    if len(set(values)) < len(values):
-        twice = next(entry for place, entry in enumerate(values) if entry in values[:place])
-        raise InvalidInput(f"{what} must hold each value once, got {twice!r} twice")
-    return ColumnDeclaration(values=values, cell_format=DEFAULT_FORMAT)
 
 
 def class_array(classes: tuple[Any, ...]) -> npt.NDArray[Any]:

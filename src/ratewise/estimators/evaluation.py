@@ -54,9 +54,9 @@ from ratewise.mechanisms.noise import Mechanism, NoNoise, RoundedGaussianMechani
 from ratewise.mechanisms.randomness import USED_SEEDS, streams_for, warn_of_seed
 from ratewise.metrics.intervals import noisy_intervals
 from ratewise.metrics.verdicts import Certificate, Estimate
+from ratewise.models.rows import usable_rows
 from ratewise.preprocessing.discovery import discover_values
 from ratewise.training.certificate import COUNT_SENSITIVITY, certify, count_stds, pack_counts, unpack_counts
-from ratewise.training.source import usable_rows
 
 __all__ = ["evaluate"]
 

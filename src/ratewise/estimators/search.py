@@ -35,7 +35,8 @@ from ratewise.exceptions import InvalidInput, InvalidType, RatewiseError, Ratewi
 from ratewise.mechanisms.noise import RoundedGaussianMechanism
 from ratewise.mechanisms.randomness import USED_SEEDS, RandomStreams, streams_for, warn_of_seed
 from ratewise.training.config import TrainingConfig
-from ratewise.training.plan import CERTIFICATE, Plan, single_release_noise
+from ratewise.training.defaults import single_release_noise
+from ratewise.training.plan import CERTIFICATE, Plan
 from ratewise.training.session import Session
 
 __all__ = ["PrivateSearch"]

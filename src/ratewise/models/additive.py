@@ -28,6 +28,7 @@ from scipy.special import expit
 
 from ratewise.data.units import Units
 from ratewise.preprocessing.basis import Basis, add_columns
+from ratewise.training.certificate import margin_code_count, margin_codes
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[Any]
@@ -434,30 +435,6 @@ def histogram_of(
     steps = np.floor(soft * weights[:, None] / SOFT_STEP)  # rounded down: a row adds at most its weight
     columns = [np.bincount(place, steps[:, k], minlength=n_cells) for k in range(n_classes)]
     return np.asarray(np.column_stack(columns) * SOFT_STEP)
-
-
-MARGIN_EDGES = np.array([-4.0, -2.0, -1.0, -0.5, -0.25, 0.0, 0.25, 0.5, 1.0, 2.0, 4.0])
-"""Edges of the intervals of margins."""
-
-
-def margin_codes(scores: Floats, towards: int) -> npt.NDArray[np.intp]:
-    """Return a code of what a row is predicted if the score of class k = `towards` is shifted.
-
-    The margin of a row is the largest score of the other classes minus that of k. With m the interval of the margin
-    (`MARGIN_EDGES`) and j the place of the best other class among the others, the code is ``m * (K - 1) + j``. A
-    shift by an edge gives class k to all rows with a margin below it.
-    """
-    if scores.shape[1] == 1:
-        margins, others = (scores[:, 0] if towards == 0 else -scores[:, 0]), 0
-        return np.searchsorted(MARGIN_EDGES, margins) + others
-    rest = np.delete(scores, towards, axis=1)
-    margins = rest.max(axis=1) - scores[:, towards]
-    return np.asarray(np.searchsorted(MARGIN_EDGES, margins) * rest.shape[1] + rest.argmax(axis=1))
-
-
-def margin_code_count(n_classes: int) -> int:
-    """Return the number of codes of `margin_codes`."""
-    return (len(MARGIN_EDGES) + 1) * (n_classes - 1)
 
 
 def shift_intercept(parameters: Floats, n_outputs: int, towards: int, amount: float) -> Floats:

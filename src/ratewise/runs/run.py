@@ -27,6 +27,7 @@ from ratewise.preprocessing.discovery import discovery_threshold
 from ratewise.preprocessing.grids import ContinuousGrid
 from ratewise.runs.folder import RunFolder
 from ratewise.runs.settings import Settings
+from ratewise.training.interfaces import LABEL
 from ratewise.training.loop import StepRecord
 from ratewise.training.plan import (
     CERTIFICATE,
@@ -39,7 +40,6 @@ from ratewise.training.plan import (
     Plan,
 )
 from ratewise.training.session import Session
-from ratewise.training.source import LABEL
 
 KIND = "checkpoint"
 NOTHING: dict[str, Any] = {"released": {}, "loop": None, "history": {}}

@@ -30,8 +30,8 @@ from ratewise.constraints.domain import Domain, in_order, scalar
 from ratewise.data.table import needed_columns
 from ratewise.data.units import Units, id_units, row_units
 from ratewise.exceptions import InvalidInput, InvalidType, RatewiseError
+from ratewise.models.rows import Rows
 from ratewise.preprocessing.discovery import size_histogram
-from ratewise.training.source import Rows
 
 Numbers = npt.NDArray[np.intp]
 

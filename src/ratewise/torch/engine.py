@@ -44,7 +44,7 @@ from ratewise.data.units import Units, row_units
 from ratewise.exceptions import InvalidInput, InvalidType, RatewiseError, UnsupportedCombination
 from ratewise.mechanisms.randomness import KEY_BYTES, SecureGenerator
 from ratewise.mechanisms.sampling import Rows
-from ratewise.models.additive import SOFT_STEP, margin_code_count, margin_codes
+from ratewise.models.additive import SOFT_STEP
 from ratewise.torch.clipping import PerRowClipper, clipping_slack
 from ratewise.torch.data import Batch, RowSource, check_rows, made_up
 from ratewise.torch.gradients import BLOCK_SLACK, wide
@@ -57,6 +57,7 @@ from ratewise.torch.isolation import (
     refuse_uncontrolled,
     untouched_state,
 )
+from ratewise.training.certificate import margin_code_count, margin_codes
 
 Floats = npt.NDArray[np.float64]
 _T = TypeVar("_T")

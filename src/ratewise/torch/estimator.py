@@ -16,18 +16,18 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from ratewise.accounting import Event, Ledger
+from ratewise.constraints.compiler import as_constraints
 from ratewise.constraints.domain import Domain
 from ratewise.data.table import declared_values, read_vector
 from ratewise.estimators.classifier import (
     IDS_IGNORED,
     RateConstrainedClassifier,
-    _check_compiles,
     _classes,
-    _groups,
     class_array,
 )
 from ratewise.exceptions import InvalidInput, InvalidType, RatewiseWarning, UnsupportedCombination
 from ratewise.mechanisms.randomness import RandomStreams, streams_for
+from ratewise.models.rows import Rows
 from ratewise.torch.data import (
     Batch,
     DatasetRows,
@@ -45,13 +45,11 @@ from ratewise.torch.engine import Loss, Objective, TorchEngine
 from ratewise.torch.isolation import check_module, untouched_state
 from ratewise.torch.networks import Bounded
 from ratewise.torch.trainer import NetworkSession, TorchOptimizer, network_config
+from ratewise.training.callbacks import Progress
 from ratewise.training.config import TrainingConfig
-from ratewise.training.explanation import explain_plan
+from ratewise.training.declarations import Declarations, check_compiles, read_groups
 from ratewise.training.loop import StepRecord
-from ratewise.training.plan import Plan
-from ratewise.training.progress import Progress
-from ratewise.training.session import Declarations, constraints_of
-from ratewise.training.source import Rows
+from ratewise.training.plan import Plan, explain_plan
 
 Floats = npt.NDArray[np.float64]
 
@@ -229,7 +227,7 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
         inputs, labels, groups = self._read_rows(X, y, sensitive_features, facts)
         ids = None if privacy_ids is None else read_vector(privacy_ids, inputs.n_rows, "privacy_ids")
         if facts.constraints:
-            _check_compiles(facts, tuple(groups))
+            check_compiles(facts, tuple(groups))
         kind = Rows if labels is not None else DatasetSource
         rows = kind(inputs, labels, groups, ids)  # type: ignore[arg-type]
         n_units = rows.count_units()
@@ -270,13 +268,13 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
         return (
             NetworkInputs(x, len(x)),
             read_vector(y, len(x), "y"),
-            _groups(sensitive_features, len(x), facts),
+            read_groups(sensitive_features, len(x), facts),
         )
 
     def _facts(self, ids: bool) -> Declarations:
         groups = declared_values(self.group_values)
         return Declarations(
-            constraints=constraints_of(self.constraints),
+            constraints=list(as_constraints(self.constraints)),
             classes=None if self.classes is None else _classes(self.classes),
             group_values=dict(Domain((0, 1), groups).columns),
             columns={},

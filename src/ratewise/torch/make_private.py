@@ -53,14 +53,14 @@ from ratewise.data.table import read_vector
 from ratewise.data.units import code_ids, id_units, row_units
 from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
 from ratewise.mechanisms.sampling import Rows
+from ratewise.metrics.verdicts import Certificate
 from ratewise.torch.data import DatasetRows, declared
 from ratewise.torch.distributed import Processes, refuse_unjoined
 from ratewise.torch.engine import PHYSICAL_BATCH, Loss
 from ratewise.torch.trainer import NETWORK, Trainer, network_plan
-from ratewise.training.certificate import Certificate
 from ratewise.training.config import TrainingConfig
 from ratewise.training.dual import DualUpdate
-from ratewise.training.history import History
+from ratewise.training.loop import History
 from ratewise.training.plan import Plan
 
 _NO_VALUES = (

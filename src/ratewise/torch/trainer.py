@@ -50,13 +50,13 @@ from ratewise.torch.distributed import (
     share_of,
 )
 from ratewise.torch.engine import Loss, Objective, TorchEngine
+from ratewise.training.callbacks import Progress
 from ratewise.training.config import TrainingConfig
-from ratewise.training.dual import DualUpdate
-from ratewise.training.history import History
-from ratewise.training.loop import LARGEST, Loop, StepRecord, schedule_value
+from ratewise.training.declarations import Declarations
+from ratewise.training.dual import DualUpdate, dual_update
+from ratewise.training.loop import LARGEST, History, Loop, StepRecord, schedule_value
 from ratewise.training.plan import TRAINING, Plan, PublicFacts, plan_for
-from ratewise.training.progress import Progress
-from ratewise.training.session import Declarations, Session, dual_update, most_rows
+from ratewise.training.session import Session
 
 Callback = Callable[[StepRecord], object]
 
@@ -481,7 +481,7 @@ class NetworkSession(Session):
         )
         clip, rate = float(config.clip or CLIP), float(config.learning_rate or _GAIN)
         counts = plan.histogram_mechanism(engine.count_step)
-        gradient = plan.gradient_mechanism(clip, engine.slack(most_rows(plan, self.units)))
+        gradient = plan.gradient_mechanism(clip, engine.slack(self.most_rows))
         self.loop = Loop(
             engine,
             TorchOptimizer(engine.parameters, plan.steps, config, rate, self.optimizer, self.scheduler),
@@ -729,7 +729,7 @@ class Trainer(NetworkSession):
             seed=random_state,
             **{name: value for name, value in options.items() if value is not None},
         )
-        self.plan, self.compiled, self._n_units = plan, constraints, plan.n_units
+        self.plan, self.compiled = plan, constraints
         self.units = row_units(rows.n_rows) if units is None else units
         if self.units.n_units != plan.n_units:
             raise InvalidInput(

@@ -25,13 +25,14 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from ratewise import _validate
+from ratewise.accounting import GaussianEvent
 from ratewise.constraints.compiled import CompiledConstraints, Item
 from ratewise.exceptions import InvalidInput
 from ratewise.metrics.intervals import NoisyIntervals, fieller, noisy_intervals
@@ -46,27 +47,10 @@ from ratewise.metrics.verdicts import (
     short,
     verdict_of,
 )
-from ratewise.models.additive import MARGIN_EDGES, margin_code_count
+from ratewise.training.plan import CERTIFICATE, CORRECTION, Plan
 
-__all__ = [
-    "CANNOT_TELL",
-    "COUNT_SENSITIVITY",
-    "HELD",
-    "MISSED",
-    "Certificate",
-    "CertificateRow",
-    "Estimate",
-    "Shift",
-    "certify",
-    "choose_shift",
-    "count_stds",
-    "expected_half_width",
-    "expected_half_widths",
-    "pack_counts",
-    "packed_tables",
-    "unpack_counts",
-    "verdict_of",
-]
+if TYPE_CHECKING:
+    from ratewise.training.dual import DualUpdate
 
 Floats = NDArray[np.float64]
 
@@ -77,6 +61,8 @@ _ONE_CLASS = (
     0.25  # of the rows outside the largest class, the share that must be predicted another class than it
 )
 _SURE = 2.5  # standard deviations that a constraint must be missed by before a shift is tried
+MARGIN_EDGES = np.array([-4.0, -2.0, -1.0, -0.5, -0.25, 0.0, 0.25, 0.5, 1.0, 2.0, 4.0])
+"""Edges of the intervals of margins."""
 # shifts that are considered: eight between two edges of margins
 _AMOUNTS = np.unique(np.concatenate([np.linspace(*pair, 9) for pair in pairwise(MARGIN_EDGES)]))
 
@@ -218,6 +204,41 @@ def certify(
     )
 
 
+def judged(
+    released: Floats,
+    compiled: CompiledConstraints,
+    plan: Plan,
+    tolerance: float,
+    dual: DualUpdate | None = None,
+    shift: Shift | None = None,
+) -> Certificate:
+    """Return the certificate from the released counts of the returned model (`packed_tables` of `Engine.counts`).
+
+    Training has measured the sizes of cells as well, with noise of its own; they shorten the intervals.
+    """
+    histogram, outcomes = unpack_counts(released, compiled.n_cells, compiled.n_classes)
+    stds = _count_stds(plan, CERTIFICATE)
+    sizes = None if dual is None or not dual.step or not plan.private else dual.cell_sizes()
+    return certify(
+        compiled,
+        histogram,
+        stds[0],
+        n_units=plan.n_units,
+        outcomes=outcomes,
+        outcomes_std=stds[1],
+        cell_totals=None if sizes is None else sizes[0],
+        cell_totals_std=0.0 if sizes is None else sizes[1],
+        tolerance=tolerance,
+        notes=() if shift is None else (shift.describe(compiled),),
+        unit="rows" if plan.unit.kind == "row" else "ids",
+    )
+
+
+def _count_stds(plan: Plan, name: str) -> tuple[float, float]:
+    event = plan.events.get(name)
+    return count_stds(float(event.noise)) if isinstance(event, GaussianEvent) else (0.0, 0.0)
+
+
 # ----------------------------------------------------------------------------------------- correction
 
 
@@ -246,6 +267,26 @@ class Shift:
         )
 
 
+def margin_codes(scores: Floats, towards: int) -> NDArray[np.intp]:
+    """Return a code of what a row is predicted if the score of class k = `towards` is shifted.
+
+    The margin of a row is the largest score of the other classes minus that of k. With m the interval of the margin
+    (`MARGIN_EDGES`) and j the place of the best other class among the others, the code is ``m * (K - 1) + j``. A
+    shift by an edge gives class k to all rows with a margin below it.
+    """
+    if scores.shape[1] == 1:
+        margins, others = (scores[:, 0] if towards == 0 else -scores[:, 0]), 0
+        return np.searchsorted(MARGIN_EDGES, margins) + others
+    rest = np.delete(scores, towards, axis=1)
+    margins = rest.max(axis=1) - scores[:, towards]
+    return np.asarray(np.searchsorted(MARGIN_EDGES, margins) * rest.shape[1] + rest.argmax(axis=1))
+
+
+def margin_code_count(n_classes: int) -> int:
+    """Return the number of codes of `margin_codes`."""
+    return (len(MARGIN_EDGES) + 1) * (n_classes - 1)
+
+
 def choose_shift(
     released: Floats,
     compiled: CompiledConstraints,
@@ -265,7 +306,7 @@ def choose_shift(
     Parameters
     ----------
     released : array
-        Released margins (`ratewise.models.additive.margin_codes`) by cell and by label, as `packed_tables`.
+        Released margins (`margin_codes`) by cell and by label, as `packed_tables`.
     compiled : CompiledConstraints
     stds : pair of float
         Standard deviations of the noise on both tables.
@@ -309,6 +350,20 @@ def choose_shift(
     if best is None or best[0] > 0.5 * excess:
         return None
     return Shift(towards, best[2], excess, best[0])
+
+
+def shift_for(
+    released: Floats, compiled: CompiledConstraints, plan: Plan, dual: DualUpdate, tolerance: float
+) -> Shift | None:
+    """Return the correction of a trained model from the released counts of its margins."""
+    return choose_shift(
+        released,
+        compiled,
+        _count_stds(plan, CORRECTION),
+        towards=dual.largest_class,
+        cell_totals=dual.cell_sizes()[0],
+        tolerance=tolerance,
+    )
 
 
 def _sides(found: list[tuple[float, float, float]]) -> Iterator[list[tuple[float, float, float]]]:
@@ -401,6 +456,14 @@ def expected_half_widths(
     )
     half: Floats = (found.high - found.low) / 2.0
     return half
+
+
+def certificate_half_width(compiled: CompiledConstraints, plan: Plan) -> float:
+    """Return the largest half-width to expect of the certificate's intervals, from public facts; 0 without noise."""
+    event = plan.events.get(CERTIFICATE)
+    if not isinstance(event, GaussianEvent):
+        return 0.0
+    return float(expected_half_width(compiled, plan.n_units, count_stds(float(event.noise))[0]))
 
 
 # ----------------------------------------------------------------------------------------------- rows

@@ -25,6 +25,10 @@ import numpy.typing as npt
 
 from ratewise.constraints.compiled import CompiledConstraints
 from ratewise.exceptions import InvalidInput
+from ratewise.training import defaults
+from ratewise.training.certificate import certificate_half_width
+from ratewise.training.config import TrainingConfig
+from ratewise.training.plan import Plan
 
 Floats = npt.NDArray[np.float64]
 
@@ -167,3 +171,23 @@ class DualUpdate:
                 )
             setattr(self, name, int(value) if name == "step" else value)
         self.scale = self._loss_scale(np.maximum(self.cell_totals, 0.0))
+
+
+def dual_update(
+    compiled: CompiledConstraints | None, plan: Plan, config: TrainingConfig, noise: float
+) -> DualUpdate | None:
+    """Return the multipliers of a training run; `noise` is the standard deviation of one count."""
+    if compiled is None:
+        return None
+    margin = config.margin
+    if margin == "certified":
+        margin = certificate_half_width(compiled, plan)
+    return DualUpdate(
+        compiled,
+        total=float(plan.n_units),
+        sampling_rate=plan.sampling_rate,
+        noise=noise,
+        rate=config.dual_rate * defaults.STEPS / plan.steps,
+        damping=config.dual_damping,
+        margin=margin,
+    )

@@ -16,9 +16,10 @@ An empty sample releases its noise and counts like any other. Sums are divided b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,83 +27,12 @@ import numpy.typing as npt
 from ratewise.exceptions import InvalidInput
 from ratewise.mechanisms.randomness import RandomStreams
 from ratewise.training.dual import DualUpdate
+from ratewise.training.interfaces import Engine, Optimizer, Release
 
 Floats = npt.NDArray[np.float64]
 
 LARGEST = 1e30  # parameters beyond this norm are no model
-
-
-class Engine(Protocol):
-    """The only object that reads rows. Everything it returns is private until a mechanism releases it."""
-
-    @property
-    def n_parameters(self) -> int:
-        """Number of parameters."""
-        ...
-
-    @property
-    def count_step(self) -> float:
-        """Power of two that all prediction counts are multiples of."""
-        ...
-
-    def slack(self, rows: float) -> float:
-        """Return a bound on the rounding errors of the gradient sum, relative to the clipping norm."""
-        ...
-
-    def sums(self, sample: npt.NDArray[np.intp], parameters: Any, weights: Floats | None, clip: float) -> Any:
-        """Return `.gradient` (clipped sum) and `.histogram` (prediction counts) of a sample; **private**."""
-        ...
-
-    def counts(self, parameters: Any) -> tuple[Floats, Floats]:
-        """Return the counts of the certificate over all units; **private**."""
-        ...
-
-    def margin_counts(self, parameters: Any, towards: int) -> tuple[Floats, Floats]:
-        """Return cells and labels by `ratewise.models.additive.margin_codes` over all units; **private**."""
-        ...
-
-    def shifted(self, parameters: Any, towards: int, amount: float) -> Any:
-        """Return parameters for `counts` with `amount` added to the score of class `towards`."""
-        ...
-
-
-class Release(Protocol):
-    """Adds noise to a private value; `ratewise.mechanisms.noise.Mechanism` for arrays."""
-
-    def release(self, value: Any, rng: np.random.Generator, /) -> Any:
-        """Return the value with fresh noise on every entry."""
-        ...
-
-
-class Optimizer(Protocol):
-    """Moves parameters by released gradients: post-processing. `GradientDescent` for arrays."""
-
-    done: int
-
-    @property
-    def parameters(self) -> Any:
-        """The model, as the engine takes it."""
-        ...
-
-    @property
-    def relative_rate(self) -> float:
-        """Learning rate of the coming step relative to the first one."""
-        ...
-
-    def step(self, total: Any, expected_units: float, scale: float = 1.0) -> float:
-        """Move by a released sum over the constant `expected_units`; return the norm of that mean.
-
-        The objective behind the sum was divided by `scale`; a penalty on the parameters is divided by it too.
-        """
-        ...
-
-    def state(self) -> dict[str, Any]:
-        """Return what is needed to go on later."""
-        ...
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on from what `state` returned."""
-        ...
+_MOST_VALUES = 4_000_000  # of a history
 
 
 class StepRecord(NamedTuple):
@@ -257,3 +187,55 @@ class Loop:
         self.optimizer.restore(state)
         if self.dual is not None:
             self.dual.restore(state["dual"])
+
+
+class History:
+    """Released values by step, thinned so that memory stays bounded whatever the number of steps.
+
+    Parameters
+    ----------
+    steps : int
+    shape : (int, int) or None
+        Cells and classes of the histogram.
+    n_constraints : int
+    """
+
+    def __init__(self, steps: int, shape: tuple[int, int] | None = None, n_constraints: int = 0) -> None:
+        width = 2 + 2 * n_constraints + (0 if shape is None else shape[0] * shape[1])
+        self.every = max(1, math.ceil(steps * width / _MOST_VALUES))
+        self._records: list[StepRecord] = []
+        self._earlier: dict[str, npt.NDArray[Any]] = {}
+
+    @classmethod
+    def of(cls, loop: Loop, steps: int) -> History:
+        """Return an empty history for a loop."""
+        if loop.dual is None:
+            return cls(steps)
+        constraints = loop.dual.constraints
+        return cls(steps, (constraints.n_cells, constraints.n_classes), len(constraints))
+
+    def add(self, record: StepRecord) -> None:
+        """Store a record; steps between kept ones are passed over."""
+        if (record.step - 1) % self.every == 0:
+            self._records.append(record)
+
+    def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Begin with what `arrays` of an earlier part of the run returned."""
+        self._earlier = dict(arrays) if len(arrays.get("step", ())) else {}
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the stored values by name, one row per kept step."""
+        stored: dict[str, npt.NDArray[Any]] = {
+            "step": np.array([record.step for record in self._records], dtype=np.int64),
+            "gradient_norm": np.array([record.gradient_norm for record in self._records]),
+        }
+        kept = [record for record in self._records if record.histogram is not None]
+        if kept:
+            stored["histogram"] = np.stack([np.asarray(record.histogram) for record in kept])
+            stored["values"] = np.stack([np.asarray(record.values) for record in kept])
+            stored["multipliers"] = np.stack([np.asarray(record.multipliers) for record in kept])
+        if not self._earlier:
+            return stored
+        if not self._records:
+            return dict(self._earlier)
+        return {name: np.concatenate([self._earlier[name], values]) for name, values in stored.items()}

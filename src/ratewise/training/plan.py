@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
-
-from scipy.optimize import brentq
-from scipy.special import log_ndtr, ndtr
 
 from ratewise.accounting import (
     Event,
@@ -18,12 +14,14 @@ from ratewise.accounting import (
     TrainingEvent,
     calibrate_plan,
 )
+from ratewise.accounting.statement import in_words
 from ratewise.mechanisms.noise import (
     Mechanism,
     NoNoise,
     RoundedGaussianMechanism,
     RoundedLaplaceMechanism,
 )
+from ratewise.training import defaults
 from ratewise.training.config import TrainingConfig
 
 DISCOVERY = "classes and group values"
@@ -33,12 +31,6 @@ ROWS_PER_ID = "rows per id"
 TRAINING = "training"
 CORRECTION = "correction"
 CERTIFICATE = "certificate"
-
-STEPS = 200
-_LARGEST_SAMPLE = 65_536
-_THRESHOLD_DELTA = 0.1  # of delta, for each of two releases with thresholds
-_LEAST_STEP_NOISE = 0.2  # with less, a small sampling rate hides nothing
-_CORRECTION_SHARE = 0.01  # of the budget, in units of 1 / sigma**2
 
 
 @dataclass(frozen=True)
@@ -120,6 +112,17 @@ class Plan:
         event = self.events.get(TRAINING)
         return event if isinstance(event, TrainingEvent) else None
 
+    @property
+    def most_rows_share(self) -> float:
+        """Bound on the share of units in a sample; a sample is larger with a probability below 1e-20."""
+        largest = self.expected_units + 10.0 * math.sqrt(self.expected_units) + 40.0
+        return min(1.0, largest / self.n_units)
+
+    def threshold(self, name: str) -> tuple[float, float]:
+        """Return noise multiplier and delta of a release with a threshold; zeros without privacy."""
+        event: Any = self.events.get(name)
+        return (0.0, 0.0) if event is None else (float(event.noise), float(event.delta))
+
     def gaussian(self, name: str, sensitivity: float, step: float = 1.0) -> Mechanism:
         """Return the mechanism of a Gaussian release of the plan.
 
@@ -166,8 +169,8 @@ def plan_for(
     ``scale / sqrt(s_i)``, for a step of training ``scale * q * sqrt(steps / s)``, and one scale for all is found by exact
     composition.
     """
-    rate = config.sampling_rate or min(0.5, _LARGEST_SAMPLE / facts.n_units)
-    steps = config.steps or STEPS
+    rate = config.sampling_rate or min(0.5, defaults.LARGEST_SAMPLE / facts.n_units)
+    steps = config.steps or defaults.STEPS
     base = Plan(
         facts.n_units,
         rate,
@@ -183,7 +186,7 @@ def plan_for(
     if epsilon is None:
         return base
     shares = _shares(facts, config)
-    threshold = _THRESHOLD_DELTA * delta
+    threshold = defaults.THRESHOLD_DELTA * delta
 
     def build(scale: float) -> dict[str, Event]:
         events: dict[str, Event] = {}
@@ -206,7 +209,7 @@ def plan_for(
 def _shares(facts: PublicFacts, config: TrainingConfig) -> dict[str, float]:
     shares: dict[str, float] = {}
     if facts.find_rows_per_id:
-        shares[ROWS_PER_ID] = 0.01
+        shares[ROWS_PER_ID] = defaults.ROWS_PER_ID_SHARE
     if facts.n_discovered:
         shares[DISCOVERY] = config.discovery_share
     if facts.n_unbounded:
@@ -215,20 +218,20 @@ def _shares(facts: PublicFacts, config: TrainingConfig) -> dict[str, float]:
         shares[STATISTICS] = config.statistics_share
     shares[TRAINING] = 0.0  # keeps its place in the order of releases
     if facts.constrained and facts.corrected:
-        shares[CORRECTION] = _CORRECTION_SHARE
+        shares[CORRECTION] = defaults.CORRECTION_SHARE
     if facts.constrained:
         shares[CERTIFICATE] = config.certificate_share
-    shares[TRAINING] = max(0.1, 1.0 - sum(shares.values()))
+    shares[TRAINING] = max(defaults.LEAST_TRAINING_SHARE, 1.0 - sum(shares.values()))
     return shares
 
 
 def _training_event(
     facts: PublicFacts, config: TrainingConfig, rate: float, steps: int, noise: float
 ) -> TrainingEvent:
-    joint = max(noise * rate * math.sqrt(steps), _LEAST_STEP_NOISE)
+    joint = max(noise * rate * math.sqrt(steps), defaults.LEAST_STEP_NOISE)
     if not facts.constrained:
         return TrainingEvent(rate, steps, gradient_noise=joint, histogram=None)
-    share = config.histogram_share or histogram_share(noise, facts.n_units)
+    share = config.histogram_share or defaults.histogram_share(noise, facts.n_units)
     counts = joint / math.sqrt(share)
     if config.histogram == "laplace":
         counts /= math.sqrt(2.0)  # equal leading terms of 1 / noise**2
@@ -241,26 +244,32 @@ def _training_event(
     )
 
 
-def histogram_share(single_release: float, n_units: int) -> float:
-    """Return the share of a step that prediction counts get: a tenth, up to a quarter on small tables.
+_PURPOSE = {
+    ROWS_PER_ID: "bounds the number of rows of an id",
+    DISCOVERY: "finds classes and group values that were not declared",
+    RANGES: "finds types, ranges and vocabularies of columns that were not declared",
+    STATISTICS: "scales the features: means, deviations and frequencies come from it",
+    TRAINING: "one clipped gradient sum per step, and prediction counts if there are constraints",
+    CORRECTION: "measures the trained model, whose decision threshold is moved if it clearly misses a constraint",
+    CERTIFICATE: "measures the constraints on the returned model",
+}
 
-    With a tenth, the noise of a count followed over a quarter of the steps is about ``6 * single_release / n``
-    of the rows. Where that passes 0.002, more goes to the counts.
-    """
-    return min(max(0.1, 300.0 * single_release / n_units), 0.25)
 
-
-@lru_cache(maxsize=64)
-def single_release_noise(epsilon: float, delta: float) -> float:
-    """Return the noise multiplier of one Gaussian release that spends (epsilon, delta)."""
-
-    def excess(noise: float) -> float:
-        a, b = 0.5 / noise - epsilon * noise, -0.5 / noise - epsilon * noise
-        return float(ndtr(a) - math.exp(epsilon + float(log_ndtr(b)))) - delta
-
-    low, high = 1e-3, 1.0
-    while excess(high) > 0:
-        low, high = high, 2.0 * high
-    while excess(low) < 0:
-        low, high = low / 2.0, low
-    return float(brentq(excess, low, high))
+def explain_plan(plan: Plan, config: TrainingConfig, *, constrained: bool) -> str:
+    """Return the releases of a plan and the settings that follow from public facts."""
+    unit = "rows" if plan.unit.kind == "row" else "ids"
+    lines = [
+        f"{plan.n_units} {unit}; {plan.steps} steps; each step reads every one of them with probability {plan.sampling_rate:.4g}.",
+    ]
+    if not plan.private:
+        lines.append("No noise is added: there is no privacy guarantee.")
+    for name, event in plan.events.items():
+        if name == CERTIFICATE and not constrained:
+            continue
+        lines.append(f"- {name}: {in_words(event)}; {_PURPOSE.get(name, '')}.")
+    changed = {k: v for k, v in config.to_dict().items() if v != TrainingConfig().to_dict()[k]}
+    if changed:
+        lines.append(
+            "Settings that were changed: " + ", ".join(f"{k}={v!r}" for k, v in changed.items()) + "."
+        )
+    return "\n".join(lines)

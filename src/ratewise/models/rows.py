@@ -1,17 +1,10 @@
-"""Where a session reads rows: in memory (`Rows`) or in partitions (`ratewise.distributed`).
-
-Everything that a fit needs from rows is a sum over units: numbers of ids by their rows, counts of values, column
-histograms, clipped gradients, prediction counts. A source returns these sums; all of them are **private** until
-a mechanism releases them. Sums are exact (integers, or multiples of a power of two), so that they do not depend
-on the order or the partition of rows, and units are numbered in a way that does not either: rows by their place
-in the table, ids by the order of a digest of the id.
-"""
+"""Rows in memory: the sums over units that a session asks for before training, and the engine of its steps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,80 +28,11 @@ from ratewise.preprocessing.discovery import (
 )
 from ratewise.preprocessing.grids import Grid
 from ratewise.training.config import TrainingConfig
+from ratewise.training.interfaces import LABEL
 
 Floats = npt.NDArray[np.float64]
 
 _ROWS_AT_ONCE = 1 << 17
-
-LABEL = "label"  # the name of the label column in `RowSource.count_values`
-
-
-class RowSource(Protocol):
-    """The private rows of a fit. What the methods return is private, names and numbers of units are not."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the features."""
-        ...
-
-    @property
-    def named(self) -> bool:
-        """Whether the names are the user's."""
-        ...
-
-    @property
-    def group_names(self) -> tuple[str, ...]:
-        """Names of the sensitive columns."""
-        ...
-
-    @property
-    def sparse(self) -> bool:
-        """Whether the features are a sparse matrix, which is used as it is."""
-        ...
-
-    def count_units(self) -> int:
-        """Return the number of units: rows, or distinct ids."""
-        ...
-
-    def count_sizes(self, classes: tuple[Any, ...] | None) -> Floats:
-        """Return the number of ids by the logarithm of their number of usable rows; **private**.
-
-        A row is usable if it has a label, that of a class if classes are given.
-        """
-        ...
-
-    def bound(self, max_rows: int, weighting: str, classes: tuple[Any, ...] | None) -> Units:
-        """Fix which usable rows each unit contributes; called once, after `count_units`."""
-        ...
-
-    def use_domain(self, domain: Domain, compiled: CompiledConstraints | None) -> None:
-        """Code labels and groups; rows whose label is no class have no weight in all later sums."""
-        ...
-
-    def count_values(self, names: tuple[str, ...]) -> dict[str, ValueCounts]:
-        """Return the distinct values of sensitive columns and of `LABEL`, with their weights; **private**."""
-        ...
-
-    def count_ranges(self, formats: Mapping[str, CellFormat]) -> dict[str, RangeCounts]:
-        """Return the range cells and text values of features, with their weights; **private**."""
-        ...
-
-    def bin_weights(self, grids: tuple[Grid, ...]) -> list[Floats]:
-        """Code the features and return the weight of the rows of each bin, by column; **private**."""
-        ...
-
-    def engine(
-        self,
-        basis: Basis | None,
-        columns: Mapping[str, ColumnDeclaration],
-        config: TrainingConfig,
-    ) -> Any:
-        """Return the engine of the training steps (`ratewise.training.loop.Engine`)."""
-        ...
-
-    def select(self, sample: KeyedSample) -> Any:
-        """Return a sample as the engine takes it; **private**."""
-        ...
 
 
 @dataclass(eq=False)
