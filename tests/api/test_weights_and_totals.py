@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import beta
 from sklearn.model_selection import GridSearchCV
 
-from ratewise import InvalidInput, InvalidType, RateConstrainedClassifier, TrainingConfig
+from ratewise import InvalidInput, InvalidType, RateConstrainedClassifier, RatewiseWarning, TrainingConfig
 from ratewise.accounting import epsilon, process_total
 from ratewise.metrics import group_rates
 
@@ -85,3 +85,19 @@ def test_intervals_of_group_rates_are_exact():
     assert "95% interval" in text
     with pytest.raises(InvalidInput, match="rate must be one of"):
         found.table("luck")
+
+
+def test_a_class_weight_of_no_class_is_rejected():
+    X, y = np.arange(20.0)[:, None], np.arange(20) % 2
+    model = RateConstrainedClassifier(classes=[0, 1], class_weight={"yes": 2.0})
+    with pytest.raises(InvalidInput, match="class_weight names 'yes'"):
+        model.fit(X, y)
+    RateConstrainedClassifier(classes=[0, 1], class_weight={1: 2.0}).planned_events(X, y)
+
+
+@pytest.mark.parametrize("use", ["shape_functions", "feature_importances"])
+def test_a_constant_model_says_why_it_has_no_shape_functions(use):
+    with pytest.warns(RatewiseWarning, match="fewer than two classes"):
+        model = RateConstrainedClassifier(epsilon=1.0).fit(np.arange(20.0)[:, None], np.zeros(20))
+    with pytest.raises(InvalidInput, match="this is a constant"):
+        getattr(model, use)()

@@ -542,6 +542,11 @@ def _frame(X: Any, expected: Sequence[str] | None) -> FeatureTable:
     for name, column in found.items():
         if getattr(column, "ndim", 1) != 1:
             raise InvalidInput(f"column {name!r} of X must be one-dimensional")
+        if getattr(getattr(column, "dtype", None), "kind", "") == "c":
+            raise InvalidInput(
+                f"Complex data not supported: column {name!r} of X holds complex numbers; pass real and "
+                "imaginary parts"
+            )
         found[name] = column if hasattr(column, "__len__") else list(column)
     lengths = {len(column) for column in found.values()}
     if len(lengths) > 1:

@@ -7,7 +7,7 @@ import numbers
 import os
 import reprlib
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -22,7 +22,7 @@ from ratewise.accounting import Event, Ledger
 from ratewise.accounting.events import NEIGHBOURS
 from ratewise.constraints.compiler import as_constraints
 from ratewise.constraints.domain import Domain
-from ratewise.data.cells import parse_number
+from ratewise.data.cells import parse_number, text_of
 from ratewise.data.schema import Schema
 from ratewise.data.table import (
     FeatureTable,
@@ -363,6 +363,13 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
             )
         for weight in self.class_weight.values():
             _validate.non_negative(class_weight=weight)
+        classes = self.classes if self.classes is not None else getattr(self.schema, "classes", None)
+        known = set() if classes is None else {text_of(value) for value in declared_classes(classes)}
+        unknown = [value for value in self.class_weight if known and text_of(value) not in known]
+        if unknown:
+            raise InvalidInput(
+                f"class_weight names {unknown[0]!r}, which is no class; the classes are {reprlib.repr(classes)}"
+            )
 
     def _check_delta(self, delta: float, n_units: int) -> None:
         if self.epsilon is None or delta <= 1 / n_units:
@@ -470,49 +477,37 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         return float(np.average(hits, weights=sample_weight))
 
     def _read(self, X: Any) -> FeatureTable:
-        named = hasattr(self, "feature_names_in_")
-        if hasattr(X, "columns") and not named and not hasattr(X, "column_names"):
+        """Return features in the order of `fit`; names are compared if both tables have some."""
+        named, what = hasattr(self, "feature_names_in_"), None
+        has_names = hasattr(X, "columns") or isinstance(X, Mapping) or hasattr(X, "column_names")
+        if named and not has_names:
+            what = "X does not have valid feature names, but RateConstrainedClassifier was fitted with feature names"
+        elif not named and hasattr(X, "columns") and not hasattr(X, "column_names"):
             columns = list(X.columns)
             if len(columns) != len(self._feature_names):
                 return read_features(np.asarray(X), expected=self._feature_names)
             if all(isinstance(name, str) for name in columns):
-                warnings.warn(
-                    "X has feature names, but RateConstrainedClassifier was fitted without feature names",
-                    UserWarning,
-                    stacklevel=3,
-                )
-            return read_features(
-                dict(
-                    zip(
-                        self._feature_names,
-                        [X.iloc[:, i] if hasattr(X, "iloc") else X[n] for i, n in enumerate(columns)],
-                        strict=True,
-                    )
-                )
-            )
-        if (
-            named
-            and not hasattr(X, "columns")
-            and not isinstance(X, Mapping)
-            and not hasattr(X, "column_names")
-        ):
-            warnings.warn(
-                "X does not have valid feature names, but RateConstrainedClassifier was fitted with feature names",
-                UserWarning,
-                stacklevel=3,
-            )
+                what = "X has feature names, but RateConstrainedClassifier was fitted without feature names"
+            by_place = [X.iloc[:, i] if hasattr(X, "iloc") else X[name] for i, name in enumerate(columns)]
+            X = dict(zip(self._feature_names, by_place, strict=True))
+        if what is not None:
+            warnings.warn(what, UserWarning, stacklevel=3)
         return read_features(X, expected=self._feature_names)
 
     # ------------------------------------------------------------------------------ interpretation
 
     def shape_functions(self) -> list[ShapeFunction]:
         """Return the shape function of every feature, with intervals for the training noise; released values."""
+        return self._additive("shape functions").shape_functions()
+
+    def _additive(self, what: str) -> AdditiveModel:
         check_is_fitted(self)
         if not isinstance(self.model_, AdditiveModel):
+            reason = "a constant" if self.model_ is None else "a model of a sparse matrix"
             raise InvalidInput(
-                "shape functions are those of dense tables; this model was trained on a sparse matrix"
+                f"{what} need a model of a dense table with two classes or more; this is {reason}"
             )
-        return self.model_.shape_functions()
+        return self.model_
 
     def feature_importances(self) -> dict[str, float]:
         """Return the mean absolute contribution of every feature to the scores, largest first."""
@@ -544,11 +539,8 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
             return explain_plan(
                 self.plan_, self.config or TrainingConfig(), constrained=self.constraints_ is not None
             )
-        if not isinstance(self.model_, AdditiveModel):
-            raise InvalidInput("explain(X) needs a model of a dense table")
-        features = self._read(X)
-        parts = self.model_.contributions(features)
-        scores = self.model_.scores(features)
+        model, features = self._additive("contributions of features"), self._read(X)
+        parts, scores = model.contributions(features), model.scores(features)
         output = np.zeros(len(scores), dtype=np.intp) if scores.shape[1] == 1 else scores.argmax(axis=1)
         return [
             dict(zip(self._feature_names, parts[row, :, output[row]].tolist(), strict=True))
@@ -557,19 +549,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
 
     # ------------------------------------------------------------------------------- report and notebook
 
-    def report(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        sensitive_features: Any = None,
-        baseline: Any = None,
-        by: Iterable[Any] | None = None,
-        confidence: float = 0.95,
-        name: str | None = None,
-        title: str | None = None,
-        data: str | None = None,
-    ) -> Report:
+    def report(self, X: Any, y: Any, *, sensitive_features: Any = None, **options: Any) -> Report:
         """Return what this model reaches of what was requested, on rows it has not seen.
 
         The rows are read without noise, and the privacy guarantee does not cover what is measured on them.
@@ -578,10 +558,9 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         ----------
         X, y, sensitive_features
             Rows to measure on, as in ``fit``.
-        baseline : classifier, or mapping of names to classifiers, optional
-            To compare with; usually the same model without constraints.
-        by, confidence, name, title, data
-            See `ratewise.report.Report.from_model`.
+        **options
+            `baseline` (a classifier, or a mapping of names to classifiers, to compare with), `by`, `confidence`,
+            `name`, `title` and `data`, as in `ratewise.report.Report.from_model`.
 
         Returns
         -------
@@ -591,18 +570,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         """
         from ratewise.report import Report
 
-        return Report.from_model(
-            self,
-            X,
-            y,
-            sensitive_features,
-            baseline,
-            by=by,
-            confidence=confidence,
-            name=name,
-            title=title,
-            data=data,
-        )
+        return Report.from_model(self, X, y, sensitive_features, **options)
 
     # scikit-learn asks for either of these, by version and by who displays
 

@@ -23,7 +23,7 @@ For a public hold-out (``epsilon=None``) the counts are exact.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -162,27 +162,19 @@ def evaluate(
     compiled = measured.compiled
     labels = rows.labels(compiled.domain)
     codes = rows.cells(compiled, labels), labels, code_labels(predicted, compiled.domain)
-    released = releases.release(COUNTS, COUNT_SENSITIVITY, pack_counts(compiled, *codes, releases.weights))
-    histogram, outcomes = unpack_counts(released, compiled.n_cells, compiled.n_classes)
-    histogram_std, outcomes_std = count_stds(releases.noise(COUNTS))
     notes = (
         (f"Released with noise for epsilon {epsilon:g} at delta {delta:g} ({neighbours}).",)
         if epsilon
         else ()
     )
-    return certify(
+    return releases.certificate(
+        COUNTS,
         compiled,
-        histogram,
-        histogram_std,
-        n_units=releases.n_units,
-        outcomes=outcomes,
-        outcomes_std=outcomes_std,
+        codes,
+        items=measured.items,
+        groups=lambda histogram, std: tuple(measured.groups(histogram, std, level)),
         tolerance=tolerance,
         level=level,
-        unit=releases.unit.noun,
-        data=data_name,
-        items=measured.items,
-        groups=tuple(measured.groups(histogram, histogram_std, level)),
         notes=notes,
     )
 
@@ -344,6 +336,44 @@ class RowReleases:
         place = [each for each in self.events if each != VALUES].index(name) if noise > 0 else 0
         rng = (self.streams.histogram, self.streams.gradient)[place]
         return mechanism.release(value, rng)
+
+    def certificate(
+        self,
+        name: str,
+        compiled: CompiledConstraints,
+        codes: tuple[Any, Any, Any],
+        *,
+        groups: Callable[[Floats, float], tuple[Estimate, ...]] | None = None,
+        **options: Any,
+    ) -> Certificate:
+        """Release the counts of predictions and return their certificate.
+
+        Parameters
+        ----------
+        name : str
+            Of the release.
+        compiled : CompiledConstraints
+        codes : cells, labels and predictions of the rows
+        groups : callable, optional
+            Further rates to show, from the released histogram and the standard deviation of its noise.
+        **options
+            Further arguments of `ratewise.training.certificate.certify`.
+        """
+        released = self.release(name, COUNT_SENSITIVITY, pack_counts(compiled, *codes, self.weights))
+        histogram, outcomes = unpack_counts(released, compiled.n_cells, compiled.n_classes)
+        histogram_std, outcomes_std = count_stds(self.noise(name))
+        return certify(
+            compiled,
+            histogram,
+            histogram_std,
+            n_units=self.n_units,
+            outcomes=outcomes,
+            outcomes_std=outcomes_std,
+            unit=self.unit.noun,
+            data=self._data,
+            groups=() if groups is None else groups(histogram, histogram_std),
+            **options,
+        )
 
 
 # ------------------------------------------------------------------------- before any row is read

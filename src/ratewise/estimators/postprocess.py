@@ -60,11 +60,8 @@ from ratewise.mechanisms.randomness import RandomStreams
 from ratewise.metrics.verdicts import Certificate
 from ratewise.training.certificate import (
     COUNT_SENSITIVITY,
-    certify,
     count_stds,
-    pack_counts,
     packed_tables,
-    unpack_counts,
 )
 
 __all__ = ["DecisionRule", "ScoreGrid", "postprocess"]
@@ -381,23 +378,14 @@ def postprocess(
     counts = _ScoreCounts.release(compiled, grid, groups, (labels, cells, bins, group), releases)
     chances = _solve(compiled, grid, counts)
     predicted = _drawn(chances[group, bins], releases.streams.sampling)
-    packed = pack_counts(compiled, cells, labels, predicted, releases.weights)
-    released = releases.release(_CERTIFICATE, COUNT_SENSITIVITY, packed)
-    histogram, outcomes = unpack_counts(released, compiled.n_cells, compiled.n_classes)
-    histogram_std, outcomes_std = count_stds(releases.noise(_CERTIFICATE))
-    certificate = certify(
+    certificate = releases.certificate(
+        _CERTIFICATE,
         compiled,
-        histogram,
-        histogram_std,
-        n_units=units.n_units,
-        outcomes=outcomes,
-        outcomes_std=outcomes_std,
+        (cells, labels, predicted),
         cell_totals=counts.cells.sum(axis=1),
         cell_totals_std=counts.cell_totals_std,
         tolerance=tolerance,
         level=level,
-        unit=units.unit.noun,
-        data=_DATA,
     )
     public = ["the scores' format", "the constraints and what is declared"]
     found = sorted(releases.found)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import os
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -147,13 +148,84 @@ class Problem:
     n_cells: int = 0
     loss_weights: Floats | None = None
 
-    def loss_weights_of(self, rows: npt.NDArray[np.intp]) -> Floats | None:
-        """Return the weights of the loss of some rows; **private**."""
-        return None if self.loss_weights is None else self.loss_weights.take(rows)
+
+class RowEngine(ABC):
+    """What engines of scores that are linear in the parameters have in common (`ratewise.training.interfaces.Engine`).
+
+    Parameters are one row per score function, intercepts last.
+    """
+
+    problem: Problem
+    units: Units
+    temperature: float
+    hard: bool
+
+    @property
+    @abstractmethod
+    def n_features(self) -> int:
+        """Number of features, without the intercept."""
+
+    @abstractmethod
+    def counts_of(self, parameters: Floats, towards: int | None) -> tuple[Floats, Floats]:
+        """Return `counts`, or `margin_counts` with `towards`; **private**."""
+
+    @property
+    def n_outputs(self) -> int:
+        """Score functions: one for two classes, else one per class."""
+        return 1 if self.problem.n_classes == 2 else self.problem.n_classes
+
+    @property
+    def n_parameters(self) -> int:
+        """Length of the parameter vector."""
+        return self.n_outputs * (self.n_features + 1)
+
+    @property
+    def penalised(self) -> npt.NDArray[np.bool_]:
+        """All parameters but the intercepts."""
+        return np.tile(np.arange(self.n_features + 1) < self.n_features, self.n_outputs)
+
+    @property
+    def count_step(self) -> float:
+        """Power of two that all prediction counts are multiples of."""
+        return self.units.step if self.hard else SOFT_STEP
+
+    @np.errstate(all="ignore")
+    def counts(self, parameters: Floats) -> tuple[Floats, Floats]:
+        """Return cells by predicted class (Q, K), and labels by whether predicted correctly (K, 2); **private**.
+
+        One unit adds a vector of L1 norm at most 1 to either.
+        """
+        return self.counts_of(parameters, None)
+
+    @np.errstate(all="ignore")
+    def margin_counts(self, parameters: Floats, towards: int) -> tuple[Floats, Floats]:
+        """Return cells (Q, B) and labels (K, B) by the code of the margin (`margin_codes`); **private**.
+
+        One unit adds a vector of L1 norm at most 1 to either.
+        """
+        return self.counts_of(parameters, towards)
+
+    def shifted(self, parameters: Floats, towards: int, amount: float) -> Floats:
+        """Return the parameters with `amount` added to the score of class `towards`."""
+        return shift_intercept(parameters, self.n_outputs, towards, amount)
+
+    def terms(
+        self, rows: npt.NDArray[np.intp], scores: Floats, weights: Floats | None
+    ) -> tuple[Floats, Floats | None]:
+        """Return d(objective)/d(scores) of some rows, and their prediction counts; **private**."""
+        problem, row_weights = self.problem, self.units.weights(rows)
+        labels = problem.labels.take(rows)
+        cells = None if problem.cells is None else problem.cells.take(rows)
+        loss_weights = None if problem.loss_weights is None else problem.loss_weights.take(rows)
+        residuals = residuals_of(scores, labels, cells, weights, row_weights, self.temperature, loss_weights)
+        if cells is None:
+            return residuals, None
+        shape = (problem.n_cells, problem.n_classes)
+        return residuals, histogram_of(scores, cells, row_weights, shape, self.hard)
 
 
 @dataclass(eq=False)
-class AdditiveEngine:
+class AdditiveEngine(RowEngine):
     """Sums of clipped gradients and histograms of predictions of an additive model.
 
     Parameters
@@ -179,31 +251,14 @@ class AdditiveEngine:
     threads: int = 1
 
     @property
-    def n_outputs(self) -> int:
-        """Score functions: one for two classes, else one per class."""
-        return 1 if self.problem.n_classes == 2 else self.problem.n_classes
-
-    @property
-    def n_parameters(self) -> int:
-        """Length of the parameter vector."""
-        return self.n_outputs * (self.basis.n_features + 1)
-
-    @property
-    def penalised(self) -> npt.NDArray[np.bool_]:
-        """All parameters but the intercepts."""
-        mask = np.ones((self.n_outputs, self.basis.n_features + 1), dtype=np.bool_)
-        mask[:, -1] = False
-        return mask.ravel()
+    def n_features(self) -> int:
+        """Length of a row of the basis matrix."""
+        return self.basis.n_features
 
     @property
     def mean_squares(self) -> Floats:
         """Estimate of the mean square of the feature that each parameter multiplies."""
         return np.tile(np.append(self.basis.mean_squares, 1.0), self.n_outputs)
-
-    @property
-    def count_step(self) -> float:
-        """Power of two that all prediction counts are multiples of."""
-        return self.units.step if self.hard else SOFT_STEP
 
     def slack(self, rows: float) -> float:
         """Return a bound on the rounding errors of the gradient sum of two samples, relative to the clipping norm.
@@ -273,19 +328,8 @@ class AdditiveEngine:
         self, block: Block, scorer: Scorer, weights: Floats | None, clip: float, grid: float
     ) -> BinSums:
         rows, starts = block
-        problem = self.problem
         bins = self.bins.take(rows)
-        labels = problem.labels.take(rows)
-        cells = None if problem.cells is None else problem.cells.take(rows)
-        row_weights = self.units.weights(rows)
-        scores = scorer.scores(bins)
-        residuals = residuals_of(
-            scores, labels, cells, weights, row_weights, self.temperature, problem.loss_weights_of(rows)
-        )
-        histogram = None
-        if cells is not None:
-            shape = (problem.n_cells, problem.n_classes)
-            histogram = histogram_of(scores, cells, row_weights, shape, self.hard)
+        residuals, histogram = self.terms(rows, scorer.scores(bins), weights)
         clip_units(residuals, self.bins.norms(self.basis, rows, bins), starts, clip)
         steps = np.trunc(residuals / grid)
         places = bins.ravel()
@@ -295,24 +339,9 @@ class AdditiveEngine:
         ]
         return BinSums(np.column_stack(sums).astype(np.float64, copy=False), steps.sum(axis=0), histogram)
 
-    @np.errstate(all="ignore")
-    def counts(self, parameters: Floats) -> tuple[Floats, Floats]:
-        """Return cells by predicted class (Q, K), and labels by whether predicted correctly (K, 2); **private**.
-
-        One unit adds a vector of L1 norm at most 1 to either.
-        """
-        return self.prediction_counts(self.scorer(parameters))
-
-    def margin_counts(self, parameters: Floats, towards: int) -> tuple[Floats, Floats]:
-        """Return cells (Q, B) and labels (K, B) by the code of the margin (`margin_codes`); **private**.
-
-        One unit adds a vector of L1 norm at most 1 to either.
-        """
+    def counts_of(self, parameters: Floats, towards: int | None) -> tuple[Floats, Floats]:
+        """Return `counts`, or `margin_counts` with `towards`; **private**."""
         return self.prediction_counts(self.scorer(parameters), towards)
-
-    def shifted(self, parameters: Floats, towards: int, amount: float) -> Floats:
-        """Return the parameters with `amount` added to the score of class `towards`."""
-        return shift_intercept(parameters, self.n_outputs, towards, amount)
 
     @np.errstate(all="ignore")
     def prediction_counts(self, scorer: Scorer, towards: int | None = None) -> tuple[Floats, Floats]:

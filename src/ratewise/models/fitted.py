@@ -126,37 +126,23 @@ class AdditiveModel:
 
 
 def _shape(grid: Grid, output: int, values: Floats, shares: Floats, noise: Floats) -> ShapeFunction:
-    importance = float(shares @ np.abs(values))
-    if isinstance(grid, ContinuousGrid):
-        edges = np.concatenate([[grid.lower], grid.edges, [grid.upper]])
-        count = grid.n_intervals
-        special = (f"exactly {grid.base:g}", "missing", "not a number")
-        return ShapeFunction(
-            grid.name,
-            output,
-            grid.kind,
-            edges,
-            special,
-            values[:count],
-            values[count:],
-            noise[:count],
-            shares[:count],
-            shares[count:],
-            importance,
-        )
+    edges, count = None, len(values)
     labels = (*map(str, grid.values), "other", "missing") if isinstance(grid, CategoricalGrid) else ("all",)
+    if isinstance(grid, ContinuousGrid):
+        edges, count = np.concatenate([[grid.lower], grid.edges, [grid.upper]]), grid.n_intervals
+        labels = (f"exactly {grid.base:g}", "missing", "not a number")
     return ShapeFunction(
         grid.name,
         output,
         grid.kind,
-        None,
+        edges,
         labels,
-        values,
-        np.zeros(0),
-        noise,
-        shares,
-        np.zeros(0),
-        importance,
+        values=values[:count],
+        special=values[count:],
+        standard_error=noise[:count],
+        shares=shares[:count],
+        special_shares=shares[count:],
+        importance=float(shares @ np.abs(values)),
     )
 
 
@@ -186,9 +172,5 @@ class SparseModel:
         """Return the (n, C) scores of rows."""
         matrix: Any = features.sparse
         if matrix is None:
-            import scipy.sparse as sp
-
-            matrix = sp.csr_array(
-                np.column_stack([np.asarray(c, dtype=np.float64) for c in features.columns])
-            )
+            matrix = np.column_stack([np.asarray(c, dtype=np.float64) for c in features.columns])
         return np.asarray(prepare_sparse(matrix, self.columns, self.names) @ self.weights.T) + self.intercept

@@ -18,16 +18,7 @@ import scipy.sparse as sp
 
 from ratewise.data.units import Units
 from ratewise.mechanisms.noise import summation_slack
-from ratewise.models.additive import (
-    SOFT_STEP,
-    Problem,
-    Sums,
-    clip_units,
-    count_predictions,
-    histogram_of,
-    residuals_of,
-    shift_intercept,
-)
+from ratewise.models.additive import Problem, RowEngine, Sums, clip_units, count_predictions
 
 Floats = npt.NDArray[np.float64]
 
@@ -36,7 +27,7 @@ _ROWS_AT_ONCE = 1 << 14
 
 
 @dataclass(eq=False)
-class SparseEngine:
+class SparseEngine(RowEngine):
     """Sums of clipped gradients and histograms of predictions of a linear model on sparse rows.
 
     Parameters
@@ -56,32 +47,15 @@ class SparseEngine:
     hard: bool = True
 
     @property
-    def n_outputs(self) -> int:
-        """Score functions: one for two classes, else one per class."""
-        return 1 if self.problem.n_classes == 2 else self.problem.n_classes
-
-    @property
-    def n_parameters(self) -> int:
-        """Length of the parameter vector."""
-        return self.n_outputs * (int(self.rows.shape[1]) + 1)
-
-    @property
-    def penalised(self) -> npt.NDArray[np.bool_]:
-        """All parameters but the intercepts."""
-        mask = np.ones((self.n_outputs, int(self.rows.shape[1]) + 1), dtype=np.bool_)
-        mask[:, -1] = False
-        return mask.ravel()
+    def n_features(self) -> int:
+        """Number of columns of the matrix."""
+        return int(self.rows.shape[1])
 
     @property
     def mean_squares(self) -> Floats:
         """Bound on the mean square of the feature that each parameter multiplies, on average."""
-        n_features = int(self.rows.shape[1])
-        return np.tile(np.append(np.full(n_features, ROW_NORM**2 / n_features), 1.0), self.n_outputs)
-
-    @property
-    def count_step(self) -> float:
-        """Power of two that all prediction counts are multiples of."""
-        return self.units.step if self.hard else SOFT_STEP
+        squares = np.full(self.n_features, ROW_NORM**2 / self.n_features)
+        return np.tile(np.append(squares, 1.0), self.n_outputs)
 
     def slack(self, rows: float) -> float:
         """Return a bound on the rounding errors of the gradient sum of two samples, relative to the clipping norm."""
@@ -98,35 +72,18 @@ class SparseEngine:
         histogram = None if problem.cells is None else np.zeros((problem.n_cells, problem.n_classes))
         for rows, starts in self.units.blocks(sample, _ROWS_AT_ONCE):
             x = self.rows[rows]
-            labels = problem.labels.take(rows)
-            cells = None if problem.cells is None else problem.cells.take(rows)
-            row_weights = self.units.weights(rows)
             scores = np.asarray(x @ theta[:, :-1].T) + theta[:, -1]
-            residuals = residuals_of(
-                scores, labels, cells, weights, row_weights, self.temperature, problem.loss_weights_of(rows)
-            )
-            if histogram is not None and cells is not None:
-                histogram += histogram_of(scores, cells, row_weights, histogram.shape, self.hard)
+            residuals, counted = self.terms(rows, scores, weights)
+            if histogram is not None and counted is not None:
+                histogram += counted
             norms = np.sqrt(np.asarray(x.multiply(x).sum(axis=1)).ravel() + 1.0)
             clip_units(residuals, norms, starts, clip)
             gradient[:, :-1] += np.asarray(x.T @ residuals).T
             gradient[:, -1] += residuals.sum(axis=0)
         return Sums(gradient.ravel(), histogram)
 
-    @np.errstate(all="ignore")
-    def counts(self, parameters: Floats) -> tuple[Floats, Floats]:
-        """Return the counts of the certificate over all units; **private**."""
-        return self._counts(parameters, None)
-
-    def margin_counts(self, parameters: Floats, towards: int) -> tuple[Floats, Floats]:
-        """Return cells and labels by the code of the margin over all units; **private**."""
-        return self._counts(parameters, towards)
-
-    def shifted(self, parameters: Floats, towards: int, amount: float) -> Floats:
-        """Return the parameters with `amount` added to the score of class `towards`."""
-        return shift_intercept(parameters, self.n_outputs, towards, amount)
-
-    def _counts(self, parameters: Floats, towards: int | None) -> tuple[Floats, Floats]:
+    def counts_of(self, parameters: Floats, towards: int | None) -> tuple[Floats, Floats]:
+        """Return `counts`, or `margin_counts` with `towards`; **private**."""
         theta = parameters.reshape(self.n_outputs, -1)
 
         def scores(rows: npt.NDArray[np.intp]) -> Floats:
