@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from ratewise.exceptions import InvalidInput, InvalidType
@@ -43,37 +43,29 @@ def real(*, hint: str = "", **argument: Any) -> float:
 
 def positive(*, hint: str = "", **argument: Any) -> float:
     """Return a finite number above zero."""
-    name, value = _single(argument)
-    number = real(hint=hint, **argument)
-    if number <= 0:
-        raise InvalidInput(_say(name, "above 0", value, hint))
-    return number
+    return _within("above 0", lambda number: number > 0, hint, argument)
 
 
 def non_negative(*, hint: str = "", **argument: Any) -> float:
     """Return a finite number that is zero or more."""
-    name, value = _single(argument)
-    number = real(hint=hint, **argument)
-    if number < 0:
-        raise InvalidInput(_say(name, "at least 0", value, hint))
-    return number
+    return _within("at least 0", lambda number: number >= 0, hint, argument)
 
 
 def fraction(*, hint: str = "", **argument: Any) -> float:
     """Return a number in (0, 1]."""
-    name, value = _single(argument)
-    number = real(hint=hint, **argument)
-    if not 0 < number <= 1:
-        raise InvalidInput(_say(name, "above 0 and at most 1", value, hint))
-    return number
+    return _within("above 0 and at most 1", lambda number: 0 < number <= 1, hint, argument)
 
 
 def inside(*, hint: str = "", **argument: Any) -> float:
     """Return a number strictly between 0 and 1."""
-    name, value = _single(argument)
+    return _within("strictly between 0 and 1", lambda number: 0 < number < 1, hint, argument)
+
+
+def _within(rule: str, holds: Callable[[float], bool], hint: str, argument: dict[str, Any]) -> float:
     number = real(hint=hint, **argument)
-    if not 0 < number < 1:
-        raise InvalidInput(_say(name, "strictly between 0 and 1", value, hint))
+    if not holds(number):
+        name, value = _single(argument)
+        raise InvalidInput(_say(name, rule, value, hint))
     return number
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from ratewise import _validate
 from ratewise.accounting.accountant import PrivacyCurve
@@ -88,7 +87,8 @@ def calibrate(
     """
     target = _validate.positive(epsilon=epsilon)
     delta = _validate.inside(delta=delta)
-    _refuse_too_many(steps)
+    if _validate.count(steps=steps) > _MOST_PLANNED:
+        raise InvalidInput(f"steps must be at most {_MOST_PLANNED:,}, got {steps:,}")
     histogram = _validate.one_of(("gaussian", "laplace", None), histogram=histogram)
     share = (
         0.0
@@ -199,11 +199,6 @@ def group_budget(epsilon: float, delta: float, rows: int) -> tuple[float, float]
     """
     each = _validate.positive(epsilon=epsilon) / _validate.count(rows=rows)
     return each, _validate.inside(delta=delta) * math.expm1(each) / math.expm1(epsilon)
-
-
-def _refuse_too_many(steps: Any) -> None:
-    if _validate.count(steps=steps) > _MOST_PLANNED:
-        raise InvalidInput(f"steps must be at most {_MOST_PLANNED:,}, got {steps:,}")
 
 
 class _OutOfReach(Exception):  # noqa: N818 - reads as what happened

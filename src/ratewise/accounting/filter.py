@@ -83,20 +83,17 @@ class PrivacyFilter:
         """What the deltas of all plans may sum up to."""
         return RESERVED_SHARE * self.cap.delta
 
-    def cost(self, events: tuple[Event, ...]) -> tuple[float, float]:
-        """Return the divergence at the filter's order and the delta of a plan."""
-        return _cost(self, events)
-
     def spent(self, plans: Iterable[tuple[Event, ...]]) -> float:
         """Return the part of the budget that plans use: at most 1 if they may all be admitted."""
         if self.divergence <= 0:
             return math.inf
-        costs = [self.cost(events) for events in plans]
+        costs = [_cost(self, events) for events in plans]
         return max(sum(c[0] for c in costs) / self.divergence, sum(c[1] for c in costs) / self.delta)
 
     def noise_factor(self) -> float:
         """Return by how much more noise one Gaussian release needs to fit than by exact composition."""
-        return gaussian_noise_by_filter(self) / gaussian_noise_exactly(self.cap)
+        by_filter = math.sqrt(self.order / (2 * max(self.divergence, 1e-300)))
+        return by_filter / gaussian_noise_exactly(self.cap)
 
 
 @dataclass(frozen=True)
@@ -201,6 +198,7 @@ class AdmissionRule:
 
 @functools.lru_cache(maxsize=256)
 def _cost(chosen: PrivacyFilter, events: tuple[Event, ...]) -> tuple[float, float]:
+    """Return the divergence at the filter's order and the delta of a plan."""
     curve = PrivacyCurve(events, chosen.neighbours)
     found, missing = curve.renyi(chosen.order, _TAIL * chosen.cap.delta)
     return float(found[0]), missing
@@ -220,11 +218,6 @@ def gaussian_order(cap: Budget) -> float:
 
     found = minimize_scalar(loss, bounds=(centre - 3.0, centre + 3.0), method="bounded")
     return 1.0 + math.exp(float(found.x))
-
-
-def gaussian_noise_by_filter(chosen: PrivacyFilter) -> float:
-    """Return the least noise of one Gaussian release that the filter admits."""
-    return math.sqrt(chosen.order / (2 * max(chosen.divergence, 1e-300)))
 
 
 @functools.lru_cache(maxsize=64)

@@ -137,7 +137,7 @@ class PrivacyStatement:
         canonical = {
             "epsilon": float(epsilon),
             "delta": delta,
-            "events": _events(self.events),
+            "events": () if self.events in ((), []) else as_events(self.events),
             "public": _validate.texts(public=self.public),
             "found": _validate.texts(found=self.found),
             "outside": _validate.texts(outside=self.outside),
@@ -157,8 +157,7 @@ class PrivacyStatement:
         return tuple(in_words(event) for event in self.events)
 
     def __str__(self) -> str:
-        parts = [*self._warning(), _wrap(self._guarantee()), self._conditions()]
-        return "\n".join(parts)
+        return "\n".join([*self._warning(), _wrap(self._guarantee()), self._conditions()])
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready description; an infinite epsilon is written as the word "infinity"."""
@@ -218,16 +217,14 @@ class PrivacyStatement:
         if not self.events:
             return f"Nothing was released: epsilon = 0 and delta = {self.delta:g}."
         if self.epsilon == math.inf:
-            return f"There is NO PRIVACY GUARANTEE: {self._why_infinite()}."
+            why = f"epsilon is infinite at delta = {self.delta:g}"
+            if any(isinstance(event, UnprotectedEvent) for event in self.events):
+                why = "something was released without protection, so epsilon is infinite"
+            return f"There is NO PRIVACY GUARANTEE: {why}."
         return (
             "These releases are (epsilon, delta)-differentially private with "
             f"epsilon = {_upwards(self.epsilon)} and delta = {self.delta:g}."
         )
-
-    def _why_infinite(self) -> str:
-        if any(isinstance(event, UnprotectedEvent) for event in self.events):
-            return "something was released without protection, so epsilon is infinite"
-        return f"epsilon is infinite at delta = {self.delta:g}"
 
     def _conditions(self) -> str:
         unit, noun = self.unit, self.unit.noun
@@ -367,14 +364,6 @@ _WORDS: dict[type[Event], Callable[[Any], str]] = {
     OutsideEvent: _outside_in_words,
     UnprotectedEvent: _unprotected_in_words,
 }
-
-
-def _events(events: Any) -> tuple[Event, ...]:
-    if isinstance(events, Event):
-        return (events,)
-    if isinstance(events, (list, tuple)) and not events:
-        return ()
-    return as_events(events)
 
 
 def _known(found: Any, version: Any) -> None:

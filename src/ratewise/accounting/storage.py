@@ -379,8 +379,15 @@ class AtomicFile:
         if fcntl is None:  # pragma: no cover
             yield
             return
-        handle = self._take_lock()
         try:
+            handle = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise LedgerError(
+                f"cannot create the lock file of the ledger {self.path!r}: {_reason(error)}; "
+                "the folder must exist and be writable"
+            ) from error
+        try:
+            self._wait_for(handle)
             yield
         finally:
             # Unlock by name: a forked child may hold a copy of the handle, and closing ours would not do.
@@ -397,21 +404,6 @@ class AtomicFile:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-    def _take_lock(self) -> int:
-        try:
-            handle = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise LedgerError(
-                f"cannot create the lock file of the ledger {self.path!r}: {_reason(error)}; "
-                "the folder must exist and be writable"
-            ) from error
-        try:
-            self._wait_for(handle)
-        except BaseException:
-            os.close(handle)
-            raise
-        return handle
 
     def _wait_for(self, handle: int) -> None:
         assert fcntl is not None  # noqa: S101 - for the type checker
