@@ -38,6 +38,7 @@ autosummary_generate = True
 autosummary_imported_members = True
 autosummary_ignore_module_all = False
 autodoc_typehints = "none"
+toc_object_entries_show_parents = "hide"
 numpydoc_show_class_members = False
 
 sphinx_gallery_conf = {

@@ -1,9 +1,12 @@
 """The README and the guides: examples run, quoted numbers are those of the tables, links and commands exist."""
 
+import csv
 import importlib
 import importlib.util
+import math
 import re
 import runpy
+import statistics
 import sys
 import tomllib
 from pathlib import Path
@@ -15,6 +18,7 @@ from ratewise import demo
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks import certificate, persons  # noqa: E402
 from benchmarks import page as results_page  # noqa: E402
 from benchmarks.__main__ import NAMES  # noqa: E402
 
@@ -92,6 +96,50 @@ def test_numbers_of_readme_and_benchmarks_are_those_of_the_tables():
     """`python -m benchmarks page` writes both."""
     assert results_page.benchmarks_page() == (ROOT / "docs" / "benchmarks.md").read_text()
     assert results_page.readme_with_table() == (ROOT / "README.md").read_text()
+
+
+def test_numbers_of_the_certificate_page_are_those_of_its_fits():
+    page = (ROOT / "docs" / "certificate.md").read_text()
+    fits = certificate.read(certificate.RESULTS)
+    for line in certificate.summary(fits):
+        for count, total in re.findall(r"(\d+) of (\d+)", line):
+            assert f"| {count} of {total} |" in page
+    held, missed, unsure = (
+        sum(one.verdict == word for one in fits) for word in ("held", "missed", "cannot tell")
+    )
+    assert (
+        f"Of the {len(fits)}, {held} were held, {missed} missed, and of {unsure} the certificate cannot tell"
+        in page
+    )
+    edges = {
+        "below 2,000": 0,
+        "below 5,000": 2_000,
+        "below 10,000": 5_000,
+        "to 40,000": 10_000,
+        "250,000": 40_001,
+    }
+    for (name, low), high in zip(edges.items(), [*[*edges.values()][1:], math.inf], strict=True):
+        for place, epsilon in enumerate((0.3, 1.0, 3.0)):
+            widths = [
+                (one.high - one.low) / 2 for one in fits if low <= one.n < high and one.epsilon == epsilon
+            ]
+            quoted = re.search(rf"^\| {name} \| (.*) \|$", page, re.MULTILINE)[1].split(" | ")[place]
+            assert float(quoted) == pytest.approx(statistics.median(widths), abs=6 * 10 ** -len(quoted))
+
+
+def test_numbers_of_the_persons_page_are_those_of_its_fits():
+    page = (ROOT / "docs" / "persons.md").read_text()
+    with persons.RESULTS.open(newline="") as file:
+        fits = list(csv.DictReader(file))
+    for rows in ("1", "5", "20"):
+        cells = re.search(rf"^\| {rows} \| (.*) \|$", page, re.MULTILINE)[1].split(" | ")
+        for method, cell in zip(("ids", "group", "row"), cells, strict=True):
+            runs = [one for one in fits if (one["m"], one["method"]) == (rows, method)]
+            error, gap = (statistics.fmean(float(one[name]) for one in runs) for name in ("error", "gap"))
+            assert [float(text) for text in cell.split(" / ")] == [
+                pytest.approx(error, abs=6e-5),
+                pytest.approx(gap, abs=6e-4),
+            ]
 
 
 def test_figure_of_the_readme_shows_the_tables():
