@@ -3,7 +3,7 @@ import pickle
 import numpy as np
 import pytest
 
-from ratewise.constraints.compiler import compile_constraints, flatten
+from ratewise.constraints.compiler import compile_constraints, expand
 from ratewise.constraints.domain import Domain, Numeric
 from ratewise.constraints.families import (
     demographic_parity,
@@ -263,10 +263,10 @@ def test_bad_input(misuse, kind):
         misuse()
 
 
-def test_flatten_takes_any_nesting_and_explains_what_it_does_not_take():
+def test_expand_takes_any_nesting_and_explains_what_it_does_not_take():
     bound = rate(1) <= 0.2
     nested = [bound, [None, (demographic_parity("sex", max_gap=0.1),)], rate(1).between(0.1, 0.3)]
-    assert len(list(flatten(nested, people()))) == 5
+    assert len(list(expand(nested, people()))) == 5
     for wrong, message in [
         (True, "between"),
         (rate(1), "compare"),
@@ -275,7 +275,7 @@ def test_flatten_takes_any_nesting_and_explains_what_it_does_not_take():
         ({"a": bound}, "dict"),
     ]:
         with pytest.raises(InvalidType, match=message):
-            list(flatten([wrong], people()))
+            list(expand([wrong], people()))
 
 
 def test_too_many_constraints_end_before_they_are_built():

@@ -346,8 +346,13 @@ def test_nesting_up_to_the_limit_is_read():
 def test_texts_beyond_the_limit_are_refused():
     with pytest.raises(GrammarError, match="20,000 characters"):
         parse_constraint("rate(1) + " * 2001 + "rate(1) <= 1")
+    with pytest.raises(GrammarError, match="more than 100 sets of rows are joined"):
+        parse_constraint(f"rate(1, where={' & '.join(['everyone'] * 201)}) <= 1")
     with pytest.raises(InvalidType, match="must be text"):
         parse_constraint(3)
+    for chain in ("-" * 19_000 + "rate(1)", "rate(1)" + " * 2" * 4000, "a." * 9000 + "b"):
+        with pytest.raises(GrammarError, match="this is not a constraint: .+"):
+            parse_constraint(f"{chain} <= 1")
     # long sums are fine, and quick
     long = " + ".join(f"rate({k})" for k in range(1500))
     assert len(parse_constraint(f"{long} <= 1").expression.terms) == 1500

@@ -12,7 +12,7 @@ import pytest
 
 from ratewise.constraints import partition as cells_module
 from ratewise.constraints.compiled import CompiledConstraints
-from ratewise.constraints.compiler import compile_constraints, flatten
+from ratewise.constraints.compiler import compile_constraints, expand
 from ratewise.constraints.domain import Domain, Numeric
 from ratewise.constraints.families import demographic_parity, equalized_odds, error_rate_parity, precision
 from ratewise.constraints.predicates import at_least, below, between, everyone, group, label
@@ -634,7 +634,7 @@ def test_domains_found_by_a_release_never_stop_compilation():
 def test_error_rates_of_many_classes_stay_sparse():
     table = compile_constraints(error_rate_parity("sex", max_gap=0.1), Domain(range(50), {"sex": ("F", "M")}))
     assert table.coefficients.nnz == 2 * 2 * 50
-    assert len(list(flatten(error_rate_parity("sex", max_gap=0.1), table.domain))) == len(table)
+    assert len(list(expand(error_rate_parity("sex", max_gap=0.1), table.domain))) == len(table)
 
 
 @pytest.mark.parametrize("n_values", [2, 126, 127, 128, 129, 300])

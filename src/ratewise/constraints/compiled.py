@@ -24,7 +24,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ratewise.constraints.domain import Codes, Domain, list_values, show_number
-from ratewise.constraints.families import Family, percent
+from ratewise.constraints.families import Family, amount_of, percent
 from ratewise.constraints.partition import CellMap, Subset
 from ratewise.constraints.predicates import Predicate
 from ratewise.constraints.rates import Constraint
@@ -72,13 +72,6 @@ class Item:
         """Return the largest of the item's values in normal form; for a gap, its absolute size."""
         return float(max(values[j] for j in self.members))
 
-    def excess(self, values: NDArray[np.float64], bounds: NDArray[np.float64]) -> float:
-        """Return by how much the item exceeds its bounds, from values and bounds in normal form.
-
-        Negative: by how much both bounds are met.
-        """
-        return float(max(values[j] - bounds[j] for j in self.members))
-
 
 def group_bounds(
     constraints: Sequence[Constraint], families: Sequence[Family | None] | None = None
@@ -122,7 +115,7 @@ def _name(chosen: list[Constraint], low: float | None, high: float | None) -> st
 def _sentence(constraint: Constraint, low: float | None, high: float | None) -> str:
     """Return a bounded rate or difference of two rates in words; the formula if it is something else."""
     terms, constant = constraint.expression.terms, constraint.expression.constant
-    amount = _amount(low, high)
+    amount = amount_of(low, high).lower()
     if not any(term.where != term.of or term.predicted for term, _ in terms):
         parts = [(term.prediction, term.of.name, weight) for term, weight in terms]
         if len(parts) == 2 and parts[0][0] == parts[1][0] and constant == 0:
@@ -139,12 +132,6 @@ def _sentence(constraint: Constraint, low: float | None, high: float | None) -> 
         if len(parts) == 1 and (parts[0][2], constant) == (-1.0, 1.0):
             return f"The rate of predictions other than '{parts[0][0]}' for {parts[0][1]} is {amount}."
     return f"{_name([constraint], None, None)}."
-
-
-def _amount(low: float | None, high: float | None) -> str:
-    if low is not None and high is not None:
-        return f"between {percent(low)}% and {percent(high)}%"
-    return f"at least {percent(low)}%" if low is not None else f"at most {percent(high or 0.0)}%"
 
 
 # ------------------------------------------------------------------------------------- sums over subsets

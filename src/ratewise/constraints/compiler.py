@@ -91,11 +91,6 @@ def expand(
             yield from ((one, item) for one in expanded)
 
 
-def flatten(constraints: Any, domain: Domain) -> Iterator[Constraint]:
-    """Yield the single constraints that declarations stand for on a domain."""
-    return (constraint for constraint, _ in expand(constraints, domain))
-
-
 def _not_a_constraint(thing: Any) -> str:
     if isinstance(thing, bool):
         return (

@@ -493,7 +493,7 @@ class RateFamily(Family):
         words = {"positive": f"'{_shower(names)(None, positive)}'"}
         population, event = self.population.format(**words), self.event.format(**words)
         where = f", in every group by {' and '.join(self.columns)}" if self.columns else ""
-        return f"{_amount(self.low, self.high)} of the {population} {event}{where}."
+        return f"{amount_of(self.low, self.high)} of the {population} {event}{where}."
 
     def plot_data(self, domain: Domain) -> PlotData:
         """Return the rate of each group, and its bounds."""
@@ -604,7 +604,8 @@ def _points(gap: float) -> str:
     return f"{shown} point" if shown == "1" else f"{shown} points"
 
 
-def _amount(low: float | None, high: float | None) -> str:
+def amount_of(low: float | None, high: float | None) -> str:
+    """Return the bounds of a rate in words."""
     if low is not None and high is not None:
         return f"Between {percent(low)}% and {percent(high)}%"
     return f"At least {percent(low)}%" if low is not None else f"At most {percent(high or 0.0)}%"

@@ -46,6 +46,7 @@ __all__ = ["GrammarError", "format_constraint", "parse_constraint"]
 
 MAX_TEXT = 20_000  # characters of a constraint
 MAX_NESTING = 40  # brackets that may be open at once
+MAX_JOINED = 100  # sets of rows in one chain of & or |
 _LARGEST = 10**300
 _REPORT_NOTATION = "P(...) is the notation of reports; write rate(1, where=group(sex=Female))"
 _SHOWN = 100  # characters of the text that a message shows around the place
@@ -231,7 +232,9 @@ def _parse(text: Any) -> tuple[ast.expr, Callable[[ast.AST], int]]:
         at = len(text) if ended else min(blank + offset - 1, len(text))
         raise GrammarError(_syntax_reason(str(problem.msg), source, at), text, at) from None
     except (ValueError, RecursionError, MemoryError) as problem:  # characters or depths that Python refuses
-        raise GrammarError(f"this is not a constraint: {problem}", text, blank) from None
+        raise GrammarError(
+            f"this is not a constraint: {str(problem) or 'too long a chain'}", text, blank
+        ) from None
     encoded = source[blank:].encode()
 
     def place(node: ast.AST) -> int:
@@ -535,10 +538,26 @@ class _Reader:
         chain = [node]
         while isinstance(chain[-1].left, ast.BinOp):
             chain.append(chain[-1].left)
-        value = self._operand(chain[-1].left)
+        joined = sum(isinstance(step.op, ast.BitAnd | ast.BitOr) for step in chain)
+        if joined > MAX_JOINED:
+            raise self._error(
+                f"more than {MAX_JOINED} sets of rows are joined; name several values at once", node
+            )
+        parts = [self._operand(chain[-1].left)]
         for step in reversed(chain):
-            value = self._operated(step.right, step.op, value, self._operand(step.right))
-        return value
+            right = self._operand(step.right)
+            rates = isinstance(parts[-1], Expression) and isinstance(right, Expression)
+            if rates and isinstance(step.op, ast.Add | ast.Sub):  # summed at once: one by one is quadratic
+                parts.append(right if isinstance(step.op, ast.Add) else -right)
+                continue
+            parts = [self._operated(step.right, step.op, self._total(parts, node), right)]
+        return self._total(parts, node)
+
+    def _total(self, parts: list[Any], node: ast.expr) -> Any:
+        if len(parts) == 1:
+            return parts[0]
+        terms = itertools.chain.from_iterable(part.terms for part in parts)
+        return self._build(node, Expression, terms, sum(part.constant for part in parts))
 
     def _unary(self, node: ast.UnaryOp) -> Any:
         signs = [node]
