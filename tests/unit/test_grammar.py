@@ -351,7 +351,7 @@ def test_texts_beyond_the_limit_are_refused():
     with pytest.raises(InvalidType, match="must be text"):
         parse_constraint(3)
     for chain in ("-" * 19_000 + "rate(1)", "rate(1)" + " * 2" * 4000, "a." * 9000 + "b"):
-        with pytest.raises(GrammarError, match="this is not a constraint: .+"):
+        with pytest.raises(GrammarError, match=r"this is not a constraint: .+"):
             parse_constraint(f"{chain} <= 1")
     # long sums are fine, and quick
     long = " + ".join(f"rate({k})" for k in range(1500))
