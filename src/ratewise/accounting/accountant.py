@@ -23,6 +23,7 @@ The relations between neighbours:
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable
 from typing import Any, overload
@@ -223,8 +224,7 @@ def _parts(events: tuple[Event, ...], neighbours: str, sampled: Sampled) -> tupl
     parts: list[Part] = []
     for event in events:
         if isinstance(event, SelectionEvent):
-            selected = SelectedLoss.from_curve(_selection_curve(event, neighbours), _SELECTION_TAIL)
-            parts.append((selected, 1))
+            parts.append((_selected_loss(event, neighbours), 1))
         elif isinstance(event, OutsideEvent):
             parts.append((OutsideLoss(event.epsilon, event.delta), 1))
         else:
@@ -294,6 +294,12 @@ def _replaced(base: SymmetricLoss, rate: float) -> Any:
         "neighbours='replace_one' has no sound bound for a Poisson-sampled release with histogram='laplace'; "
         "use histogram='gaussian', or neighbours='add_or_remove'"
     )
+
+
+# A search asks for the same selection several times: in both directions, for its budget and for its ledger.
+@functools.lru_cache(maxsize=4)
+def _selected_loss(event: SelectionEvent, neighbours: str) -> SelectedLoss:
+    return SelectedLoss.from_curve(_selection_curve(event, neighbours), _SELECTION_TAIL)
 
 
 def _selection_curve(event: SelectionEvent, neighbours: str) -> SelectionCurve:
