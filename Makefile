@@ -9,11 +9,11 @@ demo: .venv/demo.stamp
 	$(BIN)/python -m ratewise.demo
 
 test: .venv/test.stamp lint
-	$(BIN)/python -m pytest -n auto -q
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal -q
 
 # Lint, types and the fast tests.
 check: .venv/test.stamp lint
-	$(BIN)/python -m pytest -n auto -q tests/unit
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal -q -m "not slow" tests/unit
 
 lint: .venv/test.stamp
 	$(BIN)/ruff check .

@@ -54,14 +54,14 @@ def run(labels, guesses, groups, *, declared, constraint):
 
 @pytest.mark.parametrize("declared", [True, False])
 @pytest.mark.parametrize("place", ["labels", "guesses", "groups"])
-@pytest.mark.parametrize("secret", SECRETS, ids=range(len(SECRETS)))
-def test_no_entry_of_a_row_shows(secret, place, declared):
+def test_no_entry_of_a_row_shows(place, declared):
     vectors = {"labels": Y.tolist(), "guesses": Y.tolist(), "groups": G.tolist()}
     limit = demographic_parity("g", max_gap=0.1)
     plain = run(**vectors, declared=declared, constraint=limit)
-    changed = list(vectors[place])
-    changed[7] = secret
-    assert run(**{**vectors, place: changed}, declared=declared, constraint=limit) == plain
+    for number, secret in enumerate(SECRETS):
+        changed = list(vectors[place])
+        changed[7] = secret
+        assert run(**{**vectors, place: changed}, declared=declared, constraint=limit) == plain, number
 
 
 def test_values_that_constraints_name_need_no_look():

@@ -367,20 +367,24 @@ def test_one_of_several_processes_is_refused(grouped, wrapped):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = ["torch.distributed.run", "--nproc_per_node=2", "--master_addr=127.0.0.1"]
-    command += [f"--master_port={port}", "--no-python", sys.executable, "-c", code]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    done = subprocess.run(
-        [sys.executable, "-m", *command],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=environment,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.count("REFUSED") == 2
-    assert done.stdout.count("processes=ratewise.torch.join()") == 2
+    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    common |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    # what torchrun starts; without a group a process does not wait for the others
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+        )
+        for rank in range(2 if grouped else 1)
+    ]
+    for child in children:
+        said, errors = child.communicate(timeout=120)
+        assert child.returncode == 0, errors[-2000:]
+        assert "REFUSED" in said
+        assert "processes=ratewise.torch.join()" in said
 
 
 def test_distributed_module_is_refused_by_itself():

@@ -76,14 +76,13 @@ def visible(scores, y, groups, *, declared=True, aware=False):
 
 @pytest.mark.parametrize("aware", [False, True])
 @pytest.mark.parametrize("place", ["scores", "y", "groups"])
-@pytest.mark.parametrize("secret", SECRETS, ids=range(len(SECRETS)))
-def test_no_entry_of_a_row_shows(secret, place, aware):
+def test_no_entry_of_a_row_shows(place, aware):
     given = {"scores": SCORES.tolist(), "y": Y.tolist(), "groups": G.tolist()}
     plain = visible(**given, aware=aware)
-    for row in (0, 17):
+    for number, secret in enumerate(SECRETS):
         changed = list(given[place])
-        changed[row] = secret
-        assert visible(**{**given, place: changed}, aware=aware) == plain
+        changed[17 * (number % 2)] = secret
+        assert visible(**{**given, place: changed}, aware=aware) == plain, number
 
 
 @pytest.mark.parametrize("secret", [None, "nobody", Hostile(), math.nan])

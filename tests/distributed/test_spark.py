@@ -18,7 +18,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def spark():
+def builder():
     session = pytest.importorskip("pyspark.sql").SparkSession
     os.environ["PYSPARK_PYTHON"] = sys.executable
     found = (
@@ -27,11 +27,17 @@ def spark():
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
     )
-    found.sparkContext.setLogLevel("OFF")
     yield found
-    found.stop()
+    found.getOrCreate().stop()
+
+
+@pytest.fixture
+def spark(builder):
+    """The session of this module, or a new one where a test has stopped it."""
+    found = builder.getOrCreate()
+    found.sparkContext.setLogLevel("OFF")
+    return found
 
 
 def read(spark, frame, cuts):
@@ -80,7 +86,6 @@ def test_names_that_are_no_columns(people, fit, spark):
 
 
 def test_a_cluster_that_disappears(people, fit, spark):
-    """The last test of this module: it stops the session."""
     steps, ledger = [], Ledger()
 
     def stop(record):

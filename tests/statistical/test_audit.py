@@ -31,13 +31,19 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("releases", RELEASES)
+# The gradient is the same beside both laws of the histogram, and the histogram beside both noises of the gradient.
+@pytest.mark.parametrize(
+    ("kind", "releases"),
+    [
+        *(("gaussian", releases) for releases in RELEASES),
+        *(("laplace", "together"), ("laplace", "histogram")),
+        *(("less noise", "together"), ("less noise", "gradient")),
+        ("gradient only", "gradient"),
+    ],
+)
 def test_a_single_step_passes_and_half_of_the_claim_is_found(kind, releases):
-    if KINDS[kind].histogram_noise is None:
-        releases = "gradient"
     found = audit_step(
-        KINDS[kind], games=12_000, releases=releases, delta=0.01, confidence=0.99, random_state=1
+        KINDS[kind], games=4000, releases=releases, delta=0.05, confidence=0.99, random_state=1
     )
     assert found.passed, str(found)
     assert found.lower_bound >= 0.5 * found.claimed, str(found)
@@ -87,7 +93,7 @@ def test_the_torch_engine(releases):
     torch.set_num_threads(1)
     worst = plan(gradient_noise=0.5, histogram_noise=0.75)
     found = audit_step(
-        worst, games=4500, releases=releases, delta=0.05, random_state=5, subject=TorchSubject(worst)
+        worst, games=2000, releases=releases, delta=0.1, random_state=1, subject=TorchSubject(worst)
     )
     assert found.passed, str(found)
     assert found.lower_bound >= 0.5 * found.claimed, str(found)

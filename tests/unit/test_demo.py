@@ -8,6 +8,8 @@ import pytest
 
 from ratewise import demo
 
+pytestmark = pytest.mark.slow
+
 N_ROWS = 30_000
 # A gap on other people differs from the one on the training rows by chance. Three standard deviations:
 RATES_CHANCE = (

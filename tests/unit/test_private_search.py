@@ -40,6 +40,8 @@ from ratewise.estimators.search import (
 )
 from ratewise.training.session import Session
 
+pytestmark = pytest.mark.slow
+
 PEOPLE = census_like(3000, random_state=2)
 PARITY = demographic_parity("sex", max_gap=0.1)
 RATES = {"config__learning_rate": [0.5, 1.0, 2.0], "config__momentum": [0.5, 0.9]}
