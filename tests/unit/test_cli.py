@@ -349,6 +349,24 @@ class TestUsingRuns:
         assert ledger.total(1e-5) <= 3.0
         run("evaluate", copy, world / "test.csv", "--epsilon", "3", code=3)
 
+    def test_a_report_uses_the_names_of_the_schema(self, tmp_path):
+        people().to_csv(tmp_path / "people.csv", index=False)
+        named = SCHEMA.replace(
+            columns={**SCHEMA.columns, "age": Number(17, 90, title="age in years")},
+            groups={"sex": Category(["F", "M"], labels={"F": "female"}, title="gender")},
+            class_labels={"yes": "well off"},
+        )
+        (tmp_path / "schema.toml").write_text(to_toml(named.to_dict()))
+        constraint = "demographic_parity(sex) <= 0.2"
+        run(
+            *("train", tmp_path / "people.csv", "--schema", tmp_path / "schema.toml", "--steps", 3),
+            *("--constraint", constraint, "--out", tmp_path / "run"),
+        )
+        run("report", tmp_path / "run", tmp_path / "people.csv", "--out", tmp_path / "page.html")
+        page = (tmp_path / "page.html").read_text()
+        for said in ("sex=F: female", "yes: well off", "age in years", "sex: gender"):
+            assert said in page
+
     def test_report_and_card(self, world, copy, tmp_path):
         done = run("report", copy, code=2)
         assert "was not evaluated yet" in done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from ratewise.accounting import Budget, Ledger
 from ratewise.cli.console import Console, read_table, reading_of, refuse_file, write_table
 from ratewise.cli.options import PLACE, file_options, force_option
+from ratewise.data.schema import Schema
 from ratewise.data.table import as_column, named_columns
 from ratewise.estimators.classifier import RateConstrainedClassifier
 from ratewise.estimators.evaluation import evaluate as certify_predictions
@@ -143,7 +145,7 @@ class LabelledTable:
             notes.append(
                 f"{int((~known).sum()):,} rows with values that the run does not know are not shown here."
             )
-        return Report.from_predictions(
+        found = Report.from_predictions(
             np.array(self.domain.classes, dtype=object)[codes[known]],
             self.predicted[known],
             {name: column[known] for name, (column, _) in groups.items()} or None,
@@ -163,6 +165,9 @@ class LabelledTable:
             target=folder.settings.label,
             data=os.path.basename(self.data),
         )
+        if folder.schema is None:
+            return found
+        return Report.from_json(json.dumps(with_names(json.loads(found.to_json()), folder.schema)))
 
     def _spelt(self, name: str) -> tuple[Any, Any]:
         """Return a sensitive column in the declared values, and which rows have one."""
@@ -513,6 +518,40 @@ def report(
     if card is not None:
         found.model_card(card)
     console.done(f"the page is {page}", out=page, card=card)
+
+
+def with_names(report: dict[str, Any], schema: Schema) -> dict[str, Any]:
+    """Return the plain data of a report with the titles and labels of the schema: "RAC1P=3: American Indian"."""
+    described = {**schema.columns, **schema.groups}
+    labels = {name: getattr(column, "labels", {}) for name, column in described.items()}
+    full = {
+        f"{name}{sign}{text}": f"{name}{sign}{text}: {label}"
+        for name, of_values in labels.items()
+        for text, label in of_values.items()
+        for sign in ("=", "!=")
+    }
+    full |= {f"'{value}'": f"'{schema.value_label(schema.label, value)}'" for value in schema.classes}
+    known = re.compile(rf"(?<![\w'])(?:{'|'.join(map(re.escape, full)) or '(?!)'})(?![\w.])")
+
+    def named(value: Any) -> Any:
+        if isinstance(value, dict):  # formulas stay as they are written
+            kept = ("name", "family") if "words" in value else ()
+            return {key: each if key in kept else named(each) for key, each in value.items()}
+        if isinstance(value, list):
+            return [named(each) for each in value]
+        return known.sub(lambda found: full[found[0]], value) if isinstance(value, str) else value
+
+    parts = {part: named(report[part]) for part in ("families", "constraints", "groupings", "calibration")}
+    shapes = [{**shape, "feature": schema.title_of(shape["feature"])} for shape in report["shapes"]]
+    labels[schema.label] = schema.class_labels
+    legend = [
+        f"{name}: {schema.title_of(name)}"
+        + "".join(f", {text}: {label}" for text, label in of_values.items())
+        for name, of_values in labels.items()
+        if of_values or schema.title_of(name) != name
+    ]
+    about = [*report["about"], *([{"label": "Names", "text": "; ".join(legend)}] if legend else [])]
+    return {**report, **parts, "shapes": shapes, "about": about}
 
 
 def make_report(

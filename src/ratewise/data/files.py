@@ -22,7 +22,7 @@ import re
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, TextIO, cast
 
@@ -39,7 +39,7 @@ from ratewise.exceptions import InvalidInput, InvalidType
 
 SEPARATORS = ("\t", ";", "|", ",", " ")
 SEPARATOR_NAMES = {"\t": "tabs", ";": "semicolons", "|": "bars", ",": "commas", " ": "spaces"}
-SURPLUS = "\x00surplus"  # the column of fields beyond the names; no file can name a column so
+_SURPLUS = "\x00surplus"  # the column of fields beyond the names; no file can name a column so
 
 _SAMPLE_LINES = 300
 _SAMPLE_CHARACTERS = 1 << 20
@@ -53,7 +53,6 @@ _MARKS = (  # first bytes of files with a byte order mark
 )
 _PLAIN_SPACES = str.maketrans(dict.fromkeys("\u00a0\u2007\u2009\u202f", " "))
 _DATE = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4}|\d{2})(?![\d./-])", re.ASCII)
-_UNDEFINED = bytes([0x81, 0x8D, 0x8F, 0x90, 0x9D])  # no characters of cp1252
 
 
 @dataclass(frozen=True)
@@ -87,12 +86,9 @@ def open_bytes(path: str) -> BinaryIO:
     """Open a file for reading; gzip, bzip2, xz and a zip archive of one file are unpacked on the way."""
     with open(path, "rb") as file:
         start = file.read(8)
-    if start.startswith(b"\x1f\x8b"):
-        return cast(BinaryIO, gzip.open(path, "rb"))
-    if start.startswith(b"BZh"):
-        return cast(BinaryIO, bz2.open(path, "rb"))
-    if start.startswith(b"\xfd7zXZ"):
-        return cast(BinaryIO, lzma.open(path, "rb"))
+    for mark, unpack in ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ", lzma.open)):
+        if start.startswith(mark):
+            return cast(BinaryIO, unpack(path, "rb"))
     if start.startswith(b"PK\x03\x04"):
         archive = zipfile.ZipFile(path)
         names = [name for name in archive.namelist() if not name.endswith("/")]
@@ -106,33 +102,27 @@ def open_bytes(path: str) -> BinaryIO:
 
 def detect_encoding(path: str) -> tuple[str, str | None]:
     """Return the encoding of a text file, and its name for a message unless it is plain UTF-8."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    utf8, undefined = True, False
     with open_bytes(path) as file:
         start = file.read(1 << 20)
-        for mark, encoding, name in _MARKS:
-            if start.startswith(mark):
-                return encoding, name
-        if len(start) > 1 and start.count(b"\x00") * 4 > len(start):
-            little = start[1::2].count(b"\x00") > start[::2].count(b"\x00")
-            return ("utf-16-le" if little else "utf-16-be"), "UTF-16"
-        piece = start
-        while piece:
-            if utf8:
-                try:
-                    decoder.decode(piece)
-                except UnicodeDecodeError:
-                    utf8 = False
-            undefined = undefined or any(piece.count(byte) for byte in _UNDEFINED)
-            piece = file.read(1 << 20)
-        if utf8:
-            try:
-                decoder.decode(b"", final=True)
-            except UnicodeDecodeError:
-                utf8 = False
-    if utf8:
-        return "utf-8", None
-    return ("latin-1", "Latin-1") if undefined else ("cp1252", "Windows-1252 (Western European)")
+    for mark, encoding, name in _MARKS:
+        if start.startswith(mark):
+            return encoding, name
+    if len(start) > 1 and start.count(b"\x00") * 4 > len(start):
+        little = start[1::2].count(b"\x00") > start[::2].count(b"\x00")
+        return ("utf-16-le" if little else "utf-16-be"), "UTF-16"
+    choices: tuple[tuple[str, str | None], ...] = (
+        ("utf-8", None),
+        ("cp1252", "Windows-1252 (Western European)"),
+    )
+    for encoding, described in choices:
+        try:
+            with _open_text(path, encoding) as text:
+                while text.read(1 << 20):
+                    pass
+        except UnicodeDecodeError:
+            continue
+        return encoding, described
+    return "latin-1", "Latin-1"
 
 
 def _open_text(path: str, encoding: str) -> TextIO:
@@ -159,11 +149,11 @@ def detect_separator(lines: Sequence[str]) -> str:
             widths = Counter(map(len, split(lines, sep)))
         except csv.Error:
             continue
-        width, count = max(widths.items(), key=lambda item: (item[1], item[0]), default=(0, 0))
-        share = count / max(1, sum(widths.values()))
+        width, count = _most_common(widths)
+        share = count / max(1, widths.total())
         if sep == " ":
             share *= 0.5  # text has spaces, too
-        if width > 1 and share > max(best, 0.0) + (0.05 if best else 0.0):
+        if width > 1 and share > best + (0.05 if best else 0.0):
             best, found = share, sep
     return found
 
@@ -237,42 +227,17 @@ def _date_order(cells: Sequence[str], sep: str) -> str | None:
 # ------------------------------------------------------------------------------------------- reading
 
 
-@dataclass(frozen=True)
-class TextTable:
-    """A text table as read.
-
-    Attributes
-    ----------
-    frame : pandas data frame
-        Columns by position; if a line has more fields than most, the last column is `SURPLUS`.
-    names : list of str or None
-        Names as written; None without a header.
-    cell_format : CellFormat
-    dialect : Dialect
-        With everything decided.
-    findings : list of Finding
-    """
-
-    frame: Any
-    names: list[str] | None
-    cell_format: CellFormat
-    dialect: Dialect
-    findings: list[Finding]
-
-
-def read_text_table(path: str, dialect: Dialect) -> TextTable:
+def _text(path: str, given: Dialect) -> FileTable:
     """Read a text table; cells that are empty, or listed as missing, are missing."""
     import pandas as pd
 
     findings: list[Finding] = []
-    dialect, lines = _sample(path, dialect, findings)
+    dialect, lines = _sample(path, given, findings)
     sep = str(dialect.sep)
     width = _width(lines, sep)
     skipped = _preamble(lines, sep, width)
     comments = any(_comment(line, sep, width) for line in lines[skipped:])
-    if skipped:
-        said = "line before the table was" if skipped == 1 else "lines before the table were"
-        findings.append(Finding("preamble", f"{skipped} {said} left out."))
+    _report_preamble(skipped, "line", findings)
     if comments:
         findings.append(Finding("comments", "Lines that begin with a comment mark are left out."))
     records = split([line for line in lines[skipped:] if not _comment(line, sep, width)], sep)
@@ -284,9 +249,9 @@ def read_text_table(path: str, dialect: Dialect) -> TextTable:
             warnings.simplefilter("error", pd.errors.ParserWarning)  # fields are left out
             for _ in range(skipped):
                 file.readline()
-            source: Any = file
+            source: TextIO = file
             if comments:
-                source = _Lines(line for line in iter(file.readline, "") if not _comment(line, sep, width))
+                source = io.StringIO("".join(line for line in file if not _comment(line, sep, width)))
             names = _names(source, sep) if header else None
             return names, pd.read_csv(
                 source,
@@ -305,13 +270,32 @@ def read_text_table(path: str, dialect: Dialect) -> TextTable:
     try:
         names, frame = read([*range(width)])
     except (pd.errors.ParserError, pd.errors.ParserWarning):  # some line has more fields
-        names, frame = read([*range(width), SURPLUS], usecols=range(width + 1))
+        names, frame = read([*range(width), _SURPLUS], usecols=range(width + 1))
+        surplus = int(frame.pop(_SURPLUS).notna().sum())
+        said = (
+            f"{surplus} {'line has' if surplus == 1 else 'lines have'} more fields than there are columns; "
+        )
+        said += "what is beyond the last column is left out. Put fields that hold the separator in quotes."
+        findings += [Finding("ragged", said, "sep")] if surplus else []
     if names is not None and len(names) == width - 1:
         # lines end in a separator; or the first column holds names of rows, as R writes them
         names = [*names, ""] if frame[width - 1].isna().all() else ["", *names]
     _report_codes(records[1:] if header else records, names, findings)
-    decided = replace(dialect, header=header, decimal=cell_format.decimal, date_order=cell_format.date_order)
-    return TextTable(frame, names, cell_format, decided, findings)
+    if cell_format.decimal == "," and given.decimal is None:
+        findings.append(Finding("decimal", "Numbers are written with a decimal comma.", "decimal"))
+    if cell_format.thousands is not None:
+        mark = {" ": "a space", "'": "an apostrophe", ",": "a comma", ".": "a point"}
+        said = f"Thousands are separated by {mark[cell_format.thousands]}."
+        findings.append(Finding("thousands", said, "decimal"))
+    options = {"sep": sep, "decimal": cell_format.decimal, "encoding": dialect.encoding, "header": header}
+    options |= {} if cell_format.date_order is None else {"date_order": cell_format.date_order}
+    return _finished(frame, dialect, findings, names, cell_format, options)
+
+
+def _report_preamble(count: int, what: str, findings: list[Finding]) -> None:
+    if count:
+        said = f"{what} before the table was" if count == 1 else f"{what}s before the table were"
+        findings.append(Finding("preamble", f"{count} {said} left out."))
 
 
 def _report_codes(rows: Sequence[Sequence[str]], names: list[str] | None, findings: list[Finding]) -> None:
@@ -379,8 +363,12 @@ def _limited(file: TextIO) -> Iterator[str]:
 
 def _width(lines: Sequence[str], sep: str) -> int:
     """Return the number of fields of most records."""
-    widths = Counter(map(len, split(lines, sep)))
-    return max(widths.items(), key=lambda item: (item[1], item[0]), default=(1, 0))[0]
+    return _most_common(Counter(map(len, split(lines, sep))))[0]
+
+
+def _most_common(widths: Counter[int]) -> tuple[int, int]:
+    """Return the most common width and its count; of several, the largest."""
+    return max(widths.items(), key=lambda item: (item[1], item[0]), default=(1, 0))
 
 
 def _preamble(lines: Sequence[str], sep: str, width: int) -> int:
@@ -406,38 +394,6 @@ def _names(source: Any, sep: str) -> list[str]:
     return []
 
 
-class _Lines(io.TextIOBase):
-    """A text file made of some lines."""
-
-    def __init__(self, lines: Iterator[str]) -> None:
-        self._lines = lines
-        self._rest = ""
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def readline(self, _size: Any = -1, /) -> str:  # type: ignore[override]
-        """Return the next line, "" at the end."""
-        line, self._rest = self._rest or next(self._lines, ""), ""
-        return line
-
-    def read(self, size: int | None = -1, /) -> str:
-        """Return about as many characters as asked for, "" at the end."""
-        parts, length, wanted = (
-            [self._rest],
-            len(self._rest),
-            float("inf") if size is None or size < 0 else size,
-        )
-        while length < wanted and (line := next(self._lines, "")):
-            parts.append(line)
-            length += len(line)
-        text = "".join(parts)
-        cut = len(text) if wanted == float("inf") else int(wanted)
-        self._rest = text[cut:]
-        return text[:cut]
-
-
 # ---------------------------------------------------------------------------------------------- any file
 
 
@@ -449,10 +405,8 @@ _OTHER_FORMATS = {
     ".sav": "an SPSS file; export it as .csv or .parquet",
     ".dta": "a Stata file; export it as .csv or .parquet",
     ".sas7bdat": "a SAS file; export it as .csv or .parquet",
-    ".rds": "an R file; export it as .csv or .parquet",
-    ".rdata": "an R file; export it as .csv or .parquet",
-    ".pkl": "a pickle, which can run code; export it as .csv or .parquet",
-    ".pickle": "a pickle, which can run code; export it as .csv or .parquet",
+    **dict.fromkeys((".rds", ".rdata"), "an R file; export it as .csv or .parquet"),
+    **dict.fromkeys((".pkl", ".pickle"), "a pickle, which can run code; export it as .csv or .parquet"),
     ".pdf": "a PDF; export the table as .csv",
     ".arff": "an ARFF file; export it as .csv",
 }
@@ -525,7 +479,12 @@ def read_table(
         kind = _kind(place)
         if sheet is not None and kind != "Excel":
             raise InvalidInput(f"sheet is {sheet!r}, but {place!r} is no Excel workbook; leave it out")
-        table = _read(place, kind, dialect, sheet)
+        if kind == "a text table":
+            table = _text(place, dialect)
+        elif kind == "Excel":
+            table = _excel(place, dialect, sheet)
+        else:
+            table = _finished(_json(place) if kind == "JSON" else _arrow(place, kind), dialect, [], None)
     except (MemoryError, InvalidInput):
         raise
     except Exception as problem:  # readers raise what they like
@@ -553,7 +512,7 @@ def _checked(dialect: Dialect) -> Dialect:
         }
         if dialect.sep not in named:
             raise InvalidInput(f"sep must be one character or one of {', '.join(named)}; got {dialect.sep!r}")
-        dialect = Dialect(**{**vars(dialect), "sep": named[dialect.sep]})
+        dialect = replace(dialect, sep=named[dialect.sep])
     if dialect.encoding is not None:
         try:
             codecs.lookup(dialect.encoding)
@@ -597,44 +556,7 @@ def _kind(path: str) -> str:
     return "a text table"
 
 
-def _read(path: str, kind: str, dialect: Dialect, sheet: str | int | None) -> FileTable:
-    if kind == "a text table":
-        return _text(path, dialect)
-    if kind == "Excel":
-        return _excel(path, dialect, sheet)
-    if kind == "JSON":
-        return _finished(_json(path), dialect, [], None)
-    return _finished(_arrow(path, kind), dialect, [], None)
-
-
 # --------------------------------------------------------------------------------------- kinds of files
-
-
-def _text(path: str, dialect: Dialect) -> FileTable:
-    table = read_text_table(path, dialect)
-    findings, frame, decided = table.findings, table.frame, table.dialect
-    surplus = int(frame.pop(SURPLUS).notna().sum()) if SURPLUS in frame else 0
-    if surplus:
-        findings.append(
-            Finding(
-                "ragged",
-                f"{surplus} {'line has' if surplus == 1 else 'lines have'} more fields than there are columns; "
-                "what is beyond the last column is left out. Put fields that hold the separator in quotes.",
-                "sep",
-            )
-        )
-    if decided.decimal == "," and dialect.decimal is None:
-        findings.append(Finding("decimal", "Numbers are written with a decimal comma.", "decimal"))
-    if table.cell_format.thousands is not None:
-        mark = {" ": "a space", "'": "an apostrophe", ",": "a comma", ".": "a point"}
-        said = f"Thousands are separated by {mark[table.cell_format.thousands]}."
-        findings.append(Finding("thousands", said, "decimal"))
-    options = {
-        name: getattr(decided, name)
-        for name in ("sep", "decimal", "encoding", "header", "date_order")
-        if getattr(decided, name) is not None
-    }
-    return _finished(frame, dialect, findings, table.names, table.cell_format, options)
 
 
 def _excel(path: str, dialect: Dialect, sheet: str | int | None) -> FileTable:
@@ -656,9 +578,7 @@ def _excel(path: str, dialect: Dialect, sheet: str | int | None) -> FileTable:
     filled = [sum(cell is not None for cell in row) for row in rows[:100]]
     usual = int(np.median(filled))
     start = next(place for place, count in enumerate(filled) if count >= usual * 0.7)
-    if start:
-        said = "row before the table was" if start == 1 else "rows before the table were"
-        findings.append(Finding("preamble", f"{start} {said} left out."))
+    _report_preamble(start, "row", findings)
     rows = [(*row, *[None] * (width - len(row))) for row in rows[start:]]
     header = header_of(rows, dialect.header, findings)
     names = ["" if cell is None else _cell_name(cell) for cell in rows[0]] if header else None
@@ -866,27 +786,28 @@ def _report_words(name: str, count: int, findings: list[Finding]) -> None:
 
 def _reason(problem: Exception, encoding: str | None) -> str:
     """Return what is wrong without quoting the file: parsers show the cell at which they stopped."""
-    known: Iterable[tuple[str, str]] = (
-        ("ParserError", "quotes are not closed; repair the file, or name its separator with sep"),
-        ("EmptyDataError", "it holds no rows; give a file with a header and at least one row"),
-        (
-            "UnicodeDecodeError",
-            f"its text is not in {encoding or 'UTF-8'}; name its encoding, such as cp1252",
+    coding = f"its text is not in {encoding or 'UTF-8'}; name its encoding, such as cp1252"
+    damaged = (
+        "BadGzipFile",
+        "error",
+        "LZMAError",
+        "BadZipFile",
+        "ValueError",
+        "OSError",
+    )  # "error" is that of zlib
+    known = {
+        **dict.fromkeys(damaged, "it is damaged; write it again, or copy it again"),
+        **dict.fromkeys(("UnicodeDecodeError", "UnicodeError"), coding),
+        **dict.fromkeys(
+            ("ImportError", "ModuleNotFoundError"), "a package is missing: pip install 'ratewise[cli]'"
         ),
-        ("UnicodeError", f"its text is not in {encoding or 'UTF-8'}; name its encoding, such as cp1252"),
-        ("BadGzipFile", "it is damaged; copy it again"),
-        ("error", "it is damaged; copy it again"),  # of zlib
-        ("LZMAError", "it is damaged; copy it again"),
-        ("OSError", "it is damaged, or cannot be read; copy it again"),
-        ("BadZipFile", "it is damaged; write it again"),
-        ("EOFError", "it ends too early; copy it again"),
-        ("ArrowInvalid", "it is damaged, or its parts have different columns; write it again"),
-        ("ArrowTypeError", "its parts have different types in one column; write it again"),
-        ("ImportError", "a package is missing: pip install 'ratewise[cli]'"),
-        ("ModuleNotFoundError", "a package is missing: pip install 'ratewise[cli]'"),
-        ("PermissionError", "permission denied; ask its owner"),
-        ("InvalidFileException", f"it is damaged; known are {_KNOWN}"),
-        ("JSONDecodeError", "it is no JSON; write one object per line"),
-        ("ValueError", "it is damaged; write it again"),
-    )
-    return dict(known).get(type(problem).__name__, type(problem).__name__)
+        "ParserError": "quotes are not closed; repair the file, or name its separator with sep",
+        "EmptyDataError": "it holds no rows; give a file with a header and at least one row",
+        "EOFError": "it ends too early; copy it again",
+        "ArrowInvalid": "it is damaged, or its parts have different columns; write it again",
+        "ArrowTypeError": "its parts have different types in one column; write it again",
+        "PermissionError": "permission denied; ask its owner",
+        "InvalidFileException": f"it is damaged; known are {_KNOWN}",
+        "JSONDecodeError": "it is no JSON; write one object per line",
+    }
+    return known.get(type(problem).__name__, type(problem).__name__)
