@@ -143,11 +143,11 @@ def test_limits_are_the_usual_rates(which, by, classes):
     family = plain.make(by, plain.low, plain.high)
     columns, truth, predicted = some_rows(classes, 7, 2000)
     compiled, reached = reach(family, people(classes), columns, truth, predicted)
-    masks = group_masks(family.by, columns) if by else [np.ones(2000, bool)]
+    masks = group_masks(family.columns, columns) if by else [np.ones(2000, bool)]
     straight = sorted(expected(truth[mask], predicted[mask]) for mask in masks)
     np.testing.assert_allclose(sorted(compiled.reached(reached)), straight, atol=1e-12)
     assert {constraint.bound for constraint in compiled.declared} == {0.3}
-    lower = family.min_rate is not None
+    lower = family.low is not None
     assert all((">=" if lower else "<=") in name for name in compiled.names)
 
 

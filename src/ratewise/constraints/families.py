@@ -452,21 +452,6 @@ class RateFamily(Family):
         found: Expression = cls.formula(options["positive"], subset)
         return found
 
-    @property
-    def min_rate(self) -> float | None:
-        """Lower bound."""
-        return self.low
-
-    @property
-    def max_rate(self) -> float | None:
-        """Upper bound."""
-        return self.high
-
-    @property
-    def by(self) -> tuple[str, ...]:
-        """The columns whose values make the groups."""
-        return self.columns
-
     def rates(self, domain: Domain) -> list[Measure]:
         """Return the rates that are bounded; one, unless a family overrides this."""
         options = {**self._settings, "positive": positive_class(domain, self.positive)}
