@@ -205,6 +205,10 @@ def test_names_of_tests_and_modules_exist(page):
     text = page.read_text()
     for path in re.findall(r"`((?:tests|benchmarks)/[\w/]+\.(?:py|csv|jsonl?))`", text):
         assert (ROOT / path).exists(), path
+    for path in re.findall(
+        r"`(?:ratewise/)?((?:training|data|accounting|constraints|models)/\w+\.py)`", text
+    ):
+        assert (ROOT / "src" / "ratewise" / path).exists(), path
     for name in re.findall(r"`(ratewise(?:\.\w+)+)[`(]", text):
         if "torch" not in name:
             assert resolves(name), name
