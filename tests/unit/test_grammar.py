@@ -53,6 +53,8 @@ SAID = [
     ("false_negative_rate(0.2, by='race')", false_negative_rate(0.2, by="race")),
     ("false_positive_rate(0.2, 'yes', ('sex', 'race'))", false_positive_rate(0.2, "yes", ("sex", "race"))),
     ("fpr() <= 1/5", false_positive_rate(0.2)),
+    ("demographic_parity('_', 'class', 'ﬁ') <= 0.1", demographic_parity("_", "class", "ﬁ", max_gap=0.1)),
+    ("tpr(by=['_', 'ﬁ']) >= 0.1", true_positive_rate(0.1, by=("_", "ﬁ"))),
     ("tpr(by=['hours per week']) >= 0.7", true_positive_rate(0.7, by="hours per week")),
     ("precision(positive=3) >= 0.7", precision(0.7, 3)),
     ("paper_false_negative_rate(sex=*) <= 0.1", paper_false_negative_rate(0.1, by="sex")),

@@ -586,8 +586,9 @@ def show_value(value: Any) -> str:
 
 
 def is_word(text: str) -> bool:
-    """Return whether Python reads a text as a name, and as this very name."""
-    return text.isidentifier() and not keyword.iskeyword(text) and unicodedata.is_normalized("NFKC", text)
+    """Return whether constraint text may hold a name without quotes: an identifier that Python does not change."""
+    reserved = keyword.iskeyword(text) or text == "_"  # which stands for * in constraint text
+    return text.isidentifier() and not reserved and unicodedata.is_normalized("NFKC", text)
 
 
 def show_number(number: float) -> str:
