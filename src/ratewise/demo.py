@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 import textwrap
 import time
 import warnings
@@ -150,7 +149,7 @@ def main() -> None:
     print(f"Who has a high income? Five models of {ROWS:,} synthetic people; delta is {DELTA:g}.\n")
     print(f"{_HEAD}\n{'-' * len(_HEAD)}")
     rows = []
-    for row in _with_progress(compare()):
+    for row in compare():
         print(row, flush=True)
         rows.append(row)
     print(_LEGEND)
@@ -178,19 +177,6 @@ def _written(report: Report) -> str:
         f"On other people:\n{report.headline}.\nThe report with shape functions, to open in a browser:\n"
         f"{os.path.abspath(PAGE)}"
     )
-
-
-def _with_progress(rows: Iterator[Row]) -> Iterator[Row]:
-    """Show on a terminal which model is being trained."""
-    shown = sys.stderr.isatty()
-    for done, (name, _, _) in enumerate(_MODELS, start=1):
-        note = f"training {done} of {len(_MODELS)}: {name} ..."
-        if shown:
-            print(f"\r{note}", end="", file=sys.stderr, flush=True)
-        row = next(rows)
-        if shown:
-            print(f"\r{' ' * len(note)}\r", end="", file=sys.stderr, flush=True)
-        yield row
 
 
 def _largest(family: Any, people: People, predicted: Any) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -86,7 +86,7 @@ def to_bytes(classifier: RateConstrainedClassifier) -> bytes:
             "bin_noise": model.bin_noise,
         }
     elif isinstance(model, SparseModel):
-        bounded = {n: _declaration(c) for n, c in model.columns.items() if c.complete}
+        bounded = {n: _encode(c) for n, c in model.columns.items() if c.complete}
         described = {"kind": "sparse", "columns": bounded}
         arrays = {"weights": model.weights, "intercept": model.intercept}
     arrays |= {f"{_HISTORY}{name}": values for name, values in classifier.history_.items()}
@@ -152,7 +152,7 @@ def _model(said: Mapping[str, Any], names: tuple[str, ...], arrays: Arrays) -> A
         return None
     if said["kind"] == "sparse":
         columns = dict.fromkeys(names, ColumnDeclaration()) | {
-            name: _declaration_from(declared) for name, declared in said["columns"].items()
+            name: _decode(declared) for name, declared in said["columns"].items()
         }
         _shapes(arrays, weights=(outputs, len(names)), intercept=(outputs,))
         return SparseModel(columns, names, arrays["weights"], arrays["intercept"])
@@ -176,36 +176,28 @@ def _shapes(arrays: Arrays, **expected: tuple[int, ...]) -> None:
 # ------------------------------------------------------------------------------------------- parts
 
 
+_KINDS: dict[str, type[Any]] = {
+    "continuous": ContinuousGrid,
+    "categorical": CategoricalGrid,
+    "unused": UnusedGrid,
+    "declaration": ColumnDeclaration,
+    "cell format": CellFormat,
+    "numeric": Numeric,
+}
+
+
 def grid_to_dict(grid: Grid) -> dict[str, Any]:
     """Return a grid as plain data."""
-    if isinstance(grid, UnusedGrid):
-        return {"kind": grid.kind, "name": grid.name, "reason": grid.reason}
-    said: dict[str, Any] = {"kind": grid.kind, "name": grid.name, "format": asdict(grid.cell_format)}
-    if isinstance(grid, CategoricalGrid):
-        return said | {"values": [_scalar(value) for value in grid.values]}
-    return said | {
-        "lower": grid.lower,
-        "upper": grid.upper,
-        "equal_cells": grid.equal_cells,
-        "log_cells": grid.log_cells,
-    }
+    said: dict[str, Any] = _encode(grid)
+    return said
 
 
 def grid_from_dict(said: Mapping[str, Any]) -> Grid:
     """Return the grid that `grid_to_dict` described."""
-    kind, name = said["kind"], str(said["name"])
-    if kind == "unused":
-        return UnusedGrid(name, str(said["reason"]))
-    cells = CellFormat(**said["format"])
-    if kind == "categorical":
-        return CategoricalGrid(name, tuple(said["values"]), cells)
-    if kind != "continuous":
-        raise InvalidInput(f"{kind!r} is no kind of grid")
-    lower, upper = float(said["lower"]), float(said["upper"])
-    counts = [int(said[which]) for which in ("equal_cells", "log_cells")]
-    if not (math.isfinite(lower) and lower < upper < math.inf and 1 <= counts[0] <= 4096 >= counts[1] >= 0):
-        raise InvalidInput(f"the grid of {name!r} has impossible bounds or cells")
-    return ContinuousGrid(name, lower, upper, cells, *counts)
+    grid = _decode(said)
+    if not isinstance(grid, Grid) or not isinstance(grid.name, str):
+        raise InvalidInput(f"{said.get('kind')!r} is no kind of grid")
+    return grid
 
 
 def _parameters(classifier: RateConstrainedClassifier) -> dict[str, Any]:
@@ -232,7 +224,7 @@ def _parameters_from(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _encode(value: Any) -> Any:
-    """Return a parameter as plain data: scalars and lists as they are, all else as a mapping with its type."""
+    """Return plain data: scalars and lists as they are, all else as a mapping with its kind."""
     if isinstance(value, np.ndarray):
         return {"array": _encode(value.tolist()), "dtype": value.dtype.str}
     if isinstance(value, tuple):
@@ -241,9 +233,11 @@ def _encode(value: Any) -> Any:
         return [_encode(entry) for entry in value]
     if isinstance(value, Mapping):
         return {"mapping": [[_scalar(key), _encode(entry)] for key, entry in value.items()]}
-    if isinstance(value, ColumnDeclaration):
-        return {"declaration": _declaration(value)}
-    return {"numeric": True} if isinstance(value, Numeric) else _scalar(value)
+    for kind, made in _KINDS.items():
+        if isinstance(value, made):
+            given = [entry.name for entry in fields(made) if entry.init]
+            return {"kind": kind, **{name: _encode(getattr(value, name)) for name in given}}
+    return _scalar(value)
 
 
 def _decode(said: Any) -> Any:
@@ -259,24 +253,17 @@ def _decode(said: Any) -> Any:
         return tuple(_decode(entry) for entry in said["tuple"])
     if "mapping" in said:
         return {key: _decode(entry) for key, entry in said["mapping"]}
-    return _declaration_from(said["declaration"]) if "declaration" in said else Numeric()
+    if said["kind"] == "continuous":
+        _check_grid(said)
+    return _KINDS[said["kind"]](**{name: _decode(entry) for name, entry in said.items() if name != "kind"})
 
 
-def _declaration(declared: ColumnDeclaration) -> dict[str, Any]:
-    values = declared.values
-    return {
-        "bounds": None if declared.bounds is None else list(declared.bounds),
-        "values": None if values is None else [_scalar(value) for value in values],
-        "format": asdict(declared.cell_format),
-    }
-
-
-def _declaration_from(said: Mapping[str, Any]) -> ColumnDeclaration:
-    bounds, values = said["bounds"], said["values"]
-    low_high = None if bounds is None else (float(bounds[0]), float(bounds[1]))
-    return ColumnDeclaration(
-        low_high, None if values is None else tuple(values), CellFormat(**said["format"])
-    )
+def _check_grid(said: Mapping[str, Any]) -> None:
+    """Raise for a grid that no fit makes, and that would take much memory."""
+    lower, upper, equal, log = (said[name] for name in ("lower", "upper", "equal_cells", "log_cells"))
+    whole = type(equal) is int and type(log) is int
+    if not (whole and math.isfinite(lower) and lower < upper < math.inf and 1 <= equal <= 4096 >= log >= 0):
+        raise InvalidInput(f"the grid of {said['name']!r} has impossible bounds or cells")
 
 
 def _domain(classifier: RateConstrainedClassifier) -> dict[str, Any] | None:
