@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from ratewise.cli.guided import Guide
-from ratewise.cli.webapp import make_server
+from ratewise.cli.webapp import AppServer
 from ratewise.runs import RunFolder
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
@@ -55,7 +55,7 @@ def server(tmp_path, monkeypatch):
     )
     monkeypatch.chdir(tmp_path)
     frame.to_csv("people.csv", index=False)
-    made = make_server(Guide("people.csv", {}))
+    made = AppServer(Guide("people.csv", {}))
     thread = threading.Thread(target=made.serve_forever, daemon=True)
     thread.start()
     yield made

@@ -364,7 +364,7 @@ class TestUsingRuns:
         )
         run("report", tmp_path / "run", tmp_path / "people.csv", "--out", tmp_path / "page.html")
         page = (tmp_path / "page.html").read_text()
-        for said in ("sex=F: female", "yes: well off", "age in years", "sex: gender"):
+        for said in ("gender = F: female", "yes: well off", "age in years"):
             assert said in page
 
     def test_report_and_card(self, world, copy, tmp_path):
@@ -570,3 +570,48 @@ def test_every_command_of_the_list_exists_under_its_name():
         assert command is not None
         assert command.name == name
     assert cli.get_command(None, "trian") is None
+
+
+class TestLabelsThatAreSpeltDifferently:
+    def test_a_full_stop_after_the_label_is_left_out(self, copy, tmp_path):
+        people(300, seed=2).to_csv(tmp_path / "plain.csv", index=False)
+        dotted = people(300, seed=2).assign(rich=lambda frame: frame["rich"] + ".")
+        dotted.to_csv(tmp_path / "dotted.csv", index=False)
+        plain, other = (
+            events(run("--json", "evaluate", copy, tmp_path / name), "result")[0]
+            for name in ("plain.csv", "dotted.csv")
+        )
+        assert {**other, "data": ""} == {**plain, "data": ""}
+        run("report", copy, tmp_path / "dotted.csv", "--out", tmp_path / "page.html")
+
+    @pytest.mark.parametrize("command", ["evaluate", "report"])
+    def test_a_table_without_any_known_label_is_refused_with_the_classes(self, copy, tmp_path, command):
+        people(300, seed=2).assign(rich="maybe").to_csv(tmp_path / "other.csv", index=False)
+        before = sorted(copy.iterdir())
+        done = run(command, copy, tmp_path / "other.csv", code=2)
+        assert "'maybe'" in done.stderr
+        assert "'no', 'yes'" in done.stderr
+        assert sorted(copy.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--steps", "0"), "--steps must be at least 1"),
+        (("--delta", "2"), "--delta must be strictly between 0 and 1"),
+        (("--sampling-rate", "3"), "--sampling-rate must be above 0"),
+        (("--checkpoint-every", "0"), "--checkpoint-every must be at least 1"),
+    ],
+)
+def test_errors_about_arguments_name_the_flag(world, tmp_path, words, said):
+    done = run("train", world / "people.csv", "--label", "rich", "--out", tmp_path / "run", *words, code=2)
+    assert f"error: {said}" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_private_evaluation_with_a_new_ledger_needs_its_cap(copy, world, tmp_path):
+    words = ("--epsilon", "1", "--ledger", tmp_path / "ledger.json")
+    assert "--ledger-cap" in run("evaluate", copy, world / "test.csv", *words, code=2).stderr
+    assert not (tmp_path / "ledger.json").exists()
+    done = run("evaluate", copy, world / "test.csv", "--confidence", "2", code=2)
+    assert "--confidence must be" in done.stderr

@@ -19,6 +19,7 @@ from ratewise import (
     rate,
 )
 from ratewise.accounting import Budget, GaussianEvent, Ledger, TrainingEvent, accountant
+from ratewise.data.schema import Category, Number, Schema
 from ratewise.datasets import census_like
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.metrics import rate_report
@@ -636,3 +637,38 @@ def test_shapes_are_those_of_the_model_most_important_first():
 def test_one_is_not_many():
     assert counted(1, "more group") == "1 more group"
     assert counted(1200, "more group") == "1,200 more groups"
+
+
+def test_labels_and_values_are_called_as_in_the_schema():
+    rng = np.random.default_rng(0)
+    rows = 1200
+    pandas = pytest.importorskip("pandas")
+    race, job, x = rng.integers(1, 4, rows), rng.integers(1, 3, rows), rng.normal(size=rows)
+    frame = pandas.DataFrame({"x": x, "JOB": job, "RAC1P": race})
+    y = pandas.Series((x + (job == 2) > 0.5).astype(int), name="ESR")
+    schema = Schema(
+        {"x": Number(-4, 4), "JOB": Category([1, 2], labels={2: "nurse"})},
+        label="ESR",
+        classes=[0, 1],
+        class_labels={1: "employed"},
+        title="employment",
+        groups={"RAC1P": Category([1, 2, 3], labels={3: "American Indian"})},
+    )
+    model = RateConstrainedClassifier(
+        demographic_parity("RAC1P", max_gap=0.1), epsilon=None, schema=schema, random_state=0
+    )
+    model.fit(frame[["x", "JOB"]], y, sensitive_features=frame[["RAC1P"]])
+    report = model.report(frame[["x", "JOB"]], y, sensitive_features=frame[["RAC1P"]])
+    content = report.content
+    assert content.title == "Prediction of employment"
+    assert content.classes == ("0", "1: employed")
+    about = {entry.label: entry.text for entry in content.about}
+    assert about["Predicted"].startswith("employment: 0, 1: employed")
+    assert about["Groups"] == "RAC1P (1, 2, 3: American Indian)"
+    assert [group.name for group in content.groupings[0].groups][-1] == "RAC1P = 3: American Indian"
+    words = [one.words for one in content.constraints]
+    assert any("RAC1P = 3: American Indian" in sentence for sentence in words)
+    assert all("'1: employed'" in sentence for sentence in words)
+    assert any("2: nurse" in shape.labels for shape in content.shapes)
+    assert Report.from_json(report.to_json()).content == content
+    assert "RAC1P = 3: American Indian" in report.to_html()

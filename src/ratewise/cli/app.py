@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 _SHARED = ("--json", "--quiet", "-q")
 
+_TERMS = {"level": "--confidence", "frame": "the table", "X": "the table"}
+"""Arguments of the library that no option is named after."""
+
 FAILED, WRONG_INPUT, NO_BUDGET, INTERRUPTED = 1, 2, 3, 130
 
 COMMANDS = {
@@ -80,8 +83,17 @@ class Commands(click.Group):
                 code, said = _judged(problem)
                 if said is None:
                     raise
-                _console(ctx).error(said, code)
+                _console(ctx).error(self._in_flags(ctx, said), code)
                 raise click.exceptions.Exit(code) from None
+
+    def _in_flags(self, ctx: click.Context, said: str) -> str:
+        """Return a message about an argument of the library in terms of the command: ``--steps must be ...``."""
+        name, space, rest = said.partition(" ")
+        if name in _TERMS:
+            return f"{_TERMS[name]}{space}{rest}"
+        command = self.get_command(ctx, ctx.invoked_subcommand or "")
+        flags = {str(p.name): p.opts[0] for p in (command.params if command else ()) if p.opts[0][:2] == "--"}
+        return f"{flags[name]}{space}{rest}" if name in flags and rest.startswith("must ") else said
 
 
 def _console(ctx: click.Context) -> Console:

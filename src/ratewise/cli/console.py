@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,13 +21,15 @@ from typing import Any
 import click
 import numpy as np
 
-from ratewise.data.files import FileTable, write_table
+from ratewise.data.files import FileTable
 from ratewise.data.files import read_table as read_file
+from ratewise.data.schema import Schema
 from ratewise.exceptions import InvalidInput, RatewiseWarning
-from ratewise.runs import Watch
+from ratewise.runs import RunFolder, Settings, Watch
 from ratewise.runs.folder import refuse_taken, refuse_unwritable
 from ratewise.training.certificate import certificate_half_width
 from ratewise.training.loop import StepRecord
+from ratewise.training.plan import Plan
 from ratewise.training.session import Session
 
 HUMAN, QUIET, JSON = "human", "quiet", "json"
@@ -83,7 +86,7 @@ class Console:
         self._line("step", **fields)
 
     def _line(self, event: str, **fields: Any) -> None:
-        click.echo(json.dumps({"event": event, **_plain(fields)}, allow_nan=False, ensure_ascii=False))
+        click.echo(json.dumps({"event": event, **plain_data(fields)}, allow_nan=False, ensure_ascii=False))
         sys.stdout.flush()
 
     def show_warning(self, message: Warning | str, category: type[Warning], *_: Any) -> None:
@@ -92,12 +95,12 @@ class Console:
         self.warn(f"{kind}{message}")
 
 
-def _plain(value: Any) -> Any:
-    """Return plain data without what JSON cannot hold."""
+def plain_data(value: Any) -> Any:
+    """Return plain data without what JSON cannot hold: infinity becomes a word, NaN null."""
     if isinstance(value, dict):
-        return {str(name): _plain(item) for name, item in value.items()}
+        return {str(name): plain_data(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain_data(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return "infinity" if value > 0 else None
     return value
@@ -255,15 +258,13 @@ def _line(share: float, said: dict[str, str], width: int | None = None) -> str:
 
     A line that is wider than the terminal would be broken in two, and pile up instead of moving.
     """
-    wide = f"{_bar(share)} step {', '.join(said.values())}"
-    if width is None:
-        return wide
-    fewer = [text for name, text in said.items() if name != "gradient"]
-    forms = [f"{_bar(share, _SHORT)} {', '.join(texts)}" for texts in (said.values(), fewer)]
-    if width >= _WIDE:
-        forms = [wide, *forms]
-    line = next((form for form in forms if len(form) <= width), forms[-1])
-    return f"{line[:width]:<{min(width, _WIDE)}}"
+    if width is None or width >= _WIDE:
+        line = f"{_bar(share)} step {', '.join(said.values())}"
+    else:
+        line = f"{_bar(share, _SHORT)} {', '.join(said.values())}"
+        if len(line) > width:
+            line = f"{_bar(share, _SHORT)} {', '.join(text for name, text in said.items() if name != 'gradient')}"
+    return line if width is None else f"{line[:width]:<{min(width, _WIDE)}}"
 
 
 def _bar(share: float, width: int = 20) -> str:
@@ -271,7 +272,7 @@ def _bar(share: float, width: int = 20) -> str:
     return f"[{'#' * full}{'.' * (width - full)}]"
 
 
-__all__ = ["detected", "read_table", "reading_of", "refuse_file", "refuse_folder", "write_table"]
+# -------------------------------------------------------------------------------------------- files
 
 _ARGUMENT = re.compile(r"(?<![\w'-])(sep|decimal|encoding|sheet|header|date_order)( is | out\b|=)")
 READING = ("missing", "sep", "decimal", "encoding", "header", "sheet", "date_order")
@@ -304,11 +305,66 @@ def read_table(path: str, reading: Mapping[str, Any]) -> FileTable:
     return table
 
 
-def detected(table: FileTable, reading: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what was found out about the file by looking at it, in words for the statement."""
-    names = {"sep": "separator", "decimal": "decimal mark", "date_order": "order of dates"}
-    found = [names.get(name, name) for name in table.options if name not in reading]
-    return (f"how the file is written ({', '.join(found)})",) if found else ()
+@dataclass(frozen=True)
+class Table:
+    """A table that was read to train on.
+
+    Attributes
+    ----------
+    data : str
+        The file.
+    frame : data frame
+    given, reading : dict
+        The options that were given to read it, and all that read a further file in the same way.
+    outside : tuple of str
+        What was found out about the file by looking at it, outside the guarantee, in words for the statement.
+    """
+
+    data: str
+    frame: Any
+    given: dict[str, Any]
+    reading: dict[str, Any]
+    outside: tuple[str, ...]
+
+    @classmethod
+    def read(cls, data: str, given: Mapping[str, Any]) -> Table:
+        """Read the file; what was detected is noted on the console."""
+        current().note(f"reading {data}")
+        found = read_table(data, given)
+        names = {"sep": "separator", "decimal": "decimal mark", "date_order": "order of dates"}
+        looked = [names.get(name, name) for name in found.options if name not in given]
+        outside = (f"how the file is written ({', '.join(looked)})",) if looked else ()
+        return cls(data, found.frame, dict(given), {**found.options, **given}, outside)
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return [str(name) for name in self.frame.columns]
+
+    def new_run(
+        self,
+        out: str | Path,
+        settings: Settings,
+        schema: Schema | None,
+        plan: Plan,
+        command: list[str],
+        ledger: str | None = None,
+        force: bool = False,
+    ) -> RunFolder:
+        """Make the folder of a run on this table."""
+        return RunFolder.create(
+            out,
+            settings=settings,
+            schema=schema,
+            plan=plan,
+            rows=len(self.frame),
+            data=self.data,
+            command=command,
+            reading=self.reading,
+            outside=self.outside,
+            ledger=ledger,
+            force=force,
+        )
 
 
 def refuse_folder(out: str, force: bool | None = False) -> None:
@@ -325,7 +381,7 @@ def refuse_file(out: str, force: bool, endings: tuple[str, ...] = ()) -> None:
     if os.path.isdir(out):
         raise InvalidInput(f"{out!r} is a folder; give the name of a file")
     if os.path.lexists(out) and not force:
-        raise InvalidInput(f"{out!r} exists already; take another name, or --force to replace it")
+        raise InvalidInput(f"{out!r} exists already; give another name with --out, or --force to replace it")
     if not Path(out).absolute().parent.is_dir():
         raise InvalidInput(f"there is no folder {str(Path(out).parent)!r}")
     refuse_unwritable(Path(out).absolute())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +11,11 @@ import click
 import numpy as np
 
 from ratewise.accounting import Budget, Ledger
-from ratewise.cli.console import Console, read_table, reading_of, refuse_file, write_table
-from ratewise.cli.options import PLACE, file_options, force_option
-from ratewise.data.schema import Schema
+from ratewise.cli.console import current, read_table, reading_of, refuse_file
+from ratewise.cli.options import PLACE, file_options, force_option, ledger_options
+from ratewise.constraints.domain import list_values
+from ratewise.data.cells import text_of
+from ratewise.data.files import write_table
 from ratewise.data.table import as_column, named_columns
 from ratewise.estimators.classifier import RateConstrainedClassifier
 from ratewise.estimators.evaluation import evaluate as certify_predictions
@@ -49,10 +50,7 @@ _FOLDS = 5
 @click.option("--tolerance", type=float, default=None, help="By default that of the run.")
 @click.option("--epsilon", type=float, default=None, help="Measure by one private release at this cost.")
 @click.option("--delta", type=float, default=1e-5, show_default=True, help="With --epsilon.")
-@click.option(
-    "--ledger", type=PLACE, default=None, metavar="FILE", help="With --epsilon: the ledger of these rows."
-)
-@click.option("--ledger-cap", type=float, default=None, help="Cap of a new ledger, in epsilon.")
+@ledger_options
 @file_options
 @click.pass_context
 def evaluate(ctx: click.Context, /, run_folder: str, data: str, strict: bool, **values: Any) -> None:
@@ -60,61 +58,88 @@ def evaluate(ctx: click.Context, /, run_folder: str, data: str, strict: bool, **
 
     With --epsilon the rows of DATA are private, and what is shown is one noisy release of them.
     """
-    console = ctx.find_object(Console) or Console()
+    console = current()
     folder = RunFolder.open(run_folder)
-    reading = reading_of(values, folder.reading, data)
     tolerance = folder.settings.tolerance if values["tolerance"] is None else values["tolerance"]
-    if values["epsilon"] is not None:
-        names = ("epsilon", "delta", "confidence", "ledger", "ledger_cap")
-        options = {name: values[name] for name in names}
-        found, ledger = evaluate_privately(folder, data, reading=reading, tolerance=tolerance, **options)
-        spent = ledger.total(values["delta"])
+    epsilon, delta, confidence = (values[name] for name in ("epsilon", "delta", "confidence"))
+    rows = LabelledTable(folder, data, values)
+    if epsilon is None:
+        found = rows.judge(rows.predicted, tolerance, confidence)
+        rows.keep(found, rows.report(confidence))
+        console.note(f"note: {NOT_COVERED}")
+        console.result(str(found), **found.to_dict())
+    else:
+        ledger = evaluation_ledger(folder, epsilon, delta, values["ledger"], values["ledger_cap"])
+        found = rows.judge(
+            rows.predicted,
+            tolerance,
+            confidence,
+            epsilon=epsilon,
+            delta=delta,
+            neighbours=folder.settings.neighbours,
+            ledger=ledger,
+            data_name=f"rows of {os.path.basename(data)}",
+        )
+        spent = ledger.total(delta)
         console.result(
-            f"{found}\n\nreleased with noise for epsilon {values['epsilon']:g} at delta {values['delta']:g}; "
+            f"{found}\n\nreleased with noise for epsilon {epsilon:g} at delta {delta:g}; "
             f"the ledger {ledger.path} now has epsilon {spent:.4g}",
             **found.to_dict(),
             total_epsilon=spent,
             ledger=ledger.path,
         )
-    else:
-        rows = LabelledTable(folder, data, reading)
-        found = rows.certificate(values["confidence"], tolerance)
-        keep(console, folder, found, rows.report(values["confidence"]))
-        console.note(f"note: {NOT_COVERED}")
-        console.result(str(found), **found.to_dict())
     if strict and not found.all_held:
         ctx.exit(CONSTRAINT_MISSED)
 
 
+def evaluation_ledger(
+    folder: RunFolder, epsilon: float, delta: float, ledger: str | None, cap: float | None
+) -> Ledger:
+    """Return the ledger of private evaluations: the given one, or that of the run's folder.
+
+    The one in the folder is made for this evaluation alone unless there is a `cap`.
+    """
+    place = folder.path / "evaluations.json" if ledger is None else ledger
+    if os.path.lexists(place):
+        return Ledger.open(place)
+    if ledger is not None and cap is None:
+        raise click.UsageError("a new --ledger needs --ledger-cap: evaluations that follow share a cap")
+    budget = Budget(epsilon if cap is None else cap, delta)
+    return Ledger.create(place, cap=budget, neighbours=folder.settings.neighbours)
+
+
 class LabelledTable:
-    """A labelled table beside the predictions of a run.
+    """A labelled table beside the predictions of a run; `options` say how the file is read.
 
     Undeclared classes and group values count as other: they belong to no class and to no named group.
     """
 
-    def __init__(self, folder: RunFolder, data: str, reading: Mapping[str, Any] | None = None) -> None:
-        self.folder, self.model = folder, folder.model()
+    def __init__(self, folder: RunFolder, data: str, options: Mapping[str, Any]) -> None:
+        self.folder, self.model, self.data = folder, folder.model(), data
         self.domain = domain_of(self.model)
-        self.data = data
-        self.frame = read_table(data, folder.reading if reading is None else reading).frame
+        self.frame = read_table(data, reading_of(options, folder.reading, data)).frame
+        names = (folder.settings.label, *self.domain.columns)
         present = named_columns(self.frame, "the table")
-        label = folder.settings.label
-        needed = tuple(self.domain.columns)
-        absent = [name for name in (label, *needed) if name not in present]
+        absent = [name for name in names if name not in present]
         if absent:
             raise InvalidInput(
                 f"{data!r} lacks the column {', '.join(map(repr, absent))}, which the constraints of the run need"
             )
-        self.labels: Any = as_column(present[label], "the label")
-        self.groups: dict[str, Any] = {name: as_column(present[name], name) for name in needed}
+        self.groups: dict[str, Any] = {name: as_column(present[name], f"column {name!r}") for name in names}
+        self.labels = self._without_full_stops(self.groups.pop(folder.settings.label))
         self.predicted = self.model.predict(self.frame)
 
-    def certificate(self, confidence: float = 0.95, tolerance: float = 0.01) -> Certificate:
-        """Return the certificate of the run on these rows, by exact counts."""
-        return self.judge(self.predicted, confidence, tolerance)
-
-    def judge(self, predicted: Any, confidence: float, tolerance: float) -> Certificate:
-        """Return the certificate of any predictions for these rows."""
+    def judge(
+        self, predicted: Any, tolerance: float, confidence: float = 0.95, **private: Any
+    ) -> Certificate:
+        """Return the certificate of predictions for these rows: by exact counts, or by a `private` release."""
+        if not private and not np.any(self.domain.code_labels(self.labels) >= 0):
+            found = dict.fromkeys(map(text_of, self.labels[:1000]))
+            raise InvalidInput(
+                f"no row of {self.data!r} has a label that the run knows: column "
+                f"{self.folder.settings.label!r} holds {list_values(found)}, the classes are "
+                f"{list_values(self.domain.classes)}; spell them as in the table of the run"
+            )
         return certify_predictions(
             self.folder.settings.declared or None,
             self.labels,
@@ -122,9 +147,20 @@ class LabelledTable:
             sensitive_features=self.groups or None,
             classes=self.domain.classes,
             group_values=self.domain.columns,
-            data_name=os.path.basename(self.data),
             tolerance=tolerance,
             level=confidence,
+            **{"data_name": os.path.basename(self.data), **private},
+        )
+
+    def _without_full_stops(self, labels: Any) -> Any:
+        """Return labels without a full stop that no class has, as in the test file of Adult; each by itself."""
+        classes = {text_of(name): name for name in self.domain.classes}
+        if not all(isinstance(name, str) for name in classes.values()):
+            return labels
+        texts = [text_of(label) for label in labels]
+        meant = [text if text in classes else text.removesuffix(".") for text in texts]
+        return np.array(
+            [classes.get(text, label) for text, label in zip(meant, labels, strict=True)], dtype=object
         )
 
     def report(
@@ -134,48 +170,34 @@ class LabelledTable:
         from ratewise.report import Report
 
         folder, ledger = self.folder, _ledger(self.folder)
-        rivals = {name: _rival(other, self.frame) for name, other in _named(folder, baselines).items()}
-        codes = self.domain.code_labels(self.labels)
-        groups = {name: self._spelt(name) for name in self.groups}
-        known = (codes >= 0) & np.all([kept for _, kept in groups.values()] or [codes >= 0], axis=0)
-        if not known.any():
-            raise InvalidInput(f"no row of {self.data!r} has a label and groups that the run knows")
-        notes = [] if ledger is not None else [_NO_LEDGER]
-        if not known.all():
-            notes.append(
-                f"{int((~known).sum()):,} rows with values that the run does not know are not shown here."
-            )
-        found = Report.from_predictions(
-            np.array(self.domain.classes, dtype=object)[codes[known]],
-            self.predicted[known],
-            {name: column[known] for name, (column, _) in groups.items()} or None,
-            folder.settings.declared or None,
-            scores=self.model.predict_proba(self.frame)[known],
-            classes=self.domain.classes,
-            group_values=self.domain.columns,
+        return Report.from_model(
+            self.model,
+            self.frame,
+            self.labels,
+            self.groups or None,
+            {name: other.model() for name, other in _named(folder, baselines).items()},
             confidence=confidence,
             tolerance=folder.settings.tolerance,
-            baseline={n: (p[known], s[known], e) for n, (p, s, e) in rivals.items()} or None,
             name=folder.path.name,
             title=title or folder.settings.title or None,
-            statement=folder.statement(),
-            ledger=ledger,
-            notes=notes,
-            model=self.model,
-            target=folder.settings.label,
             data=os.path.basename(self.data),
+            ledger=ledger,
+            target=folder.settings.label,
+            notes=() if ledger is not None else (_NO_LEDGER,),
         )
-        if folder.schema is None:
-            return found
-        return Report.from_json(json.dumps(with_names(json.loads(found.to_json()), folder.schema)))
 
-    def _spelt(self, name: str) -> tuple[Any, Any]:
-        """Return a sensitive column in the declared values, and which rows have one."""
-        codes, values = self.domain.code_column(name, self.groups[name]), self.domain.columns[name]
-        if not isinstance(values, tuple):
-            return codes, np.isfinite(codes)
-        kept = (codes >= 0) & (codes < len(values))
-        return np.array([*values, None], dtype=object)[np.where(kept, codes, len(values))], kept
+    def keep(self, certificate: Certificate, report: Report) -> None:
+        """Keep an evaluation in the run's folder; where nothing can be written, warn and go on."""
+        document = {
+            "format": FORMAT,
+            "certificate": certificate.to_dict(),
+            "report": json.loads(report.to_json()),
+        }
+        try:
+            self.folder.keep_evaluation(document)
+        except OSError as problem:
+            reason = problem.strerror or type(problem).__name__
+            current().warn(f"this evaluation is not kept in {str(self.folder.path)!r}: {reason}")
 
     def majority(self) -> Any:
         """Return the most common class of these rows, for each of them."""
@@ -188,6 +210,7 @@ class LabelledTable:
         names = list(self.model.feature_names_in_)
         fold = np.arange(len(self.frame)) % _FOLDS
         predicted = np.empty(len(self.frame), dtype=object)
+        labels = np.asarray(self.labels, dtype=object)
         for place in range(_FOLDS):
             other, own = self.frame[fold != place], self.frame[fold == place]
             reference = RateConstrainedClassifier(
@@ -196,7 +219,7 @@ class LabelledTable:
                 config=reference_config(len(other)),
                 random_state=0,
             )
-            reference.fit(other[names], _only(self.labels, fold != place))
+            reference.fit(other[names], labels[fold != place])
             predicted[fold == place] = reference.predict(own[names])
         return predicted
 
@@ -204,16 +227,6 @@ class LabelledTable:
 def reference_config(rows: int) -> TrainingConfig:
     """Return settings for models without privacy, which need a prior where rows are few."""
     return TrainingConfig(spread=min(4.0, rows / 5000.0), l2=1e-3)
-
-
-def _only(column: Any, kept: Any) -> Any:
-    return column[kept] if hasattr(column, "dtype") else np.asarray(column, dtype=object)[kept]
-
-
-def _rival(folder: RunFolder, frame: Any) -> tuple[Any, Any, float]:
-    """Return the predictions of another run on the same rows, their probabilities, and what it spent."""
-    model = folder.model()
-    return model.predict(frame), model.predict_proba(frame), folder.statement().epsilon
 
 
 def _named(folder: RunFolder, others: Iterable[RunFolder]) -> dict[str, RunFolder]:
@@ -231,82 +244,6 @@ def _ledger(folder: RunFolder) -> Ledger | None:
     return None if place is not None and not (folder.path / place).exists() else folder.ledger()
 
 
-def keep(console: Console, folder: RunFolder, certificate: Certificate, report: Report) -> None:
-    """Keep an evaluation in the run's folder; where nothing can be written, warn and go on."""
-    document = {
-        "format": FORMAT,
-        "certificate": certificate.to_dict(),
-        "report": json.loads(report.to_json()),
-    }
-    try:
-        folder.keep_evaluation(document)
-    except OSError as problem:
-        reason = problem.strerror or type(problem).__name__
-        console.warn(f"this evaluation is not kept in {str(folder.path)!r}: {reason}")
-
-
-def last_certificate(folder: RunFolder) -> Certificate | None:
-    """Return the certificate of the last evaluation; without one, that of the training rows."""
-    if not folder.evaluations:
-        return folder.certificate()
-    return Certificate.from_dict(folder.last_evaluation()["certificate"])
-
-
-def evaluate_privately(
-    folder: RunFolder,
-    data: str,
-    *,
-    epsilon: float,
-    delta: float,
-    confidence: float,
-    tolerance: float,
-    ledger: str | None,
-    ledger_cap: float | None = None,
-    reading: Mapping[str, Any] | None = None,
-) -> tuple[Certificate, Ledger]:
-    """Return the certificate on private rows, by one release that a ledger admits first; and the ledger.
-
-    Parameters
-    ----------
-    folder : RunFolder
-    data : str
-        The labelled table.
-    epsilon, delta : float
-        What the release costs the people in that table.
-    confidence, tolerance : float
-    ledger : str or None
-        A ledger; None takes the one for evaluations in the run's folder.
-    ledger_cap : float or None
-        Cap of a ledger that does not exist yet. None: the run's own is made for this evaluation alone, and a
-        `ledger` must exist.
-    reading : mapping, optional
-        How the table is read; by default as the run's table was.
-    """
-    rows, settings = LabelledTable(folder, data, reading), folder.settings
-    place = folder.path / "evaluations.json" if ledger is None else ledger
-    if os.path.lexists(place) or (ledger is not None and ledger_cap is None):
-        found = Ledger.open(place)
-    else:
-        cap = Budget(epsilon if ledger_cap is None else ledger_cap, delta)
-        found = Ledger.create(place, cap=cap, neighbours=settings.neighbours)
-    certificate = certify_predictions(
-        settings.declared or None,
-        rows.labels,
-        rows.predicted,
-        epsilon=epsilon,
-        delta=delta,
-        sensitive_features=rows.groups or None,
-        classes=rows.domain.classes,
-        group_values=rows.domain.columns,
-        neighbours=settings.neighbours,
-        ledger=found,
-        data_name=f"rows of {os.path.basename(data)}",
-        tolerance=tolerance,
-        level=confidence,
-    )
-    return certificate, found
-
-
 # ---------------------------------------------------------------------------------------- comparing
 
 
@@ -314,33 +251,30 @@ def evaluate_privately(
 @click.argument("runs", type=PLACE, nargs=-1, required=True, metavar="RUN...")
 @click.option("--data", type=PLACE, default=None, help="Judge all of them on this table.")
 @file_options
-@click.pass_context
-def compare(ctx: click.Context, /, runs: tuple[str, ...], data: str | None, **values: Any) -> None:
+def compare(runs: tuple[str, ...], data: str | None, **values: Any) -> None:
     """Show runs side by side; on --data, or as each was last evaluated, or on its training rows.
 
     With --data, a model without constraints and privacy and the most common class are shown as references.
     """
-    console = ctx.find_object(Console) or Console()
-    rows = [compared(RunFolder.open(path), path, data, values) for path in runs]
+    console = current()
+    folders = [RunFolder.open(path) for path in runs]
+    rows = [compared(folder, path, data, values) for folder, path in zip(folders, runs, strict=True)]
     if data is not None:
-        rows += references(runs[0], data, values)
+        rows += references(folders[0], data, values)
         console.note(f"note: {NOT_COVERED}")
     console.result(side_by_side(rows), runs=rows)
 
 
-def compared(
-    folder: RunFolder, name: str, data: str | None, values: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """Return one row of a comparison."""
-    settings = folder.settings
-    found = None
-    if folder.finished:
-        reading = reading_of(values or {}, folder.reading, data or "")
-        found = (
-            last_certificate(folder)
-            if data is None
-            else LabelledTable(folder, data, reading).certificate(tolerance=settings.tolerance)
-        )
+def compared(folder: RunFolder, name: str, data: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one row of a comparison: on `data`, as last evaluated, or on the training rows."""
+    settings, found = folder.settings, None
+    if folder.finished and data is not None:
+        table = LabelledTable(folder, data, options)
+        found = table.judge(table.predicted, settings.tolerance)
+    elif folder.evaluations:
+        found = Certificate.from_dict(folder.last_evaluation()["certificate"])
+    elif folder.finished:
+        found = folder.certificate()
     return {
         "run": name,
         "status": folder.description["status"],
@@ -351,19 +285,18 @@ def compared(
     }
 
 
-def references(first: str, data: str, values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-    """Return the rows of the most common class and of a model without constraints, judged as the first run is."""
-    folder = RunFolder.open(first)
+def references(folder: RunFolder, data: str, options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of the most common class and of a model without constraints, judged as the run is."""
     if not folder.finished:
         return []
-    table = LabelledTable(folder, data, reading_of(values or {}, folder.reading, data))
+    table = LabelledTable(folder, data, options)
     found = []
     for name, predict in (
         ("unconstrained, no privacy", table.unconstrained),
         ("most common class", table.majority),
     ):
         try:
-            judged = table.judge(predict(), 0.95, folder.settings.tolerance)
+            judged = table.judge(predict(), folder.settings.tolerance)
         except RatewiseError:  # too few rows for such a model
             continue
         row: dict[str, Any] = {
@@ -379,20 +312,24 @@ def references(first: str, data: str, values: Mapping[str, Any] | None = None) -
 
 def _judged(certificate: Certificate | None) -> dict[str, Any]:
     """Return what a comparison shows of a certificate."""
-    gaps = [] if certificate is None else [row for row in certificate if row.kind == "gap"]
+    if certificate is None:
+        names = ("summary", "verdict", "rows", "largest_gap", "gap_interval", "accuracy", "majority_accuracy")
+        return {**dict.fromkeys(names), "undecided": []}
+    gaps = [row for row in certificate if row.kind == "gap"]
     largest = max(gaps, key=lambda row: row.estimate, default=None)
-    accuracy = None if certificate is None else certificate.accuracy
     return {
-        "summary": None if certificate is None else certificate.summary,
-        "verdict": None if certificate is None or not len(certificate) else certificate.verdict,
-        "rows": None if certificate is None else certificate.data,
+        "summary": certificate.summary,
+        "verdict": certificate.verdict if len(certificate) else None,
+        "rows": certificate.data,
         "largest_gap": None if largest is None else largest.estimate,
         "gap_interval": None if largest is None else list(largest.interval),
-        "accuracy": None if accuracy is None else accuracy.value,
-        "majority_accuracy": None if certificate is None else certificate.to_dict()["majority_accuracy"],
-        "undecided": []
-        if certificate is None
-        else [{"name": r.name, "verdict": r.verdict, "remedy": r.remedy} for r in certificate if r.remedy],
+        "accuracy": None if certificate.accuracy is None else certificate.accuracy.value,
+        "majority_accuracy": certificate.to_dict()["majority_accuracy"],
+        "undecided": [
+            {"name": row.name, "verdict": row.verdict, "remedy": row.remedy}
+            for row in certificate
+            if row.remedy
+        ],
     }
 
 
@@ -443,24 +380,14 @@ def _number(value: float | None) -> str:
 @click.option("--proba", is_flag=True, help="Also the probability of each class.")
 @file_options
 @force_option
-@click.pass_context
-def predict(
-    ctx: click.Context,
-    /,
-    run_folder: str,
-    data: str,
-    out: str | None,
-    proba: bool,
-    force: bool,
-    **values: Any,
-) -> None:
+def predict(run_folder: str, data: str, out: str | None, proba: bool, force: bool, **values: Any) -> None:
     """Predict the label of each row of the table DATA, in its order.
 
     Values that the model does not know count as "other", and every column may have missing cells.
     """
     import pandas as pd
 
-    console = ctx.find_object(Console) or Console()
+    console = current()
     folder = RunFolder.open(run_folder)
     model = folder.model()
     if out is not None:
@@ -483,97 +410,43 @@ def predict(
 @click.argument("data", type=PLACE, required=False)
 @click.option("--out", type=PLACE, default=None, metavar="FILE.html", help="RUN/report.html if left out.")
 @click.option("--card", type=PLACE, default=None, metavar="FILE.md", help="Also a model card.")
-@click.option(
-    "--baseline", type=PLACE, multiple=True, metavar="RUN", help="Runs to compare with; needs DATA."
-)
+@click.option("--baseline", type=PLACE, multiple=True, metavar="RUN", help="Run to compare with; needs DATA.")
 @click.option("--confidence", type=float, default=0.95, show_default=True, help="Of each interval.")
 @click.option("--title", default=None, help="Heading of the page.")
 @file_options
 @force_option
-@click.pass_context
-def report(
-    ctx: click.Context,
-    /,
-    run_folder: str,
-    data: str | None,
-    out: str | None,
-    card: str | None,
-    baseline: tuple[str, ...],
-    confidence: float,
-    title: str | None,
-    force: bool,
-    **values: Any,
-) -> None:
+def report(run_folder: str, data: str | None, confidence: float, title: str | None, **values: Any) -> None:
     """Write one page about a run, measured on the table DATA or as last evaluated."""
-    console = ctx.find_object(Console) or Console()
     folder = RunFolder.open(run_folder)
-    page = out or str(folder.path / "report.html")
+    page, card, baseline = (
+        values["out"] or str(folder.path / "report.html"),
+        values["card"],
+        values["baseline"],
+    )
     for place in (page, card):
         if place is not None:
-            refuse_file(place, force)
-    if baseline and data is None:
-        raise click.UsageError("--baseline needs DATA to measure the runs on")
-    found = make_report(console, folder, data, baseline, confidence, title, values)
+            refuse_file(place, values["force"])
+    if data is None:
+        if baseline:
+            raise click.UsageError("--baseline needs DATA to measure the runs on")
+        found = _last_report(folder)
+    else:
+        rows = LabelledTable(folder, data, values)
+        certificate = rows.judge(rows.predicted, folder.settings.tolerance, confidence)
+        found = rows.report(confidence, [RunFolder.open(path) for path in baseline], title)
+        rows.keep(certificate, found)
     found.save_html(page)
     if card is not None:
         found.model_card(card)
-    console.done(f"the page is {page}", out=page, card=card)
+    current().done(f"the page is {page}", out=page, card=card)
 
 
-def with_names(report: dict[str, Any], schema: Schema) -> dict[str, Any]:
-    """Return the plain data of a report with the titles and labels of the schema: "RAC1P=3: American Indian"."""
-    described = {**schema.columns, **schema.groups}
-    labels = {name: getattr(column, "labels", {}) for name, column in described.items()}
-    full = {
-        f"{name}{sign}{text}": f"{name}{sign}{text}: {label}"
-        for name, of_values in labels.items()
-        for text, label in of_values.items()
-        for sign in ("=", "!=")
-    }
-    full |= {f"'{value}'": f"'{schema.value_label(schema.label, value)}'" for value in schema.classes}
-    known = re.compile(rf"(?<![\w'])(?:{'|'.join(map(re.escape, full)) or '(?!)'})(?![\w.])")
-
-    def named(value: Any) -> Any:
-        if isinstance(value, dict):  # formulas stay as they are written
-            kept = ("name", "family") if "words" in value else ()
-            return {key: each if key in kept else named(each) for key, each in value.items()}
-        if isinstance(value, list):
-            return [named(each) for each in value]
-        return known.sub(lambda found: full[found[0]], value) if isinstance(value, str) else value
-
-    parts = {part: named(report[part]) for part in ("families", "constraints", "groupings", "calibration")}
-    shapes = [{**shape, "feature": schema.title_of(shape["feature"])} for shape in report["shapes"]]
-    labels[schema.label] = schema.class_labels
-    legend = [
-        f"{name}: {schema.title_of(name)}"
-        + "".join(f", {text}: {label}" for text, label in of_values.items())
-        for name, of_values in labels.items()
-        if of_values or schema.title_of(name) != name
-    ]
-    about = [*report["about"], *([{"label": "Names", "text": "; ".join(legend)}] if legend else [])]
-    return {**report, **parts, "shapes": shapes, "about": about}
-
-
-def make_report(
-    console: Console,
-    folder: RunFolder,
-    data: str | None,
-    baseline: tuple[str, ...] = (),
-    confidence: float = 0.95,
-    title: str | None = None,
-    values: dict[str, Any] | None = None,
-) -> Any:
-    """Return the report of a run on a labelled table, which is kept as an evaluation, or of the last one."""
+def _last_report(folder: RunFolder) -> Report:
     from ratewise.report import Report
 
-    if data is None:
-        if not folder.evaluations:
-            raise InvalidInput(
-                f"the run in {str(folder.path)!r} was not evaluated yet; give a labelled table: "
-                f"ratewise report {folder.path} test.csv"
-            )
-        return Report.from_json(json.dumps(folder.last_evaluation()["report"]))
-    rows = LabelledTable(folder, data, reading_of(values or {}, folder.reading, data))
-    found = rows.report(confidence, [RunFolder.open(path) for path in baseline], title)
-    keep(console, folder, rows.certificate(confidence, folder.settings.tolerance), found)
-    return found
+    if not folder.evaluations:
+        raise InvalidInput(
+            f"the run in {str(folder.path)!r} was not evaluated yet; give a labelled table: "
+            f"ratewise report {folder.path} test.csv"
+        )
+    return Report.from_json(json.dumps(folder.last_evaluation()["report"]))

@@ -7,7 +7,6 @@ the names of the columns alone.
 
 from __future__ import annotations
 
-import html
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -18,22 +17,21 @@ from typing import Any
 import click
 
 from ratewise._files import write_whole
-from ratewise.cli.console import Console, Stopped, Watcher, detected, read_table, reading_of, refuse_folder
+from ratewise.cli.console import Table, reading_of, refuse_folder
 from ratewise.cli.options import PLACE, Names, file_options, to_toml
 from ratewise.cli.plan import expected
+from ratewise.cli.train import show_result, watched
 from ratewise.constraints.domain import list_values
 from ratewise.constraints.families import demographic_parity, equal_opportunity, error_rate_parity
 from ratewise.constraints.text import format_constraint
 from ratewise.data.schema import Category, Number, Schema
-from ratewise.estimators.classifier import RateConstrainedClassifier
+from ratewise.data.units import code_ids
 from ratewise.exceptions import InvalidInput
 from ratewise.metrics.verdicts import short
-from ratewise.models.fitted import AdditiveModel
-from ratewise.runs import Result, RunFolder, Settings, Watch, session_for, train_run
+from ratewise.runs import Result, Settings, Watch, session_for, train_run
 
 EPSILONS = (0.5, 1.0, 3.0)
 _MOST_MADE_UP = 10_000
-_MOST_SHOWN = 15
 _LABEL = re.compile(r"^(label|target|class|outcome|y|income|default|approved|hired|two_year_recid)$", re.I)
 _GROUP = re.compile(
     r"(^|[_\W])(sex|gender|race|ethnicity|ethnic|religion|nationality|disability)([_\W]|$)", re.I
@@ -95,7 +93,9 @@ class Choices:
         if not self.groups:
             raise InvalidInput("name at least one column of groups, or choose no constraint")
         if self.kind == "opportunity" and not self.positive:
-            raise InvalidInput("name the class that people should be found to have equally often")
+            raise InvalidInput(
+                "name the class that people should be found to have equally often (--positive)"
+            )
         positive: Any = int(self.positive) if self.positive.isdecimal() else self.positive
         made: dict[str, Callable[[str], Any]] = {
             "parity": lambda name: demographic_parity(name, max_gap=self.slack),
@@ -117,49 +117,42 @@ class Choices:
             title=self.title,
         )
 
-    def configuration(self, reading: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def configuration(self, reading: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of a configuration file for ``ratewise train --config``."""
-        found: dict[str, Any] = {"data": self.data, "label": self.label}
         optional = {
             "groups": list(self.groups),
             "constraints": list(self.constraints),
             "privacy_id": self.privacy_id,
             "leave_out": list(self.leave_out),
             "title": self.title,
-            **(reading or {}),
+            **reading,
         }
-        found |= {name: value for name, value in optional.items() if value not in ("", [], None)}
-        return {**found, "epsilon": self.epsilon, "out": self.out}
+        given = {name: value for name, value in optional.items() if value not in ("", [], None)}
+        return {"data": self.data, "label": self.label, **given, "epsilon": self.epsilon, "out": self.out}
 
-    def command(self, reading: Mapping[str, Any] | None = None) -> str:
+    def command(self, reading: Mapping[str, Any]) -> str:
         """Return the command that makes the same run."""
-        words = ["ratewise", "train", self.data]
-        for name, value in self.configuration(reading).items():
-            flag = f"--{name.replace('_', '-')}"
-            if name == "data":
-                continue
-            if name == "constraints":
-                words += [word for text in value for word in ("--constraint", text)]
-            elif isinstance(value, bool):
+        fields = self.configuration(reading)
+        words = ["ratewise", "train", fields.pop("data")]
+        for name, value in fields.items():
+            flag = "--constraint" if name == "constraints" else f"--{name.replace('_', '-')}"
+            if isinstance(value, bool):
                 words.append(flag if value else f"--no-{flag[2:]}")
+            elif name in ("constraints", "missing"):
+                words += [word for text in value for word in (flag, text)]
             elif isinstance(value, list):
-                words += (
-                    [word for text in value for word in (flag, text)]
-                    if name == "missing"
-                    else [flag, ",".join(value)]
-                )
+                words += [flag, ",".join(value)]
             else:
                 words += [flag, f"{value:g}" if isinstance(value, float) else str(value)]
         return shlex.join(words)
 
-    def script(self, reading: Mapping[str, Any] | None = None) -> str:
+    def script(self, reading: Mapping[str, Any]) -> str:
         """Return a Python script that trains the same model."""
-        options = "".join(f", {name}={value!r}" for name, value in (reading or {}).items())
         groups = f"\n    sensitive_features=table[{list(self.groups)!r}]," if self.groups else ""
         ids = f"\n    privacy_ids={self.privacy_id!r}," if self.privacy_id else ""
         return _SCRIPT.format(
             data=self.data,
-            options=options,
+            options="".join(f", {name}={value!r}" for name, value in reading.items()),
             constraints=list(self.constraints),
             epsilon=self.epsilon,
             unused=[self.label, *self.groups, *self.leave_out],
@@ -210,8 +203,63 @@ def check(choices: Choices, columns: Sequence[str]) -> Choices:
     return choices
 
 
-def outlook(choices: Choices, columns: Sequence[str], n_units: int, epsilon: float) -> dict[str, Any]:
-    """Return the accuracy and the certificate's width to expect at an epsilon, from made-up rows.
+class Guide:
+    """A file and its table, from which choices become a run with everything beside it."""
+
+    def __init__(self, data: str, given: Mapping[str, Any]) -> None:
+        self.table = Table.read(data, given)
+        self.columns = self.table.columns
+        if len(self.columns) < 2:
+            raise InvalidInput(f"{data!r} has one column only; a label and at least one feature are needed")
+        self.suggestion = suggested(data, self.columns)
+
+    def same_run(self, choices: Choices) -> dict[str, str]:
+        """Return the run as a command, a TOML file and a Python script."""
+        given = self.table.given
+        return {
+            "command": choices.command(given),
+            "toml": to_toml(choices.configuration(given)),
+            "script": choices.script(given),
+        }
+
+    def outlooks(self, choices: Choices) -> list[str]:
+        """Return what to expect at the chosen epsilon and at customary ones, a line each."""
+        frame = self.table.frame
+        units = code_ids(frame[choices.privacy_id])[1] if choices.privacy_id else len(frame)
+        wanted = sorted({*EPSILONS, choices.epsilon})
+        return [outlook(replace(choices, epsilon=epsilon), self.columns, max(units, 2)) for epsilon in wanted]
+
+    def train(self, choices: Choices, watch: Watch | None = None) -> Result:
+        """Train the run, and write the report, the command, the TOML file and the script into its folder.
+
+        The report shows released values alone: everything in the folder is covered by the guarantee.
+        """
+        from ratewise.report import Report
+
+        check(choices, self.columns)
+        refuse_folder(choices.out, force=None)
+        settings, same = choices.settings, self.same_run(choices)
+        classifier, session = session_for(self.table.frame, settings)
+        folder = self.table.new_run(choices.out, settings, None, session.plan, shlex.split(same["command"]))
+        write_whole(folder.path / "command.txt", same["command"] + "\n")
+        write_whole(folder.path / "train.toml", same["toml"] + "\n")
+        write_whole(folder.path / "train.py", same["script"])
+        result = train_run(folder, classifier, session, watch=watch)
+        file = Path(choices.data).name
+        Report.from_training(
+            classifier,
+            name=folder.path.name,
+            title=choices.title or f"Prediction of {choices.label} from {file}",
+            data=file,
+            target=choices.label,
+            ledger=folder.ledger(),
+            notes=result.messages,
+        ).save_html(folder.path / "report.html")
+        return result
+
+
+def outlook(choices: Choices, columns: Sequence[str], n_units: int) -> str:
+    """Return the accuracy and the certificate's width to expect, from made-up rows, as a line of text.
 
     Groups are taken to be two of equal size; nothing of the file but its size and the names of its columns is used.
     """
@@ -223,114 +271,13 @@ def outlook(choices: Choices, columns: Sequence[str], n_units: int, epsilon: flo
         classes=[positive, "other class"] if choices.positive else [0, 1],
         groups={name: Category(["a", "b"]) for name in choices.groups},
     )
-    settings = replace(choices, epsilon=epsilon).settings
-    found = expected(n_units, settings, schema, most=_MOST_MADE_UP)
-    return {
-        "epsilon": epsilon,
-        "accuracy": found["rehearsal"]["accuracy"],
-        "accuracy_without": found["rehearsal"]["accuracy_without"],
-        "half_width": found["certificate_half_width"],
-    }
-
-
-def outlook_line(found: Mapping[str, Any]) -> str:
-    """Return an outlook as a line of text."""
-    width = found["half_width"]
+    found = expected(n_units, choices.settings, schema, most=_MOST_MADE_UP)
+    rehearsal, width = found["rehearsal"], found["certificate_half_width"]
     known = "" if width is None else f"; rates of groups are known to about +-{short(width)}"
     return (
-        f"epsilon {found['epsilon']:g}: accuracy {found['accuracy']:.3f} on made-up rows "
-        f"({found['accuracy_without']:.3f} without privacy){known}"
+        f"epsilon {choices.epsilon:g}: accuracy {rehearsal['accuracy']:.3f} on made-up rows "
+        f"({rehearsal['accuracy_without']:.3f} without privacy){known}"
     )
-
-
-# ------------------------------------------------------------------------------------- the same run
-
-
-class Guide:
-    """A file and its table, from which choices become a run with everything beside it."""
-
-    def __init__(self, data: str, reading: Mapping[str, Any]) -> None:
-        self.data, self.given = data, dict(reading)
-        table = read_table(data, reading)
-        self.frame, self.columns = table.frame, [str(name) for name in table.frame.columns]
-        if len(self.columns) < 2:
-            raise InvalidInput(f"{data!r} has one column only; a label and at least one feature are needed")
-        self.reading, self.outside = {**table.options, **reading}, detected(table, reading)
-
-    @property
-    def suggestion(self) -> Choices:
-        """Suggestions for this file."""
-        return suggested(self.data, self.columns)
-
-    def train(self, choices: Choices, watch: Watch | None = None) -> Result:
-        """Train the run, and write the report, the command, the TOML file and the script into its folder.
-
-        The report shows the certificate and the statement: everything in the folder is covered by the guarantee.
-        """
-        check(choices, self.columns)
-        refuse_folder(choices.out)
-        settings = choices.settings
-        classifier, session = session_for(self.frame, settings)
-        folder = RunFolder.create(
-            choices.out,
-            settings=settings,
-            schema=None,
-            plan=session.plan,
-            rows=len(self.frame),
-            data=self.data,
-            command=shlex.split(choices.command(self.given)),
-            reading=self.reading,
-            outside=self.outside,
-        )
-        write_whole(folder.path / "command.txt", choices.command(self.given) + "\n")
-        write_whole(folder.path / "train.toml", to_toml(choices.configuration(self.given)) + "\n")
-        write_whole(folder.path / "train.py", choices.script(self.given))
-        result = train_run(folder, classifier, session, watch=watch)
-        write_whole(folder.path / "report.html", certificate_page(choices, result, classifier))
-        return result
-
-
-def certificate_page(choices: Choices, result: Result, classifier: RateConstrainedClassifier) -> str:
-    """Return a page with what training released: certificate, most important columns, statement."""
-    file, certificate = Path(choices.data).name, result.certificate
-    title = choices.title or f"Prediction of {choices.label} from {file}"
-    wanted = "; ".join(choices.constraints) or "no constraints"
-    parts = [
-        f"<h1>{html.escape(title)}</h1>",
-        f"<p>The model predicts <b>{html.escape(choices.label)}</b> for the rows of {html.escape(file)} from "
-        f"{classifier.n_features_in_} columns, under: {html.escape(wanted)}.</p>",
-        "<h2>Constraints</h2>",
-        f"<p>{html.escape(result.summary)}</p>"
-        if certificate is None
-        else '<div class="wide" role="region" aria-label="Table of constraints" tabindex="0">'
-        f"{certificate._repr_html_()}</div>",
-    ]
-    if isinstance(classifier.model_, AdditiveModel):
-        ranked = list(classifier.feature_importances().items())[:_MOST_SHOWN]
-        items = "".join(f"<li>{html.escape(name)}: {value:.2f}</li>" for name, value in ranked)
-        parts.append(
-            f"<h2>Most important columns</h2><p>Mean size of their share in the score.</p><ol>{items}</ol>"
-        )
-    if result.messages:
-        items = "".join(f"<li>{html.escape(message)}</li>" for message in result.messages)
-        parts.append(f"<h2>Please check</h2><ul>{items}</ul>")
-    parts.append(f"<h2>Privacy</h2><pre>{html.escape(str(result.statement))}</pre>")
-    return _PAGE.format(title=html.escape(title), body="\n".join(parts))
-
-
-_PAGE = """\
-<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title><style>
-:root {{ color-scheme: light dark }}
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 1rem auto; padding: 0 1rem }}
-.wide {{ overflow-x: auto }} table {{ border-collapse: collapse }}
-th, td {{ text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #8888 }}
-pre {{ white-space: pre-wrap }}
-</style></head><body><main>
-{body}
-</main></body></html>
-"""
 
 
 # ------------------------------------------------------------------------------------- the terminal
@@ -350,14 +297,12 @@ pre {{ white-space: pre-wrap }}
 @click.option("--title", default=None, help="Heading of the report.")
 @click.option("--out", type=PLACE, default=None, metavar="FOLDER", help="Where everything is written.")
 @file_options
-@click.pass_context
-def start(ctx: click.Context, /, data: str, yes: bool, **values: Any) -> None:
+def start(data: str, yes: bool, **values: Any) -> None:
     """Train on the table DATA step by step: questions with suggestions, then run, report and command.
 
-    Everything in the folder is covered by the guarantee. `ratewise report FOLDER TEST` makes a page with the
-    rates of other rows.
+    Everything in the folder is covered by the guarantee. `ratewise report FOLDER TEST --out FILE` makes a
+    page with the rates of other rows.
     """
-    console = ctx.find_object(Console) or Console()
     guide = Guide(data, reading_of(values))
     names = [field.name for field in fields(Choices) if field.name != "data"]
     given = {name: values[name] for name in names if values.get(name) is not None}
@@ -366,29 +311,14 @@ def start(ctx: click.Context, /, data: str, yes: bool, **values: Any) -> None:
         choices = replace(choices, kind="parity")
     if not yes:
         choices = _ask(guide, choices, given)
-    refuse_folder(choices.out)
-    watcher = Watcher(console)
-    try:
-        with watcher.stoppable():
-            result = guide.train(choices, watcher.watch)
-    except Stopped as asked:
-        raise Stopped(
-            f"stopped; go on with: ratewise resume {shlex.quote(choices.out)}", asked.signal
-        ) from None
-    finally:
-        watcher.end()
-    for message in result.messages:
-        console.warn(message)
-    certificate, place = result.certificate, result.folder.path
-    said = result.summary if certificate is None else str(certificate)
-    console.done(
-        f"{said}\n\n{result.statement}\n\nThe run is in {place}: report.html, command.txt, train.toml, train.py.\n"
-        "The same run as a command:\n"
-        f"{choices.command(guide.given)}",
-        out=str(place),
-        command=choices.command(guide.given),
-        certificate=None if certificate is None else certificate.to_dict(),
-        messages=list(result.messages),
+    refuse_folder(choices.out, force=None)
+    result = watched(choices.out, lambda watch: guide.train(choices, watch))
+    command = guide.same_run(choices)["command"]
+    show_result(
+        result,
+        f"The run is in {result.folder.path}: report.html, command.txt, train.toml, train.py.\n"
+        f"The same run as a command:\n{command}",
+        command=command,
     )
 
 
@@ -436,9 +366,8 @@ def _ask(guide: Guide, choices: Choices, given: Mapping[str, Any]) -> Choices:
         asked("slack", "Largest difference between a group and the others (0.05 is 5 points)", _number)
     if "epsilon" not in given:
         click.echo("Privacy budget (smaller is more private):")
-        for epsilon in EPSILONS:
-            units = len(guide.frame) if not choices.privacy_id else guide.frame[choices.privacy_id].nunique()
-            click.echo(f"  {outlook_line(outlook(choices, columns, max(int(units), 2), epsilon))}")
+        for line in guide.outlooks(choices):
+            click.echo(f"  {line}")
     asked("epsilon", "Epsilon", _number)
     asked("out", "Folder for the results", str.strip)
     return check(choices, columns)

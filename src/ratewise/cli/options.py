@@ -23,36 +23,22 @@ from ratewise.training.config import HISTOGRAMS, SCHEDULES
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class Budget(click.ParamType[float | None]):
-    """A number, or the word none."""
+class NumberOr(click.ParamType[float | str | None]):
+    """A number, or one word; the word none means that there is no number."""
 
-    name = "number|none"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | None:
-        """Return the number, or None for "none"."""
-        if value is None or str(value).lower() == "none":
-            return None
-        try:
-            return float(value)
-        except ValueError:
-            self.fail(f"{value!r} is neither a number nor none", param, ctx)
-
-
-class Margin(click.ParamType[float | str | None]):
-    """A number, or the word certified."""
-
-    name = "number|certified"
+    def __init__(self, word: str) -> None:
+        self.word, self.name = word, f"number|{word}"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float | str | None:
-        """Return the number, or "certified"."""
-        if value is None or str(value).lower() == "certified":
-            return None if value is None else "certified"
+        """Return the number or the word."""
+        if value is None or str(value).lower() == self.word:
+            return None if value is None or self.word == "none" else self.word
         try:
-            return float(str(value))
+            return float(value)
         except ValueError:
-            self.fail(f"{value!r} is neither a number nor certified", param, ctx)
+            self.fail(f"{value!r} is neither a number nor {self.word}", param, ctx)
 
 
 class Names(click.ParamType[tuple[str, ...]]):
@@ -90,49 +76,42 @@ class Numbers(click.ParamType[tuple[float, ...]]):
         return found
 
 
-PLACE = click.Path(
-    readable=False
-)  # of a file or folder: shells complete it, commands look whether it is there
+PLACE = click.Path(readable=False)
+"""A file or folder: shells complete it, commands look whether it is there."""
+
+option = click.option
 
 
-def _stack(function: Function, options: list[Any]) -> Function:
-    for option in reversed(options):
-        function = option(function)
-    return function
+def _options(*options: Callable[[Function], Function]) -> Callable[[Function], Function]:
+    """Return a decorator that adds options to a command, in this order."""
+
+    def decorate(function: Function) -> Function:
+        for add in reversed(options):
+            function = add(function)
+        return function
+
+    return decorate
 
 
-def budget_options(function: Function) -> Function:
-    """Add what the privacy budget and the constraints are."""
-    return _stack(
-        function,
-        [
-            click.option("--constraint", "constraints", multiple=True, metavar="TEXT", help=_CONSTRAINT),
-            click.option(
-                "--epsilon",
-                type=Budget(),
-                default=1.0,
-                show_default=True,
-                help="Budget of everything released.",
-            ),
-            click.option(
-                "--delta",
-                type=float,
-                default=None,
-                help="By default 1e-5, or half of 1/n if that is smaller.",
-            ),
-            click.option(
-                "--neighbours", type=click.Choice(NEIGHBOURS), default="zero_out", show_default=True
-            ),
-            click.option(
-                "--tolerance",
-                type=float,
-                default=0.01,
-                show_default=True,
-                help="A constraint is held if its interval ends at most this much above the bound.",
-            ),
-        ],
-    )
+_CONSTRAINT = 'Such as "demographic_parity(sex) <= 0.05" or "fnr(label=1, race=*) <= 0.2"; may be repeated.'
+_number: dict[str, Any] = {"type": float, "default": None}
 
+budget_options = _options(
+    option("--constraint", "constraints", multiple=True, metavar="TEXT", help=_CONSTRAINT),
+    option(
+        "--epsilon", type=NumberOr("none"), default=1.0, show_default=True, help="Budget of all releases."
+    ),
+    option("--delta", **_number, help="By default 1e-5, or half of 1/n if that is smaller."),
+    option("--neighbours", type=click.Choice(NEIGHBOURS), default="zero_out", show_default=True),
+    option(
+        "--tolerance",
+        type=float,
+        default=0.01,
+        show_default=True,
+        help="A constraint is held if its interval ends at most this much above the bound.",
+    ),
+)
+"""What the privacy budget and the constraints are."""
 
 TRAINING = (
     *("steps", "sampling_rate", "clip", "learning_rate", "schedule", "momentum", "histogram"),
@@ -140,180 +119,103 @@ TRAINING = (
 )
 """Options that are fields of `TrainingConfig`."""
 
+plan_options = _options(
+    option(
+        "--model",
+        type=click.Choice(["additive", "linear"]),
+        default="additive",
+        show_default=True,
+        help="One shape function per feature, or linear scores.",
+    ),
+    option("--steps", type=int, default=None, help="Training steps."),
+    option("--sampling-rate", **_number, help="Share of the rows (or ids) that a step reads."),
+    option("--clip", **_number, help="Bound on the gradient of a row (or id)."),
+    option("--learning-rate", **_number),
+    option("--schedule", type=click.Choice(SCHEDULES), default=None),
+    option("--momentum", **_number),
+    option("--histogram", type=click.Choice(HISTOGRAMS), default=None),
+    option("--histogram-share", **_number, help="Share of a step's budget for counts of predictions."),
+    option("--temperature", **_number, help="Of soft predictions."),
+    option("--rates", type=click.Choice(["hard", "soft"]), default=None),
+    option("--l2", **_number, help="Ridge penalty."),
+    option("--margin", type=NumberOr("certified"), help="Aim below every bound by this; or certified."),
+)
+"""The choices of training; without them the defaults decide, by public facts."""
 
-def plan_options(function: Function) -> Function:
-    """Add the choices of training; without them the defaults decide, by public facts."""
-    number: dict[str, Any] = {"type": float, "default": None}
-    return _stack(
-        function,
-        [
-            click.option(
-                "--model",
-                type=click.Choice(["additive", "linear"]),
-                default="additive",
-                show_default=True,
-                help="One shape function per feature, or linear scores.",
-            ),
-            click.option("--steps", type=int, default=None, help="Training steps."),
-            click.option("--sampling-rate", **number, help="Share of the rows (or ids) that a step reads."),
-            click.option("--clip", **number, help="Bound on the gradient of a row (or id)."),
-            click.option("--learning-rate", **number),
-            click.option("--schedule", type=click.Choice(SCHEDULES), default=None),
-            click.option("--momentum", **number),
-            click.option("--histogram", type=click.Choice(HISTOGRAMS), default=None),
-            click.option(
-                "--histogram-share", **number, help="Share of a step's budget for counts of predictions."
-            ),
-            click.option("--temperature", **number, help="Of soft predictions."),
-            click.option("--rates", type=click.Choice(["hard", "soft"]), default=None),
-            click.option("--l2", **number, help="Ridge penalty."),
-            click.option(
-                "--margin", type=Margin(), default=None, help="Aim below every bound by this; or certified."
-            ),
-        ],
-    )
+file_options = _options(
+    option("--sep", default=None, metavar="MARK", help="Separator of fields; or tab, semicolon."),
+    option("--decimal", type=click.Choice([".", ","]), default=None, help="Decimal mark."),
+    option("--encoding", default=None, metavar="NAME", help="Such as utf-8 or cp1252."),
+    option("--header/--no-header", default=None, help="Whether the first row holds names of columns."),
+    option("--sheet", default=None, metavar="NAME", help="Sheet of an Excel workbook."),
+    option("--date-order", type=click.Choice(["dmy", "mdy"]), help="How 03/04/2020 is read."),
+    option("--missing", multiple=True, metavar="TEXT", help="Text for a missing cell; may be repeated."),
+)
+"""How the file is written; what is left out is detected, and reported."""
 
+id_option = option(
+    "--privacy-id", metavar="COLUMN", help="All rows with one entry of this column are protected together."
+)
+table_options = _options(
+    option("--label", default=None, help="Column to predict; by default that of the schema."),
+    option("--groups", type=Names(), default=(), help="Sensitive columns: a,b."),
+    option("--features", type=Names(), default=(), help="Columns to predict from: a,b."),
+    option("--leave-out", type=Names(), default=(), help="Columns not to use."),
+    id_option,
+)
+"""What the columns of the table are."""
 
-def file_options(function: Function) -> Function:
-    """Add how the file is written; what is left out is detected, and reported."""
-    return _stack(
-        function,
-        [
-            click.option(
-                "--sep", default=None, metavar="MARK", help="Separator of fields; or tab, semicolon."
-            ),
-            click.option("--decimal", type=click.Choice([".", ","]), default=None, help="Decimal mark."),
-            click.option("--encoding", default=None, metavar="NAME", help="Such as utf-8 or cp1252."),
-            click.option(
-                "--header/--no-header", default=None, help="Whether the first row holds names of columns."
-            ),
-            click.option("--sheet", default=None, metavar="NAME", help="Sheet of an Excel workbook."),
-            click.option(
-                "--date-order",
-                type=click.Choice(["dmy", "mdy"]),
-                default=None,
-                help="How 03/04/2020 is read: day or month first.",
-            ),
-            click.option(
-                "--missing",
-                multiple=True,
-                metavar="TEXT",
-                help="Text that stands for a missing cell; may be repeated.",
-            ),
-        ],
-    )
+schema_option = option("--schema", type=PLACE, metavar="FILE", help="Public description of the table.")
+config_option = option(
+    "--config", type=PLACE, metavar="FILE", help="TOML, JSON or YAML with the fields of this command."
+)
+force_option = option("--force", is_flag=True, help="Replace what is there.")
+ledger_options = _options(
+    option("--ledger", type=PLACE, metavar="FILE", help="A ledger of these rows, to admit what is released."),
+    option("--ledger-cap", type=NumberOr("none"), help="Cap of a new --ledger, in epsilon."),
+)
+checkpoint_option = option(
+    "--checkpoint-every", type=int, default=20, show_default=True, help="Steps between checkpoints."
+)
 
-
-def table_options(function: Function) -> Function:
-    """Add what the columns of the table are."""
-    return _stack(
-        function,
-        [
-            click.option("--label", default=None, help="Column to predict; by default that of the schema."),
-            click.option("--groups", type=Names(), default=(), help="Sensitive columns: a,b."),
-            click.option("--features", type=Names(), default=(), help="Columns to predict from: a,b."),
-            click.option("--leave-out", type=Names(), default=(), help="Columns not to use."),
-            click.option(
-                "--privacy-id",
-                default=None,
-                metavar="COLUMN",
-                help="All rows with one entry of this column are protected together.",
-            ),
-        ],
-    )
-
-
-def class_option(function: Function) -> Function:
-    """Add the declaration of the classes."""
-    return click.option(
+run_options = _options(
+    option(
         "--classes",
         type=Names(),
         default=(),
         help="The possible labels, if they are public: no,yes. Otherwise they are found privately.",
-    )(function)
-
-
-def id_options(function: Function) -> Function:
-    """Add how rows of one id are used."""
-    return _stack(
-        function,
-        [
-            click.option(
-                "--rows-per-id",
-                type=click.IntRange(min=1),
-                default=None,
-                help="Rows of an id that are used at most; found privately by default.",
-            ),
-            click.option(
-                "--id-weighting",
-                type=click.Choice(["id", "row"]),
-                default="id",
-                show_default=True,
-                help="Whether rates are per id or per row.",
-            ),
-        ],
-    )
-
-
-def run_options(function: Function) -> Function:
-    """Add where a run reads and writes, and how it is kept."""
-    return _stack(
-        function,
-        [
-            click.option(
-                "--schema", type=PLACE, default=None, metavar="FILE", help="Public description of the table."
-            ),
-            click.option(
-                "--ledger",
-                type=PLACE,
-                default=None,
-                metavar="FILE",
-                help="A ledger to admit the run; made if absent, with --ledger-cap.",
-            ),
-            click.option(
-                "--ledger-cap", type=Budget(), default=None, help="Cap of a new --ledger, in epsilon."
-            ),
-            click.option(
-                "--seed",
-                type=click.IntRange(min=0),
-                default=None,
-                help="For made-up data only; must stay secret.",
-            ),
-            click.option(
-                "--checkpoint-every",
-                type=int,
-                default=20,
-                show_default=True,
-                help="Steps between checkpoints.",
-            ),
-            click.option("--title", default="", help="Heading of reports."),
-            click.option("--out", type=PLACE, default=None, metavar="FOLDER", help="Where the results go."),
-            click.option(
-                "--config",
-                type=PLACE,
-                default=None,
-                metavar="FILE",
-                help="TOML, JSON or YAML with these fields.",
-            ),
-        ],
-    )
-
-
-def force_option(function: Function) -> Function:
-    """Add the leave to replace."""
-    return click.option("--force", is_flag=True, help="Replace what is there.")(function)
-
-
-_CONSTRAINT = 'Such as "demographic_parity(sex) <= 0.05" or "fnr(label=1, race=*) <= 0.2"; may be repeated.'
+    ),
+    option(
+        "--rows-per-id",
+        type=click.IntRange(min=1),
+        help="Rows of an id that are used at most; found privately by default.",
+    ),
+    option(
+        "--id-weighting",
+        type=click.Choice(["id", "row"]),
+        default="id",
+        show_default=True,
+        help="Whether rates are per id or per row.",
+    ),
+    budget_options,
+    plan_options,
+    schema_option,
+    ledger_options,
+    option("--seed", type=click.IntRange(min=0), help="For made-up data only; must stay secret."),
+    checkpoint_option,
+    option("--title", default="", help="Heading of reports."),
+    option("--out", type=PLACE, metavar="FOLDER", help="Where the results go."),
+    config_option,
+)
+"""Everything that decides a run and where it is kept; for `train` and `sweep`."""
 
 
 _WORDS = re.compile(
     r"^(\s*[\w.\"'-]+\s*=\s*)(yes|no|on|off|true|false)(?=\s*(?:#.*)?$)", re.IGNORECASE | re.MULTILINE
 )
 _BESIDES = frozenset(("config", "force"))
-_SUITABLE: dict[
-    str, tuple[str, tuple[type, ...]]
-] = {  # what a file may hold; text is converted as a flag's is
+# what a file may hold; text is converted as a flag's is
+_SUITABLE: dict[str, tuple[str, tuple[type, ...]]] = {
     "boolean": ("true or false", (bool, str)),
     "integer": ("a whole number", (int, str)),
     "integer range": ("a whole number", (int, str)),

@@ -27,16 +27,19 @@ from ratewise.audit import (
     check_replay,
     check_sampling,
 )
-from ratewise.cli.console import Console, read_table, reading_of, refuse_file
+from ratewise.cli.console import current, read_table, reading_of, refuse_file
 from ratewise.cli.evaluate import reference_config
 from ratewise.cli.options import (
     PLACE,
     budget_options,
+    config_option,
     file_options,
     force_option,
+    id_option,
     merged,
     plan_options,
     read_schema,
+    schema_option,
     table_options,
     to_toml,
 )
@@ -73,18 +76,11 @@ _HEAD = """\
 @file_options
 @table_options
 @click.option("--positive", default=None, metavar="CLASS", help="The class that rates are about.")
-@click.option(
-    "--out",
-    type=PLACE,
-    default=None,
-    metavar="FILE",
-    help="A .toml or .json file; standard output if left out.",
-)
+@click.option("--out", type=PLACE, metavar="FILE", help="A .toml or .json file; else standard output.")
 @force_option
-@click.pass_context
-def schema(ctx: click.Context, /, data: str, out: str | None, **values: Any) -> None:
+def schema(data: str, out: str | None, **values: Any) -> None:
     """Draft the public schema of the table DATA, for a person to check and sign."""
-    console = ctx.find_object(Console) or Console()
+    console = current()
     label = required(values, "label")
     if values["features"] and values["leave_out"]:
         raise click.UsageError("--features and --leave-out exclude each other; give one of them")
@@ -120,20 +116,16 @@ def schema(ctx: click.Context, /, data: str, out: str | None, **values: Any) -> 
 @click.option("--features", type=int, default=None, help="Number of feature columns.")
 @click.option("--classes", type=int, default=2, show_default=True, help="Number of classes, 0, 1, ...")
 @click.option("--group", "group", multiple=True, metavar="COLUMN=A,B", help="Values of a column.")
-@click.option(
-    "--schema", type=PLACE, default=None, metavar="FILE", help="Instead of features, classes and groups."
-)
-@click.option("--privacy-id", default=None, metavar="COLUMN", help="Protect all rows of an id together.")
+@schema_option
+@id_option
 @budget_options
 @plan_options
 @click.option("--rehearse/--no-rehearse", default=True, help="Train on made-up rows of this size.")
-@click.option(
-    "--config", type=PLACE, default=None, metavar="FILE", help="TOML, JSON or YAML with these fields."
-)
+@config_option
 @click.pass_context
 def plan(ctx: click.Context, /, **values: Any) -> None:
     """Show the releases, the noise and the accuracy to expect, from public facts: no data is read."""
-    console = ctx.find_object(Console) or Console()
+    console = current()
     fields = merged(ctx, values)
     if fields["rows"] is None or fields["rows"] < 1:
         raise click.UsageError("--rows must be at least 1; give it as a flag or in --config")
@@ -359,14 +351,13 @@ _MEANING = (
 @click.option("--canaries", type=int, default=1000, show_default=True, help="Of the audit in one run.")
 @click.option("--delta", type=float, default=1e-3, show_default=True)
 @click.option("--confidence", type=float, default=0.99, show_default=True)
-@click.pass_context
-def audit(ctx: click.Context, /, run: str | None, **values: Any) -> None:
+def audit(run: str | None, **values: Any) -> None:
     """Try to break the guarantee of RUN, a run folder, or of the noise given; exit 1 if it breaks.
 
     Plays on synthetic worst-case rows and reads no data: it costs no privacy. With PyTorch installed, the
     engine for networks is checked with adversarial modules and rows as well.
     """
-    console = ctx.find_object(Console) or Console()
+    console = current()
     event = _event(run, values)
     passed = True
     for found in _findings(event, values):

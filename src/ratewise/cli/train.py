@@ -10,7 +10,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +18,16 @@ import click
 
 from ratewise import _validate
 from ratewise.accounting import Budget, Event, Ledger, accountant
-from ratewise.cli.console import Console, Stopped, Watcher, detected, read_table, reading_of, refuse_folder
+from ratewise.cli.console import Stopped, Table, Watcher, current, plain_data, reading_of, refuse_folder
 from ratewise.cli.evaluate import compared, references, side_by_side
 from ratewise.cli.options import (
     PLACE,
     TRAINING,
     Numbers,
-    budget_options,
-    class_option,
+    checkpoint_option,
     file_options,
     force_option,
-    id_options,
     merged,
-    plan_options,
     read_schema,
     run_options,
     table_options,
@@ -40,40 +37,16 @@ from ratewise.constraints.domain import Domain, list_values
 from ratewise.constraints.text import GrammarError, check_columns, parse_constraint, read_constraint
 from ratewise.data.cells import text_of
 from ratewise.data.schema import Schema
-from ratewise.estimators.classifier import RateConstrainedClassifier
 from ratewise.exceptions import BudgetExceeded, InvalidInput
-from ratewise.runs import Result, RunFolder, Settings, admit_run, session_for, train_run
+from ratewise.runs import Result, RunFolder, Settings, Watch, admit_run, session_for, train_run
 from ratewise.runs.folder import write_json
 from ratewise.training.plan import Plan
-from ratewise.training.session import Session
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table that was read for training.
-
-    Attributes
-    ----------
-    frame : data frame
-    reading : dict
-        Options that read a further file in the same way.
-    outside : tuple of str
-        What was read off the file outside the guarantee.
-    """
-
-    frame: Any
-    reading: dict[str, Any]
-    outside: tuple[str, ...]
 
 
 @click.command()
 @click.argument("data", type=PLACE, required=False)
 @file_options
 @table_options
-@class_option
-@id_options
-@budget_options
-@plan_options
 @run_options
 @force_option
 @click.pass_context
@@ -83,36 +56,41 @@ def train(ctx: click.Context, /, **values: Any) -> None:
     Nothing has to be declared: without --schema, classes, group values, types and ranges of columns are found
     by private releases within the budget.
     """
-    console = ctx.find_object(Console) or Console()
     fields = merged(ctx, values)
     data, out = required(fields, "data"), required(fields, "out")
     schema = given_schema(fields)
     settings = settings_from(fields)
-    _validate.count(checkpoint_every=fields["checkpoint_every"])
+    every = _validate.count(checkpoint_every=fields["checkpoint_every"])
     refuse_folder(out, fields["force"])
     check_declared([fields["constraints"]], settings, schema)
-    table = read_rows(console, data, fields, settings, schema, [fields["constraints"]])
-    run_new(console, table, settings, schema, fields)
+    table = read_rows(data, fields, settings, schema, [fields["constraints"]])
+    prepared = session_for(table.frame, settings, schema, fields["seed"])
+    plan = prepared[1].plan
+    ledger = shared_ledger(fields, plan)
+
+    def run(watch: Watch) -> Result:
+        folder = table.new_run(out, settings, schema, plan, own_command(), ledger, fields["force"])
+        return train_run(folder, *prepared, watch=watch, every=every)
+
+    show_result(watched(out, run))
 
 
 @click.command()
 @click.argument("run_folder", type=PLACE, metavar="RUN")
 @click.option("--data", type=PLACE, default=None, help="Where the rows are now, if not where they were.")
-@click.option("--checkpoint-every", type=int, default=20, show_default=True)
-@click.pass_context
-def resume(ctx: click.Context, run_folder: str, data: str | None, checkpoint_every: int) -> None:
+@checkpoint_option
+def resume(run_folder: str, data: str | None, checkpoint_every: int) -> None:
     """Go on with a run that was stopped, with fresh randomness; what was spent stays spent."""
-    console = ctx.find_object(Console) or Console()
     folder = RunFolder.open(run_folder)
     if folder.finished:
         raise InvalidInput(f"the run in {run_folder!r} is finished; there is nothing to go on with")
     place = data or folder.description["data"]
     if data is None and not os.path.exists(place):
         raise InvalidInput(f"the rows are no longer at {place!r}; say where they are: --data FILE")
-    console.note(f"reading {place}")
-    frame = read_table(place, folder.reading).frame
-    prepared = session_for(frame, folder.settings, folder.schema)
-    run_folder_of(console, run_folder, lambda: folder, prepared, every=checkpoint_every)
+    table = Table.read(place, folder.reading)
+    prepared = session_for(table.frame, folder.settings, folder.schema)
+    run = functools.partial(train_run, folder, *prepared, every=checkpoint_every)
+    show_result(watched(run_folder, lambda watch: run(watch=watch)))
 
 
 # ------------------------------------------------------------------------- from options to settings
@@ -251,7 +229,6 @@ def _check_columns(texts: Sequence[str], columns: Iterable[str], what: str) -> N
 
 
 def read_rows(
-    console: Console,
     data: str,
     fields: dict[str, Any],
     settings: Settings,
@@ -259,56 +236,27 @@ def read_rows(
     texts: Iterable[Sequence[str]],
 ) -> Table:
     """Read the table of a run; columns that are not there are an error that shows where they are named."""
-    console.note(f"reading {data}")
-    reading = reading_of(fields)
-    found = read_table(data, reading)
-    columns = list(found.frame.columns)
+    table = Table.read(data, reading_of(fields))
     for listed in texts:
-        _check_columns(listed, columns, "the columns of the table")
+        _check_columns(listed, table.columns, "the columns of the table")
     person = () if settings.privacy_id is None else (settings.privacy_id,)
     for name in (settings.label, *settings.groups, *settings.features, *settings.leave_out, *person):
-        if name not in columns:
-            close = difflib.get_close_matches(name, columns, n=1)
+        if name not in table.columns:
+            close = difflib.get_close_matches(name, table.columns, n=1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
             raise InvalidInput(
-                f"the table has no column {name!r}; its columns are {list_values(columns)}{hint}"
+                f"the table has no column {name!r}; its columns are {list_values(table.columns)}{hint}"
             )
-    outside = () if settings.epsilon is None else detected(found, reading)
-    if schema is not None and not schema.signed and settings.epsilon is not None:
-        outside = (*outside, *schema.leaks)
-        console.warn(
-            "the schema is not signed, so what it says counts as read off the data, outside the guarantee: "
-            f"{'; '.join(schema.leaks)}. Once a person has checked that all of it is public knowledge, write "
-            "signed = true in it"
-        )
-    return Table(found.frame, {**found.options, **reading}, outside)
-
-
-def run_new(
-    console: Console, table: Table, settings: Settings, schema: Schema | None, fields: dict[str, Any]
-) -> Result:
-    """Make the folder of a new run and train it."""
-    classifier, session = session_for(table.frame, settings, schema, fields["seed"])
-    ledger = shared_ledger(fields, session.plan)
-
-    def create() -> RunFolder:
-        return RunFolder.create(
-            fields["out"],
-            settings=settings,
-            schema=schema,
-            plan=session.plan,
-            rows=len(table.frame),
-            data=fields["data"],
-            command=own_command(),
-            reading=table.reading,
-            outside=table.outside,
-            ledger=ledger,
-            force=fields["force"],
-        )
-
-    return run_folder_of(
-        console, fields["out"], create, (classifier, session), every=fields["checkpoint_every"]
+    if settings.epsilon is None:
+        return replace(table, outside=())
+    if schema is None or schema.signed:
+        return table
+    current().warn(
+        "the schema is not signed, so what it says counts as read off the data, outside the guarantee: "
+        f"{'; '.join(schema.leaks)}. Once a person has checked that all of it is public knowledge, write "
+        "signed = true in it"
     )
+    return replace(table, outside=(*table.outside, *schema.leaks))
 
 
 def shared_ledger(fields: dict[str, Any], plan: Plan) -> str | None:
@@ -349,21 +297,13 @@ def own_command() -> list[str]:
     return words
 
 
-def run_folder_of(
-    console: Console,
-    out: str,
-    make: Callable[[], RunFolder],
-    prepared: tuple[RateConstrainedClassifier, Session],
-    *,
-    every: int,
-    final: bool = True,
-) -> Result:
-    """Make or open the folder and train with live progress; show how it ended if this is the `final` word."""
+def watched(out: str, run: Callable[[Watch], Result]) -> Result:
+    """Train with live progress; a stop says how to go on with the run in the folder `out`."""
+    console = current()
     watcher = Watcher(console)
     try:
         with watcher.stoppable():
-            folder = make()
-            result = train_run(folder, *prepared, watch=watcher.watch, every=every)
+            result = run(watcher.watch)
     except (Stopped, KeyboardInterrupt) as asked:
         number = asked.signal if isinstance(asked, Stopped) else signal.SIGINT
         raise Stopped(_how_to_go_on(out), number) from None
@@ -371,20 +311,25 @@ def run_folder_of(
         watcher.end()
     for message in result.messages:
         console.warn(message)
-    if final:
-        statement, certificate = result.statement, result.certificate
-        said = result.summary if certificate is None else str(certificate)
-        console.done(
-            f"{said}\n\n{statement}\n\nmodel, ledger, certificate, statement and history are in {folder.path}",
-            out=str(folder.path),
-            epsilon=statement.epsilon,
-            delta=statement.delta,
-            steps=result.steps,
-            outside=list(statement.outside),
-            certificate=None if certificate is None else certificate.to_dict(),
-            messages=list(result.messages),
-        )
     return result
+
+
+def show_result(result: Result, more: str = "", **fields: Any) -> None:
+    """Show how a training ended: the certificate, the statement, where everything is, and what the caller adds."""
+    statement, certificate, place = result.statement, result.certificate, result.folder.path
+    said = result.summary if certificate is None else str(certificate)
+    more = more or f"model, ledger, certificate, statement and history are in {place}"
+    current().done(
+        f"{said}\n\n{statement}\n\n{more}",
+        out=str(place),
+        epsilon=statement.epsilon,
+        delta=statement.delta,
+        steps=result.steps,
+        outside=list(statement.outside),
+        certificate=None if certificate is None else certificate.to_dict(),
+        messages=list(result.messages),
+        **fields,
+    )
 
 
 def _how_to_go_on(out: str) -> str:
@@ -407,10 +352,6 @@ SLACK = "{slack}"
 )
 @file_options
 @table_options
-@class_option
-@id_options
-@budget_options
-@plan_options
 @run_options
 @click.pass_context
 def sweep(ctx: click.Context, /, **values: Any) -> None:
@@ -418,7 +359,7 @@ def sweep(ctx: click.Context, /, **values: Any) -> None:
 
     Write {slack} for the bound: --constraint "demographic_parity(sex) <= {slack}" --slack 0.01,0.05.
     """
-    console = ctx.find_object(Console) or Console()
+    console = current()
     fields = merged(ctx, values)
     data, out = required(fields, "data"), Path(os.path.abspath(required(fields, "out")))
     if fields["ledger"] is not None:
@@ -429,7 +370,7 @@ def sweep(ctx: click.Context, /, **values: Any) -> None:
     refuse_folder(str(out), force=None)
     texts = [_filled(fields["constraints"], how["slack"]) for how, _ in asked]
     check_declared(texts, asked[0][1], schema)
-    table = read_rows(console, data, fields, asked[0][1], schema, texts)
+    table = read_rows(data, fields, asked[0][1], schema, texts)
     if fields["test"] is not None:  # what cannot be read is found before the first run has spent anything
         _check_test(fields, asked[0][1])
     seeds = [None if fields["seed"] is None else fields["seed"] + n for n in range(1, len(asked) + 1)]
@@ -438,38 +379,25 @@ def sweep(ctx: click.Context, /, **values: Any) -> None:
         for (_, settings), seed in zip(asked, seeds, strict=True)
     ]
     plans = [session.plan for _, session in prepared]
-    total = total_epsilon(plans)
-    _show_total(console, total, plans, fields["max_total"])
-    ledger = _open_ledger(out, total, plans)
+    total, delta = total_epsilon(plans), max(plan.delta for plan in plans)
+    _show_total(total, delta, len(plans), fields["max_total"])
+    ledger = _open_ledger(out, total, delta, plans[0])
     folders = []
     for number, ((_, settings), plan) in enumerate(zip(asked, plans, strict=True), start=1):
-        folder = RunFolder.create(
-            out / f"run-{number:02d}",
-            settings=settings,
-            schema=schema,
-            plan=plan,
-            rows=len(table.frame),
-            data=data,
-            command=own_command(),
-            reading=table.reading,
-            outside=table.outside,
-            ledger=ledger,
-        )
-        admit_run(folder, plan, Ledger.open(ledger))  # all runs, before the first one releases anything
-        folders.append(folder)
+        place = out / f"run-{number:02d}"
+        folders.append(table.new_run(place, settings, schema, plan, own_command(), ledger))
+        admit_run(folders[-1], plan, Ledger.open(ledger))  # all runs, before the first one releases anything
     rows: list[dict[str, Any]] = []
     for number, (folder, (how, _), ready) in enumerate(zip(folders, asked, prepared, strict=True), start=1):
         console.note(f"run {number} of {len(asked)}: {_in_words(how)}")
-        path = folder.path
-        opened = functools.partial(RunFolder.open, path)
-        run_folder_of(console, str(path), opened, ready, every=every, final=False)
-        rows.append({**compared(RunFolder.open(path), path.name, fields["test"], fields), **how})
-        write_json(
-            out / "sweep.json", {"total_epsilon": _plain(total), "runs": [_plain_row(r) for r in rows]}
+        run = functools.partial(train_run, folder, *ready, every=every)
+        watched(str(folder.path), lambda watch, run=run: run(watch=watch))  # type: ignore[misc]
+        rows.append(
+            {**compared(RunFolder.open(folder.path), folder.path.name, fields["test"], fields), **how}
         )
+        write_json(out / "sweep.json", plain_data({"total_epsilon": total, "runs": rows}))
     if fields["test"] is not None:
-        rows += references(str(folders[0].path), fields["test"], fields)
-    delta = max(plan.delta for plan in plans)
+        rows += references(folders[0], fields["test"], fields)
     spent = Ledger.open(ledger).total(delta) if math.isfinite(total) else total
     console.result(
         f"{side_by_side(rows)}\n\nall {len(folders)} runs together: epsilon {spent:.4g} at delta {delta:g}. "
@@ -507,7 +435,7 @@ def _in_words(how: dict[str, Any]) -> str:
 
 
 def _check_test(fields: dict[str, Any], settings: Settings) -> None:
-    columns = read_table(fields["test"], reading_of(fields)).frame.columns
+    columns = Table.read(fields["test"], reading_of(fields)).columns
     absent = [name for name in (settings.label, *settings.groups) if name not in columns]
     if absent:
         raise InvalidInput(f"--test {fields['test']!r} lacks the column {', '.join(map(repr, absent))}")
@@ -521,12 +449,11 @@ def total_epsilon(plans: list[Plan]) -> float:
     return accountant.epsilon(events, max(plan.delta for plan in plans), neighbours=plans[0].neighbours)
 
 
-def _show_total(console: Console, total: float, plans: list[Plan], most: float | None) -> None:
-    console.note(
-        f"{len(plans)} runs on the same rows: together epsilon {total:.4g} at delta "
-        f"{max(plan.delta for plan in plans):g}",
+def _show_total(total: float, delta: float, runs: int, most: float | None) -> None:
+    current().note(
+        f"{runs} runs on the same rows: together epsilon {total:.4g} at delta {delta:g}",
         total_epsilon=total,
-        runs=len(plans),
+        runs=runs,
     )
     if most is not None and total > most:
         raise BudgetExceeded(
@@ -535,19 +462,10 @@ def _show_total(console: Console, total: float, plans: list[Plan], most: float |
         )
 
 
-def _open_ledger(out: Path, total: float, plans: list[Plan]) -> str:
+def _open_ledger(out: Path, total: float, delta: float, plan: Plan) -> str:
     out.mkdir(parents=True)
     # a little above the total, for sums in another order
-    delta = max(plan.delta for plan in plans)
     cap = Budget(total * (1 + 1e-3), float(delta)) if math.isfinite(total) else None
     path = out / "ledger.json"
-    Ledger.create(path, cap=cap, adaptive=False, neighbours=plans[0].neighbours, unit=plans[0].unit)
+    Ledger.create(path, cap=cap, adaptive=False, neighbours=plan.neighbours, unit=plan.unit)
     return str(path)
-
-
-def _plain(number: float | None) -> Any:
-    return number if number is None or math.isfinite(number) else "infinity"
-
-
-def _plain_row(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: _plain(value) if isinstance(value, float) else value for name, value in row.items()}

@@ -25,10 +25,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import click
 
-from ratewise.cli.console import Console, reading_of, refuse_folder
-from ratewise.cli.guided import EPSILONS, KINDS, Choices, Guide, check, outlook, outlook_line
-from ratewise.cli.options import PLACE, file_options, to_toml
-from ratewise.data.units import code_ids
+from ratewise.cli.console import current, reading_of, refuse_folder
+from ratewise.cli.guided import KINDS, Choices, Guide, check
+from ratewise.cli.options import PLACE, file_options
 from ratewise.exceptions import InvalidInput, RatewiseError
 from ratewise.runs import Watch
 from ratewise.training.loop import StepRecord
@@ -46,11 +45,10 @@ _HEADERS = {
 @click.argument("data", type=PLACE)
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="0 takes a free one.")
 @file_options
-@click.pass_context
-def app(ctx: click.Context, /, data: str, port: int, **values: Any) -> None:
+def app(data: str, port: int, **values: Any) -> None:
     """Open the questions of `ratewise start` as a web page on this computer; Ctrl-C ends it."""
-    console = ctx.find_object(Console) or Console()
-    server = make_server(Guide(data, reading_of(values)), port)
+    console = current()
+    server = AppServer(Guide(data, reading_of(values)), port)
     console.result(f"open {server.address} (Ctrl-C ends it)", url=server.address)
     try:
         server.serve_forever()
@@ -83,14 +81,9 @@ class AppServer(ThreadingHTTPServer):
             if self.job is not None and not self.job.ended:
                 raise InvalidInput("a training is going on; wait until it ends")
             check(choices, self.guide.columns)
-            refuse_folder(choices.out)
+            refuse_folder(choices.out, force=None)
             self.job = Job(self.guide, choices)
         self.job.start()
-
-
-def make_server(guide: Guide, port: int = 0) -> AppServer:
-    """Return a server that is bound to the loopback interface."""
-    return AppServer(guide, port)
 
 
 class Job(threading.Thread):
@@ -125,10 +118,8 @@ class Job(threading.Thread):
             "summary": result.summary,
             "messages": list(result.messages),
             "folder": str(result.folder.path),
-            "command": choices.command(guide.given),
-            "toml": to_toml(choices.configuration(guide.given)),
-            "script": choices.script(guide.given),
             "done": True,
+            **guide.same_run(choices),
         }
 
     def _on_step(self, steps: int, record: StepRecord) -> None:
@@ -175,7 +166,7 @@ class Handler(BaseHTTPRequestHandler):
                 self.server.begin(choices)
                 self._json({"started": True})
             elif self.path == "/outlook":
-                self._json({"lines": outlooks(self.server.guide, choices)})
+                self._json({"lines": self.server.guide.outlooks(choices)})
             else:
                 self._json({"error": "there is no such page"}, HTTPStatus.NOT_FOUND)
         except (RatewiseError, ValueError, TypeError) as problem:
@@ -219,7 +210,9 @@ class Handler(BaseHTTPRequestHandler):
         if nonce:
             policy += f"; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; connect-src 'self'"
         elif styled:
-            policy += "; style-src 'unsafe-inline'"
+            policy += (
+                "; style-src 'unsafe-inline'; script-src 'unsafe-inline'"  # the page itself names its script
+            )
         self.send_response(status)
         for name, value in {**_HEADERS, "Content-Security-Policy": policy}.items():
             self.send_header(name, value)
@@ -254,15 +247,6 @@ def choices_from(guide: Guide, said: Any) -> Choices:
     return check(found, guide.columns)
 
 
-def outlooks(guide: Guide, choices: Choices) -> list[str]:
-    """Return what to expect at the chosen epsilon and at customary ones."""
-    n_units = len(guide.frame)
-    if choices.privacy_id:
-        n_units = code_ids(guide.frame[choices.privacy_id])[1]
-    wanted = sorted({*EPSILONS, choices.epsilon})
-    return [outlook_line(outlook(choices, guide.columns, n_units, epsilon)) for epsilon in wanted]
-
-
 def page(server: AppServer, nonce: str) -> str:
     """Return the page, with suggestions filled in."""
     guide, chosen = server.guide, server.guide.suggestion
@@ -279,8 +263,8 @@ def page(server: AppServer, nonce: str) -> str:
         for name, words in KINDS.items()
     )
     return template.substitute(
-        file=html.escape(Path(guide.data).name),
-        size=f"{len(guide.frame):,} rows, {len(names)} columns",
+        file=html.escape(Path(chosen.data).name),
+        size=f"{len(guide.table.frame):,} rows, {len(names)} columns",
         label_options=_options(names, chosen.label),
         id_options=f'<option value="">One row</option>{_options(names, chosen.privacy_id)}',
         group_boxes=boxes,

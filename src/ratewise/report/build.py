@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,7 +29,7 @@ from ratewise.accounting import (
 from ratewise.accounting.events import UnprotectedEvent, merged, single
 from ratewise.accounting.statement import in_words, software_version
 from ratewise.constraints.compiled import Item
-from ratewise.constraints.domain import Numeric, list_values, show_number
+from ratewise.constraints.domain import Domain, Numeric, list_values, show_number
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.metrics.rates import RateReport
 from ratewise.metrics.verdicts import Certificate, short
@@ -40,9 +40,11 @@ from ratewise.report.content import (
     Constraint,
     Content,
     Curve,
+    Group,
     Note,
     Rival,
     Shape,
+    Share,
     Special,
     Spending,
     Training,
@@ -51,11 +53,13 @@ from ratewise.report.content import (
 from ratewise.report.evaluation import (
     FEW_ROWS,
     Evaluation,
+    ValueNames,
     accuracy_of,
     as_probabilities,
     calibration_of,
-    class_names,
+    certified_constraint,
     constraints_of,
+    declared_families,
     difference,
     families_of,
     groups_of,
@@ -244,7 +248,7 @@ def _numbers(values: npt.NDArray[np.float64]) -> tuple[float | None, ...]:
 # -------------------------------------------------------------------------------------- shape functions
 
 
-def shapes_of(model: Any, classes: tuple[str, ...]) -> tuple[Shape, ...]:
+def shapes_of(model: Any, classes: tuple[str, ...], names: ValueNames) -> tuple[Shape, ...]:
     """Return the shape functions of a fitted classifier, the most important features first.
 
     Of two classes the score of the second is shown.
@@ -253,10 +257,18 @@ def shapes_of(model: Any, classes: tuple[str, ...]) -> tuple[Shape, ...]:
     if functions is None:
         return ()
     found = sorted(functions(), key=lambda shape: -shape.importance)
-    return tuple(
+    drawn = [
         shape_of(shape, classes[1] if len(classes) == 2 else classes[shape.output])
         for shape in found[:MOST_SHAPES]
         if shape.importance > 0
+    ]
+    return tuple(
+        replace(
+            shape,
+            feature=names.title(shape.feature),
+            labels=tuple(names.value(shape.feature, label) for label in shape.labels),
+        )
+        for shape in drawn
     )
 
 
@@ -330,6 +342,7 @@ def _floats(values: npt.NDArray[np.float64]) -> tuple[float, ...]:
 
 SMALL_GROUP = 30
 _SHOWN_CONSTRAINTS = 3
+_SHOWN_VALUES = 8
 _OTHERWISE = {
     "add_or_remove": "not taken part",
     "replace_one": "been another",
@@ -365,19 +378,6 @@ class Background:
     data: str | None = None
     notes: tuple[str, ...] = ()
 
-    @classmethod
-    def of(cls, model: Any, name: str | None = None, **known: Any) -> Background:
-        """Return what a fitted classifier says about itself; other libraries' say little."""
-        statement = getattr(model, "privacy_", None)
-        ledger = getattr(model, "ledger_", None)
-        return cls(
-            name=type(model).__name__ if name is None else name,
-            statement=statement if isinstance(statement, PrivacyStatement) else None,
-            ledger=ledger if isinstance(ledger, Ledger) else None,
-            model=model,
-            **known,
-        )
-
     @property
     def certificate(self) -> Certificate | None:
         """The certificate of the model."""
@@ -393,49 +393,90 @@ def content_of(
 ) -> Content:
     """Measure everything and return the content of the report."""
     report, items = data.rates(), items_of(data)
-    constraints = constraints_of(items, report, background.certificate, data.tolerance)
+    constraints = constraints_of(data, items, report, background.certificate)
     everyone, groupings = groups_of(data)
-    statement, ledger = background.statement, background.ledger
-    spending = None
-    if ledger is not None and statement is not None and ledger.records:
-        spending = spending_of(ledger, statement.delta)
-    history = getattr(background.model, "history_", None)
-    names = tuple(class_names(data.classes).values())
-    families = families_of(data, constraints)
     content = Content(
-        title=_title(title, background),
+        title=_title(title, background, data.names),
         model=background.name,
         created=now(),
         version=software_version(),
+        released=False,
         rows=len(data.truth),
         confidence=data.confidence,
         tolerance=data.tolerance,
         soft=data.soft,
-        classes=names,
+        classes=tuple(data.names.classes.values()),
         score_words=_score_words(data),
         about=(),
-        families=families,
+        families=families_of(data, constraints),
         constraints=constraints,
         everyone=everyone,
         groupings=groupings,
         calibration=calibration_of(data),
         models=_models(data, items, report, background, rivals or {}),
-        shapes=shapes_of(background.model, names),
-        training=None
-        if history is None
-        else training_of(history, getattr(background.model, "constraints_", None)),
-        spending=spending,
-        statement=None if statement is None else statement.to_dict(),
-        words=() if statement is None else tuple(privacy_in_words(statement)),
+        **_training_parts(background, data.names),
         notes=(),
     )
-    return replace(
-        content, about=_about(content, data, background), notes=_notes(content, statement, background)
+    return _completed(content, data.domain, data.names, background)
+
+
+def content_of_training(background: Background, title: str | None = None) -> Content:
+    """Return the content of a report from released values alone: constraints and accuracy are the certificate's."""
+    model, certificate = background.model, background.certificate
+    compiled = getattr(model, "constraints_", None)
+    domain = Domain(tuple(model.classes_.tolist()), {}, other=True) if compiled is None else compiled.domain
+    names = ValueNames(getattr(model, "schema", None), domain.classes, domain.columns)
+    items = {} if compiled is None else {item.name: item for item in compiled.items}
+    constraints = tuple(certified_constraint(row, items[row.name], names) for row in certificate or ())
+    accuracy = None if certificate is None else certificate.accuracy
+    value, low, high = (math.nan,) * 3 if accuracy is None else (accuracy.value, *accuracy.interval)
+    rows = (background.statement.n_units if background.statement else None) or 0
+    content = Content(
+        title=_title(title, background, names),
+        model=background.name,
+        created=now(),
+        version=software_version(),
+        released=True,
+        rows=rows,
+        confidence=0.95 if certificate is None else certificate.level,
+        tolerance=0.01 if certificate is None else certificate.tolerance,
+        soft=False,
+        classes=tuple(names.classes.values()),
+        score_words="",
+        about=(),
+        families=declared_families(getattr(model, "constraints", None), domain, names, constraints),
+        constraints=constraints,
+        everyone=Group("everyone", rows, Share(finite(value), finite(low), finite(high), rows), {}),
+        groupings=(),
+        calibration=(),
+        models=(),
+        **_training_parts(background, names),
+        notes=(),
     )
+    return _completed(content, domain, names, background)
 
 
-def rivals_of(baseline: Any, X: Any) -> dict[str, Any]:
-    """Return the predictions of other models: a model, or a mapping of name to model."""
+def _training_parts(background: Background, names: ValueNames) -> dict[str, Any]:
+    """Return what was released by the training: shape functions, curves, budget and statement."""
+    statement, ledger, model = background.statement, background.ledger, background.model
+    history = getattr(model, "history_", None)
+    shown = ledger is not None and statement is not None and bool(ledger.records)
+    return {
+        "shapes": shapes_of(model, tuple(names.classes.values()), names),
+        "training": None if history is None else training_of(history, getattr(model, "constraints_", None)),
+        "spending": spending_of(ledger, statement.delta) if shown and ledger and statement else None,
+        "statement": None if statement is None else statement.to_dict(),
+        "words": () if statement is None else tuple(privacy_in_words(statement)),
+    }
+
+
+def _completed(content: Content, domain: Domain, names: ValueNames, background: Background) -> Content:
+    about = _about(content, domain, names, background)
+    return replace(content, about=about, notes=_notes(content, background.statement, background))
+
+
+def rivals_of(baseline: Any, X: Any, known: Any) -> dict[str, Any]:
+    """Return predictions, probabilities and epsilon of other models (a model, or several by name) on `known` rows."""
     if baseline is None:
         return {}
     models = baseline if isinstance(baseline, Mapping) else {"without constraints": baseline}
@@ -446,8 +487,8 @@ def rivals_of(baseline: Any, X: Any) -> dict[str, Any]:
                 f"baseline must be a fitted classifier, or a mapping of names to such, got {type(model).__name__}"
             )
         found[_validate.text(required=True, **{"each name of baseline": name})] = (
-            model.predict(X),
-            probabilities(model, X),
+            model.predict(X)[known],
+            probabilities(model, X, known),
             getattr(getattr(model, "privacy_", None), "epsilon", None),
         )
     return found
@@ -455,28 +496,36 @@ def rivals_of(baseline: Any, X: Any) -> dict[str, Any]:
 
 def known_values(model: Any) -> dict[str, Any]:
     """Return the values of the columns that a model was trained with, so that its constraints mean the same."""
-    domain = getattr(getattr(model, "constraints_", None), "domain", None)
     declared = getattr(model, "group_values", None) or {}
+    domain = getattr(getattr(model, "constraints_", None), "domain", None)
     return {**({} if domain is None else domain.columns), **declared}
 
 
-def known_rows(model: Any, y: Any, columns: Mapping[str, Any]) -> npt.NDArray[np.bool_] | None:
-    """Return which rows have a label and groups that a fitted classifier of ours knows; None: all of them."""
-    domain = getattr(getattr(model, "constraints_", None), "domain", None)
-    if domain is None:
-        return None
-    known = np.asarray(domain.code_labels(y)) >= 0
-    for name, values in domain.columns.items():
-        if name not in columns:
-            continue
-        codes = domain.code_column(name, columns[name])
-        known &= np.isfinite(codes) if isinstance(values, Numeric) else codes < len(values)
-    return None if known.all() else known
+def known_rows(
+    model: Any, y: Any, columns: Mapping[str, Any]
+) -> tuple[Any, dict[str, Any], npt.NDArray[np.bool_]]:
+    """Return labels and groups, in the spelling of a classifier of ours, of the rows whose values it knows; and which."""
+    compiled = getattr(model, "constraints_", None)
+    domain = Domain(tuple(model.classes_.tolist()), {}, other=True) if compiled is None else compiled.domain
+    spelt = {name: _spelt(domain, name, column) for name, column in columns.items() if name in domain.columns}
+    codes = domain.code_labels(y)
+    known = np.logical_and.reduce([codes >= 0, *(kept for _, kept in spelt.values())])
+    labels = np.array(domain.classes, dtype=object)[codes[known]]
+    groups = {name: spelt[name][0] if name in spelt else np.asarray(c) for name, c in columns.items()}
+    return labels, {name: column[known] for name, column in groups.items()}, known
 
 
-def probabilities(model: Any, X: Any) -> Any:
-    """Return the model's probabilities, None if it has none to give."""
-    return model.predict_proba(X) if callable(getattr(model, "predict_proba", None)) else None
+def _spelt(domain: Domain, name: str, column: Any) -> tuple[Any, npt.NDArray[np.bool_]]:
+    """Return a sensitive column in the declared values, and which rows have one."""
+    codes, values = domain.code_column(name, column), domain.columns[name]
+    if isinstance(values, Numeric):
+        return codes, np.isfinite(codes)
+    return np.array([*values, None], dtype=object)[codes], codes < len(values)
+
+
+def probabilities(model: Any, X: Any, known: Any) -> Any:
+    """Return the model's probabilities for `known` rows, None if it has none to give."""
+    return model.predict_proba(X)[known] if callable(getattr(model, "predict_proba", None)) else None
 
 
 def _models(
@@ -516,7 +565,7 @@ def _rival(
     """Return a model as it does on the rows, and on which of them it is right."""
     accuracy, right = accuracy_of(data, predicted)
     spent = None if epsilon is None else finite(epsilon)
-    constraints = constraints_of(items, report, None, data.tolerance)
+    constraints = constraints_of(data, items, report, None)
     excess = [constraint.excess for constraint in constraints if constraint.excess is not None]
     return (
         Rival(
@@ -534,34 +583,35 @@ def _rival(
 # -------------------------------------------------------------------------------------------- words
 
 
-def _title(title: str | None, background: Background) -> str:
+def _title(title: str | None, background: Background, names: ValueNames) -> str:
     if title is not None:
         return _validate.text(required=True, title=title)
-    return f"Prediction of {background.target}" if background.target else f"Report on {background.name}"
+    return (
+        f"Prediction of {names.title(background.target)}"
+        if background.target
+        else f"Report on {background.name}"
+    )
 
 
 def _score_words(data: Evaluation) -> str:
     if data.scores is None:
         return ""
     if len(data.classes) == 2:
-        return f"predicted probability of {class_names(data.classes)[data.classes[1]]}"
+        return f"predicted probability of {data.names.classes[data.classes[1]]}"
     return "predicted probability of the predicted class"
 
 
-def _about(content: Content, data: Evaluation, background: Background) -> tuple[About, ...]:
+def _about(content: Content, domain: Domain, names: ValueNames, background: Background) -> tuple[About, ...]:
     """Return what is predicted, for whom, from which rows and under which constraints."""
-    target = "" if background.target is None else f"{background.target}: "
-    names = getattr(background.model, "_feature_names", ())
+    target = "" if background.target is None else f"{names.title(background.target)}: "
+    features = getattr(background.model, "_feature_names", ())
     predicted = target + _some(content.classes, 8)
-    if names:
-        predicted += f", from {len(names)} features ({_some(names, 4)})"
-    groups = [
-        f"{name} ({', '.join(map(str, values))})" if isinstance(values, tuple) and len(values) <= 8 else name
-        for name, values in data.domain.columns.items()
-    ]
+    if features:
+        predicted += f", from {len(features)} features ({_some(features, 4)})"
+    groups = [_described(name, values, names) for name, values in domain.columns.items()]
     rows = f"{content.rows:,} rows" + (f" of {background.data}" if background.data else " that were given")
     statement = background.statement
-    if statement is not None and statement.n_units is not None:
+    if statement is not None and statement.n_units is not None and not content.released:
         rows += f"; the model was trained on {statement.n_units:,} {statement.unit.noun}"
     sentences = [family.words for family in content.families]
     sentences += [constraint.words for constraint in content.constraints if constraint.family is None]
@@ -573,6 +623,13 @@ def _about(content: Content, data: Evaluation, background: Background) -> tuple[
         About("Measured on", rows),
         About("Constraints", said or "none"),
     )
+
+
+def _described(column: str, values: Any, names: ValueNames) -> str:
+    """Return a column with its values, if they are few."""
+    if not isinstance(values, tuple) or len(values) > _SHOWN_VALUES:
+        return names.title(column)
+    return f"{names.title(column)} ({', '.join(names.value(column, value) for value in values)})"
 
 
 def _some(names: Iterable[str], most: int) -> str:
@@ -605,14 +662,19 @@ def detail(content: Content) -> str:
     counts = content.counts
     total = sum(counts.values())
     if not total:
-        return f"Rates below were measured on {content.rows:,} rows."
+        return f"Rates below were measured on {measured(content)}."
     words = ", ".join(f"{count:,} {state}" for state, count in reversed(counts.items()) if count)
     level = f"{show_number(100 * content.confidence)}%"
     several = f"Of {total:,} constraints: {words}. " if total > 1 else ""
     return (
-        f"{several}Measured on {content.rows:,} rows. A constraint is held if its whole {level} interval is "
+        f"{several}Measured on {measured(content)}. A constraint is held if its whole {level} interval is "
         f"within the bound plus {short(content.tolerance)}, and otherwise missed if all of it is beyond the bound."
     )
+
+
+def measured(content: Content) -> str:
+    """Return which rows the numbers are about."""
+    return f"{content.rows:,} {'training rows, with noise' if content.released else 'rows'}"
 
 
 def certificate_line(content: Content) -> str:
@@ -673,102 +735,79 @@ def _upwards(number: float) -> str:
 
 
 def _notes(content: Content, statement: PrivacyStatement | None, background: Background) -> tuple[Note, ...]:
-    notes = [
+    found = [
         *_privacy_notes(statement),
-        *_certificate_notes(content, background.certificate),
-        *_row_notes(content),
-        *_chance_notes(content),
-        *(Note("page", said) for said in background.notes),
+        *(("certificate", text) for text in _certificate_notes(background.certificate)),
+        *(("rows", text) for text in _row_notes(content)),
+        *(("chance", text) for text in _chance_notes(content)),
+        *(("page", text) for text in background.notes),
         *_page_notes(content, statement),
     ]
-    return tuple(dict.fromkeys(notes))
+    return tuple(Note(kind, text) for kind, text in dict.fromkeys(found))
 
 
-def _certificate_notes(content: Content, certificate: Certificate | None) -> list[Note]:
-    """Return remedies and warnings of the certificate, equal ones once."""
+def _certificate_notes(certificate: Certificate | None) -> Iterator[str]:
+    """Yield remedies and warnings of the certificate, equal ones once."""
+    if certificate is None:
+        return
     by_remedy: dict[str, list[str]] = {}
-    for constraint in content.constraints:
-        if constraint.certified is not None and constraint.certified.remedy:
-            by_remedy.setdefault(constraint.certified.remedy, []).append(constraint.name)
-    notes = [
-        Note("certificate", f"{list_values(names, 3)}: {remedy}" if len(names) < 4 else f"{len(names)} constraints: {remedy}")
-        for remedy, names in by_remedy.items()
-    ]  # fmt: skip
-    warnings = () if certificate is None else certificate.warnings
-    return [*notes, *(Note("certificate", warning) for warning in dict.fromkeys(warnings))]
+    for row in certificate:
+        if row.remedy:
+            by_remedy.setdefault(row.remedy, []).append(row.name)
+    for remedy, names in by_remedy.items():
+        subject = list_values(names, 3) if len(names) < 4 else f"{len(names)} constraints"
+        yield f"{subject}: {remedy}"
+    yield from certificate.warnings
 
 
-def _page_notes(content: Content, statement: PrivacyStatement | None) -> list[Note]:
-    covered = (
-        ""
-        if statement is None
-        else " The privacy guarantee covers the model and its training, not these measurements."
+def _page_notes(content: Content, statement: PrivacyStatement | None) -> Iterator[tuple[str, str]]:
+    if content.released:
+        yield "page", "Everything on this page was released by the training and is covered by its guarantee."
+        return
+    covered = " The privacy guarantee covers the model and its training, not these measurements."
+    yield (
+        "page",
+        f"This page was measured on the rows it was given, without noise.{covered if statement else ''} Show it "
+        "only to those who may know rates of these rows.",
     )
-    notes = [
-        Note(
-            "page",
-            f"This page was measured on the rows it was given, without noise.{covered} Show it only to those who "
-            "may know rates of these rows.",
-        )
-    ]
     if content.constraints and statement is not None:
-        notes.append(
-            Note(
-                "aim",
-                "Training aims at the constraints on training rows. Other people differ by chance, and more so if "
-                "they come from another population.",
-            )
+        yield (
+            "aim",
+            "Training aims at the constraints on training rows. Other people differ by chance, and more so if "
+            "they come from another population.",
         )
-    return notes
 
 
-def _privacy_notes(statement: PrivacyStatement | None) -> list[Note]:
+def _privacy_notes(statement: PrivacyStatement | None) -> Iterator[tuple[str, str]]:
     if statement is None:
-        return [Note("privacy", "Nothing is known about the privacy of these predictions.")]
-    notes = [
-        Note("leak", f"Read off the private data and not covered by epsilon: {leak}.")
-        for leak in statement.outside
-    ]
+        yield "privacy", "Nothing is known about the privacy of these predictions."
+        return
+    for leak in statement.outside:
+        yield "leak", f"Read off the private data and not covered by epsilon: {leak}."
     if math.isinf(statement.epsilon):
-        notes.append(Note("privacy", "The model has no privacy guarantee: epsilon is infinite."))
+        yield "privacy", "The model has no privacy guarantee: epsilon is infinite."
     elif statement.unit.kind == "row":
-        notes.append(Note("privacy", "One row is protected. A person with several rows is protected less."))
-    return notes
+        yield "privacy", "One row is protected. A person with several rows is protected less."
 
 
-def _row_notes(content: Content) -> list[Note]:
+def _row_notes(content: Content) -> Iterator[str]:
     empty = sum(constraint.reached is None for constraint in content.constraints)
     small = sum(group.rows < SMALL_GROUP for grouping in content.groupings for group in grouping.groups)
-    notes = []
     if empty:
-        notes.append(
-            Note(
-                "rows",
-                f"{empty:,} of {len(content.constraints):,} constraints are about groups without rows here.",
-            )
-        )
+        yield f"{empty:,} of {len(content.constraints):,} constraints are about groups without rows here."
     if small:
-        notes.append(
-            Note(
-                "rows", f"{small:,} of the groups have fewer than {SMALL_GROUP} rows; their rates say little."
-            )
-        )
+        yield f"{small:,} of the groups have fewer than {SMALL_GROUP} rows; their rates say little."
     if content.score_words and not content.calibration:
-        notes.append(Note("rows", f"Calibration needs at least {FEW_ROWS} rows and is not shown."))
-    return notes
+        yield f"Calibration needs at least {FEW_ROWS} rows and is not shown."
 
 
-def _chance_notes(content: Content) -> list[Note]:
+def _chance_notes(content: Content) -> Iterator[str]:
     expected = len(content.constraints) * (1.0 - content.confidence)
-    if expected < 1:
-        return []
-    return [
-        Note(
-            "chance",
+    if expected >= 1:
+        yield (
             f"Each interval has its level by itself. Of {len(content.constraints):,} intervals at "
-            f"{100 * content.confidence:g}%, about {expected:.0f} miss the true rate by chance.",
+            f"{100 * content.confidence:g}%, about {expected:.0f} miss the true rate by chance."
         )
-    ]
 
 
 def check_notes(notes: Iterable[str]) -> tuple[str, ...]:

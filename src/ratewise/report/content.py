@@ -19,7 +19,7 @@ from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.metrics.verdicts import CANNOT_TELL, HELD, MISSED, short
 
 FORMAT = "ratewise-report"
-VERSION = 3
+VERSION = 4
 
 STATES = (MISSED, CANNOT_TELL, HELD)
 
@@ -298,12 +298,13 @@ class Note:
 
 @dataclass(frozen=True)
 class Content:
-    """Everything a report says."""
+    """Everything a report says; `released`: from released values of the training alone, no rows were measured on."""
 
     title: str
     model: str
     created: str
     version: str
+    released: bool
     rows: int
     confidence: float
     tolerance: float
@@ -350,7 +351,7 @@ class Content:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, fit for JSON."""
-        return {"format": FORMAT, "version_of_format": VERSION, **_plain(self)}
+        return {"format": FORMAT, "version_of_format": VERSION, **_as_json(dataclasses.asdict(self))}
 
     @classmethod
     def from_dict(cls, description: Any) -> Content:
@@ -377,57 +378,37 @@ def finite(number: float) -> float | None:
     return float(number) if math.isfinite(number) else None
 
 
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
+def _as_json(value: Any) -> Any:
+    """Return tuples as lists, which is what JSON reads them back as."""
     if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    return value
+        return {name: _as_json(item) for name, item in value.items()}
+    return [_as_json(item) for item in value] if isinstance(value, tuple | list) else value
 
 
 def _revive(kind: Any, value: Any, where: str) -> Any:
     """Read plain data back into the type that a field declares; refuse what does not fit."""
-    origin = typing.get_origin(kind)
+    origin, inside = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
         return value
-    if dataclasses.is_dataclass(kind):
-        return _revive_record(kind, value, where)
-    if origin in (types.UnionType, typing.Union):
-        inner = [part for part in typing.get_args(kind) if part is not type(None)]
-        return None if value is None else _revive(inner[0], value, where)
+    if origin in (types.UnionType, typing.Union):  # of something and None
+        return None if value is None else _revive(inside[0], value, where)
     if origin is tuple:
-        return _revive_tuple(typing.get_args(kind), value, where)
+        _expect(isinstance(value, list), "a list", where)
+        kinds = inside[:1] * len(value) if inside[-1] is Ellipsis else inside
+        _expect(len(value) == len(kinds), f"a list of {len(kinds)}", where)
+        return tuple(_revive(each, item, where) for each, item in zip(kinds, value, strict=True))
     if origin is dict:
         _expect(isinstance(value, dict), "an object", where)
-        inside = typing.get_args(kind)[1]
-        return {str(name): _revive(inside, item, f"{where}.{name}") for name, item in value.items()}
-    return _revive_scalar(kind, value, where)
-
-
-def _revive_record(kind: Any, value: Any, where: str) -> Any:
-    _expect(isinstance(value, dict), "an object", where)
-    hints = typing.get_type_hints(kind)
-    names = {field.name for field in dataclasses.fields(kind)}
-    _expect(value.keys() == names, f"an object with the fields {', '.join(sorted(names))}", where)
-    return kind(**{name: _revive(hints[name], value[name], f"{where}.{name}") for name in names})
-
-
-def _revive_tuple(kinds: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
-    _expect(isinstance(value, list), "a list", where)
-    if kinds[-1] is not Ellipsis:
-        _expect(len(value) == len(kinds), f"a list of {len(kinds)}", where)
-        return tuple(_revive(kind, item, where) for kind, item in zip(kinds, value, strict=True))
-    return tuple(_revive(kinds[0], item, where) for item in value)
-
-
-def _revive_scalar(kind: Any, value: Any, where: str) -> Any:
-    if kind is float:
-        _expect(isinstance(value, int | float) and not isinstance(value, bool), "a number", where)
-        return float(value)
-    _expect(isinstance(value, kind) and (kind is bool or not isinstance(value, bool)), kind.__name__, where)
-    return value
+        return {name: _revive(inside[1], item, f"{where}.{name}") for name, item in value.items()}
+    if dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        fits = isinstance(value, dict) and value.keys() == hints.keys()
+        _expect(fits, f"an object with the fields {', '.join(sorted(hints))}", where)
+        make: Any = kind
+        return make(**{name: _revive(hints[name], value[name], f"{where}.{name}") for name in hints})
+    wanted = int | float if kind is float else kind
+    _expect(isinstance(value, wanted) and isinstance(value, bool) <= (kind is bool), kind.__name__, where)
+    return float(value) if kind is float else value
 
 
 def _expect(fits: bool, what: str, where: str) -> None:

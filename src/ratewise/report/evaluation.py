@@ -7,8 +7,9 @@ know it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from ratewise.constraints.compiled import Item, group_bounds
 from ratewise.constraints.compiler import as_constraints, expand
 from ratewise.constraints.domain import Domain, Numeric, list_values
 from ratewise.constraints.families import Family
+from ratewise.data.schema import Schema
 from ratewise.data.table import (
     distinct_or_numeric,
     interval_columns,
@@ -37,7 +39,7 @@ from ratewise.metrics.rates import (
     group_rates,
     rate_report,
 )
-from ratewise.metrics.verdicts import CANNOT_TELL, Certificate, verdict_of
+from ratewise.metrics.verdicts import CANNOT_TELL, Certificate, CertificateRow, verdict_of
 from ratewise.report.content import (
     STATES,
     Bin,
@@ -61,6 +63,61 @@ FEW_IN_BIN = 20
 _UNBOUNDED = -1e6  # a bound that is never tight: what is measured and not constrained
 
 
+class ValueNames:
+    """What columns, values and classes are called on the page: as in the schema, otherwise as they are.
+
+    Attributes
+    ----------
+    classes : mapping of class to str
+    values : mapping of (column, value) to str
+        The values that have a label; classes under the column None.
+    """
+
+    def __init__(self, schema: Schema | None, classes: tuple[Any, ...], columns: Mapping[str, Any]) -> None:
+        self._schema, self.classes = schema, class_names(classes)
+        self.values: dict[tuple[str | None, Any], str] = {}
+        self._tokens: dict[str, str] = {}
+        if schema is None:
+            return
+        for value in classes:
+            self._add(schema, None, value)
+        for column, values in columns.items():
+            for value in () if isinstance(values, Numeric) else values:
+                self._add(schema, column, value)
+
+    def _add(self, schema: Schema, column: str | None, value: Any) -> None:
+        name = schema.value_label(schema.label if column is None else column, value)
+        if name == str(value):
+            return
+        self.values[column, value] = name
+        if column is None:
+            self.classes[value] = name
+            self._tokens[f"'{value}'"] = f"'{name}'"
+        title = "label" if column is None else schema.title_of(column)
+        for left in {column or "label", repr(column or "label")}:
+            for right in {str(value), repr(value)}:
+                self._tokens |= {
+                    f"{left}={right}": f"{title} = {name}",
+                    f"{left}!={right}": f"{title} other than {name}",
+                }
+
+    def title(self, column: str) -> str:
+        """Return what a column is called."""
+        return column if self._schema is None else self._schema.title_of(column)
+
+    def value(self, column: str, value: Any) -> str:
+        """Return what a value of a column is called."""
+        return str(value) if self._schema is None else self._schema.value_label(column, value)
+
+    def text(self, words: str) -> str:
+        """Return a text with names in place of ``column=value`` and of quoted classes."""
+        if not self._tokens:
+            return words
+        longest = sorted(self._tokens, key=len, reverse=True)
+        pattern = rf"(?<![\w.'])({'|'.join(map(re.escape, longest))})(?![\w.'])"
+        return re.sub(pattern, lambda found: self._tokens[found[1]], words)
+
+
 @dataclass(frozen=True, eq=False)
 class Evaluation:
     """Rows to report on, read and checked once.
@@ -75,6 +132,7 @@ class Evaluation:
     group_values : mapping or None
         Declared values; a group without rows is then listed too.
     groupings : tuple of tuples of column names
+    names : ValueNames
     """
 
     constraints: Any
@@ -88,6 +146,7 @@ class Evaluation:
     confidence: float
     soft: bool
     tolerance: float
+    names: ValueNames
 
     @classmethod
     def read(
@@ -104,6 +163,7 @@ class Evaluation:
         confidence: float = 0.95,
         soft: bool = False,
         tolerance: float = 0.01,
+        schema: Schema | None = None,
     ) -> Evaluation:
         """Check everything that can be wrong with the rows, before anything is measured."""
         data = Predictions.read(y_true, y_pred, None, classes)
@@ -133,6 +193,7 @@ class Evaluation:
             confidence=confidence,
             soft=soft,
             tolerance=_validate.non_negative(tolerance=tolerance),
+            names=ValueNames(schema, data.classes, declared),
         )
 
     @property
@@ -236,11 +297,11 @@ def items_of(data: Evaluation) -> tuple[Item, ...]:
 
 
 def constraints_of(
-    items: tuple[Item, ...], report: RateReport, certificate: Certificate | None, tolerance: float
+    data: Evaluation, items: tuple[Item, ...], report: RateReport, certificate: Certificate | None
 ) -> tuple[Constraint, ...]:
     """Return every bounded quantity with its result, and what the certificate says about it."""
     certified = {} if certificate is None else {row.name: row for row in certificate}
-    return tuple(_constraint(item, report, certified.get(item.name), tolerance) for item in items)
+    return tuple(_constraint(data, item, report[item.members[0]], certified.get(item.name)) for item in items)
 
 
 def value_of(item: Item, row: RateRow) -> float:
@@ -248,8 +309,7 @@ def value_of(item: Item, row: RateRow) -> float:
     return abs(row.reached) if item.is_gap else row.reached
 
 
-def _constraint(item: Item, report: RateReport, certified: Any, tolerance: float) -> Constraint:
-    row = report[item.members[0]]
+def _constraint(data: Evaluation, item: Item, row: RateRow, certified: Any) -> Constraint:
     low, high = row.interval
     if item.is_gap and not math.isnan(low):
         ends = sorted((abs(low), abs(high)))
@@ -260,7 +320,7 @@ def _constraint(item: Item, report: RateReport, certified: Any, tolerance: float
     excess = max(reached - bounds[1], bounds[0] - reached)
     return Constraint(
         name=item.name,
-        words=item.description,
+        words=data.names.text(item.description),
         family=None if item.family is None else item.family.name,
         gap=item.is_gap,
         lower=lower,
@@ -269,7 +329,7 @@ def _constraint(item: Item, report: RateReport, certified: Any, tolerance: float
         low=finite(low),
         high=finite(high),
         excess=finite(excess),
-        state=verdict_of((low, high), bounds, tolerance=tolerance),
+        state=verdict_of((low, high), bounds, tolerance=data.tolerance),
         certified=None
         if certified is None
         else Certified(
@@ -282,15 +342,43 @@ def _constraint(item: Item, report: RateReport, certified: Any, tolerance: float
     )
 
 
+def certified_constraint(row: CertificateRow, item: Item, names: ValueNames) -> Constraint:
+    """Return a bounded quantity with the result in a certificate."""
+    low, high = row.bounds
+    return Constraint(
+        name=row.name,
+        words=names.text(item.description),
+        family=row.family,
+        gap=row.kind == "gap",
+        lower=None if row.kind == "gap" else finite(low),
+        upper=finite(high),
+        reached=finite(row.estimate),
+        low=finite(row.interval[0]),
+        high=finite(row.interval[1]),
+        excess=finite(row.excess),
+        state=row.verdict,
+    )
+
+
 def families_of(data: Evaluation, constraints: tuple[Constraint, ...]) -> tuple[Declared, ...]:
     """Return the declared families in words, with the state of the worst constraint and the rates compared."""
-    found = []
     domain = data.domain
-    for family in dict.fromkeys(families(data.constraints)):
+    measured = [_points(data, family, domain) for family in dict.fromkeys(families(data.constraints))]
+    declared = declared_families(data.constraints, domain, data.names, constraints)
+    return tuple(
+        replace(one, axis=axis, points=points) for one, (axis, points) in zip(declared, measured, strict=True)
+    )
+
+
+def declared_families(
+    declared: Any, domain: Domain, names: ValueNames, constraints: tuple[Constraint, ...]
+) -> tuple[Declared, ...]:
+    """Return the declared families in words, with the state of the worst constraint."""
+    found = []
+    for family in dict.fromkeys(families(declared)):
         states = [constraint.state for constraint in constraints if constraint.family == family.name]
         worst = min(states, key=STATES.index, default=CANNOT_TELL)
-        axis, points = _points(data, family, domain)
-        found.append(Declared(family.name, family.describe(domain), len(states), worst, axis, points))
+        found.append(Declared(family.name, family.describe(domain, names.values), len(states), worst, "", ()))
     return tuple(found)
 
 
@@ -300,7 +388,7 @@ def _points(data: Evaluation, family: Family, domain: Domain) -> tuple[str, tupl
         return "", ()
     measured = data.rates(constraints=[expression >= _UNBOUNDED for _, _, expression in plot.points])
     return plot.axis, tuple(
-        RatePoint(series, group, finite(row.reached))
+        RatePoint(data.names.text(series), data.names.text(group), finite(row.reached))
         for (series, group, _), row in zip(plot.points, measured, strict=True)
     )
 
@@ -318,10 +406,9 @@ def groups_of(data: Evaluation) -> tuple[Group, tuple[Grouping, ...]]:
             group_values={name: v for name, v in data.group_values.items() if name in by} or None,
         )
 
-    names = class_names(data.classes)
-    everyone = _group(table(()).overall, names, data.confidence)
+    everyone = _group(data, table(()).overall)
     return everyone, tuple(
-        Grouping(by, tuple(_group(row, names, data.confidence) for row in table(by))) for by in data.groupings
+        Grouping(by, tuple(_group(data, row) for row in table(by))) for by in data.groupings
     )
 
 
@@ -374,10 +461,11 @@ def class_names(classes: tuple[Any, ...]) -> dict[Any, str]:
     return names if len(set(names.values())) == len(names) else {k: repr(k) for k in classes}
 
 
-def _group(row: GroupRow, names: dict[Any, str], confidence: float) -> Group:
-    rates = {names[k]: _class_shares(rate, row.count, confidence) for k, rate in row.rates.items()}
+def _group(data: Evaluation, row: GroupRow) -> Group:
+    names, confidence = data.names, data.confidence
+    rates = {names.classes[k]: _class_shares(rate, row.count, confidence) for k, rate in row.rates.items()}
     right = 0.0 if math.isnan(row.accuracy) else row.accuracy * row.count
-    return Group(row.name, row.count, _share(right, row.count, confidence), rates)
+    return Group(names.text(row.name), row.count, _share(right, row.count, confidence), rates)
 
 
 def _class_shares(rates: ClassRates, count: int, confidence: float) -> dict[str, Share]:
@@ -409,7 +497,8 @@ def _calibrations(data: Evaluation, column: str, score: Floats, outcome: Any) ->
     for code, value in enumerate(values):
         rows = order[edges[code] : edges[code + 1]]
         if len(rows) >= FEW_ROWS:
-            yield _calibration(f"{column}={value}", column, score[rows], outcome[rows], data.confidence)
+            name = data.names.text(f"{column}={value}")
+            yield _calibration(name, column, score[rows], outcome[rows], data.confidence)
 
 
 def _only(values: dict[str, Any], column: str) -> dict[str, Any] | None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from ratewise.accounting import PrivacyStatement, PrivacyUnit
 from ratewise.constraints.domain import show_number
-from ratewise.report.build import certificate_line, detail, epsilon_text, headline
+from ratewise.report.build import certificate_line, detail, epsilon_text, headline, measured
 from ratewise.report.content import STATES, Content, Grouping, Note, Share
 from ratewise.report.plots import Html, el, join
 from ratewise.report.views import (
@@ -37,6 +37,7 @@ from ratewise.report.views import (
     rates_view,
     shapes_view,
     signed,
+    span,
     training_view,
 )
 
@@ -180,7 +181,7 @@ def _constraints(content: Content) -> list[Html]:
     kind = "predicted probabilities" if content.soft else "predicted classes"
     level = show_number(100 * content.confidence)
     words = (
-        f"Rates of {kind} on the rows given. A dot left of the line satisfies its constraint; the bar is the "
+        f"Rates of {kind} on {measured(content)}. A dot left of the line satisfies its constraint; the bar is the "
         f"{level}% interval. If it crosses the line by more than the tolerance, these rows cannot tell."
     )
     families = [
@@ -334,7 +335,7 @@ def _card_constraints(content: Content) -> list[str]:
     asked = [f"- {safe(one.words)} **{one.state.capitalize()}.**" for one in content.families]
     ordered = content.by_worst()
     rows = [
-        (safe(one.name), one.state, _number(one.reached), one.requested, _span(one.low, one.high))
+        (safe(one.name), one.state, four(one.reached), one.requested, span(one.low, one.high))
         for one in ordered[:MOST_LIMITS]
     ]
     level = f"{show_number(100 * content.confidence)}% interval"
@@ -366,7 +367,7 @@ def _card_models(content: Content) -> list[str]:
         (
             safe(model.name),
             _share(model.accuracy),
-            "" if model.worst is None else f"{model.worst:+.4f}",
+            signed(model.worst),
             epsilon_text(model.epsilon) if model.private else "none",
         )
         for model in content.models
@@ -383,7 +384,7 @@ def _card_grouping(content: Content, grouping: Grouping) -> list[str]:
     rows = []
     for group in (*grouping.groups[:MOST_GROUPS], content.everyone):
         numbers = [group.rates[k][measure].value for k in content.shown_classes for measure in measures]
-        rows.append((safe(group.name), f"{group.rows:,}", *map(_number, (group.accuracy.value, *numbers))))
+        rows.append((safe(group.name), f"{group.rows:,}", *map(four, (group.accuracy.value, *numbers))))
     return [f"## Rates by {safe(' and '.join(grouping.by))}", _table(head, rows)]
 
 
@@ -391,7 +392,7 @@ def _card_calibration(content: Content) -> list[str]:
     if not content.calibration:
         return []
     rows = [
-        (safe(each.group), f"{each.rows:,}", _number(each.error), _number(each.brier))
+        (safe(each.group), f"{each.rows:,}", four(each.error), four(each.brier))
         for each in content.calibration[:MOST_GROUPS]
     ]
     return ["## Calibration", _table(("group", "rows", "mean distance", "Brier score"), rows)]
@@ -409,13 +410,5 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _number(value: float | None) -> str:
-    return "none" if value is None else f"{value:.4f}"
-
-
-def _span(low: float | None, high: float | None) -> str:
-    return "no rows" if low is None or high is None else f"{low:.4f} to {high:.4f}"
-
-
 def _share(share: Share) -> str:
-    return f"{_number(share.value)} ({_span(share.low, share.high)})"
+    return f"{four(share.value)} ({span(share.low, share.high)})"

@@ -8,10 +8,9 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-
 from ratewise import _validate
 from ratewise._files import Path, strict_json, write_whole
+from ratewise.constraints.domain import list_values
 from ratewise.data.table import raw_columns
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.report import page
@@ -19,6 +18,7 @@ from ratewise.report.build import (
     Background,
     check_notes,
     content_of,
+    content_of_training,
     headline,
     known_rows,
     known_values,
@@ -82,6 +82,9 @@ class Report:
         name: str | None = None,
         title: str | None = None,
         data: str | None = None,
+        target: str | None = None,
+        ledger: Ledger | None = None,
+        notes: Iterable[str] = (),
     ) -> Self:
         """Report on a fitted classifier, ours or not, by its predictions for rows it has not seen.
 
@@ -101,55 +104,85 @@ class Report:
             Of each interval by itself.
         tolerance : float, optional
             A constraint is held if its interval ends at most this much beyond the bound; by default as in training.
-        name, title, data : str, optional
-            What the model is called, the heading of the page, and what the rows are called.
+        name, title, data, target : str, optional
+            What the model is called, the heading of the page, and what the rows and the label are called.
+        ledger : Ledger, optional
+            By default that of the model.
+        notes : iterable of str
+            Further warnings to show.
 
         Notes
         -----
         Rows whose label or groups the model does not know are left out, with a note.
         """
-        own = getattr(model, "constraints", None) if constraints is None else constraints
-        soft = getattr(getattr(model, "config", None), "rates", "hard") == "soft"
-        target = getattr(y, "name", None) if not isinstance(y, str) else y
+        target = target or (y if isinstance(y, str) else getattr(y, "name", None))
         y, sensitive_features, X = _columns_by_name(X, y, sensitive_features)
-        predicted, scores, rivals = model.predict(X), probabilities(model, X), rivals_of(baseline, X)
-        notes: tuple[str, ...] = ()
-        known = None
-        if hasattr(model, "constraints_"):
-            columns = raw_columns(sensitive_features, len(predicted), needed=None)
-            known = known_rows(model, y, columns)
-        if known is not None:
+        notes = check_notes(notes)
+        known: Any = slice(None)
+        if getattr(model, "constraints_", None) is not None or hasattr(model, "privacy_"):
+            columns = raw_columns(sensitive_features, len(y), needed=None)
+            y, sensitive_features, known = known_rows(model, y, columns)
             if not known.any():
-                raise InvalidInput("no row has a label and groups that the model knows")
-            notes = (
-                f"{int((~known).sum()):,} rows with labels or groups that the model does not know are left out.",
-            )
-            y, predicted = np.asarray(y)[known], predicted[known]
-            scores = None if scores is None else scores[known]
-            sensitive_features = {name: np.asarray(column)[known] for name, column in columns.items()}
-            rivals = {
-                n: (np.asarray(p)[known], None if s is None else s[known], e)
-                for n, (p, s, e) in rivals.items()
-            }
+                raise InvalidInput(
+                    "no row has a label and groups that the model knows; spell them as in training: the classes "
+                    f"are {list_values(model.classes_.tolist())}"
+                )
+            if not known.all():
+                count = int((~known).sum())
+                notes += (f"{count:,} rows with labels or groups that the model does not know are left out.",)
+        config = getattr(model, "config", None)
         rows = Evaluation.read(
             y,
-            predicted,
+            model.predict(X)[known],
             sensitive_features,
-            own,
-            scores=scores,
+            getattr(model, "constraints", None) if constraints is None else constraints,
+            scores=probabilities(model, X, known),
             classes=getattr(model, "classes_", None),
             group_values=known_values(model),
             by=by,
             confidence=confidence,
-            soft=soft,
-            tolerance=getattr(getattr(model, "config", None), "tolerance", 0.01)
-            if tolerance is None
-            else tolerance,
+            soft=getattr(config, "rates", "hard") == "soft",
+            tolerance=getattr(config, "tolerance", 0.01) if tolerance is None else tolerance,
+            schema=getattr(model, "schema", None),
         )
-        background = Background.of(
-            model, name, target=target if isinstance(target, str) else None, data=data, notes=notes
+        background = Background(
+            type(model).__name__ if name is None else name,
+            getattr(model, "privacy_", None),
+            ledger or getattr(model, "ledger_", None),
+            model,
+            target if isinstance(target, str) else None,
+            data,
+            notes,
         )
-        return cls(content_of(rows, background, rivals, title))
+        return cls(content_of(rows, background, rivals_of(baseline, X, known), title))
+
+    @classmethod
+    def from_training(
+        cls,
+        model: Any,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        data: str | None = None,
+        target: str | None = None,
+        ledger: Ledger | None = None,
+        notes: Iterable[str] = (),
+    ) -> Self:
+        """Report on a fitted classifier of ours by what its training released; no rows are read.
+
+        All of it is covered by the privacy guarantee. Constraints and accuracy are those of the certificate.
+        Parameters are as in `from_model`.
+        """
+        background = Background(
+            type(model).__name__ if name is None else name,
+            model.privacy_,
+            ledger or getattr(model, "ledger_", None),
+            model,
+            target,
+            data,
+            check_notes(notes),
+        )
+        return cls(content_of_training(background, title))
 
     @classmethod
     def from_predictions(
@@ -159,14 +192,7 @@ class Report:
         sensitive_features: Any = None,
         constraints: Any = None,
         *,
-        scores: Any = None,
         baseline: Any = None,
-        classes: Iterable[Any] | None = None,
-        group_values: Any = None,
-        by: Iterable[Any] | None = None,
-        confidence: float = 0.95,
-        soft: bool = False,
-        tolerance: float = 0.01,
         name: str = "model",
         title: str | None = None,
         statement: PrivacyStatement | None = None,
@@ -175,6 +201,7 @@ class Report:
         target: str | None = None,
         data: str | None = None,
         notes: Iterable[str] = (),
+        **reading: Any,
     ) -> Self:
         """Report on any predictions, whoever made them.
 
@@ -183,33 +210,19 @@ class Report:
         y_true, y_pred : (n,) array-like
         sensitive_features : data frame, mapping, vector
         constraints : constraint, family, or list of them, optional
-        scores : optional
-            Probabilities, (n, K) or for two classes (n,) of the second; they add calibration.
         baseline : predictions, or mapping of names to predictions, optional
-        classes, group_values : optional
-            All classes, and all values of each column; where not given they are read off the data.
-        by, confidence, tolerance, name, title
+        name, title
             As in `from_model`.
-        soft : bool
-            Whether constraints are meant for the probabilities in `scores` instead of predicted classes.
         statement, ledger, model, target, data : optional
             What is known of the training, the label and the rows: see `ratewise.report.build.Background`.
         notes : iterable of str
             Further warnings to show.
+        **reading
+            Of `ratewise.report.evaluation.Evaluation.read`: `scores` (probabilities, which add calibration),
+            `classes` and `group_values` (read off the data where not given), `by`, `confidence`, `tolerance`, and
+            `soft` (whether constraints are meant for the probabilities instead of predicted classes).
         """
-        rows = Evaluation.read(
-            y_true,
-            y_pred,
-            sensitive_features,
-            constraints,
-            scores=scores,
-            classes=classes,
-            group_values=group_values,
-            by=by,
-            confidence=confidence,
-            soft=soft,
-            tolerance=tolerance,
-        )
+        rows = Evaluation.read(y_true, y_pred, sensitive_features, constraints, **reading)
         background = Background(name, statement, ledger, model, target, data, check_notes(notes))
         rivals = baseline if isinstance(baseline, Mapping) else {"without constraints": baseline}
         return cls(content_of(rows, background, {} if baseline is None else rivals, title))
