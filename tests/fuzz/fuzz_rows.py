@@ -41,7 +41,7 @@ def fuzz_randomness(draw):
     """Ranges of integers."""
     rng = SecureGenerator()
     low, high = sorted(draw(st.tuples(st.integers(-(2**63), 2**63), st.integers(-(2**63), 2**63))))
-    found = int(rng.integers(low, high, dtype=np.int64 if high < 2**63 else object))
+    found = int(rng.integers(low, high))
     assert low <= found < high
 
 
