@@ -124,7 +124,7 @@ class TestDisk:
         with pytest.raises(LedgerError, match="cannot"):
             Ledger.create("/proc/ratewise-ledger.json")
 
-    def test_a_fit_whose_book_vanished_releases_nothing_unbooked(self, tmp_path):
+    def test_a_fit_whose_ledger_vanished_releases_nothing_unrecorded(self, tmp_path):
         path = tmp_path / "sub" / "privacy.json"
         path.parent.mkdir()
         ledger = Ledger.create(path)
@@ -140,7 +140,7 @@ class TestDisk:
 class TestDamage:
     @pytest.mark.parametrize("place", [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99])
     @pytest.mark.parametrize("kind", ["flip", "cut", "zero"])
-    def test_a_damaged_book_is_refused(self, tmp_path, place, kind):
+    def test_a_damaged_ledger_is_refused(self, tmp_path, place, kind):
         path = tmp_path / "privacy.json"
         fit(ledger=Ledger.create(path))
         content = bytearray(path.read_bytes())
@@ -176,7 +176,7 @@ class TestDamage:
 
 class TestParallel:
     @pytest.mark.real_noise
-    def test_eight_threads_one_book(self):
+    def test_eight_threads_share_one_ledger(self):
         ledger, models, problems = Ledger(cap=Budget(99.0, DELTA)), [], []
 
         def work():

@@ -125,7 +125,7 @@ def test_more_steps_than_anybody_could_wait_for():
 
 
 @pytest.mark.parametrize("factor", [1e-281, 2.2e-309])
-def test_limits_with_coefficients_next_to_nothing(factor):
+def test_constraints_with_tiny_coefficients(factor):
     """Found by fuzzing: such limits, alone or in a report, gave warnings of overflow."""
     limit = factor * rate(0, where=group(g="a")) - rate(0) <= 0.5
     found = rate_report([limit], [0, 1, 1], [1, 1, 0], sensitive_features={"g": ["a", "b", "a"]})
@@ -133,7 +133,7 @@ def test_limits_with_coefficients_next_to_nothing(factor):
 
 
 @pytest.mark.parametrize("factor", [1e300, 1e308, 1e-300, 5e-324])
-def test_a_report_on_limits_of_any_size_is_the_same_up_to_the_size(factor):
+def test_a_report_on_scaled_constraints_is_the_same_up_to_the_scale(factor):
     def report(size):
         gap = size * rate(1, where=group(g="a")) - size * rate(1, where=group(g="b"))
         limits = [size * rate(1) <= size * 0.75, gap <= size * 0.25]

@@ -61,7 +61,7 @@ def children(*rooms):
     return done.stdout.splitlines()
 
 
-def test_no_room_loads_a_framework():
+def test_no_package_loads_a_framework():
     expected = {"ratewise.estimators.classifier", "ratewise.accounting.ledger", "ratewise.models.linear"}
     assert expected <= set(ROOMS)
     assert children(*ROOMS) == []

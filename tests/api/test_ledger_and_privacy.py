@@ -402,7 +402,7 @@ class TestLedger:
         with pytest.raises(LedgerError, match="opened for a fixed plan"):
             fit(ledger=ledger, random_state=1)
 
-    def test_a_full_book_refuses_before_anything_is_released(self, monkeypatch):
+    def test_a_full_ledger_refuses_before_anything_is_released(self, monkeypatch):
         ledger = Ledger(cap=Budget(1.2, DELTA))
         fit(ledger=ledger)
         records, spent, called = ledger.records, ledger.total_epsilon, []
@@ -415,7 +415,7 @@ class TestLedger:
         with pytest.raises(NotFittedError):
             model.predict(X)
 
-    def test_no_capped_book_takes_a_training_without_privacy(self):
+    def test_no_capped_ledger_takes_a_training_without_privacy(self):
         ledger = Ledger(cap=Budget(100.0, DELTA))
         with pytest.raises(BudgetExceeded):
             fit(ledger=ledger, epsilon=None)
@@ -440,7 +440,7 @@ class TestLedger:
             with pytest.raises(NotFittedError):
                 use(X)
 
-    def test_a_stopped_fit_leaves_its_own_book_too(self):
+    def test_a_stopped_fit_leaves_its_own_ledger_too(self):
         def stop(record):
             raise KeyboardInterrupt
 
@@ -481,7 +481,7 @@ class TestLedger:
         model.set_params(epsilon=0.5, random_state=2).fit(X, Y, sensitive_features=GROUPS)
         assert 1.0 < ledger.total_epsilon <= 1.6
 
-    def test_a_book_on_disk_outlives_the_fit(self, tmp_path):
+    def test_a_ledger_on_disk_outlives_the_fit(self, tmp_path):
         path = tmp_path / "book.json"
         fit(ledger=Ledger.create(path, cap=Budget(3.0, DELTA)), data_name="survey")
         again = Ledger.open(path)
@@ -492,7 +492,7 @@ class TestLedger:
         assert steps_in(found) == 60
         assert found.total_epsilon > model.privacy_.epsilon
 
-    def test_a_book_on_disk_outlives_an_interrupt(self, tmp_path):
+    def test_a_ledger_on_disk_outlives_an_interrupt(self, tmp_path):
         path = tmp_path / "book.json"
 
         def stop(record):
@@ -504,7 +504,7 @@ class TestLedger:
             fit(ledger=Ledger.create(path), callback=stop)
         assert ran_in(Ledger.open(path)) == 9
 
-    def test_an_unpickled_book_is_not_written(self):
+    def test_an_unpickled_ledger_is_not_written(self):
         model = pickle.loads(pickle.dumps(classifier(ledger=Ledger())))
         with pytest.raises(Exception, match="can only be read"):
             model.fit(X, Y, sensitive_features=GROUPS)

@@ -169,7 +169,7 @@ class TestParameters:
         with pytest.raises(ValueError, match="nonsense"):
             model.set_params(nonsense=1)
 
-    def test_a_cloned_ledger_is_the_same_book(self):
+    def test_a_cloned_ledger_is_the_same_ledger(self):
         ledger = Ledger(cap=Budget(2.0, 1e-5))
         model = classifier(ledger=ledger)
         assert clone(model).ledger is ledger

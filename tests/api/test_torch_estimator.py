@@ -174,7 +174,7 @@ class TestManners:
         assert not hasattr(model, "module_")
 
 
-def test_fit_that_was_stopped_goes_on_within_the_cap_of_its_book(tmp_path):
+def test_a_fit_that_was_stopped_continues_within_the_cap_of_its_ledger(tmp_path):
     def stop(record):
         if record.step == 3:
             raise RuntimeError("enough")

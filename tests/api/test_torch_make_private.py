@@ -209,7 +209,7 @@ class TestRowsCountOnce:
         assert optimizer.ledger.admissions[0].released[TRAINING] == 2
 
 
-def test_model_evaluates_rows_of_ones_own():
+def test_the_model_evaluates_other_rows():
     model, *_ = parts()
     some = torch.from_numpy(X[:5])
     with torch.no_grad():
@@ -306,7 +306,7 @@ class TestBadInput:
         assert ledger.records == ()
 
 
-def test_generators_that_start_alike_are_refused_on_one_book_and_one_generator_serves_twice():
+def test_generators_that_start_alike_are_refused_on_one_ledger_and_one_generator_serves_twice():
     ledger, rng = Ledger(), np.random.default_rng(6)
     for _ in range(2):
         parts(ledger=ledger, random_state=rng)

@@ -2,7 +2,7 @@
 
 `TARGETS` maps a name to a function of Hypothesis' ``draw`` and its share of the inputs. A function that
 returns is an input that was survived; any exception but a `RatewiseError` is a find. Each checks its result
-as far as that goes: models are finite, books are not below the truth, what is written can be read.
+as far as that goes: models are finite, ledgers are not below the truth, what is written can be read.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import urllib.request
 import warnings
 from unittest import mock
 
-import fuzz_books as books
+import fuzz_accounting as accounting
 import fuzz_commands as commands
 import fuzz_files as files
 import fuzz_language as language
@@ -23,13 +23,13 @@ from ratewise.exceptions import RatewiseError, RatewiseWarning
 
 # weight of each target among the inputs: the cheap ones get more
 TARGETS = {
-    "scalars": (books.fuzz_scalars, 10000),
-    "event_text": (books.fuzz_event_text, 8000),
-    "theory": (books.fuzz_theory, 6000),
-    "statement": (books.fuzz_statement, 3000),
-    "accounting": (books.fuzz_accounting, 1000),
-    "calibration": (books.fuzz_calibration, 200),
-    "ledger": (books.fuzz_ledger, 600),
+    "scalars": (accounting.fuzz_scalars, 10000),
+    "event_text": (accounting.fuzz_event_text, 8000),
+    "theory": (accounting.fuzz_theory, 6000),
+    "statement": (accounting.fuzz_statement, 3000),
+    "accounting": (accounting.fuzz_accounting, 1000),
+    "calibration": (accounting.fuzz_calibration, 200),
+    "ledger": (accounting.fuzz_ledger, 600),
     "constraint_text": (language.fuzz_constraint_text, 12000),
     "rates": (language.fuzz_rates, 8000),
     "families": (language.fuzz_families, 8000),

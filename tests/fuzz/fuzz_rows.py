@@ -19,8 +19,8 @@ from fuzz_inputs import (
     values,
 )
 from fuzz_language import labels_and_groups
-from fuzz_truth import check_not_below_the_truth
 from hypothesis import strategies as st
+from lower_bounds import check_not_below_the_truth
 
 import ratewise as rw
 from ratewise import accounting, audit, datasets

@@ -21,8 +21,8 @@ from fuzz_inputs import (
     scratch,
     things,
 )
-from fuzz_truth import check_not_below_the_truth
 from hypothesis import strategies as st
+from lower_bounds import check_not_below_the_truth
 from torch import nn
 
 import ratewise as rw

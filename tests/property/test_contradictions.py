@@ -127,7 +127,7 @@ def rows_exist(limits, classes):
 
 @settings(deadline=None, max_examples=150)
 @given(st.data())
-def test_limits_of_single_rates_are_refused_exactly_if_no_rows_could_meet_them(data):
+def test_constraints_on_single_rates_are_refused_exactly_if_no_rows_could_meet_them(data):
     classes = data.draw(st.integers(2, 3))
     declared, said = [], []
     for _ in range(data.draw(st.integers(2, 6))):

@@ -93,7 +93,7 @@ def test_an_accountant_below_the_truth_would_be_seen(broken, monkeypatch):
 
     monkeypatch.setattr(PrivacyCurve, "__init__", wrong_events)
     monkeypatch.setattr(PrivacyCurve, "_epsilon", wrong_answer)
-    feed = fed(entry_points.books.fuzz_ledger, 200, phases=[Phase.generate])
+    feed = fed(entry_points.accounting.fuzz_ledger, 200, phases=[Phase.generate])
     with pytest.raises(AssertionError, match="is stated, the truth is at least"):
         feed()
 
@@ -106,7 +106,7 @@ def test_a_ledger_that_forgets_an_entry_would_be_seen(monkeypatch):
 
     monkeypatch.setattr(Ledger, "_epsilon", forgetful)
     with pytest.raises(AssertionError):
-        fed(entry_points.books.fuzz_ledger, 60, phases=[Phase.generate])()
+        fed(entry_points.accounting.fuzz_ledger, 60, phases=[Phase.generate])()
 
 
 MODULES = [

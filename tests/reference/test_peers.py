@@ -85,7 +85,7 @@ def test_published_noise_accounts_to_more_than_it_claims(n, smallest, sheet):
     assert found > 1.03
 
 
-def test_the_published_form_draws_the_noise_of_the_sheet_and_books_what_it_drew():
+def test_the_published_form_draws_the_noise_of_the_sheet_and_records_what_it_drew():
     part = toy(n=4406)
     model = fermi.published(part, 0.5, 1.0, 1e-5, 0, epochs=200, rates=(0.0, 0.0))
     share = np.bincount(part.groups).min() / len(part)

@@ -1,4 +1,4 @@
-"""Real processes: one, two or three give the same result; a killed run resumes, and its book is right."""
+"""Real processes: one, two or three give the same result; a killed run resumes, and its ledger is right."""
 
 import json
 import os
@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-NURSERY = Path(__file__).with_name("torch_nursery.py")
+SCRIPT = Path(__file__).with_name("torch_training_processes.py")
 STEPS, EVERY = 40, 5
 
 
 @pytest.fixture(scope="module")
 def happened(tmp_path_factory):
-    """What a nursery of real processes saw, with the folder it worked in and its standard error."""
-    folder = tmp_path_factory.mktemp("nursery")
+    """What real processes did, with the folder it worked in and its standard error."""
+    folder = tmp_path_factory.mktemp("processes")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, str(NURSERY), str(folder)],
+        [sys.executable, str(SCRIPT), str(folder)],
         capture_output=True,
         text=True,
         check=False,
@@ -75,9 +75,7 @@ def test_a_process_that_dies_ends_the_run_and_others_resume_it(happened):
 
 
 @pytest.mark.parametrize(("seed", "kind"), [(1, "MEMORY"), (2, "FILE")])
-def test_killed_at_random_moments_every_resume_works_and_the_book_is_never_below_the_truth(
-    happened, seed, kind
-):
+def test_killed_at_random_moments_every_resume_works_and_the_ledger_never_understates(happened, seed, kind):
     result, errors = happened[f"crash {seed} {kind}"], happened["errors"]
     *killed, last = result["codes"]
     assert last == 0, errors

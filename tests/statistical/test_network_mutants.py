@@ -181,7 +181,7 @@ def test_every_mutant_is_caught(mutant, check, monkeypatch):
     assert not found.passed, str(found)
 
 
-def test_a_module_of_ones_own_is_measured():
+def test_a_custom_module_is_measured():
     """The measure itself: a sum that is not clipped moves by more than a clip."""
     module = nn.Linear(4, 2)
     nn.init.zeros_(module.weight)

@@ -225,7 +225,7 @@ def test_bad_input(changes, kind, message):
         report(**arguments)
 
 
-def test_limits_that_exclude_each_other_can_be_measured_side_by_side():
+def test_constraints_that_exclude_each_other_can_be_measured_side_by_side():
     """A report asks which of some limits are held, not whether all could be."""
     rows = report([rate(1) <= 0.4, rate(1) >= 0.6, rate(0) <= 0.1, rate(1) <= 0.1])
     assert [row.reached for row in rows[:2]] == [rows[0].reached] * 2

@@ -239,7 +239,7 @@ PARITY = demographic_parity("sex", max_gap=0.05)
     ],
     ids=range(8),
 )
-def test_limits_that_exclude_each_other_are_named(constraints, named):
+def test_constraints_that_exclude_each_other_are_named(constraints, named):
     domain = Domain((0, 1, 2), PEOPLE.columns) if "P(2 | sex=F) <= 0.3" in named else PEOPLE
     innocent = [rate(1, where=group(age=below(30))) <= 0.4, equalized_odds("sex", max_gap=0.1)]
     with pytest.raises(InvalidInput, match=r"contradict each other.*relax or drop one") as refused:

@@ -221,7 +221,7 @@ class TestSeeds:
         assert [found.category for found in caught] == [SeedWarning]
         assert "7" not in str(caught[0].message)
 
-    def test_one_seed_twice_on_a_book_is_refused_without_showing_it(self):
+    def test_one_seed_twice_on_a_ledger_is_refused_without_showing_it(self):
         used, one, other = UsedSeeds(), Ledger(), Ledger()
         used.add(one, RandomStreams.from_seed(987_654_321))
         used.add(other, RandomStreams.from_seed(987_654_321))
@@ -230,13 +230,13 @@ class TestSeeds:
             used.add(one, RandomStreams.from_seed(np.int64(987_654_321)))
         assert "987" not in str(refused.value)
 
-    def test_one_file_is_one_book(self, tmp_path):
+    def test_one_file_is_one_ledger(self, tmp_path):
         used, path = UsedSeeds(), tmp_path / "privacy.json"
         used.add(Ledger.create(path), RandomStreams.from_seed(3))
         with pytest.raises(InvalidInput, match="random_state was used"):
             used.add(Ledger.open(path), RandomStreams.from_seed(3))
 
-    def test_books_that_are_gone_are_forgotten(self):
+    def test_deleted_ledgers_are_forgotten(self):
         used = UsedSeeds()
         for _ in range(3):
             used.add(Ledger(), RandomStreams.from_seed(3))
@@ -267,7 +267,7 @@ SOURCES = [np.random.default_rng, np.random.RandomState, np.random.SeedSequence]
 
 
 @pytest.mark.parametrize("make", SOURCES)
-def test_copies_of_a_generator_are_refused_on_one_book(make):
+def test_copies_of_a_generator_are_refused_on_one_ledger(make):
     used, book, source = UsedSeeds(), Ledger(), make(3)
     used.add(book, RandomStreams.from_seed(copy.deepcopy(source)))
     with pytest.raises(InvalidInput, match="random_state was used for an earlier fit"):

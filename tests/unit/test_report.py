@@ -277,7 +277,7 @@ class TestNumbers:
 
 
 class TestSpending:
-    def test_the_book_in_order_and_in_sum(self, trained):
+    def test_the_ledger_in_order_and_in_sum(self, trained):
         model, _, _, report = trained
         spending = report.content.spending
         assert spending.total == pytest.approx(model.privacy_.epsilon, rel=1e-9)

@@ -122,7 +122,7 @@ class TestArgumentsOfAnotherKind:
         with pytest.raises(InvalidType, match="must hold one entry per row, got NoneType"):
             rt.TensorRows(*given)
 
-    def test_classes_and_groups_of_a_loop_of_ones_own(self):
+    def test_classes_and_groups_of_a_custom_loop(self):
         data = [(torch.zeros(2), 0, {"g": 0}), (torch.ones(2), 1, {"g": 1})]
         module = rt.MLP(2, 2)
         options = {

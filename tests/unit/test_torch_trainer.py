@@ -152,7 +152,7 @@ class TestStep:
 
 
 class TestBooking:
-    def test_steps_are_booked_before_they_read_rows(self):
+    def test_steps_are_recorded_before_they_read_rows(self):
         trainer = trainer_of()
         read = trainer.engine._rows.take
         seen = []
@@ -165,7 +165,7 @@ class TestBooking:
         for taken, _ in enumerate(trainer.steps(), start=1):
             assert seen[-1] >= taken
 
-    def test_book_says_what_ran_when_the_loop_is_left(self):
+    def test_the_ledger_states_what_ran_when_the_loop_is_left(self):
         trainer = trainer_of()
         for record in trainer.steps():
             if record.step == 7:
@@ -206,7 +206,7 @@ class TestBooking:
         assert seen == list(range(1, 20))
         assert sum(event.steps for event in trainer.ledger.events()) == 20
 
-    def test_without_privacy_the_book_says_so(self):
+    def test_without_privacy_the_ledger_says_so(self):
         plan = plan_of(private=False)
         trainer = trainer_of(plan)
         trainer.run()
@@ -364,7 +364,7 @@ class TestCheckpoint:
         assert again.resume()
         np.testing.assert_array_equal(flat(again), flat(first))
 
-    def test_another_model_or_another_book_is_refused(self, tmp_path):
+    def test_another_model_or_another_ledger_is_refused(self, tmp_path):
         stopped(tmp_path / "run", 6)
         with pytest.raises(InvalidInput, match="parameters differs"):
             trainer_of(module=MLP(D, 2, (7,)).double(), checkpoint=tmp_path / "run").resume()
@@ -372,7 +372,7 @@ class TestCheckpoint:
         with pytest.raises(InvalidInput, match="not the one"):
             trainer_of(ledger=foreign, checkpoint=tmp_path / "run").resume()
 
-    def test_book_in_a_file_outlives_an_old_copy_of_the_checkpoint(self, tmp_path):
+    def test_a_ledger_in_a_file_outlives_an_old_copy_of_the_checkpoint(self, tmp_path):
         path, book = tmp_path / "run", tmp_path / "book.json"
         trainer = trainer_of(checkpoint=path, checkpoint_every=4, ledger=Ledger.create(book))
         for record in trainer.steps():
@@ -491,7 +491,7 @@ class TestSamples:
 
 
 class TestSeeds:
-    def test_one_seed_twice_on_a_book_is_refused_before_anything_is_booked(self):
+    def test_one_seed_twice_on_a_ledger_is_refused_before_anything_is_recorded(self):
         ledger = Ledger(cap=Budget(99.0, 1e-5))
         trainer_of(ledger=ledger).run()
         before = ledger.records

@@ -6,8 +6,8 @@ import inspect
 import math
 
 from fuzz_inputs import edges, events, mostly, noises, odd, odd_size
-from fuzz_truth import check_not_below_the_truth
 from hypothesis import strategies as st
+from lower_bounds import check_not_below_the_truth
 
 from ratewise import accounting
 from ratewise.accounting import (
