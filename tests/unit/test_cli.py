@@ -349,6 +349,15 @@ class TestUsingRuns:
         assert ledger.total(1e-5) <= 3.0
         run("evaluate", copy, world / "test.csv", "--epsilon", "3", code=3)
 
+    def test_decisions_for_a_schema_are_listed_in_terms_of_the_command_line(self, tmp_path):
+        rows = "".join(f"1,,{i / 61}\n" for i in range(61))
+        (tmp_path / "rows.csv").write_text("x,g,y\n" + rows)
+        out = tmp_path / "schema.toml"
+        done = run("schema", tmp_path / "rows.csv", "--label", "y", "--groups", "g", "--out", out, code=2)
+        for option in ("--label.", "--groups.", "--features."):
+            assert f"To change it: {option}" in done.stderr
+        assert not out.exists()
+
     def test_a_report_uses_the_names_of_the_schema(self, tmp_path):
         people().to_csv(tmp_path / "people.csv", index=False)
         named = SCHEMA.replace(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
@@ -86,15 +87,22 @@ def schema(data: str, out: str | None, **values: Any) -> None:
         raise click.UsageError("--features and --leave-out exclude each other; give one of them")
     if out is not None:
         refuse_file(out, values["force"], (".toml", ".json"))
-    found = draft_schema(
-        read_table(data, reading_of(values)).frame,
-        label=label,
-        groups=values["groups"],
-        leave_out=values["leave_out"],
-        features=values["features"] or None,
-        privacy_id=values["privacy_id"],
-        positive=values["positive"],
-    )
+    frame = read_table(data, reading_of(values)).frame
+    try:
+        found = draft_schema(
+            frame,
+            label=label,
+            groups=values["groups"],
+            leave_out=values["leave_out"],
+            features=values["features"] or None,
+            privacy_id=values["privacy_id"],
+            positive=values["positive"],
+        )
+    except InvalidInput as problem:  # in the terms of the command line
+        said = re.sub(
+            r"To change it: (\w+)=", lambda m: f"To change it: --{m[1].replace('_', '-')}", str(problem)
+        )
+        raise InvalidInput(said) from None
     for finding in found.findings:
         console.note(finding.for_command_line(), finding=finding.topic)
     description = found.schema.to_dict()
