@@ -42,7 +42,7 @@ from ratewise.mechanisms.sampling import keyed_samples
 from ratewise.metrics.verdicts import Certificate
 from ratewise.preprocessing.basis import Basis, build_basis
 from ratewise.preprocessing.discovery import release_grids, release_values, rows_per_id
-from ratewise.preprocessing.grids import Grid, UnusedGrid
+from ratewise.preprocessing.grids import ContinuousGrid, Grid, UnusedGrid
 from ratewise.training import defaults
 from ratewise.training.certificate import (
     COUNT_SENSITIVITY,
@@ -323,12 +323,13 @@ class Session:
         released = self._once(STATISTICS, release_histograms)
         self.histograms = np.split(released, np.cumsum([grid.n_counts for grid in self.grids])[:-1])
         self.statistics_noise = mechanism.standard_deviation
+        n_continuous = sum(isinstance(grid, ContinuousGrid) for grid in self.grids)
         self.basis = build_basis(
             self.grids,
             self.histograms,
             self.statistics_noise,
             float(self.plan.n_units),
-            self.config.spread or defaults.spread(self._resolution(self.plan.n_units)),
+            self.config.spread or defaults.spread(self._resolution(self.plan.n_units), n_continuous),
             cells=self.declarations.model == "additive",
         )
 
@@ -348,7 +349,7 @@ class Session:
             plan.steps,
             momentum=config.momentum,
             schedule=config.schedule,
-            l2=defaults.l2(plan.n_units) if config.l2 is None else config.l2,
+            l2=defaults.L2 if config.l2 is None else config.l2,
             penalised=engine.penalised,
         )
         gradient = plan.gradient_mechanism(clip, engine.slack(self.most_rows))
