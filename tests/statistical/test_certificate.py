@@ -149,12 +149,16 @@ def test_intervals_are_not_needlessly_long():
     assert np.sum(needed_widths(three_classes, 150, seed=3) <= 1) <= binom.ppf(0.999, 150, 0.96)
 
 
-def test_the_critical_value_is_that_of_the_largest_deviation():
-    assert critical_value(np.eye(1), 0.95, 1) == pytest.approx(1.96, abs=0.08)
-    assert critical_value(np.eye(30), 0.95, 30) == pytest.approx(sidak_value(0.95, 30), abs=0.1)
+def test_the_critical_value_is_that_of_the_largest_deviation(monkeypatch):
+    assert critical_value(np.eye(1), 0.95) == pytest.approx(1.96, abs=0.08)
+    assert critical_value(np.eye(30), 0.95) == pytest.approx(sidak_value(0.95, 30), abs=0.1)
     same = np.tile([[1.0, 0.0]], (30, 1))
-    assert critical_value(same, 0.95, 30) == pytest.approx(1.96, abs=0.1)
-    assert critical_value(None, 0.95, 30) == sidak_value(0.95, 30)
+    assert critical_value(same, 0.95) == pytest.approx(1.96, abs=0.1)
+    compiled = compile_constraints(demographic_parity("g", max_gap=0.1), Domain((0, 1), {"g": ("a", "b")}))
+    table = np.full((2, 2), 100.0)
+    assert noisy_intervals(compiled, table, 1.0).critical < sidak_value(0.95, 2)
+    monkeypatch.setattr("ratewise.metrics.intervals._LARGEST_PRODUCT", 0)  # too large to simulate
+    assert noisy_intervals(compiled, table, 1.0).critical == sidak_value(0.95, 2)
 
 
 def verdicts(gap, repeats, *, slack=0.05, tolerance=0.01, noise=18.0, rows=40_000, seed=4):
