@@ -124,7 +124,6 @@ def run(options: argparse.Namespace, data: dict[str, Any], private: bool, limite
         n_classes=2,
         ledger=Ledger(cap=cap),
         physical_batch=64,
-        progress=False,
     )
     start, spent = time.perf_counter(), time.process_time()
     every = max(1, round(1 / plan.sampling_rate))

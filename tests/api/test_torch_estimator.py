@@ -352,3 +352,23 @@ class TestBadInput:
         strange = np.where(np.arange(N) == 5, "secret", SEX)
         model = quietly(classifier(), X, Y, sensitive_features={"sex": strange})
         assert "secret" not in str(model.privacy_)
+
+
+@pytest.mark.parametrize(
+    ("call", "remedy"),
+    [
+        (lambda model: model.save("model.npz"), "torch.save"),
+        (lambda model: model.to_sql(), "RateConstrainedClassifier"),
+        (lambda model: model.to_onnx(), "torch.onnx.export"),
+        (lambda model: model.shape_functions(), "RateConstrainedClassifier"),
+        (lambda model: model.plot_shape("x0"), "RateConstrainedClassifier"),
+        (lambda model: model.feature_importances(), "RateConstrainedClassifier"),
+    ],
+)
+def test_methods_that_networks_do_not_have_name_the_remedy(call, remedy):
+    """They are inherited, and failed with an AttributeError."""
+    x = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
+    model = TorchRateConstrainedClassifier(MLP(2, 2, (2,)), classes=(0, 1), epochs=1)
+    model.fit(x, np.arange(60) % 2)
+    with pytest.raises(UnsupportedCombination, match=remedy):
+        call(model)

@@ -120,9 +120,18 @@ def labels_for_inputs(model, criterion, x, labels, cells):
     return criterion(model(labels), labels, cells)
 
 
+def scaled_loss(model, criterion, x, labels, cells):
+    return criterion(model(x), labels, cells) / 4
+
+
+def added_losses(model, criterion, x, labels, cells):
+    return sum([criterion(model(x), labels, cells), criterion(model(x), labels, cells)])
+
+
 LOOPS = [
     mixed_logits, centred_logits, mixed_inputs, mixup, flipped_inputs, inputs_in_place, data_in_place,
     one_row, sample_size, own_tensors, own_loss, cells_for_labels, labels_for_inputs,
+    scaled_loss, added_losses,
 ]  # fmt: skip
 
 

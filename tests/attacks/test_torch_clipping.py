@@ -20,7 +20,7 @@ from ratewise.torch import TensorRows, Trainer
 from ratewise.torch.clipping import PerRowClipper, _weights, clipping_slack
 from ratewise.torch.clipping import _Tape as Tape
 from ratewise.torch.engine import Objective, TorchEngine
-from ratewise.torch.gradients import Convolved, Dense, Geometry, Outer, combined, norms_and_magnitudes
+from ratewise.torch.gradients import Convolved, Dense, Geometry, OneHot, Outer, combined, norms_and_magnitudes
 from ratewise.training.config import TrainingConfig
 from ratewise.training.plan import TRAINING, Plan
 
@@ -346,9 +346,9 @@ def test_bounds_are_bounds(seed, rows, positions, outputs, inputs, power, case, 
     ids = torch.randint(0, outputs, (rows, positions))
     shares = {
         "outer": [Outer(left, right, shape)],
-        "one-hot": [Outer(ids, right, shape)],
+        "one-hot": [OneHot(ids, right, shape)],
         "dense": [Dense(torch.randn(rows, *shape).to(case) * 10.0**power)],
-        "mixed": [Outer(left, right, shape), Outer(ids, right, shape), Dense(torch.randn(rows, *shape))],
+        "mixed": [Outer(left, right, shape), OneHot(ids, right, shape), Dense(torch.randn(rows, *shape))],
     }[kind]
     norms, allowed = norms_and_magnitudes(shares)
     magnitudes = sum(share.magnitudes() for share in shares)
@@ -361,12 +361,10 @@ def test_bounds_are_bounds(seed, rows, positions, outputs, inputs, power, case, 
                 exact = exact + exactly(share.gradients[row])
                 terms += float(share.gradients[row].double().norm())
                 continue
-            side = functional.one_hot(share.left[row], outputs) if share.one_hot else share.left[row]
+            side = functional.one_hot(ids[row], outputs) if isinstance(share, OneHot) else left[row]
             for t in range(positions):
-                a = exactly(side[t])
-                b = exactly(share.right[row, t])
-                exact = exact + np.outer(a, b)
-                terms += float(side[t].double().norm() * share.right[row, t].double().norm())
+                exact = exact + np.outer(exactly(side[t]), exactly(right[row, t]))
+                terms += float(side[t].double().norm() * right[row, t].double().norm())
         square = sum(entry * entry for entry in exact.flat)
         assert Fraction(float(norms[row])) ** 2 >= square
         assert float(magnitudes[row]) >= terms * (1 - 1e-12)
@@ -393,7 +391,7 @@ def test_rounding_in_the_sum_is_what_the_slack_says(seed, rows, positions, power
     one = Geometry((1,), (0,), (1,), 1)
     shares = {
         "outer": [Outer(left, right, shape)],
-        "one-hot": [Outer(ids, right, shape)],
+        "one-hot": [OneHot(ids, right, shape)],
         "convolution": [Convolved(right.mT.contiguous(), left.mT.contiguous(), torch.zeros(24, 20, 1), one)],
         "two uses": combined([Outer(left, right, shape), Dense(-(left.mT @ right))]),
     }[kind]

@@ -62,7 +62,6 @@ TARGETS = {
     "torch_fit": (network.fuzz_torch_fit, 400),
     "make_private": (network.fuzz_make_private, 600),
     "torch_checkpoint": (network.fuzz_torch_checkpoint, 1500),
-    "shards": (network.fuzz_shards, 1000),
 }
 
 

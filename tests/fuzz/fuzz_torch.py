@@ -7,14 +7,12 @@ import os
 from functools import cache
 
 import numpy as np
-import pandas as pd
 import torch
 from fuzz_inputs import (
     altered,
     both_classes,
     damaged_bytes,
     mostly,
-    names,
     odd,
     odd_size,
     plain,
@@ -286,28 +284,3 @@ def draws_plain(value):
     except (TypeError, ValueError):
         return False
     return True
-
-
-def fuzz_shards(draw):
-    """Parquet files of any columns become shards that can be read, or are refused."""
-    n = draw(st.integers(1, 5))
-    cell = st.one_of(st.floats(-3, 3), st.integers(-3, 3))
-    kinds = mostly(st.just(cell), 8, st.sampled_from([st.text(max_size=3), st.booleans(), st.none()]))
-    frame = pd.DataFrame({name: draw(st.lists(draw(kinds), min_size=n, max_size=n)) for name in ("x0", "x1")})
-    frame["y"], frame["g"] = np.arange(n) % 2, np.arange(n) % 2
-    path = scratch() / "rows.parquet"
-    frame.to_parquet(path)
-    if draw(st.integers(0, 7)) == 0:
-        path.write_bytes(damaged_bytes(draw, path.read_bytes()))
-    folders = rt.shards_from_parquet(
-        [path],
-        scratch() / "shards",
-        features=draw(
-            mostly(st.sampled_from([["x0"], ["x0", "x1"]]), 4, st.sampled_from([[], ["no such"], 1]))
-        ),
-        label=draw(mostly(st.just("y"), 2, names)),
-        groups=draw(mostly(st.just(["g"]))),
-        batch_rows=draw(mostly(st.integers(1, 4), 2, odd_size)),
-    )
-    rows = rt.ShardedRows(folders, DOMAIN, COMPILED, first=draw(mostly(st.just(0))))
-    assert len(rows.take(np.arange(n)).labels) == n

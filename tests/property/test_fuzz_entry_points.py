@@ -180,7 +180,7 @@ def test_every_command_and_every_kind_of_file_is_fed():
     source = inspect.getsource(entry_points.commands.fuzz_commands)
     assert all(f'"{name}": [' in source for name in COMMANDS)
     files = {"ledger_file", "model_file", "checkpoint_file", "torch_checkpoint", "schema_file", "report_file"}
-    assert files | {"statement_file", "run_folder", "shards"} <= set(entry_points.TARGETS)
+    assert files | {"statement_file", "run_folder"} <= set(entry_points.TARGETS)
 
 
 def test_no_parameter_of_a_fit_is_left_out():

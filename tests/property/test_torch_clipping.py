@@ -11,7 +11,7 @@ from torch import nn
 
 from ratewise.torch import PerRowClipper
 from ratewise.torch.clipping import clipping_slack
-from ratewise.torch.gradients import Convolved, Geometry, convolved
+from ratewise.torch.gradients import Convolved, Geometry, small
 
 # PyTorch says so of the oracle's convolutions
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
@@ -186,7 +186,7 @@ def test_late_convolutions_equal_the_loop(seed, rows, axes, groups, stride, dila
     layer = convolution(48, 64, 2, stride, dilation, dilation, groups).double()
     x = torch.randn(rows, 48, *(2,) * axes, dtype=torch.float64)
     geometry = Geometry((stride,) * axes, (dilation,) * axes, (dilation,) * axes, groups)
-    share = convolved(x, torch.randn_like(layer(x)), layer.weight.detach(), geometry)
+    share = small(Convolved(x, torch.randn_like(layer(x)), layer.weight.detach(), geometry))
     assert isinstance(share, Convolved) or axes == 3
     check(nn.Sequential(layer, nn.Tanh()), x)
 

@@ -147,11 +147,11 @@ def member(folder, rank, world, dies_at=None, resume=False):
         if record.step == dies_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    trainer = trainer_for(folder, processes=join(), random_state=5, callbacks=[die])
+    trainer = trainer_for(folder, processes=join(), random_state=5)
     noting_releases(trainer, folder)
     if resume:
         trainer.resume()
-    trainer.run()
+    trainer.run(die)
     flat = torch.cat([p.detach().reshape(-1) for p in trainer.module.parameters()])
     np.savez(
         os.path.join(folder, f"rank{rank}.npz"),

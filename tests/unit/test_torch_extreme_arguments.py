@@ -1,7 +1,6 @@
 """What fuzzing found in the PyTorch engine, each with an input as small as it can be: our own error."""
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
@@ -105,7 +104,7 @@ class TestArgumentsOfAnotherKind:
     def test_a_trainer_of_anything(self):
         with pytest.raises(InvalidType, match=r"plan must be a ratewise[.a-z]*\.Plan, got NoneType"):
             rt.Trainer(rt.MLP(2, 2), rows(), None, COMPILED)
-        with pytest.raises(InvalidType, match="constraints must be compiled constraints, got int"):
+        with pytest.raises(InvalidType, match=r"constraints must be a .*CompiledConstraints, got int"):
             rt.Trainer(rt.MLP(2, 2), rows(), PLAN, 3)
 
     @pytest.mark.parametrize("place", [0, 1, 2])
@@ -137,36 +136,6 @@ class TestArgumentsOfAnotherKind:
             rt.make_private(module, descent, data, **{**options, "classes": 3})
         with pytest.raises(InvalidType, match="group_values must map columns to values, got list"):
             rt.make_private(module, descent, data, **{**options, "group_values": [1]})
-
-
-class TestShards:
-    @pytest.fixture
-    def parquet(self, tmp_path):
-        path = tmp_path / "rows.parquet"
-        pd.DataFrame({"x0": [0.5, 1.5], "word": ["a", "b"], "y": [0, 1], "g": [0, 1]}).to_parquet(path)
-        return path
-
-    @pytest.mark.parametrize(
-        ("change", "message"),
-        [
-            ({"features": []}, "features must name at least one column"),
-            ({"features": 3}, "features must be a list of texts"),
-            ({"features": ["no such"]}, "has no column 'no such'"),
-            ({"features": ["word"]}, "cannot be turned into a shard"),
-            ({"groups": ["y"]}, "can be file names beside x and y, got 'y'"),
-            ({"groups": ["../g"]}, "can be file names beside x and y"),
-            ({"batch_rows": 0}, "batch_rows must be at least 1"),
-        ],
-    )
-    def test_columns_that_are_none(self, parquet, tmp_path, change, message):
-        options = {"features": ["x0"], "label": "y", "groups": ["g"], **change}
-        with pytest.raises((InvalidInput, InvalidType), match=message):
-            rt.shards_from_parquet([parquet], tmp_path / "shards", **options)
-
-    def test_a_damaged_file(self, parquet, tmp_path):
-        parquet.write_bytes(parquet.read_bytes()[:-9])
-        with pytest.raises(InvalidInput, match="cannot be turned into a shard"):
-            rt.shards_from_parquet([parquet], tmp_path / "shards", features=["x0"], label="y", groups=["g"])
 
 
 class TestItems:

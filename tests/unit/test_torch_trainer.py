@@ -212,18 +212,9 @@ class TestBooking:
         trainer.run()
         assert trainer.ledger.total(1e-5) == np.inf
 
-    @pytest.mark.parametrize(
-        ("choice", "kind"),
-        [
-            ({"callbacks": print}, InvalidType),
-            ({"callbacks": [3]}, InvalidType),
-            ({"ledger": "book"}, InvalidType),
-        ],
-        ids=["a bare callback", "a callback that is none", "a ledger that is none"],
-    )
-    def test_parts_that_are_none_are_refused_at_once(self, choice, kind):
-        with pytest.raises(kind, match=next(iter(choice))):
-            trainer_of(**choice)
+    def test_a_ledger_that_is_none_is_refused_at_once(self):
+        with pytest.raises(InvalidType, match="ledger must be a"):
+            trainer_of(ledger="book")
 
     def test_checkpoint_in_a_folder_that_does_not_exist(self, tmp_path):
         trainer = trainer_of(checkpoint=tmp_path / "none" / "run")

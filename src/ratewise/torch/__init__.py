@@ -12,7 +12,7 @@ except ImportError as error:  # pragma: no cover - a test runs it in a fresh int
     raise ImportError("ratewise.torch needs PyTorch: pip install ratewise[torch]") from error
 
 from ratewise.torch.clipping import PerRowClipper
-from ratewise.torch.data import DatasetRows, ShardedRows, TensorRows, shards_from_parquet
+from ratewise.torch.data import DatasetRows, TensorRows
 from ratewise.torch.distributed import Processes, ProcessLost, join, share_of
 from ratewise.torch.estimator import TorchRateConstrainedClassifier
 from ratewise.torch.make_private import make_private
@@ -26,7 +26,6 @@ __all__ = [
     "ProcessLost",
     "Processes",
     "ResNet",
-    "ShardedRows",
     "SmallCNN",
     "TensorRows",
     "TorchRateConstrainedClassifier",
@@ -36,6 +35,5 @@ __all__ = [
     "make_private",
     "network_plan",
     "resnet16",
-    "shards_from_parquet",
     "share_of",
 ]

@@ -26,7 +26,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -39,14 +39,15 @@ from ratewise.torch.gradients import (
     BLOCK_SLACK,
     DOUBLE_CANCELLATION,
     LONGEST_SUM,
+    Convolved,
     Dense,
     Geometry,
+    OneHot,
     Outer,
     Share,
     combined,
-    convolved,
     norms_and_magnitudes,
-    outer,
+    small,
     wide_device,
     widen,
 )
@@ -61,18 +62,41 @@ _ROOM = 2.0**-40  # for the rounding of weights
 _SMALLEST_WEIGHT = 2.0**-100  # a row that would have to be scaled down further adds nothing
 
 
-class Tape(Protocol):
-    """Where shares are written while the backward runs."""
+class _Tape:
+    """The shares of one backward, by parameter."""
 
-    anchor: Tensor
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        self.anchor = torch.zeros((), device=parameters[0].device, requires_grad=True)
+        self._trainable = {id(parameter) for parameter in parameters}
+        self.shares: dict[int, list[Share]] = {}
+        self._rows: int | None = None
 
-    def arrive(self, layer: str, gradient: Tensor) -> bool:
-        """Refuse a gradient whose first axis is not the rows; return whether shares are wanted."""
-        ...
+    def start(self, rows: int) -> None:
+        self._rows = rows
+        self.shares = {key: [] for key in self._trainable}
+
+    def take(self) -> dict[int, list[Share]]:
+        """Hand over what was written; nothing stays here."""
+        taken, self.shares, self._rows = self.shares, {}, None
+        return taken
+
+    def arrive(self, layer: str, gradient: Tensor) -> None:
+        """Refuse a gradient whose first axis is not the rows."""
+        if self._rows is None:
+            raise UnsupportedCombination(
+                f"layer {layer!r} met an ordinary backward, which adds rows up before they can be clipped; "
+                "use the criterion that make_private returned, or PerRowClipper.clipped_sum"
+            )
+        if gradient.dim() == 0 or gradient.shape[0] != self._rows:
+            raise UnsupportedCombination(
+                f"layer {layer!r} works on {tuple(gradient.shape)} while there are {self._rows} losses; the "
+                "first axis must be the rows in every layer (batch_first=True for sequences)"
+            )
 
     def add(self, parameter: nn.Parameter | None, make: Callable[[], Share]) -> None:
         """Keep one share of a trainable parameter; those of frozen ones are never formed."""
-        ...
+        if parameter is not None and id(parameter) in self._trainable:
+            self.shares[id(parameter)].append(make())
 
 
 class _Passage(torch.autograd.Function):
@@ -91,8 +115,8 @@ class _Passage(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         layer, kept, gradient = ctx.layer, ctx.saved_tensors, gradients[0]
-        wanted = layer.tape.arrive(layer.name, gradient)
-        return None, layer.back(gradient, kept, ctx.needs_input_grad[1], wanted), None
+        layer.tape.arrive(layer.name, gradient)
+        return None, layer.back(gradient, kept, ctx.needs_input_grad[1]), None
 
 
 class TappedLayer(ABC):
@@ -100,7 +124,7 @@ class TappedLayer(ABC):
 
     least_axes = 2
 
-    def __init__(self, layer: Any, name: str, tape: Tape) -> None:
+    def __init__(self, layer: Any, name: str, tape: _Tape) -> None:
         self.layer, self.name, self.tape = layer, name, tape
 
     def __call__(self, input: Tensor) -> Tensor:
@@ -132,8 +156,8 @@ class TappedLayer(ABC):
         """Return the output, and what the way back needs."""
 
     @abstractmethod
-    def back(self, gradient: Tensor, kept: Tensors, needs_input: bool, wanted: bool) -> Tensor | None:
-        """Write down the shares if they are wanted, and return the input gradient."""
+    def back(self, gradient: Tensor, kept: Tensors, needs_input: bool) -> Tensor | None:
+        """Write down the shares, and return the input gradient."""
 
 
 class TappedLinear(TappedLayer):
@@ -145,14 +169,13 @@ class TappedLinear(TappedLayer):
         assert weight is not None  # noqa: S101 - a linear layer has one
         return functional.linear(x, weight, self.detached("bias", x)), (x, weight)
 
-    def back(self, gradient: Tensor, kept: Tensors, needs_input: bool, wanted: bool) -> Tensor | None:
+    def back(self, gradient: Tensor, kept: Tensors, needs_input: bool) -> Tensor | None:
         """Share: outer products over positions; the bias adds up the output gradients."""
         x, weight = kept
-        if wanted:
-            left = gradient.reshape(gradient.shape[0], -1, gradient.shape[-1])
-            right = x.reshape(x.shape[0], -1, x.shape[-1])
-            self.tape.add(self.layer.weight, lambda: outer(left, right, weight.shape))
-            self.tape.add(self.layer.bias, lambda: Dense(widen(left).sum(1)))
+        left = gradient.reshape(gradient.shape[0], -1, gradient.shape[-1])
+        right = x.reshape(x.shape[0], -1, x.shape[-1])
+        self.tape.add(self.layer.weight, lambda: small(Outer(left, right, weight.shape)))
+        self.tape.add(self.layer.bias, lambda: Dense(widen(left).sum(1)))
         return gradient @ weight if needs_input else None
 
 
@@ -169,14 +192,13 @@ class TappedEmbedding(TappedLayer):
         """Look up the vectors."""
         return functional.embedding(x, self.layer.weight.detach()), (x,)
 
-    def back(self, gradient: Tensor, kept: Tensors, needs_input: bool, wanted: bool) -> None:  # noqa: ARG002
+    def back(self, gradient: Tensor, kept: Tensors, needs_input: bool) -> None:  # noqa: ARG002
         """Share: one-hot outer products; the padding id learns nothing."""
-        if wanted:
-            ids = kept[0].reshape(kept[0].shape[0], -1).long()
-            right = gradient.reshape(*ids.shape, gradient.shape[-1])
-            if self.layer.padding_idx is not None:
-                right = right.masked_fill((ids == self.layer.padding_idx)[:, :, None], 0.0)
-            self.tape.add(self.layer.weight, lambda: Outer(ids, right, self.layer.weight.shape))
+        ids = kept[0].reshape(kept[0].shape[0], -1).long()
+        right = gradient.reshape(*ids.shape, gradient.shape[-1])
+        if self.layer.padding_idx is not None:
+            right = right.masked_fill((ids == self.layer.padding_idx)[:, :, None], 0.0)
+        self.tape.add(self.layer.weight, lambda: OneHot(ids, right, self.layer.weight.shape))
 
 
 class TappedConvolution(TappedLayer):
@@ -184,7 +206,7 @@ class TappedConvolution(TappedLayer):
 
     least_axes = 3
 
-    def __init__(self, layer: Any, name: str, tape: Tape) -> None:
+    def __init__(self, layer: Any, name: str, tape: _Tape) -> None:
         super().__init__(layer, name, tape)
         self.least_axes = layer.weight.dim()
         around = tuple(layer._reversed_padding_repeated_twice)  # (last axis before, last axis after, ...)
@@ -206,35 +228,31 @@ class TappedConvolution(TappedLayer):
         assert weight is not None  # noqa: S101 - a convolution has one
         return self._geometry.forward(x, weight, self.detached("bias", x)), (x, weight)
 
-    def back(self, gradient: Tensor, kept: Tensors, needs_input: bool, wanted: bool) -> Tensor | None:
+    def back(self, gradient: Tensor, kept: Tensors, needs_input: bool) -> Tensor | None:
         """Share: a convolution's; the bias adds up the output gradients."""
         x, weight = kept
-        if wanted:
-            self.tape.add(self.layer.weight, lambda: convolved(x, gradient, widen(weight), self._geometry))
-            self.tape.add(self.layer.bias, lambda: Dense(widen(gradient).flatten(2).sum(2)))
+        share = Convolved(x, gradient, widen(weight), self._geometry)
+        self.tape.add(self.layer.weight, lambda: small(share))
+        self.tape.add(self.layer.bias, lambda: Dense(widen(gradient).flatten(2).sum(2)))
         return self._geometry.input_gradient(gradient, x, weight) if needs_input else None
 
 
-class _TappedNorm(TappedLayer):
-    """Normalisation of each row by itself; autocast leaves it in float32."""
-
-    def cast(self, x: Tensor) -> Tensor:
-        """Return at least float32."""
-        return widen(x)
-
-
-class TappedGroupNorm(_TappedNorm):
-    """``nn.GroupNorm``, and ``nn.InstanceNorm1d`` to ``3d`` as one group per channel.
+class TappedGroupNorm(TappedLayer):
+    """``nn.GroupNorm``, in float32 at least, and ``nn.InstanceNorm1d`` to ``3d`` as one group per channel.
 
     Rows are normalised by themselves, so a batch of N rows with C channels is one row of N * C channels to
     the backward kernel. Its weight gradient then IS the N per-row gradients, at no cost.
     """
 
-    def __init__(self, layer: Any, name: str, tape: Tape) -> None:
+    def __init__(self, layer: Any, name: str, tape: _Tape) -> None:
         super().__init__(layer, name, tape)
         for axes, kind in enumerate((nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d), start=3):
             if isinstance(layer, kind):
                 self.least_axes = axes
+
+    def cast(self, x: Tensor) -> Tensor:
+        """Return at least float32, whatever autocast asks for."""
+        return widen(x)
 
     def _sizes(self, x: Tensor) -> tuple[int, int, int, int]:
         groups = getattr(self.layer, "num_groups", x.shape[1])
@@ -252,7 +270,7 @@ class TappedGroupNorm(_TappedNorm):
         )
         return out, (x, mean, scale)
 
-    def back(self, gradient: Tensor, kept: Tensors, needs_input: bool, wanted: bool) -> Tensor | None:
+    def back(self, gradient: Tensor, kept: Tensors, needs_input: bool) -> Tensor | None:
         """Share: the per-row gradients themselves, one number per channel."""
         x, mean, scale = kept
         rows, channels, positions, groups = self._sizes(x)
@@ -262,50 +280,11 @@ class TappedGroupNorm(_TappedNorm):
             mean.reshape(1, -1),
             scale.reshape(1, -1),
             self.layer.weight.detach().repeat(rows),
-            1, rows * channels, positions, rows * groups, [needs_input, wanted, wanted],
+            1, rows * channels, positions, rows * groups, [needs_input, True, True],
         )  # fmt: skip
-        if wanted:
-            self.tape.add(self.layer.weight, lambda: Dense(weight.reshape(rows, channels)))
-            self.tape.add(self.layer.bias, lambda: Dense(bias.reshape(rows, channels)))
+        self.tape.add(self.layer.weight, lambda: Dense(weight.reshape(rows, channels)))
+        self.tape.add(self.layer.bias, lambda: Dense(bias.reshape(rows, channels)))
         return dx.reshape(x.shape) if needs_input else None
-
-
-class TappedLayerNorm(_TappedNorm):
-    """``nn.LayerNorm`` on (rows, ..., *normalised)."""
-
-    def __init__(self, layer: Any, name: str, tape: Tape) -> None:
-        super().__init__(layer, name, tape)
-        self.least_axes = len(layer.normalized_shape) + 1
-
-    def run(self, x: Tensor) -> tuple[Tensor, Tensors]:
-        """Return the normalised input."""
-        shape = list(self.layer.normalized_shape)
-        bias = None if self.layer.bias is None else self.layer.bias.detach()
-        out, mean, scale = torch.native_layer_norm(x, shape, self.layer.weight.detach(), bias, self.layer.eps)
-        return out, (x, mean, scale)
-
-    def back(self, gradient: Tensor, kept: Tensors, needs_input: bool, wanted: bool) -> Tensor | None:
-        """Share: normalised input times output gradient, added over positions."""
-        x, mean, scale = kept
-        shape = self.layer.normalized_shape
-        if wanted:
-            whole = (x.shape[0], -1, *shape)
-            normal = (x - mean) * scale
-            self.tape.add(self.layer.weight, lambda: Dense((normal * gradient).reshape(whole).sum(1)))
-            self.tape.add(self.layer.bias, lambda: Dense(gradient.reshape(whole).sum(1)))
-        if not needs_input:
-            return None
-        dx: Tensor = torch.ops.aten.native_layer_norm_backward(
-            gradient.contiguous(),
-            x,
-            list(shape),
-            mean,
-            scale,
-            self.layer.weight.detach(),
-            None,
-            [True, False, False],
-        )[0]
-        return dx
 
 
 _KNOWN: dict[type[nn.Module], type[TappedLayer]] = {
@@ -318,7 +297,6 @@ _KNOWN: dict[type[nn.Module], type[TappedLayer]] = {
     nn.InstanceNorm1d: TappedGroupNorm,
     nn.InstanceNorm2d: TappedGroupNorm,
     nn.InstanceNorm3d: TappedGroupNorm,
-    nn.LayerNorm: TappedLayerNorm,
 }
 
 
@@ -361,10 +339,10 @@ class RowwiseModule:
     module : nn.Module
     parameters : dict of str to Parameter
         The trainable parameters.
-    tape : Tape
+    tape : _Tape
     """
 
-    def __init__(self, module: nn.Module, parameters: dict[str, nn.Parameter], tape: Tape) -> None:
+    def __init__(self, module: nn.Module, parameters: dict[str, nn.Parameter], tape: _Tape) -> None:
         self._module, self._parameters, self._tape = module, parameters, tape
         self._own: Attributes = {}
         self._calls: dict[nn.Module, _LayerCall] = {}
@@ -428,7 +406,7 @@ class _LayerCall:
     def __init__(self, layer: nn.Module, tapped: TappedLayer) -> None:
         self._layer, self._tapped = layer, tapped
         # these treat every axis but the last as positions, so that no axis needs to be the rows
-        self._positions = isinstance(tapped, TappedLinear | TappedEmbedding | TappedLayerNorm)
+        self._positions = isinstance(tapped, TappedLinear | TappedEmbedding)
         self.token: Tensor | None = None
 
     def __call__(self, input: Tensor) -> Tensor:
@@ -452,7 +430,7 @@ class _Copies(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, _anchor: Tensor, rows: int, parameter: nn.Parameter, name: str, tape: Tape
+        ctx: Any, _anchor: Tensor, rows: int, parameter: nn.Parameter, name: str, tape: _Tape
     ) -> Tensor:
         ctx.parameter, ctx.name, ctx.tape = parameter, name, tape
         return parameter.detach().expand(rows, *parameter.shape)
@@ -460,8 +438,8 @@ class _Copies(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, ...]:
         gradient = gradients[0]
-        if ctx.tape.arrive(ctx.name, gradient):
-            ctx.tape.add(ctx.parameter, lambda: Dense(widen(gradient)))
+        ctx.tape.arrive(ctx.name, gradient)
+        ctx.tape.add(ctx.parameter, lambda: Dense(widen(gradient)))
         return None, None, None, None, None
 
 
@@ -545,7 +523,7 @@ class PerRowClipper:
     module : torch.nn.Module
         The first axis of inputs and outputs is the rows. While it is recorded, the module runs on each row
         separately (`ratewise.torch.isolation`), so rows cannot influence each other's outputs; a module that
-        cannot be run so is refused. Linear, convolution, embedding, group, layer and instance norm are
+        cannot be run so is refused. Linear, convolution, embedding, group and instance norm are
         clipped in closed form; other uses of parameters need one gradient per row in memory.
 
     Attributes
@@ -658,44 +636,6 @@ class PerRowClipper:
                 "loss for divisions and logarithms of zero, and the features for values that are not finite"
             )
         return totals
-
-
-class _Tape:
-    """The shares of one backward, by parameter."""
-
-    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
-        self.anchor = torch.zeros((), device=parameters[0].device, requires_grad=True)
-        self._trainable = {id(parameter) for parameter in parameters}
-        self.shares: dict[int, list[Share]] = {}
-        self._rows: int | None = None
-
-    def start(self, rows: int) -> None:
-        self._rows = rows
-        self.shares = {key: [] for key in self._trainable}
-
-    def take(self) -> dict[int, list[Share]]:
-        """Hand over what was written; nothing stays here."""
-        taken, self.shares, self._rows = self.shares, {}, None
-        return taken
-
-    def arrive(self, layer: str, gradient: Tensor) -> bool:
-        """Refuse a gradient whose first axis is not the rows; return whether shares are wanted."""
-        if self._rows is None:
-            raise UnsupportedCombination(
-                f"layer {layer!r} met an ordinary backward, which adds rows up before they can be clipped; "
-                "use the criterion that make_private returned, or PerRowClipper.clipped_sum"
-            )
-        if gradient.dim() == 0 or gradient.shape[0] != self._rows:
-            raise UnsupportedCombination(
-                f"layer {layer!r} works on {tuple(gradient.shape)} while there are {self._rows} losses; the "
-                "first axis must be the rows in every layer (batch_first=True for sequences)"
-            )
-        return True
-
-    def add(self, parameter: nn.Parameter | None, make: Callable[[], Share]) -> None:
-        """Keep one share of a trainable parameter; those of frozen ones are never formed."""
-        if parameter is not None and id(parameter) in self._trainable:
-            self.shares[id(parameter)].append(make())
 
 
 def _check_losses(losses: Tensor) -> None:

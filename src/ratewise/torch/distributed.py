@@ -24,9 +24,9 @@ from __future__ import annotations
 import datetime
 import hashlib
 import os
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -143,38 +143,18 @@ class ProcessGroup(Processes):
             ) from problem
 
 
-class leader_only(Generic[_T]):  # noqa: N801 - used like a function
-    """A context that process 0 enters and leaves; the others wait until it has been entered.
-
-    Parameters
-    ----------
-    context : context manager
-    processes : Processes
-    """
-
-    def __init__(self, context: AbstractContextManager[_T], processes: Processes) -> None:
-        self._context = context
-        self._processes = processes
-
-    def __enter__(self) -> _T | None:
-        return self._processes.led(self._context.__enter__)
-
-    def __exit__(self, *problem: Any) -> None:
-        if self._processes.leads:
-            self._context.__exit__(*problem)
+@contextmanager
+def leader_only(context: AbstractContextManager[_T], processes: Processes) -> Iterator[_T | None]:
+    """Enter and leave a context in process 0; the others wait until it has been entered."""
+    with ExitStack() as stack:
+        yield processes.led(lambda: stack.enter_context(context))
 
 
 class TotalRelease:
     """Releases the total over processes of tensors, or of an array, with one draw of noise per entry.
 
-    Process 0 releases; the other processes receive the released values.
-
-    Parameters
-    ----------
-    mechanism : Mechanism
-    processes : Processes
-    like : sequence of tensors, optional
-        The released tensors have their types and devices; by default those of the value.
+    Process 0 releases; the other processes receive the released values. Released tensors have the types and devices
+    of `like`, by default those of the value.
     """
 
     def __init__(
@@ -211,26 +191,11 @@ class TotalRelease:
         return [part.to(given.device) for part, given in zip(released, like, strict=True)]
 
 
-class StepSampler(Protocol):
-    """Says which rows take part in a step."""
-
-    def rows(self, step: int) -> Rows:
-        """Return the numbers of the rows of this process that take part in a step, **private**."""
-        ...
-
-
 class BlockSampler:
     """A Poisson sample of the owned units for each step (`ratewise.mechanisms.sampling.KeyedSample`).
 
-    Parameters
-    ----------
-    n_units : int
-        Units of all processes together.
-    rate : float
-    key : bytes
-        Secret of the samples: kept in memory only; each run, and each resumed run, draws its own.
-    owned : range, optional
-        The units of this process; all by default.
+    `n_units` are the units of all processes together, `owned` those of this process (all by default). The secret
+    `key` is kept in memory only; each run, and each resumed run, draws its own.
     """
 
     def __init__(

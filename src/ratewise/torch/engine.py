@@ -72,14 +72,7 @@ With padding, what is computed for a row does not depend on how many other rows 
 
 
 class NetworkSums(NamedTuple):
-    """Sums over a sample of units; **private**.
-
-    Attributes
-    ----------
-    gradient : list of tensors
-        Clipped gradients, one tensor per parameter.
-    histogram : (Q, K) array or None
-    """
+    """Clipped gradients (one tensor per parameter) and prediction counts (Q, K) of a sample; **private**."""
 
     gradient: list[Tensor]
     histogram: Floats | None
@@ -116,13 +109,10 @@ class TorchEngine:
     ----------
     module : nn.Module
         Takes a batch of inputs and returns logits, one per class. It runs on each row separately.
-    rows : RowSource
-    objective : Objective
     units : Units, optional
         Which rows form a unit of privacy; by default each row is one.
     physical_batch : int
         Rows handled at once. It does not change what is computed.
-    device : device
     autocast : bool
         Forward and backward in bfloat16 where PyTorch holds it safe. Norms and sums are taken in float32 and
         float64 of what they leave behind, so the clip bounds what a row adds all the same.
@@ -191,15 +181,14 @@ class TorchEngine:
     def try_out(self) -> None:
         """Run made-up rows through module and loss: what cannot work ends here, before any release."""
         self.module.train()
-        labels = torch.arange(2, device=self.device) % self.objective.n_classes
-        cells = None if self.histogram_shape is None else torch.zeros_like(labels)
-        batch = Batch(self._rows.blank(2).to(self.device), labels, cells)
+        block = self._synthetic(2)
+        batch = block.batch
         try:
             with torch.random.fork_rng(devices=[]), untouched_state(self.module):
-                self._block_sums(_Block(np.arange(2), batch, None, None), None)
+                self._block_sums(block, None)
                 refuse_uncontrolled(self.module, lambda: self._losses(batch)[1])
                 refuse_mixing(self.module, batch.x)
-                refuse_mixing_losses(self.objective, labels, self.parameters[0].dtype)
+                refuse_mixing_losses(self.objective, batch.labels, self.parameters[0].dtype)
                 refuse_infinite_losses(self.objective, self.parameters[0])
         except RatewiseError:
             raise
@@ -224,8 +213,6 @@ class TorchEngine:
         ----------
         sample : array
             Unit numbers.
-        parameters : ignored
-            The parameters are those of the module.
         weights : (Q, K) array or None
             Cost of predicting class k for a row of cell q, relative to a loss of weight 1.
         clip : float or None
@@ -355,7 +342,7 @@ class TorchEngine:
             with RowRandomness(self.random_key, step, block.numbers):
                 return self._block_sums(block, clip)
 
-        found, _ = self._totally(run, block, lambda: self._try_blank(len(block.numbers), clip))
+        found, _ = self._totally(run, block, lambda: self._synthetic(len(block.numbers)))
         return (self.empty_sums(), self.objective.empty_tally()) if found is None else found
 
     def _coded(self, block: _Block, codes: Callable[[Tensor], Any]) -> npt.NDArray[np.intp]:
@@ -366,34 +353,34 @@ class TorchEngine:
             with self.clipper.recording(), self._precision():
                 return np.asarray(codes(self.module(_padded(block.batch).x)[: len(block.numbers)]))
 
-        blank = block.with_blanks(torch.zeros(rows, dtype=torch.bool))
-        found, working = self._totally(run, block, lambda: run(blank))
+        nowhere = torch.zeros(rows, dtype=torch.bool)
+        found, working = self._totally(run, block, lambda: block.with_blanks(nowhere))
         return np.full(rows, -1) if found is None else np.where(working.numpy(), found, -1)
 
     def _totally(
-        self, run: Callable[[_Block], _T], block: _Block, try_blank: Callable[[], object] | None = None
+        self, run: Callable[[_Block], _T], block: _Block, synthetic: Callable[[], _Block]
     ) -> tuple[_T | None, Tensor]:
         """Return what `run` returns for a block without the rows on which it fails, and which rows do not fail.
 
         Blank rows take the places of rows that fail, so that all others keep theirs: what is computed for a
         row may depend on its place. The module then is as if it had been called once. If synthetic rows fail as
-        well (`try_blank`), the reason is public and is raised.
+        well, the reason is public and is raised.
         """
         before = ModuleState(self.module)
         found, working = _attempted(run, block), torch.ones(len(block.numbers), dtype=torch.bool)
         if found is None:
-            if try_blank is not None:
-                try_blank()
+            run(synthetic())
             working = _working(run, block)
             before.restore()
             found = _attempted(run, block.with_blanks(working))
         return found, working
 
-    def _try_blank(self, count: int, clip: float | None) -> None:
-        labels = torch.zeros(count, dtype=torch.int64, device=self.device)
+    def _synthetic(self, count: int) -> _Block:
+        """Return made-up rows, of all classes in turn."""
+        labels = torch.arange(count, device=self.device) % self.objective.n_classes
         cells = None if self.histogram_shape is None else torch.zeros_like(labels)
         batch = Batch(self._rows.blank(count).to(self.device), labels, cells)
-        self._block_sums(_Block(np.arange(count), batch, None, None), clip)
+        return _Block(np.arange(count), batch, None, None)
 
     def _block_sums(self, block: _Block, clip: float | None) -> tuple[list[Tensor], Tensor | None]:
         rows = len(block.numbers)
@@ -403,9 +390,9 @@ class TorchEngine:
         missing = len(losses) - rows
         weights = torch.ones(rows, dtype=torch.float64) if block.weights is None else block.weights
         scales = functional.pad(weights, [0, missing]).to(losses.device)
-        if block.units is None:
-            return self.clipper.clipped_sum(losses, clip, scale_rows=scales), tally
-        units = functional.pad(block.units, [0, missing])  # rows of weight 0 add nothing to any unit
+        units = None
+        if block.units is not None:
+            units = functional.pad(block.units, [0, missing])  # rows of weight 0 add nothing to any unit
         return self.clipper.clipped_sum(losses, clip, scale_rows=scales, units=units), tally
 
     def _losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -468,7 +455,6 @@ class Objective:
 
     Parameters
     ----------
-    n_classes : int
     n_cells : int or None
         None: nothing is counted.
     loss : callable, optional

@@ -29,7 +29,6 @@ from ratewise.exceptions import InvalidInput, InvalidType, RatewiseWarning, Unsu
 from ratewise.mechanisms.randomness import RandomStreams, streams_for
 from ratewise.models.rows import Rows
 from ratewise.torch.data import (
-    Batch,
     DatasetRows,
     DatasetSource,
     NetworkInputs,
@@ -54,6 +53,16 @@ from ratewise.training.plan import Plan, explain_plan
 Floats = npt.NDArray[np.float64]
 
 _AT_ONCE = 256
+
+
+def _refused(reason: str) -> Any:
+    """Return a method in the place of one that networks do not have."""
+
+    def method(_self: Any, *_args: Any, **_kwargs: Any) -> Any:
+        """Refuse: networks do not have this."""
+        raise UnsupportedCombination(reason)
+
+    return method
 
 
 class TorchRateConstrainedClassifier(RateConstrainedClassifier):
@@ -320,7 +329,7 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
         If the classes are not declared, any number of logits is accepted here.
         """
         module, device = session.module, session.device or "cpu"
-        rows = _NoRows(_inputs(session))
+        rows = _without_rows(_inputs(session))
         check_module(module)
         if session.declarations.classes is None:
             with torch.no_grad(), untouched_state(module):
@@ -328,7 +337,7 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
             n_classes = logits.shape[-1] if isinstance(logits, torch.Tensor) and logits.ndim == 2 else 2
         else:
             n_classes = len(session.declarations.classes)
-        objective = Objective(max(n_classes, 2), 1 if session.declarations.constraints else None, self.loss)
+        objective = Objective(max(n_classes, 2), None, self.loss)
         engine = TorchEngine(module, rows, objective, physical_batch=self.physical_batch, device=device)
         TorchOptimizer(engine.parameters, 1, session.config, 1.0, session.optimizer, session.scheduler)
         engine.try_out()
@@ -378,9 +387,10 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
         config = network_config(self.config, self.plan_.n_units, self.epochs)
         return explain_plan(self.plan_, config, constrained=self.constraints_ is not None)
 
-    def shape_functions(self) -> Any:
-        """Refuse: a network has no shape functions."""
-        raise UnsupportedCombination("a network has no shape functions; use RateConstrainedClassifier")
+    shape_functions = _refused("shape functions are those of tables; use RateConstrainedClassifier")
+    save = _refused("the file of a network is PyTorch's: torch.save(classifier.module_.state_dict(), path)")
+    to_sql = _refused("a network cannot be written as SQL; use RateConstrainedClassifier")
+    to_onnx = _refused("a network is exported by PyTorch: torch.onnx.export(classifier.module_, ...)")
 
     # ----------------------------------------------------------------------------------- prediction
 
@@ -431,31 +441,18 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
         return streams_for("network", self.random_state)
 
 
-class _NoRows:
-    """A source without rows, in the shape and type of the inputs."""
-
-    n_rows = 0
-
-    def __init__(self, x: Any) -> None:
-        self._like: RowSource
-        if isinstance(x, Dataset):
-            self._like = DatasetRows(x, Domain((0, 1), {}))
-        else:
-            self._like = TensorRows(x[:0], np.zeros(0, dtype=np.int8))
-
-    def take(self, rows: npt.NDArray[np.intp]) -> Batch:  # noqa: ARG002 - there are none
-        none = torch.zeros(0, dtype=torch.int64)
-        return Batch(self.blank(0), none, none)
-
-    def blank(self, count: int) -> torch.Tensor:
-        return self._like.blank(count)
-
-
 def _inputs(session: NetworkSession) -> Any:
     """Return the tensor or array of inputs of a session, or its Dataset."""
     rows: Any = session.rows
     return rows.features.x
 
 
+def _without_rows(x: Any) -> RowSource:
+    """Return a source in the shape and type of the inputs; of an array, it holds no rows."""
+    if isinstance(x, Dataset):
+        return DatasetRows(x, Domain((0, 1), {}))
+    return TensorRows(x[:0], np.zeros(0, dtype=np.int8))
+
+
 def _row_shape(x: Any) -> tuple[int, ...]:
-    return tuple(_NoRows(x).blank(0).shape[1:])
+    return tuple(_without_rows(x).blank(0).shape[1:])

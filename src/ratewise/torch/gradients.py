@@ -67,9 +67,8 @@ up to 2**28 positions in a step."""
 # Sums of squares are taken over pieces of this length, then in float64. With unit roundoff u, the norm of a
 # piece has a relative error of at most about (_PIECE / 2 + 2) * u.
 _PIECE = 128
-# A kept per-row gradient may be this much larger than the input and output gradient that it replaces: it
-# saves a second product.
-_WORTH_KEEPING = 2.0
+_WORTH_KEEPING = 2.0  # how much larger than its factors a per-row gradient may be that is formed and kept
+_GRAM_CHUNK = 1 << 17  # Gram matrices are walked over often: 1 MB of them at a time, in float64
 
 
 class Share(ABC):
@@ -92,9 +91,9 @@ class Share(ABC):
     def weighted(self, weights: Tensor) -> Tensor:
         """Return the sum over rows of weight times gradient; rows of weight 0 are not read."""
 
+    @abstractmethod
     def norm_bounds(self, magnitudes: Tensor) -> Tensor:
         """Return an upper bound of each row's gradient norm, in float64."""
-        return chunked_norm_bounds([self], magnitudes)
 
     @property
     def positions(self) -> int:
@@ -112,12 +111,13 @@ class Share(ABC):
 class Dense(Share):
     """Per-row gradients as they are: small ones, and those no larger than their factors.
 
-    Norms and sums are taken of the very same numbers, whatever rounding was involved in forming them.
+    Norms and sums are taken of the very same numbers, whatever rounding was involved in forming them. Entries of a
+    row may be in any order: `arrange` brings them into that of the parameter.
     """
 
-    def __init__(self, gradients: Tensor) -> None:
-        self.gradients = gradients.contiguous()
-        self.rows, self.shape = gradients.shape[0], gradients.shape[1:]
+    def __init__(self, gradients: Tensor, arrange: Callable[[Tensor], Tensor] | None = None) -> None:
+        self.gradients, self.arrange = gradients.contiguous(), arrange
+        self.rows, self.shape = gradients.shape[0], self.per_row(slice(0, 0)).shape[1:]
         self.block = block_rows(1, self.gradients)
 
     def magnitudes(self) -> Tensor:
@@ -130,11 +130,13 @@ class Dense(Share):
 
     def per_row(self, rows: slice) -> Tensor:
         """Return the gradients of these rows."""
-        return self.gradients[rows]
+        found = self.gradients[rows]
+        return found if self.arrange is None else self.arrange(found)
 
     def weighted(self, weights: Tensor) -> Tensor:
         """Return one matrix-vector product per block of rows."""
-        return self._summed(weights).reshape(self.shape)
+        total = self._summed(weights).reshape(1, *self.gradients.shape[1:])
+        return (total if self.arrange is None else self.arrange(total))[0].contiguous()
 
     def _summed(self, weights: Tensor) -> Tensor:
         flat = self.gradients.reshape(self.rows, -1)
@@ -149,104 +151,208 @@ class Dense(Share):
         return total
 
 
-class Outer(Share):
-    """A matrix's gradient as a sum over positions of outer products: ``sum_t left[t] right[t]'``.
+class Factored(Share):
+    """A gradient that is, for each group of outputs, a sum over positions of outer products ``left_t right_t'``."""
 
-    ``left`` is (rows, positions, outputs) or, for an embedding, the whole numbers (rows, positions) that
-    stand for one-hot vectors; ``right`` is (rows, positions, inputs).
-    """
+    groups = 1
+
+    @abstractmethod
+    def left(self, rows: slice) -> Tensor:
+        """Return output gradients, (rows, groups, positions, outputs of the group)."""
+
+    @abstractmethod
+    def right(self, rows: slice) -> Tensor:
+        """Return inputs, (rows, groups, positions, inputs of the group)."""
+
+    @abstractmethod
+    def arranged(self, gradients: Tensor) -> Tensor:
+        """Return gradients (rows, groups, outputs, inputs) in the order of the parameter, (rows, *parameter)."""
+
+    @abstractmethod
+    def block_sums(self, left: Tensor, right: Tensor) -> Tensor:
+        """Return the gradient summed over rows, from what `block_factors` returned for these rows."""
+
+    @abstractmethod
+    def block_factors(self) -> tuple[Tensor, Tensor]:
+        """Return what `block_sums` takes, of all rows."""
+
+    @abstractmethod
+    def right_gram(self, rows: slice) -> Tensor:
+        """Return the inner products of inputs in float64, (rows, groups, positions, positions)."""
+
+    @property
+    @abstractmethod
+    def gram_cost(self) -> float:
+        """What norms by Gram matrices cost a row, in float32 multiplications."""
+
+    @property
+    def _sizes(self) -> tuple[int, int]:
+        """Outputs and inputs of a group."""
+        return self.shape[0] // self.groups, math.prod(self.shape[1:])
+
+    def formed(self, rows: slice) -> Tensor:
+        """Return the gradients of these rows, (rows, groups, outputs, inputs), a few at a time."""
+        entries = max(self.shape.numel(), self.groups * self.positions * self._sizes[1])
+        first, last, _ = rows.indices(self.rows)
+        parts = [
+            widen(self.left(part)).mT @ widen(self.right(part))
+            for part in (
+                slice(first + some.start, first + some.stop) for some in row_chunks(last - first, entries)
+            )
+        ]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def per_row(self, rows: slice) -> Tensor:
+        """Return one gradient per row."""
+        return self.arranged(self.formed(rows))
+
+    def weighted(self, weights: Tensor) -> Tensor:
+        """Return a sum of matrix products, one per block of rows."""
+        if self.block == 0:
+            return self._in_float64(weights)
+        left, right = (widen(factor) for factor in self.block_factors())
+        out, factors = skipped(weights).to(left.device), factors_of(weights, left)
+        scaled, other = (left, right) if left.numel() <= right.numel() else (right, left)
+        scaled = (scaled * factors.reshape(-1, *[1] * (scaled.dim() - 1))).index_fill_(0, out, 0.0)
+        other = other.index_fill(0, out, 0.0)
+        left, right = (scaled, other) if left.numel() <= right.numel() else (other, scaled)
+        blocks = slices(self.rows, self.block)
+        return added((self.block_sums(left[rows], right[rows]) for rows in blocks), self.block)
+
+    def _in_float64(self, weights: Tensor) -> Tensor:
+        out = skipped(weights)
+        outputs, inputs = self._sizes
+        total = torch.zeros(self.groups, outputs, inputs, dtype=torch.float64, device=weights.device)
+        terms = min(TERMS, max(512, CHUNK // (self.groups * inputs)))
+        for rows in slices(self.rows, max(1, terms // self.positions)):
+            left, right = (filled(wide_copy(side(rows)), rows, out) for side in (self.left, self.right))
+            left *= weights[rows, None, None, None]
+            for part in slices(self.positions, TERMS):
+                total += torch.einsum("ngpo,ngpi->goi", left[:, :, part], right[:, :, part])
+        return self.arranged(total[None])[0].contiguous()
+
+    def norm_bounds(self, magnitudes: Tensor) -> Tensor:
+        """Return bounds by whichever way is cheaper."""
+        outputs, inputs = self._sizes
+        formed = (self.positions + 30.0) * outputs * inputs  # to form a gradient and walk over it
+        return (self.by_gram if self.gram_cost <= formed else self.by_forming)(magnitudes)
+
+    def by_forming(self, magnitudes: Tensor) -> Tensor:
+        """Return bounds from the gradients themselves."""
+        pieces = []
+        for part in row_chunks(self.rows, self.shape.numel()):
+            gradients = self.formed(part)
+            pieces.append(lengths(gradients))
+        return formed_norm_bounds(torch.cat(pieces), magnitudes, self.positions, gradients)
+
+    def by_gram(self, magnitudes: Tensor) -> Tensor:
+        """Return bounds from ``|G|^2 = sum_{s,t} <left_s, left_t> <right_s, right_t>`` in float64.
+
+        Every inner product is at most the product of the norms, so that rounding is at most ``terms * 2**-53``
+        (to first order) of the squared magnitude.
+        """
+        pieces = []
+        for part in row_chunks(self.rows, self.groups * self.positions**2, _GRAM_CHUNK):
+            left = wide(self.left(part))
+            pieces.append(((left @ left.mT) * self.right_gram(part)).sum((1, 2, 3)))
+        terms = sum(self._sizes) + self.groups * self.positions**2 + 16
+        return (torch.cat(pieces).clamp(min=0) + terms * 2.0**-52 * magnitudes.square()).sqrt()
+
+
+class Outer(Factored):
+    """The gradient of a matrix, from output gradients (rows, positions, outputs) and inputs (rows, positions, inputs)."""
 
     def __init__(self, left: Tensor, right: Tensor, shape: torch.Size) -> None:
-        self.left, self.right, self.shape = left, right, shape
+        self.factors, self.shape = (left, right), shape
         self.rows = right.shape[0]
-        self.block = 0 if self.one_hot else block_rows(self.positions, widen(right[:0]))
+        self.block = block_rows(self.positions, widen(right[:0]))
 
     @property
     def positions(self) -> int:
         """Number of outer products of a row."""
-        return self.right.shape[1]
-
-    @property
-    def one_hot(self) -> bool:
-        """Whether ``left`` holds ids instead of vectors."""
-        return self.left.dim() == 2
+        return self.factors[1].shape[1]
 
     def magnitudes(self) -> Tensor:
         """Return ``|left| |right|`` over all positions, which is at least the sum of products of norms."""
-        if self.one_hot:
-            return lengths(self.right) * math.sqrt(self.positions)
-        return lengths(self.left) * lengths(self.right)
+        return lengths(self.factors[0]) * lengths(self.factors[1])
+
+    def norm_bounds(self, magnitudes: Tensor) -> Tensor:
+        """Return bounds; one position's magnitude is the norm."""
+        return magnitudes if self.positions == 1 else super().norm_bounds(magnitudes)
+
+    def left(self, rows: slice) -> Tensor:
+        """Return output gradients."""
+        return self.factors[0][rows, None]
+
+    def right(self, rows: slice) -> Tensor:
+        """Return inputs."""
+        return self.factors[1][rows, None]
+
+    def arranged(self, gradients: Tensor) -> Tensor:
+        """Return one matrix per row."""
+        return gradients[:, 0]
+
+    def block_factors(self) -> tuple[Tensor, Tensor]:
+        """Return output gradients and inputs."""
+        return self.factors
+
+    def block_sums(self, left: Tensor, right: Tensor) -> Tensor:
+        """Return one product over rows and positions."""
+        return left.flatten(0, 1).mT @ right.flatten(0, 1)
+
+    def right_gram(self, rows: slice) -> Tensor:
+        """Return the inner products of inputs."""
+        right = wide(self.right(rows))
+        return right @ right.mT
+
+    @property
+    def gram_cost(self) -> float:
+        """Two Gram matrices."""
+        return ghost_cost(self.positions, sum(self._sizes))
+
+
+class OneHot(Share):
+    """The gradient of an embedding: output gradients (rows, positions, width), added by id (rows, positions)."""
+
+    def __init__(self, ids: Tensor, right: Tensor, shape: torch.Size) -> None:
+        self.ids, self.right, self.shape = ids, right, shape
+        self.rows = right.shape[0]
+
+    @property
+    def positions(self) -> int:
+        """Number of ids of a row."""
+        return self.right.shape[1]
+
+    def magnitudes(self) -> Tensor:
+        """Return a bound of the sum of the norms over positions."""
+        return lengths(self.right) * math.sqrt(self.positions)
 
     def per_row(self, rows: slice) -> Tensor:
         """Return one matrix per row."""
-        left, right = self.left[rows], widen(self.right[rows])
-        if not self.one_hot:
-            return widen(left).transpose(1, 2) @ right
+        right = widen(self.right[rows])
         out = right.new_zeros(right.shape[0], *self.shape)
-        return out.scatter_add_(1, left.unsqueeze(-1).expand_as(right), right)
+        return out.scatter_add_(1, self.ids[rows].unsqueeze(-1).expand_as(right), right)
 
     def weighted(self, weights: Tensor) -> Tensor:
-        """Return a sum of matrix products, one per block of rows, or of rows of an embedding."""
-        if self.one_hot:
-            return self._by_ids(weights)
-        if self.block == 0:
-            return self._in_float64(weights)
-        out, factors = skipped(weights).to(self.left.device), factors_of(weights, widen(self.left[:0]))
-        left, right = widen(self.left), widen(self.right)
-        if left.shape[-1] <= right.shape[-1]:
-            left, right = (
-                (left * factors[:, None, None]).index_fill_(0, out, 0.0),
-                right.index_fill(0, out, 0.0),
-            )
-        else:
-            left, right = (
-                left.index_fill(0, out, 0.0),
-                (right * factors[:, None, None]).index_fill_(0, out, 0.0),
-            )
-        blocks = slices(self.rows, self.block)
-        parts = (left[rows].flatten(0, 1).mT @ right[rows].flatten(0, 1) for rows in blocks)
-        return added(parts, self.block)
-
-    def _in_float64(self, weights: Tensor) -> Tensor:
-        out = skipped(weights)
-        total = torch.zeros(self.shape, dtype=torch.float64, device=weights.device)
-        for rows, positions in self._pieces():
-            left, right = (
-                filled(wide_copy(side[rows, positions]), rows, out) for side in (self.left, self.right)
-            )
-            (left if left.shape[-1] <= right.shape[-1] else right).mul_(weights[rows, None, None])
-            total.addmm_(left.flatten(0, 1).mT, right.flatten(0, 1))
-        return total
-
-    def _by_ids(self, weights: Tensor) -> Tensor:
+        """Return the weighted sum by id, in float64."""
         out = skipped(weights)
         total = torch.zeros(self.shape, dtype=torch.float64, device=weights.device)
         several = self.rows * self.positions > 4 * TERMS
-        for rows, positions in self._pieces():
-            right = filled(wide_copy(self.right[rows, positions]), rows, out).mul_(weights[rows, None, None])
-            ids = self.left[rows, positions].to(right.device).reshape(-1)
-            part = torch.zeros_like(total) if several else total
-            part.index_add_(0, ids, right.flatten(0, 1))
-            if several:
-                total += part
+        for rows in slices(self.rows, max(1, TERMS // max(1, self.positions))):
+            right = filled(wide_copy(self.right[rows]), rows, out).mul_(weights[rows, None, None])
+            for part in slices(self.positions, TERMS):
+                ids = self.ids[rows, part].to(right.device).reshape(-1)
+                piece = torch.zeros_like(total) if several else total
+                piece.index_add_(0, ids, right[:, part].flatten(0, 1))
+                if several:
+                    total += piece
         return total
 
-    def _pieces(self) -> Iterator[tuple[slice, slice]]:
-        for rows in slices(self.rows, max(1, TERMS // max(1, self.positions))):
-            for positions in slices(self.positions, TERMS):
-                yield rows, positions
-
     def norm_bounds(self, magnitudes: Tensor) -> Tensor:
-        """Return bounds by whichever way is cheaper; one position's magnitude is the norm."""
+        """Add what falls on the same id of the same row, then square."""
         if self.positions == 1:
             return magnitudes
-        if self.one_hot:
-            return self._by_distinct_ids(magnitudes)
-        return outer_norm_bounds([self], magnitudes)
-
-    def _by_distinct_ids(self, magnitudes: Tensor) -> Tensor:
-        """Add what falls on the same id of the same row, then square."""
-        keys = self.left + torch.arange(self.rows, device=self.left.device)[:, None] * self.shape[0]
+        keys = self.ids + torch.arange(self.rows, device=self.ids.device)[:, None] * self.shape[0]
         distinct, where = torch.unique(keys, return_inverse=True)
         right = widen(self.right)
         sums = right.new_zeros(distinct.numel(), right.shape[-1])
@@ -256,34 +362,32 @@ class Outer(Share):
         return formed_norm_bounds(squares.sqrt(), magnitudes, self.positions, right)
 
 
-def outer(left: Tensor, right: Tensor, shape: torch.Size) -> Share:
-    """Return the share of one call of a linear layer: gradients if no larger than what they replace."""
-    share = Outer(left, right, shape)
-    if share.positions > 1 and is_worth_keeping(shape.numel(), share.positions * (shape[0] + shape[1])):
-        return Dense(share.per_row(slice(None)))
-    return share
+def small(share: Factored) -> Share:
+    """Return the gradients themselves if they are little larger than their factors: that saves a second product."""
+    factors = sum(factor[0].numel() for factor in share.block_factors())
+    if share.positions == 1 or share.shape.numel() > _WORTH_KEEPING * factors:
+        return share
+    return Dense(share.formed(slice(None)), share.arranged)
 
 
 def combined(shares: Sequence[Share]) -> list[Share]:
-    """Add up gradients and join outer products along their positions, so that one share is left if possible.
+    """Add up gradients and join products along their positions, so that one share is left if possible.
 
     Where several shares are left, their sums can cancel: they are formed in float64.
     """
-    joint: list[Share] = []
-    for share in shares:
-        like = next((one for one in joint if type(one) is type(share) and isinstance(one, Dense)), None)
-        if isinstance(share, Dense) and isinstance(like, Dense):
-            like.gradients = like.gradients + share.gradients
-        elif not isinstance(share, Outer):
-            joint.append(share)
-    for one_hot in (False, True):
-        alike = [share for share in shares if isinstance(share, Outer) and share.one_hot == one_hot]
-        if len(alike) == 1:
-            joint += alike
-        elif alike:
-            left = torch.cat([share.left for share in alike], dim=1)
-            right = torch.cat([share.right for share in alike], dim=1)
-            joint.append(Outer(left, right, alike[0].shape))
+    joint = [share for share in shares if not isinstance(share, Dense | Outer | OneHot)]
+    dense = [share for share in shares if isinstance(share, Dense)]
+    outer = [share for share in shares if isinstance(share, Outer)]
+    one_hot = [share for share in shares if isinstance(share, OneHot)]
+    if len(dense) > 1:
+        dense = [Dense(torch.stack([share.per_row(slice(None)) for share in dense]).sum(0))]
+    if len(outer) > 1:
+        left, right = (torch.cat(side, dim=1) for side in zip(*(s.factors for s in outer), strict=True))
+        outer = [Outer(left, right, outer[0].shape)]
+    if len(one_hot) > 1:
+        ids = torch.cat([share.ids for share in one_hot], dim=1)
+        one_hot = [OneHot(ids, torch.cat([share.right for share in one_hot], dim=1), one_hot[0].shape)]
+    joint += [*dense, *outer, *one_hot]
     if len(joint) > 1:
         for share in joint:
             share.block = 0
@@ -299,14 +403,10 @@ def norms_and_magnitudes(shares: Sequence[Share]) -> tuple[Tensor, Tensor]:
     """
     found = [share.magnitudes() for share in shares]
     magnitudes = torch.stack(found).sum(0)
-    if len(shares) == 1:
-        norms = shares[0].norm_bounds(magnitudes)
-    else:
-        outer = [share for share in shares if isinstance(share, Outer)]
-        by_gram = len(outer) == len(shares)
-        norms = outer_norm_bounds(outer, magnitudes) if by_gram else chunked_norm_bounds(shares, magnitudes)
+    several = len(shares) > 1
+    norms = chunked_norm_bounds(shares, magnitudes) if several else shares[0].norm_bounds(magnitudes)
     norms = torch.fmin(norms, magnitudes)
-    if len(shares) == 1 and shares[0].positions == 1:
+    if not several and shares[0].positions == 1:
         return norms, torch.where(torch.isfinite(magnitudes), norms, magnitudes)  # one term: its norm
     allowed = [one / share.cancellation for one, share in zip(found, shares, strict=True)]
     return norms, torch.stack(allowed).sum(0)
@@ -368,29 +468,6 @@ def filled(part: Tensor, rows: slice, out: Tensor) -> Tensor:
     return part.index_fill_(0, out[(out >= rows.start) & (out < rows.stop)] - rows.start, 0.0)
 
 
-def outer_norm_bounds(shares: Sequence[Outer], magnitudes: Tensor) -> Tensor:
-    """Return bounds for sums of outer products, with all cross terms, by Gram matrices if that is cheaper."""
-    outputs, inputs = shares[0].shape
-    positions = sum(share.positions for share in shares)
-    if ghost_cost(positions, outputs + inputs) > direct_cost(positions, outputs, inputs):
-        return chunked_norm_bounds(shares, magnitudes)
-    total = torch.zeros_like(magnitudes)
-    for i, first in enumerate(shares):
-        total += _inner(first, first)
-        for second in shares[i + 1 :]:
-            total += 2 * _inner(first, second)
-    return gram_norm_bounds(total, magnitudes, outputs + inputs + positions**2)
-
-
-def gram_norm_bounds(squares: Tensor, magnitudes: Tensor, terms: int) -> Tensor:
-    """Return bounds from squared norms that were computed from float64 Gram matrices.
-
-    Every inner product in them is at most the product of the norms, so that rounding is at most
-    ``terms * 2**-53`` (to first order) of the squared magnitude.
-    """
-    return (squares.clamp(min=0) + (terms + 16) * 2.0**-52 * magnitudes.square()).sqrt()
-
-
 def formed_norm_bounds(norms: Tensor, magnitudes: Tensor, positions: int, like: Tensor) -> Tensor:
     """Return bounds from the norms of gradients that were formed by adding up so many products.
 
@@ -424,16 +501,6 @@ def row_chunks(rows: int, size: int, most: int = CHUNK) -> Iterator[slice]:
 def ghost_cost(positions: int, width: int) -> float:
     """Return what a Gram matrix costs a row in float32 multiplications: small float64 ones run slowly."""
     return 5.0 * positions**2 * width
-
-
-def direct_cost(positions: int, outputs: int, inputs: int) -> float:
-    """Return what forming a row's gradient and walking over it costs, in float32 multiplications."""
-    return (positions + 30.0) * outputs * inputs
-
-
-def is_worth_keeping(gradients: int, factors: int) -> bool:
-    """Return whether per-row gradients are about as small as what they would be formed from."""
-    return gradients <= _WORTH_KEEPING * factors
 
 
 def lengths(values: Tensor) -> Tensor:
@@ -488,30 +555,6 @@ def wide_copy(values: Tensor) -> Tensor:
 def wide_device(like: Tensor) -> torch.device:
     """Return where float64 sums for tensors on a device are formed."""
     return torch.device("cpu") if like.device.type == "mps" else like.device
-
-
-def _inner(first: Outer, second: Outer) -> Tensor:
-    """Return each row's ``sum_{u,v} <left_u, left'_v> <right_u, right'_v>``."""
-    right = wide(first.right) @ wide(second.right).transpose(1, 2)
-    return (right * _left_gram(first, second)).sum((1, 2))
-
-
-def _left_gram(first: Outer, second: Outer) -> Tensor:
-    if first.one_hot and second.one_hot:
-        return wide(first.left[:, :, None] == second.left[:, None, :])
-    if second.one_hot:
-        ids = second.left[:, None, :].expand(-1, first.positions, -1)
-        return wide(first.left.gather(2, ids))
-    if first.one_hot:
-        return _left_gram(second, first).transpose(1, 2)
-    return wide(first.left) @ wide(second.left).transpose(1, 2)
-
-
-# Below this many positions the products of several rows are formed together.
-_FEW_POSITIONS = 32
-_FEW_TERMS = 512
-# Gram matrices are walked over often: 1 MB of them at a time, in float64.
-_GRAM_CHUNK = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -618,146 +661,53 @@ class Geometry:
         return slice(first, last + 1), slice(start, start + (last - first) * stride + 1, stride)
 
 
-class Convolved(Share):
+class Convolved(Factored):
     """One call of a convolution: its input and its output gradient."""
 
     def __init__(self, x: Tensor, gradient: Tensor, weight: Tensor, geometry: Geometry) -> None:
         self.x, self.gradient, self.weight, self.geometry = x, gradient, weight, geometry
-        self.rows, self.shape = x.shape[0], weight.shape
-        self._positions = gradient.shape[2:]
+        self.rows, self.shape, self.groups = x.shape[0], weight.shape, geometry.groups
         self.block = block_rows(self.positions, weight)
 
     @property
     def positions(self) -> int:
         """Number of patches of a row."""
-        return math.prod(self._positions)
+        return math.prod(self.gradient.shape[2:])
 
     def magnitudes(self) -> Tensor:
         """Return ``|patches| |gradient|``: a pixel is in as many patches as the kernel allows, or as there are."""
         overlap = math.sqrt(min(self.geometry.overlap(self.shape[2:]), self.positions))
         return lengths(self.x) * lengths(self.gradient) * overlap
 
-    def per_row(self, rows: slice) -> Tensor:
-        """Return one weight gradient per row."""
-        return _channels_first(self.channels_last(rows), self.shape)
+    def left(self, rows: slice) -> Tensor:
+        """Return output gradients by group."""
+        gradient = self.gradient[rows]
+        return gradient.reshape(gradient.shape[0], self.groups, self._sizes[0], self.positions).mT
 
-    def channels_last(self, rows: slice) -> Tensor:
-        """Return one weight gradient per row, (rows, groups, outputs of the group, kernel x channels)."""
-        x, gradient = widen(self.x[rows]), self._grouped(widen(self.gradient[rows]))
-        inputs = math.prod(self.shape[1:])
-        out = gradient.new_empty(*gradient.shape[:3], inputs)
-        for part in row_chunks(len(x), self.geometry.groups * self.positions * inputs):
-            patches = self.geometry.patches(x[part], self.shape[2:], self._positions)
-            torch.bmm(gradient[part].flatten(0, 1), patches.flatten(0, 1), out=out[part].flatten(0, 1))
-        return out
+    def right(self, rows: slice) -> Tensor:
+        """Return patches."""
+        return self.geometry.patches(self.x[rows], self.shape[2:], self.gradient.shape[2:])
 
-    def weighted(self, weights: Tensor) -> Tensor:
-        """Return a sum of weight gradients, one per block of rows."""
-        if self.block == 0:
-            return self._in_float64(weights)
-        out, factors = skipped(weights), factors_of(weights, self.weight)
-        x = widen(self.x).index_fill(0, out, 0.0)
-        gradient = widen(self.gradient) * factors.reshape(-1, *[1] * (self.gradient.dim() - 1))
-        gradient.index_fill_(0, out, 0.0)
-        blocks = slices(self.rows, self.block)
-        parts = (self.geometry.weight_gradient(gradient[rows], x[rows], self.weight) for rows in blocks)
-        return added(parts, self.block)
+    def arranged(self, gradients: Tensor) -> Tensor:
+        """Return weight gradients in the order of the weight; patches have their channels last."""
+        outputs, channels, *kernel = self.shape
+        return gradients.reshape(gradients.shape[0], outputs, *kernel, channels).movedim(-1, 2)
 
-    def _in_float64(self, weights: Tensor) -> Tensor:
-        """Return the sum of products of patches and weighted output gradients, by group."""
-        groups, out = self.geometry.groups, skipped(weights)
-        outputs, inputs = self.shape[0] // groups, math.prod(self.shape[1:])
-        sums = torch.zeros(groups, outputs, inputs, dtype=torch.float64, device=weights.device)
-        down = max(CHUNK // (groups * self.positions * inputs), -(-_FEW_TERMS // self.positions))
-        for rows in slices(self.rows, max(1, min(down, TERMS // self.positions))):
-            gradient = self._grouped(filled(wide_copy(self.gradient[rows]), rows, out))
-            gradient *= weights[rows, None, None, None]
-            x = filled(wide_copy(self.x[rows]), rows, out)
-            patches = self.geometry.patches(x, self.shape[2:], self._positions)
-            for group in range(groups):
-                self._add_products(sums[group], gradient[:, group], patches[:, group])
-        return _channels_first(sums[None], self.shape)[0].contiguous()
+    def block_factors(self) -> tuple[Tensor, Tensor]:
+        """Return output gradients and inputs."""
+        return self.gradient, self.x
 
-    def _add_products(self, total: Tensor, gradient: Tensor, patches: Tensor) -> None:
-        """Add ``sum over rows of gradient (outputs x positions) patches (positions x inputs)``."""
-        if self.positions < _FEW_POSITIONS:
-            total.addmm_(gradient.movedim(1, 0).flatten(1), patches.flatten(0, 1))
-            return
-        for row in range(len(gradient)):
-            for part in slices(self.positions, TERMS):
-                total.addmm_(gradient[row, :, part], patches[row, part])
+    def block_sums(self, left: Tensor, right: Tensor) -> Tensor:
+        """Return the ordinary weight gradient."""
+        return self.geometry.weight_gradient(left, right, self.weight)
 
-    def norm_bounds(self, magnitudes: Tensor) -> Tensor:
-        """Return bounds by the cheapest way: the gradient itself, Gram of patches or Gram of pixels."""
-        groups, positions = self.geometry.groups, self.positions
-        outputs, inputs = self.shape[0] // groups, math.prod(self.shape[1:])
+    def right_gram(self, rows: slice) -> Tensor:
+        """Return the inner products of patches, from those of pixels."""
+        return self.geometry.patch_gram(wide(self.x[rows]), self.shape[2:], self.gradient.shape[2:])
+
+    @property
+    def gram_cost(self) -> float:
+        """A Gram matrix of output gradients, one of pixels, and sums over the latter."""
         pixels = math.prod(self.x.shape[2:])
-        ghost = ghost_cost(positions, outputs)
-        costs: dict[Callable[[Tensor], Tensor], float] = {
-            self._direct: direct_cost(positions, outputs, inputs),
-            self._by_patches: ghost + ghost_cost(positions, inputs) + 50.0 * positions * inputs,
-            self._by_pixels: ghost + ghost_cost(pixels, self.shape[1]) + 60.0 * pixels**2,
-        }
-        return min(costs, key=lambda way: costs[way])(magnitudes)
-
-    def _direct(self, magnitudes: Tensor) -> Tensor:
-        # in any order of the entries: the norm is the same
-        norms = torch.cat(
-            [lengths(self.channels_last(part)) for part in row_chunks(self.rows, self.shape.numel())]
-        )
-        return formed_norm_bounds(norms, magnitudes, self.positions, widen(self.x))
-
-    def _by_patches(self, magnitudes: Tensor) -> Tensor:
-        def gram(x: Tensor) -> Tensor:
-            patches = self.geometry.patches(x, self.shape[2:], self._positions)
-            return patches @ patches.mT
-
-        size = self.x[0].numel() // self.geometry.groups * math.prod(self.shape[2:])
-        return self._by_gram(magnitudes, gram, size)
-
-    def _by_pixels(self, magnitudes: Tensor) -> Tensor:
-        def gram(x: Tensor) -> Tensor:
-            return self.geometry.patch_gram(x, self.shape[2:], self._positions)
-
-        return self._by_gram(magnitudes, gram, math.prod(self.x.shape[2:]) ** 2)
-
-    def _by_gram(self, magnitudes: Tensor, gram: Callable[[Tensor], Tensor], size: int) -> Tensor:
-        groups, pieces = self.geometry.groups, []
-        for part in row_chunks(self.rows, groups * size, _GRAM_CHUNK):
-            back = self._grouped(wide(self.gradient[part]))
-            pieces.append(((back.mT @ back) * gram(wide(self.x[part]))).sum((1, 2, 3)))
-        terms = self.shape[0] // groups + math.prod(self.shape[1:]) + groups * self.positions**2
-        return gram_norm_bounds(torch.cat(pieces), magnitudes, terms)
-
-    def _grouped(self, gradient: Tensor) -> Tensor:
-        groups = self.geometry.groups
-        return gradient.reshape(gradient.shape[0], groups, self.shape[0] // groups, -1)
-
-
-class ConvolvedDense(Dense):
-    """Per-row weight gradients as they were formed, with the channels last."""
-
-    def __init__(self, gradients: Tensor, shape: torch.Size) -> None:
-        super().__init__(gradients)
-        self.shape = shape
-
-    def per_row(self, rows: slice) -> Tensor:
-        """Return the gradients of these rows."""
-        return _channels_first(self.gradients[rows], self.shape)
-
-    def weighted(self, weights: Tensor) -> Tensor:
-        """Return the sum in the weight's own order."""
-        return _channels_first(self._summed(weights)[None], self.shape)[0].contiguous()
-
-
-def convolved(x: Tensor, gradient: Tensor, weight: Tensor, geometry: Geometry) -> Share:
-    """Return the share of one call: per-row gradients if they are no larger than what they replace."""
-    share = Convolved(x, gradient, weight, geometry)
-    if is_worth_keeping(weight.numel() * x.shape[0], x.numel() + gradient.numel()):
-        return ConvolvedDense(share.channels_last(slice(None)), weight.shape)
-    return share
-
-
-def _channels_first(gradients: Tensor, shape: torch.Size) -> Tensor:
-    """Return weight gradients in the order of the weight: (rows, outputs, channels, *kernel)."""
-    return gradients.reshape(gradients.shape[0], shape[0], *shape[2:], shape[1]).movedim(-1, 2)
+        ghost = ghost_cost(self.positions, self._sizes[0]) + ghost_cost(pixels, self.shape[1])
+        return ghost + 60.0 * pixels**2

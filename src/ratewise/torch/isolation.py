@@ -168,36 +168,42 @@ class _Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded not in func.tags:
             return func(*args, **kwargs)
-        drawn = _OPERATIONS.get(func._schema.name)
         arguments = _named(func, args, kwargs)
         if arguments.get("dropout_p") == 0.0:  # attention without dropout draws nothing
             return func(*args, **kwargs)
-        like = _tensor_in(arguments)
+        name = func._schema.name.removeprefix("aten::")
+        like = next((value for value in arguments.values() if isinstance(value, Tensor)), None)
         shape = arguments.get("size", () if like is None else like.shape)
-        if drawn is None or not shape or shape[0] != self._rows:
+        if name not in {*_LAWS, "native_dropout"} or not shape or shape[0] != self._rows:
             raise UnsupportedCombination(
-                f"{self._what} draws with {func._schema.name.replace('aten::', 'torch.')}, which cannot be drawn "
-                f"separately for each row; {_DRAW_REMEDY}"
+                f"{self._what} draws with torch.{name}, which cannot be drawn separately for each row; {_DRAW_REMEDY}"
             )
-        return drawn(_Uniform(self._randomness, tuple(shape)), arguments)
+        dtype = arguments.get("dtype") or (torch.get_default_dtype() if like is None else like.dtype)
+        draws = _Uniform(self._randomness, tuple(shape), dtype)
+        if name == "native_dropout":
+            return _native_dropout(draws, **arguments)
+        drawn = torch.from_numpy(np.ascontiguousarray(_LAWS[name](draws, arguments)))
+        if name.endswith("_"):
+            return arguments["self"].copy_(drawn)
+        return drawn.to(arguments.get("device") or ("cpu" if like is None else like.device), dtype)
 
 
 class _Uniform:
-    """Uniform numbers of a shape whose first axis is the rows."""
+    """Uniform numbers of a shape whose first axis is the rows, for values of a type."""
 
-    def __init__(self, randomness: RowRandomness, shape: tuple[int, ...]) -> None:
-        self._randomness, self._shape = randomness, shape
+    def __init__(self, randomness: RowRandomness, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+        self._randomness, self._shape, self._dtype = randomness, shape, dtype
 
-    def inside(self, digits: int) -> Floats:
+    def inside(self, digits: int | None = None) -> Floats:
         """Return numbers in (0, 1) with so many binary digits, 32 or 64, and one half of the last place."""
-        words = self._words(digits).astype(np.float64)
-        return (words + 0.5) * 2.0**-digits
+        digits = digits or (64 if self._dtype == torch.float64 else 32)
+        return (self._words(digits).astype(np.float64) + 0.5) * 2.0**-digits
 
-    def below_one(self, dtype: torch.dtype) -> Floats:
-        """Return numbers in [0, 1), multiples of the precision of a type."""
-        if dtype == torch.float64:
+    def below_one(self) -> Floats:
+        """Return numbers in [0, 1), multiples of the precision of the type."""
+        if self._dtype == torch.float64:
             return np.asarray((self._words(64) >> np.uint64(11)) * 2.0**-53, dtype=np.float64)
-        kept = {torch.float16: 11, torch.bfloat16: 8}.get(dtype, 24)
+        kept = {torch.float16: 11, torch.bfloat16: 8}.get(self._dtype, 24)
         return np.asarray((self._words(32) >> np.uint32(32 - kept)) * 2.0**-kept, dtype=np.float64)
 
     def _words(self, digits: int) -> npt.NDArray[Any]:
@@ -211,98 +217,45 @@ def _named(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str
     names = func._schema.arguments
     found = {one.name: one.default_value for one in names if one.has_default_value()}
     found.update({one.name: value for one, value in zip(names, args, strict=False)})
-    found.update(kwargs)
-    return found
+    return {**found, **kwargs}
 
 
-def _tensor_in(arguments: dict[str, Any]) -> Tensor | None:
-    return next((value for value in arguments.values() if isinstance(value, Tensor)), None)
-
-
-def _made(values: npt.NDArray[Any], arguments: dict[str, Any]) -> Tensor:
-    """Return numbers as a new tensor of the type and device that the operation asks for."""
-    like = _tensor_in(arguments)
-    device = arguments.get("device") or ("cpu" if like is None else like.device)
-    return torch.from_numpy(np.ascontiguousarray(values)).to(device=device, dtype=_kind(arguments))
-
-
-def _filled(values: npt.NDArray[Any], arguments: dict[str, Any]) -> Tensor:
-    target: Tensor = arguments["self"]
-    return target.copy_(torch.from_numpy(np.ascontiguousarray(values)))
-
-
-def _kind(arguments: dict[str, Any]) -> torch.dtype:
-    like = _tensor_in(arguments)
-    found: torch.dtype = arguments.get("dtype") or (torch.get_default_dtype() if like is None else like.dtype)
-    return found
-
-
-def _digits(arguments: dict[str, Any]) -> int:
-    return 64 if _kind(arguments) == torch.float64 else 32
-
-
-def _number(value: Any, default: float) -> Any:
+def _number(value: Any) -> Any:
     """Return a parameter of a law as a number or an array."""
-    return value.cpu().double().numpy() if isinstance(value, Tensor) else default if value is None else value
+    return value.cpu().double().numpy() if isinstance(value, Tensor) else value
 
 
-def _successes(draws: _Uniform, arguments: dict[str, Any]) -> npt.NDArray[Any]:
-    probability = arguments.get("p")
-    if probability is None:  # the tensor itself holds the probabilities
-        probability = arguments["self"]
-    return np.asarray(draws.inside(32) < _number(probability, 0.5))
+def _bernoulli(draws: _Uniform, arguments: dict[str, Any]) -> npt.NDArray[Any]:
+    given = arguments.get("p")  # else the tensor itself holds the probabilities
+    return np.asarray(draws.inside(32) < _number(arguments["self"] if given is None else given))
 
 
-def _bernoulli(draws: _Uniform, arguments: dict[str, Any]) -> Tensor:
-    return _made(_successes(draws, arguments), arguments)
+def _rand(draws: _Uniform, arguments: dict[str, Any]) -> npt.NDArray[Any]:
+    low, high = arguments.get("from", 0.0), arguments.get("to", 1.0)
+    return np.asarray(low + (high - low) * draws.below_one())
 
 
-def _bernoulli_(draws: _Uniform, arguments: dict[str, Any]) -> Tensor:
-    return _filled(_successes(draws, arguments), arguments)
+def _normal(draws: _Uniform, arguments: dict[str, Any]) -> npt.NDArray[Any]:
+    mean, std = _number(arguments.get("mean", 0.0)), _number(arguments.get("std", 1.0))
+    return np.asarray(mean + std * ndtri(draws.inside()))
 
 
-def _rand(draws: _Uniform, arguments: dict[str, Any]) -> Tensor:
-    return _made(draws.below_one(_kind(arguments)), arguments)
+def _exponential(draws: _Uniform, arguments: dict[str, Any]) -> npt.NDArray[Any]:
+    return np.asarray(np.log(draws.inside()) / -arguments["lambd"])
 
 
-def _uniform_(draws: _Uniform, arguments: dict[str, Any]) -> Tensor:
-    low, high = arguments["from"], arguments["to"]
-    return _filled(low + (high - low) * draws.below_one(_kind(arguments)), arguments)
+def _native_dropout(draws: _Uniform, input: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
+    if not train:
+        return input.clone(), torch.ones_like(input, dtype=torch.bool)
+    kept = torch.from_numpy(draws.inside(32) >= p).to(input.device)
+    return input * kept * (1.0 / (1.0 - p) if p < 1 else 0.0), kept
 
 
-def _randn(draws: _Uniform, arguments: dict[str, Any]) -> Tensor:
-    normal = ndtri(draws.inside(_digits(arguments)))
-    return _made(_number(arguments.get("mean"), 0.0) + _number(arguments.get("std"), 1.0) * normal, arguments)
-
-
-def _normal_(draws: _Uniform, arguments: dict[str, Any]) -> Tensor:
-    return _filled(arguments["mean"] + arguments["std"] * ndtri(draws.inside(_digits(arguments))), arguments)
-
-
-def _exponential_(draws: _Uniform, arguments: dict[str, Any]) -> Tensor:
-    return _filled(np.log(draws.inside(_digits(arguments))) / -arguments["lambd"], arguments)
-
-
-def _native_dropout(draws: _Uniform, arguments: dict[str, Any]) -> tuple[Tensor, Tensor]:
-    value, p = arguments["input"], arguments["p"]
-    if not arguments["train"]:
-        return value.clone(), torch.ones_like(value, dtype=torch.bool)
-    kept = torch.from_numpy(draws.inside(32) >= p).to(value.device)
-    return value * kept * (1.0 / (1.0 - p) if p < 1 else 0.0), kept
-
-
-_OPERATIONS: dict[str, Callable[[_Uniform, dict[str, Any]], Any]] = {
-    "aten::bernoulli": _bernoulli,
-    "aten::bernoulli_": _bernoulli_,
-    "aten::rand": _rand,
-    "aten::rand_like": _rand,
-    "aten::uniform_": _uniform_,
-    "aten::randn": _randn,
-    "aten::randn_like": _randn,
-    "aten::normal": _randn,
-    "aten::normal_": _normal_,
-    "aten::exponential_": _exponential_,
-    "aten::native_dropout": _native_dropout,
+_LAWS: dict[str, Callable[[_Uniform, dict[str, Any]], npt.NDArray[Any]]] = {
+    **dict.fromkeys(("bernoulli", "bernoulli_"), _bernoulli),
+    **dict.fromkeys(("rand", "rand_like", "uniform_"), _rand),
+    **dict.fromkeys(("randn", "randn_like", "normal", "normal_"), _normal),
+    "exponential_": _exponential,
 }
 
 

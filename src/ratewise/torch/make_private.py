@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -208,18 +208,12 @@ def make_private(
     )
 
 
+@dataclass(eq=False)
 class Sample:
     """One Poisson sample, **private**, and whether its gradient was asked for."""
 
-    def __init__(self, units: Rows) -> None:
-        self.units = units
-        self.ready = False
-
-    def placeholder(self, name: str, *, of: Placeholder, expected: str) -> Placeholder:
-        """Return a placeholder that is computed from another one."""
-        if of.name != expected:
-            raise InvalidInput(f"{expected} of the private loader are needed here, got its {of.name}")
-        return Placeholder(name, self)
+    units: Rows
+    ready: bool = False
 
 
 class Placeholder:
@@ -358,7 +352,9 @@ class PrivateModel(nn.Module):
         if isinstance(x, Placeholder):
             if not self.training:
                 raise InvalidInput("model is in evaluation mode; call model.train() before the loop")
-            return x.sample.placeholder("logits", of=x, expected="inputs")
+            if x.name != "inputs":
+                raise InvalidInput(f"inputs of the private loader are needed here, got its {x.name}")
+            return Placeholder("logits", x.sample)
         if self.training and torch.is_grad_enabled():
             raise InvalidInput(
                 "model got a tensor while it trains; pass on the inputs of the private loader as they are, "
@@ -386,6 +382,14 @@ class PrivateLoss:
 
     def __float__(self) -> float:
         self.item()
+
+    def _refuse(self, _other: Any) -> NoReturn:
+        raise UnsupportedCombination(
+            "the loss of an item is not scaled or added: one item is one step. For larger batches raise the batch "
+            "size instead of accumulating gradients, and put weights into make_private(loss=...)"
+        )
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _refuse
 
 
 class RateCriterion:

@@ -71,8 +71,13 @@ class ResNet(nn.Module):
         in_channels: int = 3,
     ) -> None:
         super().__init__()
-        _sizes(num_classes=num_classes, groups=groups, in_channels=in_channels)
-        _refuse_shape(blocks, widths, groups)
+        _sizes(num_classes=num_classes, groups=groups, in_channels=in_channels, blocks=blocks, widths=widths)
+        if not widths or len(blocks) != len(widths):
+            raise InvalidInput(
+                f"blocks and widths must name the same stages, at least one; got {len(blocks)} and {len(widths)}"
+            )
+        if any(width % groups for width in widths):
+            raise InvalidInput(f"widths must be multiples of groups ({groups}), got {list(widths)}")
         self.stem = nn.Sequential(
             nn.Conv2d(in_channels, widths[0], 7, stride=2, padding=3, bias=False),
             nn.GroupNorm(groups, widths[0]),
@@ -132,8 +137,10 @@ class MLP(nn.Sequential):
     """Linear layers with ReLU between them; inputs are flattened."""
 
     def __init__(self, inputs: int, num_classes: int, hidden: Sequence[int] = (128, 128)) -> None:
-        _sizes(inputs=inputs, num_classes=num_classes)
-        sizes = [inputs, *_listed(hidden=hidden)]
+        if not isinstance(hidden, Sequence) or isinstance(hidden, str | bytes):
+            raise InvalidType(f"hidden must be a sequence of sizes, got {type(hidden).__name__}")
+        _sizes(inputs=inputs, num_classes=num_classes, hidden=hidden)
+        sizes = [inputs, *hidden]
         layers: list[nn.Module] = [nn.Flatten()]
         for before, after in pairwise(sizes):
             layers += [nn.Linear(before, after), nn.ReLU()]
@@ -179,8 +186,14 @@ class TransformerEncoder(nn.Module):
         layers: int = 2,
     ) -> None:  # fmt: skip
         super().__init__()
-        _sizes(vocabulary=vocabulary, num_classes=num_classes, length=length, width=width)
-        _sizes(heads=heads, layers=layers)
+        _sizes(
+            vocabulary=vocabulary,
+            num_classes=num_classes,
+            length=length,
+            width=width,
+            heads=heads,
+            layers=layers,
+        )
         if width % heads:
             raise InvalidInput(f"width must be a multiple of heads ({heads}), got {width}")
         self.tokens = nn.Embedding(vocabulary, width)
@@ -197,34 +210,14 @@ class TransformerEncoder(nn.Module):
 
 
 def _sizes(**arguments: Any) -> None:
-    """Refuse what is no size of a layer."""
+    """Refuse what is no size of a layer, or of several layers."""
     for name, value in arguments.items():
-        argument: dict[str, Any] = {name: value}
-        if not isinstance(value, numbers.Integral):
-            raise InvalidType(f"{name} must be a whole number, got {type(value).__name__}")
-        if _validate.count(**argument) > _LARGEST:
-            raise InvalidInput(f"{name} must be at most {_LARGEST}, got {value}")
-
-
-def _listed(**argument: Any) -> Sequence[int]:
-    """Return the sizes of several layers, checked."""
-    ((name, sizes),) = argument.items()
-    if not isinstance(sizes, Sequence) or isinstance(sizes, str | bytes):
-        raise InvalidType(f"{name} must be a sequence of sizes, got {type(sizes).__name__}")
-    for size in sizes:
-        _sizes(**{name: size})
-    return sizes
-
-
-def _refuse_shape(blocks: Any, widths: Any, groups: int) -> None:
-    _listed(blocks=blocks)
-    _listed(widths=widths)
-    if not widths or len(blocks) != len(widths):
-        raise InvalidInput(
-            f"blocks and widths must name the same stages, at least one; got {len(blocks)} and {len(widths)}"
-        )
-    if any(width % groups for width in widths):
-        raise InvalidInput(f"widths must be multiples of groups ({groups}), got {list(widths)}")
+        several = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+        for size in value if several else (value,):
+            if not isinstance(size, numbers.Integral):
+                raise InvalidType(f"{name} must be a whole number, got {type(size).__name__}")
+            if _validate.count(**{name: size}) > _LARGEST:  # type: ignore[arg-type]
+                raise InvalidInput(f"{name} must be at most {_LARGEST}, got {size}")
 
 
 def _initialise(layer: nn.Module) -> None:

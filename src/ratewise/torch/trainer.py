@@ -21,7 +21,7 @@ import inspect
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from ratewise import _validate
 from ratewise._files import arrays_from_bytes, arrays_to_bytes, write_whole
-from ratewise.accounting import Event, Ledger, Phase, PrivacyUnit
+from ratewise.accounting import Ledger, Phase, PrivacyUnit
 from ratewise.constraints.compiled import CompiledConstraints
 from ratewise.data.units import Units, row_units
 from ratewise.exceptions import InvalidInput, InvalidType, LedgerError, RatewiseError, UnsupportedCombination
@@ -43,14 +43,12 @@ from ratewise.torch.data import RowSource, network_rows
 from ratewise.torch.distributed import (
     BlockSampler,
     Processes,
-    StepSampler,
     TotalRelease,
     leader_only,
     refuse_unjoined,
     share_of,
 )
 from ratewise.torch.engine import Loss, Objective, TorchEngine
-from ratewise.training.callbacks import Progress
 from ratewise.training.config import TrainingConfig
 from ratewise.training.declarations import Declarations
 from ratewise.training.dual import DualUpdate, dual_update
@@ -77,17 +75,7 @@ def network_config(
 ) -> TrainingConfig:
     """Return the configuration with the rules for networks in place of None.
 
-    Parameters
-    ----------
-    config : TrainingConfig or None
-        None: momentum 0.9, and everything else by rule.
-    n_units : int
-    epochs : float, optional
-        How often each unit is read on average; 20 by default. Give `epochs` or ``config.steps``.
-
-    Notes
-    -----
-    A step reads a 25th of the units, but 256 to 4,096 of them, and at most half. The clipping norm is 1, with
+    Each unit is read `epochs` times on average, 20 by default; give `epochs` or ``config.steps``. A step reads a 25th of the units, but 256 to 4,096 of them, and at most half. The clipping norm is 1, with
     and without privacy; the learning rate is ``5 * (1 - momentum)``, which is meant for that norm.
     """
     config = NETWORK if config is None else config
@@ -116,7 +104,6 @@ def network_plan(
     epochs: float | None = None,
     neighbours: str = "zero_out",
     unit: PrivacyUnit | None = None,
-    other_events: tuple[Event, ...] = (),
 ) -> Plan:
     """Return the plan of a network's training that spends (epsilon, delta).
 
@@ -124,15 +111,13 @@ def network_plan(
     ----------
     n_units : int
         Number of rows, or of ids.
-    config : TrainingConfig, optional
+    config, epochs
+        See `network_config`.
     epsilon : float or None
         None plans a training without privacy.
-    delta : float
     constrained : bool
         Whether there are constraints: then prediction counts and a certificate are released as well.
-    epochs, config
-        See `network_config`.
-    neighbours, unit, other_events
+    neighbours, unit
         See `ratewise.training.plan.plan_for`.
 
     Examples
@@ -152,7 +137,6 @@ def network_plan(
         delta=_validate.inside(delta=delta),
         neighbours=neighbours,
         unit=PrivacyUnit() if unit is None else unit,
-        other_events=other_events,
     )
 
 
@@ -167,17 +151,11 @@ class TorchOptimizer:
     config : TrainingConfig
         Its schedule is followed unless there is a scheduler.
     learning_rate : float
-        Of the default optimizer.
+        Of the default optimizer, SGD with the momentum and penalty of the configuration; biases and norms have
+        no penalty.
     optimizer : torch.optim.Optimizer, optional
-        Any one, over exactly these parameters; by default SGD with the learning rate, momentum and penalty of
-        the configuration; biases and norms have no penalty.
     scheduler : LRScheduler, optional
         Stepped once after each step.
-
-    Attributes
-    ----------
-    done : int
-        Steps that were taken, or that count as taken. Setting it moves the schedule.
     """
 
     def __init__(
@@ -215,15 +193,13 @@ class TorchOptimizer:
 
     @property
     def done(self) -> int:
-        """Steps that were taken, or that count as taken."""
+        """Steps that were taken, or that count as taken; setting it moves the schedule."""
         return self._done
 
     @done.setter
     def done(self, steps: int) -> None:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # about a scheduler that moves before its optimizer, as meant here
+            warnings.simplefilter("ignore")  # a scheduler moves before its optimizer, as meant here
             for _ in range(steps - self._done if self.scheduler is not None else 0):
                 self.scheduler.step()
         self._done = steps
@@ -352,16 +328,7 @@ class NetworkSession(Session):
 
     Process 0 alone keeps the ledger, releases and writes checkpoints.
 
-    Parameters
-    ----------
-    module : nn.Module
-    loss, optimizer, scheduler, physical_batch, device, autocast
-        As for `Trainer`.
-    processes : Processes
-    checkpoint : path, optional
-    checkpoint_every : int
-    seed : Any
-        What `streams` were made of, for the warning that it must stay secret.
+    Parameters are those of `Trainer`; `seed` is what `streams` were made of, for the warning that it must stay secret.
     """
 
     module: nn.Module = field(default_factory=nn.Identity)
@@ -381,7 +348,7 @@ class NetworkSession(Session):
     steps_done: int = field(init=False, default=0)
     _admitted: bool = field(init=False, default=False)
     _seed_noted: bool = field(init=False, default=False)
-    _sampler: StepSampler | None = field(init=False, default=None)
+    _sampler: BlockSampler | None = field(init=False, default=None)
     _drawn: int = field(init=False, default=0)
     _consistent: bool = field(init=False, default=True)
 
@@ -674,10 +641,6 @@ class Trainer(NetworkSession):
         Which rows form a unit of privacy; by default each row is one.
     ledger : Ledger, optional
         A new one in memory by default. Only process 0 writes it.
-    callbacks : callables
-        Called by `run` in every process after each step with a `StepRecord` of released values.
-    progress : bool
-        Show a line on standard error.
     random_state : int, NumPy generator or None
         A seed makes a run repeatable and must stay secret. A resumed run takes fresh entropy instead.
     streams : RandomStreams, optional
@@ -690,12 +653,6 @@ class Trainer(NetworkSession):
         `checkpoint`, a file to write after every `checkpoint_every` steps, and to `resume` from;
         `processes`, what ``join()`` returned; `data_name`; `tolerance` of the certificate's verdicts.
 
-    Attributes
-    ----------
-    loop, engine, dual, history, plan, config, ledger, admission, steps_done
-    certificate : Certificate or None
-    released : dict
-        Released values outside the steps, by name in the plan; stored in the checkpoint.
     """
 
     def __init__(
@@ -709,8 +666,6 @@ class Trainer(NetworkSession):
         n_classes: int | None = None,
         units: Units | None = None,
         ledger: Ledger | None = None,
-        callbacks: Iterable[Callback] = (),
-        progress: bool = False,
         random_state: Any = None,
         streams: RandomStreams | None = None,
         **options: Any,
@@ -736,17 +691,15 @@ class Trainer(NetworkSession):
                 f"data has {self.units.n_units} units (rows or ids), the plan was made for {plan.n_units}"
             )
         self.classes = tuple(range(_classes(n_classes, constraints)))
-        self._callbacks, self._progress = _functions(callbacks), progress
         self._seed_noted = streams is not None
         self._bind(rows)
 
     def run(self, on_step: Callback | None = None) -> History:  # type: ignore[override]
-        """Take the steps that remain, release the certificate, and return what the steps released."""
-        with Progress(self.plan.steps, enabled=self._progress and self.processes.leads) as progress:
-            for record in self.steps():
-                progress.show(record)
-                for callback in (*self._callbacks, *(() if on_step is None else (on_step,))):
-                    callback(record)
+        """Take the steps that remain, release the certificate, and return what the steps released.
+
+        `on_step` is called in every process after each step, with a `StepRecord` of released values.
+        """
+        self.train(on_step)
         self.certify()
         return self.history
 
@@ -890,14 +843,16 @@ def _device(module: Any) -> torch.device:
 
 
 def _check(plan: Any, constraints: Any, config: Any, ledger: Any) -> None:
-    if not isinstance(plan, Plan):
-        raise InvalidType(f"plan must be a ratewise.training.plan.Plan, got {type(plan).__name__}")
-    if constraints is not None and not isinstance(constraints, CompiledConstraints):
-        raise InvalidType(f"constraints must be compiled constraints, got {type(constraints).__name__}")
-    if config is not None and not isinstance(config, TrainingConfig):
-        raise InvalidType(f"config must be a TrainingConfig or None, got {type(config).__name__}")
-    if ledger is not None and not isinstance(ledger, Ledger):
-        raise InvalidType(f"ledger must be a Ledger or None, got {type(ledger).__name__}")
+    for name, value, kind in (
+        ("plan", plan, Plan),
+        ("constraints", constraints, CompiledConstraints),
+        ("config", config, TrainingConfig),
+        ("ledger", ledger, Ledger),
+    ):
+        if not isinstance(value, kind) and (value is not None or kind is Plan):
+            raise InvalidType(
+                f"{name} must be a {kind.__module__}.{kind.__name__}, got {type(value).__name__}"
+            )
     if ledger is not None and not ledger.accepts(plan.neighbours):
         raise InvalidInput(
             f"the plan is for {plan.neighbours!r}, but the ledger is kept for {ledger.neighbours!r}; use one "
@@ -922,10 +877,3 @@ def _classes(n_classes: int | None, constraints: CompiledConstraints | None) -> 
     if n_classes not in (None, constraints.n_classes):
         raise InvalidInput(f"n_classes is {n_classes}, but the constraints have {constraints.n_classes}")
     return constraints.n_classes
-
-
-def _functions(callbacks: Any) -> tuple[Callback, ...]:
-    found = tuple(callbacks) if isinstance(callbacks, Iterable) else (callbacks,)
-    if not isinstance(callbacks, Iterable) or not all(callable(callback) for callback in found):
-        raise InvalidType("callbacks must be a list of functions of a StepRecord, such as [print]")
-    return found
