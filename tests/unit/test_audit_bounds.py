@@ -152,4 +152,4 @@ def test_results_speak_plainly():
     assert not sharper.passed
     assert "evidence, not a proof" in str(passed)
     assert "FAILED" in str(failed)
-    assert json.loads(passed.to_json())["passed"] is True
+    assert json.loads(json.dumps(passed.to_dict()))["passed"] is True

@@ -51,12 +51,7 @@ def many_runs_bound(
     >>> round(many_runs_bound(900, 1000, 100, 1000, delta=1e-5), 4)
     1.9897
     """
-    level = (1.0 - _confidence(confidence)) / 2.0
-    _check_delta(delta)
-    _check_hits(hits_in=hits_in, games_in=games_in)
-    _check_hits(hits_out=hits_out, games_out=games_out)
-    power, _ = proportion_bounds(hits_in, games_in, level)
-    _, alarms = proportion_bounds(hits_out, games_out, level)
+    power, alarms = _error_bounds(hits_in, games_in, hits_out, games_out, delta, confidence)
     found = 0.0
     if power > delta and alarms > 0:
         found = max(found, math.log((power - delta) / alarms))
@@ -83,14 +78,9 @@ def gaussian_bound(
     >>> round(gaussian_bound(8413, 10000, 1587, 10000, delta=1e-5), 2)
     9.63
     """
-    level = (1.0 - _confidence(confidence)) / 2.0
-    _check_delta(delta)
+    power, alarms = _error_bounds(hits_in, games_in, hits_out, games_out, delta, confidence)
     if not delta > 0:
         raise InvalidInput(f"delta must be above 0 for a Gaussian release, got {delta!r}")
-    _check_hits(hits_in=hits_in, games_in=games_in)
-    _check_hits(hits_out=hits_out, games_out=games_out)
-    power, _ = proportion_bounds(hits_in, games_in, level)
-    _, alarms = proportion_bounds(hits_out, games_out, level)
     if power <= 0 or alarms >= 1:
         return 0.0
     distance = float(ndtri(1.0 - alarms) - ndtri(1.0 - power))
@@ -130,7 +120,7 @@ def one_run_bound(
     >>> round(one_run_bound(100_000, 1510, 1439, delta=1e-5), 3)
     2.676
     """
-    alpha = 1.0 - _confidence(confidence)
+    alpha = 1.0 - _validate.inside(confidence=confidence)
     _check_delta(delta)
     _check_hits(correct=correct, guesses=guesses)
     if guesses > canaries:
@@ -142,10 +132,8 @@ def one_run_bound(
         low, high = high, 2.0 * high
     for _ in range(60):
         middle = (low + high) / 2.0
-        if _one_run_p_value(canaries, guesses, correct, middle, delta) < alpha:
-            low = middle
-        else:
-            high = middle
+        rejected = _one_run_p_value(canaries, guesses, correct, middle, delta) < alpha
+        low, high = (middle, high) if rejected else (low, middle)
     return low
 
 
@@ -160,8 +148,15 @@ def _one_run_p_value(canaries: int, guesses: int, correct: int, epsilon: float, 
     return plain + 2.0 * canaries * delta * float(np.max(between / back))
 
 
-def _confidence(confidence: float) -> float:
-    return _validate.inside(confidence=confidence)
+def _error_bounds(
+    hits_in: int, games_in: int, hits_out: int, games_out: int, delta: float, confidence: float
+) -> tuple[float, float]:
+    """Return a lower bound on the probability of a hit with the row, and an upper bound without it."""
+    level = (1.0 - _validate.inside(confidence=confidence)) / 2.0
+    _check_delta(delta)
+    _check_hits(hits_in=hits_in, games_in=games_in)
+    _check_hits(hits_out=hits_out, games_out=games_out)
+    return proportion_bounds(hits_in, games_in, level)[0], proportion_bounds(hits_out, games_out, level)[1]
 
 
 def _check_delta(delta: float) -> None:

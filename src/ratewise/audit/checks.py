@@ -104,8 +104,7 @@ def check_replay(event: TrainingEvent, *, steps: int = 40, streams: RandomStream
     event = checked_event(event).with_steps(steps)
     if event.histogram_noise is None:
         return Check("replay", True, "nothing is counted")
-    rows = WorstRows(3, 3, counted=True)
-    step = _first_difference(event, rows, streams)
+    step = _first_difference(event, WorstRows(3, 3, counted=True), streams)
     if step is not None:
         return Check("replay", False, f"step {step} used something else than what was released")
     return Check("replay", True, f"{steps} steps")
@@ -121,10 +120,12 @@ def _first_difference(event: TrainingEvent, rows: WorstRows, streams: RandomStre
         if record.histogram is None:
             continue
         replayed.update(record.histogram, 1.0)
-        same = _equal(record.values, replayed.estimate) and _equal(record.multipliers, replayed.multipliers)
-        # what rows meet in the next step
-        same = same and _equal(used.table, replayed.table)
-        if not same:
+        pairs = (
+            (record.values, replayed.estimate),
+            (record.multipliers, replayed.multipliers),
+            (used.table, replayed.table),  # what rows meet in the next step
+        )
+        if not all(_equal(*pair) for pair in pairs):
             return record.step
     return None
 

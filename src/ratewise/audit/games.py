@@ -8,7 +8,6 @@ Everything else is the shipped code: sampler, engine, mechanisms, loop.
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -175,16 +174,7 @@ def make_dual(
 
 
 class TableSubject:
-    """The engine of additive models with worst-case rows.
-
-    Parameters
-    ----------
-    event : TrainingEvent
-        Noise, rate, kinds of release.
-    n_canaries : int
-    n_opponents : int or None
-        None: a few, unless rows are sampled, for then they would hide the canary.
-    """
+    """The engine of additive models with worst-case rows; `n_opponents` None is what makes the worst case."""
 
     def __init__(self, event: TrainingEvent, n_canaries: int = 1, n_opponents: int | None = 9) -> None:
         self.event = checked_event(event)
@@ -301,10 +291,6 @@ class AuditResult:
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready record."""
         return {**dataclasses.asdict(self), "passed": self.passed}
-
-    def to_json(self) -> str:
-        """Return the record as JSON."""
-        return json.dumps(self.to_dict(), indent=2)
 
     def __str__(self) -> str:
         verdict = (
@@ -432,13 +418,7 @@ def _many_runs(
     score = _scores(subject, coins, steps, streams, releases, attack)[:, 0]
     tuning = int(games * _TUNING)
     threshold = _threshold(score[:tuning], coins[:tuning, 0], delta, confidence)
-    inside, hit = coins[tuning:, 0], score[tuning:] > threshold
-    hits = {
-        "hits_in": int(hit[inside].sum()),
-        "games_in": max(1, int(inside.sum())),
-        "hits_out": int(hit[~inside].sum()),
-        "games_out": max(1, int((~inside).sum())),
-    }
+    hits = _hits(score[tuning:] > threshold, coins[tuning:, 0])
     bound = many_runs_bound(**hits, delta=delta, confidence=confidence)
     return AuditResult(
         lower_bound=bound,
@@ -465,15 +445,19 @@ def _sharper(
         return None
     tuning = int(len(score) * _TUNING)
     middle = float(np.median(score[:tuning]))  # between the two laws, where both error rates are known best
-    hit, inside = score[tuning:] > middle, inside[tuning:]
     return gaussian_bound(
-        int(hit[inside].sum()),
-        max(1, int(inside.sum())),
-        int(hit[~inside].sum()),
-        max(1, int((~inside).sum())),
-        delta=delta,
-        confidence=confidence,
+        **_hits(score[tuning:] > middle, inside[tuning:]), delta=delta, confidence=confidence
     )
+
+
+def _hits(guessed_in: Bools, inside: Bools) -> dict[str, int]:
+    """Return the games with and without the row, and those of each that were guessed "in"."""
+    return {
+        "hits_in": int(guessed_in[inside].sum()),
+        "games_in": max(1, int(inside.sum())),
+        "hits_out": int(guessed_in[~inside].sum()),
+        "games_out": max(1, int((~inside).sum())),
+    }
 
 
 def _threshold(score: Floats, inside: Bools, delta: float, confidence: float) -> float:

@@ -34,18 +34,6 @@ Numbers = npt.NDArray[np.intp]
 _CHUNK = 1 << 12
 
 
-class RowCodes(Protocol):
-    """A small whole number for each row, such as an array."""
-
-    def __len__(self) -> int:
-        """Return the number of rows."""
-        ...
-
-    def take(self, rows: Numbers, /) -> npt.NDArray[Any]:
-        """Return the numbers of the given rows; **private**."""
-        ...
-
-
 class Batch(NamedTuple):
     """Some rows as tensors, **private**."""
 
@@ -83,19 +71,19 @@ class TensorRows:
     ----------
     x : tensor or array of shape (n, ...)
         Numbers of 64 bits are handed out with 32, unless the tensor itself has 64.
-    labels, cells : RowCodes
-        The class of each row and, if something is counted, its cell, as whole numbers from 0: arrays,
-        tensors, or what translates on demand. A row whose label is no class adds nothing to any sum.
+    labels, cells : arrays or tensors
+        The class of each row and, if something is counted, its cell, as whole numbers from 0. A row whose label is
+        no class adds nothing to any sum.
     """
 
-    def __init__(self, x: Any, labels: RowCodes | Tensor, cells: RowCodes | Tensor | None = None) -> None:
+    def __init__(self, x: Any, labels: Any, cells: Any = None) -> None:
         for name, values in (("x", x), ("labels", labels), ("cells", cells)):
             absent = values is None and name == "cells"
             if not absent and (not hasattr(values, "__len__") or getattr(values, "shape", None) == ()):
                 raise InvalidType(f"{name} must hold one entry per row, got {type(values).__name__}")
         self._x = x
-        self._labels: RowCodes = _with_take(labels)
-        self._cells: RowCodes | None = None if cells is None else _with_take(cells)
+        self._labels = _array(labels)
+        self._cells = None if cells is None else _array(cells)
         for name, values in (("labels", labels), ("cells", cells)):
             if values is not None and len(values) != len(x):
                 raise InvalidInput(f"{name} must be one number per row: {len(values)} for {len(x)} rows")
@@ -123,7 +111,7 @@ class TensorRows:
     def check_types(self) -> None:
         """Refuse arrays of labels or cells that do not hold whole numbers; their content is not read."""
         for name, codes in (("labels", self._labels), ("cells", self._cells)):
-            if isinstance(codes, np.ndarray) and codes.dtype.kind not in "biu":
+            if codes is not None and codes.dtype.kind not in "biu":
                 raise InvalidType(
                     f"{name} must be whole numbers from 0, got {codes.dtype}; translate them, with "
                     "Domain.code_labels for labels and CompiledConstraints.code_cells for cells"
@@ -340,11 +328,8 @@ def _by_number(data: Any) -> bool:
     return isinstance(data, Sized) and hasattr(data, "__getitem__") and not isinstance(data, Mapping)
 
 
-def _with_take(codes: Any) -> Any:
-    """Return codes that can be taken by number: tensors and lists become arrays."""
-    if isinstance(codes, Tensor):
-        return codes.detach().cpu().numpy()
-    return codes if hasattr(codes, "take") else np.asarray(codes)
+def _array(codes: Any) -> npt.NDArray[Any]:
+    return codes.detach().cpu().numpy() if isinstance(codes, Tensor) else np.asarray(codes)
 
 
 def _plain(value: Any) -> Any:

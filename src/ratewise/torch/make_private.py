@@ -59,9 +59,6 @@ from ratewise.torch.distributed import Processes, refuse_unjoined
 from ratewise.torch.engine import PHYSICAL_BATCH, Loss
 from ratewise.torch.trainer import NETWORK, Trainer, network_plan
 from ratewise.training.config import TrainingConfig
-from ratewise.training.dual import DualUpdate
-from ratewise.training.loop import History
-from ratewise.training.plan import Plan
 
 _NO_VALUES = (
     "of a sample are private and have no values here: pass them on as in criterion(model(x), labels, cells), "
@@ -463,32 +460,15 @@ class PrivateOptimizer(torch.optim.Optimizer):
     def __init__(self, session: _Steps) -> None:
         self._session = session
         self.original = session.original
+        trainer = session.trainer
+        self.plan, self.ledger = trainer.plan, trainer.open_ledger()
+        self.dual, self.history = trainer.dual, trainer.history
         # the very groups of the original, so that a scheduler on either moves both
         super().__init__(self.original.param_groups, self.original.defaults)
         self._join()
 
     def _join(self) -> None:
         self.param_groups, self.state = self.original.param_groups, self.original.state
-
-    @property
-    def plan(self) -> Plan:
-        """The planned releases."""
-        return self._session.trainer.plan
-
-    @property
-    def ledger(self) -> Ledger:
-        """The ledger."""
-        return self._session.trainer.open_ledger()
-
-    @property
-    def dual(self) -> DualUpdate | None:
-        """The multipliers."""
-        return self._session.trainer.dual
-
-    @property
-    def history(self) -> History:
-        """What was released, by step."""
-        return self._session.trainer.history
 
     @property
     def certificate(self) -> Certificate | None:
