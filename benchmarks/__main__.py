@@ -13,6 +13,7 @@ NAMES = {
     "speed": "time of a step, a fit, accounting and many rows, beside Opacus, dp-accounting, scikit-learn and Fairlearn",
     "deep": "time and memory of a private step of networks, beside Opacus",
     "distributed": "several processes: time and bytes exchanged",
+    "distributed_tables": "tables larger than memory and on several processes: time and memory of one fit",
     "certificate": "coverage of certificates on real fits",
     "persons": "persons with several rows: ids, group privacy and row-level privacy",
     "postprocess": "private decision rules on scores, beside Fairlearn's ThresholdOptimizer",

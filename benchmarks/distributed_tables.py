@@ -1,6 +1,6 @@
 """Tables larger than memory and on several processes: time, processor time and memory of one fit.
 
-    python -m benchmarks.distributed_tables --rows 2000000 --columns 50 --json out.jsonl
+    python -m benchmarks distributed_tables --rows 2000000 --columns 50 --json out.jsonl
 
 Writes a Parquet folder to a temporary place, then fits it in processes of their own: a memory map, an Arrow data
 set, Dask with 1, 2 and 4 workers of one thread, and Spark MLlib's logistic regression without privacy (``--spark``).
