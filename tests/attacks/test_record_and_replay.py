@@ -314,6 +314,10 @@ def replaced(column, cell):
 def vector(values, form):
     if form != "frame":
         return list(values)
+    if any(
+        isinstance(cell, complex) for cell in values
+    ):  # complex storage is rejected: it counts as declared
+        return pd.Series(list(values), dtype=object)
     try:
         return pd.Series(list(values))
     except UnicodeEncodeError:  # text that the text type of pandas cannot hold

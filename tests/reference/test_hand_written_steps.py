@@ -155,7 +155,7 @@ def test_two_steps(n_classes, rates):
         total += loop.gradient_mechanism.added[step]
         for place in range(size):
             intercept = (place + 1) % (features.shape[1] + 1) == 0
-            penalty = 0.0 if intercept else L2 / scale * theta[place]
+            penalty = 0.0 if intercept else L2 * theta[place]
             velocity[place] = MOMENTUM * velocity[place] + total[place] / EXPECTED + penalty
         theta = theta - LEARNING_RATE * (1 - step / 2) * velocity
         np.testing.assert_allclose(loop.optimizer.parameters, theta, atol=1e-5)

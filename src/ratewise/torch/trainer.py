@@ -168,8 +168,7 @@ class TorchOptimizer:
         scheduler: Any = None,
     ) -> None:
         self.parameters = list(parameters)
-        own = optimizer is None
-        if own:
+        if optimizer is None:
             if scheduler is not None:
                 raise UnsupportedCombination("scheduler was given without its optimizer; pass both")
             optimizer = _default_optimizer(self.parameters, config, learning_rate)
@@ -180,7 +179,6 @@ class TorchOptimizer:
         self.scheduler = scheduler
         self._steps, self._schedule = steps, config.schedule
         self._rates = [float(group["lr"]) for group in optimizer.param_groups]
-        self._penalties = [group["weight_decay"] for group in optimizer.param_groups] if own else []
         self._done = 0
 
     @property
@@ -204,10 +202,8 @@ class TorchOptimizer:
                 self.scheduler.step()
         self._done = steps
 
-    def step(self, total: Sequence[Tensor], expected_units: float, scale: float = 1.0) -> float:
+    def step(self, total: Sequence[Tensor], expected_units: float) -> float:
         """Move by a released sum (its tensors are used up) and return the norm of the released mean."""
-        for group, penalty in zip(self.optimizer.param_groups, self._penalties, strict=False):
-            group["weight_decay"] = penalty / scale
         for parameter, part in zip(self.parameters, total, strict=True):
             parameter.grad = part.mul_(1.0 / expected_units).to(parameter)
         norm = _norm(total)

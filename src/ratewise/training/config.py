@@ -32,7 +32,7 @@ class TrainingConfig:
         Whether the learning rate falls linearly to zero.
     l2 : float, optional
         Penalty ``l2 / 2 * |weights|**2``, intercepts excluded, a Gaussian prior on the weights of standardised
-        features; 0.001 for tables. It reads no rows.
+        features; for tables 0.001, with constraints 80 / n but at most 0.004. It reads no rows.
     histogram : "gaussian" or "laplace"
         Law of the noise of prediction counts.
     histogram_share : float, optional
@@ -58,7 +58,7 @@ class TrainingConfig:
     max_sample_weight : float
         Public upper end of `sample_weight`: weights are divided by it and clipped to 0 to 1.
     spread : float, optional
-        Prior on shape functions: expected squared norm of the cell indicators of a continuous column; 0.03 n / sigma_1
+        Prior on shape functions: expected squared norm of the cell indicators of a continuous column; 0.025 n / sigma_1
         divided by the number of such columns, with sigma_1 the noise of a single release that spends the budget.
     """
 

@@ -20,14 +20,17 @@ THRESHOLD_DELTA = 0.1  # of delta, for each of two releases with thresholds
 LEAST_STEP_NOISE = 0.2  # with less, a small sampling rate hides nothing
 ROWS_PER_ID_SHARE = CORRECTION_SHARE = 0.01  # of the budget, in units of 1 / sigma**2
 LEAST_TRAINING_SHARE = 0.1
-L2 = 0.001  # penalty on the weights of tables
 NO_NOISE_RESOLUTION = 1e6
 
 _FEW, _MANY = 500.0, 5000.0  # resolution from which logarithmic cells are used, and finer ones
 _MOST_LOG_CELLS = 2560  # of all columns of a table
-_SPREAD = (
-    0.03  # prior on shape functions: squared norm of all cell indicators of a row, per unit of resolution
-)
+# prior on shape functions: squared norm of all cell indicators of a row, per unit of resolution
+_SPREAD = 0.025
+_L2 = 0.001  # penalty on weights without constraints
+_CONSTRAINED_L2 = (
+    0.004,
+    80.0,
+)  # with constraints: the lesser of the first and of the second divided by the units
 _GRADIENT_NOISE = 0.075  # noise of the mean gradient, in score units, that the clipping norm is chosen for
 _CLIPS = (0.5, 5.0)
 _LEARNING_RATE = 2.0
@@ -69,6 +72,15 @@ def logarithmic_cells(resolution: float, n_continuous: int) -> int:
 def spread(resolution: float, n_continuous: int) -> float:
     """Return the expected squared norm of the cell indicators of a continuous column; columns share one norm."""
     return _SPREAD * resolution / max(n_continuous, 1)
+
+
+def l2(n_units: int, constrained: bool) -> float:
+    """Return the penalty on the weights.
+
+    With constraints it is larger on small tables: large scores saturate the soft predictions that constraints
+    differentiate, and the multipliers cannot move them within the steps.
+    """
+    return min(_CONSTRAINED_L2[0], _CONSTRAINED_L2[1] / n_units) if constrained else _L2
 
 
 def step_sizes(

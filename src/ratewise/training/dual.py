@@ -143,7 +143,8 @@ class DualUpdate:
 
         Rows are clipped to one norm. Large multipliers would make all rows of the constrained cells reach it, and
         the gradient of the constraints could grow no more; divided by a scale that follows the mean weight of a row, the
-        objective keeps the ratio of loss and constraints.
+        objective keeps the ratio of loss and constraints. The penalty on weights is not divided: where constraints
+        dominate, the prior is stronger.
         """
         size = float(sizes @ np.ptp(self.table, axis=1)) / max(float(sizes.sum()), 1.0)
         return float(2.0 ** np.round(np.log2(1.0 + _SCALE * size)))

@@ -152,11 +152,8 @@ class Optimizer(Protocol):
         """Learning rate of the coming step relative to the first one."""
         ...
 
-    def step(self, total: Any, expected_units: float, scale: float = 1.0) -> float:
-        """Move by a released sum over the constant `expected_units`; return the norm of that mean.
-
-        The objective behind the sum was divided by `scale`; a penalty on the parameters is divided by it too.
-        """
+    def step(self, total: Any, expected_units: float) -> float:
+        """Move by a released sum over the constant `expected_units`; return the norm of that mean."""
         ...
 
     def state(self) -> dict[str, Any]:

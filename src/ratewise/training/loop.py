@@ -82,12 +82,12 @@ class GradientDescent:
         """Learning rate of the coming step relative to the first one."""
         return schedule_value(self.schedule, self.done, self.steps)
 
-    def step(self, total: Floats, expected_units: float, scale: float = 1.0) -> float:
+    def step(self, total: Floats, expected_units: float) -> float:
         """Move by a released sum; a model that is not finite is an error with a public cause."""
         gradient = total / expected_units
         norm = float(np.linalg.norm(gradient))
         if self.l2 and self.penalised is not None:
-            gradient = gradient + self.l2 / scale * np.where(self.penalised, self.parameters, 0.0)
+            gradient = gradient + self.l2 * np.where(self.penalised, self.parameters, 0.0)
         self.velocity = self.momentum * self.velocity + gradient
         self.parameters = self.parameters - self.learning_rate * self.relative_rate * self.velocity
         self.done += 1
@@ -169,7 +169,7 @@ class Loop:
         sums = self.engine.sums(sample, optimizer.parameters, weights, scale * self.clip)
         gradient = self.gradient_mechanism.release(_divided(sums.gradient, scale), streams.gradient)
         schedule = optimizer.relative_rate
-        norm = optimizer.step(gradient, self.expected_units, scale)
+        norm = optimizer.step(gradient, self.expected_units)
         if dual is None:
             return StepRecord(optimizer.done, norm)
         histogram = self.histogram_mechanism.release(sums.histogram, streams.histogram)

@@ -349,7 +349,7 @@ class Session:
             plan.steps,
             momentum=config.momentum,
             schedule=config.schedule,
-            l2=defaults.L2 if config.l2 is None else config.l2,
+            l2=defaults.l2(plan.n_units, self.compiled is not None) if config.l2 is None else config.l2,
             penalised=engine.penalised,
         )
         gradient = plan.gradient_mechanism(clip, engine.slack(self.most_rows))
