@@ -523,6 +523,8 @@ def read_features(X: Any, *, expected: Sequence[str] | None = None) -> FeatureTa
     """
     if hasattr(X, "collect") and not hasattr(X, "shape"):
         raise InvalidType("X is a lazy frame; call .collect() on it first")
+    if sp.issparse(X):  # one of the sparse formats is a mapping too
+        return _array(X, expected)
     fields = getattr(getattr(X, "dtype", None), "names", None)
     if isinstance(X, Mapping) or hasattr(X, "columns") or hasattr(X, "column_names") or fields:
         return _frame(X, expected)
