@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -73,14 +73,21 @@ class Units:
             units = sample[first:last]
             counts = lengths[first:last]
             begins = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.intp)
-            within = np.arange(int(counts.sum())) - np.repeat(begins, counts)
-            rows = self.order[np.repeat(self.starts[units], counts) + within]
-            yield rows, begins
+            places = np.repeat(self.starts[units] - begins, counts)
+            places += np.arange(len(places))
+            yield self.order[places], begins
             first = last
 
     def weights(self, rows: Rows) -> Floats | None:
         """Return the weights of rows; None if all are 1."""
         return None if self.row_weights is None else self.row_weights.take(rows)
+
+    def side_by_side(self) -> Units:
+        """Return the same units of a table that has only the rows in use, in the order of `order`."""
+        if self.order is None:
+            return self
+        weights = None if self.row_weights is None else self.row_weights[self.order]
+        return replace(self, order=np.arange(len(self.order)), row_weights=weights)
 
     def table_weights(self, usable: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
         """Return the weight of every row of the table, 0 for rows that are not in use or not `usable`."""

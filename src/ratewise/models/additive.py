@@ -20,7 +20,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -147,6 +147,12 @@ class Problem:
     n_classes: int
     n_cells: int = 0
     loss_weights: Floats | None = None
+
+    def take(self, rows: npt.NDArray[np.intp]) -> Problem:
+        """Return the problem of some rows; **private**."""
+        cells = None if self.cells is None else self.cells.take(rows)
+        weights = None if self.loss_weights is None else self.loss_weights.take(rows)
+        return replace(self, labels=self.labels.take(rows), cells=cells, loss_weights=weights)
 
 
 class RowEngine(ABC):
