@@ -22,9 +22,10 @@ def lines(found):
     return [json.loads(line) for line in found.output.splitlines()]
 
 
-@pytest.mark.parametrize("histogram", ["gaussian", "laplace"])
-def test_the_shipped_noise_passes(histogram):
-    found = run("--histogram", histogram, "--histogram-noise", "1.5")
+@pytest.mark.parametrize(("histogram", "rows"), [("gaussian", "3"), ("laplace", "1")])
+def test_the_shipped_noise_passes(histogram, rows):
+    """For canaries that are persons with three rows, and for rows."""
+    found = run("--histogram", histogram, "--histogram-noise", "1.5", "--rows-per-id", rows)
     assert found.exit_code == 0, found.output
     results = [line for line in lines(found) if line["event"] == "result"]
     assert len(results) == 12
@@ -33,6 +34,13 @@ def test_the_shipped_noise_passes(histogram):
     ]  # fmt: skip
     assert all(line["passed"] for line in results)
     assert any("evidence, not a proof" in line.get("message", "") for line in lines(found))
+
+
+@pytest.mark.parametrize("words", [("--rows-per-id", "0"), ("--rows-per-id", "2", "--engine", "torch")])
+def test_persons_that_cannot_be_audited_are_refused(words):
+    found = run(*words)
+    assert found.exit_code == 2, found.output
+    assert "rows" in found.output
 
 
 def test_broken_noise_ends_with_one(monkeypatch):

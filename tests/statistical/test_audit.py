@@ -7,6 +7,7 @@ from scipy import stats
 from ratewise.accounting import TrainingEvent
 from ratewise.audit import (
     RELEASES,
+    TableSubject,
     audit_one_run,
     audit_step,
     audit_training,
@@ -14,6 +15,7 @@ from ratewise.audit import (
     check_replay,
     check_sampling,
 )
+from ratewise.data.units import Units
 from ratewise.mechanisms.randomness import RandomStreams
 from ratewise.torch.audit import TorchSubject
 
@@ -52,6 +54,30 @@ def test_a_single_step_passes_and_half_of_the_claim_is_found(kind, releases):
 def test_the_sharper_bound_comes_close_at_a_tiny_delta():
     found = audit_step(KINDS["gaussian"], games=6000, delta=1e-5, random_state=2)
     assert 0.8 * found.claimed < found.sharper_bound <= found.claimed
+
+
+@pytest.mark.parametrize("releases", RELEASES)
+def test_canaries_that_are_persons_with_several_rows(releases):
+    """All rows of a person together show no more than the claim, and at least half of it."""
+    subject = TableSubject(KINDS["gaussian"], rows_per_id=4)
+    options = {"games": 4000, "releases": releases, "delta": 0.05, "confidence": 0.99, "random_state": 1}
+    found = audit_step(KINDS["gaussian"], subject=subject, **options)
+    assert found.passed, str(found)
+    assert found.lower_bound >= 0.5 * found.claimed, str(found)
+
+
+def test_an_engine_that_bounds_rows_instead_of_persons_fails_the_audit(monkeypatch):
+    blocks = Units.blocks
+
+    def by_rows(self, sample, at_once):
+        return ((rows, None) for rows, _ in blocks(self, sample, at_once))
+
+    monkeypatch.setattr(Units, "blocks", by_rows)
+    subject = TableSubject(KINDS["gaussian"], rows_per_id=4)
+    found = audit_step(
+        KINDS["gaussian"], subject=subject, games=4000, releases="gradient", delta=0.05, random_state=1
+    )
+    assert not found.passed, str(found)
 
 
 def test_repeated_audits_stay_below_the_claim():

@@ -52,7 +52,7 @@ ROWLESS = {
     "training/plan.py": {"accounting", "mechanisms"},
 }
 # number of modules, package files included; these numbers may fall
-MOST_MODULES = 119
+MOST_MODULES = 117
 MOST_CORE_MODULES = 75
 OUTSIDE_THE_CORE = {"torch", "report", "cli", "runs", "audit", "datasets"}
 MOST_TOP_LEVEL = 8

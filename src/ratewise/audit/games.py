@@ -24,7 +24,7 @@ from ratewise.constraints.compiled import CompiledConstraints
 from ratewise.constraints.compiler import compile_constraints
 from ratewise.constraints.domain import Domain
 from ratewise.constraints.families import demographic_parity
-from ratewise.data.units import row_units
+from ratewise.data.units import id_units, row_units
 from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
 from ratewise.mechanisms.randomness import RandomStreams
 from ratewise.mechanisms.sampling import Rows, keyed_samples
@@ -122,11 +122,12 @@ class WorstRows:
         predicted = positive.astype(np.intp)
         return Sight(along, histogram[self._own, predicted], histogram[self._empty, predicted])
 
-    def engine(self) -> AdditiveEngine:
+    def engine(self, rows_per_id: int = 1) -> AdditiveEngine:
         """Return the engine of additive models on these rows.
 
         Column i is categorical, and canary i is the only row with the first of its values. The opponents share that
-        of the first column and have the other label.
+        of the first column and have the other label. With several rows per id, every row is a person with that many
+        copies of it.
         """
         n_rows, n_canaries = self.X.shape
         grids = tuple(CategoricalGrid(f"x{place}", ("rare", "common")) for place in range(n_canaries))
@@ -138,20 +139,31 @@ class WorstRows:
         labels = np.where(np.arange(n_rows) < n_canaries, self.labels, 1)
         cells = None if self.constraints is None else self.cells
         n_cells = 0 if self.constraints is None else self.constraints.n_cells
-        return AdditiveEngine(StoredBins(codes), basis, Problem(labels, cells, 2, n_cells), row_units(n_rows))
+        problem, units = Problem(labels, cells, 2, n_cells), row_units(n_rows)
+        if rows_per_id > 1:
+            persons = np.repeat(np.arange(n_rows), rows_per_id)
+            codes, problem = codes[:, persons], problem.take(persons)
+            units = id_units(persons, n_rows, rows_per_id, "id")
+        return AdditiveEngine(StoredBins(codes), basis, problem, units)
 
 
 def make_loop(
-    event: TrainingEvent, engine: Any, n_rows: int, dual: DualUpdate | None, learning_rate: float
+    event: TrainingEvent,
+    engine: Any,
+    n_rows: int,
+    dual: DualUpdate | None,
+    learning_rate: float,
+    most_rows: int | None = None,
 ) -> Loop:
     """Return the shipped loop with the mechanisms of the shipped plan, without momentum and penalty."""
+    most_rows = n_rows if most_rows is None else most_rows
     plan = Plan(
         n_rows, event.sampling_rate, event.steps, {TRAINING: event}, PrivacyUnit(), "zero_out", math.inf, 0.0
     )
     optimizer = GradientDescent(
         np.zeros(engine.n_parameters), learning_rate, event.steps, momentum=0.0, schedule="constant"
     )
-    gradient = plan.gradient_mechanism(CLIP, engine.slack(float(n_rows)))
+    gradient = plan.gradient_mechanism(CLIP, engine.slack(float(most_rows)))
     counts = plan.histogram_mechanism(engine.count_step)
     return Loop(engine, optimizer, dual, gradient, counts, CLIP, plan.expected_units)
 
@@ -174,14 +186,20 @@ def make_dual(
 
 
 class TableSubject:
-    """The engine of additive models with worst-case rows; `n_opponents` None is what makes the worst case."""
+    """The engine of additive models with worst-case rows; `n_opponents` None is what makes the worst case.
 
-    def __init__(self, event: TrainingEvent, n_canaries: int = 1, n_opponents: int | None = 9) -> None:
+    With `rows_per_id` above 1, canaries and opponents are persons with that many rows each.
+    """
+
+    def __init__(
+        self, event: TrainingEvent, n_canaries: int = 1, n_opponents: int | None = 9, rows_per_id: int = 1
+    ) -> None:
         self.event = checked_event(event)
         n_opponents = opponents(event) if n_opponents is None else n_opponents
         self._rows = WorstRows(n_canaries, n_opponents, counted=event.histogram_noise is not None)
         self._n_rows, self.n_canaries = self._rows.X.shape
-        self._engine = self._rows.engine()
+        self._rows_per_id = _validate.count(rows_per_id=rows_per_id)
+        self._engine = self._rows.engine(self._rows_per_id)
 
     def play(self, coins: Bools, steps: int, streams: RandomStreams) -> Iterator[Sight]:
         """Play the games one after another in one long run of the shipped loop."""
@@ -189,9 +207,9 @@ class TableSubject:
         guarded = _Present(self._engine, np.ones(self._n_rows, dtype=np.bool_))
         compiled = self._rows.constraints
         dual = None if compiled is None else make_dual(compiled, event, self._n_rows)
-        loop = make_loop(event, guarded, self._n_rows, dual, STILL)
+        loop = make_loop(event, guarded, self._n_rows, dual, STILL, self._engine.units.n_rows)
         rest, shifts = self._shifts(loop)
-        canaries = self._engine.bins.take(np.arange(self.n_canaries))
+        canaries = self._engine.bins.take(np.arange(self.n_canaries) * self._rows_per_id)
         guarded.present[: self.n_canaries] = coins[0]
         before = loop.optimizer.parameters.copy()
         for number, record in enumerate(run_loop(loop, event, self._n_rows, streams), start=1):

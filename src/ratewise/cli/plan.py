@@ -15,6 +15,7 @@ from typing import Any
 import click
 import numpy as np
 
+from ratewise import _validate
 from ratewise._files import write_whole
 from ratewise.accounting import PrivacyUnit, TrainingEvent
 from ratewise.accounting.statement import in_words
@@ -22,6 +23,7 @@ from ratewise.audit import (
     AuditResult,
     Check,
     Subject,
+    TableSubject,
     audit_one_run,
     audit_step,
     check_noise,
@@ -357,6 +359,7 @@ _MEANING = (
 @click.option("--engine", type=click.Choice(["numpy", "torch"]), default="numpy", show_default=True)
 @click.option("--games", type=int, default=10_000, show_default=True, help="Games with a single step.")
 @click.option("--canaries", type=int, default=1000, show_default=True, help="Of the audit in one run.")
+@click.option("--rows-per-id", type=int, default=1, help="Canaries are persons with so many rows each.")
 @click.option("--delta", type=float, default=1e-3, show_default=True)
 @click.option("--confidence", type=float, default=0.99, show_default=True)
 def audit(run: str | None, **values: Any) -> None:
@@ -406,11 +409,11 @@ def _findings(event: TrainingEvent, values: dict[str, Any]) -> Iterator[AuditRes
     if event.histogram_noise is not None:
         kinds += [("histogram", "likelihood"), ("histogram", "difference"), ("together", "likelihood")]
     for releases, attack in kinds:
-        subject = _subject(values["engine"], alone, 1, None)
+        subject = _subject(values, alone, 1, None)
         yield audit_step(
             alone, games=values["games"], releases=releases, attack=attack, subject=subject, **level
         )
-    subject = _subject(values["engine"], event, values["canaries"], 0)
+    subject = _subject(values, event, values["canaries"], 0)
     yield audit_one_run(event, canaries=values["canaries"], subject=subject, **level)
     streams = RandomStreams.from_seed()
     yield check_noise(event, streams=streams)
@@ -422,9 +425,14 @@ def _findings(event: TrainingEvent, values: dict[str, Any]) -> Iterator[AuditRes
         yield from network_checks()
 
 
-def _subject(engine: str, event: TrainingEvent, n_canaries: int, n_opponents: int | None) -> Subject | None:
-    if engine == "numpy":
-        return None
+def _subject(
+    values: dict[str, Any], event: TrainingEvent, n_canaries: int, n_opponents: int | None
+) -> Subject:
+    rows_per_id = _validate.count(rows_per_id=values["rows_per_id"])
+    if values["engine"] == "numpy":
+        return TableSubject(event, n_canaries, n_opponents, rows_per_id)
+    if rows_per_id > 1:
+        raise InvalidInput(f"rows_per_id is {rows_per_id}: persons are audited with --engine numpy")
     try:
         from ratewise.torch.audit import TorchSubject
     except ImportError:
