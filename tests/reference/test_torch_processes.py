@@ -36,18 +36,23 @@ def happened(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def runs(happened):
-    """What each process of a training in one, two and three processes ended with."""
+    """What each process of a training in one, two and three processes ended with, for rows and for persons."""
     found = {}
-    for world in (1, 2, 3):
-        assert happened[f"together {world}"]["codes"] == [0] * world, happened["errors"]
-        folder = happened["folder"] / f"together-{world}"
-        found[world] = [np.load(folder / f"rank{rank}.npz") for rank in range(world)]
+    for kind, world in (("together", 1), ("together", 2), ("together", 3), ("persons", 1), ("persons", 2)):
+        assert happened[f"{kind} {world}"]["codes"] == [0] * world, happened["errors"]
+        folder = happened["folder"] / f"{kind}-{world}"
+        found[world if kind == "together" else (kind, world)] = [
+            np.load(folder / f"rank{rank}.npz") for rank in range(world)
+        ]
     return found
 
 
-@pytest.mark.parametrize("world", [2, 3])
-def test_several_processes_give_the_result_of_one(runs, world):
-    one, several = runs[1][0], runs[world][0]
+@pytest.mark.parametrize(
+    ("alone", "world"), [(1, 2), (1, 3), (("persons", 1), ("persons", 2))], ids=["2", "3", "2, persons"]
+)
+def test_several_processes_give_the_result_of_one(runs, alone, world):
+    """Also if persons with several rows, which lie far apart in the table, are the units."""
+    one, several = runs[alone][0], runs[world][0]
     np.testing.assert_allclose(several["parameters"], one["parameters"], rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(several["histogram"], one["histogram"], rtol=1e-12, atol=1e-9)
     np.testing.assert_allclose(several["multipliers"], one["multipliers"], rtol=1e-9, atol=1e-12)

@@ -22,6 +22,7 @@ import torch.distributed as dist
 from ratewise import Domain, demographic_parity
 from ratewise.accounting import GaussianEvent, Ledger, PrivacyUnit, TrainingEvent
 from ratewise.constraints.compiler import compile_constraints
+from ratewise.data.units import id_units, row_units
 from ratewise.exceptions import SeedWarning
 from ratewise.torch import MLP, ProcessLost, TensorRows, Trainer, join
 from ratewise.torch.trainer import decode
@@ -31,9 +32,10 @@ from ratewise.training.plan import CERTIFICATE, TRAINING, Plan
 N, D, STEPS, EVERY = 600, 5, 40, 5
 WORLDS = (1, 2, 3)
 CRASHES = ((1, "MEMORY"), (2, "FILE"))
+ROWS_PER_ID = 3
 
 
-def trainer_for(folder, **choices):
+def trainer_for(folder, persons=False, **choices):
     rng = np.random.default_rng(0)
     X = torch.from_numpy(rng.normal(size=(N, D)))
     group = rng.integers(0, 2, N)
@@ -41,7 +43,11 @@ def trainer_for(folder, **choices):
     compiled = compile_constraints(demographic_parity("sex", max_gap=0.02), Domain((0, 1), {"sex": (0, 1)}))
     event = TrainingEvent(0.2, STEPS, 2.0, 5.0)
     events = {TRAINING: event, CERTIFICATE: GaussianEvent(3.0)}
-    plan = Plan(N, 0.2, STEPS, events, PrivacyUnit(), "zero_out", float("inf"), 1e-5)
+    units, unit = row_units(N), PrivacyUnit()
+    if persons:  # rows of a person are far apart, so that a split by rows would tear them apart
+        units = id_units(np.arange(N) % (N // 4), N // 4, ROWS_PER_ID, "id")
+        unit = PrivacyUnit("id", column="person", max_rows=ROWS_PER_ID)
+    plan = Plan(units.n_units, 0.2, STEPS, events, unit, "zero_out", float("inf"), 1e-5)
     torch.manual_seed(1)
     rows = TensorRows(X, labels, compiled.cells(labels, {"sex": group}))
     module = MLP(D, 2, (6,)).double()
@@ -54,6 +60,7 @@ def trainer_for(folder, **choices):
         checkpoint=os.path.join(folder, "run.ckpt"),
         checkpoint_every=EVERY,
         physical_batch=32,
+        units=units,
         **choices,
     )
 
@@ -136,7 +143,7 @@ def crash(folder, seed, kind):
     return {"lives": lives, "codes": codes, "steps": STEPS}
 
 
-def member(folder, rank, world, dies_at=None, resume=False):
+def member(folder, rank, world, dies_at=None, resume=False, persons=False):
     store = os.path.join(folder, f"store-{world}-{resume}")
     patience = datetime.timedelta(seconds=60)
     dist.init_process_group(
@@ -147,7 +154,7 @@ def member(folder, rank, world, dies_at=None, resume=False):
         if record.step == dies_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    trainer = trainer_for(folder, processes=join(), random_state=5)
+    trainer = trainer_for(folder, persons, processes=join(), random_state=5)
     noting_releases(trainer, folder)
     if resume:
         trainer.resume()
@@ -161,8 +168,8 @@ def member(folder, rank, world, dies_at=None, resume=False):
     )
 
 
-def together(folder, world):
-    children = [forked(member, folder, rank, world) for rank in range(world)]
+def together(folder, world, persons=False):
+    children = [forked(member, folder, rank, world, None, False, persons) for rank in range(world)]
     return {"codes": [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]}
 
 
@@ -182,6 +189,8 @@ def everything(folder):
     told = {}
     for world in WORLDS:
         told[f"together {world}"] = together(within(folder, f"together-{world}"), world)
+    for world in WORLDS[:2]:
+        told[f"persons {world}"] = together(within(folder, f"persons-{world}"), world, persons=True)
     told["orphan"] = orphan(within(folder, "orphan"))
     for seed, kind in CRASHES:
         told[f"crash {seed} {kind}"] = crash(within(folder, f"crash-{seed}-{kind}"), seed, kind)
