@@ -312,3 +312,30 @@ def test_generators_that_start_alike_are_refused_on_one_ledger_and_one_generator
         parts(ledger=ledger, random_state=rng)
     with pytest.raises(InvalidInput, match="random_state was used for an earlier training of a network"):
         parts(ledger=ledger, random_state=np.random.default_rng(6))
+
+
+def test_ids_are_sampled_as_a_whole_with_at_most_the_declared_rows():
+    read = []
+
+    class Watched(People):
+        def __getitem__(self, row):
+            read.append(int(row))
+            return super().__getitem__(row)
+
+    ids = np.arange(N) % (N // 4)  # four rows each, far apart
+    given = {"loader": DataLoader(Watched(), batch_size=40), "privacy_ids": ids}
+    model, optimizer, loader, criterion = parts(**given, rows_per_id=3)
+    assert optimizer.plan.n_units == N // 4
+    assert (optimizer.plan.unit.kind, optimizer.plan.unit.max_rows) == ("id", 3)
+    seen = set()
+    for x, labels, cells in loader:
+        optimizer.zero_grad()
+        criterion(model(x), labels, cells).backward()
+        read.clear()
+        optimizer.step()
+        sampled = set(ids[read].tolist())
+        assert set(read) == {row for row in range(3 * (N // 4)) if ids[row] in sampled}
+        seen |= sampled
+    assert len(seen) > N // 20
+    with pytest.raises(InvalidInput, match="rows_per_id"):
+        parts(**given)
