@@ -4,6 +4,8 @@ import pkgutil
 import subprocess
 import sys
 
+import pytest
+
 import ratewise
 
 HEAVY = ("torch", "opacus", "matplotlib", "pandas", "polars", "pyarrow", "jax", "tensorflow", "cvxpy")
@@ -72,3 +74,32 @@ def test_the_check_sees_what_is_loaded():
     found = children("sklearn.utils._testing", "pandas", "json")
     assert any("pandas" in line for line in found)
     assert not any("json" in line for line in found)
+
+
+# what starting a command may not load: a fit, a plot or a table needs it, a mistyped option does not
+SLOW = ("sklearn", "scipy.stats", "pandas", "matplotlib")
+PARSE = """
+import sys
+from ratewise.cli.app import COMMANDS, cli
+sys.argv[1] == "import" and __import__(sys.argv[2])
+lines = [*([name, "--help"] for name in COMMANDS), ["train", "absent.csv", "--out", "absent"], ["train", "--nonsense"]]
+for words in lines:
+    try:
+        cli.main(words, prog_name="ratewise")
+    except SystemExit as end:
+        assert end.code == (0 if words[1] == "--help" else 2), words
+print("loaded", *sorted(set(sys.modules) & set(sys.argv[3:])))
+"""
+
+
+def loaded_by_commands(*first):
+    pytest.importorskip("click")
+    command = [sys.executable, "-c", PARSE, *(first or ("nothing", "")), *SLOW]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-1].split()[1:]
+
+
+def test_a_command_line_is_parsed_without_slow_packages():
+    assert loaded_by_commands() == []
+    assert "scipy.stats" in loaded_by_commands("import", "scipy.stats")

@@ -17,7 +17,6 @@ from ratewise.constraints.domain import list_values
 from ratewise.data.cells import text_of
 from ratewise.data.files import write_table
 from ratewise.data.table import as_column, named_columns
-from ratewise.estimators.classifier import RateConstrainedClassifier
 from ratewise.estimators.evaluation import evaluate as certify_predictions
 from ratewise.exceptions import InvalidInput, RatewiseError
 from ratewise.metrics.verdicts import Certificate, short, text_table
@@ -207,6 +206,8 @@ class LabelledTable:
 
     def unconstrained(self) -> Any:
         """Return predictions without constraints and without privacy, of models that were trained on other rows."""
+        from ratewise.estimators.classifier import RateConstrainedClassifier
+
         names = list(self.model.feature_names_in_)
         fold = np.arange(len(self.frame)) % _FOLDS
         predicted = np.empty(len(self.frame), dtype=object)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -19,17 +19,6 @@ from ratewise import _validate
 from ratewise._files import write_whole
 from ratewise.accounting import PrivacyUnit, TrainingEvent
 from ratewise.accounting.statement import in_words
-from ratewise.audit import (
-    AuditResult,
-    Check,
-    Subject,
-    TableSubject,
-    audit_one_run,
-    audit_step,
-    check_noise,
-    check_replay,
-    check_sampling,
-)
 from ratewise.cli.console import current, read_table, reading_of, refuse_file
 from ratewise.cli.evaluate import reference_config
 from ratewise.cli.options import (
@@ -50,7 +39,6 @@ from ratewise.cli.train import check_declared, required, settings_from
 from ratewise.constraints.compiler import compile_constraints
 from ratewise.constraints.domain import Domain, Numeric
 from ratewise.data.schema import Category, Number, Schema, draft_schema
-from ratewise.estimators.classifier import RateConstrainedClassifier
 from ratewise.exceptions import InvalidInput, RatewiseWarning
 from ratewise.mechanisms.randomness import RandomStreams
 from ratewise.metrics.verdicts import short
@@ -59,6 +47,9 @@ from ratewise.runs.folder import write_json
 from ratewise.training.certificate import certificate_half_width
 from ratewise.training.config import TrainingConfig
 from ratewise.training.plan import CERTIFICATE, Plan, PublicFacts, plan_for
+
+if TYPE_CHECKING:
+    from ratewise.audit import AuditResult, Check, Subject
 
 MOST_ROWS = 50_000
 _TEST_ROWS = 10_000
@@ -300,6 +291,8 @@ def _people(
 
 
 def _accuracy(settings: Settings, config: TrainingConfig, domain: Domain, train: Any, test: Any) -> float:
+    from ratewise.estimators.classifier import RateConstrainedClassifier
+
     model = RateConstrainedClassifier(
         settings.declared or None,
         epsilon=settings.epsilon,
@@ -368,6 +361,8 @@ def audit(run: str | None, **values: Any) -> None:
     Plays on synthetic worst-case rows and reads no data: it costs no privacy. With PyTorch installed, the
     engine for networks is checked with adversarial modules and rows as well.
     """
+    from ratewise.audit import AuditResult
+
     console = current()
     event = _event(run, values)
     passed = True
@@ -401,6 +396,8 @@ def _event(run: str | None, values: dict[str, Any]) -> TrainingEvent:
 
 
 def _findings(event: TrainingEvent, values: dict[str, Any]) -> Iterator[AuditResult | Check]:
+    from ratewise.audit import audit_one_run, audit_step, check_noise, check_replay, check_sampling
+
     level = {"delta": values["delta"], "confidence": values["confidence"]}
     alone = dataclasses.replace(
         event, sampling_rate=1.0
@@ -428,6 +425,8 @@ def _findings(event: TrainingEvent, values: dict[str, Any]) -> Iterator[AuditRes
 def _subject(
     values: dict[str, Any], event: TrainingEvent, n_canaries: int, n_opponents: int | None
 ) -> Subject:
+    from ratewise.audit import TableSubject
+
     rows_per_id = _validate.count(rows_per_id=values["rows_per_id"])
     if values["engine"] == "numpy":
         return TableSubject(event, n_canaries, n_opponents, rows_per_id)

@@ -24,7 +24,6 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from sklearn.exceptions import DataConversionWarning
 
 from ratewise.constraints.compiled import CompiledConstraints
 from ratewise.constraints.compiler import as_constraints, named_values
@@ -630,6 +629,8 @@ def read_vector(values: Any, n_rows: int, what: str) -> Any:
         found = np.fromiter(found, dtype=object, count=len(found))
     shape = tuple(np.shape(found)) if hasattr(found, "shape") else (len(found),)
     if len(shape) == 2 and shape[1] == 1:
+        from sklearn.exceptions import DataConversionWarning
+
         warnings.warn(
             f"A column-vector {what} was passed when a 1d array was expected; pass {what}.ravel()",
             DataConversionWarning,

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils.validation import check_is_fitted
 
 from ratewise._files import (
     Arrays,
@@ -74,6 +73,8 @@ def load(path: Path) -> RateConstrainedClassifier:
 
 def to_bytes(classifier: RateConstrainedClassifier) -> bytes:
     """Return the content of the file of a fitted classifier."""
+    from sklearn.utils.validation import check_is_fitted
+
     check_is_fitted(classifier)
     model, statement, arrays = classifier.model_, classifier.privacy_, {}
     described: dict[str, Any] = {"kind": "constant"}
@@ -341,6 +342,8 @@ _IR_VERSION = 9
 
 
 def _additive(classifier: RateConstrainedClassifier) -> AdditiveModel:
+    from sklearn.utils.validation import check_is_fitted
+
     check_is_fitted(classifier)
     if not isinstance(classifier.model_, AdditiveModel):
         raise UnsupportedCombination(

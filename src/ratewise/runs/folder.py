@@ -35,7 +35,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import UnionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ratewise._files import canonical, flush_folder, named, now, strict_json, umask, write_whole
 from ratewise.accounting import Admission, Budget, Ledger, PrivacyStatement
@@ -43,12 +43,14 @@ from ratewise.accounting.statement import software_version
 from ratewise.accounting.storage import fcntl
 from ratewise.constraints.domain import Domain
 from ratewise.data.schema import Schema
-from ratewise.estimators.classifier import RateConstrainedClassifier
 from ratewise.estimators.persistence import from_bytes, to_bytes
 from ratewise.exceptions import InvalidInput
 from ratewise.metrics.verdicts import Certificate
 from ratewise.runs.settings import Settings
 from ratewise.training.plan import Plan
+
+if TYPE_CHECKING:
+    from ratewise.estimators.classifier import RateConstrainedClassifier
 
 # --------------------------------------------------------------------------------------------- JSON
 

@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from ratewise.constraints.compiler import named_values
 from ratewise.constraints.domain import list_values
 from ratewise.data.schema import Schema
 from ratewise.data.table import named_columns
-from ratewise.estimators.classifier import RateConstrainedClassifier, keep_session, session_of
 from ratewise.estimators.persistence import grid_from_dict, grid_to_dict
 from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType, RatewiseWarning
 from ratewise.mechanisms.randomness import USED_SEEDS
@@ -40,6 +39,9 @@ from ratewise.training.plan import (
     Plan,
 )
 from ratewise.training.session import Session
+
+if TYPE_CHECKING:
+    from ratewise.estimators.classifier import RateConstrainedClassifier
 
 KIND = "checkpoint"
 NOTHING: dict[str, Any] = {"released": {}, "loop": None, "history": {}}
@@ -214,6 +216,8 @@ def session_for(
     seed : int, optional
         For made-up data only.
     """
+    from ratewise.estimators.classifier import RateConstrainedClassifier, session_of
+
     if schema is not None and schema.label != settings.label:
         raise InvalidInput(f"label is {settings.label!r}, but the schema's label is {schema.label!r}")
     columns = columns_of(frame, settings, schema)
@@ -381,6 +385,8 @@ def _train(folder: RunFolder, session: Session, watch: Watch, every: int) -> Non
 
 
 def _finish(folder: RunFolder, classifier: RateConstrainedClassifier, session: Session) -> Result:
+    from ratewise.estimators.classifier import keep_session
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RatewiseWarning)  # the messages of the result include it
         keep_session(classifier, session, tuple(folder.description["outside"]))
