@@ -363,7 +363,11 @@ class TestConstraints:
     @pytest.mark.parametrize(
         ("declare", "kind", "words"),
         [
-            (lambda: demographic_parity("sex", max_gap=-0.1), InvalidInput, "max_gap must be at least 0"),
+            (
+                lambda: demographic_parity("sex", max_gap=-0.1),
+                InvalidInput,
+                "max_gap must be between 0 and 1",
+            ),
             (
                 lambda: equalized_odds("sex", max_gap="0.1"),
                 InvalidType,
@@ -373,9 +377,9 @@ class TestConstraints:
             (
                 lambda: demographic_parity("sex", max_gap=5),
                 InvalidInput,
-                "max_gap must be at most 1, got 5: .*",
+                "max_gap must be between 0 and 1, got 5: .*",
             ),
-            (lambda: equal_opportunity("sex", max_gap=1.01), InvalidInput, "max_gap must be at most 1"),
+            (lambda: equal_opportunity("sex", max_gap=1.01), InvalidInput, "max_gap must be between 0"),
             (lambda: demographic_parity(3, max_gap=0.1), InvalidType, "3"),
             (
                 lambda: demographic_parity("sex", max_gap=0.1, versus="x"),

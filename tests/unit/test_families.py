@@ -140,7 +140,8 @@ LIMITS = {
 @pytest.mark.parametrize("which", LIMITS)
 def test_limits_are_the_usual_rates(which, by, classes):
     plain, expected = LIMITS[which]
-    family = plain.make(by, plain.low, plain.high)
+    bound = "max_rate" if plain.low is None else "min_rate"
+    family = type(plain)(by=by, **{bound: 0.3})
     columns, truth, predicted = some_rows(classes, 7, 2000)
     compiled, reached = reach(family, people(classes), columns, truth, predicted)
     masks = group_masks(family.columns, columns) if by else [np.ones(2000, bool)]

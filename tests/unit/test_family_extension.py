@@ -7,8 +7,9 @@ import pytest
 
 from ratewise import Domain, RateConstrainedClassifier, TrainingConfig, group, label, rate
 from ratewise.constraints import families as registry_module
+from ratewise.constraints import text as text_module
 from ratewise.constraints.compiler import as_constraints, compile_constraints, named_values
-from ratewise.constraints.families import Family, GapFamily, PlotData, RateFamily, crossed, register_family
+from ratewise.constraints.families import Family, GapFamily, RateFamily, crossed, register_family
 from ratewise.constraints.text import GrammarError, format_constraint, parse_constraint
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.metrics import rate_report
@@ -19,8 +20,8 @@ PEOPLE = Domain(("no", "yes"), {"sex": ("F", "M"), "race": ("A", "B", "C")})
 
 @pytest.fixture(autouse=True)
 def registry(monkeypatch):
-    monkeypatch.setattr(registry_module, "_REGISTRY", dict(registry_module._REGISTRY))
-    monkeypatch.setattr(registry_module, "_SHORT", dict(registry_module._SHORT))
+    monkeypatch.setattr(registry_module, "FAMILIES", dict(registry_module.FAMILIES))
+    monkeypatch.setattr(text_module, "FAMILIES", registry_module.FAMILIES)
     for family in (SelectionRatio, CoverageGap, Coverage):
         register_family(family)
 
@@ -44,10 +45,7 @@ class SelectionRatio(Family):
         return f"Every group by {', '.join(self.columns)} is selected at {self.low:g} of the average or more."
 
     def plot_data(self, domain):
-        rates = tuple(
-            (self.kind, g.name, rate(self.positive, where=g)) for g in crossed(self.columns, domain)
-        )
-        return PlotData(self.describe(), "rate", rates)
+        return [(self.kind, g.name, rate(self.positive, where=g)) for g in crossed(self.columns, domain)]
 
 
 class CoverageGap(GapFamily):
@@ -127,10 +125,8 @@ def test_it_is_described_and_plotted():
         "Between 10% and 30% of the rows are predicted 'yes', in every group by race."
     )
     plot = CoverageGap("race", max_gap=0.05).plot_data(PEOPLE)
-    assert [name for _, name, _ in plot.points] == ["race=A", "race=B", "race=C"]
-    assert plot.gap == 0.05
-    bounds = Coverage(0.1, 0.3).plot_data(PEOPLE)
-    assert (len(bounds.points), bounds.low, bounds.high) == (1, 0.1, 0.3)
+    assert [name for _, name, _ in plot] == ["race=A", "race=B", "race=C"]
+    assert [name for _, name, _ in Coverage(0.1, 0.3).plot_data(PEOPLE)] == ["everyone"]
 
 
 def test_two_sided_bounds_are_one_item():

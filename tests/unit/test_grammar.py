@@ -183,7 +183,7 @@ WRONG = [
     ("fnr(label=1, race=*) >= 0.2", 24, "false_negative_rate is bounded from above only: write <="),
     ("tpr(race=*) <= 0.2", 15, "true_positive_rate is bounded from below only: write >="),
     ("demographic_parity(sex) >= 0.2", 27, "demographic_parity is bounded from above only: write <="),
-    ("demographic_parity(sex) <= -1", 27, "max_gap must be at least 0, got -1"),
+    ("demographic_parity(sex) <= -1", 27, "max_gap must be between 0 and 1, got -1"),
     ("demographic_parity(sex, sex) <= 1", 24, "each column once"),
     ("demographic_parity(0.1) <= 1", 19, "name of a column"),
     ("demographic_parity(sex=Female) <= 1", 23, "compares groups"),

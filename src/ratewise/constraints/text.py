@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ratewise.constraints.domain import Domain, Numeric, at_least, below, between, list_values, show_number
-from ratewise.constraints.families import Family, family_class, family_names
+from ratewise.constraints.families import FAMILIES, Family
 from ratewise.constraints.predicates import (
     Member,
     Predicate,
@@ -279,7 +279,13 @@ class _Unbounded:
         if high is not None and self.family.upper is None:
             raise InvalidInput(f"{self.family.kind} is bounded from below only: write >=")
         if self.where == everyone:
-            return self.family.make(self.columns, low, high, **self.options)
+            bounds = {str(self.family.lower): low, str(self.family.upper): high}
+            given = {name: bound for name, bound in bounds.items() if bound is not None} | self.options
+            return (
+                self.family(by=self.columns, **given)
+                if self.family.by_keyword
+                else self.family(*self.columns, **given)
+            )
         expression = self.expression()
         if low is not None and high is not None:
             return expression.between(low, high)
@@ -599,7 +605,7 @@ class _Reader:
         if isinstance(node.func, ast.Attribute):
             return self._method(node, node.func, keywords)
         name = node.func.id if isinstance(node.func, ast.Name) else ""
-        family = family_class(name)
+        family = FAMILIES.get(name)
         if family is not None:
             return self._family(node, name, family, keywords)
         if name == "group" and not node.args:
@@ -759,7 +765,7 @@ def _unknown_function(name: str) -> str:
         return "error(...) stands for one rate per class; write error_rate_parity(sex) <= 0.1"
     if name == "P":
         return _REPORT_NOTATION
-    known = sorted((*_FUNCTIONS, *family_names()))
+    known = sorted((*_FUNCTIONS, *FAMILIES))
     close = difflib.get_close_matches(name[:60], known, n=1)
     hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}"
     return f"there is no function {name[:60]}{hint}"
@@ -818,7 +824,7 @@ def _several(constraints: Constraints) -> str:
 def _values(constraint: Constraint | Constraints | Family) -> Iterator[Any]:
     """Yield every label and group value that the constraint holds."""
     if isinstance(constraint, Family):
-        yield from constraint.settings.values()
+        yield from dict(constraint.settings).values()
         return
     for one in constraint if isinstance(constraint, Constraints) else (constraint,):
         for term, _ in one.expression.terms:

@@ -383,13 +383,11 @@ def declared_families(
 
 
 def _points(data: Evaluation, family: Family, domain: Domain) -> tuple[str, tuple[RatePoint, ...]]:
-    plot = family.plot_data(domain)
-    if plot is None:
-        return "", ()
-    measured = data.rates(constraints=[expression >= _UNBOUNDED for _, _, expression in plot.points])
-    return plot.axis, tuple(
+    points = family.plot_data(domain)
+    measured = data.rates(constraints=[expression >= _UNBOUNDED for _, _, expression in points])
+    return "rate" if points else "", tuple(
         RatePoint(data.names.text(series), data.names.text(group), finite(row.reached))
-        for (series, group, _), row in zip(plot.points, measured, strict=True)
+        for (series, group, _), row in zip(points, measured, strict=True)
     )
 
 
