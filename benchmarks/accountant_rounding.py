@@ -11,27 +11,27 @@ import numpy as np
 from scipy import fft
 
 from ratewise.accounting import losses as c
-from ratewise.accounting.losses import AddLoss, GaussianLaplaceLoss, GaussianLoss, LaplaceLoss, RemoveLoss
+from ratewise.accounting.losses import AddLoss, RemoveLoss, RowLoss
 
 CASES = [
-    (RemoveLoss, GaussianLoss(1.0), 0.01, 1000, 1e-5),
-    (RemoveLoss, GaussianLoss(0.6), 0.02, 100, 1e-5),
-    (RemoveLoss, GaussianLoss(20.0), 0.2, 200, 1e-5),
-    (AddLoss, GaussianLoss(1.0), 0.01, 1000, 1e-5),
-    (RemoveLoss, GaussianLoss(5.0), 0.0016, 12_000, 1e-5),
-    (RemoveLoss, GaussianLaplaceLoss(1.0, 1.0), 0.05, 1, 1e-5),
-    (RemoveLoss, GaussianLaplaceLoss(4.0, 2.0), 0.05, 1000, 1e-12),
-    (RemoveLoss, LaplaceLoss(1.0), 0.02, 1000, 1e-5),
-    (RemoveLoss, GaussianLaplaceLoss(2.0, 2.0), 0.001, 1_000_000, 1e-5),
+    (RemoveLoss, RowLoss(1.0), 0.01, 1000, 1e-5),
+    (RemoveLoss, RowLoss(0.6), 0.02, 100, 1e-5),
+    (RemoveLoss, RowLoss(20.0), 0.2, 200, 1e-5),
+    (AddLoss, RowLoss(1.0), 0.01, 1000, 1e-5),
+    (RemoveLoss, RowLoss(5.0), 0.0016, 12_000, 1e-5),
+    (RemoveLoss, RowLoss(1.0, 1.0), 0.05, 1, 1e-5),
+    (RemoveLoss, RowLoss(4.0, 2.0), 0.05, 1000, 1e-12),
+    (RemoveLoss, RowLoss(scale=1.0), 0.02, 1000, 1e-5),
+    (RemoveLoss, RowLoss(2.0, 2.0), 0.001, 1_000_000, 1e-5),
 ]
 
 
 def both(kind, base, rate, steps, delta):
     tail = 1e-8 * delta / steps
     composition = c.Composition(((kind(base, rate), steps),))
-    unit, tilt, coarse = composition._place(lambda g: c._tilt_for_delta(g, delta), tail)
-    grids, window = composition._refine(unit, tilt, coarse, tail, c.TOLERANCE)
-    found = c._compose(grids, tilt, window)
+    unit, tilt, _ = composition._place(lambda g: c._tilt_for_delta(g, delta), tail)
+    grids = composition._grids(composition._width_for(c.TOLERANCE, tilt, unit), tail)
+    found = grids.compose(tilt, grids.window(tilt))
     first, size = round(found.losses[0] / grids.width), len(found.losses)
     grid, count = grids.parts[0]
     exponent = np.longdouble(tilt) * grid.losses.astype(np.longdouble)

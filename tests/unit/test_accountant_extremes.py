@@ -24,7 +24,7 @@ from ratewise.exceptions import InvalidInput
 def sizes(monkeypatch):
     """Return a list that collects the size of every grid and window that is computed."""
     found = []
-    compose, discretise = losses._compose, losses.discretise
+    compose, discretise = losses._Grids.compose, losses.discretise
 
     def watched_compose(*arguments):
         law = compose(*arguments)
@@ -36,7 +36,7 @@ def sizes(monkeypatch):
         found.append(("grid", len(grid.mass)))
         return grid
 
-    monkeypatch.setattr(losses, "_compose", watched_compose)
+    monkeypatch.setattr(losses._Grids, "compose", watched_compose)
     monkeypatch.setattr(losses, "discretise", watched_grid)
     return found
 

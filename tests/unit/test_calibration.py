@@ -123,7 +123,7 @@ class TestBothDirections:
         monkeypatch.setattr(
             accountant,
             "AddLoss",
-            lambda base, rate: losses.RemoveLoss(losses.GaussianLoss(0.8 * base.noise), rate),
+            lambda base, rate: losses.RemoveLoss(losses.RowLoss(0.8 * base.noise), rate),
         )
 
     def test_the_worse_direction_is_never_forgotten(self, adding_is_worse):

@@ -1,19 +1,14 @@
 """From what was released to epsilon and delta.
 
-`curve` is the whole answer; `epsilon` and `delta` read single points off it. All three give upper bounds that
-hold for every pair of neighbouring data sets and are tight to about 1e-4. **The list of events must be fixed in
-advance**: what a release computes may depend on all earlier outputs, its noise and sampling rate may not.
-Events that are chosen by earlier outputs need a privacy filter (`ratewise.accounting.filter`).
+`curve` is the whole answer; `epsilon` and `delta` read single points off it. All give upper bounds that hold for every
+pair of neighbouring data sets and are tight to about 1e-4. **The list of events must be fixed in advance**: what a
+release computes may depend on all earlier outputs, its noise and sampling rate may not. Events that are chosen by
+earlier outputs need a privacy filter (`ratewise.accounting.filter`).
 
-The relations between neighbours:
-
-``add_or_remove``
-    one data set has one row more (the default, and what the noise of an event is measured against);
-``zero_out``
-    one row is replaced by a blank one that adds nothing to any release: the same curves. This is the relation
-    that holds exactly if the number of rows is public;
-``replace_one``
-    one row is replaced by any other: in units of an event's noise the row's part moves by up to 2.
+The relations between neighbours: ``add_or_remove``, one data set has one row more (the default, and what the noise of
+an event is measured against); ``zero_out``, one row is replaced by a blank one that adds nothing to any release, which
+has the same curves and holds exactly if the number of rows is public; ``replace_one``, one row is replaced by any
+other, so that its part moves by up to 2 in units of an event's noise.
 
 >>> from ratewise.accounting import TrainingEvent, epsilon
 >>> step = TrainingEvent(0.05, steps=1, gradient_noise=1, histogram_noise=1, histogram="laplace")
@@ -49,18 +44,16 @@ from ratewise.accounting.losses import (
     TOLERANCE,
     AddLoss,
     Array,
+    AtomicLoss,
     Composition,
     GaussianCurve,
-    GaussianLaplaceLoss,
-    GaussianLoss,
-    LaplaceLoss,
-    OutsideLoss,
+    Loss,
     Part,
     RemoveLoss,
     ReplaceLoss,
-    SymmetricLoss,
+    RowLoss,
 )
-from ratewise.accounting.selection import SelectedLoss, SelectionCurve
+from ratewise.accounting.selection import SelectionCurve, selected_loss
 from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
 
 NAME = "ratewise joint privacy loss (pessimistic grid, tilted FFT; formula for Gaussians of all rows)"
@@ -70,7 +63,7 @@ _LEAST_DELTA = 1e-200  # tails far below have to be numbers still
 _ROUGH = 1e-3  # excess allowed where the curve only guides a choice
 _SELECTION_TAIL = 1e-18  # delta at which the curve of a selection is cut when it is composed further
 
-Sampled = Callable[[SymmetricLoss, float], Any]
+Sampled = Callable[[RowLoss, float], Loss]
 
 
 def epsilon(events: Event | Iterable[Event], delta: float, neighbours: str = "add_or_remove") -> float:
@@ -89,7 +82,7 @@ def delta(events: Event | Iterable[Event], epsilon: float, neighbours: str = "ad
 
 def curve(events: Event | Iterable[Event], neighbours: str = "add_or_remove") -> PrivacyCurve:
     """Return the whole privacy curve of the events."""
-    return PrivacyCurve(as_events(events), neighbours)
+    return PrivacyCurve(events, neighbours)
 
 
 class PrivacyCurve:
@@ -97,22 +90,31 @@ class PrivacyCurve:
 
     Parameters
     ----------
-    events : tuple of Event
+    events : Event or iterable of Event
     neighbours : "add_or_remove", "replace_one" or "zero_out"
     tolerance : float
         How far above the exact epsilon an answer may be, relative; larger is quicker.
     """
 
     def __init__(
-        self, events: Iterable[Event], neighbours: str = "add_or_remove", *, tolerance: float = TOLERANCE
+        self,
+        events: Event | Iterable[Event],
+        neighbours: str = "add_or_remove",
+        *,
+        tolerance: float = TOLERANCE,
     ) -> None:
         self.events = as_events(events)
         self.neighbours = _validate.one_of(NEIGHBOURS, neighbours=neighbours)
         self._tolerance = tolerance
-        self._check_relations()
+        for event in self.events:
+            if isinstance(event, OutsideEvent) and event.neighbours != neighbours:
+                raise UnsupportedCombination(
+                    f"neighbours is {neighbours!r}, but an outside event states its guarantee for "
+                    f"{event.neighbours!r}; account everything under one relation"
+                )
         self._unprotected = any(isinstance(event, UnprotectedEvent) for event in self.events)
         self._threshold_delta = _threshold_delta(self.events)
-        self._alone = self._one_event_or_gaussian()
+        self._alone = self._without_composition()
         self._directions: tuple[Composition, ...] = ()
         if not self._unprotected and self._alone is None:
             self._directions = self._compositions()
@@ -123,7 +125,7 @@ class PrivacyCurve:
     def epsilon(self, delta: npt.ArrayLike) -> Array: ...
     def epsilon(self, delta: Any) -> Any:
         """Return epsilon for one delta or an array of them."""
-        return _elementwise(self._epsilon, "delta", delta)
+        return _elementwise(lambda deltas: [self.epsilon_or_enough(float(d)) for d in deltas], delta=delta)
 
     @overload
     def delta(self, epsilon: float) -> float: ...
@@ -131,11 +133,7 @@ class PrivacyCurve:
     def delta(self, epsilon: npt.ArrayLike) -> Array: ...
     def delta(self, epsilon: Any) -> Any:
         """Return delta for one epsilon or an array of them."""
-        asked = _numbers("epsilon", epsilon)
-        for value in asked.ravel():
-            _validate.non_negative(epsilon=float(value))
-        answers = self._deltas(asked.ravel()).reshape(asked.shape)
-        return float(answers) if asked.ndim == 0 else answers
+        return _elementwise(self.deltas, epsilon=epsilon)
 
     def renyi(self, orders: npt.ArrayLike, tail: float) -> tuple[Array, float]:
         """Return Renyi divergences of the events at the orders, and the probability they leave out.
@@ -153,14 +151,11 @@ class PrivacyCurve:
         missing = max(infinite for _, infinite in found) + self._threshold_delta
         return np.max([values for values, _ in found], axis=0), min(1.0, missing)
 
-    def epsilon_or_enough(self, delta: float, enough: float) -> float:
+    def epsilon_or_enough(self, delta: float, enough: float = math.inf) -> float:
         """Return epsilon or, for less work, some number between `enough` and epsilon if that is above it.
 
         For searches: an answer of at most `enough` is what `epsilon` says.
         """
-        return self._epsilon(delta, enough)
-
-    def _epsilon(self, delta: float, enough: float = math.inf) -> float:
         _validate.inside(delta=delta)
         if delta < _LEAST_DELTA:
             raise InvalidInput(
@@ -168,10 +163,10 @@ class PrivacyCurve:
             )
         # With probability x a threshold release shows what only one neighbour has, and d(e) holds otherwise:
         # x + (1 - x) d(e) <= delta.
-        left = (delta - self._threshold_delta) / (1.0 - self._threshold_delta)
-        if self._unprotected or (self._threshold_delta > 0 and left < _LEAST_DELTA):
+        if self._threshold_delta > 0:
+            delta = (delta - self._threshold_delta) / (1.0 - self._threshold_delta)
+        if self._unprotected or delta < _LEAST_DELTA:
             return math.inf
-        delta = left if self._threshold_delta > 0 else delta
         if self._alone is not None:
             return self._alone.epsilon(delta)
         first, *others = self._directions
@@ -182,74 +177,57 @@ class PrivacyCurve:
                 answer = max(answer, other.epsilon(delta))
         return answer
 
-    def _deltas(self, epsilons: Array) -> Array:
+    def deltas(self, epsilons: Array) -> Array:
+        """Return delta at every one of a list of epsilons."""
+        for value in epsilons:
+            _validate.non_negative(epsilon=float(value))
         if self._unprotected:
             return np.ones(len(epsilons))
-        if self._alone is not None:
-            found = self._alone.deltas(epsilons)
-        else:
-            found = np.max([direction.deltas(epsilons) for direction in self._directions], axis=0)
+        ways = self._directions if self._alone is None else (self._alone,)
+        found = np.max([way.deltas(epsilons) for way in ways], axis=0)
         return np.asarray(self._threshold_delta + (1.0 - self._threshold_delta) * found)
 
-    def _check_relations(self) -> None:
-        for event in self.events:
-            if isinstance(event, OutsideEvent) and event.neighbours != self.neighbours:
-                raise UnsupportedCombination(
-                    f"neighbours is {self.neighbours!r}, but an outside event states its guarantee for "
-                    f"{event.neighbours!r}; account everything under one relation"
-                )
-
-    def _one_event_or_gaussian(self) -> SelectionCurve | GaussianCurve | None:
-        """Return the curve that needs no composition, if there is one."""
+    def _without_composition(self) -> SelectionCurve | GaussianCurve | None:
+        """Return the curve of a single selection or of Gaussian releases of all rows, which are one Gaussian."""
         if len(self.events) == 1 and isinstance(self.events[0], SelectionEvent):
             return _selection_curve(self.events[0], self.neighbours)
-        noise = _lone_gaussian(self.events)
-        if noise is None:
-            return None
-        return GaussianCurve(noise / 2.0 if self.neighbours == "replace_one" else noise)
+        noises = []
+        for event in self.events:
+            if not isinstance(event, GaussianEvent | ThresholdEvent | TrainingEvent):
+                return None
+            base, rate, count = _base(event)
+            if rate != 1 or base.noise is None or base.scale is not None:
+                return None
+            noises.append(base.noise / math.sqrt(count))
+        return GaussianCurve(join_gaussian_noise(noises) / (2.0 if self.neighbours == "replace_one" else 1.0))
 
     def _compositions(self) -> tuple[Composition, ...]:
-        if self.neighbours == "replace_one":
-            return (Composition(_parts(self.events, self.neighbours, _replaced), self._tolerance),)
+        ways = (_replaced,) if self.neighbours == "replace_one" else (RemoveLoss, AddLoss)
         return tuple(
-            Composition(_parts(self.events, self.neighbours, sampled), self._tolerance)
-            for sampled in (RemoveLoss, AddLoss)
+            Composition(_parts(self.events, self.neighbours, sampled), self._tolerance) for sampled in ways
         )
 
 
 def _parts(events: tuple[Event, ...], neighbours: str, sampled: Sampled) -> tuple[Part, ...]:
     """Return each distinct loss with its number of occurrences; unsampled Gaussians become a single one."""
-    counts: dict[Any, int] = {}
+    counts: dict[Loss, int] = {}
     gaussians: list[float] = []
     parts: list[Part] = []
     for event in events:
         if isinstance(event, SelectionEvent):
             parts.append((_selected_loss(event, neighbours), 1))
         elif isinstance(event, OutsideEvent):
-            parts.append((OutsideLoss(event.epsilon, event.delta), 1))
+            parts.append((AtomicLoss.outside(event.epsilon, event.delta), 1))
         else:
             base, rate, count = _base(event)
-            if rate == 1 and isinstance(base, GaussianLoss):
+            if rate == 1 and base.noise is not None and base.scale is None:
                 gaussians.append(base.noise / math.sqrt(count))
             else:
                 key = sampled(base, rate)
                 counts[key] = counts.get(key, 0) + count
     if gaussians:
-        counts[sampled(GaussianLoss(join_gaussian_noise(gaussians)), 1.0)] = 1
+        counts[sampled(RowLoss(join_gaussian_noise(gaussians)), 1.0)] = 1
     return (*parts, *counts.items())
-
-
-def _lone_gaussian(events: tuple[Event, ...]) -> float | None:
-    """Return the noise of the one Gaussian release of all rows that the events amount to, or None."""
-    noises = []
-    for event in events:
-        if not isinstance(event, GaussianEvent | ThresholdEvent | TrainingEvent):
-            return None
-        base, rate, count = _base(event)
-        if rate != 1 or not isinstance(base, GaussianLoss):
-            return None
-        noises.append(base.noise / math.sqrt(count))
-    return join_gaussian_noise(noises) if noises else None
 
 
 def _threshold_delta(events: tuple[Event, ...]) -> float:
@@ -258,38 +236,28 @@ def _threshold_delta(events: tuple[Event, ...]) -> float:
     return -math.expm1(spared) * (1.0 + 1e-12)
 
 
-def _base(event: Event) -> tuple[SymmetricLoss, float, int]:
+def _base(event: Event) -> tuple[RowLoss, float, int]:
     """Return the unsampled loss of an event, its sampling rate and its number of occurrences."""
-    if isinstance(event, GaussianEvent):
-        return GaussianLoss(min(event.noise, _MOST_NOISE)), 1.0, event.count
-    if isinstance(event, ThresholdEvent):
-        return GaussianLoss(min(event.noise, _MOST_NOISE)), 1.0, 1
-    if isinstance(event, LaplaceEvent):
-        return LaplaceLoss(min(event.noise, _MOST_NOISE)), 1.0, event.count
     if isinstance(event, TrainingEvent):
-        return _training_loss(event), event.sampling_rate, event.steps
+        found = (event.joint_gaussian_noise, event.laplace_scale)
+        noise, scale = (None if value is None else min(value, _MOST_NOISE) for value in found)
+        return RowLoss(noise, scale), event.sampling_rate, event.steps
+    if isinstance(event, GaussianEvent):
+        return RowLoss(min(event.noise, _MOST_NOISE)), 1.0, event.count
+    if isinstance(event, ThresholdEvent):
+        return RowLoss(min(event.noise, _MOST_NOISE)), 1.0, 1
+    if isinstance(event, LaplaceEvent):
+        return RowLoss(scale=min(event.noise, _MOST_NOISE)), 1.0, event.count
     raise InvalidType(f"events must be of a kind defined in ratewise.accounting, got {event!r}")
 
 
-def _training_loss(event: TrainingEvent) -> SymmetricLoss:
-    noise, scale = (
-        None if found is None else min(found, _MOST_NOISE)
-        for found in (event.joint_gaussian_noise, event.laplace_scale)
-    )
-    if noise is None:
-        assert scale is not None  # noqa: S101 - an event has one of the two
-        return LaplaceLoss(scale)
-    return GaussianLoss(noise) if scale is None else GaussianLaplaceLoss(noise, scale)
-
-
-def _replaced(base: SymmetricLoss, rate: float) -> Any:
+def _replaced(base: RowLoss, rate: float) -> Loss:
     """Return the loss when one row is replaced: its part moves by 2 units instead of 1."""
-    if isinstance(base, GaussianLoss):
+    if base.noise is not None and base.scale is None:
         return ReplaceLoss(base.noise, rate)
-    if rate == 1 and isinstance(base, LaplaceLoss):
-        return RemoveLoss(LaplaceLoss(base.scale / 2), 1.0)
-    if rate == 1 and isinstance(base, GaussianLaplaceLoss):
-        return RemoveLoss(GaussianLaplaceLoss(base.noise / 2, base.scale / 2), 1.0)
+    if rate == 1:
+        noise, scale = (None if value is None else value / 2 for value in (base.noise, base.scale))
+        return RemoveLoss(RowLoss(noise, scale), 1.0)
     raise UnsupportedCombination(
         "neighbours='replace_one' has no sound bound for a Poisson-sampled release with histogram='laplace'; "
         "use histogram='gaussian', or neighbours='add_or_remove'"
@@ -298,29 +266,24 @@ def _replaced(base: SymmetricLoss, rate: float) -> Any:
 
 # A search asks for the same selection several times: in both directions, for its budget and for its ledger.
 @functools.lru_cache(maxsize=4)
-def _selected_loss(event: SelectionEvent, neighbours: str) -> SelectedLoss:
-    return SelectedLoss.from_curve(_selection_curve(event, neighbours), _SELECTION_TAIL)
+def _selected_loss(event: SelectionEvent, neighbours: str) -> AtomicLoss:
+    return selected_loss(_selection_curve(event, neighbours), _SELECTION_TAIL)
 
 
 def _selection_curve(event: SelectionEvent, neighbours: str) -> SelectionCurve:
-    candidate = PrivacyCurve(event.candidate, neighbours)
+    exact = PrivacyCurve(event.candidate, neighbours)
     rough = PrivacyCurve(event.candidate, neighbours, tolerance=_ROUGH)
-    return SelectionCurve(
-        candidate._deltas, candidate._epsilon, rough._deltas, event.mean_trials, event.shape
-    )
+    return SelectionCurve(exact.deltas, exact.epsilon_or_enough, rough.deltas, event.mean_trials, event.shape)
 
 
-def _elementwise(function: Callable[[float], float], name: str, values: Any) -> Any:
-    asked = _numbers(name, values)
-    if asked.ndim == 0:
-        return function(float(asked))
-    return np.asarray([function(float(value)) for value in asked.ravel()]).reshape(asked.shape)
-
-
-def _numbers(name: str, values: Any) -> Array:
+def _elementwise(function: Callable[[Array], Any], **argument: Any) -> Any:
+    """Apply a function of a list of numbers to a number or to an array of any shape."""
+    ((name, values),) = argument.items()
     if isinstance(values, (str, bytes, bool)) or values is None:
         raise InvalidType(f"{name} must be a number or an array of numbers, got {values!r}")
     try:
-        return np.asarray(values, dtype=np.float64)
+        asked = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         raise InvalidInput(f"{name} must be a number or an array of numbers, got {values!r}") from None
+    answers = np.asarray(function(asked.ravel()), dtype=np.float64).reshape(asked.shape)
+    return answers if asked.ndim else float(answers)

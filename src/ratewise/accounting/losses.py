@@ -1,28 +1,23 @@
 """Privacy losses of dominating pairs on a pessimistic grid, and their composition.
 
 A release is described by a pair of laws (P, Q) whose hockey-stick curve bounds that of the release on every pair of
-neighbouring data sets, through the law of the loss ``L = log dP/dQ`` under P and under Q. Everything here is
-one-dimensional; `docs/guarantees.md` proves why that is enough.
+neighbouring data sets, through the law of the loss ``L = log dP/dQ`` (proofs: `docs/guarantees.md`, sections 3 to 8).
 
 `discretise` moves each bucket's mass to the bucket's two edges so that its mass under P **and** under Q stays what it
-was ("connect the dots"). The curve of the result is never below the exact one, and the excess is of second order in
-the width of the grid. A single Gaussian release needs no grid: `GaussianCurve`.
-
-`Composition` adds independent losses up by FFT **after exponential tilting**: each law is weighted with
-``exp(tilt * loss)`` and normalised, so that the sum concentrates where it is asked about. Rounding errors and cut
-tails are then small relative to the answer, whether delta is 1e-2 or 1e-30, with one step or a million. What the FFT
-cannot see is added on the safe side: mass above the window by a Chernoff bound, rounding by an explicit allowance.
-Mass below the window wraps around to its top and is counted as loss.
+was: the curve is never below the exact one, and the excess is of second order in the width. `Composition` adds
+independent losses up by FFT after weighting each law with ``exp(tilt * loss)``, so that the sum concentrates where it
+is asked about, whether delta is 1e-2 or 1e-30. What the FFT cannot see is added on the safe side: mass above the window
+by a Chernoff bound, rounding by an allowance; mass below the window wraps around to its top and is counted as loss.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +25,6 @@ from scipy import fft, optimize
 from scipy.special import erfcx, log_ndtr, logsumexp, ndtr, ndtri
 
 Array = npt.NDArray[np.float64]
-ComplexArray = npt.NDArray[np.complex128]
 Window = tuple[float, float]
 
 _EPS = float(np.finfo(np.float64).eps)
@@ -55,9 +49,8 @@ _RENYI_POINTS = 1 << 17  # of a grid for Renyi divergences; more would only lowe
 _ROUNDING = 5e-15  # per step: sqrt(N) * |law|_2 * log2(N) * machine epsilon, generously
 
 
-@dataclass(frozen=True)
-class Masses:
-    """Mass of every bucket between neighbouring edges, and of the two tails, under P and under Q."""
+class Masses(NamedTuple):
+    """Mass of every bucket ``(edges[i], edges[i+1]]`` under P and under Q, and P's mass below and above all."""
 
     p: Array
     q: Array
@@ -68,162 +61,105 @@ class Masses:
 class Loss(Protocol):
     """The privacy loss of a pair (P, Q)."""
 
-    def span(self, tail: float) -> tuple[float, float]:
+    def span(self, tail: float) -> Window:
         """Return losses (low, high) with at most `tail` of P's finite mass outside on either side."""
         ...
 
     def masses(self, edges: Array) -> Masses:
-        """Return the mass of each bucket ``(edges[i], edges[i+1]]`` under P and Q, and P's tails."""
+        """Return the masses of the buckets between neighbouring edges."""
         ...
 
 
-class SymmetricLoss:
-    """An unsampled pair whose loss L under Q is the mirror image of its loss under P."""
+@dataclass(frozen=True)
+class RowLoss:
+    """One row's part moved by 1 under Gaussian noise, Laplace noise or both, whose losses add; no sampling.
 
-    def quantiles(self, tail: float) -> tuple[float, float]:
+    With m = 1/noise, the Gaussian loss is N(m^2/2, m^2). With c = 1/scale, the Laplace loss has atoms at +c (1/2
+    under P) and at -c (exp(-c)/2) and density exp((l - c)/2)/4 between. With F the normal distribution function, both
+    together have ``P(L <= t) = F((t-c)/m - m/2) + exp((t-c)/2 - m^2/8)/2 * (F((c-t)/m) - F((-c-t)/m))``. The loss
+    under Q is the mirror image of the loss under P.
+    """
+
+    noise: float | None = None
+    scale: float | None = None
+
+    def quantiles(self, tail: float) -> Window:
         """Return losses with at most `tail` of P's mass below the first and above the second."""
-        raise NotImplementedError
-
-    def cdf(self, loss: Array) -> Array:
-        """P(L <= loss), accurate in the lower tail."""
-        raise NotImplementedError
-
-    def sf(self, loss: Array) -> Array:
-        """P(L > loss), accurate in the upper tail."""
-        raise NotImplementedError
-
-    def cdf_mirrored(self, loss: Array) -> Array:
-        """Q(L <= loss), here for laws without atoms."""
-        return self.sf(-loss)
-
-    def sf_mirrored(self, loss: Array) -> Array:
-        """Q(L > loss), here for laws without atoms."""
-        return self.cdf(-loss)
-
-
-@dataclass(frozen=True)
-class GaussianLoss(SymmetricLoss):
-    """N(shift, noise^2) against N(0, noise^2) for a shift of 1: L is N(m^2/2, m^2) with m = 1/noise."""
-
-    noise: float
-
-    def quantiles(self, tail: float) -> tuple[float, float]:
-        """Return losses with at most `tail` of P's mass outside on either side."""
+        c = 0.0 if self.scale is None else 1.0 / self.scale
+        if self.noise is None:
+            return -c, c
         m, z = 1.0 / self.noise, -float(ndtri(tail))
-        return m * (m / 2 - z), m * (m / 2 + z)
+        return m * (m / 2 - z) - c, m * (m / 2 + z) + c
 
-    def cdf(self, loss: Array) -> Array:
-        """P(L <= loss)."""
-        return np.asarray(ndtr(loss * self.noise - 0.5 / self.noise))
-
-    def sf(self, loss: Array) -> Array:
-        """P(L > loss)."""
-        return np.asarray(ndtr(0.5 / self.noise - loss * self.noise))
-
-
-@dataclass(frozen=True)
-class LaplaceLoss(SymmetricLoss):
-    """A Laplace law of the given scale, shifted by 1, against itself unshifted.
-
-    With c = 1/scale: atoms at +c (1/2 under P) and at -c (exp(-c)/2), density exp((l - c)/2)/4 between.
-    """
-
-    scale: float
-
-    def quantiles(self, tail: float) -> tuple[float, float]:  # noqa: ARG002 - bounded support
-        """Return the support."""
-        return -1.0 / self.scale, 1.0 / self.scale
-
-    def cdf(self, loss: Array) -> Array:
-        """P(L <= loss)."""
-        c = 1.0 / self.scale
-        inner = 0.5 * np.exp((np.minimum(loss, c) - c) / 2)
-        return np.where(loss >= c, 1.0, np.where(loss >= -c, inner, 0.0))
-
-    def sf(self, loss: Array) -> Array:
-        """P(L > loss)."""
-        return 1.0 - self.cdf(loss)
-
-    def cdf_mirrored(self, loss: Array) -> Array:
-        """Q(L <= loss)."""
-        return 1.0 - self.sf_mirrored(loss)
-
-    def sf_mirrored(self, loss: Array) -> Array:
-        """Q(L > loss)."""
-        c = 1.0 / self.scale
-        inner = 0.5 * np.exp((-np.maximum(loss, -c) - c) / 2)
-        return np.where(loss >= c, 0.0, np.where(loss >= -c, inner, 1.0))
-
-
-@dataclass(frozen=True)
-class GaussianLaplaceLoss(SymmetricLoss):
-    """A Gaussian and a Laplace release of the same row, each shifted by 1: the two losses add.
-
-    Integrating the Gaussian's distribution function over the Laplace loss gives, with m = 1/noise and
-    c = 1/scale, ``P(L <= t) = F((t-c)/m - m/2) + exp((t-c)/2 - m^2/8)/2 * (F((c-t)/m) - F((-c-t)/m))``.
-    """
-
-    noise: float
-    scale: float
-
-    def quantiles(self, tail: float) -> tuple[float, float]:
-        """Return losses with at most `tail` of P's mass outside on either side."""
-        low, high = GaussianLoss(self.noise).quantiles(tail)
-        return low - 1.0 / self.scale, high + 1.0 / self.scale
-
-    def cdf(self, loss: Array) -> Array:
-        """P(L <= loss)."""
-        c = 1.0 / self.scale
-        return np.asarray(ndtr((loss - c) * self.noise - 0.5 / self.noise)) + self._overlap(loss)
-
-    def sf(self, loss: Array) -> Array:
-        """P(L > loss)."""
-        c = 1.0 / self.scale
-        direct = np.asarray(ndtr((c - loss) * self.noise + 0.5 / self.noise))
-        return np.maximum(direct - self._overlap(loss), 0.0)
-
-    def _overlap(self, loss: Array) -> Array:
-        c, m = 1.0 / self.scale, 1.0 / self.noise
+    def tails(self, loss: Array) -> tuple[Array, Array]:
+        """Return P(L <= loss) and P(L > loss), each accurate where it is small."""
+        c = 0.0 if self.scale is None else 1.0 / self.scale
+        if self.noise is None:
+            inner = 0.5 * np.exp((np.minimum(loss, c) - c) / 2)
+            below = np.where(loss >= c, 1.0, np.where(loss >= -c, inner, 0.0))
+            return below, 1.0 - below
+        place = (loss - c) * self.noise - 0.5 / self.noise
+        below, above = np.asarray(ndtr(place)), np.asarray(ndtr(-place))
+        if self.scale is None:
+            return below, above
         loss = np.clip(loss, -1e12, 1e12)  # infinite edges stand for losses that cannot occur
         # F(c-t) - F(-c-t), from whichever tail is the small one; in logarithms, for the factor can be huge
-        far = np.where(loss > 0, c - loss, loss + c) / m
-        near = np.where(loss > 0, -c - loss, loss - c) / m
-        log_far = log_ndtr(far)
-        log_difference = log_far + np.log(-np.expm1(np.minimum(log_ndtr(near) - log_far, -1e-300)))
-        return np.asarray(0.5 * np.exp((loss - c) / 2 - m * m / 8 + log_difference))
+        m = 1.0 / self.noise
+        log_far = log_ndtr(np.where(loss > 0, c - loss, loss + c) / m)
+        log_near = log_ndtr(np.where(loss > 0, -c - loss, loss - c) / m)
+        log_difference = log_far + np.log(-np.expm1(np.minimum(log_near - log_far, -1e-300)))
+        overlap = 0.5 * np.exp((loss - c) / 2 - m * m / 8 + log_difference)
+        return below + overlap, np.maximum(above - overlap, 0.0)
+
+    def mirrored(self, loss: Array) -> tuple[Array, Array]:
+        """Return Q(L <= loss) and Q(L > loss)."""
+        if self.noise is not None or self.scale is None:
+            below, above = self.tails(-loss)
+            return above, below
+        c = 1.0 / self.scale  # the atoms belong to the lower side
+        inner = 0.5 * np.exp((-np.maximum(loss, -c) - c) / 2)
+        above = np.where(loss >= c, 0.0, np.where(loss >= -c, inner, 1.0))
+        return 1.0 - above, above
 
 
-@dataclass(frozen=True)
-class OutsideLoss:
-    """The worst pair that is (epsilon, delta)-private: losses +-epsilon, and delta at infinity."""
+@dataclass(frozen=True, eq=False)
+class AtomicLoss:
+    """A loss with atoms at the knots, in rising order, of masses p and q, that is otherwise infinite."""
 
-    epsilon: float
-    delta: float
+    knots: Array
+    p: Array
+    q: Array
+    infinite: float
 
-    def span(self, tail: float) -> tuple[float, float]:  # noqa: ARG002 - bounded support
-        """Return the support."""
-        return -self.epsilon, self.epsilon
+    @classmethod
+    def outside(cls, epsilon: float, delta: float) -> AtomicLoss:
+        """Return the loss of the worst pair that is (epsilon, delta)-private."""
+        finite = 1.0 - delta
+        upper = finite / (1.0 + math.exp(-epsilon))
+        p = np.array([finite - upper, upper])
+        return cls(np.array([-epsilon, epsilon]), p, finite - p, delta)
+
+    def span(self, tail: float) -> Window:  # noqa: ARG002 - bounded support
+        """Return the first and the last knot."""
+        return float(self.knots[0]), float(self.knots[-1])
 
     def masses(self, edges: Array) -> Masses:
-        """Return the two atoms, each in its bucket."""
-        finite = 1.0 - self.delta
-        upper = finite / (1.0 + math.exp(-self.epsilon))
-        p, q = np.zeros(len(edges) - 1), np.zeros(len(edges) - 1)
-        for loss, mass_p in ((self.epsilon, upper), (-self.epsilon, finite - upper)):
-            bucket = min(max(int(np.searchsorted(edges, loss, side="left")) - 1, 0), len(p) - 1)
-            p[bucket] += mass_p
-            q[bucket] += finite - mass_p
-        return Masses(p, q, 0.0, self.delta)
+        """Return the atoms, each in its bucket."""
+        bucket = np.clip(np.searchsorted(edges, self.knots, side="left") - 1, 0, len(edges) - 2)
+        p, q = (np.zeros(len(edges) - 1), np.zeros(len(edges) - 1))
+        np.add.at(p, bucket, self.p)
+        np.add.at(q, bucket, self.q)
+        return Masses(p, q, 0.0, self.infinite)
 
 
 @dataclass(frozen=True)
 class RemoveLoss:
     """Poisson sampling, one row less: ((1-rate) Q + rate P) against Q, with loss log(1 - rate + rate e^L)."""
 
-    base: SymmetricLoss
+    base: RowLoss
     rate: float
 
-    def span(self, tail: float) -> tuple[float, float]:
+    def span(self, tail: float) -> Window:
         """Return losses with at most `tail` of the mixture outside on either side."""
         low, high = self.base.quantiles(tail)  # of P; those of Q are their mirror images
         high_p = self.base.quantiles(min(tail / self.rate, 0.25))[1]
@@ -232,25 +168,18 @@ class RemoveLoss:
     def masses(self, edges: Array) -> Masses:
         """Return the buckets' masses under the mixture and under Q."""
         inner = _unsampled(edges, self.rate)
-        p, p_below, p_above = _buckets(self.base.cdf(inner), self.base.sf(inner))
-        q, q_below, q_above = _buckets(self.base.cdf_mirrored(inner), self.base.sf_mirrored(inner))
-        mix = self.rate
+        p, p_below, p_above = _buckets(*self.base.tails(inner))
+        q, q_below, q_above = _buckets(*self.base.mirrored(inner))
+        stay, move = 1 - self.rate, self.rate
         return Masses(
-            (1 - mix) * q + mix * p,
-            q,
-            (1 - mix) * q_below + mix * p_below,
-            (1 - mix) * q_above + mix * p_above,
+            stay * q + move * p, q, stay * q_below + move * p_below, stay * q_above + move * p_above
         )
 
 
-@dataclass(frozen=True)
-class AddLoss:
+class AddLoss(RemoveLoss):
     """Poisson sampling, one row more: Q against ((1-rate) Q + rate P); the mirror image of `RemoveLoss`."""
 
-    base: SymmetricLoss
-    rate: float
-
-    def span(self, tail: float) -> tuple[float, float]:
+    def span(self, tail: float) -> Window:
         """Return losses with at most `tail` of Q's mass outside on either side."""
         low, high = self.base.quantiles(tail)
         return -_sampled(-low, self.rate), -_sampled(-high, self.rate)
@@ -258,9 +187,9 @@ class AddLoss:
     def masses(self, edges: Array) -> Masses:
         """Return the buckets' masses under Q and under the mixture."""
         inner = _unsampled(-edges, self.rate)
-        p, p_above, p_below = _buckets(self.base.sf_mirrored(inner), self.base.cdf_mirrored(inner))
-        q, _, _ = _buckets(self.base.sf(inner), self.base.cdf(inner))
-        return Masses(p, (1 - self.rate) * p + self.rate * q, p_above, p_below)
+        p, below, above = _buckets(*reversed(self.base.mirrored(inner)))
+        q, _, _ = _buckets(*reversed(self.base.tails(inner)))
+        return Masses(p, (1 - self.rate) * p + self.rate * q, below, above)
 
 
 @dataclass(frozen=True)
@@ -273,18 +202,17 @@ class ReplaceLoss:
     noise: float
     rate: float
 
-    def span(self, tail: float) -> tuple[float, float]:
+    def span(self, tail: float) -> Window:
         """Return losses with at most `tail` of P's mass outside on either side."""
         z = -self.noise * float(ndtri(tail))
-        low, high = self._loss(z), self._loss(-1.0 - z)
-        return low, high
+        return self._loss(z), self._loss(-1.0 - z)
 
     def masses(self, edges: Array) -> Masses:
         """Return the buckets' masses under both mixtures."""
         x = self._position(edges)
-        p, p_below, p_above = _buckets(self._mixture(-x, -1.0), self._mixture(x, 1.0))
+        p, below, above = _buckets(self._mixture(-x, -1.0), self._mixture(x, 1.0))
         q, _, _ = _buckets(self._mixture(-x, 1.0), self._mixture(x, -1.0))
-        return Masses(p, q, p_below, p_above)
+        return Masses(p, q, below, above)
 
     def _mixture(self, x: Array, shift: float) -> Array:
         """Return the chance that a mixture of centres 0 and -shift is at most x."""
@@ -305,23 +233,16 @@ class ReplaceLoss:
         half = np.abs(loss) / 2
         log_sinh = half - math.log(2) + np.log(-np.expm1(-2 * np.maximum(half, 1e-300)))
         log_y = v / 2 + math.log1p(-self.rate) - math.log(self.rate) + log_sinh
-        with np.errstate(over="ignore"):
-            arcsinh = np.where(log_y > 300, log_y + math.log(2), np.arcsinh(np.exp(np.minimum(log_y, 300))))
+        arcsinh = np.where(log_y > 300, log_y + math.log(2), np.arcsinh(np.exp(np.minimum(log_y, 300))))
         return np.asarray(-np.sign(loss) * (arcsinh + half) / v)
 
 
 @dataclass(frozen=True)
 class GaussianCurve:
-    """The curve of one Gaussian release of all rows, as `Composition` returns it, exact but for rounding.
+    """The curve of one Gaussian release of all rows, exact but for rounding; noise is over the sensitivity.
 
-    With m the sensitivity over the noise (for several such releases the squares of m add up) and F the normal
-    distribution function, ``delta(e) = F(m/2 - e/m) - exp(e) F(-m/2 - e/m)`` (Balle and Wang 2018, theorem 8).
-    Both neighbours of a pair have the same curve.
-
-    Parameters
-    ----------
-    noise : float
-        Standard deviation over sensitivity.
+    With m = 1/noise and F the normal distribution function, ``delta(e) = F(m/2 - e/m) - exp(e) F(-m/2 - e/m)``
+    (Balle and Wang 2018, theorem 8), in both directions.
     """
 
     noise: float
@@ -353,15 +274,23 @@ class GaussianCurve:
         high = 1.0 / self.noise
         while self.delta(high) > delta:
             high *= 2.0
+        return _crossing(self.delta, delta, (0.0, high), xtol=1e-15 * high, rtol=1e-13)
 
-        def excess(epsilon: float) -> float:
-            return math.log(self.delta(epsilon)) - math.log(delta)
 
-        found = float(optimize.brentq(excess, 0.0, high, xtol=1e-15 * high, rtol=1e-13))
-        step = 1e-12 * found + 1e-300
-        while self.delta(found) > delta:  # the root finder may stop a hair short of the safe side
-            found, step = found + step, 2.0 * step
-        return found
+def _crossing(
+    curve: Callable[[float], float], delta: float, window: Window, xtol: float, rtol: float
+) -> float:
+    """Return about the least epsilon at which a falling curve is at most delta, on the safe side."""
+
+    def excess(epsilon: float) -> float:
+        found = curve(epsilon)
+        return math.log(found) - math.log(delta) if found > 0 else -1.0
+
+    found = float(optimize.brentq(excess, *window, xtol=xtol, rtol=rtol))
+    step = 10 * max(xtol, rtol * abs(found))
+    while curve(found) > delta:  # the root finder may stop a hair short
+        found, step = found + step, 2 * step
+    return found
 
 
 @dataclass(frozen=True)
@@ -377,6 +306,31 @@ class LossGrid:
     def losses(self) -> Array:
         """The finite values, in rising order."""
         return self.width * (self.first + np.arange(len(self.mass), dtype=np.float64))
+
+    def tilted(self, tilt: float) -> tuple[float, Array]:
+        """Return log E exp(tilt * loss) over the finite losses, and the normalised tilted law."""
+        weights = tilt * self.losses
+        peak = float(weights[-1] if tilt > 0 else weights[0])  # losses rise
+        weights -= peak
+        np.exp(weights, out=weights)
+        weights *= self.mass
+        total = float(np.add.reduce(weights))
+        if total <= 0.0:  # all mass sits where the tilt sends it below the smallest number
+            with np.errstate(divide="ignore"):
+                logs = np.log(self.mass) + tilt * self.losses
+            log_total = float(logsumexp(logs))
+            return log_total, np.exp(logs - log_total)
+        weights /= total
+        return peak + math.log(total), weights
+
+    def coarsened(self) -> LossGrid:
+        """Return about the same law on a grid that is cheaper to read; for choices, not for answers."""
+        if len(self.mass) < 64 * _BLOCK:
+            return self
+        padded = np.zeros(-(-len(self.mass) // _BLOCK) * _BLOCK)
+        padded[: len(self.mass)] = self.mass
+        first = math.floor((self.first + (_BLOCK - 1) / 2) / _BLOCK)
+        return LossGrid(self.width * _BLOCK, first, padded.reshape(-1, _BLOCK).sum(axis=1), self.infinite)
 
 
 def discretise(loss: Loss, width: float, tail: float) -> LossGrid:
@@ -423,18 +377,15 @@ def _sampled(loss: float, rate: float) -> float:
     """Return log(1 - rate + rate e^loss) without overflow."""
     if rate == 1:
         return loss
-    if loss < 500.0:
-        return math.log1p(rate * math.expm1(loss))
-    return loss + math.log(rate)
+    return math.log1p(rate * math.expm1(loss)) if loss < 500.0 else loss + math.log(rate)
 
 
 def _unsampled(loss: Array, rate: float) -> Array:
     """Return the inverse of `_sampled`; losses that cannot occur map to minus infinity."""
     if rate == 1:
         return loss
-    safe = np.minimum(loss, 500.0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        inner = np.log1p(np.maximum(np.expm1(safe) / rate, -1.0))
+    with np.errstate(divide="ignore"):
+        inner = np.log1p(np.maximum(np.expm1(np.minimum(loss, 500.0)) / rate, -1.0))
     return np.where(loss > 500.0, loss - math.log(rate), inner)
 
 
@@ -450,57 +401,105 @@ class _Grids:
     parts: tuple[tuple[LossGrid, int], ...]
 
     @property
-    def steps(self) -> int:
-        return sum(count for _, count in self.parts)
-
-    @property
     def width(self) -> float:
         return self.parts[0][0].width
 
     @property
-    def largest(self) -> float:
-        """The largest finite sum, or 0."""
-        return max(0.0, sum(count * float(grid.losses[-1]) for grid, count in self.parts))
+    def span(self) -> Window:
+        """The smallest and the largest finite sum."""
+        low = sum(count * float(grid.losses[0]) for grid, count in self.parts)
+        return low, sum(count * float(grid.losses[-1]) for grid, count in self.parts)
 
     @property
     def infinite(self) -> float:
         """Chance that any of the losses is infinite, from above."""
-        return min(
-            1.0,
-            -math.expm1(sum(count * math.log1p(-min(g.infinite, 1.0 - 1e-16)) for g, count in self.parts)),
-        )
+        finite = sum(count * math.log1p(-min(grid.infinite, 1.0 - 1e-16)) for grid, count in self.parts)
+        return min(1.0, -math.expm1(finite))
+
+    def _tilted(self, tilt: float) -> Iterator[tuple[int, Array, float, Array]]:
+        for grid, count in self.parts:
+            yield count, grid.losses, *grid.tilted(tilt)
+
+    def log_mgf(self, tilt: float) -> float:
+        """Return log E exp(tilt * sum) over the finite losses."""
+        return sum(count * log_mgf for count, _, log_mgf, _ in self._tilted(tilt))
 
     def cumulant(self, tilt: float) -> tuple[float, float]:
-        """Return log E exp(tilt * sum) over the finite losses, and its derivative."""
+        """Return `log_mgf` and its derivative, the mean of the tilted sum."""
         total = slope = 0.0
-        for grid, count in self.parts:
-            losses = grid.losses
-            log_mgf, weights = _tilted(grid, losses, tilt)
+        for count, losses, log_mgf, weights in self._tilted(tilt):
             total += count * log_mgf
             slope += count * float(weights @ losses)
         return total, slope
 
-    def log_mgf(self, tilt: float) -> float:
-        """Return log E exp(tilt * sum) over the finite losses: the first half of `cumulant`, for less."""
-        total = 0.0
-        for grid, count in self.parts:
-            _, peak, mass = _weighted(grid, grid.losses, tilt)
-            found = peak + math.log(mass) if mass > 0.0 else _faint(grid, grid.losses, tilt)[0]
-            total += count * found
-        return total
-
-    def coarsened(self) -> _Grids:
-        """Return about the same laws on a grid that is cheaper to read; for choices, not for answers."""
-        return _Grids(tuple((_coarsened(grid), count) for grid, count in self.parts))
-
     def deviation(self, tilt: float) -> float:
         """Return the standard deviation of the tilted sum, at least one grid width."""
-        variance = 0.0
-        for grid, count in self.parts:
-            losses = grid.losses
-            _, weights = _tilted(grid, losses, tilt)
-            variance += count * float(weights @ np.square(losses - weights @ losses))
+        variance = sum(
+            count * float(weights @ np.square(losses - weights @ losses))
+            for count, losses, _, weights in self._tilted(tilt)
+        )
         return math.sqrt(max(variance, self.width**2))
+
+    def window(self, tilt: float) -> Window:
+        """Return (low, high), with at most exp(-_WINDOW_TAIL) of the tilted sum outside either, by Chernoff.
+
+        What lies below low wraps around to the top and is counted too high, so low may be anything
+        (`_TiltedSum.delta` answers for epsilons below it).
+        """
+        coarse = _Grids(tuple((grid.coarsened(), count) for grid, count in self.parts))
+        scale, centre = coarse.cumulant(tilt)
+        gaussian = math.log(math.sqrt(2 * _WINDOW_TAIL) / coarse.deviation(tilt))
+
+        def distance(log_s: float, sign: float) -> float:
+            s = math.exp(log_s)
+            bound = (coarse.log_mgf(tilt + sign * s) - scale + _WINDOW_TAIL) / s - sign * centre
+            return math.log(max(bound, 1e-300))
+
+        def edge(sign: float) -> float:
+            found = optimize.minimize_scalar(
+                lambda log_s: distance(log_s, sign),
+                bounds=(gaussian - 6.0, gaussian + 0.5),
+                method="bounded",
+                options={"xatol": 0.05},
+            )
+            s = sign * math.exp(float(found.x))
+            return (self.log_mgf(tilt + s) - log_scale + _WINDOW_TAIL) / s  # valid for every s
+
+        log_scale = self.log_mgf(tilt)
+        low, high = self.span
+        return max(low, edge(-1.0)), min(high, edge(1.0))
+
+    def compose(self, tilt: float, window: Window) -> _TiltedSum:
+        """Return the law of the sum, tilted, on a window that holds all but a negligible part of it."""
+        width, (low, high) = self.width, window
+        low = min(max(low, high - 2 * _MOST_POINTS * width), high)
+        first, last = math.floor(low / width), math.ceil(high / width)
+        size = fft.next_fast_len(last - first + 1, real=True)
+        spectrum = np.ones(size // 2 + 1, dtype=np.complex128)
+        shift = steps = 0
+        log_scale = 0.0
+        for grid, count in self.parts:
+            log_mgf, weights = grid.tilted(tilt)
+            log_scale += count * log_mgf
+            middle = round(float(weights @ grid.losses) / width)
+            shift += count * middle
+            steps += count
+            law = fft.rfft(_fold(weights, grid.first - middle, size))
+            with np.errstate(divide="ignore", invalid="ignore"):  # the power of an exact 0 comes out as 0
+                spectrum *= law if count == 1 else np.exp(count * np.log(law))
+        weights = np.roll(np.maximum(fft.irfft(spectrum, size), 0.0), -((first - shift) % size))
+        positions = width * (first + np.arange(size, dtype=np.float64))
+        # both allowances are relative to the scale at the asked epsilon; above the window the scale only falls
+        rounding = _ROUNDING * (steps + 1) + math.exp(-_WINDOW_TAIL)
+        return _TiltedSum(positions, weights, tilt, log_scale, rounding, self.infinite, self.span[1])
+
+
+def _fold(law: Array, first: int, size: int) -> Array:
+    """Return the law on a circle of the given size, its index 0 at loss 0."""
+    start = first % size
+    padded = np.zeros(-(-(start + len(law)) // size) * size)
+    padded[start : start + len(law)] = law
+    return np.asarray(padded.reshape(-1, size).sum(axis=0))
 
 
 @dataclass(frozen=True)
@@ -513,30 +512,25 @@ class _TiltedSum:
     log_scale: float
     rounding: float
     infinite: float
+    largest: float
 
     def delta(self, epsilon: float) -> float:
         """Return an upper bound of delta at epsilon."""
+        scale = _exp(self.log_scale - self.tilt * epsilon)
         if self.tilt > 0 and epsilon < self.losses[0]:
             # what lies between epsilon and the window is not in it: all the weight there is bounds it
-            return min(1.0, _exp(self.log_scale - self.tilt * epsilon) + self.infinite)
+            return min(1.0, scale + self.infinite)
         start = int(np.searchsorted(self.losses, epsilon, side="right"))
         stop = int(np.searchsorted(self.losses, epsilon + _NEGLIGIBLE / (self.tilt + 1e-300)))
         gain = self.losses[start:stop] - epsilon
         body = float(self.weights[start:stop] @ (np.exp(-self.tilt * gain) * -np.expm1(-gain)))
         body += math.exp(-_NEGLIGIBLE) if stop < len(self.losses) else 0.0
-        return min(1.0, (body + self.rounding) * _exp(self.log_scale - self.tilt * epsilon) + self.infinite)
+        return min(1.0, (body + self.rounding) * scale + self.infinite)
 
-    def covers(self, epsilon: float, delta: float) -> bool:
-        """Tell whether epsilon lies in the window, and what was not computed is small beside delta."""
+    def allowance(self, epsilon: float) -> float:
+        """Return the part of `delta` that was not computed; infinite outside the window."""
         inside = self.losses[0] <= epsilon < self.losses[-1]
-        return bool(inside and self.rounding * _exp(self.log_scale - self.tilt * epsilon) <= 1e-3 * delta)
-
-    def reliable(self, epsilon: float) -> bool:
-        """Tell whether delta at epsilon is computed rather than mostly allowance."""
-        if not self.losses[0] <= epsilon < self.losses[-1]:
-            return False
-        allowance = self.rounding * _exp(self.log_scale - self.tilt * epsilon)
-        return allowance <= 1e-6 * self.delta(epsilon)
+        return self.rounding * _exp(self.log_scale - self.tilt * epsilon) if inside else math.inf
 
     def epsilon(self, delta: float) -> float:
         """Return the smallest epsilon whose delta is at most the given one; infinite if there is none."""
@@ -545,16 +539,7 @@ class _TiltedSum:
             return math.inf
         if self.delta(left) <= delta:
             return left
-
-        def excess(epsilon: float) -> float:
-            found = self.delta(epsilon)
-            return math.log(found) - math.log(delta) if found > 0 else -1.0
-
-        exact = float(optimize.brentq(excess, left, right, xtol=1e-12, rtol=1e-12))
-        step = 1e-11 * max(1.0, abs(exact))
-        while self.delta(exact) > delta:  # the root finder may stop a hair short of the safe side
-            exact, step = exact + step, 2 * step
-        return exact
+        return _crossing(self.delta, delta, (left, right), xtol=1e-12, rtol=1e-12)
 
 
 @dataclass(frozen=True)
@@ -567,21 +552,16 @@ class _Chernoff:
     def delta(self, epsilon: float) -> float:  # noqa: ARG002 - the bound holds from `start` on
         return min(1.0, self.bound)
 
-    def reliable(self, epsilon: float) -> bool:
-        return epsilon >= self.start
+    def allowance(self, epsilon: float) -> float:
+        return 0.0 if epsilon >= self.start else math.inf
 
 
 @dataclass(frozen=True)
 class Composition:
     """Independent losses, each occurring a number of times, added up.
 
-    `epsilon` and `delta` are upper bounds that hold for every pair of neighbouring data sets the losses
+    `epsilon` and `deltas` are upper bounds that hold for every pair of neighbouring data sets the losses
     dominate; the excess over the exact value stays near `tolerance` (relative, for epsilon).
-
-    Parameters
-    ----------
-    parts : tuple of (Loss, int)
-    tolerance : float
     """
 
     parts: tuple[Part, ...]
@@ -597,27 +577,21 @@ class Composition:
         tail = 1e-8 * delta / self.steps
         unit, tilt, grids = self._place(lambda g: _tilt_for_delta(g, delta), tail)
         if grids.infinite >= delta:
-            return grids.largest if grids.infinite <= delta * (1 + 1e-12) else math.inf
-        fine, window = self._refine(unit, tilt, grids, tail, self.tolerance)
-        near = _compose(fine, tilt, window)
+            return max(0.0, grids.span[1]) if grids.infinite <= delta * (1 + 1e-12) else math.inf
+        near = self._refined(unit, tilt, grids, tail, self.tolerance)
         # no finite loss exceeds the largest, and the infinite ones are rarer than delta
-        found = min(near.epsilon(delta), fine.largest)
+        found = min(near.epsilon(delta), max(0.0, near.largest))
         # a delta close to its largest value lies below the place that Chernoff's bound points to: look there
         for _ in range(_MOST_LOOKS):
-            if found <= 0.0 or (found >= unit / 2 and near.covers(found, delta)):
+            if found <= 0.0 or (found >= unit / 2 and near.allowance(found) <= 1e-3 * delta):
                 break
             unit = min(unit / 2, found)
             _, tilt, grids = self._place(functools.partial(_tilt_for_epsilon, epsilon=found), tail)
-            finer, window = self._refine(unit, tilt, grids, tail, self.tolerance)
-            near = _compose(finer, tilt, window)
+            near = self._refined(unit, tilt, grids, tail, self.tolerance)
             found = min(found, near.epsilon(delta))
             if unit < _SMALLEST_EPSILON:
                 break
         return max(0.0, found)
-
-    def delta(self, epsilon: float) -> float:
-        """Return a delta such that (epsilon, delta)-privacy holds."""
-        return self._near(epsilon, self.tolerance).delta(epsilon)
 
     def holds(self, epsilon: float, delta: float) -> bool:
         """Tell whether (epsilon, delta)-privacy is seen to hold at a quick look; False may mean "unclear"."""
@@ -629,7 +603,7 @@ class Composition:
         near: _TiltedSum | _Chernoff | None = None
         for index in np.argsort(epsilons):
             epsilon = float(epsilons[index])
-            if near is None or not near.reliable(epsilon):
+            if near is None or near.allowance(epsilon) > 1e-6 * near.delta(epsilon):
                 near = self._near(epsilon, self.tolerance)
             answers[index] = near.delta(epsilon)
         return answers
@@ -651,40 +625,36 @@ class Composition:
         """Return the law of the sum near epsilon, or Chernoff's bound where that is `enough`."""
         tail = _CUT / self.steps
         choose = functools.partial(_tilt_for_epsilon, epsilon=epsilon)
-        coarse = self._grids(self._first_width(tail), tail)
+        coarse = self._grids(self._widths(tail)[0], tail)
         tilt, _ = choose(coarse)
         bound = _exp(coarse.log_mgf(tilt) - tilt * epsilon) + coarse.infinite
         if bound < enough:
             return _Chernoff(epsilon, bound)
-        unit, tilt, grids = self._place(choose, tail)
-        fine, window = self._refine(unit, tilt, grids, tail, tolerance)
-        return _compose(fine, tilt, window)
+        return self._refined(*self._place(choose, tail), tail, tolerance)
 
     def _place(
         self, choose: Callable[[_Grids], tuple[float, float]], tail: float
     ) -> tuple[float, float, _Grids]:
         """Return the unit of excess and the tilt for what is asked, found on a grid just fine enough."""
-        width = self._first_width(tail)
+        width, finest = self._widths(tail)
         for _ in range(8):
             grids = self._grids(width, tail)
             tilt, unit = choose(grids)
-            coarse = max(self._width_for(_COARSE, tilt, unit), self._finest_width(tail))
+            coarse = max(self._width_for(_COARSE, tilt, unit), finest)
             if width <= 2 * coarse:
                 break
             width = coarse
         return unit, tilt, grids
 
-    def _refine(
-        self, unit: float, tilt: float, grids: _Grids, tail: float, tolerance: float
-    ) -> tuple[_Grids, Window]:
-        """Return grids that raise epsilon by at most `tolerance` units, if they can, and their window."""
-        low, high = _window(grids, tilt)
-        finest = max(self._finest_width(tail), (high - low) / _MOST_POINTS)
+    def _refined(self, unit: float, tilt: float, grids: _Grids, tail: float, tolerance: float) -> _TiltedSum:
+        """Return the sum on grids that raise epsilon by at most `tolerance` units, if they can."""
+        low, high = grids.window(tilt)
+        finest = max(self._widths(tail)[1], (high - low) / _MOST_POINTS)
         fine = max(self._width_for(tolerance, tilt, unit), finest)
         if not (fine < grids.width or finest > grids.width):
-            return grids, (low, high)
+            return grids.compose(tilt, (low, high))
         finer = self._grids(fine, tail)
-        return finer, _window(finer, tilt)
+        return finer.compose(tilt, finer.window(tilt))
 
     def _width_for(self, tolerance: float, tilt: float, unit: float) -> float:
         """Return a width that raises epsilon by at most `tolerance` units.
@@ -698,15 +668,11 @@ class Composition:
     def _grids(self, width: float, tail: float) -> _Grids:
         return _Grids(tuple((discretise(loss, width, tail), count) for loss, count in self.parts))
 
-    def _spread(self, tail: float) -> float:
+    def _widths(self, tail: float) -> tuple[float, float]:
+        """Return the width of the first grid, and of the finest."""
         spans = [loss.span(tail) for loss, _ in self.parts]
-        return max(high - low for low, high in spans)
-
-    def _first_width(self, tail: float) -> float:
-        return max(self._spread(tail) / 512, 1e-12)
-
-    def _finest_width(self, tail: float) -> float:
-        return max(self._spread(tail) / _MOST_POINTS, 1e-13)
+        spread = max(high - low for low, high in spans)
+        return max(spread / 512, 1e-12), max(spread / _MOST_POINTS, 1e-13)
 
 
 def _renyi_of_one(loss: Loss, orders: Array, tail: float) -> tuple[Array, float]:
@@ -715,110 +681,20 @@ def _renyi_of_one(loss: Loss, orders: Array, tail: float) -> tuple[Array, float]
     Splitting a bucket of width w raises a divergence by at most ``order * w^2 / 8``, so the width is lowered
     until that is a small part of every divergence.
     """
-    if isinstance(loss, (RemoveLoss, AddLoss)) and loss.rate == 1 and isinstance(loss.base, GaussianLoss):
+    if isinstance(loss, RemoveLoss) and loss.rate == 1 and loss.base.noise and loss.base.scale is None:
         return orders / (2 * loss.base.noise**2), 0.0
     low, high = loss.span(tail)
     finest = max((high - low) / _RENYI_POINTS, 1e-12)
     width = max((high - low) / 1024, finest)
     while True:
         grid = discretise(loss, width, tail)
-        losses, values = grid.losses, np.empty(len(orders))
-        for index, order in enumerate(orders):
-            log_mgf = _tilted(grid, losses, float(order) - 1.0)[0]
-            allowance = _ROUNDING * (1.0 + (order - 1.0) * max(abs(low), abs(high)))
-            values[index] = max(log_mgf + allowance, 0.0) / (order - 1.0)
+        log_mgf = np.array([grid.tilted(float(order) - 1.0)[0] for order in orders])
+        allowance = _ROUNDING * (1.0 + (orders - 1.0) * max(abs(low), abs(high)))
+        values = np.maximum(log_mgf + allowance, 0.0) / (orders - 1.0)
         wanted = math.sqrt(8 * _RENYI_TOLERANCE * float(np.min(values / orders)))
         if width <= max(wanted, finest):
             return values, grid.infinite
         width = max(wanted / 2, finest)
-
-
-def _compose(grids: _Grids, tilt: float, window: Window) -> _TiltedSum:
-    """Return the law of the sum, tilted, on a window that holds all but a negligible part of it."""
-    log_scale = grids.log_mgf(tilt)
-    low, high = window
-    width = grids.width
-    low = min(max(low, high - 2 * _MOST_POINTS * width), high)
-    first, last = math.floor(low / width), math.ceil(high / width)
-    size = fft.next_fast_len(last - first + 1, real=True)
-    spectrum = np.ones(size // 2 + 1, dtype=np.complex128)
-    shift = 0
-    for grid, count in grids.parts:
-        losses = grid.losses
-        _, weights = _tilted(grid, losses, tilt)
-        middle = round(float(weights @ losses) / width)
-        shift += count * middle
-        spectrum *= _power(_fold(weights, grid.first - middle, size), count)
-    cyclic = np.maximum(fft.irfft(spectrum, size), 0.0)
-    weights = np.roll(cyclic, -((first - shift) % size))
-    positions = width * (first + np.arange(size, dtype=np.float64))
-    # both allowances are relative to the scale at the asked epsilon; above the window the scale only falls
-    rounding = _ROUNDING * (grids.steps + 1) + math.exp(-_WINDOW_TAIL)
-    return _TiltedSum(positions, weights, tilt, log_scale, rounding, grids.infinite)
-
-
-def _coarsened(grid: LossGrid) -> LossGrid:
-    if len(grid.mass) < 64 * _BLOCK:
-        return grid
-    padded = np.zeros(-(-len(grid.mass) // _BLOCK) * _BLOCK)
-    padded[: len(grid.mass)] = grid.mass
-    middle = (grid.first + (_BLOCK - 1) / 2) / _BLOCK
-    return LossGrid(
-        grid.width * _BLOCK, math.floor(middle), padded.reshape(-1, _BLOCK).sum(axis=1), grid.infinite
-    )
-
-
-def _power(law: Array, count: int) -> ComplexArray:
-    spectrum = fft.rfft(law)
-    if count == 1:
-        return spectrum
-    with np.errstate(divide="ignore", invalid="ignore"):  # the power of an exact 0 comes out as 0
-        return np.asarray(np.exp(count * np.log(spectrum)))
-
-
-def _fold(law: Array, first: int, size: int) -> Array:
-    """Return the law on a circle of the given size, its index 0 at loss 0."""
-    start = first % size
-    total = -(-(start + len(law)) // size) * size
-    padded = np.zeros(total)
-    padded[start : start + len(law)] = law
-    return np.asarray(padded.reshape(-1, size).sum(axis=0))
-
-
-def _window(grids: _Grids, tilt: float) -> Window:
-    """Return (low, high), with at most exp(-_WINDOW_TAIL) of the tilted sum outside either, by Chernoff.
-
-    What lies below low wraps around to the top and is counted too high, so low may be anything
-    (`_TiltedSum.delta` answers for epsilons below it).
-    """
-    low = sum(count * float(grid.losses[0]) for grid, count in grids.parts)
-    high = sum(count * float(grid.losses[-1]) for grid, count in grids.parts)
-    log_scale = grids.log_mgf(tilt)
-    slope = _slopes(grids.coarsened(), tilt)
-    for sign in (1.0, -1.0):
-        s = sign * slope(sign)
-        bound = (grids.log_mgf(tilt + s) - log_scale + _WINDOW_TAIL) / s  # valid for every s
-        low, high = (low, min(high, bound)) if sign > 0 else (max(low, bound), high)
-    return low, high
-
-
-def _slopes(grids: _Grids, tilt: float) -> Callable[[float], float]:
-    """Return what finds, by its sign, about the s for which Chernoff's bound on a tail is tightest."""
-    log_scale, centre = grids.cumulant(tilt)
-    gaussian = math.log(math.sqrt(2 * _WINDOW_TAIL) / grids.deviation(tilt))
-
-    def best(sign: float) -> float:
-        def distance(log_s: float) -> float:
-            s = math.exp(log_s)
-            bound = (grids.log_mgf(tilt + sign * s) - log_scale + _WINDOW_TAIL) / s - sign * centre
-            return math.log(max(bound, 1e-300))
-
-        found = optimize.minimize_scalar(
-            distance, bounds=(gaussian - 6.0, gaussian + 0.5), method="bounded", options={"xatol": 0.05}
-        )
-        return math.exp(float(found.x))
-
-    return best
 
 
 def _tilt_for_delta(grids: _Grids, delta: float) -> tuple[float, float]:
@@ -857,33 +733,6 @@ def _solve_tilt(grids: _Grids, excess: Callable[[float], float]) -> float:
         middle = math.sqrt(low * high)
         low, high = (middle, high) if excess(middle) < 0 else (low, middle)
     return low
-
-
-def _tilted(grid: LossGrid, losses: Array, tilt: float) -> tuple[float, Array]:
-    """Return the logarithm of the moment generating function, and the normalised tilted law."""
-    weights, peak, total = _weighted(grid, losses, tilt)
-    if total <= 0.0:
-        return _faint(grid, losses, tilt)
-    weights /= total
-    return peak + math.log(total), weights
-
-
-def _weighted(grid: LossGrid, losses: Array, tilt: float) -> tuple[Array, float, float]:
-    """Return ``mass * exp(tilt * loss - peak)``, the largest exponent `peak`, and the sum of the weights."""
-    weights = tilt * losses
-    peak = float(weights[-1] if tilt > 0 else weights[0])  # losses rise
-    weights -= peak
-    np.exp(weights, out=weights)
-    weights *= grid.mass
-    return weights, peak, float(np.add.reduce(weights))
-
-
-def _faint(grid: LossGrid, losses: Array, tilt: float) -> tuple[float, Array]:
-    """Return the same as `_tilted` where all mass sits where the tilt sends it below the smallest number."""
-    with np.errstate(divide="ignore"):
-        logs = np.log(grid.mass) + tilt * losses
-    log_total = float(logsumexp(logs))
-    return log_total, np.exp(logs - log_total)
 
 
 def _exp(exponent: float) -> float:

@@ -6,8 +6,8 @@ every first >= 0, with c = (1 + shape) * log(e^first + delta(first) * (1 - g) / 
     delta_selected(eps) <= E[R] * delta(eps - c),
 
 g being the stopping parameter of R's truncated negative binomial law; for a Poisson number of trials
-delta_selected(eps) <= E[R] * delta(eps - E[R] * delta(0)). Proof: docs/guarantees.md. For eps below c the total
-variation of R trials gives delta_selected(eps) <= delta_selected(0) <= E[R] * delta(0).
+delta_selected(eps) <= E[R] * delta(eps - E[R] * delta(0)). Proof: docs/guarantees.md, section 9. For eps below c the
+total variation of R trials gives delta_selected(eps) <= delta_selected(0) <= E[R] * delta(0).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize
 
-from ratewise.accounting.losses import Array, Masses
+from ratewise.accounting.losses import Array, AtomicLoss
 
 _LARGEST_LOGIT = 30.0
 _LARGEST_EPSILON = 500.0
@@ -45,9 +45,8 @@ class SelectionCurve:
 
     def deltas(self, epsilons: Array) -> Array:
         """Return delta of the selection at every epsilon."""
-        return np.minimum(
-            1.0, self.mean_trials * self.candidate_deltas(np.maximum(epsilons - self.shift, 0.0))
-        )
+        inner = np.maximum(epsilons - self.shift, 0.0)
+        return np.minimum(1.0, self.mean_trials * self.candidate_deltas(inner))
 
     @functools.cached_property
     def shift(self) -> float:
@@ -79,61 +78,45 @@ def stopping_parameter(mean_trials: float, shape: float) -> float:
     0.1
     """
 
-    def mean(g: float) -> float:
-        if shape == 0:
-            return (1 / g - 1) / -math.log(g)
-        return -shape * (1 - g) / (g * math.expm1(shape * math.log(g)))
+    def sigmoid(logit: float) -> float:
+        return 1 / (1 + math.exp(-logit))
 
     def excess(logit: float) -> float:
-        return math.log(mean(1 / (1 + math.exp(-logit))) / mean_trials)
+        g = sigmoid(logit)
+        mean = (
+            (1 / g - 1) / -math.log(g)
+            if shape == 0
+            else -shape * (1 - g) / (g * math.expm1(shape * math.log(g)))
+        )
+        return math.log(mean / mean_trials)
 
     # so few trials that g is 1 to nearly all digits: a smaller one is on the safe side
     if excess(_LARGEST_LOGIT) >= 0:
-        return 1 / (1 + math.exp(-_LARGEST_LOGIT))
-    return 1 / (1 + math.exp(-float(optimize.brentq(excess, -60.0, _LARGEST_LOGIT, xtol=1e-13))))
+        return sigmoid(_LARGEST_LOGIT)
+    return sigmoid(float(optimize.brentq(excess, -60.0, _LARGEST_LOGIT, xtol=1e-13)))
 
 
-@dataclass(frozen=True, eq=False)
-class SelectedLoss:
-    """The loss of a symmetric pair whose hockey-stick curve goes through the given knots.
+def selected_loss(curve: SelectionCurve, smallest_delta: float) -> AtomicLoss:
+    """Return a loss whose curve is nowhere below that of a selection, cut where delta is negligible.
 
-    Between knots the curve is linear in e^epsilon, never below a convex curve through the same points.
+    It goes through the selection's curve at knots. Between them it is linear in e^epsilon, never below a convex curve
+    through the same points.
     """
-
-    knots: Array
-    deltas: Array
-
-    @classmethod
-    def from_curve(cls, curve: SelectionCurve, smallest_delta: float) -> SelectedLoss:
-        """Return the loss of a selection, exact on a grid of knots up to where delta is negligible."""
-        # a candidate with thresholds has a delta of its own, below which no epsilon is finite
-        smallest_delta = max(smallest_delta, 1.05 * float(curve.deltas(np.asarray([_LARGEST_EPSILON]))[0]))
-        while smallest_delta < 0.1 and math.isinf(curve.epsilon(smallest_delta)):
-            smallest_delta *= 10
-        highest = min(max(curve.epsilon(smallest_delta), 1e-3), _LARGEST_EPSILON)
-        positive = np.linspace(0.0, highest, 200)
-        deltas = curve.deltas(positive)
-        deltas = np.minimum.accumulate(deltas)
-        mirrored = -np.expm1(-positive[:0:-1]) + np.exp(-positive[:0:-1]) * deltas[:0:-1]
-        knots = np.concatenate([-positive[:0:-1], positive])
-        # an upper bound of a curve that is convex in e^epsilon stays one when it is made convex
-        return cls(knots, _convex_minorant(np.exp(knots), np.concatenate([mirrored, deltas])))
-
-    def span(self, tail: float) -> tuple[float, float]:  # noqa: ARG002 - the knots are the support
-        """Return the first and the last knot."""
-        return float(self.knots[0]), float(self.knots[-1])
-
-    def masses(self, edges: Array) -> Masses:
-        """Return atoms at the knots, each in its bucket."""
-        y = np.exp(self.knots)
-        slopes = np.concatenate([[-1.0], np.diff(self.deltas) / np.diff(y), [0.0]])
-        atom_q = np.maximum(np.diff(slopes), 0.0)
-        bucket = np.clip(np.searchsorted(edges, self.knots, side="left") - 1, 0, len(edges) - 2)
-        q, p = np.zeros(len(edges) - 1), np.zeros(len(edges) - 1)
-        np.add.at(q, bucket, atom_q)
-        np.add.at(p, bucket, atom_q * y)
-        above = max(float(self.deltas[-1]), 1.0 - float(p.sum()), 0.0)
-        return Masses(p, q, 0.0, above)
+    # a candidate with thresholds has a delta of its own, below which no epsilon is finite
+    smallest_delta = max(smallest_delta, 1.05 * float(curve.deltas(np.asarray([_LARGEST_EPSILON]))[0]))
+    while smallest_delta < 0.1 and math.isinf(curve.epsilon(smallest_delta)):
+        smallest_delta *= 10
+    highest = min(max(curve.epsilon(smallest_delta), 1e-3), _LARGEST_EPSILON)
+    positive = np.linspace(0.0, highest, 200)
+    deltas = np.minimum.accumulate(curve.deltas(positive))
+    mirrored = -np.expm1(-positive[:0:-1]) + np.exp(-positive[:0:-1]) * deltas[:0:-1]
+    knots = np.concatenate([-positive[:0:-1], positive])
+    y = np.exp(knots)
+    # an upper bound of a curve that is convex in e^epsilon stays one when it is made convex
+    convex = _convex_minorant(y, np.concatenate([mirrored, deltas]))
+    slopes = np.concatenate([[-1.0], np.diff(convex) / np.diff(y), [0.0]])
+    q = np.maximum(np.diff(slopes), 0.0)
+    return AtomicLoss(knots, q * y, q, max(float(convex[-1]), 1.0 - float((q * y).sum()), 0.0))
 
 
 def _convex_minorant(x: Array, values: Array) -> Array:
