@@ -16,7 +16,9 @@ from ratewise.accounting import Ledger
 from ratewise.cli.app import COMMANDS, cli
 from ratewise.cli.options import read_schema, to_toml
 from ratewise.data.schema import Category, Number, Schema
+from ratewise.estimators.evaluation import evaluate
 from ratewise.metrics.verdicts import CANNOT_TELL, HELD, MISSED
+from ratewise.report import Report
 from ratewise.runs import RunFolder
 from ratewise.runs.folder import domain_of
 
@@ -397,6 +399,57 @@ class TestUsingRuns:
         assert "most common class" in text
         training = events(run("compare", copy, "--json"), "result")[0]["runs"]
         assert training[0]["rows"] == "training rows"
+
+    @pytest.mark.parametrize(
+        ("predicted_yes", "verdict"),
+        [
+            ({"F": 50, "M": 61, "X": 60}, HELD),  # the population interval extends beyond the tolerance
+            ({"F": 50, "M": 54, "X": 90}, MISSED),  # held without the rows of an unknown group
+            ({"F": 50}, CANNOT_TELL),
+        ],
+    )
+    def test_a_run_has_the_same_verdict_everywhere(self, world, tmp_path, predicted_yes, verdict):
+        words = ("sweep", world / "people.csv", "--label", "rich", "--constraint", PARITY, *QUICK)
+        out, table = tmp_path / "sweep", tmp_path / "test.csv"
+        frame = people(1500, seed=3)
+        run(*words, "--out", tmp_path / "draft")  # the same model: the rows are chosen by its predictions
+        place, model = out / "run-01", RunFolder.open(tmp_path / "draft" / "run-01").model()
+        predicted = model.predict(frame) == "yes"
+        parts = []
+        for sex, count in predicted_yes.items():
+            both = [frame[predicted].head(count), frame[~predicted].head(100 - count)]
+            parts.append(pd.concat(both).assign(sex=sex))
+        rows = pd.concat(parts, ignore_index=True)
+        rows.to_csv(table, index=False)
+        swept = events(run(*words, "--out", out, "--test", table, "--json"), "result")[0]["runs"][0]
+        evaluated = events(run("evaluate", place, table, "--json"), "result")[0]
+        kept = RunFolder.open(place).last_evaluation()
+        compared = events(run("compare", place, "--data", table, "--json"), "result")[0]["runs"][0]
+        again = events(run("compare", place, "--json"), "result")[0]["runs"][0]
+        model = RunFolder.open(place).model()
+        sexes = {"sex": rows["sex"]}
+        found = evaluate(
+            PARITY, rows["rich"], model, X=rows, sensitive_features=sexes,
+            classes=["no", "yes"], group_values={"sex": ["F", "M"]},
+        )  # fmt: skip
+        report = model.report(rows, rows["rich"], sensitive_features=sexes)
+        run("report", place, table, "--out", tmp_path / "page.html", "--card", tmp_path / "card.md")
+        last = Report.from_json(json.dumps(RunFolder.open(place).last_evaluation()["report"]))
+        said = {
+            *(each["verdict"] for each in (swept, evaluated, kept["certificate"], compared, again)),
+            *(found.verdict, found[0].verdict, evaluated["constraints"][0]["verdict"]),
+            *(one.content.state for one in (report, last, Report.from_json(json.dumps(kept["report"])))),
+        }
+        assert said == {verdict}
+        lines = {
+            *(each["summary"] for each in (swept, evaluated, kept["certificate"], compared, again)),
+            *(found.summary, report.headline, last.headline),
+            *(run("evaluate", place, table).stdout.splitlines()[0],),
+            *(run("compare", place, "--data", table).stdout.splitlines()[0].removeprefix(f"{place}: "),),
+        }
+        assert len(lines) == 1
+        for page in ("page.html", "card.md"):
+            assert f"{verdict} (tolerance .01)" in (tmp_path / page).read_text().replace("\\", "")
 
     def test_tampered_and_missing_runs(self, world, copy, tmp_path):
         run("predict", tmp_path / "none", world / "test.csv", code=2)

@@ -188,11 +188,6 @@ def test_few_constraints_have_their_numbers_as_text(count):
         assert f'data-state="{constraint.state}"' in row
 
 
-def test_the_chance_note_appears_with_many_constraints_only():
-    assert any(note.kind == "chance" for note in many_constraints(100).content.notes)
-    assert not any(note.kind == "chance" for note in many_constraints(10).content.notes)
-
-
 def test_axis_ticks_are_round_and_on_the_axis():
     for low, high in ((0.0, 1.0), (-0.0132, 0.0071), (0.82, 0.86), (0.0, 20000.0), (-3e-7, 9e-7)):
         ticks = Axis(low, high).ticks()

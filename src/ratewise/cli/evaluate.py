@@ -64,7 +64,7 @@ def evaluate(ctx: click.Context, /, run_folder: str, data: str, strict: bool, **
     rows = LabelledTable(folder, data, values)
     if epsilon is None:
         found = rows.judge(rows.predicted, tolerance, confidence)
-        rows.keep(found, rows.report(confidence))
+        rows.keep(found, rows.report(tolerance, confidence))
         console.note(f"note: {NOT_COVERED}")
         console.result(str(found), **found.to_dict())
     else:
@@ -163,7 +163,11 @@ class LabelledTable:
         )
 
     def report(
-        self, confidence: float = 0.95, baselines: Iterable[RunFolder] = (), title: str | None = None
+        self,
+        tolerance: float,
+        confidence: float = 0.95,
+        baselines: Iterable[RunFolder] = (),
+        title: str | None = None,
     ) -> Report:
         """Return the report of the run on these rows, with other runs to compare it with."""
         from ratewise.report import Report
@@ -176,7 +180,7 @@ class LabelledTable:
             self.groups or None,
             {name: other.model() for name, other in _named(folder, baselines).items()},
             confidence=confidence,
-            tolerance=folder.settings.tolerance,
+            tolerance=tolerance,
             name=folder.path.name,
             title=title or folder.settings.title or None,
             data=os.path.basename(self.data),
@@ -433,8 +437,9 @@ def report(run_folder: str, data: str | None, confidence: float, title: str | No
         found = _last_report(folder)
     else:
         rows = LabelledTable(folder, data, values)
-        certificate = rows.judge(rows.predicted, folder.settings.tolerance, confidence)
-        found = rows.report(confidence, [RunFolder.open(path) for path in baseline], title)
+        tolerance = folder.settings.tolerance
+        certificate = rows.judge(rows.predicted, tolerance, confidence)
+        found = rows.report(tolerance, confidence, [RunFolder.open(path) for path in baseline], title)
         rows.keep(certificate, found)
     found.save_html(page)
     if card is not None:

@@ -460,7 +460,8 @@ def fieller(
     if not (b > 0 and lead > 0):
         return None
     middle = a * b - square * covariance
-    root = math.sqrt(max(middle * middle - lead * (a * a - square * variance_a), 0.0))
+    spread = b * b * variance_a - 2.0 * a * b * covariance + a * a * variance_b
+    root = critical * math.sqrt(max(spread - square * (variance_a * variance_b - covariance**2), 0.0))
     return (middle - root) / lead, (middle + root) / lead
 
 

@@ -11,8 +11,8 @@
 ...     print(row.name, round(row.reached, 3), row.holds)
 P(1 | sex=F) - P(1 | sex!=F) <= 0.3 -0.333 True
 P(1 | sex=F) - P(1 | sex!=F) >= -0.3 -0.333 False
->>> report.all_hold, report.worst.verdict
-(False, 'cannot tell')
+>>> report.all_hold, round(report.max_violation, 3)
+(False, 0.033)
 
 Nothing here is private: reports read the rows they are given. Use them on data whose rates may be published.
 """
@@ -43,7 +43,7 @@ from ratewise.data.table import (
 )
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.metrics.intervals import mix_intervals, moments, share_interval
-from ratewise.metrics.verdicts import RowSequence, html_table, number, plain, text_table, verdict_of
+from ratewise.metrics.verdicts import RowSequence, html_table, number, plain, text_table
 
 # --------------------------------------------------------------------------------------------- predictions
 
@@ -420,17 +420,11 @@ class RateRow:
         """Whether the bound is held on the rows given; None, never True, if one of its rates has no rows."""
         return None if math.isnan(self.gap) else self.gap <= _ROUNDING
 
-    @property
-    def verdict(self) -> str:
-        """What the interval says of the population: "held", "missed" or "cannot tell" (as without rows)."""
-        bounds = (-math.inf, self.bound) if self.sense == "<=" else (self.bound, math.inf)
-        return verdict_of(self.interval, bounds, tolerance=0.0)
-
     def to_dict(self) -> dict[str, Any]:
         """Return the row as plain data, fit for JSON: NaN becomes None."""
         found = {**vars(self), "violation": self.violation, "interval": [plain(end) for end in self.interval]}
         numbers = {name: plain(v) if isinstance(v, float) else v for name, v in found.items()}
-        return {**numbers, "holds": self.holds, "verdict": self.verdict}
+        return {**numbers, "holds": self.holds}
 
 
 @dataclass(frozen=True, repr=False)
@@ -479,7 +473,7 @@ class RateReport(RowSequence[RateRow]):
             "reached",
             "bound",
             f"{show_number(100 * self.confidence)}% interval",
-            "verdict",
+            "holds",
         ]
 
 
@@ -577,4 +571,5 @@ def _rows(
 def _cells(row: RateRow) -> list[str]:
     low, high = row.interval
     span = "-" if math.isnan(low) else f"[{low:.4f}, {high:.4f}]"
-    return [row.name, number(row.reached), f"{row.sense} {show_number(row.bound)}", span, row.verdict]
+    holds = {None: "no rows", True: "yes", False: "no"}[row.holds]
+    return [row.name, number(row.reached), f"{row.sense} {show_number(row.bound)}", span, holds]

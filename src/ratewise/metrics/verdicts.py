@@ -8,13 +8,17 @@ For a constraint ``value <= bound`` with the interval ``(low, high)`` of its val
 ``cannot tell``   otherwise, and if a group has too few rows beside the noise
 ================  =====================================================================
 
-The same three words are used for training rows, private hold-outs and public tables.
+A verdict is about the rows that were counted: training rows, a private hold-out or a public table, whose counts are exact
+and whose interval is one number. How far the people in general may differ from these rows is said by the population
+interval. `ratewise.training.certificate.certify` is the only caller of `verdict_of`, for Python, the command line, reports
+and JSON.
 """
 
 from __future__ import annotations
 
 import html
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, TypeVar, overload
@@ -198,12 +202,17 @@ class CertificateRow:
         )
 
     def __str__(self) -> str:
-        low, high = (short(end) for end in self.interval)
-        first, last = (short(end) for end in self.population_interval)
+        population = _ends(self.population_interval)
         return (
-            f"{self.verdict}: {self.name}: reached {short(self.estimate)} ({low} to {high}); "
-            f"population {first} to {last}"
+            f"{self.verdict}: {self.name}: reached {short(self.estimate)} ({_ends(self.interval)}); "
+            f"population {population}"
         )
+
+    @property
+    def subject(self) -> str:
+        """The bounded quantity as text, without its bounds."""
+        parts = re.split(r" [<>]= ", self.name)
+        return parts[1] if len(parts) == 3 else parts[0]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -273,11 +282,12 @@ class Certificate(RowSequence[CertificateRow]):
         row = self.worst
         if row is None:
             return "No constraints were requested."
-        low, high = (short(end) for end in row.interval)
         gaps = row.kind == "gap"
-        subject = "Largest gap" if gaps else row.name
+        subject = "Largest gap" if gaps else row.subject
         asked = short(row.bounds[1]) if gaps else row.requested
-        line = f"{subject}: requested {asked}, reached {short(row.estimate)} ({low} to {high}): {row.verdict}"
+        exact = row.half_width <= ROUNDING
+        interval = f"population {_ends(row.population_interval)}" if exact else _ends(row.interval)
+        line = f"{subject}: requested {asked}, reached {short(row.estimate)} ({interval}): {row.verdict}"
         line += f" (tolerance {short(self.tolerance)})"
         if len(self) > 1:
             counts = ((sum(r.verdict == v for r in self.rows), v) for v in (HELD, MISSED, CANNOT_TELL))
@@ -370,6 +380,10 @@ def short(value: float) -> str:
     if text in ("-0", "0", ""):
         return "0"
     return text.replace("0.", ".", 1) if text.lstrip("-").startswith("0.") else text
+
+
+def _ends(interval: tuple[float, float]) -> str:
+    return f"{short(interval[0])} to {short(interval[1])}"
 
 
 def _plain_data(record: Any) -> dict[str, Any]:

@@ -7,8 +7,7 @@ it, after all that came before it.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,16 +27,13 @@ from ratewise.accounting import (
 )
 from ratewise.accounting.events import UnprotectedEvent, merged, single
 from ratewise.accounting.statement import in_words, software_version
-from ratewise.constraints.compiled import Item
 from ratewise.constraints.domain import Domain, Numeric, list_values, show_number
-from ratewise.exceptions import InvalidInput, InvalidType
-from ratewise.metrics.rates import RateReport
+from ratewise.exceptions import InvalidType
 from ratewise.metrics.verdicts import Certificate, short
 from ratewise.models.fitted import ShapeFunction
 from ratewise.report.content import (
     About,
     Booking,
-    Constraint,
     Content,
     Curve,
     Group,
@@ -55,16 +51,12 @@ from ratewise.report.evaluation import (
     Evaluation,
     ValueNames,
     accuracy_of,
-    as_probabilities,
     calibration_of,
-    certified_constraint,
     constraints_of,
     declared_families,
     difference,
     families_of,
     groups_of,
-    items_of,
-    value_of,
 )
 
 POINTS = 40
@@ -388,12 +380,14 @@ class Background:
 def content_of(
     data: Evaluation,
     background: Background,
-    rivals: Mapping[str, Any] | None = None,
+    certificate: Certificate | None,
+    rivals: Mapping[str, Rivalry],
     title: str | None = None,
 ) -> Content:
-    """Measure everything and return the content of the report."""
-    report, items = data.rates(), items_of(data)
-    constraints = constraints_of(data, items, report, background.certificate)
+    """Measure everything and return the content of the report; constraints are those of the certificate of the rows."""
+    constraints = constraints_of(
+        certificate, data.constraints, data.domain, data.names, trained=background.certificate
+    )
     everyone, groupings = groups_of(data)
     content = Content(
         title=_title(title, background, data.names),
@@ -402,9 +396,9 @@ def content_of(
         version=software_version(),
         released=False,
         rows=len(data.truth),
+        headline=_headline(certificate, data.names),
         confidence=data.confidence,
-        tolerance=data.tolerance,
-        soft=data.soft,
+        tolerance=0.01 if certificate is None else certificate.tolerance,
         classes=tuple(data.names.classes.values()),
         score_words=_score_words(data),
         about=(),
@@ -413,7 +407,7 @@ def content_of(
         everyone=everyone,
         groupings=groupings,
         calibration=calibration_of(data),
-        models=_models(data, items, report, background, rivals or {}),
+        models=_models(data, background, certificate, rivals),
         **_training_parts(background, data.names),
         notes=(),
     )
@@ -426,8 +420,8 @@ def content_of_training(background: Background, title: str | None = None) -> Con
     compiled = getattr(model, "constraints_", None)
     domain = Domain(tuple(model.classes_.tolist()), {}, other=True) if compiled is None else compiled.domain
     names = ValueNames(getattr(model, "schema", None), domain.classes, domain.columns)
-    items = {} if compiled is None else {item.name: item for item in compiled.items}
-    constraints = tuple(certified_constraint(row, items[row.name], names) for row in certificate or ())
+    declared = getattr(model, "constraints", None)
+    constraints = constraints_of(certificate, declared, domain, names, population=False)
     accuracy = None if certificate is None else certificate.accuracy
     value, low, high = (math.nan,) * 3 if accuracy is None else (accuracy.value, *accuracy.interval)
     rows = (background.statement.n_units if background.statement else None) or 0
@@ -438,13 +432,13 @@ def content_of_training(background: Background, title: str | None = None) -> Con
         version=software_version(),
         released=True,
         rows=rows,
+        headline=_headline(certificate, names),
         confidence=0.95 if certificate is None else certificate.level,
         tolerance=0.01 if certificate is None else certificate.tolerance,
-        soft=False,
         classes=tuple(names.classes.values()),
         score_words="",
         about=(),
-        families=declared_families(getattr(model, "constraints", None), domain, names, constraints),
+        families=declared_families(declared, domain, names, constraints),
         constraints=constraints,
         everyone=Group("everyone", rows, Share(finite(value), finite(low), finite(high), rows), {}),
         groupings=(),
@@ -454,6 +448,10 @@ def content_of_training(background: Background, title: str | None = None) -> Con
         notes=(),
     )
     return _completed(content, domain, names, background)
+
+
+def _headline(certificate: Certificate | None, names: ValueNames) -> str:
+    return "No constraints were requested" if certificate is None else names.text(certificate.summary)
 
 
 def _training_parts(background: Background, names: ValueNames) -> dict[str, Any]:
@@ -475,20 +473,27 @@ def _completed(content: Content, domain: Domain, names: ValueNames, background: 
     return replace(content, about=about, notes=_notes(content, background.statement, background))
 
 
-def rivals_of(baseline: Any, X: Any, known: Any) -> dict[str, Any]:
-    """Return predictions, probabilities and epsilon of other models (a model, or several by name) on `known` rows."""
+Rivalry = tuple[Any, Certificate | None, float | None]
+"""Predictions of another model, their certificate, and its epsilon."""
+
+
+def rivals_of(
+    baseline: Any, X: Any, known: Any, judge: Callable[[Any], Certificate | None]
+) -> dict[str, Rivalry]:
+    """Return what other models (a model, or several by name) do on the rows; predictions of the `known` ones."""
     if baseline is None:
         return {}
     models = baseline if isinstance(baseline, Mapping) else {"without constraints": baseline}
-    found: dict[str, Any] = {}
+    found: dict[str, Rivalry] = {}
     for name, model in models.items():
         if not callable(getattr(model, "predict", None)):
             raise InvalidType(
                 f"baseline must be a fitted classifier, or a mapping of names to such, got {type(model).__name__}"
             )
+        predicted = model.predict(X)
         found[_validate.text(required=True, **{"each name of baseline": name})] = (
-            model.predict(X)[known],
-            probabilities(model, X, known),
+            predicted[known],
+            judge(predicted),
             getattr(getattr(model, "privacy_", None), "epsilon", None),
         )
     return found
@@ -530,49 +535,33 @@ def probabilities(model: Any, X: Any, known: Any) -> Any:
 
 def _models(
     data: Evaluation,
-    items: tuple[Item, ...],
-    report: RateReport,
     background: Background,
-    rivals: Mapping[str, Any],
+    certificate: Certificate | None,
+    rivals: Mapping[str, Rivalry],
 ) -> tuple[Rival, ...]:
     statement = background.statement
     epsilon = None if statement is None else statement.epsilon
-    first, ours = _rival(data, items, report, background.name, data.predicted, epsilon)
+    first, ours = _rival(data, background.name, (data.predicted, certificate, epsilon))
     found = [first]
     for name, rival in rivals.items():
-        predicted, scores, spent = (
-            rival if isinstance(rival, tuple) and len(rival) == 3 else (rival, None, None)
-        )
-        if np.shape(predicted)[:1] != np.shape(data.truth)[:1]:
-            raise InvalidInput(
-                f"baseline {name!r} must have one prediction per row: {np.shape(predicted)[:1]} against "
-                f"{len(data.truth)} rows"
-            )
-        table = None if scores is None else as_probabilities(scores, len(data.truth), data.classes)
-        other, theirs = _rival(data, items, data.rates(predicted, table), name, predicted, spent)
+        other, theirs = _rival(data, name, rival)
         found.append(replace(other, difference=difference(ours, theirs, data.confidence)))
     return tuple(found)
 
 
-def _rival(
-    data: Evaluation,
-    items: tuple[Item, ...],
-    report: RateReport,
-    name: str,
-    predicted: Any,
-    epsilon: float | None,
-) -> tuple[Rival, npt.NDArray[np.bool_]]:
+def _rival(data: Evaluation, name: str, rival: Rivalry) -> tuple[Rival, npt.NDArray[np.bool_]]:
     """Return a model as it does on the rows, and on which of them it is right."""
+    predicted, certificate, epsilon = rival
     accuracy, right = accuracy_of(data, predicted)
     spent = None if epsilon is None else finite(epsilon)
-    constraints = constraints_of(data, items, report, None)
+    constraints = constraints_of(certificate, data.constraints, data.domain, data.names)
     excess = [constraint.excess for constraint in constraints if constraint.excess is not None]
     return (
         Rival(
             name=name,
             accuracy=accuracy,
             worst=max(excess, default=None),
-            reached=tuple(finite(value_of(item, report[item.members[0]])) for item in items),
+            reached=tuple(constraint.reached for constraint in constraints),
             epsilon=spent,
             private=spent is not None,
         ),
@@ -638,37 +627,19 @@ def _some(names: Iterable[str], most: int) -> str:
     return ", ".join(listed[:most]) + more
 
 
-def headline(content: Content) -> str:
-    """Return the decisive constraint with what was requested and reached, without a full stop."""
-    worst = content.worst
-    if worst is None:
-        return "No constraints were requested"
-    subject = "Largest gap" if worst.gap else _subject(worst)
-    asked = short(worst.upper or 0.0) if worst.gap else worst.requested
-    if worst.reached is None or worst.low is None or worst.high is None:
-        return f"{subject}: requested {asked}, no rows to measure it: {worst.state}"
-    interval = f"{short(worst.low)} to {short(worst.high)}"
-    verdict = f"{worst.state} (tolerance {short(content.tolerance)})"
-    return f"{subject}: requested {asked}, reached {short(worst.reached)} ({interval}): {verdict}"
-
-
-def _subject(constraint: Constraint) -> str:
-    parts = re.split(r" [<>]= ", constraint.name)
-    return parts[1] if len(parts) == 3 else parts[0]
-
-
 def detail(content: Content) -> str:
     """Return the sentence below the headline."""
-    counts = content.counts
-    total = sum(counts.values())
-    if not total:
+    if not content.constraints:
         return f"Rates below were measured on {measured(content)}."
-    words = ", ".join(f"{count:,} {state}" for state, count in reversed(counts.items()) if count)
+    within = f"within the bound plus {short(content.tolerance)}"
+    if not content.released:
+        return (
+            f"Measured on {measured(content)}. A constraint is held if its value on these rows is {within}."
+        )
     level = f"{show_number(100 * content.confidence)}%"
-    several = f"Of {total:,} constraints: {words}. " if total > 1 else ""
     return (
-        f"{several}Measured on {measured(content)}. A constraint is held if its whole {level} interval is "
-        f"within the bound plus {short(content.tolerance)}, and otherwise missed if all of it is beyond the bound."
+        f"Measured on {measured(content)}. A constraint is held if its whole {level} interval is {within}, and "
+        "otherwise missed if all of it is beyond the bound."
     )
 
 
@@ -739,7 +710,6 @@ def _notes(content: Content, statement: PrivacyStatement | None, background: Bac
         *_privacy_notes(statement),
         *(("certificate", text) for text in _certificate_notes(background.certificate)),
         *(("rows", text) for text in _row_notes(content)),
-        *(("chance", text) for text in _chance_notes(content)),
         *(("page", text) for text in background.notes),
         *_page_notes(content, statement),
     ]
@@ -799,15 +769,6 @@ def _row_notes(content: Content) -> Iterator[str]:
         yield f"{small:,} of the groups have fewer than {SMALL_GROUP} rows; their rates say little."
     if content.score_words and not content.calibration:
         yield f"Calibration needs at least {FEW_ROWS} rows and is not shown."
-
-
-def _chance_notes(content: Content) -> Iterator[str]:
-    expected = len(content.constraints) * (1.0 - content.confidence)
-    if expected >= 1:
-        yield (
-            f"Each interval has its level by itself. Of {len(content.constraints):,} intervals at "
-            f"{100 * content.confidence:g}%, about {expected:.0f} miss the true rate by chance."
-        )
 
 
 def check_notes(notes: Iterable[str]) -> tuple[str, ...]:

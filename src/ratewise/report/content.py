@@ -19,7 +19,7 @@ from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.metrics.verdicts import CANNOT_TELL, HELD, MISSED, short
 
 FORMAT = "ratewise-report"
-VERSION = 4
+VERSION = 5
 
 STATES = (MISSED, CANNOT_TELL, HELD)
 
@@ -70,12 +70,12 @@ class Constraint:
     lower, upper : float or None
         The requested bounds.
     reached, low, high : float or None
-        The value on the rows given and its interval; None without rows.
+        The value and its interval: for the training rows, or for the population that the rows
+        measured on were drawn from; None without rows.
     excess : float or None
         By how much a bound is exceeded, negative where both are met.
     state : "held", "missed" or "cannot tell"
-        Held if the whole interval is within the bounds widened by the report's tolerance, missed if all of it is beyond
-        a bound.
+        The verdict of the certificate of the rows.
     certified : Certified or None
     """
 
@@ -290,7 +290,7 @@ class About:
 
 @dataclass(frozen=True)
 class Note:
-    """A warning or remark: `kind` is "leak", "privacy", "certificate", "rows", "chance", "aim" or "page"."""
+    """A warning or remark: `kind` is "leak", "privacy", "certificate", "rows", "aim" or "page"."""
 
     kind: str
     text: str
@@ -306,9 +306,9 @@ class Content:
     version: str
     released: bool
     rows: int
+    headline: str
     confidence: float
     tolerance: float
-    soft: bool
     classes: tuple[str, ...]
     score_words: str
     about: tuple[About, ...]

@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ratewise import _validate
-from ratewise.constraints.compiled import Item, group_bounds
-from ratewise.constraints.compiler import as_constraints, expand
+from ratewise.constraints.compiler import as_constraints, compile_constraints
 from ratewise.constraints.domain import Domain, Numeric, list_values
 from ratewise.constraints.families import Family
 from ratewise.data.schema import Schema
@@ -34,12 +33,10 @@ from ratewise.metrics.rates import (
     ClassRates,
     GroupRow,
     Predictions,
-    RateReport,
-    RateRow,
     group_rates,
     rate_report,
 )
-from ratewise.metrics.verdicts import CANNOT_TELL, Certificate, CertificateRow, verdict_of
+from ratewise.metrics.verdicts import CANNOT_TELL, Certificate, CertificateRow
 from ratewise.report.content import (
     STATES,
     Bin,
@@ -144,8 +141,6 @@ class Evaluation:
     group_values: dict[str, Any]
     groupings: tuple[tuple[str, ...], ...]
     confidence: float
-    soft: bool
-    tolerance: float
     names: ValueNames
 
     @classmethod
@@ -161,8 +156,6 @@ class Evaluation:
         group_values: Any = None,
         by: Iterable[Any] | None = None,
         confidence: float = 0.95,
-        soft: bool = False,
-        tolerance: float = 0.01,
         schema: Schema | None = None,
     ) -> Evaluation:
         """Check everything that can be wrong with the rows, before anything is measured."""
@@ -177,10 +170,6 @@ class Evaluation:
         columns = sensitive_columns(sensitive_features, n_rows, lone_name=lone, needed=needed)
         declared = {name: values for name, values in dict(group_values or {}).items() if name in columns}
         table = None if scores is None else as_probabilities(scores, n_rows, data.classes)
-        if soft and table is None:
-            raise InvalidInput(
-                "scores is missing, but the rates are soft: give the probability of each class"
-            )
         return cls(
             constraints=constraints,
             truth=data.truth,
@@ -190,9 +179,7 @@ class Evaluation:
             classes=data.classes,
             group_values=declared,
             groupings=_groupings(constraints, columns, declared, wanted),
-            confidence=confidence,
-            soft=soft,
-            tolerance=_validate.non_negative(tolerance=tolerance),
+            confidence=_validate.inside(confidence=confidence),
             names=ValueNames(schema, data.classes, declared),
         )
 
@@ -201,24 +188,6 @@ class Evaluation:
         """The classes, and the values of the columns."""
         found = {name: _values(name, self.sensitive, self.group_values) for name in self.sensitive}
         return Domain(self.classes, found)
-
-    def rates(
-        self, predicted: Any = None, scores: Floats | None = None, constraints: Any = None
-    ) -> RateReport:
-        """Return what these (or other) predictions of the same rows reach of these (or other) constraints."""
-        guess = self.predicted if predicted is None else predicted
-        table = self.scores if predicted is None else scores
-        hard = not self.soft or table is None
-        return rate_report(
-            self.constraints if constraints is None else constraints,
-            self.truth,
-            guess if hard else None,
-            y_prob=None if hard else table,
-            sensitive_features=self.sensitive or None,
-            classes=self.classes,
-            group_values=self.group_values or None,
-            confidence=self.confidence,
-        )
 
 
 def _columns_of(item: Any) -> tuple[str, ...]:
@@ -290,74 +259,54 @@ def as_probabilities(scores: Any, n_rows: int, classes: tuple[Any, ...]) -> Floa
 # --------------------------------------------------------------------------------------- measuring
 
 
-def items_of(data: Evaluation) -> tuple[Item, ...]:
-    """Return the bounded quantities: a constraint and its counterpart on the other side are one."""
-    declared = list(expand(data.constraints, data.domain))
-    return group_bounds([constraint for constraint, _ in declared], [family for _, family in declared])
-
-
 def constraints_of(
-    data: Evaluation, items: tuple[Item, ...], report: RateReport, certificate: Certificate | None
+    certificate: Certificate | None,
+    declared: Any,
+    domain: Domain,
+    names: ValueNames,
+    *,
+    trained: Certificate | None = None,
+    population: bool = True,
 ) -> tuple[Constraint, ...]:
-    """Return every bounded quantity with its result, and what the certificate says about it."""
-    certified = {} if certificate is None else {row.name: row for row in certificate}
-    return tuple(_constraint(data, item, report[item.members[0]], certified.get(item.name)) for item in items)
+    """Return the rows of a certificate with their sentences, and what the certificate of the training says of each.
+
+    The interval that is shown is the one of the population, or the one of the rows.
+    """
+    if certificate is None:
+        return ()
+    others = {row.name: row for row in trained or ()}
+    known = Domain(domain.classes, domain.columns, other=True)
+    items = compile_constraints(declared, known, to_hold=False, allow_empty=True).items
+    words = {item.name: names.text(item.description) for item in items}
+    found = []
+    for row in certificate:
+        ends = row.population_interval if population else row.interval
+        no_rows = certificate.noise_std == 0 and row.verdict == CANNOT_TELL
+        numbers = (math.nan,) * 4 if no_rows else (row.estimate, *ends, row.excess)
+        reached, low, high, excess = map(finite, numbers)
+        other = others.get(row.name)
+        found.append(
+            Constraint(
+                name=row.name,
+                words=words[row.name],
+                family=row.family,
+                gap=row.kind == "gap",
+                lower=finite(row.bounds[0]),
+                upper=finite(row.bounds[1]),
+                reached=reached,
+                low=low,
+                high=high,
+                excess=excess,
+                state=row.verdict,
+                certified=None if other is None else _certified(other),
+            )
+        )
+    return tuple(found)
 
 
-def value_of(item: Item, row: RateRow) -> float:
-    """Return what was reached: of a gap its absolute size."""
-    return abs(row.reached) if item.is_gap else row.reached
-
-
-def _constraint(data: Evaluation, item: Item, row: RateRow, certified: Any) -> Constraint:
-    low, high = row.interval
-    if item.is_gap and not math.isnan(low):
-        ends = sorted((abs(low), abs(high)))
-        low, high = (0.0 if row.interval[0] <= 0.0 <= row.interval[1] else ends[0]), ends[1]
-    lower = None if item.is_gap else item.low
-    bounds = (-math.inf if lower is None else lower, math.inf if item.high is None else item.high)
-    reached = value_of(item, row)
-    excess = max(reached - bounds[1], bounds[0] - reached)
-    return Constraint(
-        name=item.name,
-        words=data.names.text(item.description),
-        family=None if item.family is None else item.family.name,
-        gap=item.is_gap,
-        lower=lower,
-        upper=item.high,
-        reached=finite(reached),
-        low=finite(low),
-        high=finite(high),
-        excess=finite(excess),
-        state=verdict_of((low, high), bounds, tolerance=data.tolerance),
-        certified=None
-        if certified is None
-        else Certified(
-            finite(certified.estimate),
-            finite(certified.interval[0]),
-            finite(certified.interval[1]),
-            certified.verdict,
-            certified.remedy,
-        ),
-    )
-
-
-def certified_constraint(row: CertificateRow, item: Item, names: ValueNames) -> Constraint:
-    """Return a bounded quantity with the result in a certificate."""
-    low, high = row.bounds
-    return Constraint(
-        name=row.name,
-        words=names.text(item.description),
-        family=row.family,
-        gap=row.kind == "gap",
-        lower=None if row.kind == "gap" else finite(low),
-        upper=finite(high),
-        reached=finite(row.estimate),
-        low=finite(row.interval[0]),
-        high=finite(row.interval[1]),
-        excess=finite(row.excess),
-        state=row.verdict,
-    )
+def _certified(row: CertificateRow) -> Certified:
+    low, high = map(finite, row.interval)
+    return Certified(finite(row.estimate), low, high, row.verdict, row.remedy)
 
 
 def families_of(data: Evaluation, constraints: tuple[Constraint, ...]) -> tuple[Declared, ...]:
@@ -384,7 +333,14 @@ def declared_families(
 
 def _points(data: Evaluation, family: Family, domain: Domain) -> tuple[str, tuple[RatePoint, ...]]:
     points = family.plot_data(domain)
-    measured = data.rates(constraints=[expression >= _UNBOUNDED for _, _, expression in points])
+    measured = rate_report(
+        [expression >= _UNBOUNDED for _, _, expression in points],
+        data.truth,
+        data.predicted,
+        sensitive_features=data.sensitive or None,
+        classes=data.classes,
+        group_values=data.group_values or None,
+    )
     return "rate" if points else "", tuple(
         RatePoint(data.names.text(series), data.names.text(group), finite(row.reached))
         for (series, group, _), row in zip(points, measured, strict=True)

@@ -18,8 +18,7 @@ from string import Template
 from typing import Any
 
 from ratewise.accounting import PrivacyStatement, PrivacyUnit
-from ratewise.constraints.domain import show_number
-from ratewise.report.build import certificate_line, detail, epsilon_text, headline, measured
+from ratewise.report.build import certificate_line, detail, epsilon_text, measured
 from ratewise.report.content import STATES, Content, Grouping, Note, Share
 from ratewise.report.plots import Html, el, join
 from ratewise.report.views import (
@@ -31,6 +30,7 @@ from ratewise.report.views import (
     family_rates,
     folded,
     four,
+    interval_words,
     ledger_view,
     models_view,
     pill,
@@ -48,7 +48,6 @@ _KINDS = {
     "privacy": "Privacy",
     "certificate": "Certificate",
     "rows": "Few rows",
-    "chance": "Chance",
     "aim": "Aim",
     "page": "This page",
 }
@@ -138,7 +137,7 @@ def _header(content: Content) -> Html:
     button = el("button", "Dark colours", type="button", id="theme", class_="script-only", hidden=True)
     verdict = el(
         "div",
-        el("p", headline(content), class_="headline"),
+        el("p", content.headline, class_="headline"),
         el("p", detail(content), class_="detail"),
         el("p", certified, class_="detail") if certified else None,
         class_=f"verdict {css_state(content.state)}",
@@ -178,11 +177,9 @@ def _tile(title: str, value: str, note: str, name: str) -> Html:
 
 
 def _constraints(content: Content) -> list[Html]:
-    kind = "predicted probabilities" if content.soft else "predicted classes"
-    level = show_number(100 * content.confidence)
     words = (
-        f"Rates of {kind} on {measured(content)}. A dot left of the line satisfies its constraint; the bar is the "
-        f"{level}% interval. If it crosses the line by more than the tolerance, these rows cannot tell."
+        f"Rates of predicted classes on {measured(content)}. A dot left of the line satisfies its constraint; the bar is "
+        f"the {interval_words(content)} of all constraints together."
     )
     families = [
         el("li", pill(family.state), el("div", family.words, el("code", family.name), family_rates(family)))
@@ -307,7 +304,7 @@ def model_card(content: Content) -> str:
     ]
     parts = [
         f"# {safe(content.title)}",
-        f"**{safe(headline(content))}.** {detail(content)} {certificate_line(content)}".rstrip(),
+        f"**{safe(content.headline)}.** {detail(content)} {certificate_line(content)}".rstrip(),
         "\n".join(facts),
         *_card_constraints(content),
         *_card_privacy(content),
@@ -338,7 +335,7 @@ def _card_constraints(content: Content) -> list[str]:
         (safe(one.name), one.state, four(one.reached), one.requested, span(one.low, one.high))
         for one in ordered[:MOST_LIMITS]
     ]
-    level = f"{show_number(100 * content.confidence)}% interval"
+    level = interval_words(content)
     parts = ["## Requested and reached", *(["\n".join(asked)] if asked else [])]
     parts.append(_table(("constraint", "verdict", "reached", "requested", level), rows))
     if len(ordered) > MOST_LIMITS:

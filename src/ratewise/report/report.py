@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import os
@@ -10,16 +11,18 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ratewise import _validate
 from ratewise._files import Path, strict_json, write_whole
+from ratewise.constraints.compiler import as_constraints
 from ratewise.constraints.domain import list_values
 from ratewise.data.table import raw_columns
+from ratewise.estimators.evaluation import evaluate
 from ratewise.exceptions import InvalidInput, InvalidType
+from ratewise.metrics.verdicts import Certificate
 from ratewise.report import page
 from ratewise.report.build import (
     Background,
     check_notes,
     content_of,
     content_of_training,
-    headline,
     known_rows,
     known_values,
     probabilities,
@@ -51,7 +54,7 @@ class Report:
     ...     [0, 1, 0, 1], [0, 1, 0, 0], {"sex": ["F", "F", "M", "M"]}, demographic_parity("sex", max_gap=0.1)
     ... )
     >>> report
-    <Report: 0 constraints held, 0 missed, 1 cannot tell, on 4 rows>
+    <Report: 0 constraints held, 1 missed, 0 cannot tell, on 4 rows>
 
     Notes
     -----
@@ -101,9 +104,9 @@ class Report:
         by : list of columns, or of tuples of columns to cross, optional
             The groups to show; by default those that the constraints name, or every column.
         confidence : float
-            Of each interval by itself.
+            Of all intervals of constraints together, and of each other interval by itself.
         tolerance : float, optional
-            A constraint is held if its interval ends at most this much beyond the bound; by default as in training.
+            A constraint is held if its value is at most this much beyond the bound; by default as in training.
         name, title, data, target : str, optional
             What the model is called, the heading of the page, and what the rows and the label are called.
         ledger : Ledger, optional
@@ -118,6 +121,7 @@ class Report:
         target = target or (y if isinstance(y, str) else getattr(y, "name", None))
         y, sensitive_features, X = _columns_by_name(X, y, sensitive_features)
         notes = check_notes(notes)
+        everything = y, sensitive_features
         known: Any = slice(None)
         if getattr(model, "constraints_", None) is not None or hasattr(model, "privacy_"):
             columns = raw_columns(sensitive_features, len(y), needed=None)
@@ -131,20 +135,22 @@ class Report:
                 count = int((~known).sum())
                 notes += (f"{count:,} rows with labels or groups that the model does not know are left out.",)
         config = getattr(model, "config", None)
+        constraints = getattr(model, "constraints", None) if constraints is None else constraints
+        predicted = model.predict(X)
         rows = Evaluation.read(
             y,
-            model.predict(X)[known],
+            predicted[known],
             sensitive_features,
-            getattr(model, "constraints", None) if constraints is None else constraints,
+            constraints,
             scores=probabilities(model, X, known),
             classes=getattr(model, "classes_", None),
             group_values=known_values(model),
             by=by,
             confidence=confidence,
-            soft=getattr(config, "rates", "hard") == "soft",
-            tolerance=getattr(config, "tolerance", 0.01) if tolerance is None else tolerance,
             schema=getattr(model, "schema", None),
         )
+        tolerance = getattr(config, "tolerance", 0.01) if tolerance is None else tolerance
+        judge = functools.partial(_certificate, rows, *everything, tolerance)
         background = Background(
             type(model).__name__ if name is None else name,
             getattr(model, "privacy_", None),
@@ -154,7 +160,8 @@ class Report:
             data,
             notes,
         )
-        return cls(content_of(rows, background, rivals_of(baseline, X, known), title))
+        rivals = rivals_of(baseline, X, known, judge)
+        return cls(content_of(rows, background, judge(predicted), rivals, title))
 
     @classmethod
     def from_training(
@@ -201,6 +208,7 @@ class Report:
         target: str | None = None,
         data: str | None = None,
         notes: Iterable[str] = (),
+        tolerance: float = 0.01,
         **reading: Any,
     ) -> Self:
         """Report on any predictions, whoever made them.
@@ -217,15 +225,18 @@ class Report:
             What is known of the training, the label and the rows: see `ratewise.report.build.Background`.
         notes : iterable of str
             Further warnings to show.
+        tolerance : float
+            Of the verdicts.
         **reading
             Of `ratewise.report.evaluation.Evaluation.read`: `scores` (probabilities, which add calibration),
-            `classes` and `group_values` (read off the data where not given), `by`, `confidence`, `tolerance`, and
-            `soft` (whether constraints are meant for the probabilities instead of predicted classes).
+            `classes` and `group_values` (read off the data where not given), `by` and `confidence`.
         """
         rows = Evaluation.read(y_true, y_pred, sensitive_features, constraints, **reading)
+        judge = functools.partial(_certificate, rows, y_true, sensitive_features, tolerance)
         background = Background(name, statement, ledger, model, target, data, check_notes(notes))
-        rivals = baseline if isinstance(baseline, Mapping) else {"without constraints": baseline}
-        return cls(content_of(rows, background, {} if baseline is None else rivals, title))
+        others = baseline if isinstance(baseline, Mapping) else {"without constraints": baseline}
+        rivals = {name: (guess, judge(guess), None) for name, guess in others.items() if guess is not None}
+        return cls(content_of(rows, background, judge(y_pred), rivals, title))
 
     # -------------------------------------------------------------------------------- as text
 
@@ -273,7 +284,7 @@ class Report:
     @property
     def headline(self) -> str:
         """The decisive constraint: requested, reached and verdict, without a full stop."""
-        return headline(self.content)
+        return self.content.headline
 
     # ----------------------------------------------------------------------------- as figures
 
@@ -306,6 +317,24 @@ class Report:
             paths.append(os.path.join(folder, f"{name}.{kind}"))
             write_whole(paths[-1], buffer.getvalue())
         return paths
+
+
+def _certificate(
+    rows: Evaluation, y: Any, sensitive: Any, tolerance: float, predicted: Any
+) -> Certificate | None:
+    """Return the certificate of predictions by exact counts, as `evaluate` gives it; None without constraints."""
+    if not as_constraints(rows.constraints):
+        return None
+    return evaluate(
+        rows.constraints,
+        y,
+        predicted,
+        sensitive_features=sensitive,
+        classes=rows.classes,
+        group_values=rows.domain.columns,
+        tolerance=tolerance,
+        level=rows.confidence,
+    )
 
 
 def _columns_by_name(X: Any, y: Any, sensitive: Any) -> tuple[Any, Any, Any]:

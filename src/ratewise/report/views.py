@@ -199,13 +199,20 @@ def constraints_view(content: Content) -> Html:
 def _constraints_table(
     content: Content, constraints: Sequence[Constraint], axis: Axis, other: dict[str, float], figure: str
 ) -> Html:
-    level = f"{show_number(100 * content.confidence)}% interval"
+    level = interval_words(content)
     head = [("Constraint", "name"), ("Verdict", "result"), ("Reached", "number")]
     head += [("Requested", "number"), (level, "span")]
     rows = [_constraint_row(constraint, axis, other.get(constraint.name)) for constraint in constraints]
     caption = "Constraints, worst first: what was requested and what was reached"
     scale = _scale(axis, "distance from the bound", signed=True)
     return picture_table(caption, head, [scale], rows, figure, "forest", hide_caption=True)
+
+
+def interval_words(content: Content) -> str:
+    """Return what the intervals of the constraints are about."""
+    return (
+        f"{show_number(100 * content.confidence)}% interval{'' if content.released else ' of the population'}"
+    )
 
 
 def _constraint_row(constraint: Constraint, axis: Axis, other: float | None) -> Html:
