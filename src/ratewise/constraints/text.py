@@ -6,8 +6,7 @@ r"""Constraint text: one parser and one writer, in the syntax of Python.
 
 The text is one Python expression. It is parsed by `ast.parse` and evaluated here, node by node: only the names
 and operators of this language have a meaning, and nothing of the text is executed. Values are built by the
-functions that Python calls, so text and Python cannot disagree; the functions of families come from their
-registry. The text differs from Python in four ways:
+functions that Python calls, so text and Python cannot disagree. The text differs from Python in four ways:
 
 * columns and values need no quotes if they are plain words: ``group(sex=Female)``,
 * families have short names (`fnr`) and are compared with their bound: ``demographic_parity(sex) <= 0.05``,
@@ -26,43 +25,25 @@ import operator
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ratewise.constraints.domain import Domain, Numeric, at_least, below, between, list_values, show_number
 from ratewise.constraints.families import FAMILIES, Family
-from ratewise.constraints.predicates import (
-    Member,
-    Predicate,
-    everyone,
-    group,
-    label,
-    nobody,
-)
+from ratewise.constraints.predicates import Predicate, everyone, group, label, nobody
 from ratewise.constraints.rates import Constraint, Constraints, Expression, Magnitude, Rows, rate, rows
 from ratewise.exceptions import InvalidInput, InvalidType
-
-__all__ = ["GrammarError", "format_constraint", "parse_constraint"]
 
 MAX_TEXT = 20_000  # characters of a constraint
 MAX_NESTING = 40  # brackets that may be open at once
 MAX_JOINED = 100  # sets of rows in one chain of & or |
 _LARGEST = 10**300
-_REPORT_NOTATION = "P(...) is the notation of reports; write rate(1, where=group(sex=Female))"
 _SHOWN = 100  # characters of the text that a message shows around the place
+_REPORT_NOTATION = "P(...) is the notation of reports; write rate(1, where=group(sex=Female))"
+_Declared = Constraint | Constraints | Family
 
 
 class GrammarError(InvalidInput):
-    """Constraint text that cannot be read.
-
-    Attributes
-    ----------
-    reason : str
-        What is wrong, or what was expected.
-    text : str
-        The whole text.
-    position : int
-        Index of the character that the error points at; ``len(text)`` is its end.
+    """Constraint text that cannot be read: the `reason`, the whole `text`, and the `position` it points at.
 
     >>> print(GrammarError("expected a number", "rate(1) <= x", 11))
     constraint, character 12: expected a number
@@ -71,27 +52,21 @@ class GrammarError(InvalidInput):
     """
 
     def __init__(self, reason: str, text: str, position: int) -> None:
-        self.reason = reason
-        self.text = text
-        self.position = position
-        super().__init__(f"constraint, character {position + 1}: {reason}\n{_pointer(text, position)}")
+        self.reason, self.text, self.position = reason, text, position
+        start = max(0, min(position - _SHOWN // 2, len(text) - _SHOWN))
+        head, tail = ("..." if start else ""), ("..." if start + _SHOWN < len(text) else "")
+        # tabs, line ends and the like would move the caret
+        shown = "".join(c if c.isprintable() else " " for c in text[start : start + _SHOWN])
+        before = " " * (len(head) + sum(map(_terminal_width, shown[: position - start])))
+        super().__init__(
+            f"constraint, character {position + 1}: {reason}\n    {head}{shown}{tail}\n    {before}^"
+        )
 
     def __reduce__(self) -> tuple[type[GrammarError], tuple[str, str, int]]:
         return GrammarError, (self.reason, self.text, self.position)
 
 
-def _pointer(text: str, position: int) -> str:
-    """Return the part of the text around a place, and a line with a caret under it."""
-    start = max(0, min(position - _SHOWN // 2, len(text) - _SHOWN))
-    head, tail = ("..." if start else ""), ("..." if start + _SHOWN < len(text) else "")
-    # tabs, line ends and the like would move the caret
-    shown = "".join(c if c.isprintable() else " " for c in text[start : start + _SHOWN])
-    before = len(head) + sum(map(_columns, shown[: position - start]))
-    return f"    {head}{shown}{tail}\n    {' ' * before}^"
-
-
-def _columns(character: str) -> int:
-    """Return how many columns of a terminal a character takes."""
+def _terminal_width(character: str) -> int:
     if unicodedata.combining(character):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
@@ -116,29 +91,24 @@ class Mention(NamedTuple):
     call: str = ""
 
 
-def check_mentions(mentions: Iterable[Mention], domain: Domain, text: str) -> None:
-    """Raise at the first name that is no column, value or class of the domain."""
-    for mention in mentions:
-        reason = _unknown_mention(mention, domain)
-        if reason is not None:
-            raise GrammarError(reason, text, mention.start)
-
-
 def check_columns(mentions: Iterable[Mention], columns: Iterable[str], text: str, what: str) -> None:
     """Raise at the first column that is none of these; `what` says whose columns they are."""
     known = list(columns)
     for mention in mentions:
         if mention.value is COLUMN and mention.column not in known:
-            raise GrammarError(_unknown_column(mention.column, known, what), text, mention.start)
+            raise GrammarError(
+                _unknown(f"column {mention.column!r}", mention.column, known, what), text, mention.start
+            )
 
 
 def _unknown_mention(mention: Mention, domain: Domain) -> str | None:
-    column, value = mention.column, mention.value
+    """Return why a mention is no column, value or class of the domain."""
+    column, value, _, groups, call = mention
     if column is not None and column not in domain.columns:
-        return _unknown_column(column, list(domain.columns), "the groups")
+        return _unknown(f"column {column!r}", column, list(domain.columns), "the groups")
     values = domain.values(column)
     if isinstance(values, Numeric):
-        if value is COLUMN and not mention.groups:
+        if value is COLUMN and not groups:
             return None
         return (
             f"column {column!r} is a number and has no list of values; write conditions such as "
@@ -146,26 +116,21 @@ def _unknown_mention(mention: Mention, domain: Domain) -> str | None:
         )
     if value is COLUMN or value in values:
         return None
-    if mention.call:
+    if call:
         return (
-            f"{mention.call} means class {value!r} unless label= is given, which is not among the classes: "
-            f"{list_values(values)}; write label=..., as in {mention.call}(label={values[-1]!r})"
+            f"{call} means class {value!r} unless label= is given, which is not among the classes: "
+            f"{list_values(values)}; write label=..., as in {call}(label={values[-1]!r})"
         )
     place = "the classes" if column is None else f"the values of column {column!r}"
-    return f"{value!r} is not among {place}: {list_values(values)}{_close(value, values)}"
+    return _unknown(repr(value), value, values, place)
 
 
-def _unknown_column(column: Any, known: list[str], what: str) -> str:
-    listed = list_values(known) if known else "there are none"
-    return f"column {column!r} is not among {what}: {listed}{_close(column, known)}"
-
-
-def _close(value: Any, known: Iterable[Any]) -> str:
-    """Return a hint at what was probably meant: the same in another type, or spelled nearly so."""
+def _unknown(shown: str, value: Any, known: Iterable[Any], place: str) -> str:
+    """Return the message, with what was probably meant: the same in another type, or spelled nearly so."""
     by_text = {str(one): one for one in known}
-    near = difflib.get_close_matches(str(value)[:60], by_text, n=1)
-    found = by_text.get(str(value), by_text[near[0]] if near else COLUMN)
-    return "" if found is COLUMN else f"; did you mean {found!r}?"
+    near = [str(value)] if str(value) in by_text else difflib.get_close_matches(str(value)[:60], by_text, n=1)
+    hint = f"; did you mean {by_text[near[0]]!r}?" if near else ""
+    return f"{shown} is not among {place}: {list_values(known) if by_text else 'there are none'}{hint}"
 
 
 # ------------------------------------------------------------------------------------- text to syntax tree
@@ -185,29 +150,26 @@ def _as_python(text: str) -> str:
 
     def replaced(piece: re.Match[str]) -> str:
         nonlocal depth
-        found = piece.group()
+        found, reason, at = piece.group(), "", piece.start()
+        if piece["star"]:
+            return re.sub(r"\s", " ", found[:-1]) + _STAR
+        if piece["blank"]:
+            return " "
         if piece["quoted"]:
             escape = _UNKNOWN_ESCAPE.search(found.replace("\\\\", "__"))
             if escape:
-                at = piece.start() + escape.start()
-                raise GrammarError(
-                    r"unknown escape; write \\ for a backslash, or \n \r \t \xhh \uhhhh", text, at
-                )
-        elif piece["star"]:
-            return re.sub(r"\s", " ", found[:-1]) + _STAR
-        elif piece["blank"]:
-            return " "
+                reason = r"unknown escape; write \\ for a backslash, or \n \r \t \xhh \uhhhh"
+                at += escape.start()
         elif found in "'\"":
-            raise GrammarError(f"the text that begins here has no closing {found}", text, piece.start())
+            reason = f"the text that begins here has no closing {found}"
         elif found == "#":
-            raise GrammarError(
-                "the character '#' has no meaning here; texts go in quotes", text, piece.start()
-            )
+            reason = "the character '#' has no meaning here; texts go in quotes"
         else:
             depth += 1 if found in "([{" else -1
             if depth > MAX_NESTING:
-                said = f"more than {MAX_NESTING} brackets are open here; write it flatter"
-                raise GrammarError(said, text, piece.start())
+                reason = f"more than {MAX_NESTING} brackets are open here; write it flatter"
+        if reason:
+            raise GrammarError(reason, text, at)
         return found
 
     return _PIECES.sub(replaced, text)
@@ -227,20 +189,15 @@ def _parse(text: Any) -> tuple[ast.expr, Callable[[ast.AST], int]]:
     try:
         tree = ast.parse(source[blank:], mode="eval").body
     except SyntaxError as problem:
-        offset = problem.offset or 0
-        ended = problem.lineno != 1 or not offset
-        at = len(text) if ended else min(blank + offset - 1, len(text))
+        ended = problem.lineno != 1 or not problem.offset
+        at = len(text) if ended else min(blank + (problem.offset or 0) - 1, len(text))
         raise GrammarError(_syntax_reason(str(problem.msg), source, at), text, at) from None
     except (ValueError, RecursionError, MemoryError) as problem:  # characters or depths that Python refuses
         raise GrammarError(
             f"this is not a constraint: {str(problem) or 'too long a chain'}", text, blank
         ) from None
     encoded = source[blank:].encode()
-
-    def place(node: ast.AST) -> int:
-        return blank + len(encoded[: getattr(node, "col_offset", 0)].decode(errors="ignore"))
-
-    return tree, place
+    return tree, lambda node: blank + len(encoded[: getattr(node, "col_offset", 0)].decode(errors="ignore"))
 
 
 def _syntax_reason(message: str, source: str, at: int) -> str:
@@ -254,7 +211,7 @@ def _syntax_reason(message: str, source: str, at: int) -> str:
     )
 
 
-# ----------------------------------------------------------------------------------- values while reading
+# ---------------------------------------------------------------------------------------------- values
 
 
 class _Word(str):
@@ -263,8 +220,7 @@ class _Word(str):
     __slots__ = ()
 
 
-@dataclass(frozen=True)
-class _Unbounded:
+class _Unbounded(NamedTuple):
     """A family without its bound; for one group, or for everyone, a rate like any other."""
 
     family: type[Family]
@@ -272,54 +228,53 @@ class _Unbounded:
     where: Predicate
     options: dict[str, Any]
 
-    def between(self, low: Any = None, high: Any = None) -> Family | Constraint | Constraints:
+    def between(self, low: Any = None, high: Any = None) -> _Declared:
         """Return the family with its bounds; for one group, the constraint."""
-        if low is not None and self.family.lower is None:
-            raise InvalidInput(f"{self.family.kind} is bounded from above only: write <=")
-        if high is not None and self.family.upper is None:
-            raise InvalidInput(f"{self.family.kind} is bounded from below only: write >=")
-        if self.where == everyone:
-            bounds = {str(self.family.lower): low, str(self.family.upper): high}
-            given = {name: bound for name, bound in bounds.items() if bound is not None} | self.options
-            return (
-                self.family(by=self.columns, **given)
-                if self.family.by_keyword
-                else self.family(*self.columns, **given)
+        kind, lower, upper = self.family.kind, self.family.lower, self.family.upper
+        if (low is not None and not lower) or (high is not None and not upper):
+            raise InvalidInput(
+                f"{kind} is bounded from {'below only: write >=' if lower else 'above only: write <='}"
             )
-        expression = self.expression()
-        if low is not None and high is not None:
-            return expression.between(low, high)
-        one: Constraint = expression >= low if low is not None else expression <= high
-        return one
+        if self.where != everyone:
+            if low is not None and high is not None:
+                return self.expression().between(low, high)
+            one: Constraint = self.expression() <= high if low is None else self.expression() >= low
+            return one
+        bounds = {str(name): b for name, b in ((lower, low), (upper, high)) if b is not None}
+        if self.family.by_keyword:
+            return self.family(by=self.columns, **bounds, **self.options)
+        return self.family(*self.columns, **bounds, **self.options)
 
     def expression(self) -> Expression:
         """Return the rate of one group, or of everyone, as an expression."""
-        if self.columns and self.family.one_rate:
-            raise InvalidInput(
-                f"{self.family.kind} by {', '.join(self.columns)} stands for several rates; compare it with "
-                "one number, or give each column a value"
-            )
-        if not self.family.one_rate:
-            raise InvalidInput(f"{self.family.kind} stands for several rates; compare it with one number")
+        if self.columns or not self.family.one_rate:
+            by, way = "", ""
+            if self.family.one_rate:
+                by, way = f" by {', '.join(self.columns)}", ", or give each column a value"
+            said = f"{self.family.kind}{by} stands for several rates; compare it with one number{way}"
+            raise InvalidInput(said)
         return self.family.rate_in({**self.family.options, **self.options}, self.where)
+
+
+_KINDS: list[tuple[Any, str]] = [
+    (bool, "a truth value"),
+    (int | float, "a number"),
+    (str, "a text"),
+    (Predicate, "a set of rows"),
+    (Expression, "a rate"),
+    (Magnitude, "an absolute value"),
+    (_Unbounded, "a family without a bound"),
+    (_Declared, "a constraint"),
+    (Rows, "rows(...)"),
+    (list, "a list"),
+]
 
 
 def _describe(value: Any) -> str:
     """Return what a value is, for messages."""
-    kinds: list[tuple[Any, str]] = [
-        (_Word, f"the name {str(value)[:40]!r}"),
-        (bool, "a truth value"),
-        (int | float, "a number"),
-        (str, "a text"),
-        (Predicate, "a set of rows"),
-        (Expression, "a rate"),
-        (Magnitude, "an absolute value"),
-        (_Unbounded, "a family without a bound"),
-        (Constraint | Constraints | Family, "a constraint"),
-        (Rows, "rows(...)"),
-        (list, "a list"),
-    ]
-    return next((words for kind, words in kinds if isinstance(value, kind)), "an interval")
+    if isinstance(value, _Word):
+        return f"the name {str(value)[:40]!r}"
+    return next((words for kind, words in _KINDS if isinstance(value, kind)), "an interval")
 
 
 def _is_number(value: Any) -> bool:
@@ -332,11 +287,12 @@ def _is_sensible(number: Any) -> bool:
     return abs(number) < _LARGEST if isinstance(number, int) else math.isfinite(number)
 
 
-# -------------------------------------------------------------------------------------------- parser
+# ---------------------------------------------------------------------------------------------- parser
 
+_STRICT = "rates are bounded with <= or >=; a strict {0} cannot be distinguished from {0}="
 _HINTS: dict[type[ast.AST], str] = {
-    ast.Lt: "rates are bounded with <= or >=; a strict < cannot be distinguished from <=",
-    ast.Gt: "rates are bounded with <= or >=; a strict > cannot be distinguished from >=",
+    ast.Lt: _STRICT.format("<"),
+    ast.Gt: _STRICT.format(">"),
     ast.Eq: "rates are bounded with <= or >=; for an equality write rate(...).between(b, b); "
     "a value in brackets is given with one =",
     ast.And: "write & for and",
@@ -358,36 +314,15 @@ _OPERATORS: dict[type[ast.AST], tuple[Callable[..., Any], str]] = {
 }
 _CONSTANTS: dict[str, Any] = {"everyone": everyone, "nobody": nobody}
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "rate": rate,
-    "rows": rows,
-    "group": group,
-    "label": label,
-    "abs": abs,
-    "below": below,
-    "at_least": at_least,
-    "between": between,
+    f.__name__: f for f in (rate, rows, group, label, abs, below, at_least, between)
 }
 
 
-def parse_constraint(text: str, domain: Domain | None = None) -> Constraint | Constraints | Family:
-    """Return the constraint or the family that a text declares.
+def parse_constraint(text: str, domain: Domain | None = None) -> _Declared:
+    """Return the constraint or the family that a text declares; `GrammarError` if it cannot be read.
 
-    The text is Python as one would write it with `ratewise`, or one of the shorter forms: a family compared
-    with its bound, columns and values without quotes, and ``column=*`` for "in every group".
+    With a `domain`, a name in the text that is none of its classes, columns or values raises an error.
 
-    Parameters
-    ----------
-    text : str
-    domain : Domain, optional
-        The classes and the columns' values; a name in the text that is none of them raises an error.
-
-    Raises
-    ------
-    GrammarError
-        An `InvalidInput` that points at the character and states what was expected.
-
-    Examples
-    --------
     >>> parse_constraint("demographic_parity(sex) <= 0.05")
     demographic_parity('sex', max_gap=0.05)
     >>> parse_constraint('rate(1, where=group(sex="F")) >= 0.8 * rate(1, where=group(sex="M"))')
@@ -401,15 +336,17 @@ def parse_constraint(text: str, domain: Domain | None = None) -> Constraint | Co
                 ^
     """
     found = read_constraint(text)
-    if domain is not None:
-        check_mentions(found.mentions, domain, text)
+    for mention in found.mentions if domain is not None else ():
+        reason = _unknown_mention(mention, domain)  # type: ignore[arg-type]
+        if reason is not None:
+            raise GrammarError(reason, text, mention.start)
     return found.constraint
 
 
 class Read(NamedTuple):
     """The constraint of a text, the names in the text with their places, and where its bound begins."""
 
-    constraint: Constraint | Constraints | Family
+    constraint: _Declared
     mentions: tuple[Mention, ...]
     bound_at: int
 
@@ -417,7 +354,10 @@ class Read(NamedTuple):
 def read_constraint(text: str) -> Read:
     """Return the constraint of a text, with the places of the names in it."""
     reader = _Reader(text)
-    constraint = reader.whole()
+    try:
+        constraint = reader.whole()
+    except RecursionError:
+        raise GrammarError("this is not a constraint: too long a chain", text, 0) from None
     return Read(constraint, tuple(sorted(reader.mentions, key=lambda m: m.start)), reader.bound_at)
 
 
@@ -431,7 +371,7 @@ class _Reader:
         self.bound_at = 0
         self._name_nodes: dict[ast.expr, ast.AST] = {}
 
-    def whole(self) -> Constraint | Constraints | Family:
+    def whole(self) -> _Declared:
         value = self._value(self._tree)
         if isinstance(value, list) and all(isinstance(one, Constraint | Constraints) for one in value):
             several = (one if isinstance(one, Constraints) else (one,) for one in value)
@@ -447,26 +387,25 @@ class _Reader:
         return GrammarError(str(reason), self._text, self._place(node))
 
     def _build(
-        self,
-        node: ast.AST,
-        function: Callable[..., Any],
-        *arguments: Any,
-        written: dict[str, ast.expr] | None = None,
-        **more: Any,
+        self, node: ast.AST, written: dict[str, ast.expr], make: Callable[..., Any], *given: Any
     ) -> Any:
         """Call a function; its error is reported at the argument of `written` that it names, else at `node`."""
         try:
-            return function(*arguments, **more)
+            return make(*given)
         except (InvalidInput, TypeError, OverflowError, ZeroDivisionError) as problem:
             name = str(problem).split(" ", 1)[0]
-            raise self._error(problem, (written or {}).get(name, node)) from None
+            raise self._error(problem, written.get(name, node)) from None
 
     # ------------------------------------------------------------------------------------ values
 
     def _value(self, node: ast.expr) -> Any:
         match node:
-            case ast.Constant():
-                return self._constant(node)
+            case ast.Constant(value=value):
+                if isinstance(value, str | bool) or (_is_number(value) and _is_sensible(value)):
+                    return value
+                said = "None is a missing value and has" if value is None else f"{type(value).__name__} has"
+                said += " no meaning here; values are texts, numbers and truth values"
+                raise self._error("the number is too large" if _is_number(value) else said, node)
             case ast.Name():
                 return _CONSTANTS.get(node.id, _Word(node.id))
             case ast.Call():
@@ -476,22 +415,12 @@ class _Reader:
             case ast.BinOp():
                 return self._binary(node)
             case ast.UnaryOp():
-                return self._unary(node)
+                return self._operated(node, node.op, self._operand(node.operand))
             case ast.List() | ast.Tuple() | ast.Set() if node.elts:
                 return [self._value(item) for item in node.elts]
             case ast.BoolOp():
                 raise self._error(_HINTS[type(node.op)], node)
-            case _:
-                raise self._error("expected a rate, a number or a name", node)
-
-    def _constant(self, node: ast.Constant) -> Any:
-        value = node.value
-        if isinstance(value, str | bool) or (_is_number(value) and _is_sensible(value)):
-            return value
-        if _is_number(value):
-            raise self._error("the number is too large", node)
-        said = "None is a missing value and has" if value is None else f"{type(value).__name__} has"
-        raise self._error(f"{said} no meaning here; values are texts, numbers and truth values", node)
+        raise self._error("expected a rate, a number or a name", node)
 
     def _plain(self, node: ast.expr) -> Any:
         """Return an argument as Python would hold it: bare words are texts, families of one rate are rates."""
@@ -501,7 +430,7 @@ class _Reader:
             return [self._plain(item) for item in node.elts]
         value = self._value(node)
         if isinstance(value, _Unbounded):
-            return self._build(node, value.expression)
+            return self._build(node, {}, value.expression)
         return str(value) if isinstance(value, _Word) else value
 
     # --------------------------------------------------------------------------------- operators
@@ -510,7 +439,7 @@ class _Reader:
         """Return a number, an expression, an absolute value or a set of rows; raise for anything else."""
         value = self._value(node)
         if isinstance(value, _Unbounded):
-            return self._build(node, value.expression)
+            return self._build(node, {}, value.expression)
         if isinstance(value, Expression | Magnitude | Predicate) or _is_number(value):
             return value
         raise self._error(f"expected a rate, a number or a set of rows, this is {_describe(value)}", node)
@@ -525,18 +454,13 @@ class _Reader:
         except (InvalidInput, InvalidType, ZeroDivisionError, OverflowError) as problem:
             raise self._error(problem, node) from None
         except TypeError:
+            meant = "sets of rows" if mark in "&|~" else "rates and numbers"
             kinds = " and ".join(map(_describe, operands))
-            said = (
-                f"{mark} is for {'sets of rows' if mark in '&|~' else 'rates and numbers'}, not for {kinds}"
-            )
-            raise self._error(said, node) from None
-        if isinstance(value, bool) or (_is_number(value) and not _is_sensible(value)):
-            said = (
-                "a constraint compares a rate with a number"
-                if isinstance(value, bool)
-                else "too large a number"
-            )
-            raise self._error(said, node)
+            raise self._error(f"{mark} is for {meant}, not for {kinds}", node) from None
+        if isinstance(value, bool):
+            raise self._error("a constraint compares a rate with a number", node)
+        if _is_number(value) and not _is_sensible(value):
+            raise self._error("too large a number", node)
         return value
 
     def _binary(self, node: ast.BinOp) -> Any:
@@ -544,34 +468,12 @@ class _Reader:
         chain = [node]
         while isinstance(chain[-1].left, ast.BinOp):
             chain.append(chain[-1].left)
-        joined = sum(isinstance(step.op, ast.BitAnd | ast.BitOr) for step in chain)
-        if joined > MAX_JOINED:
-            raise self._error(
-                f"more than {MAX_JOINED} sets of rows are joined; name several values at once", node
-            )
-        parts = [self._operand(chain[-1].left)]
+        if sum(isinstance(step.op, ast.BitAnd | ast.BitOr) for step in chain) > MAX_JOINED:
+            said = f"more than {MAX_JOINED} sets of rows are joined; name several values at once"
+            raise self._error(said, node)
+        value = self._operand(chain[-1].left)
         for step in reversed(chain):
-            right = self._operand(step.right)
-            rates = isinstance(parts[-1], Expression) and isinstance(right, Expression)
-            if rates and isinstance(step.op, ast.Add | ast.Sub):  # summed at once: one by one is quadratic
-                parts.append(right if isinstance(step.op, ast.Add) else -right)
-                continue
-            parts = [self._operated(step.right, step.op, self._total(parts, node), right)]
-        return self._total(parts, node)
-
-    def _total(self, parts: list[Any], node: ast.expr) -> Any:
-        if len(parts) == 1:
-            return parts[0]
-        terms = itertools.chain.from_iterable(part.terms for part in parts)
-        return self._build(node, Expression, terms, sum(part.constant for part in parts))
-
-    def _unary(self, node: ast.UnaryOp) -> Any:
-        signs = [node]
-        while isinstance(signs[-1].operand, ast.UnaryOp):
-            signs.append(signs[-1].operand)
-        value = self._operand(signs[-1].operand)
-        for sign in reversed(signs):
-            value = self._operated(sign, sign.op, value)
+            value = self._operated(step.right, step.op, value, self._operand(step.right))
         return value
 
     def _compare(self, node: ast.Compare) -> Any:
@@ -589,11 +491,12 @@ class _Reader:
         if len(values) == 2:
             for (family, bound), at, low in ((values, nodes[1], not upper), (values[::-1], nodes[0], upper)):
                 if isinstance(family, _Unbounded) and _is_number(bound):
-                    return self._build(at, family.between, **{"low" if low else "high": bound})
+                    sides = (bound, None) if low else (None, bound)
+                    return self._build(at, {}, family.between, *sides)
             return self._operated(nodes[1], marks[0], *map(self._operand, nodes))
         low, family, high = values[:3] if upper else values[2::-1]
         if len(values) == 3 and type(marks[0]) is type(marks[1]) and isinstance(family, _Unbounded):
-            return self._build(nodes[2], family.between, low, high)
+            return self._build(nodes[2], {}, family.between, low, high)
         said = "Python keeps only one half of a chained comparison: write rate(...).between(a, b)"
         raise self._error(said, nodes[2])
 
@@ -605,26 +508,33 @@ class _Reader:
         if isinstance(node.func, ast.Attribute):
             return self._method(node, node.func, keywords)
         name = node.func.id if isinstance(node.func, ast.Name) else ""
-        family = FAMILIES.get(name)
-        if family is not None:
-            return self._family(node, name, family, keywords)
-        if name == "group" and not node.args:
-            return self._group(node, keywords)
+        if name in FAMILIES:
+            return self._family(node, name, FAMILIES[name], keywords)
         if name not in _FUNCTIONS:
             raise self._error(_unknown_function(name), node)
-        found = self._applied(_FUNCTIONS[name], node, keywords)
+        found = self._applied(_FUNCTIONS[name], node, node.args, keywords)
         if name == "label":
             self._mention_values(None, *node.args)
         elif name == "rate":
             self._mention_values(None, *(node.args[:1] or [keywords["k"]]))
         return found
 
-    def _applied(self, function: Callable[..., Any], node: ast.Call, keywords: dict[str, ast.expr]) -> Any:
-        """Call a function of the language with the arguments as written."""
-        written = {**dict(zip(_parameters(function), node.args, strict=False)), **keywords}
-        arguments = [self._plain(argument) for argument in node.args]
+    def _applied(
+        self,
+        function: Callable[..., Any],
+        node: ast.AST,
+        listed: list[ast.expr],
+        keywords: dict[str, ast.expr],
+    ) -> Any:
+        """Call a function of the language with the arguments as written; note the columns of ``group``."""
+        written = {**dict(zip(inspect.signature(function).parameters, listed, strict=False)), **keywords}
+        arguments = [self._plain(argument) for argument in listed]
         named = {name: self._plain(argument) for name, argument in keywords.items()}
-        return self._build(node, function, *arguments, written=written, **named)
+        found = self._build(node, written, lambda: function(*arguments, **named))
+        for column, value in keywords.items() if function is group else ():
+            self._mention_column(column, value)
+            self._mention_values(column, value)
+        return found
 
     def _keywords(self, node: ast.Call) -> dict[str, ast.expr]:
         """Return the arguments given by name, those of a ``**{"a name": value}`` included."""
@@ -636,9 +546,8 @@ class _Reader:
             for key, value in pairs:
                 name = key.arg if key is keyword else getattr(key, "value", None)
                 if not isinstance(name, str):
-                    raise self._error(
-                        'expected columns in quotes with values: **{"a name": value}', keyword.value
-                    )
+                    said = 'expected columns in quotes with values: **{"a name": value}'
+                    raise self._error(said, keyword.value)
                 if name in found:
                     raise self._error(f"{name!r} is given twice", value)
                 found[name] = value
@@ -656,17 +565,7 @@ class _Reader:
             raise self._error(said, node)
         if node is self._tree and node.args:
             self.bound_at = self._place(node.args[0])
-        return self._applied(getattr(value, function.attr), node, keywords)
-
-    def _group(self, node: ast.AST, conditions: dict[str, ast.expr]) -> Predicate:
-        given = {column: self._plain(value) for column, value in conditions.items()}
-        found: Predicate = self._build(node, lambda: group(**given), written=conditions)
-        for column, value in conditions.items():
-            self._mention_column(column, value)
-            self._mention_values(column, value)
-        return found
-
-    # ---------------------------------------------------------------------------------- families
+        return self._applied(getattr(value, function.attr), node, node.args, keywords)
 
     def _family(self, node: ast.Call, name: str, family: type[Family], keywords: dict[str, ast.expr]) -> Any:
         """Read ``demographic_parity(sex)``, ``fnr(label=1, race=*)`` and the Python forms with a bound inside."""
@@ -675,56 +574,46 @@ class _Reader:
             if "positive" in keywords:
                 raise self._error("label and positive are two words for one thing", keywords["positive"])
             keywords = {"positive" if key == "label" else key: value for key, value in keywords.items()}
-        options = {key: value for key, value in keywords.items() if key in names}
+        written = {key: value for key, value in keywords.items() if key in names}
         others = {key: value for key, value in keywords.items() if key not in names}
         crossed = {k: v for k, v in others.items() if isinstance(v, ast.Name) and v.id == _STAR}
         valued = {key: value for key, value in others.items() if key not in crossed}
         where = self._one_group(node, name, family, crossed, valued) if valued else everyone
-        listed, written = list(node.args), options
+        listed = list(node.args)
         if family.by_keyword:
-            if len(listed) > len(names) or set(names[: len(listed)]) & set(options):
+            if len(listed) > len(names) or set(names[: len(listed)]) & set(written):
                 raise self._error(f"{name} takes each of {', '.join(names)} once", node)
-            written = {**dict(zip(names, listed, strict=False)), **options}
-            listed = self._items(written["by"]) if "by" in written else []
+            written = {**dict(zip(names, listed, strict=False)), **written}
+            listed = _items(written.pop("by")) if "by" in written else []
         columns = (*self._column_names(listed, crossed), *crossed)
         for column, at in crossed.items():
             self._mention_column(column, at, groups=True)
-        given = {key: self._option(value) for key, value in written.items() if key != "by"}
+        given = {key: self._plain(value) for key, value in written.items()}
         bounds = [given.pop(side, None) if side else None for side in (family.lower, family.upper)]
-        checked = {
-            key: self._build(written[key], family.check_option, key, value) for key, value in given.items()
-        }
+        for key, value in given.items():
+            value = "everyone" if value is everyone else value  # of versus=, the word and not the rows
+            given[key] = self._build(written[key], {}, family.check_option, key, value)
         if "positive" in written:
             self._mention_values(None, written["positive"])
         elif "positive" in names:
-            default = family.options["positive"]
-            self.mentions.append(Mention(None, default, self._place(node), call=name))
-        found = _Unbounded(family, columns, where, checked)
+            self.mentions.append(Mention(None, family.options["positive"], self._place(node), call=name))
+        found = _Unbounded(family, columns, where, given)
         if bounds == [None, None]:
             return found
-        return self._build(node, found.between, *bounds, written=written)
-
-    def _option(self, node: ast.expr) -> Any:
-        value = self._plain(node)
-        return "everyone" if value is everyone else value  # of versus=, the word and not the rows
+        return self._build(node, written, found.between, *bounds)
 
     def _one_group(
-        self,
-        node: ast.Call,
-        name: str,
-        family: type[Family],
-        crossed: Iterable[str],
-        valued: dict[str, ast.expr],
-    ) -> Predicate:
+        self, node: ast.Call, name: str, family: type[Family], crossed: Any, valued: dict[str, ast.expr]
+    ) -> Any:
         """Return the group of a family whose columns have values."""
-        first = next(iter(valued.values()))
+        said = (
+            "give every column a value, or every column a *; for a mixture write rate(...)" if crossed else ""
+        )
         if not family.one_rate:
             said = f"{name} compares groups or classes: give columns without a value, as in sex=*"
-            raise self._error(said, first)
-        if crossed:
-            said = "give every column a value, or every column a *; for a mixture write rate(...)"
-            raise self._error(said, first)
-        return self._group(node, valued)
+        if said:
+            raise self._error(said, next(iter(valued.values())))
+        return self._applied(group, node, [], valued)
 
     def _column_names(self, nodes: list[ast.expr], crossed: Iterable[str]) -> Iterator[str]:
         """Yield the columns that are listed, each of which may stand there once."""
@@ -739,25 +628,19 @@ class _Reader:
             self._mention_column(name, node, groups=True)
             yield name
 
-    # ---------------------------------------------------------------------------------- mentions
-
-    @staticmethod
-    def _items(node: ast.expr) -> list[ast.expr]:
-        """Return the single values of a list, or the one value."""
-        return node.elts if isinstance(node, ast.List | ast.Tuple | ast.Set) else [node]
-
     def _mention_column(self, column: str, node: ast.expr, groups: bool = False) -> None:
         self.mentions.append(Mention(column, COLUMN, self._place(self._name_nodes.get(node, node)), groups))
 
     def _mention_values(self, column: str | None, *nodes: ast.expr) -> None:
-        for item in itertools.chain.from_iterable(map(self._items, nodes)):
+        for item in itertools.chain.from_iterable(map(_items, nodes)):
             value = self._plain(item) if isinstance(item, ast.Constant | ast.Name | ast.UnaryOp) else None
             if isinstance(value, str | int | float):
                 self.mentions.append(Mention(column, value, self._place(item)))
 
 
-def _parameters(function: Callable[..., Any]) -> Iterable[str]:
-    return inspect.signature(function).parameters
+def _items(node: ast.expr) -> list[ast.expr]:
+    """Return the single values of a list, or the one value."""
+    return node.elts if isinstance(node, ast.List | ast.Tuple | ast.Set) else [node]
 
 
 def _unknown_function(name: str) -> str:
@@ -771,17 +654,14 @@ def _unknown_function(name: str) -> str:
     return f"there is no function {name[:60]}{hint}"
 
 
-# -------------------------------------------------------------------------------------------- writer
+# ---------------------------------------------------------------------------------------------- writer
 
 
-def format_constraint(constraint: Constraint | Constraints | Family) -> str:
+def format_constraint(constraint: _Declared) -> str:
     """Return the text that `parse_constraint` reads as an equal object; the same text for the same object.
 
-    Raises
-    ------
-    InvalidInput
-        The constraint cannot be written as text: it has values that are no texts, numbers or truth values, or
-        more than the grammar allows in length and nesting.
+    Raises `InvalidInput` if there is none: values are no texts, numbers or truth values, or the limits of length
+    and nesting are exceeded.
 
     >>> from ratewise import rate, group
     >>> format_constraint(abs(rate(1, where=group(sex="F")) - rate(1)) <= 0.1)
@@ -789,23 +669,20 @@ def format_constraint(constraint: Constraint | Constraints | Family) -> str:
     """
     if not isinstance(constraint, Constraint | Constraints | Family):
         raise InvalidType(f"expected a constraint or a family, got {type(constraint).__name__}")
-    for value in _values(constraint):
-        # exactly these types: a subclass may print itself as anything
-        if type(value) not in (str, int, float, bool) or not (isinstance(value, str) or _is_sensible(value)):
-            raise InvalidInput(
-                f"a value of type {type(value).__name__} cannot be written as text; constraint text knows texts, "
-                "truth values, and numbers that are finite and have at most 300 digits"
-            )
     if isinstance(constraint, Family):
         text = constraint.name
     else:
         text = _several(constraint) if isinstance(constraint, Constraints) else repr(constraint)
+    reason = ""
     try:
         same = parse_constraint(text)
     except GrammarError as problem:
-        raise InvalidInput(f"the constraint cannot be written as text: {problem.reason}") from None
-    if same != constraint:
-        raise InvalidInput("the constraint cannot be written as text that reads back as the same")
+        reason, same = f" ({problem.reason})", constraint
+    if reason or same != constraint:
+        raise InvalidInput(
+            f"the constraint cannot be written as text that reads back as the same{reason}; constraint text knows "
+            "texts, truth values, and numbers that are finite and have at most 300 digits"
+        )
     return text
 
 
@@ -819,16 +696,3 @@ def _several(constraints: Constraints) -> str:
             if (first.sense, second.sense) == (">=", "<=") and bounds[0] <= bounds[1]:
                 return f"({expression}).between({show_number(bounds[0])}, {show_number(bounds[1])})"
     return f"[{', '.join(map(repr, constraints))}]"
-
-
-def _values(constraint: Constraint | Constraints | Family) -> Iterator[Any]:
-    """Yield every label and group value that the constraint holds."""
-    if isinstance(constraint, Family):
-        yield from dict(constraint.settings).values()
-        return
-    for one in constraint if isinstance(constraint, Constraints) else (constraint,):
-        for term, _ in one.expression.terms:
-            yield term.prediction
-            for leaf in (*term.where.leaves(), *term.of.leaves()):
-                if isinstance(leaf, Member):
-                    yield from leaf.values
