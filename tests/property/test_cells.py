@@ -176,6 +176,18 @@ def test_dates_have_one_number_in_every_spelling(moment):
         ("2020-01-05T01:00+02:00", CellFormat(), (18265 + 23 / 24, NUMBER)),
         ("1 days 12:00:00", CellFormat(), (1.5, NUMBER)),
         ("06:00", CellFormat(), (0.25, NUMBER)),
+        *(
+            (text, CellFormat(), (18698.0, NUMBER))
+            for text in (
+                *("12 Mar 2021", "March 12, 2021", "12-MAR-21", "12th mar. 2021 12:00 am"),
+                *("12MAR2021", "2021-Mar-12", "Mar 12 2021 0:00"),
+            )
+        ),
+        ("Mar-2021 3:00 PM", CellFormat(), (18687.625, NUMBER)),
+        *(
+            (text, CellFormat(), (math.nan, UNPARSABLE))
+            for text in ("31 Feb 2020", "10-Dec", "May", "13:00 PM")
+        ),
         ("Unknown", CellFormat(), (math.nan, MISSING)),
         (" N/A ", CellFormat(), (math.nan, MISSING)),
         ("-", CellFormat(), (math.nan, MISSING)),

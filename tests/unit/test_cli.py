@@ -379,12 +379,13 @@ class TestUsingRuns:
             assert said in page
 
     def test_report_and_card(self, world, copy, tmp_path):
-        done = run("report", copy, code=2)
-        assert "was not evaluated yet" in done.stderr
-        run("report", copy, world / "test.csv", "--card", tmp_path / "card.md", "--title", "Who is rich")
+        run("report", copy)
+        assert "was released by the training" in (copy / "report.html").read_text()
+        run("report", copy, world / "test.csv", "--card", tmp_path / "card.md")
+        assert "was measured on the rows it was given" in (copy / "report.html").read_text()
+        run("report", copy, "--title", "Who is rich")
         assert "Who is rich" in (copy / "report.html").read_text()
-        run("report", copy, code=2)  # it exists
-        run("report", copy, "--force")
+        run("report", copy, "--out", tmp_path / "card.md", code=2)  # it exists, and is not the run's own
         run("report", copy, "--baseline", copy, "--force", code=2)
 
     def test_compare_shows_references_and_verdicts(self, world, copy):

@@ -11,9 +11,11 @@ import pytest
 
 from ratewise._files import ModelFileError
 from ratewise.accounting import Budget, Ledger
+from ratewise.constraints.domain import Domain
 from ratewise.data.schema import Category, Number, Schema
 from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType
 from ratewise.metrics.verdicts import HELD
+from ratewise.report import Report
 from ratewise.runs import RunFolder, Settings, Watch, run, session_for, train_run
 from ratewise.runs.folder import domain_of, sealed
 from ratewise.runs.run import read_checkpoint
@@ -148,6 +150,22 @@ class TestWholeRuns:
         assert result.folder.finished
         with pytest.raises(InvalidInput, match="fewer than two classes"):
             domain_of(RunFolder.open(tmp_path / "run").model())
+        model = result.folder.model()
+        for report in (Report.from_training(model), Report.from_model(model, FRAME, "rich", "sex")):
+            assert (
+                report.headline
+                == "The model predicts yes for everyone: training found fewer than two classes"
+            )
+            assert report.content.state == "cannot tell"
+            assert "demographic_parity(sex) &lt;= " in report.to_html()
+            assert "not judged" in report.model_card()
+
+    def test_truth_values_are_classes_and_groups_again(self, tmp_path):
+        frame = FRAME.assign(rich=FRAME["rich"] == "yes", sex=(FRAME["sex"] == "F").astype(str))
+        frame.loc[5, "sex"] = "1"
+        model = finished(tmp_path / "run", frame=frame).folder.model()
+        assert model.classes_.dtype == bool
+        assert model.constraints_.domain == Domain((False, True), {"sex": (False, True)}, other=True)
 
 
 class TestResume:

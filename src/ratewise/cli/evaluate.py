@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,8 +26,8 @@ from ratewise.runs.folder import domain_of
 from ratewise.training.config import TrainingConfig
 
 if TYPE_CHECKING:
+    from ratewise.estimators.classifier import RateConstrainedClassifier
     from ratewise.report import Report
-
 
 CONSTRAINT_MISSED = 4
 FORMAT = "ratewise-evaluation"
@@ -421,20 +422,23 @@ def predict(run_folder: str, data: str, out: str | None, proba: bool, force: boo
 @file_options
 @force_option
 def report(run_folder: str, data: str | None, confidence: float, title: str | None, **values: Any) -> None:
-    """Write one page about a run, measured on the table DATA or as last evaluated."""
+    """Write one page about a run: measured on the table DATA, as last evaluated, or from its released values.
+
+    The run's own report.html is replaced.
+    """
     folder = RunFolder.open(run_folder)
-    page, card, baseline = (
-        values["out"] or str(folder.path / "report.html"),
-        values["card"],
-        values["baseline"],
-    )
-    for place in (page, card):
+    out, card, baseline = values["out"], values["card"], values["baseline"]
+    page = out or str(folder.path / "report.html")
+    for place in (out, card):
         if place is not None:
             refuse_file(place, values["force"])
-    if data is None:
-        if baseline:
-            raise click.UsageError("--baseline needs DATA to measure the runs on")
-        found = _last_report(folder)
+    if baseline and data is None:
+        raise click.UsageError("--baseline needs DATA to measure the runs on")
+    model = folder.model()
+    if len(model.classes_) < 2 or (data is None and not folder.evaluations):
+        found = released_report(folder, model, title)
+    elif data is None:
+        found = _last_report(folder, title)
     else:
         rows = LabelledTable(folder, data, values)
         tolerance = folder.settings.tolerance
@@ -447,12 +451,29 @@ def report(run_folder: str, data: str | None, confidence: float, title: str | No
     current().done(f"the page is {page}", out=page, card=card)
 
 
-def _last_report(folder: RunFolder) -> Report:
+def _last_report(folder: RunFolder, title: str | None) -> Report:
     from ratewise.report import Report
 
-    if not folder.evaluations:
-        raise InvalidInput(
-            f"the run in {str(folder.path)!r} was not evaluated yet; give a labelled table: "
-            f"ratewise report {folder.path} test.csv"
-        )
-    return Report.from_json(json.dumps(folder.last_evaluation()["report"]))
+    found = Report.from_json(json.dumps(folder.last_evaluation()["report"]))
+    return found if title is None else Report(replace(found.content, title=title))
+
+
+def released_report(
+    folder: RunFolder,
+    model: RateConstrainedClassifier,
+    title: str | None = None,
+    notes: Iterable[str] = (),
+) -> Report:
+    """Return the report of what the training released; all of it is covered by the guarantee."""
+    from ratewise.report import Report
+
+    settings, file = folder.settings, os.path.basename(folder.description["data"])
+    return Report.from_training(
+        model,
+        name=folder.path.name,
+        title=title or settings.title or f"Prediction of {settings.label} from {file}",
+        data=file,
+        target=settings.label,
+        ledger=_ledger(folder),
+        notes=notes,
+    )

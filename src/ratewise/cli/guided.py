@@ -18,6 +18,7 @@ import click
 
 from ratewise._files import write_whole
 from ratewise.cli.console import Table, reading_of, refuse_folder
+from ratewise.cli.evaluate import released_report
 from ratewise.cli.options import PLACE, Names, file_options, to_toml
 from ratewise.cli.plan import expected
 from ratewise.cli.train import show_result, watched
@@ -234,8 +235,6 @@ class Guide:
 
         The report shows released values alone: everything in the folder is covered by the guarantee.
         """
-        from ratewise.report import Report
-
         check(choices, self.columns)
         refuse_folder(choices.out, force=None)
         settings, same = choices.settings, self.same_run(choices)
@@ -245,16 +244,8 @@ class Guide:
         write_whole(folder.path / "train.toml", same["toml"] + "\n")
         write_whole(folder.path / "train.py", same["script"])
         result = train_run(folder, classifier, session, watch=watch)
-        file = Path(choices.data).name
-        Report.from_training(
-            classifier,
-            name=folder.path.name,
-            title=choices.title or f"Prediction of {choices.label} from {file}",
-            data=file,
-            target=choices.label,
-            ledger=folder.ledger(),
-            notes=result.messages,
-        ).save_html(folder.path / "report.html")
+        page = released_report(folder, classifier, notes=result.messages)
+        page.save_html(folder.path / "report.html")
         return result
 
 
@@ -300,8 +291,8 @@ def outlook(choices: Choices, columns: Sequence[str], n_units: int) -> str:
 def start(data: str, yes: bool, **values: Any) -> None:
     """Train on the table DATA step by step: questions with suggestions, then run, report and command.
 
-    Everything in the folder is covered by the guarantee. `ratewise report FOLDER TEST --out FILE` makes a
-    page with the rates of other rows.
+    Everything in the folder is covered by the guarantee. `ratewise report FOLDER TEST` replaces the page by one
+    with the rates of other rows.
     """
     guide = Guide(data, reading_of(values))
     names = [field.name for field in fields(Choices) if field.name != "data"]

@@ -78,7 +78,8 @@ class CellFormat:
     thousands : {None, ",", ".", " ", "'"}
         The mark between groups of three digits; None accepts no such mark.
     date_order : {None, "dmy", "mdy"}
-        How "03/04/2020" is read. None accepts ISO dates (2020-04-03) only; these are accepted in any case.
+        How "03/04/2020" is read; None does not read it. ISO dates (2020-04-03) and dates with the English name of a
+        month (3 Apr 2020, April 3, 2020, 03-APR-20, Apr-2020) are read in any case.
     missing : tuple of str
         Further texts that mean "missing", in numbers and in categories; compared without case.
     """
@@ -415,18 +416,33 @@ def duration_text(days: int, microseconds: int) -> str:
     return f"{days} days" if microseconds == 0 else f"{days} days {_clock(microseconds)}"
 
 
-_CLOCK = r"(?P<h>\d{1,2}):(?P<m>\d{2})(?::(?P<s>\d{2})(?:\.(?P<f>\d+))?)?"
+_CLOCK = r"(?P<h>\d{1,2}):(?P<m>\d{2})(?::(?P<s>\d{2})(?:\.(?P<f>\d+))?)?(?:\s?(?P<half>[AaPp])\.?[Mm]\.?)?"
 _ZONE = r"(?:\s?(?P<zone>Z|UTC|[+-]\d{2}:?\d{2}))?"
 _TIME = rf"(?:[T ,]\s?{_CLOCK}{_ZONE})?\Z"
 _YEAR_FIRST = re.compile(r"(?P<y>\d{4})([-/.])(?P<mo>\d{1,2})\2(?P<d>\d{1,2})" + _TIME, re.ASCII)
 _YEAR_LAST = re.compile(r"(?P<a>\d{1,2})([-/.])(?P<b>\d{1,2})\2(?P<y>\d{4}|\d{2})" + _TIME, re.ASCII)
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_MONTH = (
+    r"(?P<mo>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?"
+    r"|nov(?:ember)?|dec(?:ember)?)\.?"
+)
+_DAY, _YEAR, _MARK = r"(?P<d>\d{1,2})(?:st|nd|rd|th)?", r"(?P<y>\d{4}|\d{2})", r"(?:,? |[-/. ]?)"
+_NAMED = tuple(
+    re.compile(pattern + _TIME, re.ASCII | re.IGNORECASE)
+    for pattern in (
+        rf"{_DAY}{_MARK}{_MONTH}{_MARK}{_YEAR}",  # 12 Mar 2021, 12-MAR-21, 12MAR2021
+        rf"{_MONTH}[-/. ]?{_DAY}(?:, ?|[-/. ]){_YEAR}",  # March 12, 2021
+        rf"(?P<y>\d{{4}})[-/. ]?{_MONTH}[-/. ]?{_DAY}",  # 2021-Mar-12
+        rf"{_MONTH}(?:, ?|[-/. ])(?P<y>\d{{4}})(?P<d>)",  # Mar-2021: its first day
+    )
+)
 _LENGTH = re.compile(rf"(?P<n>-?\d{{1,9}}) days?(?:,? \+?{_CLOCK})?\Z", re.ASCII)
 _DAY_TIME = re.compile(_CLOCK + r"\Z", re.ASCII)
 
 
 def _time_of_text(text: str, order: str | None) -> _Time | None:
     """Return the moment, duration or time of day that a text spells, or None."""
-    if len(text) > 60 or not text[:1] or text[0] not in "0123456789-":
+    if len(text) > 60 or not (text[:1] in "0123456789-" or text[:3].lower() in _MONTHS):
         return None
     found = _YEAR_FIRST.match(text)
     if found is not None:
@@ -439,15 +455,22 @@ def _time_of_text(text: str, order: str | None) -> _Time | None:
     if found is not None:
         rest = _since_midnight(found)
         return None if rest is None else _Time(0, rest, clock=True)
+    found = next(filter(None, (pattern.match(text) for pattern in _NAMED)), None)
+    if found is not None:
+        month = _MONTHS.index(found["mo"][:3].lower()) + 1
+        return _moment(found, _full_year(found["y"]), month, int(found["d"] or 1))
     found = None if order is None else _YEAR_LAST.match(text)
     if found is None:
         return None
-    year = int(found["y"])
-    if len(found["y"]) == 2:
-        year += 2000 if year < 69 else 1900
+    year = _full_year(found["y"])
     first, second = int(found["a"]), int(found["b"])
     day, month = (first, second) if order == "dmy" else (second, first)
     return _moment(found, year, month, day)
+
+
+def _full_year(digits: str) -> int:
+    year = int(digits)
+    return year if len(digits) == 4 else year + (2000 if year < 69 else 1900)
 
 
 def _moment(found: re.Match[str], year: int, month: int, day: int) -> _Time | None:
@@ -470,6 +493,10 @@ def _since_midnight(found: re.Match[str]) -> int | None:
     if found["h"] is None:
         return 0
     hours, minutes, seconds = int(found["h"]), int(found["m"]), int(found["s"] or 0)
+    if found["half"] is not None:
+        if not 1 <= hours <= 12:
+            return None
+        hours = hours % 12 + (12 if found["half"] in "pP" else 0)
     if hours > 23 or minutes > 59 or seconds > 59:
         return None
     fraction = int(f"{found['f'] or 0:0<6}"[:6])
@@ -630,6 +657,24 @@ def cell_kinds(values: Any, cell_format: CellFormat = DEFAULT_FORMAT) -> NDArray
     return _each(stored, reader.kind, np.dtype(np.uint8))
 
 
+def truth_values(values: Any) -> NDArray[np.bool_]:
+    """Return which cells of a column are truth values: stored as such, or spelled true or false; each by itself.
+
+    >>> truth_values([True, "false", 1, "1", None]).tolist()
+    [True, True, False, False, False]
+    """
+    stored = stored_column(values)
+    if isinstance(stored, _Dictionary):
+        return stored.spread(truth_values(stored.entries), False)
+    if stored.dtype.kind not in "OUSTV":
+        return np.full(len(stored), stored.dtype.kind == "b")
+    return _each(stored, _is_truth, np.dtype(np.bool_))
+
+
+def _is_truth(cell: Any) -> bool:
+    return _clean(cell).lower() in _FLAGS if type(cell) is str else type(cell) in (bool, np.bool_)
+
+
 def _each(stored: NDArray[Any], parse: Callable[[Any], Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return the result of every cell; in each chunk a repeated text is parsed once."""
     found = np.empty(len(stored), dtype=dtype)
@@ -723,7 +768,9 @@ def _of_series(values: Any) -> NDArray[Any] | _Dictionary:
     if kind == "DatetimeTZDtype":
         naive = values.dt.tz_convert(None) if hasattr(values, "dt") else values.tz_convert(None)
         return _vector(np.asarray(naive))  # in UTC
-    if hasattr(values.dtype, "numpy_dtype") and getattr(values.dtype, "kind", "O") in "iufb":
+    if kind == "BooleanDtype":
+        return _vector(values.to_numpy(dtype=object, na_value=None))
+    if hasattr(values.dtype, "numpy_dtype") and getattr(values.dtype, "kind", "O") in "iuf":
         return _vector(values.to_numpy(dtype=np.float64, na_value=math.nan))
     if hasattr(getattr(values.dtype, "pyarrow_dtype", None), "index_type"):
         return stored_column(getattr(values, "array", values).__arrow_array__())

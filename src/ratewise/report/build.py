@@ -27,6 +27,7 @@ from ratewise.accounting import (
 )
 from ratewise.accounting.events import UnprotectedEvent, merged, single
 from ratewise.accounting.statement import in_words, software_version
+from ratewise.constraints.compiler import as_constraints
 from ratewise.constraints.domain import Domain, Numeric, list_values, show_number
 from ratewise.exceptions import InvalidType
 from ratewise.metrics.verdicts import Certificate, short
@@ -34,8 +35,10 @@ from ratewise.models.fitted import ShapeFunction
 from ratewise.report.content import (
     About,
     Booking,
+    Constraint,
     Content,
     Curve,
+    Declared,
     Group,
     Note,
     Rival,
@@ -411,17 +414,20 @@ def content_of(
         **_training_parts(background, data.names),
         notes=(),
     )
-    return _completed(content, data.domain, data.names, background)
+    return _completed(content, data.domain.columns, data.names, background)
 
 
 def content_of_training(background: Background, title: str | None = None) -> Content:
     """Return the content of a report from released values alone: constraints and accuracy are the certificate's."""
     model, certificate = background.model, background.certificate
     compiled = getattr(model, "constraints_", None)
-    domain = Domain(tuple(model.classes_.tolist()), {}, other=True) if compiled is None else compiled.domain
-    names = ValueNames(getattr(model, "schema", None), domain.classes, domain.columns)
-    declared = getattr(model, "constraints", None)
-    constraints = constraints_of(certificate, declared, domain, names, population=False)
+    columns = {} if compiled is None else compiled.domain.columns
+    names = ValueNames(getattr(model, "schema", None), tuple(model.classes_.tolist()), columns)
+    constraints: tuple[Constraint, ...] = ()
+    families: tuple[Declared, ...] = ()
+    if compiled is not None:
+        constraints = constraints_of(certificate, model.constraints, compiled.domain, names, population=False)
+        families = declared_families(model.constraints, compiled.domain, names, constraints)
     accuracy = None if certificate is None else certificate.accuracy
     value, low, high = (math.nan,) * 3 if accuracy is None else (accuracy.value, *accuracy.interval)
     rows = (background.statement.n_units if background.statement else None) or 0
@@ -438,7 +444,7 @@ def content_of_training(background: Background, title: str | None = None) -> Con
         classes=tuple(names.classes.values()),
         score_words="",
         about=(),
-        families=declared_families(declared, domain, names, constraints),
+        families=families,
         constraints=constraints,
         everyone=Group("everyone", rows, Share(finite(value), finite(low), finite(high), rows), {}),
         groupings=(),
@@ -447,10 +453,12 @@ def content_of_training(background: Background, title: str | None = None) -> Con
         **_training_parts(background, names),
         notes=(),
     )
-    return _completed(content, domain, names, background)
+    return _completed(content, columns, names, background)
 
 
 def _headline(certificate: Certificate | None, names: ValueNames) -> str:
+    if len(names.classes) < 2:
+        return f"The model predicts {_some(names.classes.values(), 1)} for everyone: training found fewer than two classes"
     return "No constraints were requested" if certificate is None else names.text(certificate.summary)
 
 
@@ -468,8 +476,10 @@ def _training_parts(background: Background, names: ValueNames) -> dict[str, Any]
     }
 
 
-def _completed(content: Content, domain: Domain, names: ValueNames, background: Background) -> Content:
-    about = _about(content, domain, names, background)
+def _completed(
+    content: Content, columns: Mapping[str, Any], names: ValueNames, background: Background
+) -> Content:
+    about = _about(content, columns, names, background)
     return replace(content, about=about, notes=_notes(content, background.statement, background))
 
 
@@ -590,26 +600,31 @@ def _score_words(data: Evaluation) -> str:
     return "predicted probability of the predicted class"
 
 
-def _about(content: Content, domain: Domain, names: ValueNames, background: Background) -> tuple[About, ...]:
+def _about(
+    content: Content, columns: Mapping[str, Any], names: ValueNames, background: Background
+) -> tuple[About, ...]:
     """Return what is predicted, for whom, from which rows and under which constraints."""
     target = "" if background.target is None else f"{names.title(background.target)}: "
     features = getattr(background.model, "_feature_names", ())
     predicted = target + _some(content.classes, 8)
     if features:
         predicted += f", from {len(features)} features ({_some(features, 4)})"
-    groups = [_described(name, values, names) for name, values in domain.columns.items()]
+    groups = [_described(name, values, names) for name, values in columns.items()]
     rows = f"{content.rows:,} rows" + (f" of {background.data}" if background.data else " that were given")
     statement = background.statement
     if statement is not None and statement.n_units is not None and not content.released:
         rows += f"; the model was trained on {statement.n_units:,} {statement.unit.noun}"
     sentences = [family.words for family in content.families]
     sentences += [constraint.words for constraint in content.constraints if constraint.family is None]
+    if content.constant:
+        declared = as_constraints(getattr(background.model, "constraints", None))
+        sentences = [f"{one} (not judged)." for one in declared]
     more = len(sentences) - _SHOWN_CONSTRAINTS
     said = " ".join(sentences[:_SHOWN_CONSTRAINTS]) + (f" And {more} more." if more > 0 else "")
     return (
         About("Predicted", predicted),
         *([About("Groups", "; ".join(groups))] if groups else []),
-        About("Measured on", rows),
+        About("Trained on" if content.constant else "Measured on", rows),
         About("Constraints", said or "none"),
     )
 
@@ -629,6 +644,8 @@ def _some(names: Iterable[str], most: int) -> str:
 
 def detail(content: Content) -> str:
     """Return the sentence below the headline."""
+    if content.constant:
+        return "No constraint was judged. Train again with declared classes, with more rows or with a larger epsilon."
     if not content.constraints:
         return f"Rates below were measured on {measured(content)}."
     within = f"within the bound plus {short(content.tolerance)}"

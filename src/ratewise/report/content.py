@@ -347,7 +347,14 @@ class Content:
     @property
     def state(self) -> str:
         """The state of all constraints together; "none" without constraints."""
+        if self.constant:
+            return CANNOT_TELL
         return self.worst.state if self.worst is not None else "none"
+
+    @property
+    def constant(self) -> bool:
+        """Whether the model predicts one class for everyone because training found no second one."""
+        return len(self.classes) < 2
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, fit for JSON."""

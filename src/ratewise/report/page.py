@@ -121,7 +121,7 @@ def _sections(content: Content) -> list[tuple[str, str, Any] | None]:
         ("privacy", "Privacy in plain words", _privacy(content)),
         ("tradeoff", "What the constraints cost", _tradeoff(content)) if len(content.models) > 1 else None,
         ("groups", "Rates by group", _groups(content)) if content.groupings else None,
-        ("errors", "Error and calibration by group", _errors(content)),
+        None if content.constant else ("errors", "Error and calibration by group", _errors(content)),
         ("ledger", "Where the budget went", _card(_LEDGER, ledger_view(spending))) if spending else None,
         ("training", "Training, from released values", _training(content)) if training else None,
         ("notes", "Limitations and warnings", _notes(content)),
@@ -162,14 +162,17 @@ def _tiles(content: Content) -> list[Html]:
     note = f"{four(right.low)} to {four(right.high)}"
     if len(content.models) > 1 and content.models[1].difference is not None:
         note = f"{signed(-content.models[1].difference[0])} against “{content.models[1].name}”"
-    tiles.append(_tile("Accuracy", four(right.value), note, "tile-accuracy"))
+    if not content.constant:
+        tiles.append(_tile("Accuracy", four(right.value), note, "tile-accuracy"))
     if content.statement is not None:
         epsilon, unit = content.statement["epsilon"], PrivacyUnit.from_dict(content.statement["unit"])
         shown = "no guarantee" if epsilon == "infinity" else f"ε = {epsilon_text(epsilon)}"
         below = f"delta {content.statement['delta']:g}, protecting {unit}"
         tiles.append(_tile("Privacy of the training data", shown, below, "tile-privacy"))
-    rows = _tile("Rows measured on", f"{content.rows:,}", f"{len(content.classes)} classes", "tile-rows")
-    return [*tiles, rows]
+    if not content.constant:
+        classes = f"{len(content.classes)} classes"
+        tiles.append(_tile("Rows measured on", f"{content.rows:,}", classes, "tile-rows"))
+    return tiles
 
 
 def _tile(title: str, value: str, note: str, name: str) -> Html:
