@@ -125,21 +125,24 @@ def test_rates_without_noise_are_those_of_persons_or_of_rows():
 
 
 class Spy:
-    """Stands for the mechanism: keeps what it is given."""
+    """Stands for the mechanism: keeps what it is given, and releases what it released in the first run."""
 
     seen: list
+    released: list
 
-    def __init__(self, noise, sensitivity, whole, step=1.0):
-        self.sensitivity, self.step = sensitivity, step
+    def __init__(self, noise, sensitivity, whole, step):
+        self.sensitivity, self.step, self.standard_deviation = sensitivity, step, 0.0
 
     def release(self, value, rng):
         assert np.array_equal(value / self.step, np.rint(value / self.step))  # sums are exact
         Spy.seen.append((value.copy(), self.sensitivity))
-        return value + 0.0
+        if len(Spy.released) < len(Spy.seen):
+            Spy.released.append(value + 0.0)
+        return Spy.released[len(Spy.seen) - 1]
 
 
 @pytest.mark.parametrize("weighting", ["id", "row"])
-@pytest.mark.parametrize("most", [1, 3])
+@pytest.mark.parametrize("most", [1, 3, None])
 @pytest.mark.parametrize("call", ["evaluate", "postprocess", "postprocess with groups"])
 def test_an_adversarial_person_moves_every_release_by_at_most_its_bound(call, most, weighting, monkeypatch):
     monkeypatch.setattr(evaluation, "RoundedGaussianMechanism", Spy)
@@ -160,8 +163,8 @@ def test_an_adversarial_person_moves_every_release_by_at_most_its_bound(call, mo
             postprocess(scores, y, PARITY, group_aware=call.endswith("groups"), **options)
         return Spy.seen
 
-    rng = np.random.default_rng(1)
-    scores = rng.random(N)
+    Spy.released = []
+    scores = np.random.default_rng(1).random(N)
     first = run(PEOPLE.y, GUESS, scores)
     for y in (7, 0, 1):  # a label that is no class blanks the row: the neighbouring table
         other_y, other_guess, other_scores = PEOPLE.y.copy(), GUESS.copy(), scores.copy()
@@ -172,9 +175,33 @@ def test_an_adversarial_person_moves_every_release_by_at_most_its_bound(call, mo
             assert np.linalg.norm(value - other) <= factor * bound + 1e-9
 
 
-def test_rows_of_ids_must_be_bounded_by_the_caller():
-    with pytest.raises(InvalidInput, match="rows_per_id is missing"):
-        evaluate(PARITY, PEOPLE.y, GUESS, sensitive_features={"sex": SEX}, privacy_ids=IDS, **FACTS)
+@pytest.mark.parametrize("call", ["evaluate", "postprocess"])
+def test_rows_per_id_are_found_privately_if_nobody_declares_them(call):
+    ledger = Ledger(cap=Budget(4.0, 1e-5), adaptive=False)
+    options = {
+        "sensitive_features": {"sex": SEX},
+        "privacy_ids": IDS,
+        "ledger": ledger,
+        "epsilon": 4.0,
+        "delta": 1e-5,
+    }
+    if call == "evaluate":
+        said = str(evaluate(PARITY, PEOPLE.y, GUESS, **options, **FACTS))
+    else:
+        said = str(postprocess(GUESS * 0.9, PEOPLE.y, PARITY, **options, **FACTS).privacy_)
+    (plan,) = ledger.admissions
+    assert plan.names[0] == "rows per id"
+    assert ledger.total(1e-5) <= 4.0
+    shares = np.array([event.noise**-2.0 for event in plan.events])
+    assert shares[0] / shares.sum() == pytest.approx(0.01)  # of the budget, as in training
+    wanted = 2 ** np.ceil(np.log2(np.quantile(np.bincount(IDS), 0.9, method="higher")))
+    assert f"t most {wanted:.0f} rows of an id are used: by released counts" in said
+
+
+def test_without_privacy_all_rows_of_an_id_are_used():
+    options = {"sensitive_features": {"sex": SEX}, "privacy_ids": IDS, **FACTS}
+    every = evaluate(PARITY, PEOPLE.y, GUESS, rows_per_id=int(np.bincount(IDS).max()), **options)
+    assert evaluate(PARITY, PEOPLE.y, GUESS, **options).to_dict() == every.to_dict()
 
 
 def test_group_privacy_composes_to_the_budget():

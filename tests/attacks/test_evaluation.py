@@ -28,7 +28,7 @@ class Hostile:
 SECRETS = [None, np.nan, "nobody knows", 2, -1, 1e300, Hostile(), [1, 2], b"1", np.inf, ("a",), object()]
 
 
-def run(labels, guesses, groups, *, declared, constraint):
+def run(labels, guesses, groups, *, declared, constraint, ids=None):
     """Return what is visible of an evaluation besides its released values."""
     ledger = Ledger(cap=Budget(2.0, 1e-5), adaptive=False)
     known = {"classes": [0, 1], "group_values": {"g": ["a", "b"]}} if declared else {}
@@ -39,6 +39,7 @@ def run(labels, guesses, groups, *, declared, constraint):
             labels,
             guesses,
             sensitive_features={"g": groups},
+            privacy_ids=ids,
             epsilon=2.0,
             ledger=ledger,
             **known,
@@ -62,6 +63,20 @@ def test_no_entry_of_a_row_shows(place, declared):
         changed = list(vectors[place])
         changed[7] = secret
         assert run(**{**vectors, place: changed}, declared=declared, constraint=limit) == plain, number
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_no_entry_of_a_person_shows(declared):
+    """All rows of one id are replaced, or all but one are gone; the bound on its rows is found by a release."""
+    ids, limit = np.arange(N) // 2, demographic_parity("g", max_gap=0.1)
+    vectors = {"labels": Y.tolist(), "guesses": Y.tolist(), "groups": G.tolist()}
+    plain = run(**vectors, ids=ids, declared=declared, constraint=limit)
+    assert plain[2][0][0] == "rows per id"
+    for number, secret in enumerate(SECRETS):
+        changed = {name: [secret, secret, *vector[2:]] for name, vector in vectors.items()}
+        assert run(**changed, ids=ids, declared=declared, constraint=limit) == plain, number
+    shorter = {name: vector[1:] for name, vector in vectors.items()}
+    assert run(**shorter, ids=ids[1:], declared=declared, constraint=limit) == plain
 
 
 def test_values_that_constraints_name_need_no_look():

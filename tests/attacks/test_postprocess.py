@@ -99,7 +99,7 @@ class Spy:
 
     seen: list
 
-    def __init__(self, noise, sensitivity, whole):
+    def __init__(self, noise, sensitivity, whole, step):
         self.sensitivity = sensitivity
         assert whole
 
@@ -160,7 +160,7 @@ def test_the_rule_depends_on_rows_through_the_released_counts_only(monkeypatch):
     """With the releases held fixed, other rows give the same rule."""
 
     class Fixed:
-        def __init__(self, noise, sensitivity, whole):
+        def __init__(self, noise, sensitivity, whole, step):
             pass
 
         def release(self, value, rng):

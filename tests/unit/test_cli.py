@@ -351,6 +351,29 @@ class TestUsingRuns:
         assert ledger.total(1e-5) <= 3.0
         run("evaluate", copy, world / "test.csv", "--epsilon", "3", code=3)
 
+    def test_private_evaluation_protects_the_unit_of_the_run(self, world, tmp_path):
+        frame = people(1500).assign(person=lambda found: np.arange(len(found)) // 3)
+        frame.to_csv(tmp_path / "visits.csv", index=False)
+        words = (
+            "--label",
+            "rich",
+            "--constraint",
+            PARITY,
+            "--privacy-id",
+            "person",
+            "--out",
+            tmp_path / "run",
+        )
+        run("train", tmp_path / "visits.csv", *words, *QUICK)
+        done = run("evaluate", tmp_path / "run", tmp_path / "visits.csv", "--epsilon", "3", "--json")
+        (found,) = events(done, "result")
+        assert (found["unit"], found["n_units"]) == ("ids", 500)
+        (plan,) = Ledger.open(tmp_path / "run" / "evaluations.json").admissions
+        assert (plan.unit.kind, plan.unit.column, plan.names[0]) == ("id", "person", "rows per id")
+        assert "At most 4 rows of an id are used: by released counts" in done.output
+        done = run("evaluate", tmp_path / "run", world / "test.csv", "--epsilon", "3", code=2)
+        assert "lacks the column 'person'" in done.stderr
+
     def test_decisions_for_a_schema_are_listed_in_terms_of_the_command_line(self, tmp_path):
         rows = "".join(f"1,,{i / 61}\n" for i in range(61))
         (tmp_path / "rows.csv").write_text("x,g,y\n" + rows)

@@ -55,7 +55,7 @@ def seen(monkeypatch):
     values = []
 
     class Spy:
-        def __init__(self, noise, sensitivity, whole):
+        def __init__(self, noise, sensitivity, whole, step):
             assert sensitivity == COUNT_SENSITIVITY
             assert whole
 

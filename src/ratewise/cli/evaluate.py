@@ -79,6 +79,7 @@ def evaluate(ctx: click.Context, /, run_folder: str, data: str, strict: bool, **
             neighbours=folder.settings.neighbours,
             ledger=ledger,
             data_name=f"rows of {os.path.basename(data)}",
+            **rows.persons(),
         )
         spent = ledger.total(delta)
         console.result(
@@ -151,6 +152,22 @@ class LabelledTable:
             level=confidence,
             **{"data_name": os.path.basename(self.data), **private},
         )
+
+    def persons(self) -> dict[str, Any]:
+        """Return the ids of a run that protects persons, and how their rows count, as arguments of an evaluation."""
+        settings, schema = self.folder.settings, self.folder.schema
+        person = settings.privacy_id or (None if schema is None else schema.privacy_id)
+        if person is None:
+            return {}
+        if person not in self.frame:
+            raise InvalidInput(
+                f"{self.data!r} lacks the column {person!r}: the run protects all rows of one id"
+            )
+        return {
+            "privacy_ids": self.frame[person],
+            "rows_per_id": settings.rows_per_id,
+            "id_weighting": settings.id_weighting,
+        }
 
     def _without_full_stops(self, labels: Any) -> Any:
         """Return labels without a full stop that no class has, as in the test file of Adult; each by itself."""

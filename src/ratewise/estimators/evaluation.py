@@ -55,8 +55,11 @@ from ratewise.mechanisms.randomness import USED_SEEDS, streams_for, warn_of_seed
 from ratewise.metrics.intervals import noisy_intervals
 from ratewise.metrics.verdicts import Certificate, Estimate
 from ratewise.models.rows import usable_rows
-from ratewise.preprocessing.discovery import discover_values
+from ratewise.preprocessing.discovery import discover_values, rows_per_id_words, size_histogram
+from ratewise.preprocessing.discovery import rows_per_id as count_rows_per_id
 from ratewise.training.certificate import COUNT_SENSITIVITY, certify, count_stds, pack_counts, unpack_counts
+from ratewise.training.defaults import ROWS_PER_ID_SHARE
+from ratewise.training.plan import ROWS_PER_ID
 
 __all__ = ["evaluate"]
 
@@ -111,8 +114,9 @@ def evaluate(
         tenth of the budget. The classes of a model need no declaration.
     privacy_ids : vector, optional
         All rows with one id form one unit of privacy; rates are those of ids or of rows (`id_weighting`).
-    rows_per_id : int
-        With `privacy_ids`: rows of an id that are used at most.
+    rows_per_id : int, optional
+        Rows of an id that are used at most. By default found as in training, by a private release for a hundredth of
+        the budget; all of them without `epsilon`.
     id_weighting : "id" or "row"
     neighbours : str
     ledger : Ledger, optional
@@ -144,12 +148,13 @@ def evaluate(
         raise InvalidInput(
             f"y_pred must have one entry per row of y_true: {len(predicted)} against {rows.n_rows}"
         )
+    units = RowUnits(y_true, known, privacy_ids, rows_per_id, id_weighting)
     releases = RowReleases(
         "evaluation",
         rows,
         {COUNTS: 1.0},
         _DISCOVERY_SHARE,
-        units=RowUnits(y_true, known, privacy_ids, rows_per_id, id_weighting),
+        units=units,
         budget=(epsilon, delta, neighbours),
         ledger=ledger,
         data_name=data_name,
@@ -162,11 +167,11 @@ def evaluate(
     compiled = measured.compiled
     labels = rows.labels(compiled.domain)
     codes = rows.cells(compiled, labels), labels, code_labels(predicted, compiled.domain)
-    notes = (
-        (f"Released with noise for epsilon {epsilon:g} at delta {delta:g} ({neighbours}).",)
-        if epsilon
-        else ()
-    )
+    notes = []
+    if epsilon is not None:
+        notes.append(f"Released with noise for epsilon {epsilon:g} at delta {delta:g} ({neighbours}).")
+        if units.finds_rows:
+            notes.append(rows_per_id_words(units.max_rows).capitalize() + ".")
     return releases.certificate(
         COUNTS,
         compiled,
@@ -175,7 +180,7 @@ def evaluate(
         groups=lambda histogram, std: tuple(measured.groups(histogram, std, level)),
         tolerance=tolerance,
         level=level,
-        notes=notes,
+        notes=tuple(notes),
     )
 
 
@@ -191,7 +196,7 @@ class RowUnits:
         Labels: rows without one (or with none of `classes`) are not used.
     classes : sequence or None
     privacy_ids, rows_per_id, id_weighting
-        As for `ratewise.RateConstrainedClassifier`; with ids, `rows_per_id` must be given.
+        As for `ratewise.RateConstrainedClassifier`.
     """
 
     def __init__(
@@ -203,24 +208,33 @@ class RowUnits:
         weighting: str = "id",
     ) -> None:
         self.n_units, self.max_rows, self.step, self.unit = len(y), 1, 1.0, PrivacyUnit()
-        self._y, self._classes, self._codes, self._weighting = y, classes, None, weighting
+        self._y, self._classes, self._weighting, self.finds_rows = y, classes, weighting, False
+        self._codes: Any = None
         _validate.one_of(("id", "row"), id_weighting=weighting)
         if privacy_ids is None:
             return
-        if rows_per_id is None:
-            raise InvalidInput(
-                "rows_per_id is missing: with privacy_ids, give the rows of an id to use at most"
-            )
-        self.max_rows = _validate.count(rows_per_id=rows_per_id)
+        declared = None if rows_per_id is None else _validate.count(rows_per_id=rows_per_id)
+        self.finds_rows = declared is None
+        self._bound(declared or 1)
         column = getattr(privacy_ids, "name", None)
         self.unit = PrivacyUnit(
             "id",
             column=column if isinstance(column, str) else None,
-            max_rows=self.max_rows,
+            max_rows=declared,
             weighting=weighting,
         )
         self._codes, self.n_units = code_ids(read_vector(privacy_ids, len(y), "privacy_ids"))
-        self.step = weight_step(self.max_rows)
+
+    def _bound(self, max_rows: int) -> None:
+        self.max_rows, self.step = max_rows, weight_step(max_rows)
+
+    def find_rows(self, mechanism: Mechanism, rng: np.random.Generator) -> None:
+        """Bound the rows of an id by a release of the number of ids by their rows; without noise, by the largest."""
+        sizes = np.bincount(self._codes[usable_rows(self._y, self._classes)], minlength=self.n_units)
+        if isinstance(mechanism, NoNoise):
+            self._bound(max(int(sizes.max()), 1))
+        else:
+            self._bound(count_rows_per_id(size_histogram(sizes), mechanism, rng))
 
     def weights(self) -> Floats | None:
         """Return the weight of every row, at most 1 in total for an id; None if every row is a unit; **private**."""
@@ -244,6 +258,7 @@ class RowReleases:
     discovery : float
         Share of the budget for undeclared values, if there are any.
     units : RowUnits
+        If the rows of an id are not bounded, a first release finds the bound.
     budget : (epsilon, delta, neighbours)
         Epsilon None adds no noise.
     ledger, data_name, random_state
@@ -270,25 +285,27 @@ class RowReleases:
         self.weights: Floats | None = None
         self._rows, self._units, self._purpose, self._data = rows, units, purpose, data_name
         self._unknown = rows.unknown
-        self.found: dict[str, tuple[Any, ...]] = {}
-        self.events = self._plan(shares, discovery if self._unknown else 0.0)
+        self.found: list[str] = []
+        looks = {ROWS_PER_ID: ROWS_PER_ID_SHARE} if units.finds_rows else {}
+        self.events = self._plan({**looks, **({VALUES: discovery} if self._unknown else {})}, shares)
         self._seed, self.streams = random_state, streams_for(purpose, random_state)
         self.ledger = ledger
 
-    def _plan(self, shares: Mapping[str, float], discovery: float) -> dict[str, Event]:
+    def _plan(self, looks: Mapping[str, float], shares: Mapping[str, float]) -> dict[str, Event]:
         if self._epsilon is None:
             return {}
-        delta = _validate.inside(delta=self._delta)
+        delta, left = _validate.inside(delta=self._delta), 1.0 - sum(looks.values())
+        parts = {**looks, **{name: left * share for name, share in shares.items()}}
 
         def build(scale: float) -> list[Event]:
-            events: list[Event] = []
-            if discovery:
-                events.append(ThresholdEvent(scale / math.sqrt(discovery), delta / 10))
-            left = 1.0 - discovery
-            return events + [GaussianEvent(scale / math.sqrt(left * share)) for share in shares.values()]
+            noises = {name: scale / math.sqrt(share) for name, share in parts.items()}
+            return [
+                ThresholdEvent(noise, delta / 10) if name == VALUES else GaussianEvent(noise)
+                for name, noise in noises.items()
+            ]
 
         events = calibrate_plan(self._epsilon, delta, build, self._neighbours).events
-        return dict(zip([*([VALUES] if discovery else []), *shares], events, strict=True))
+        return dict(zip(parts, events, strict=True))
 
     def admit(self) -> Admission:
         """Record the whole plan before any row is read, or refuse it."""
@@ -305,11 +322,16 @@ class RowReleases:
 
     def domain(self) -> Domain:
         """Fix the weights of rows, find undeclared values, and return the domain."""
+        if self._units.finds_rows:
+            self._units.find_rows(self._mechanism(ROWS_PER_ID, 1.0), self.streams.preparation)
+            if self.events:
+                self.found.append(rows_per_id_words(self._units.max_rows))
         self.weights = self._units.weights()
+        values: dict[str, tuple[Any, ...]] = {}
         if self._unknown:
             event = self.events.get(VALUES)
             noise, delta = (event.noise, event.delta) if isinstance(event, ThresholdEvent) else (0.0, 0.0)
-            self.found = discover_values(
+            values = discover_values(
                 self._unknown,
                 noise=noise,
                 delta=delta,
@@ -319,7 +341,8 @@ class RowReleases:
                 step=self._units.step,
                 max_rows=self._units.max_rows,
             )
-        return self._rows.domain(self.found)
+        self.found += sorted(values)
+        return self._rows.domain(values)
 
     def noise(self, name: str) -> float:
         """Return the noise multiplier of a release; 0 without privacy."""
@@ -328,14 +351,14 @@ class RowReleases:
 
     def release(self, name: str, sensitivity: float, value: Floats) -> Floats:
         """Return a table of counts with noise; each name has a random stream of its own."""
-        noise = self.noise(name)
-        mechanism: Mechanism = NoNoise()
-        if noise > 0:
-            step = {} if self._units.step == 1.0 else {"step": self._units.step}
-            mechanism = RoundedGaussianMechanism(noise, sensitivity, whole=True, **step)
-        place = [each for each in self.events if each != VALUES].index(name) if noise > 0 else 0
-        rng = (self.streams.histogram, self.streams.gradient)[place]
+        mechanism = self._mechanism(name, sensitivity, self._units.step)
+        counted = [each for each in self.events if each not in (ROWS_PER_ID, VALUES)]
+        rng = (self.streams.histogram, self.streams.gradient)[counted.index(name) if counted else 0]
         return mechanism.release(value, rng)
+
+    def _mechanism(self, name: str, sensitivity: float, step: float = 1.0) -> Mechanism:
+        noise = self.noise(name)
+        return RoundedGaussianMechanism(noise, sensitivity, whole=True, step=step) if noise > 0 else NoNoise()
 
     def certificate(
         self,

@@ -388,8 +388,7 @@ def postprocess(
         level=level,
     )
     public = ["the scores' format", "the constraints and what is declared"]
-    found = sorted(releases.found)
-    statement = admission.statement(small, n_units=units.n_units, public=public, found=found)
+    statement = admission.statement(small, n_units=units.n_units, public=public, found=releases.found)
     return DecisionRule(
         grid, domain, rows.declarations, chances, groups, certificate, statement, admission.ledger
     )

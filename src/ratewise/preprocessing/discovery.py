@@ -319,6 +319,11 @@ def size_histogram(sizes: npt.NDArray[Any]) -> Floats:
     return np.bincount(cells, minlength=21).astype(np.float64)
 
 
+def rows_per_id_words(most: int) -> str:
+    """Return the sentence about a released bound."""
+    return f"at most {most} rows of an id are used: by released counts, all rows of nine tenths of the ids"
+
+
 def rows_per_id(histogram: Floats, mechanism: Mechanism, rng: np.random.Generator, share: float = 0.9) -> int:
     """Return a power of two that is at least the number of rows of most ids.
 

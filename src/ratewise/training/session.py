@@ -41,7 +41,7 @@ from ratewise.mechanisms.randomness import RandomStreams
 from ratewise.mechanisms.sampling import keyed_samples
 from ratewise.metrics.verdicts import Certificate
 from ratewise.preprocessing.basis import Basis, build_basis
-from ratewise.preprocessing.discovery import release_grids, release_values, rows_per_id
+from ratewise.preprocessing.discovery import release_grids, release_values, rows_per_id, rows_per_id_words
 from ratewise.preprocessing.grids import ContinuousGrid, Grid, UnusedGrid
 from ratewise.training import defaults
 from ratewise.training.certificate import (
@@ -250,10 +250,7 @@ class Session:
 
         if declared.finds_rows_per_id:
             self.max_rows = int(self._once(ROWS_PER_ID, release))
-            self.found.append(
-                f"at most {self.max_rows} rows of an id are used: by released counts, all rows of nine tenths "
-                "of the ids"
-            )
+            self.found.append(rows_per_id_words(self.max_rows))
         elif declared.unit == "id":
             self.max_rows = declared.rows_per_id or 1
         self.units = self.rows.bound(self.max_rows, declared.weighting, declared.classes)
