@@ -1,13 +1,11 @@
 """Constraints that no classifier can meet, whatever the rows; found before any row is read.
 
-*One constraint.* `smallest_values` bounds each left-hand side from below: every rate lies in [0, 1]; rates of
-different classes over the same rows are shares of one whole; so are counts over one denominator, where the
-smallest value puts all rows into the cheapest cell and class.
+*One constraint.* `smallest_values` bounds each left-hand side from below: every rate lies in [0, 1], and rates over
+the rows of one denominator are shares of one whole, smallest with all rows in the cheapest cell and class.
 
-*Several constraints.* `contradiction` rejects a set of constraints only with a proof, and the proof holds for
-**every** number of rows per cell, since these are private. Two kinds of proof are searched for, each the
-solution y >= 0 of a small linear programme, which is then checked by plain arithmetic, so that nothing depends
-on the tolerance of a solver:
+*Several constraints.* `contradiction` rejects a set of constraints only with a proof that holds for **every** number
+of rows per cell, since these are private. A proof is the solution y >= 0 of a linear programme, which is then
+checked by plain arithmetic, so that nothing depends on the tolerance of a solver. Its support names the constraints.
 
 by subset
     The predictions in a subset are shares of one whole. The constraints, added with weights y, require less
@@ -18,18 +16,15 @@ by counts
     solution h >= 0 in which every subset has a row: ``rate(1, F) <= .2``, ``rate(1, M) <= .2``,
     ``rate(1) >= .5``. Ranges of rates that follow by the first kind of proof enter as further constraints.
 
-The support of y names the constraints; at a vertex of the programme it is a smallest such set.
-
-A set that is not rejected may still be infeasible: for the actual cell sizes, for the features at hand, or by
-a proof that needs both kinds at once. Constraints that mix denominators with a predicted class among them
-(differences of precisions) are left out. So are sets of more than 50,000 entries (coefficients, cells of
-numerators and denominators) that neither equal nor constant predictions satisfy, and the second kind of proof
-where constraints have more than 200,000 entries in h.
+A set that is not rejected may still be infeasible: for the actual cell sizes, for the features at hand, or by a proof
+that needs both kinds at once. Left out are constraints that mix denominators with a predicted class among them
+(differences of precisions), and sets that exceed `MOST_ENTRIES` or, for the second kind, `_MOST_COUNTS`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -45,7 +40,7 @@ from ratewise.exceptions import InvalidInput
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-MOST_ENTRIES = 50_000  # of a set of constraints that is searched for contradictions
+MOST_ENTRIES = 50_000  # coefficients and cells of a set of constraints that is searched for contradictions
 _MOST_COSTS = 5_000_000  # entries of `smallest_values`, beyond which each rate is only known to be in [0, 1]
 _MOST_RATES = 250  # whose ranges enter the second kind of proof
 _MOST_CONSTANTS = 20  # constant predictions that are tried first
@@ -54,101 +49,44 @@ _TOLERANCE = 1e-7  # by which bounds are relaxed, in units of a constraint's lar
 _SMALL = 1e-9  # weights below it are rounding errors
 
 
-# ----------------------------------------------------------------------------------- one constraint
-
-
 def largest_values(compiled: CompiledConstraints) -> Floats:
     """Return an upper bound on each value, whatever the predictions and whatever the rows."""
-    table = sp.csr_array(compiled.coefficients)
-    sets = list(compiled.index_sets)
+    table, sets = sp.csr_array(compiled.coefficients), list(compiled.index_sets)
     return -smallest_values(-table, compiled.terms, sets, compiled.n_cells, compiled.n_classes)
 
 
 def smallest_values(rows: Any, terms: Terms, sets: list[Subset], cells: int, classes: int) -> Floats:
-    """Return a lower bound on every constraint's value.
-
-    Parameters
-    ----------
-    rows : (J, R) sparse array
-        Coefficients of the terms.
-    terms, sets
-        The terms, and the subsets they point to.
-    """
-    owner = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
-    term, amount = rows.indices, rows.data
+    """Return a lower bound on every constraint's value, from the (J, R) sparse coefficients of the terms."""
     total = np.zeros(rows.shape[0])
-    if not len(term):
+    owner = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+    above, below = terms.numerator[rows.indices], terms.denominator[rows.indices]
+    # shares of the rows of one denominator, together: one whole per (constraint, denominator)
+    _, whole = np.unique(owner * np.int64(len(sets) + 1) + below, return_inverse=True)
+    ratio = terms.ratio[rows.indices]
+    mixed = (np.bincount(whole, (above != below) & ~ratio) > 0)[whole]
+    alone = ratio.copy()
+    if sum(sets[s].size(cells) for s in above[mixed & ~ratio].tolist()) > _MOST_COSTS:
+        alone |= mixed
+    np.add.at(total, owner[alone], np.minimum(rows.data[alone], 0.0))
+    kept = np.flatnonzero(~alone)
+    if not len(kept):
         return total
-    ratio = terms.ratio[term]
-    _add(total, owner[ratio], np.minimum(amount[ratio], 0.0))
-    # shares of the rows of one denominator, together: one number per (constraint, denominator)
-    share = np.flatnonzero(~ratio)
-    keys = owner[share] * np.int64(len(sets)) + terms.denominator[term[share]]
-    wholes, member = np.unique(keys, return_inverse=True)
-    whole_owner = wholes // len(sets)
-    plain = terms.numerator[term[share]] == terms.denominator[term[share]]
-    mixed = np.bincount(member, ~plain, len(wholes)) > 0
-    of_mixed = mixed[member]
-    floor = _simplex(member[~of_mixed], amount[share[~of_mixed]], len(wholes), classes)
-    _add(total, whole_owner[~mixed], floor[~mixed])
-    if mixed.any():
-        floor = _cheapest(
-            member[of_mixed],
-            term[share[of_mixed]],
-            amount[share[of_mixed]],
-            terms,
-            sets,
-            cells,
-            classes,
-            len(wholes),
-        )
-        _add(total, whole_owner[mixed], floor[mixed])
+    wholes, first, whole = np.unique(whole[kept], return_index=True, return_inverse=True)
+    # where all terms are about all rows of the whole, one cell stands for all of them
+    listed = [sets[above[i]].members(cells) if mixed[i] else _ONE_CELL for i in kept]
+    widths = [sets[below[i]].size(cells) if mixed[i] else 1 for i in kept[first]]
+    sizes = [len(part) for part in listed]
+    columns = np.concatenate(listed) * classes + np.repeat(terms.klass[rows.indices[kept]], sizes)
+    entries = np.repeat(rows.data[kept], sizes), (np.repeat(whole, sizes), columns)
+    cost = sp.coo_array(entries, shape=(len(wholes), cells * classes)).tocsr()
+    filled = np.diff(cost.indptr)
+    smallest = np.where(filled < np.array(widths) * classes, 0.0, np.inf)
+    np.minimum.at(smallest, np.repeat(np.arange(len(wholes)), filled), cost.data)
+    np.add.at(total, owner[kept[first]], smallest)
     return total
 
 
-def _add(total: Floats, place: NDArray[Any], amount: Floats) -> None:
-    np.add.at(total, place, amount)
-
-
-def _simplex(whole: NDArray[Any], amount: Floats, wholes: int, classes: int) -> Floats:
-    """Return the smallest value of each weighted sum of class shares, which add up to one."""
-    missing = np.bincount(whole, minlength=wholes) < classes
-    smallest = np.where(missing, 0.0, np.inf)
-    np.minimum.at(smallest, whole, amount)
-    return smallest
-
-
-def _cheapest(
-    whole: NDArray[Any],
-    term: NDArray[Any],
-    amount: Floats,
-    terms: Terms,
-    sets: list[Subset],
-    cells: int,
-    classes: int,
-    wholes: int,
-) -> Floats:
-    """Return the smallest cost of one row, over the cells of the denominator and the classes."""
-    if sum(sets[s].size(cells) for s in terms.numerator[term].tolist()) > _MOST_COSTS:
-        total = np.zeros(wholes)
-        _add(total, whole, np.minimum(amount, 0.0))
-        return total
-    listed = [sets[s].members(cells) for s in terms.numerator[term].tolist()]
-    sizes = np.array([len(cell) for cell in listed])
-    columns = np.concatenate(listed) * classes + np.repeat(terms.klass[term], sizes)
-    cost = sp.coo_array(
-        (np.repeat(amount, sizes), (np.repeat(whole, sizes), columns)), shape=(wholes, cells * classes)
-    ).tocsr()
-    cost.sum_duplicates()
-    rows = np.diff(cost.indptr)
-    of = np.zeros(wholes, dtype=np.int64)
-    of[whole] = [sets[s].size(cells) for s in terms.denominator[term].tolist()]
-    smallest = np.where(rows < of * classes, 0.0, np.inf)
-    np.minimum.at(smallest, np.repeat(np.arange(wholes), rows), cost.data)
-    return smallest
-
-
-# ------------------------------------------------------------------------------ several constraints
+_ONE_CELL = np.zeros(1, dtype=np.int64)
 
 
 def refuse_contradictions(compiled: CompiledConstraints) -> None:
@@ -168,12 +106,9 @@ def contradiction(compiled: CompiledConstraints) -> tuple[int, ...]:
     >>> from ratewise.constraints.compiler import compile_constraints
     >>> from ratewise.constraints.domain import Domain
     >>> from ratewise.constraints.rates import rate
-    >>> domain = Domain(classes=(0, 1, 2))
     >>> declared = [rate(0) <= 0.3, rate(1) <= 0.3, rate(0) >= 0.1, rate(2) <= 0.3]
-    >>> contradiction(compile_constraints(declared, domain, to_hold=False))
+    >>> contradiction(compile_constraints(declared, Domain(classes=(0, 1, 2)), to_hold=False))
     (0, 1, 3)
-    >>> contradiction(compile_constraints(declared[:3], domain))
-    ()
     """
     if len(compiled) < 2 or _met_by_constants(compiled):
         return ()
@@ -183,24 +118,19 @@ def contradiction(compiled: CompiledConstraints) -> tuple[int, ...]:
     by_subset = _BySubset(system)
     found = by_subset.proof()
     if found is None:
-        found = _ByCounts(system).proof()
+        found = _proof_by_counts(system)
     if found is None:
-        found = _ByCounts(_with_ranges(system, by_subset)).proof()
+        found = _proof_by_counts(_with_ranges(system, by_subset))
     return () if found is None else tuple(found.tolist())
 
 
 def _met_by_constants(compiled: CompiledConstraints) -> bool:
     """Return whether equal or constant predictions meet all constraints."""
-    shape = compiled.n_cells, compiled.n_classes
+    classes = compiled.n_classes
     slack = compiled.bounds + _TOLERANCE * np.minimum(compiled.leverage, 1.0)
-    tried = np.full(shape, 1.0 / shape[1])
-    for k in range(-1, min(shape[1], _MOST_CONSTANTS)):
-        if k >= 0:
-            tried[:] = 0.0
-            tried[:, k] = 1.0
-        if np.all(compiled.values(tried, floor=_SMALL) <= slack):
-            return True
-    return False
+    tried = [np.full(classes, 1.0 / classes), *np.eye(min(classes, _MOST_CONSTANTS), classes)]
+    tables = (np.tile(shares, (compiled.n_cells, 1)) for shares in tried)
+    return any(np.all(compiled.values(table, floor=_SMALL) <= slack) for table in tables)
 
 
 def _feasible_for_equal_cells(system: _System) -> bool:
@@ -208,19 +138,16 @@ def _feasible_for_equal_cells(system: _System) -> bool:
     terms, ratio = system.terms, system.terms.ratio
     sizes = np.array([len(system.members[s]) for s in terms.denominator.tolist()], dtype=np.float64)
     share = sp.diags_array(np.where(ratio, 1.0, 1.0 / sizes)) @ system.counted(terms.numerator, terms.klass)
-    over = system.counted(terms.denominator, terms.klass)
     # the value of each term is a variable of its own, which keeps the system sparse
     count, width = len(terms), system.cells * system.classes
     wholes = sp.kron(sp.eye_array(system.cells), np.ones((1, system.classes)))
-    equal = sp.block_array([[share, -sp.eye_array(count)], [wholes, None]])
-    of_ratio = np.array([bool(ratio[part].any()) for part in _term_rows(system.rates)])
-    first = np.array([part[0] for part in _term_rows(system.rates)], dtype=np.int64)
-    moved = sp.diags_array(np.where(of_ratio, system.bounds, 0.0)) @ over[first]
+    over = system.counted(terms.denominator[system.first], terms.klass[system.first])
+    moved = sp.diags_array(np.where(system.of_ratio, system.bounds, 0.0)) @ over
     found = _solve(
         np.zeros(width + count),
         A_ub=sp.block_array([[-moved, system.rates]]),
-        b_ub=np.where(of_ratio, 0.0, system.bounds),
-        A_eq=equal,
+        b_ub=np.where(system.of_ratio, 0.0, system.bounds),
+        A_eq=sp.block_array([[share, -sp.eye_array(count)], [wholes, None]]),
         b_eq=np.concatenate([np.zeros(count), np.ones(system.cells)]),
         bounds=np.array([(0.0, np.inf)] * width + [(-np.inf, np.inf)] * count),
     )
@@ -236,32 +163,27 @@ class _BySubset:
 
     def __init__(self, system: _System) -> None:
         self._system = system
-        self._rows = np.array(
-            [j for j, part in enumerate(_term_rows(system.rates)) if not system.terms.ratio[part].any()],
-            dtype=np.int64,
-        )
+        self._rows = np.flatnonzero(~system.of_ratio)
         self._bounds = system.bounds[self._rows]
         rates = system.rates[self._rows]
-        read = np.unique(rates.indices)
-        self._corners, self._owner = _corners(system, read)
-        self._wholes = int(self._owner.max()) + 1 if len(self._owner) else 0
+        self._corners, owner = _corners(system, np.unique(rates.indices))
+        self._wholes = int(owner.max()) + 1 if len(owner) else 0
+        places = np.arange(len(owner))
+        self._inside = sp.csr_array((np.ones(len(owner)), (owner, places)), shape=(self._wholes, len(owner)))
+        self._owner = owner
         self._at_corners = sp.csr_array(self._corners @ rates.T)
 
     def proof(self) -> Ints | None:
         """Return constraints whose weighted sum is below its smallest value over the subsets."""
-        count = len(self._rows)
+        count, wholes = len(self._rows), self._wholes
         if not count:
             return None
-        inside = sp.csr_array(
-            (np.ones(len(self._owner)), (np.arange(len(self._owner)), self._owner)),
-            shape=(len(self._owner), self._wholes),
-        )
-        once = sp.csr_array(np.concatenate([np.ones(count), np.zeros(self._wholes)])[None])
+        once = sp.csr_array(np.concatenate([np.ones(count), np.zeros(wholes)])[None])
         found = _solve(
-            np.concatenate([self._bounds, -np.ones(self._wholes)]),
-            A_ub=sp.vstack([sp.hstack([-self._at_corners, inside]), once]),
+            np.concatenate([self._bounds, -np.ones(wholes)]),
+            A_ub=sp.vstack([sp.hstack([-self._at_corners, self._inside.T]), once]),
             b_ub=np.append(np.zeros(len(self._owner)), 1.0),
-            bounds=np.array([(0.0, np.inf)] * count + [(-np.inf, np.inf)] * self._wholes),
+            bounds=np.array([(0.0, np.inf)] * count + [(-np.inf, np.inf)] * wholes),
         )
         if found is None:
             return None
@@ -273,23 +195,13 @@ class _BySubset:
     def highest(self, term: int, sign: float) -> tuple[float, Ints]:
         """Return an upper bound on ``sign * v[term]``, and the declared constraints that it follows from."""
         target = sign * self._corners[:, [term]].toarray().ravel()
-        inside = sp.csr_array(
-            (np.ones(len(self._owner)), (self._owner, np.arange(len(self._owner)))),
-            shape=(self._wholes, len(self._owner)),
-        )
-        found = _solve(
-            -target,
-            A_ub=self._at_corners.T,
-            b_ub=self._bounds,
-            A_eq=inside,
-            b_eq=np.ones(self._wholes),
-        )
+        limits = {"A_ub": self._at_corners.T, "b_ub": self._bounds}
+        found = _solve(-target, **limits, A_eq=self._inside, b_eq=np.ones(self._wholes))
         if found is None:
             return np.inf, np.empty(0, dtype=np.int64)
         weights = _without_rounding(-found.ineqlin.marginals)
         bound = self._bounds @ weights - self._least(self._at_corners @ weights - target)
-        chosen = self._rows[weights > 0]
-        return float(bound), self._system.named(chosen) if len(chosen) else chosen
+        return float(bound), self._system.named(self._rows[weights > 0])
 
     def _least(self, cost: Floats) -> float:
         least = np.full(self._wholes, np.inf)
@@ -299,218 +211,141 @@ class _BySubset:
 
 def _corners(system: _System, read: NDArray[Any]) -> tuple[Any, Ints]:
     """Return the values of all terms at the corners, and the denominator that each corner is of."""
-    terms = system.terms
-    rows, columns, owner = [], [], []
-    corner = 0
-    denominators = np.unique(terms.denominator[read])
-    for whole, subset in enumerate(denominators.tolist()):
+    terms, columns, owner = system.terms, [], []
+    for whole, subset in enumerate(np.unique(terms.denominator[read]).tolist()):
         here = read[terms.denominator[read] == subset]
-        classes = np.unique(terms.klass[here])
-        for kind in _kinds(system, subset, terms.numerator[here]):
-            for k in classes.tolist():
-                counted = here[kind & (terms.klass[here] == k)]
-                rows.append(np.full(len(counted), corner))
-                columns.append(counted)
-                owner.append(whole)
-                corner += 1
-        if len(classes) < system.classes:
-            owner.append(whole)
-            corner += 1
-    shape = corner, len(terms)
-    if not rows:
-        return sp.csr_array(shape), np.array(owner, dtype=np.int64)
-    where = np.concatenate(rows), np.concatenate(columns)
-    return sp.csr_array((np.ones(len(where[0])), where), shape=shape), np.array(owner, dtype=np.int64)
-
-
-def _kinds(system: _System, subset: int, numerators: Ints) -> NDArray[np.bool_]:
-    """Return, for each kind of row of a subset, which of the numerators count it."""
-    if np.all(numerators == subset):
-        return np.ones((1, len(numerators)), dtype=bool)
-    inside = system.members[subset]
-    return np.unique(
-        np.stack([np.isin(inside, system.members[s]) for s in numerators.tolist()], axis=1), axis=0
-    )
+        # which of the numerators count a row, for each kind of row of the subset
+        counts = [np.isin(system.members[subset], system.members[s]) for s in terms.numerator[here].tolist()]
+        kinds, klass = np.unique(np.stack(counts, axis=1), axis=0), terms.klass[here]
+        found = [here[kind & (klass == k)] for kind in kinds for k in np.unique(klass)]
+        found += [here[:0]] * (len(np.unique(klass)) < system.classes)
+        columns += found
+        owner += [whole] * len(found)
+    return rows_of(columns, len(terms)), np.array(owner, dtype=np.int64)
 
 
 def _with_ranges(system: _System, by_subset: _BySubset) -> _System:
     """Return the same constraints, and as further ones the ranges of rates that follow from several of them."""
-    read = _compared(system)
+    lone, klass = system.of_one_denominator, system.terms.klass
+    read = np.unique(system.rates[np.flatnonzero(~lone)].indices)
+    if len(read) > _MOST_RATES:  # only of classes that are also bounded alone
+        read = read[np.isin(klass[read], klass[system.rates[np.flatnonzero(lone)].indices])]
     if not 0 < len(read) <= _MOST_RATES:
         return system
     found = [(term, sign, *by_subset.highest(term, sign)) for term in read.tolist() for sign in (1.0, -1.0)]
     useful = [one for one in found if one[2] < max(one[1], 0.0) - _TOLERANCE]
     if not useful:
         return system
-    terms, signs, bounds, sources = zip(*useful, strict=True)
-    return system.extended(np.array(terms), np.array(signs), np.array(bounds), list(sources))
+    numbers, signs, bounds, sources = zip(*useful, strict=True)
+    more = sp.csr_array((signs, (range(len(useful)), numbers)), shape=(len(useful), len(system.terms)))
+    return replace(
+        system,
+        rates=sp.csr_array(sp.vstack([system.rates, more])),
+        bounds=np.concatenate([system.bounds, bounds]),
+        sources=[*system.sources, *sources],
+    )
 
 
-def _compared(system: _System) -> NDArray[Any]:
-    """Return the terms of constraints on several denominators; if many, only of classes that are also bounded alone."""
-    lone = system.of_one_denominator()
-    read = np.unique(system.rates[np.flatnonzero(~lone)].indices)
-    if len(read) <= _MOST_RATES:
-        return read
-    klass = system.terms.klass
-    return read[np.isin(klass[read], klass[system.rates[np.flatnonzero(lone)].indices])]
-
-
-class _ByCounts:
-    """Constraints of one denominator, as homogeneous inequalities ``table @ h <= 0`` in the counts."""
-
-    def __init__(self, system: _System) -> None:
-        self._system = system
-        self._rows = np.flatnonzero(system.of_one_denominator())
-        if _count_entries(system, self._rows) > _MOST_COUNTS:
-            self._rows = self._rows[:0]
-        terms, rates = system.terms, system.rates[self._rows]
-        first = np.array([part[0] for part in _term_rows(rates)], dtype=np.int64)
-        ratio = terms.ratio[first] if len(first) else np.empty(0, dtype=bool)
-        of_rows = system.counted(terms.denominator[first], None)
-        of_predicted = system.counted(terms.denominator[first], terms.klass[first])
-        self._over = sp.diags_array(1.0 - ratio) @ of_rows + sp.diags_array(1.0 * ratio) @ of_predicted
-        self._counted = rates @ system.counted(terms.numerator, terms.klass)
-        self._bounds = system.bounds[self._rows]
-
-    def proof(self) -> Ints | None:
-        """Return constraints that leave some subset without a row."""
-        count = len(self._rows)
-        if not count:
-            return None
-        system = self._system
-        members = system.counted(np.arange(len(system.sets)), None)
-        # solved with bounds a little looser still than they are then checked with
-        table = self._table(self._bounds + _TOLERANCE)
-        once = sp.csr_array(np.concatenate([np.ones(count), np.zeros(len(system.sets))])[None])
-        found = _solve(
-            np.concatenate([np.zeros(count), -np.ones(len(system.sets))]),
-            A_ub=sp.vstack([sp.hstack([-table.T, members.T]), once]),
-            b_ub=np.append(np.zeros(system.cells * system.classes), 1.0),
-        )
-        if found is None:
-            return None
-        weights, empty = _without_rounding(found.x[:count]), _without_rounding(found.x[count:])
-        left = self._table(self._bounds).T @ weights - members.T @ empty
-        if not empty.any() or left.min() < 0:
-            return None
-        return system.named(self._rows[weights > 0])
-
-    def _table(self, bounds: Floats) -> Any:
-        return sp.csr_array(self._counted - sp.diags_array(bounds) @ self._over)
-
-
-def _count_entries(system: _System, rows: NDArray[Any]) -> int:
-    """Return how many entries constraints of one denominator have in counts."""
-    read = [system.terms.denominator[part[0]] for part in _term_rows(system.rates[rows])]
-    return sum(len(system.members[subset]) for subset in read) * system.classes
+def _proof_by_counts(system: _System) -> Ints | None:
+    """Return constraints of one denominator each, ``table @ h <= 0``, that leave some subset without a row."""
+    rows, terms = np.flatnonzero(system.of_one_denominator), system.terms
+    first, count = system.first[rows], len(rows)
+    below = terms.denominator[first]
+    entries = sum(len(system.members[s]) for s in below.tolist()) * system.classes
+    if not count or entries > _MOST_COUNTS:
+        return None
+    predicted = sp.diags_array(1.0 * terms.ratio[first]) @ system.counted(below, terms.klass[first])
+    over = sp.diags_array(1.0 - terms.ratio[first]) @ system.counted(below) + predicted
+    above = system.rates[rows] @ system.counted(terms.numerator, terms.klass)
+    members = system.counted(np.arange(len(system.members)))
+    # solved with bounds a little looser still than they are then checked with
+    loose, table = (above - sp.diags_array(system.bounds[rows] + more) @ over for more in (_TOLERANCE, 0.0))
+    once = sp.csr_array(np.concatenate([np.ones(count), np.zeros(members.shape[0])])[None])
+    found = _solve(
+        np.concatenate([np.zeros(count), -np.ones(members.shape[0])]),
+        A_ub=sp.vstack([sp.hstack([-loose.T, members.T]), once]),
+        b_ub=np.append(np.zeros(system.cells * system.classes), 1.0),
+    )
+    if found is None:
+        return None
+    weights, empty = _without_rounding(found.x[:count]), _without_rounding(found.x[count:])
+    if not empty.any() or (table.T @ weights - members.T @ empty).min() < 0:
+        return None
+    return system.named(rows[weights > 0])
 
 
 def _without_rounding(weights: Floats) -> Floats:
     return np.where(weights > _SMALL, weights, 0.0)
 
 
-# ------------------------------------------------------------------------- constraints as a linear system
-
-
 @dataclass(frozen=True, eq=False)
 class _System:
     """Constraints ``rates @ v <= bounds`` on terms v, with largest coefficient 1 and relaxed bounds.
 
-    `sources` are the declared constraints that each row follows from.
+    `sources` are the declared constraints that each row follows from, and `members` the cells of each subset.
     """
 
     rates: Any
     bounds: Floats
     sources: list[Ints]
     terms: Terms
-    sets: tuple[Subset, ...]
     cells: int
     classes: int
-    members: list[Ints] = field(repr=False)
+    members: list[Ints]
 
     @classmethod
     def of(cls, compiled: CompiledConstraints) -> _System | None:
         """Return the constraints that proofs can use; None if they are too few or too many."""
-        table, terms = sp.csr_array(compiled.coefficients), compiled.terms
+        table, terms, cells = sp.csr_array(compiled.coefficients), compiled.terms, compiled.n_cells
+        sizes = np.array([subset.size(cells) for subset in compiled.index_sets])
         if not len(terms):
             return None
-        sizes = np.array([subset.size(compiled.n_cells) for subset in compiled.index_sets])
-        entries = table.nnz + int(sizes[terms.numerator].sum() + sizes[terms.denominator].sum())
-        if entries > MOST_ENTRIES:
+        if table.nnz + int(sizes[terms.numerator].sum() + sizes[terms.denominator].sum()) > MOST_ENTRIES:
             return None
         scale = abs(table).max(axis=1).toarray().ravel()
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             bounds = compiled.bounds / scale
-        usable = np.flatnonzero(np.isfinite(bounds) & _linear(table, terms))
+        members = [subset.members(cells) for subset in compiled.index_sets]
+        filled = np.flatnonzero(np.isfinite(bounds) & (np.diff(table.indptr) > 0))
+        whole = cls(table[filled], bounds, [], terms, cells, compiled.n_classes, members)
+        # rates over rows only, or over the same predicted rows only
+        usable = filled[~whole.of_ratio | whole.of_one_denominator]
         if len(usable) < 2:
             return None
         table = table[usable]
         table.data = table.data / np.repeat(scale[usable], np.diff(table.indptr))
-        return cls(
-            rates=table,
-            bounds=bounds[usable] + _TOLERANCE,
-            sources=[np.array([j]) for j in usable],
-            terms=terms,
-            sets=compiled.index_sets,
-            cells=compiled.n_cells,
-            classes=compiled.n_classes,
-            members=[subset.members(compiled.n_cells) for subset in compiled.index_sets],
-        )
+        sources = [np.array([j]) for j in usable]
+        return replace(whole, rates=table, bounds=bounds[usable] + _TOLERANCE, sources=sources)
 
-    def counted(self, subsets: Ints, classes: Ints | None) -> Any:
-        """Return zero-one rows over the Q * K counts h[q, k]: of a subset and a class, or of all classes."""
-        if classes is None:
-            every = np.arange(self.classes)
-            columns = [(self.members[s][:, None] * self.classes + every).ravel() for s in subsets.tolist()]
-        else:
-            columns = [
-                self.members[s] * self.classes + k
-                for s, k in zip(subsets.tolist(), classes.tolist(), strict=True)
-            ]
-        return rows_of(columns, self.cells * self.classes)
+    @cached_property
+    def first(self) -> Ints:
+        """The first term of each constraint."""
+        found: Ints = self.rates.indices[self.rates.indptr[:-1]]
+        return found
 
+    @cached_property
+    def of_ratio(self) -> NDArray[np.bool_]:
+        """Which constraints read a rate among predicted rows."""
+        return np.logical_or.reduceat(self.terms.ratio[self.rates.indices], self.rates.indptr[:-1])
+
+    @cached_property
     def of_one_denominator(self) -> NDArray[np.bool_]:
-        """Return which constraints read rates of one denominator only."""
-        key = _denominators(self.terms)
-        return np.array([len(set(key[part].tolist())) == 1 for part in _term_rows(self.rates)], dtype=bool)
+        """Which constraints read rates of one denominator only."""
+        terms = self.terms
+        key = terms.denominator * (self.classes + 1) + np.where(terms.ratio, terms.klass + 1, 0)
+        read, starts = key[self.rates.indices], self.rates.indptr[:-1]
+        return np.asarray(np.minimum.reduceat(read, starts) == np.maximum.reduceat(read, starts))
 
-    def extended(self, terms: Ints, signs: Floats, bounds: Floats, sources: list[Ints]) -> _System:
-        """Return the same constraints and further ones, ``sign * v[term] <= bound``."""
-        more = sp.csr_array((signs, (np.arange(len(terms)), terms)), shape=(len(terms), len(self.terms)))
-        return replace(
-            self,
-            rates=sp.csr_array(sp.vstack([self.rates, more])),
-            bounds=np.concatenate([self.bounds, bounds]),
-            sources=[*self.sources, *sources],
-        )
+    def counted(self, subsets: Ints, classes: Ints | None = None) -> Any:
+        """Return zero-one rows over the Q * K counts h[q, k]: of a subset and a class, or of all classes."""
+        every, chosen = np.arange(self.classes), [self.members[s][:, None] * self.classes for s in subsets]
+        of = [every] * len(chosen) if classes is None else [every[k : k + 1] for k in classes]
+        columns = [(cells + ks).ravel() for cells, ks in zip(chosen, of, strict=True)]
+        return rows_of(columns, self.cells * self.classes)
 
     def named(self, rows: NDArray[Any]) -> Ints:
         """Return the declared constraints that some rows follow from."""
-        return np.unique(np.concatenate([self.sources[row] for row in rows.tolist()]))
-
-
-def _term_rows(table: Any) -> list[NDArray[Any]]:
-    """Return the terms that each row of a CSR table reads."""
-    return np.split(table.indices, table.indptr[1:-1]) if table.shape[0] else []
-
-
-def _denominators(terms: Terms) -> Ints:
-    """Return a number per term, equal for equal denominators."""
-    span = int(terms.klass.max()) + 2
-    return terms.denominator * span + np.where(terms.ratio, terms.klass + 1, 0)
-
-
-def _linear(table: Any, terms: Terms) -> NDArray[np.bool_]:
-    """Return which constraints have rates over rows only, or over the same predicted rows only."""
-    key = _denominators(terms)
-    return np.array(
-        [
-            len(part) > 0 and (not terms.ratio[part].any() or len(set(key[part].tolist())) == 1)
-            for part in _term_rows(table)
-        ],
-        dtype=bool,
-    )
+        return np.unique(np.concatenate([_ONE_CELL[:0], *(self.sources[row] for row in rows.tolist())]))
 
 
 def _solve(cost: Floats, **conditions: Any) -> Any:
