@@ -21,7 +21,7 @@ from scipy.special import expit
 from benchmarks.peers.base import Model, RawScaler, hard
 from benchmarks.peers.engine import train
 from benchmarks.problem import Part
-from ratewise.accounting import GaussianEvent, calibrate
+from ratewise.accounting import GaussianEvent, TrainingEvent, calibrate, calibrate_plan
 from ratewise.mechanisms.sampling import PoissonSampler
 
 REPLACE = "replace_one"
@@ -140,7 +140,7 @@ def pfld(
     n, q = len(part), batch / len(part)
     steps = math.ceil(epochs / q)
     dual = GaussianEvent(_dual_noise(epsilon, delta, epochs, dual_share), epochs)
-    found = calibrate(epsilon, delta, q, steps, histogram=None, neighbours=REPLACE, other_events=[dual])
+    found = calibrate_plan(epsilon, delta, lambda noise: (TrainingEvent(q, steps, noise), dual), REPLACE)
     rng, scaler = np.random.default_rng(seed), RawScaler(part.X)
     Z, y = scaler(part.X, intercept=True), part.y
     norms = np.sqrt(np.einsum("ij,ij->i", Z, Z))
@@ -163,7 +163,7 @@ def pfld(
         if lam.any():
             shares = np.maximum(sizes / max(sizes.sum(), 1.0), 0.01)
             pull = lam * sign / shares
-            noise = found.gradient_noise * clip * np.abs(pull).max() * rng.standard_normal(Z.shape[1])
+            noise = found.scale * clip * np.abs(pull).max() * rng.standard_normal(Z.shape[1])
             gradient += (pulled_sum(x, norms[rows], soft, pull[cells[rows]], clip) + noise) / batch
             # the reference does not read the group: it is neither clipped nor noised
             pushes = reference @ (lam * sign)

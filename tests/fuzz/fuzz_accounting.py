@@ -185,7 +185,9 @@ def fuzz_statement(draw):
 
 
 FORMULAS = sorted(
-    name for name, value in vars(theory).items() if not name.startswith("_") and inspect.isfunction(value)
+    name
+    for name, value in vars(theory).items()
+    if not name.startswith("_") and inspect.isfunction(value) and value.__module__ == theory.__name__
 )
 RECORDS = ["GradientErrors", "LagrangianRegularity", "ModelRegularity", "StepSizes", "TheoremNoise"]
 

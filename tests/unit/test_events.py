@@ -197,13 +197,21 @@ def test_an_empty_list_is_refused():
         ({}, InvalidInput, r"^kind must be one of .*training.*, got None"),
         ({"kind": "magic"}, InvalidInput, r"^kind must be one of .*, got 'magic'"),
         ({"kind": ["gaussian"]}, InvalidInput, r"^kind must be one of .*, got \['gaussian'\]"),
-        ({"kind": "gaussian"}, InvalidInput, r"^incomplete description of a gaussian event: .*noise"),
-        ({"kind": "gaussian", "noise": 1, "colour": 2}, InvalidInput, r"unknown fields .*gaussian.*: colour"),
-        ({"kind": "gaussian", "noise": -1}, InvalidInput, r"^noise must be above 0, got -1"),
-        ({"kind": "gaussian", "noise": "1"}, InvalidType, r"^noise must be a number, got '1'"),
-        ({"kind": "selection", "mean_trials": 9}, InvalidInput, r"^candidate must hold at least one event"),
-        ({"kind": "selection", "candidate": [3], "mean_trials": 9}, InvalidType, r"must be a mapping, got 3"),
-        ({"kind": "selection", "candidate": 3, "mean_trials": 9}, (InvalidInput, InvalidType), r"candidate"),
+        ({"kind": "gaussian"}, InvalidInput, r"^a gaussian event has missing or unknown fields: .*noise"),
+        ({"kind": "gaussian", "noise": 1, "count": 1, "colour": 2}, InvalidInput, r"unknown fields: colour;"),
+        ({"kind": "gaussian", "noise": -1, "count": 1}, InvalidInput, r"^noise must be above 0, got -1"),
+        ({"kind": "gaussian", "noise": "1", "count": 1}, InvalidType, r"^noise must be a number, got '1'"),
+        ({"kind": "selection", "mean_trials": 9, "shape": 1}, InvalidInput, r"unknown fields: candidate;"),
+        (
+            {"kind": "selection", "candidate": [3], "mean_trials": 9, "shape": 1},
+            InvalidType,
+            r"must be a mapping, got 3",
+        ),
+        (
+            {"kind": "selection", "candidate": 3, "mean_trials": 9, "shape": 1},
+            (InvalidInput, InvalidType),
+            r"candidate",
+        ),
     ],
 )
 def test_bad_descriptions(description, error, message):

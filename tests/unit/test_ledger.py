@@ -447,7 +447,7 @@ def test_edits_are_named(good, change, words):
         (lambda d: d["records"][0].update(purpose=3), "purpose must be text"),
         (lambda d: d["records"][0].update(order=1.0), "order must be above 1"),
         (lambda d: d["records"][0].update(order="two"), "order must be a number"),
-        (lambda d: d["records"][0].update(unit="one patient"), "a privacy unit must have the fields"),
+        (lambda d: d["records"][0].update(unit="one patient"), "a privacy unit must be a mapping"),
         (lambda d: d["records"][1].update(count=10**6), "makes that 1000000"),
         (lambda d: d["records"][1].update(count=-1), "makes that -1"),
         (lambda d: d["records"][1].update(count=0), "other than 0"),

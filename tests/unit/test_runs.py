@@ -228,7 +228,7 @@ class TestResume:
             train_run(folder, *ready, watch=stop_after(4))
         # as a killed process leaves it: the ledger has reserved steps that no checkpoint holds
         admission = folder.admission(folder.ledger())
-        folder.ledger()._release(admission.id, admission.names.index(TRAINING), 10, TRAINING)
+        folder.ledger()._release(admission._plan, admission.names.index(TRAINING), 10)
         result = again(tmp_path / "run")
         assert result.steps == STEPS - 10
         assert "10 of 30 steps were not taken" in result.messages[0]

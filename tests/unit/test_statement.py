@@ -23,7 +23,7 @@ from ratewise.accounting.events import (
     UnprotectedEvent,
 )
 from ratewise.accounting.ledger import Ledger
-from ratewise.accounting.statement import PrivacyStatement, _upwards, in_words, state
+from ratewise.accounting.statement import PrivacyStatement, _upwards, state
 from ratewise.exceptions import InvalidInput, InvalidType
 
 DELTA = 1e-5
@@ -172,7 +172,7 @@ def test_epsilon_is_never_shown_smaller_than_it_is(epsilon):
     ],
 )
 def test_events_in_words(event, said):
-    assert re.search(said, in_words(event))
+    assert re.search(said, str(event))
 
 
 def without(name):
@@ -222,11 +222,10 @@ def without(name):
             InvalidType,
             "accountant must be text",
         ),
-        (lambda: in_words("gauss"), InvalidType, "event must be an event of ratewise, got str"),
         (lambda: PrivacyStatement.from_json(3), InvalidType, "document must be JSON text"),
         (lambda: PrivacyStatement.from_json("{"), InvalidInput, "document must be JSON that to_json"),
         (lambda: PrivacyStatement.from_json('{"epsilon": NaN}'), InvalidInput, "document must be JSON"),
-        (lambda: PrivacyStatement.from_json("[]"), InvalidType, "must be a mapping, got list"),
+        (lambda: PrivacyStatement.from_json("[]"), InvalidType, "must be a mapping, got"),
         (lambda: PrivacyStatement.from_dict({}), InvalidInput, "format must be"),
         (
             lambda: PrivacyStatement.from_dict({**full().to_dict(), "version": 9}),

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 from ratewise import _validate
 from ratewise.accounting.accountant import PrivacyCurve
-from ratewise.accounting.accountant import epsilon as _epsilon_of
 from ratewise.accounting.events import (
     Event,
     GaussianEvent,
@@ -35,27 +34,13 @@ _MOST_PLANNED = 10_000_000  # answers take seconds there, and minutes beyond
 
 @dataclass(frozen=True)
 class Calibration:
-    """Noise that meets a target, and what it really costs.
-
-    Attributes
-    ----------
-    gradient_noise : float
-        Standard deviation over clipping norm.
-    histogram_noise : float or None
-        Standard deviation ("gaussian") or scale ("laplace"), None without a histogram.
-    epsilon, delta : float
-        What the accountant says of the answer; epsilon is never above the target.
-    event : TrainingEvent
-        The phase with this noise.
-    neighbours : str
-    """
+    """Noise of a training phase that meets a target, and what it really costs; epsilon is never above the target."""
 
     gradient_noise: float
     histogram_noise: float | None
     epsilon: float
     delta: float
     event: TrainingEvent
-    neighbours: str = "add_or_remove"
 
 
 def calibrate(
@@ -66,7 +51,6 @@ def calibrate(
     histogram: str | None = "gaussian",
     histogram_share: float = 0.1,
     neighbours: str = "add_or_remove",
-    other_events: Iterable[Event] = (),
 ) -> Calibration:
     """Return the least noise with which a training phase stays within (epsilon, delta).
 
@@ -82,55 +66,30 @@ def calibrate(
         ``gradient_noise = z / sqrt(1 - s)``: for two Gaussians z is the noise of the pair, for a Laplace
         histogram the same split of the leading 1/noise^2 terms, solved on the exact curve.
     neighbours : "add_or_remove", "replace_one" or "zero_out"
-    other_events : iterable of Event
-        Other releases that the same target has to cover; `epsilon` of the answer includes them.
     """
-    target = _validate.positive(epsilon=epsilon)
-    delta = _validate.inside(delta=delta)
     if _validate.count(steps=steps) > _MOST_PLANNED:
         raise InvalidInput(f"steps must be at most {_MOST_PLANNED:,}, got {steps:,}")
-    histogram = _validate.one_of(("gaussian", "laplace", None), histogram=histogram)
-    share = (
-        0.0
-        if histogram is None
-        else _validate.inside(histogram_share=histogram_share, hint="histogram=None trains without one")
-    )
+    share = 0.0
+    if _validate.one_of(("gaussian", "laplace", None), histogram=histogram) is not None:
+        share = _validate.inside(histogram_share=histogram_share, hint="histogram=None trains without one")
 
     def phase(level: float) -> TrainingEvent:
-        side = None if histogram is None else level / math.sqrt(share)
-        return TrainingEvent(
-            sampling_rate, steps, level / math.sqrt(1 - share), side, histogram or "gaussian"
-        )
+        side = level / math.sqrt(share) if share else None
+        return TrainingEvent(sampling_rate, steps, level / math.sqrt(1 - share), side, histogram)
 
-    others = tuple(other_events)
-    if others and _epsilon_of(others, delta, neighbours) >= target:
-        raise InvalidInput(f"epsilon is {target:g}, which the other releases spend already; raise it")
-    found = calibrate_plan(target, delta, lambda level: (phase(level), *others), neighbours)
+    found = calibrate_plan(epsilon, delta, lambda level: (phase(level),), neighbours)
     event = phase(found.scale)
-    return Calibration(
-        float(event.gradient_noise or 0.0), event.histogram_noise, found.epsilon, delta, event, neighbours
-    )
+    return Calibration(event.gradient_noise or 0.0, event.histogram_noise, found.epsilon, found.delta, event)
 
 
 @dataclass(frozen=True)
 class PlanCalibration:
-    """The scale that meets a target, and the plan at that scale.
-
-    Attributes
-    ----------
-    scale : float
-    events : tuple of Event
-        ``build(scale)``.
-    epsilon, delta : float
-        What the accountant says of the events; epsilon is never above the target.
-    neighbours : str
-    """
+    """The scale that meets a target, the plan at that scale, and what it costs; epsilon is never above the target."""
 
     scale: float
     events: tuple[Event, ...]
     epsilon: float
     delta: float
-    neighbours: str = "add_or_remove"
 
 
 def calibrate_plan(
@@ -154,8 +113,7 @@ def calibrate_plan(
     --------
     >>> def build(scale):
     ...     return GaussianEvent(scale / 0.3), TrainingEvent(0.1, 100, gradient_noise=scale)
-    >>> plan = calibrate_plan(1.0, 1e-5, build)
-    >>> 0.999 <= plan.epsilon <= 1.0
+    >>> 0.999 <= calibrate_plan(1.0, 1e-5, build).epsilon <= 1.0
     True
     """
     target = _validate.positive(epsilon=epsilon)
@@ -174,16 +132,15 @@ def calibrate_plan(
     def roughly(scale: float) -> float:
         return PrivacyCurve(events(scale), neighbours, tolerance=_ROUGH).epsilon_or_enough(delta, 0.0)
 
-    guess = _first_guess(events, target, delta - own)
     try:
-        guess, _ = _least_level(roughly, target, guess, least=_LEAST_NOISE, most=_MOST_NOISE)
-        scale, found = _least_level(spent, target, guess, least=_LEAST_NOISE, most=_MOST_NOISE)
+        guess, _ = _least_level(roughly, target, _first_guess(events, target, delta - own))
+        scale, found = _least_level(spent, target, guess)
     except _OutOfReach:
         raise InvalidInput(
             f"epsilon is {target:g}, out of reach with noise up to {_MOST_NOISE:g}; "
             "take fewer steps, a smaller sampling rate, or a larger epsilon or delta"
         ) from None
-    return PlanCalibration(scale, events(scale), found, delta, neighbours)
+    return PlanCalibration(scale, events(scale), found, delta)
 
 
 def group_budget(epsilon: float, delta: float, rows: int) -> tuple[float, float]:
@@ -192,8 +149,6 @@ def group_budget(epsilon: float, delta: float, rows: int) -> tuple[float, float]
     With e = epsilon / rows, rows that are removed one after the other multiply the guarantee to ``rows * e`` and
     ``d * (exp(rows * e) - 1) / (exp(e) - 1)``. A baseline for persons with several rows: `privacy_ids` need less noise.
 
-    >>> group_budget(1.0, 1e-5, 1)
-    (1.0, 1e-05)
     >>> "{:.2f}, {:.2g}".format(*group_budget(1.0, 1e-5, 10))
     '0.10, 6.1e-07'
     """
@@ -211,37 +166,30 @@ def _first_guess(events: Callable[[float], tuple[Event, ...]], target: float, de
     low, high = 10 * _LEAST_NOISE, _MOST_NOISE / 10
     for _ in range(40):
         middle = math.sqrt(low * high)
-        low, high = (middle, high) if _variance(events(middle)) > shift * shift else (low, middle)
+        low, high = (middle, high) if sum(map(_variance, events(middle))) > shift**2 else (low, middle)
     return high
 
 
-def _variance(events: Iterable[Event]) -> float:
-    """Return about the variance of the summed privacy loss."""
-    total = 0.0
-    for event in events:
-        if isinstance(event, TrainingEvent):
-            noises = (event.joint_gaussian_noise, event.laplace_scale)
-            inverse = sum(noise**-2 for noise in noises if noise is not None)
-            growth = inverse if event.sampling_rate == 1 else math.expm1(min(inverse, 700.0))
-            total += event.steps * event.sampling_rate**2 * growth
-        elif isinstance(event, (GaussianEvent, LaplaceEvent)):
-            total += event.count * event.noise**-2
-        elif isinstance(event, ThresholdEvent):
-            total += event.noise**-2
-    return total
+def _variance(event: Event) -> float:
+    """Return about the variance of an event's privacy loss."""
+    if isinstance(event, TrainingEvent):
+        noises = (event.joint_gaussian_noise, event.laplace_scale)
+        inverse = sum(noise**-2 for noise in noises if noise is not None)
+        growth = inverse if event.sampling_rate == 1 else math.expm1(min(inverse, 700.0))
+        return event.steps * event.sampling_rate**2 * growth
+    if isinstance(event, GaussianEvent | LaplaceEvent):
+        return event.count * event.noise**-2
+    return event.noise**-2 if isinstance(event, ThresholdEvent) else 0.0
 
 
-def _least_level(
-    spent: Callable[[float], float], target: float, guess: float, *, least: float, most: float
-) -> tuple[float, float]:
+def _least_level(spent: Callable[[float], float], target: float, level: float) -> tuple[float, float]:
     """Return (level, epsilon) with epsilon in [_TIGHT * target, target]; `spent` falls as the level grows.
 
     A secant in logarithms, kept inside a bracket whose upper end is always safe. If even the least level is
     within the target, that level is the answer.
     """
-    low, high = least, math.inf
+    low, high = _LEAST_NOISE, math.inf
     cost_low = cost_high = math.nan
-    level = guess
     aim = math.log(target * (1 + _TIGHT) / 2)
     for _ in range(200):
         cost = spent(level)
@@ -251,10 +199,10 @@ def _least_level(
             low, cost_low = level, cost
         else:
             high, cost_high = level, cost
-        if high <= least * (1 + 1e-9) or high / low < 1 + 1e-13:
+        if high <= _LEAST_NOISE * (1 + 1e-9) or high / low < 1 + 1e-13:
             break
         level = _next_level(low, cost_low, high, cost_high, aim)
-        if level > most:
+        if level > _MOST_NOISE:
             raise _OutOfReach
     if math.isinf(high):
         raise _OutOfReach
@@ -266,7 +214,7 @@ def _next_level(low: float, cost_low: float, high: float, cost_high: float, aim:
     if math.isinf(high):
         steeper = max(math.log(cost_low) - aim, 0.02) if math.isfinite(cost_low) else 1.0
         return low * math.exp(min(steeper, 3.0) * 1.05)
-    if math.isnan(cost_low) or not math.isfinite(cost_low):
+    if not math.isfinite(cost_low):
         gap = aim - math.log(cost_high) if cost_high > 0 else 1.0
         return max(high * math.exp(-min(max(gap, 0.02), 3.0) * 1.05), low)
     if cost_high <= 0:

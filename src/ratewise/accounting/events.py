@@ -1,12 +1,9 @@
 """What was released, as plain data.
 
-An event is a frozen description of releases that read private rows. It does not depend on training code or
-on an accountant, so two accountants can be applied to the same object and a ledger can store it. The meaning
-of an event never changes; a new meaning gets a new class.
-
-Noise is always given **in units of the release's sensitivity** under adding or removing one unit (a row, or
-all rows of one id; see `PrivacyUnit`): the standard deviation of a Gaussian, the *scale* of a Laplace
-distribution (its standard deviation is ``sqrt(2)`` times that).
+An event is a frozen description of releases that read private rows, independent of training code and of accountants.
+Noise is always given **in units of the release's sensitivity** under adding or removing one unit (a row, or all rows
+of one id; see `PrivacyUnit`): the standard deviation of a Gaussian, the *scale* of a Laplace distribution (its
+standard deviation is ``sqrt(2)`` times that).
 
 >>> event = TrainingEvent(sampling_rate=0.02, steps=1000, gradient_noise=4, histogram_noise=2)
 >>> event == event_from_dict(event.to_dict())
@@ -33,7 +30,7 @@ _MOST_TIMES = 10**8  # rounding errors of many more would be as large as delta
 _MOST_TRIALS = 10**9
 _MOST_SHAPE = 1000  # the cost grows with it
 _LEAST_NOISE = 1e-4  # an epsilon of 5e7
-_MOST_EPSILON = 1e6
+_MOST_EPSILON = 10**6
 _UNPROTECTED = "this gives no protection: record an UnprotectedEvent"
 
 
@@ -65,8 +62,6 @@ class PrivacyUnit:
 
     Examples
     --------
-    >>> str(PrivacyUnit())
-    'one row'
     >>> str(PrivacyUnit("id", column="patient", max_rows=5, weighting="id"))
     "all rows of one id (column 'patient'; at most 5 rows of an id are used; rates count each id once)"
     """
@@ -89,7 +84,7 @@ class PrivacyUnit:
     @property
     def noun(self) -> str:
         """The plural noun of what is counted: "rows" or "ids"."""
-        return "rows" if self.kind == "row" else "ids"
+        return f"{self.kind}s"
 
     def protects_same(self, other: PrivacyUnit) -> bool:
         """Return whether both protect the same thing, whatever number of rows they use."""
@@ -102,10 +97,7 @@ class PrivacyUnit:
     @classmethod
     def from_dict(cls, description: Any) -> PrivacyUnit:
         """Read back what `to_dict` wrote."""
-        expected = {field.name for field in dataclasses.fields(cls)}
-        if not isinstance(description, Mapping) or description.keys() != expected:
-            raise InvalidInput(f"a privacy unit must have the fields {', '.join(sorted(expected))}")
-        return cls(**description)
+        return cls(**described(cls, description, "a privacy unit"))
 
     def __str__(self) -> str:
         if self.kind == "row":
@@ -120,15 +112,14 @@ class PrivacyUnit:
 
 @dataclass(frozen=True)
 class Event:
-    """Base of all events: something that was, or will be, released."""
+    """Base of all events: something that was, or will be, released. `str` gives a sentence without full stop."""
 
     kind: ClassVar[str]
     repeats: ClassVar[str | None] = None  # the field that says how often the release is repeated
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready description; `event_from_dict` reads it back."""
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {"kind": self.kind, **fields}
+        return {"kind": self.kind, **vars(self)}
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():
@@ -187,21 +178,12 @@ class TrainingEvent(Event):
             )
         elif gradient is None:
             raise InvalidInput("a training event needs gradient_noise or histogram_noise, got None for both")
-        self._set(
-            sampling_rate=rate,
-            steps=_times(steps=self.steps),
-            gradient_noise=gradient,
-            histogram_noise=noise,
-            histogram=law if noise is not None else None,
-        )
+        self._set(sampling_rate=rate, steps=_times(steps=self.steps), gradient_noise=gradient)
+        self._set(histogram_noise=noise, histogram=law if noise is not None else None)
 
     @property
     def joint_gaussian_noise(self) -> float | None:
-        """Noise of the one Gaussian release that equals all Gaussian releases of a step together.
-
-        Releases with noise z1 and z2 (in units of their sensitivities) of one row move the scaled output by
-        at most ``sqrt(z1**-2 + z2**-2)``: the pair is one Gaussian release, its noise the inverse of that.
-        """
+        """Noise of the one Gaussian release that equals all Gaussian releases of a step together."""
         side = self.histogram_noise if self.histogram == "gaussian" else None
         parts = [noise for noise in (self.gradient_noise, side) if noise is not None]
         return join_gaussian_noise(parts) if parts else None
@@ -215,10 +197,26 @@ class TrainingEvent(Event):
         """Return the same phase with another number of steps."""
         return dataclasses.replace(self, steps=steps)
 
+    def __str__(self) -> str:
+        releases = []
+        if self.gradient_noise is not None:
+            releases.append(
+                "the sum of clipped row gradients with Gaussian noise of standard deviation "
+                f"{self.gradient_noise:.6g} times the clipping norm"
+            )
+        if self.histogram_noise is not None:
+            law = "Laplace noise of scale" if self.laplace_scale else "Gaussian noise of standard deviation"
+            releases.append(f"the histogram of predictions per cell with {law} {self.histogram_noise:.6g}")
+        return (
+            f"{_number(self.steps, 'training step')}, each of which keeps every row independently with "
+            f"probability {self.sampling_rate:.6g} and releases, from that one sample, {' and '.join(releases)}"
+        )
+
 
 @dataclass(frozen=True)
 class _RepeatedEvent(Event):
     repeats: ClassVar[str | None] = "count"
+    _law: ClassVar[str]
 
     noise: float
     count: int = 1
@@ -226,12 +224,16 @@ class _RepeatedEvent(Event):
     def __post_init__(self) -> None:
         self._set(noise=_noise(noise=self.noise), count=_times(count=self.count))
 
+    def __str__(self) -> str:
+        return f"{_number(self.count, 'release')} with {self._law} {self.noise:.6g} times its sensitivity"
+
 
 @dataclass(frozen=True)
 class GaussianEvent(_RepeatedEvent):
     """`count` releases, each with Gaussian noise of standard deviation `noise` times its L2 sensitivity."""
 
     kind: ClassVar[str] = "gaussian"
+    _law: ClassVar[str] = "Gaussian noise of standard deviation"
 
 
 @dataclass(frozen=True)
@@ -239,6 +241,7 @@ class LaplaceEvent(_RepeatedEvent):
     """`count` releases, each with Laplace noise of scale `noise` times its L1 sensitivity."""
 
     kind: ClassVar[str] = "laplace"
+    _law: ClassVar[str] = "Laplace noise of scale"
 
 
 @dataclass(frozen=True)
@@ -247,8 +250,7 @@ class ThresholdEvent(Event):
 
     Each occurring value's count gets Gaussian noise of standard deviation `noise` times the L2 sensitivity of
     all counts together, and a value is released if its noisy count reaches the threshold. The threshold is so
-    high that a value which only one unit has is released with probability at most `delta`. Otherwise, the
-    release is the Gaussian mechanism on the values that both neighbours have. So the cost is that of
+    high that a value which only one unit has is released with probability at most `delta`. So the cost is that of
     ``GaussianEvent(noise)``, plus `delta`.
     """
 
@@ -259,6 +261,13 @@ class ThresholdEvent(Event):
 
     def __post_init__(self) -> None:
         self._set(noise=_noise(noise=self.noise), delta=_validate.inside(delta=self.delta))
+
+    def __str__(self) -> str:
+        return (
+            "the values that occur often enough, by counts with Gaussian noise of standard deviation "
+            f"{self.noise:.6g} times their sensitivity and a threshold that shows what only one neighbour has with "
+            f"probability at most {self.delta:.6g}"
+        )
 
 
 @dataclass(frozen=True)
@@ -272,7 +281,7 @@ class SelectionEvent(Event):
     ----------
     candidate : tuple of Event
     mean_trials : float
-        Expected number of trials, at least 1 (Poisson: above 0).
+        Expected number of trials, above 1 (Poisson: above 0).
     shape : float
         Shape of the truncated negative binomial law of R: 1 is geometric, 0 is logarithmic, and
         ``math.inf`` stands for a Poisson number of trials, in which zero trials release nothing.
@@ -286,14 +295,12 @@ class SelectionEvent(Event):
 
     def __post_init__(self) -> None:
         candidate = as_events(self.candidate, name="candidate")
-        shape = math.inf if self.shape == math.inf else _validate.non_negative(shape=self.shape)
+        shape = math.inf
+        if self.shape != math.inf:
+            shape = _validate.non_negative(shape=self.shape)
+            _at_most(_MOST_SHAPE, "math.inf means a Poisson number", shape=self.shape)
         mean = _validate.positive(mean_trials=self.mean_trials)
-        if mean > _MOST_TRIALS:
-            raise InvalidInput(f"mean_trials must be at most {_MOST_TRIALS:,}, got {self.mean_trials!r}")
-        if _MOST_SHAPE < shape < math.inf:
-            raise InvalidInput(
-                f"shape must be at most {_MOST_SHAPE:,}, got {self.shape!r}; math.inf means a Poisson number"
-            )
+        _at_most(_MOST_TRIALS, mean_trials=self.mean_trials)
         if mean <= 1 and shape != math.inf:
             raise InvalidInput(
                 f"mean_trials must be above 1 for shape {shape:g}, got {mean:g}; "
@@ -303,12 +310,19 @@ class SelectionEvent(Event):
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready description; an infinite shape is written as the word "poisson"."""
-        return {
-            "kind": self.kind,
-            "candidate": [event.to_dict() for event in self.candidate],
-            "mean_trials": self.mean_trials,
-            "shape": "poisson" if self.shape == math.inf else self.shape,
-        }
+        candidate = [event.to_dict() for event in self.candidate]
+        shape = "poisson" if self.shape == math.inf else self.shape
+        return {**super().to_dict(), "candidate": candidate, "shape": shape}
+
+    def __str__(self) -> str:
+        law = {math.inf: "Poisson", 1.0: "geometric", 0.0: "logarithmic"}.get(
+            self.shape, f"truncated negative binomial (shape {self.shape:.6g})"
+        )
+        candidate = "; ".join(str(part) for part in self.candidate)
+        return (
+            f"the best of a random number of private candidates ({law} law with mean {self.mean_trials:.6g}), "
+            f"each of them: {candidate}"
+        )
 
 
 @dataclass(frozen=True)
@@ -323,20 +337,21 @@ class OutsideEvent(Event):
     description: str = ""
 
     def __post_init__(self) -> None:
-        delta = _validate.non_negative(delta=self.delta)
+        delta, epsilon = (
+            _validate.non_negative(delta=self.delta),
+            _validate.non_negative(epsilon=self.epsilon),
+        )
         if delta >= 1:
             raise InvalidInput(f"delta must be below 1, got {self.delta!r}")
-        if not isinstance(self.description, str):
-            raise InvalidType(f"description must be text, got {self.description!r}")
-        epsilon = _validate.non_negative(epsilon=self.epsilon)
-        if epsilon > _MOST_EPSILON:
-            raise InvalidInput(
-                f"epsilon must be at most {_MOST_EPSILON:g}, got {self.epsilon!r}; {_UNPROTECTED}"
-            )
-        self._set(
-            epsilon=epsilon,
-            delta=delta,
-            neighbours=_validate.one_of(NEIGHBOURS, neighbours=self.neighbours),
+        _at_most(_MOST_EPSILON, _UNPROTECTED, epsilon=self.epsilon)
+        _validate.text(description=self.description)
+        _validate.one_of(NEIGHBOURS, neighbours=self.neighbours)
+        self._set(epsilon=epsilon, delta=delta)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.description or 'a release by other means'}, taken to be private with epsilon {self.epsilon:.6g} "
+            f"and delta {self.delta:.6g} (neighbours: {self.neighbours})"
         )
 
 
@@ -348,29 +363,21 @@ class UnprotectedEvent(Event):
 
     description: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.description or 'a release'}, WITHOUT PROTECTION"
+
 
 _KINDS: dict[str, type[Event]] = {
     cls.kind: cls
     for cls in (
-        TrainingEvent,
-        GaussianEvent,
-        ThresholdEvent,
-        LaplaceEvent,
-        SelectionEvent,
-        OutsideEvent,
-        UnprotectedEvent,
+        *(TrainingEvent, GaussianEvent, ThresholdEvent, LaplaceEvent),
+        *(SelectionEvent, OutsideEvent, UnprotectedEvent),
     )
 }
 
 
 def event_from_dict(description: Mapping[str, Any]) -> Event:
-    """Read back what `Event.to_dict` wrote.
-
-    Raises
-    ------
-    InvalidInput
-        The kind is unknown, a field is missing or unknown, or a value is out of range.
-    """
+    """Read back what `Event.to_dict` wrote; anything else raises `InvalidInput` or `InvalidType`."""
     if not isinstance(description, Mapping):
         raise InvalidType(f"an event description must be a mapping, got {description!r}")
     fields = dict(description)
@@ -378,21 +385,25 @@ def event_from_dict(description: Mapping[str, Any]) -> Event:
     if not isinstance(kind, str) or kind not in _KINDS:
         raise InvalidInput(f"kind must be one of {', '.join(sorted(_KINDS))}, got {kind!r}")
     cls = _KINDS[kind]
-    known = {field.name for field in dataclasses.fields(cls)}
-    if fields.keys() - known:
-        raise InvalidInput(f"unknown fields for a {kind} event: {', '.join(sorted(fields.keys() - known))}")
+    fields = described(cls, fields, f"a {kind} event")
     if cls is SelectionEvent:
-        candidate = fields.get("candidate", ())
+        candidate = fields["candidate"]
         if not isinstance(candidate, list | tuple):
             raise InvalidType(f"candidate of a selection must be a list of events, got {candidate!r}")
         fields["candidate"] = tuple(event_from_dict(inner) for inner in candidate)
-        fields["shape"] = math.inf if fields.get("shape") == "poisson" else fields.get("shape", 1.0)
-    try:
-        return cls(**fields)
-    except TypeError as error:
-        if isinstance(error, InvalidType):
-            raise
-        raise InvalidInput(f"incomplete description of a {kind} event: {error}") from None
+        fields["shape"] = math.inf if fields["shape"] == "poisson" else fields["shape"]
+    return cls(**fields)
+
+
+def described(cls: Any, description: Any, what: str) -> dict[str, Any]:
+    """Return the fields that a description has of a dataclass, which must be all of them and no others."""
+    if not isinstance(description, Mapping):
+        raise InvalidType(f"{what} must be a mapping, got {description!r:.60}")
+    expected = {field.name for field in dataclasses.fields(cls)}
+    if description.keys() != expected:
+        odd = ", ".join(sorted(map(str, description.keys() ^ expected)))
+        raise InvalidInput(f"{what} has missing or unknown fields: {odd}; use what to_dict() wrote")
+    return dict(description)
 
 
 def as_events(events: Event | Iterable[Event], *, name: str = "events") -> tuple[Event, ...]:
@@ -441,8 +452,7 @@ def merged(events: Iterable[Event]) -> tuple[Event, ...]:
 def join_gaussian_noise(noises: Iterable[float]) -> float:
     """Return the noise of one Gaussian release that equals several of the same rows together.
 
-    >>> round(join_gaussian_noise([3.0, 4.0]), 12)
-    2.4
+    Releases with noise z1 and z2 of one row move the scaled output by at most ``sqrt(z1**-2 + z2**-2)``.
     """
     # hypot of the inverses neither overflows nor underflows where the squares would
     return 1.0 / math.hypot(*(1.0 / noise for noise in noises))
@@ -459,8 +469,17 @@ def _noise(*, hint: str = "", **argument: Any) -> float:
 
 def _times(**argument: Any) -> int:
     """Return how often something is released, a number that accountants can multiply with."""
-    ((name, value),) = argument.items()
     times = _validate.count(**argument)
-    if times > _MOST_TIMES:
-        raise InvalidInput(f"{name} must be at most {_MOST_TIMES:,}, got {value!r}")
+    _at_most(_MOST_TIMES, **argument)
     return times
+
+
+def _at_most(most: int, remedy: str = "", **argument: Any) -> None:
+    ((name, value),) = argument.items()
+    if value > most:
+        words = f"{name} must be at most {most:,}, got {value!r}"
+        raise InvalidInput(f"{words}; {remedy}" if remedy else words)
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

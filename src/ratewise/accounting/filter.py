@@ -1,9 +1,8 @@
 """A privacy filter: a cap that holds although each plan is chosen after the outputs of all earlier ones.
 
 Exact composition (`ratewise.accounting.accountant`) needs a list of events that is fixed in advance. If the next
-plan may depend on earlier outputs, "admit what keeps the composed epsilon within the cap" is not private:
-with a cap of (1, 1e-5), a Gaussian release followed by either another Gaussian or a Laplace release, whichever
-the first output makes more informative, reaches a delta of 1.9e-5 although each list fits.
+plan may depend on earlier outputs, "admit what keeps the composed epsilon within the cap" is not private
+(`docs/ledger.md` has an attack).
 
 The filter fixes a Renyi order a > 1 before the first release. A plan is described by a pair of numbers:
 
@@ -15,24 +14,22 @@ and it is admitted if the sum of all rho stays within R and the sum of all delta
     D = cap.delta / 2      R = cap.epsilon + log(a (cap.delta - D)) / (a - 1) - log(1 - 1/a).
 
 *Everything that is ever admitted is, together, (cap.epsilon, cap.delta)-differentially private*: section 3.6 of
-``docs/guarantees.md``. This is the Renyi filter of Feldman and Zrnic (2021), with the part of the loss that has no
-moments counted as delta (Whitehouse, Ramdas, Rogers and Wu 2023 do so for zero-concentrated privacy).
+``docs/guarantees.md``, after Feldman and Zrnic (2021) and Whitehouse, Ramdas, Rogers and Wu (2023).
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import minimize_scalar
 
 from ratewise.accounting.accountant import PrivacyCurve
-from ratewise.accounting.events import Budget, Event, merged
+from ratewise.accounting.events import Budget, Event
 from ratewise.accounting.losses import GaussianCurve
-from ratewise.exceptions import BudgetExceeded
 
 RESERVED_SHARE = 0.5
 """Part of the cap's delta that is set aside, before the first release, for losses without moments."""
@@ -44,15 +41,7 @@ _ORDERS = 13
 
 @dataclass(frozen=True)
 class PrivacyFilter:
-    """The filter for a cap at one Renyi order.
-
-    Parameters
-    ----------
-    cap : Budget
-    order : float
-        Above 1; fixed before the first release.
-    neighbours : str
-    """
+    """The filter for a cap at one Renyi order above 1, which is fixed before the first release."""
 
     cap: Budget
     order: float
@@ -66,8 +55,7 @@ class PrivacyFilter:
         would otherwise leave nothing for later Gaussians. The first plan is fixed before any output is seen,
         so the choice is not adaptive.
         """
-        highest = gaussian_order(cap) - 1.0
-        orders = 1.0 + highest * np.geomspace(1.0, _LOWEST_SHARE, _ORDERS)
+        orders = 1.0 + (gaussian_order(cap) - 1.0) * np.geomspace(1.0, _LOWEST_SHARE, _ORDERS)
         budgets = np.asarray([_divergence_budget(cap, float(order)) for order in orders])
         used, _ = PrivacyCurve(events, neighbours).renyi(orders, _TAIL * cap.delta)
         shares = np.where(budgets > 0, used / np.maximum(budgets, 1e-300), math.inf)
@@ -94,106 +82,6 @@ class PrivacyFilter:
         """Return by how much more noise one Gaussian release needs to fit than by exact composition."""
         by_filter = math.sqrt(self.order / (2 * max(self.divergence, 1e-300)))
         return by_filter / gaussian_noise_exactly(self.cap)
-
-
-@dataclass(frozen=True)
-class AdmissionRule:
-    """Whether a ledger with the given plans may admit another one.
-
-    Parameters
-    ----------
-    cap : Budget or None
-    adaptive : bool
-    neighbours : str
-    plans : tuple of tuple of Event
-        What was admitted so far, in order.
-    order : float or None
-        Order of the filter that the first plan has started.
-    epsilon : callable
-        Epsilon of a list of events at a delta, by exact composition.
-    """
-
-    cap: Budget | None
-    adaptive: bool
-    neighbours: str
-    plans: tuple[tuple[Event, ...], ...]
-    order: float | None
-    epsilon: Callable[[tuple[Event, ...], float], float]
-
-    @property
-    def filter(self) -> PrivacyFilter | None:
-        """The filter in use; None before the first plan, for a fixed plan, or if one plan spends the cap."""
-        if self.cap is None or self.order is None:
-            return None
-        return PrivacyFilter(self.cap, self.order, self.neighbours)
-
-    def order_for(self, events: tuple[Event, ...], what: str) -> float | None:
-        """Return the order of the filter if this plan starts one, or raise `BudgetExceeded`."""
-        cap, chosen = self.cap, self.filter
-        if cap is None:
-            return None
-        if self.adaptive and not self.plans:
-            first = PrivacyFilter.for_first_plan(cap, events, self.neighbours)
-            if first.spent([events]) <= 1:
-                return first.order
-        elif self.adaptive:
-            self._filtered(chosen, events, what)
-            return None
-        total = self.epsilon(merged(event for plan in (*self.plans, events) for event in plan), cap.delta)
-        if total > cap.epsilon:
-            raise BudgetExceeded(
-                f"{what} would bring epsilon to {total:.4g} at delta {cap.delta:g}, above the cap of "
-                f"{cap.epsilon:g} ({self.spent:.1%} of it is spent); nothing was admitted: use fewer steps or more "
-                "noise"
-            )
-        return None
-
-    def _filtered(self, chosen: PrivacyFilter | None, events: tuple[Event, ...], what: str) -> None:
-        if chosen is None:
-            raise BudgetExceeded(
-                f"{what} does not fit: the first plan spends the whole cap {self.cap}; nothing was admitted: "
-                "open a ledger with a larger cap"
-            )
-        spent = chosen.spent([*self.plans, events])
-        if spent > 1:
-            raise BudgetExceeded(
-                f"{what} would bring the filter to {spent:.4g} times its budget for the cap {self.cap} "
-                f"({self.spent:.1%} of it is spent); nothing was admitted: use fewer steps or more noise, or open "
-                "a ledger with a larger cap"
-            )
-
-    @property
-    def spent(self) -> float:
-        """Part of the cap that is spent: by the filter's budget, or by epsilon; 0 without a cap."""
-        if self.cap is None or not self.plans:
-            return 0.0
-        if self.adaptive:
-            return 1.0 if self.filter is None else self.filter.spent(self.plans)
-        total = self.epsilon(merged(event for plan in self.plans for event in plan), self.cap.delta)
-        return total / self.cap.epsilon
-
-    @property
-    def terms(self) -> str:
-        """Which use the ledger was opened for, and what that costs, in words."""
-        if not self.adaptive or self.cap is None:
-            return (
-                "fixed plan: everything is admitted before the first release, so exact composition applies "
-                "at no extra cost; nothing can be added once something was released"
-            )
-        chosen = self.filter
-        if chosen is None and self.plans:
-            return (
-                "adaptive use: the first plan spends the whole cap by exact composition, so nothing can "
-                "be admitted after it"
-            )
-        if chosen is None:
-            chosen = PrivacyFilter(self.cap, gaussian_order(self.cap), self.neighbours)
-        return (
-            "adaptive use: a plan may be chosen after looking at earlier outputs, and a privacy filter at Renyi "
-            f"order {chosen.order:.4g} keeps everything together within the cap. It has spent {self.spent:.1%} of "
-            f"its budget. Cost: a Gaussian release needs {chosen.noise_factor():.3g} times the noise that a fixed "
-            f"plan needs for the same cap, and {RESERVED_SHARE:.0%} of delta is set aside for threshold releases"
-        )
 
 
 @functools.lru_cache(maxsize=256)

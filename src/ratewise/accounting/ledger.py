@@ -10,14 +10,6 @@ all, and counts from then on, whether or not all of it happens::
         for batch in batches:
             phase.step()                    # raises, or this step may happen
 
-A ledger is opened for one of two uses, and says which (`Ledger.terms`):
-
-*fixed plan* (``adaptive=False``)
-    Everything is admitted before the first release. The total is that of exact composition.
-*adaptive use* (``adaptive=True``, the default with a cap)
-    A plan may be chosen after looking at the outputs of earlier ones. A privacy filter keeps everything together
-    within the cap (`ratewise.accounting.filter`).
-
 Guarantees, each of which has a test:
 
 - Whenever the process dies, the file is whole and counts at least every release that was allowed to happen.
@@ -43,15 +35,8 @@ from typing import Any, ClassVar, Self
 
 from ratewise import _validate
 from ratewise.accounting import accountant
-from ratewise.accounting.events import (
-    NEIGHBOURS,
-    Budget,
-    Event,
-    PrivacyUnit,
-    as_events,
-    merged,
-)
-from ratewise.accounting.filter import AdmissionRule
+from ratewise.accounting.events import NEIGHBOURS, Budget, Event, PrivacyUnit, as_events, merged
+from ratewise.accounting.filter import RESERVED_SHARE, PrivacyFilter, gaussian_order
 from ratewise.accounting.statement import FIXED_LIST, PrivacyStatement, software_version
 from ratewise.accounting.storage import (
     AtomicFile,
@@ -71,16 +56,7 @@ STRIDE = 64
 class Admission:
     """A plan that a ledger has admitted; all of it counts. `Ledger.admit` returns it.
 
-    Attributes
-    ----------
-    ledger : Ledger
-    id : str
-        For `Ledger.admission`, after a crash.
-    purpose, data : str
-    names : tuple of str
-    events : tuple of Event
-        What was admitted.
-    unit : PrivacyUnit
+    `id` serves `Ledger.admission`, after a crash. An event is referred to by its name or its position.
     """
 
     def __init__(self, ledger: Ledger, plan: PlanRecord) -> None:
@@ -102,36 +78,18 @@ class Admission:
     def release(self, key: str | int | None = None) -> None:
         """Record a release that is about to happen; if this raises, it must not happen.
 
-        Parameters
-        ----------
-        key : str, int or None
-            Name or position of a planned event, of which all that is left is released; or None, for
-            everything that is left.
-
-        Raises
-        ------
-        BudgetExceeded
-            The planned repetitions were released already.
-        LedgerError
-            The ledger cannot be written.
+        All that is left of the event is released; None stands for everything that is left of the plan. Raises
+        `BudgetExceeded` if the planned repetitions were released already, and `LedgerError` if the ledger cannot be
+        written.
         """
-        if key is None:
-            for name in self.names:
-                if self.left(name):
-                    self.release(name)
-            return
-        position = self._position(key)
-        self.ledger._release(self.id, position, self._plan.planned(position), self.names[position])
+        for name in (name for name in self.names if self.left(name)) if key is None else (key,):
+            position = self._position(name)
+            self.ledger._release(self._plan, position, self._plan.planned(position))
 
     def phase(self, key: str | int, *, stride: int = STRIDE) -> Phase:
         """Return a context in which a loop records each of its steps before it happens; see `Phase`.
 
-        Parameters
-        ----------
-        key : str or int
-            Name or position of a planned event.
-        stride : int
-            A killed process leaves at most ``max(stride, ran // 4)`` steps recorded that did not run.
+        A killed process leaves at most ``max(stride, ran // 4)`` steps recorded that did not run.
         """
         position = self._position(key)
         if self.events[position].repeats is None:
@@ -175,31 +133,20 @@ class Admission:
         raise InvalidInput(f"{key!r} is not in this plan, which has {', '.join(map(repr, self.names))}")
 
     def __repr__(self) -> str:
-        listed = ", ".join(
-            f"{name!r}: {event!r}" for name, event in zip(self.names, self.events, strict=True)
-        )
-        return f"Admission({self.id!r}, {{{listed}}})"
+        return f"Admission({self.id!r}, {dict(zip(self.names, self.events, strict=True))!r})"
 
 
 class Phase:
-    """A loop of releases, each of which is recorded before it happens.
+    """A loop of releases, each of which is recorded before it happens: call `step` before every release.
 
-    Call `step` before every release. Steps are reserved on the ledger in strides. Leaving the ``with`` block, in
-    whatever way, returns the steps that were reserved and not taken, so that the loop can go on later. A process
-    that is killed inside leaves them reserved: they may have happened. What the plan costs does not change.
-
-    One phase may be stepped by several threads, but only in the process that began it.
-
-    Attributes
-    ----------
-    ran : int
-        Number of steps that were allowed so far.
+    Steps are reserved on the ledger in strides. Leaving the ``with`` block, in whatever way, returns the steps that
+    were reserved and not taken, so that the loop can go on later. A process that is killed inside leaves them reserved:
+    they may have happened. One phase may be stepped by several threads, but only in the process that began it. `ran` is
+    the number of steps that were allowed so far.
     """
 
     def __init__(self, admission: Admission, position: int, stride: int) -> None:
-        self._admission = admission
-        self._position = position
-        self._stride = stride
+        self._admission, self._position, self._stride = admission, position, stride
         self._lock = threading.Lock()
         self._reserved = 0
         self._state = "new"
@@ -208,12 +155,8 @@ class Phase:
     def step(self) -> None:
         """Record one step that is about to happen; if this raises, it must not happen.
 
-        Raises
-        ------
-        BudgetExceeded
-            The step is beyond the plan.
-        LedgerError
-            The ledger cannot be written, or the phase is not open in this process.
+        Raises `BudgetExceeded` beyond the plan, and `LedgerError` if the ledger cannot be written or the phase is not
+        open in this process.
         """
         with self._lock:
             if self._state != "open":
@@ -222,14 +165,14 @@ class Phase:
                     "in the process that releases"
                 )
             if self.ran == self._reserved:
-                self._reserve()
+                self._reserve(max(self._stride, self._reserved // 4))
             self.ran += 1
 
     def __enter__(self) -> Self:
         with self._lock:
             if self._state != "new":
                 raise LedgerError(f"this phase is {self._state} already; plan.phase(...) makes another one")
-            self._reserve()
+            self._reserve(self._stride)
             self._state = "open"
             self._admission.ledger._open.add(self)
         return self
@@ -238,14 +181,13 @@ class Phase:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with self._lock:
+            unused = self._reserved - self.ran
             if self._state != "open":
                 return
             self._state = "closed"
-            unused = self._reserved - self.ran
-            if unused == 0:
-                return
             try:
-                self._admission.ledger._give_back(self._admission.id, self._position, unused)
+                if unused:
+                    self._reserve(-unused)
             except LedgerError as problem:
                 warnings.warn(
                     f"{self.ran} steps ran, but this could not be written, so {unused} more count as "
@@ -258,13 +200,11 @@ class Phase:
         raise InvalidType("a phase cannot be pickled or copied: it is a loop that runs in this process")
 
     def __repr__(self) -> str:
-        name = self._admission.names[self._position]
-        return f"Phase({name!r}, {self._state}, {self.ran} steps)"
+        return f"Phase({self._admission.names[self._position]!r}, {self._state}, {self.ran} steps)"
 
-    def _reserve(self) -> None:
-        wanted = max(self._stride, self._reserved // 4)
-        plan, position = self._admission, self._position
-        self._reserved += plan.ledger._release(plan.id, position, wanted, plan.names[position])
+    def _reserve(self, wanted: int) -> None:
+        admission = self._admission
+        self._reserved += admission.ledger._release(admission._plan, self._position, wanted)
 
     def _forked(self) -> None:
         """In a forked child: the steps of this phase belong to the parent."""
@@ -281,8 +221,9 @@ class Ledger:
     cap : Budget or None
         Bound on everything that is ever admitted. It is kept with the ledger.
     adaptive : bool or None
-        False: a fixed plan, admitted before the first release. True: a privacy filter, for plans that are
-        chosen one after the other; needs a cap. None: True if there is a cap.
+        False: a fixed plan, admitted before the first release; the total is that of exact composition. True: a plan
+        may be chosen after looking at the outputs of earlier ones; a privacy filter keeps everything together within
+        the cap, which is required. None: True if there is a cap.
     neighbours : str
         The relation between neighbouring data sets.
     unit : PrivacyUnit or None
@@ -325,15 +266,12 @@ class Ledger:
         self._take_up(Records(Header(uuid.uuid4().hex, chosen, neighbours, cap, unit)), None)
 
     def _take_up(self, records: Records, file: AtomicFile | None, frozen: str = "") -> None:
-        self._records = records
-        self._file = file
-        self._frozen = frozen
+        self._records, self._file, self._frozen = records, file, frozen
         self._seen = file.signature() if file is not None else None
         self._lock = threading.RLock()
         self._open: weakref.WeakSet[Phase] = weakref.WeakSet()
-        neighbours = records.header.neighbours
         self._composed = functools.lru_cache(maxsize=256)(
-            lambda events, delta: accountant.epsilon(events, delta, neighbours=neighbours)
+            lambda events, delta: accountant.epsilon(events, delta, neighbours=records.header.neighbours)
         )
         _alive.add(self)
 
@@ -362,14 +300,8 @@ class Ledger:
     def open(cls, path: str | os.PathLike[str]) -> Self:
         """Read and verify the ledger in a file, and go on with it.
 
-        Raises
-        ------
-        LedgerError
-            There is no such file, or it cannot be read.
-        LedgerVersion
-            The file was written by an unknown version.
-        LedgerCorrupt
-            The file is truncated, was edited, or is no ledger.
+        Raises `LedgerVersion` if an unknown version wrote the file, `LedgerCorrupt` if it is truncated, was edited or
+        is no ledger, and `LedgerError` if it cannot be read.
         """
         file = AtomicFile(path)
         # The signature is taken before the content, so a change in between is noticed later, not missed.
@@ -382,22 +314,21 @@ class Ledger:
     def at(cls, path: str | os.PathLike[str], **terms: Any) -> Self:
         """Open the ledger at `path`, or start it; an existing one must have been started with the same parameters."""
         file = AtomicFile(path)
-        wanted = cls(**terms)._records.header
+        wanted = cls(**terms)
         if not file.exists():
             try:
                 return cls.create(path, **terms)
             except LedgerError:
                 if not file.exists():  # otherwise another process was quicker
                     raise
-        ledger = cls.open(path)
-        found = ledger._records.header
-        if any(getattr(found, name) != getattr(wanted, name) for name in ("cap", "adaptive", "neighbours")):
+        found = cls.open(path)
+        if (found.cap, found.adaptive, found.neighbours) != (wanted.cap, wanted.adaptive, wanted.neighbours):
             raise InvalidInput(
                 f"the ledger {file.path!r} has cap {found.cap}, adaptive={found.adaptive} and neighbours "
                 f"{found.neighbours!r}, not {wanted.cap}, {wanted.adaptive} and {wanted.neighbours!r}; these "
                 "are fixed when a ledger is started: use Ledger.open(path)"
             )
-        return ledger
+        return found
 
     # --- what the ledger says --------------------------------------------------------------------------
 
@@ -476,19 +407,42 @@ class Ledger:
 
         By the filter's budget in adaptive use, by epsilon for a fixed plan; 0 without a cap.
         """
-        return self._rule(self._current()).spent
+        plans = [plan.events for plan in self._current().plans.values()]
+        if self.cap is None or not plans:
+            return 0.0
+        if not self.adaptive:
+            return self.total() / self.cap.epsilon
+        filtered = self._filter()
+        return 1.0 if filtered is None else filtered.spent(plans)
 
     @property
     def terms(self) -> str:
         """Which of the two uses this ledger was opened for, and what that costs."""
-        return self._rule(self._current()).terms
+        if not self.adaptive or self.cap is None:
+            return (
+                "fixed plan: everything is admitted before the first release, so exact composition applies "
+                "at no extra cost; nothing can be added once something was released"
+            )
+        filtered = self._filter()
+        if filtered is None and self.admissions:
+            return (
+                "adaptive use: the first plan spends the whole cap by exact composition, so nothing can "
+                "be admitted after it"
+            )
+        filtered = filtered or PrivacyFilter(self.cap, gaussian_order(self.cap), self.neighbours)
+        return (
+            "adaptive use: a plan may be chosen after looking at earlier outputs, and a privacy filter at Renyi "
+            f"order {filtered.order:.4g} keeps everything together within the cap. It has spent {self.spent:.1%} of "
+            f"its budget. Cost: a Gaussian release needs {filtered.noise_factor():.3g} times the noise that a fixed "
+            f"plan needs for the same cap, and {RESERVED_SHARE:.0%} of delta is set aside for threshold releases"
+        )
 
     def would_exceed(self, events: Event | Iterable[Event]) -> bool:
         """Return whether admitting these events now would pass the cap. Without a cap: never."""
         asked = as_events(events)
         with self._lock:
             try:
-                self._rule(self._current()).order_for(asked, "this plan")
+                self._order_for(asked, "this plan")
             except BudgetExceeded:
                 return True
             return False
@@ -496,7 +450,7 @@ class Ledger:
     def check(self, events: Event | Iterable[Event]) -> None:
         """Raise what `admit` would raise for these events now, and record nothing."""
         with self._lock:
-            self._check(self._current(), as_events(events), "this plan")
+            self._check(as_events(events), "this plan")
 
     def statement(self, delta: float | None = None, **facts: Any) -> PrivacyStatement:
         """Return the guarantee of everything on this ledger; facts as for `Admission.statement`.
@@ -507,8 +461,7 @@ class Ledger:
         delta = self._delta(delta)
         events = self.events()
         epsilon = self._epsilon(events, delta)
-        if events and self._rule(self._current()).filter is not None:
-            assert self.cap is not None  # noqa: S101
+        if self.cap is not None and self._filter() is not None:
             if delta < self.cap.delta:
                 raise InvalidInput(
                     f"delta must be at least the cap's {self.cap.delta:g} in adaptive use, got {delta:g}: a "
@@ -551,8 +504,7 @@ class Ledger:
         Parameters
         ----------
         events : mapping of str to Event, Event, or iterable of Event
-            All that the plan may release. Names serve to refer to an event later; events without a name
-            are named by their kind and position.
+            All that the plan may release. Events without a name are named by their kind and position.
         purpose : str
             What the plan is for, in words.
         data : str
@@ -569,48 +521,68 @@ class Ledger:
         InvalidInput
             The plan protects another unit than the ledger.
         """
-        names, listed = _named(events)
-        purpose, data = _validate.text(purpose=purpose), _validate.text(required=True, data=data)
+        listed = as_events(events.values() if isinstance(events, Mapping) else events)
+        names = events if isinstance(events, Mapping) else [f"{e.kind} {i}" for i, e in enumerate(listed, 1)]
         what = f"the plan {purpose!r}" if purpose else f"a plan of {len(listed)} event(s)"
         with self._writing():
-            current = self._records
-            own = unit if unit is not None else current.unit or PrivacyUnit()
-            if not isinstance(own, PrivacyUnit):
-                raise InvalidType(f"unit must be a PrivacyUnit or None, got {unit!r}")
-            order = self._check(current, listed, what)
-            plan = PlanRecord(
-                uuid.uuid4().hex[:16], names, listed, purpose, data, own, order, software_version()
-            )
+            own = unit if unit is not None else self._records.unit or PrivacyUnit()
+            order, version = self._check(listed, what), software_version()
+            plan = PlanRecord(uuid.uuid4().hex[:16], tuple(names), listed, purpose, data, own, order, version)
             self._append(plan)
         if self._counted:
             _PROCESS.setdefault(data, []).append((listed, self.neighbours, own))
         return Admission(self, plan)
 
-    def _check(self, current: Records, events: tuple[Event, ...], what: str) -> float | None:
+    def _check(self, events: tuple[Event, ...], what: str) -> float | None:
         accountant.curve(events, self.neighbours)  # rejects what has no sound bound
-        if not self.adaptive and any(count > 0 for count in current.released.values()):
+        if not self.adaptive and any(count > 0 for count in self._current().released.values()):
             raise LedgerError(
                 f"{what} cannot be added: this ledger was opened for a fixed plan, of which something was "
                 "released already. For plans that follow each other open "
                 "Ledger(cap=Budget(epsilon, delta), adaptive=True)"
             )
-        return self._rule(current).order_for(events, what)
+        return self._order_for(events, what)
 
-    def _rule(self, current: Records) -> AdmissionRule:
-        plans = current.plans.values()
-        return AdmissionRule(
-            self._records.header.cap,
-            self.adaptive,
-            self.neighbours,
-            tuple(plan.events for plan in plans),
-            next((plan.order for plan in plans), None),
-            self._epsilon,
-        )
+    def _filter(self) -> PrivacyFilter | None:
+        """Return the filter in use; None before the first plan, for a fixed plan, or if one plan spends the cap."""
+        order = next((plan.order for plan in self._current().plans.values()), None)
+        return None if self.cap is None or order is None else PrivacyFilter(self.cap, order, self.neighbours)
+
+    def _order_for(self, events: tuple[Event, ...], what: str) -> float | None:
+        """Return the order of the filter if this plan starts one, or raise `BudgetExceeded`."""
+        plans = [plan.events for plan in self._current().plans.values()]
+        if self.cap is None:
+            return None
+        if self.adaptive and not plans:
+            first = PrivacyFilter.for_first_plan(self.cap, events, self.neighbours)
+            if first.spent([events]) <= 1:
+                return first.order
+        elif self.adaptive:
+            filtered = self._filter()
+            if filtered is None:
+                raise BudgetExceeded(
+                    f"{what} does not fit: the first plan spends the whole cap {self.cap}; nothing was admitted: "
+                    "open a ledger with a larger cap"
+                )
+            spent = filtered.spent([*plans, events])
+            if spent > 1:
+                raise BudgetExceeded(
+                    f"{what} would bring the filter to {spent:.4g} times its budget for the cap {self.cap} "
+                    f"({self.spent:.1%} of it is spent); nothing was admitted: use fewer steps or more noise, or "
+                    "open a ledger with a larger cap"
+                )
+            return None
+        total = self._epsilon(merged(event for plan in (*plans, events) for event in plan), self.cap.delta)
+        if total > self.cap.epsilon:
+            raise BudgetExceeded(
+                f"{what} would bring epsilon to {total:.4g} at delta {self.cap.delta:g}, above the cap of "
+                f"{self.cap.epsilon:g} ({self.spent:.1%} of it is spent); nothing was admitted: use fewer steps or "
+                "more noise"
+            )
+        return None
 
     def _epsilon(self, events: tuple[Event, ...], delta: float) -> float:
-        if not events:
-            return 0.0
-        return self._composed(events, delta)
+        return self._composed(events, delta) if events else 0.0
 
     def _delta(self, delta: float | None) -> float:
         if delta is not None:
@@ -619,25 +591,19 @@ class Ledger:
             raise InvalidInput("delta must be given for a ledger without a cap, got None; for example 1e-5")
         return self.cap.delta
 
-    # --- how admissions and phases write -------------------------------------------------------------------
-
-    def _release(self, plan: str, position: int, wanted: int, name: str) -> int:
-        """Record that repetitions of a planned event may happen: as many as wanted and left, or raise."""
-        with self._writing():
-            left = self._records.left(plan, position)
-            if left == 0:
-                raise BudgetExceeded(
-                    f"all planned repetitions of {name!r} were released already; admit another plan first"
-                )
-            granted = min(wanted, left)
-            self._append(ReleaseRecord(plan, position, granted))
-            return granted
-
-    def _give_back(self, plan: str, position: int, count: int) -> None:
-        with self._writing():
-            self._append(ReleaseRecord(plan, position, -count))
-
     # --- the file ----------------------------------------------------------------------------------------
+
+    def _release(self, plan: PlanRecord, position: int, wanted: int) -> int:
+        """Record that repetitions may happen, as many as wanted and left; a negative number did not happen."""
+        with self._writing():
+            granted = min(wanted, self._records.left(plan.plan, position))
+            if granted == 0:
+                raise BudgetExceeded(
+                    f"all planned repetitions of {plan.names[position]!r} were released already; admit another "
+                    "plan first"
+                )
+            self._append(ReleaseRecord(plan.plan, position, granted))
+            return granted
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -645,10 +611,7 @@ class Ledger:
         with self._lock:
             if self._frozen:
                 raise LedgerError(self._frozen)
-            if self._file is None:
-                yield
-                return
-            with self._file.locked():
+            with self._file.locked() if self._file is not None else contextlib.nullcontext():
                 self._current()
                 yield
 
@@ -684,11 +647,9 @@ class Ledger:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        way_out = (
-            "Ledger.from_json(ledger.to_json()), if the original is not used any more"
-            if self.path is None
-            else f"Ledger.open({self.path!r})"
-        )
+        way_out = f"Ledger.open({self.path!r})"
+        if self.path is None:
+            way_out = "Ledger.from_json(ledger.to_json()), if the original is not used any more"
         copied = f"this ledger is a copy from a pickle and can only be read; to go on, use {way_out}"
         return _unpickle, (type(self), self.to_json(), self._frozen or copied)
 
@@ -700,6 +661,10 @@ class Ledger:
             f"Ledger({number} plan{'' if number == 1 else 's'}, {copy}{place}, cap={self.cap}, "
             f"adaptive={self.adaptive}, neighbours={self.neighbours!r})"
         )
+
+
+def _unpickle(cls: type[Ledger], document: str, frozen: str) -> Ledger:
+    return cls._of(read_records(document, source="the pickled ledger"), frozen=frozen)
 
 
 _alive: weakref.WeakSet[Ledger] = weakref.WeakSet()
@@ -755,17 +720,3 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
-
-
-def _unpickle(cls: type[Ledger], document: str, frozen: str) -> Ledger:
-    return cls._of(read_records(document, source="the pickled ledger"), frozen=frozen)
-
-
-def _named(
-    events: Event | Iterable[Event] | Mapping[str, Event],
-) -> tuple[tuple[str, ...], tuple[Event, ...]]:
-    if isinstance(events, Mapping):
-        listed = as_events(events.values())
-        return tuple(_validate.text(required=True, name=name) for name in events), listed
-    listed = as_events(events)
-    return tuple(f"{event.kind} {place}" for place, event in enumerate(listed, start=1)), listed

@@ -1,18 +1,13 @@
 """The records of a ledger, their text, and the file that keeps them.
 
-There are two kinds of records, only ever appended:
+There are two kinds of records, only ever appended. A *plan* lists events that are admitted together; all of them count
+from there on, whether or not they happen. A *release* says that a number of repetitions of one event of a plan may
+happen; a negative number returns repetitions that were reserved and did not happen. What a ledger costs depends on its
+plans alone, so a process that dies leaves a count that is too high, never one that is too low.
 
-    plan       events that are admitted together; all of them count from here on, whether or not they happen
-    release    a number of repetitions of one event of a plan may happen from here on; a negative number returns
-               repetitions that were reserved and did not happen
-
-What a ledger costs depends on its plans alone, so a process that dies leaves a count that is too high, never one
-that is too low. Records carry their order and no clock times, which depend on the rows.
-
-The file is replaced as a whole or not at all: new text goes to a temporary file in the same folder, is flushed to
-the disk and then takes the name of the old file in one step, so that a reader sees the old text or the new text.
-Writers in several processes take turns through a lock file (where the system has ``flock``; elsewhere one
-process at a time may write).
+The file is replaced as a whole: new text goes to a temporary file in the same folder, is flushed to the disk and then
+takes the name of the old file in one step. Writers in several processes take turns through a lock file (where the
+system has ``flock``; elsewhere one process at a time may write).
 """
 
 from __future__ import annotations
@@ -24,14 +19,22 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 from ratewise import _validate
 from ratewise._files import canonical, flush_folder, strict_json
-from ratewise.accounting.events import NEIGHBOURS, Budget, Event, PrivacyUnit, event_from_dict, single
+from ratewise.accounting.events import (
+    NEIGHBOURS,
+    Budget,
+    Event,
+    PrivacyUnit,
+    described,
+    event_from_dict,
+    single,
+)
 from ratewise.exceptions import (
     InvalidInput,
     InvalidType,
@@ -68,30 +71,17 @@ class Header:
         _validate.text(id=self.id)
         _validate.one_of((True, False), adaptive=self.adaptive)
         _validate.one_of(NEIGHBOURS, neighbours=self.neighbours)
-        if self.cap is not None and not isinstance(self.cap, Budget):
+        if not isinstance(self.cap, Budget | None):
             raise InvalidType(f"cap must be a Budget(epsilon, delta) or None, got {self.cap!r}")
-        if self.unit is not None and not isinstance(self.unit, PrivacyUnit):
+        if not isinstance(self.unit, PrivacyUnit | None):
             raise InvalidType(f"unit must be a PrivacyUnit or None, got {self.unit!r}")
         if self.adaptive and self.cap is None:
             raise InvalidInput("adaptive use needs a cap, got cap=None; for example cap=Budget(1.0, 1e-5)")
 
 
 @dataclass(frozen=True)
-class Record:
-    """One line of a ledger."""
-
-    kind: ClassVar[str]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-ready description; `record_from_dict` reads it back."""
-        return {"record": self.kind, **dataclasses.asdict(self)}
-
-
-@dataclass(frozen=True)
-class PlanRecord(Record):
+class PlanRecord:
     """Events that were admitted together. `order` is that of the filter, in the first plan of a filter."""
-
-    kind: ClassVar[str] = "plan"
 
     plan: str
     names: tuple[str, ...]
@@ -103,17 +93,23 @@ class PlanRecord(Record):
     version: str
 
     def __post_init__(self) -> None:
+        for name in ("plan", "data"):
+            _validate.text(required=True, **{name: getattr(self, name)})
+        for name in ("purpose", "version"):
+            _validate.text(**{name: getattr(self, name)})
+        for name in self.names:
+            _validate.text(required=True, name=name)
+        if not isinstance(self.unit, PrivacyUnit):
+            raise InvalidType(f"unit must be a PrivacyUnit or None, got {self.unit!r}")
         if len(self.names) != len(self.events) or len(set(self.names)) != len(self.names) or not self.names:
             raise InvalidInput(f"plan {self.plan!r} must give each of its events a name of its own")
         if self.order is not None and not _validate.real(order=self.order) > 1:
             raise InvalidInput(f"order must be above 1, got {self.order!r}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-ready description."""
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        fields["names"], fields["unit"] = list(self.names), self.unit.to_dict()
-        fields["events"] = [event.to_dict() for event in self.events]
-        return {"record": self.kind, **fields}
+        """Return a JSON-ready description; `record_from_dict` reads it back."""
+        events = [event.to_dict() for event in self.events]
+        return {"record": "plan", **vars(self), "events": events, "unit": self.unit.to_dict()}
 
     def planned(self, position: int) -> int:
         """Return how many repetitions of an event are planned."""
@@ -121,45 +117,44 @@ class PlanRecord(Record):
 
 
 @dataclass(frozen=True)
-class ReleaseRecord(Record):
+class ReleaseRecord:
     """`count` repetitions of the event at `position` of a plan may happen (negative: did not happen)."""
-
-    kind: ClassVar[str] = "release"
 
     plan: str
     position: int
     count: int
 
+    def __post_init__(self) -> None:
+        _validate.text(required=True, plan=self.plan)
+        _validate.count(at_least=0, position=self.position)
+        if _validate.real(count=self.count) != int(self.count) or self.count == 0:
+            raise InvalidInput(f"count must be a whole number other than 0, got {self.count!r}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready description; `record_from_dict` reads it back."""
+        return {"record": "release", **vars(self)}
+
+
+Record = PlanRecord | ReleaseRecord
+
 
 def record_from_dict(description: Any) -> Record:
-    """Read back what `Record.to_dict` wrote, or raise `InvalidInput` or `InvalidType`."""
+    """Read back what `to_dict` of a record wrote, or raise `InvalidInput` or `InvalidType`."""
     if not isinstance(description, dict):
         raise InvalidType(f"a record must be a mapping, got {description!r}")
     fields = dict(description)
     kind = fields.pop("record", None)
-    cls = {"plan": PlanRecord, "release": ReleaseRecord}.get(kind) if isinstance(kind, str) else None
-    if cls is None:
+    if kind not in ("plan", "release"):
         raise InvalidInput(f"record must be plan or release, got {kind!r}")
-    expected = {field.name for field in dataclasses.fields(cls)}
-    if fields.keys() != expected:
-        odd = ", ".join(sorted(map(str, fields.keys() ^ expected)))
-        raise InvalidInput(f"a {kind} record has missing or unknown fields: {odd}")
-    _validate.text(required=True, plan=fields["plan"])
-    if cls is ReleaseRecord:
-        position = _validate.count(at_least=0, position=fields["position"])
-        count = _validate.real(count=fields["count"])
-        if count != int(count) or count == 0:
-            raise InvalidInput(f"count must be a whole number other than 0, got {fields['count']!r}")
-        return ReleaseRecord(fields["plan"], position, int(count))
-    if not isinstance(fields["events"], list) or not isinstance(fields["names"], list):
-        raise InvalidType("events and names of a plan must be lists")
-    for name in ("purpose", "version"):
-        _validate.text(**{name: fields[name]})
-    _validate.text(required=True, data=fields["data"])
-    fields["names"] = tuple(_validate.text(required=True, name=name) for name in fields["names"])
-    fields["events"] = tuple(event_from_dict(event) for event in fields["events"])
-    fields["unit"] = PrivacyUnit.from_dict(fields["unit"])
-    return PlanRecord(**fields)
+    cls = PlanRecord if kind == "plan" else ReleaseRecord
+    fields = described(cls, fields, f"a {kind} record")
+    if cls is PlanRecord:
+        if not isinstance(fields["events"], list) or not isinstance(fields["names"], list):
+            raise InvalidType("events and names of a plan must be lists")
+        fields["names"] = tuple(fields["names"])
+        fields["events"] = tuple(event_from_dict(event) for event in fields["events"])
+        fields["unit"] = PrivacyUnit.from_dict(fields["unit"])
+    return cls(**fields)
 
 
 class Records:
@@ -186,11 +181,11 @@ class Records:
         return line
 
     def append(self, record: Record, line: str) -> None:
-        """Add a record that `check` has passed."""
+        """Add a record and its line of JSON, or raise if it does not fit here."""
         self._check_fit(record)
         if isinstance(record, PlanRecord):
             self.plans[record.plan] = record
-        elif isinstance(record, ReleaseRecord):
+        else:
             key = (record.plan, record.position)
             self.released[key] = self.released.get(key, 0) + record.count
         self.all.append(record)
@@ -214,57 +209,48 @@ class Records:
         """Return whether this is the same ledger as `older`, with nothing taken out or changed."""
         return self.header == older.header and self._lines[: len(older._lines)] == older._lines
 
+    @property
+    def unit(self) -> PrivacyUnit | None:
+        """What is protected: as given when the ledger was opened, else that of its first plan."""
+        return self.header.unit or next((plan.unit for plan in self.plans.values()), None)
+
     def _check_fit(self, record: Record) -> None:
         if isinstance(record, PlanRecord):
             if record.plan in self.plans:
                 raise InvalidInput(f"plan {record.plan!r} is admitted twice")
-            unit = self.unit
-            if unit is not None and not unit.protects_same(record.unit):
+            if self.unit is not None and not self.unit.protects_same(record.unit):
                 raise InvalidInput(
-                    f"this ledger protects {unit}, but the plan protects {record.unit}; the two do not add up: "
-                    "keep one ledger for each unit of privacy"
+                    f"this ledger protects {self.unit}, but the plan protects {record.unit}; the two do not add "
+                    "up: keep one ledger for each unit of privacy"
                 )
-        elif isinstance(record, ReleaseRecord):
-            plan = self.plans.get(record.plan)
-            if plan is None or record.position >= len(plan.events):
-                raise InvalidInput(f"a release refers to event {record.position} of {record.plan!r}: unknown")
-            done = self.released.get((record.plan, record.position), 0) + record.count
-            if not 0 <= done <= plan.planned(record.position):
-                raise InvalidInput(
-                    f"plan {record.plan!r} has {plan.planned(record.position)} repetitions of "
-                    f"{plan.names[record.position]!r}, and a record makes that {done}"
-                )
-
-    @property
-    def unit(self) -> PrivacyUnit | None:
-        """What is protected: as given when the ledger was opened, else that of its first plan."""
-        if self.header.unit is not None:
-            return self.header.unit
-        return next((plan.unit for plan in self.plans.values()), None)
+            return
+        plan, position = self.plans.get(record.plan), record.position
+        if plan is None or position >= len(plan.events):
+            raise InvalidInput(f"a release refers to event {position} of {record.plan!r}: unknown")
+        done = self.released.get((record.plan, position), 0) + record.count
+        if not 0 <= done <= plan.planned(position):
+            raise InvalidInput(
+                f"plan {record.plan!r} has {plan.planned(position)} repetitions of {plan.names[position]!r}, "
+                f"and a record makes that {done}"
+            )
 
 
 def read_records(content: bytes | str, *, source: str) -> Records:
     """Read and verify a document that `Records.document` wrote; `source` is named in every message.
 
-    Raises
-    ------
-    LedgerVersion
-        It is a ledger, of another version.
-    LedgerCorrupt
-        It is truncated, was changed by other means, or is no ledger at all.
+    Raises `LedgerVersion` for a ledger of another version, and `LedgerCorrupt` for what is truncated, was changed by
+    other means, or is no ledger at all.
     """
     try:
         document = strict_json(content)
     except ValueError:
         raise _corrupt(source, "it is truncated or not JSON") from None
-    if not isinstance(document, dict):
-        raise _corrupt(source, "it is no ledger: not a JSON object")
-    if document.get("format") != FORMAT:
-        raise _corrupt(source, f"it is no ledger: its format is {_short(document.get('format'))}")
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise _corrupt(source, "it is no ledger")
     version = document.get("version")
     if version != VERSION or isinstance(version, bool):
         raise LedgerVersion(
-            f"{source} has ledger version {_short(version)}, and this ratewise knows version {VERSION}; "
+            f"{source} has ledger version {version!r:.60}, and this ratewise knows version {VERSION}; "
             "open it with the ratewise that wrote it, or with a newer one"
         )
     header, records, checksum = (document.get(name) for name in ("ledger", "records", "checksum"))
@@ -278,23 +264,15 @@ def read_records(content: bytes | str, *, source: str) -> Records:
     if checksum != fitting:
         raise _corrupt(source, "its checksum does not match: it was changed by hand or damaged")
     try:
-        found = Records(_header(header))
+        cap, unit = header.get("cap"), header.get("unit")
+        cap = None if cap is None else Budget(**cap)
+        unit = None if unit is None else PrivacyUnit.from_dict(unit)
+        found = Records(Header(**{**header, "cap": cap, "unit": unit}))
         for record, line in zip(records, lines, strict=True):
             found.append(record_from_dict(record), line)
     except (RatewiseError, TypeError) as error:
         raise _corrupt(source, str(error)) from None
     return found
-
-
-def _header(fields: Mapping[str, Any]) -> Header:
-    cap, unit = fields.get("cap"), fields.get("unit")
-    return Header(
-        **{
-            **fields,
-            "cap": None if cap is None else Budget(**cap),
-            "unit": None if unit is None else PrivacyUnit.from_dict(unit),
-        }
-    )
 
 
 def _checksum(header: str, lines: list[str]) -> str:
@@ -311,22 +289,19 @@ def _corrupt(source: str, problem: str) -> LedgerCorrupt:
     )
 
 
-def _short(value: Any) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 60 else shown[:57] + "..."
-
-
 class AtomicFile:
     """A text file with whole-file reads, atomic writes, and a lock that processes share.
 
-    Parameters
-    ----------
-    path : str or os.PathLike
-        Links are followed once, here, so that replacing the file never replaces a link.
+    Links are followed once, in the constructor, so that replacing the file never replaces a link.
     """
 
     def __init__(self, path: Any) -> None:
-        self.path = os.path.realpath(_path_text(path))
+        text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+        if not isinstance(text, str):
+            raise InvalidType(f"path must be text or a path object, got {path!r}")
+        if not text or "\0" in text:
+            raise InvalidInput(f"path must name a file, got {text!r}")
+        self.path = os.path.realpath(text)
         self._folder, name = os.path.split(self.path)
         self._lock_path = os.path.join(self._folder, f".{name}.lock")
         # One name is enough, for only the holder of the lock writes; and what a killed writer
@@ -339,39 +314,29 @@ class AtomicFile:
 
     def read(self) -> bytes:
         """Return the whole content."""
-        try:
-            with open(self.path, "rb") as file:
-                return file.read()
-        except FileNotFoundError:
-            raise LedgerError(
-                f"there is no ledger at {self.path!r}; Ledger.create(path) starts one"
-            ) from None
-        except OSError as error:
-            raise LedgerError(f"cannot read the ledger {self.path!r}: {_reason(error)}") from error
+        if not os.path.exists(self.path):
+            raise LedgerError(f"there is no ledger at {self.path!r}; Ledger.create(path) starts one")
+        with self._explained("cannot read the ledger {}"), open(self.path, "rb") as file:
+            return file.read()
 
     def signature(self) -> tuple[int, int, int]:
         """Return numbers that change whenever the content does, as long as the content only grows."""
-        try:
+        with self._explained("the ledger {} has gone", "put the file back before going on"):
             status = os.stat(self.path)
-        except OSError as error:
-            raise LedgerError(
-                f"the ledger {self.path!r} has gone: {_reason(error)}; put the file back before going on"
-            ) from error
         return status.st_size, status.st_ino, status.st_mtime_ns
 
     def write(self, text: str) -> None:
         """Replace the content. On failure the old content stands and `LedgerError` is raised."""
-        try:
-            self._write_temporary(text.encode("ascii"))
-            os.replace(self._temporary, self.path)
-            flush_folder(self._folder)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                os.unlink(self._temporary)
-            raise LedgerError(
-                f"cannot write the ledger {self.path!r}: {_reason(error)}; nothing may be released until "
-                "there is space and permission to write there"
-            ) from error
+        remedy = "nothing may be released until there is space and permission to write there"
+        with self._explained("cannot write the ledger {}", remedy):
+            try:
+                self._write_temporary(text.encode("ascii"))
+                os.replace(self._temporary, self.path)
+                flush_folder(self._folder)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.unlink(self._temporary)
+                raise
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -379,13 +344,9 @@ class AtomicFile:
         if fcntl is None:  # pragma: no cover
             yield
             return
-        try:
+        remedy = "the folder must exist and be writable"
+        with self._explained("cannot create the lock file of the ledger {}", remedy):
             handle = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise LedgerError(
-                f"cannot create the lock file of the ledger {self.path!r}: {_reason(error)}; "
-                "the folder must exist and be writable"
-            ) from error
         try:
             self._wait_for(handle)
             yield
@@ -409,15 +370,13 @@ class AtomicFile:
         assert fcntl is not None  # noqa: S101 - for the type checker
         deadline = time.monotonic() + LOCK_PATIENCE
         while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except OSError as error:
-                if error.errno not in (errno.EAGAIN, errno.EACCES, errno.EINTR):
-                    raise LedgerError(
-                        f"cannot lock the ledger {self.path!r}: {_reason(error)}; "
-                        "keep it on a file system that has locks"
-                    ) from error
+            with self._explained("cannot lock the ledger {}", "keep it on a file system that has locks"):
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return
+                except OSError as error:
+                    if error.errno not in (errno.EAGAIN, errno.EACCES, errno.EINTR):
+                        raise
             if time.monotonic() > deadline:
                 raise LedgerError(
                     f"another process has held the ledger {self.path!r} for {LOCK_PATIENCE:g} seconds; "
@@ -425,17 +384,12 @@ class AtomicFile:
                 )
             time.sleep(0.002)
 
-
-def _path_text(path: Any) -> str:
-    if not isinstance(path, (str, os.PathLike)):
-        raise InvalidType(f"path must be text or a path object, got {path!r}")
-    text = os.fspath(path)
-    if not isinstance(text, str):
-        raise InvalidType(f"path must be text or a path object, got {path!r}")
-    if not text or "\0" in text:
-        raise InvalidInput(f"path must name a file, got {text!r}")
-    return text
-
-
-def _reason(error: OSError) -> str:
-    return error.strerror or str(error) or type(error).__name__
+    @contextlib.contextmanager
+    def _explained(self, problem: str, remedy: str = "") -> Iterator[None]:
+        """Turn errors of the system into `LedgerError`."""
+        try:
+            yield
+        except OSError as error:
+            reason = error.strerror or str(error) or type(error).__name__
+            words = f"{problem.format(repr(self.path))}: {reason}" + (f"; {remedy}" if remedy else "")
+            raise LedgerError(words) from error

@@ -3,9 +3,6 @@
 ``docs/theory.md`` lists where they differ from the paper and why. They serve to plan and to see how quantities scale.
 They do **not** decide what a run costs: that is the accountant, which needs far less noise for the same guarantee.
 
-Order: noise for a budget, concentration (how far a sampled, noisy rate strays), regularity (Lipschitz and
-smoothness constants), errors of the released gradients, and what descent-ascent reaches with them.
-
 Arguments have the same meaning everywhere:
 
 - ``gradient_noise`` is a *multiplier*: standard deviation over sensitivity. ``gradient_std`` is *absolute*: the
@@ -19,14 +16,6 @@ Arguments have the same meaning everywhere:
 >>> noise = proven_noise(epsilon=1.0, delta=1e-5, sampling_rate=0.01, steps=1000)
 >>> round(noise.gradient_noise, 1), round(noise.laplace_scale, 2)
 (58.3, 4.75)
->>> round(sampled_rate_error(sampling_rate=0.1, rows=10_000, failure=0.05), 4)
-0.0827
->>> model = linear_softmax(row_norm=1.0)
->>> found = lagrangian_regularity(
-...     model, temperature=1.0, alpha_norm=2.0, multiplier_radius=5.0, constraints=4
-... )
->>> round(found.lipschitz, 3), round(found.primal_smoothness, 3)
-(4.95, 3.463)
 """
 
 from __future__ import annotations
@@ -38,7 +27,7 @@ import types
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from ratewise import _validate
 from ratewise.exceptions import InvalidInput
@@ -62,15 +51,11 @@ _NUMBERS: dict[str, Callable[..., float]] = {
 def _check(name: str, kind: Any, value: Any) -> Any:
     """Return an argument in its canonical type: by its name if it is a float, else by its type."""
     if isinstance(kind, types.UnionType):
-        if value is None:
-            return None
-        kind = typing.get_args(kind)[0]
+        return None if value is None else _check(name, typing.get_args(kind)[0], value)
     if kind is float:
         rule: Callable[..., float] = _NUMBERS.get(name, _validate.non_negative)
         return rule(**{name: value})
-    if kind is int:
-        return _validate.count(**{name: value})
-    return _validate.instance(kind, **{name: value})
+    return _validate.count(**{name: value}) if kind is int else _validate.instance(kind, **{name: value})
 
 
 def _check_fields(record: Any) -> None:
@@ -111,8 +96,7 @@ def _formula(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _R
 # removing one row.
 
 
-@dataclass(frozen=True)
-class TheoremNoise:
+class TheoremNoise(NamedTuple):
     """Noise of both releases of a step, in the units that `ratewise.accounting.TrainingEvent` uses."""
 
     gradient_noise: float
@@ -120,25 +104,20 @@ class TheoremNoise:
 
     def gradient_std(self, clip_norm: float, expected_batch: float) -> float:
         """Return the absolute standard deviation per coordinate, which is the paper's sigma."""
-        clip, batch = (
-            _validate.positive(clip_norm=clip_norm),
-            _validate.positive(expected_batch=expected_batch),
-        )
-        return self.gradient_noise * clip / batch
+        clip = _validate.positive(clip_norm=clip_norm)
+        return self.gradient_noise * clip / _validate.positive(expected_batch=expected_batch)
 
 
 @_formula
 def paper_noise(epsilon: float, delta: float, sampling_rate: float, steps: int) -> TheoremNoise:
-    """Return the noise of the paper's privacy theorem, word for word; this is not a guarantee.
+    """Return the noise of the paper's privacy theorem, word for word; **this is not a guarantee**.
 
     With r the sampling rate and T the steps, the theorem asks for::
 
         laplace_scale  = 2 max( 1/epsilon, r sqrt(T ln(T/delta))/epsilon )
         gradient_noise = 10 max( ln(T/delta)/epsilon, r sqrt(T) ln(T/delta)/epsilon )
 
-    (sigma = gradient_noise * C/(r |D|)) and claims (epsilon, delta) for every epsilon. That is false from epsilon 6
-    or so on, and for delta near 1 (``docs/theory.md``). Use `proven_noise` for a theorem, and
-    `ratewise.accounting.calibrate` for training.
+    and claims (epsilon, delta) for every epsilon, which is false from epsilon 6 or so on, and for delta near 1.
     """
     log = math.log(steps / delta)
     return TheoremNoise(
@@ -151,12 +130,10 @@ def paper_noise(epsilon: float, delta: float, sampling_rate: float, steps: int) 
 def proven_noise(epsilon: float, delta: float, sampling_rate: float, steps: int) -> TheoremNoise:
     """Return noise for which a pencil-and-paper proof of (epsilon, delta) goes through.
 
-    With l = ln(T/delta) and m = max(1, r sqrt(T l)/epsilon)::
-
-        laplace_scale = 3.5 m          gradient_noise = 10 sqrt(l) m
+    With l = ln(T/delta) and m = max(1, r sqrt(T l)/epsilon): laplace_scale = 3.5 m, gradient_noise = 10 sqrt(l) m.
 
     **Theorem.** If T/delta >= 100 and epsilon <= l, then T steps with this noise are (epsilon, delta)-private
-    under adding or removing one row.
+    under adding or removing one row. Other arguments are refused.
 
     *Proof.* A histogram is e_L = 1/(3.5 m)-private. A gradient is (e_G, d_G)-private with d_G = delta/(2T)
     and e_G = sqrt(2 ln(1.25/d_G))/gradient_noise <= sqrt(2.4 l)/(10 sqrt(l) m) < 0.155/m, because ln(2.5) is
@@ -164,11 +141,6 @@ def proven_noise(epsilon: float, delta: float, sampling_rate: float, steps: int)
     r (exp(0.4407) - 1)/m <= 0.554 r/m <= 0.554 epsilon/sqrt(T l) and d' = r d_G. Advanced composition with
     slack delta/2 gives e' sqrt(2 T ln(2/delta)) + T e'^2/2 <= 0.841 epsilon + 0.154 epsilon^2/l <= epsilon,
     because ln 2 is at most 0.151 l, and T d' + delta/2 <= delta.
-
-    Raises
-    ------
-    InvalidInput
-        Outside the range in which the proof holds.
     """
     log = math.log(steps / delta)
     hint = "the proof needs it; ratewise.accounting.calibrate has no such limit"
@@ -192,17 +164,13 @@ def unclipped_sensitivity(
 ) -> float:
     """Return how far one row can move the summed gradient when nothing is clipped.
 
-    The row adds grad loss/B + sum_j lambda_j sum_{I,k} alpha_{j,I,k}/N_I * grad soft_k, of norm at most::
-
-        loss_lipschitz/expected_batch + alpha_norm * multiplier_radius * rate_lipschitz/least_denominator
+    The row adds grad loss/B + sum_j lambda_j sum_{I,k} alpha_{j,I,k}/N_I * grad soft_k.
     """
     multipliers = alpha_norm * multiplier_radius
     return loss_lipschitz / expected_batch + multipliers * rate_lipschitz / least_denominator
 
 
-# --- concentration ---------------------------------------------------------------------------------------
-#
-# All bounds are two-sided unless they say otherwise, hold for any data, and are finite-sample.
+# --- concentration: two-sided unless stated otherwise, for any data, finite-sample -------------------------
 
 
 @_formula
@@ -210,12 +178,8 @@ def sampled_rate_error(sampling_rate: float, rows: int, failure: float) -> float
     """Bound |p - p_r|, the error of a rate estimated from a Poisson sample with a *constant* denominator.
 
     p is the mean of numbers x_i in [0, 1] over the rows, p_r = (sum of sampled x_i)/(r * rows). With
-    u = ln(2/failure)/(r * rows), with probability at least 1 - failure::
-
-        |p - p_r| <= u/3 + sqrt( u^2/9 + 2 (1 - r) u )
-
-    Bernstein's inequality for the sum of (B_i - r) x_i, solved for the deviation. Times L it holds for
-    the norm of vectors with norm at most L (Pinelis 1994), which is how the loss gradient is bounded.
+    u = ln(2/failure)/(r * rows), it is at most u/3 + sqrt(u^2/9 + 2 (1 - r) u): Bernstein's inequality for the sum of
+    (B_i - r) x_i. Times L it holds for the norm of vectors with norm at most L (Pinelis 1994), such as gradients.
     """
     u = math.log(2.0 / failure) / (sampling_rate * rows)
     return u / 3.0 + math.sqrt(u * u / 9.0 + 2.0 * (1.0 - sampling_rate) * u)
@@ -225,36 +189,33 @@ def sampled_rate_error(sampling_rate: float, rows: int, failure: float) -> float
 def subsample_rate_error(sample_rows: float, failure: float) -> float:
     """Bound the error of a rate whose denominator is the realised size m of the sample.
 
-    Given its size, a Poisson sample is a uniform sample without replacement, so Hoeffding (1963) gives
-    sqrt( ln(2/failure)/(2m) ).
+    Given its size, a Poisson sample is a uniform sample without replacement: Hoeffding (1963).
     """
     return math.sqrt(math.log(2.0 / failure) / (2.0 * sample_rows))
 
 
 @_formula
 def subsample_mean_error(sample_rows: float, failure: float) -> float:
-    """Bound the error of a mean of vectors of norm at most 1 over a sample of realised size m.
+    """Bound the error of a mean of vectors of norm at most 1 over a sample of realised size m, in any dimension.
 
-    ``(1 + sqrt(2 ln(1/failure)))/sqrt(m)``, whatever the dimension. The expected error is at most 1/sqrt(m);
-    bounded differences 2/m give the rest; both carry over to sampling without replacement because
-    exp(s |x|) is convex (Hoeffding 1963, section 6).
+    The expected error is at most 1/sqrt(m); bounded differences 2/m give the rest; both carry over to sampling without
+    replacement because exp(s |x|) is convex (Hoeffding 1963, section 6).
     """
     return (1.0 + math.sqrt(2.0 * math.log(1.0 / failure))) / math.sqrt(sample_rows)
 
 
 @_formula
 def normaliser_failure(sampling_rate: float, rows: float, subsets: int) -> float:
-    """Bound the probability that some subset has fewer than half of its expected rows in a sample.
+    """Bound the probability that some subset of at least `rows` rows has less than half of its expected sample.
 
-    For each of `subsets` subsets of at least `rows` rows, P( |sample of it| < r * rows/2 ) <= exp(-r rows/8)
-    (Chernoff), and a union over subsets.
+    P( |sample of it| < r * rows/2 ) <= exp(-r rows/8) (Chernoff), and a union over subsets.
     """
     return min(1.0, subsets * math.exp(-sampling_rate * rows / 8.0))
 
 
 @_formula
 def rows_for_normaliser(sampling_rate: float, subsets: int, failure: float) -> float:
-    """Return 8 ln(subsets/failure)/r: with that many rows `normaliser_failure` is at most `failure`."""
+    """Return the number of rows with which `normaliser_failure` is at most `failure`."""
     return 8.0 * math.log(subsets / failure) / sampling_rate
 
 
@@ -271,10 +232,7 @@ def laplace_sum_quantile(laplace_scale: float, terms: int, failure: float) -> fl
 
 @_formula
 def gaussian_norm_quantile(std: float, dimension: int, failure: float) -> float:
-    """Return t such that the norm of a Gaussian vector exceeds t with probability at most `failure`.
-
-    ``std * (sqrt(d) + sqrt(2 ln(1/failure)))``, one-sided.
-    """
+    """Return t such that the norm of a Gaussian vector exceeds t with probability at most `failure`; one-sided."""
     return std * (math.sqrt(dimension) + math.sqrt(-2.0 * math.log(failure)))
 
 
@@ -295,8 +253,7 @@ def ratio_error(
 
         | (mu_X + X)/(mu_Y + Y) - mu_X/mu_Y |  <=  (t_X + (mu_X/mu_Y) t_Y)/(mu_Y - t_Y)      if t_Y < mu_Y
 
-    and infinity otherwise: the noisy denominator may then be near 0. *Proof.* The difference is
-    (X - (mu_X/mu_Y) Y)/(mu_Y + Y).
+    and infinity otherwise: the noisy denominator may then be near 0. The difference is (X - (mu_X/mu_Y) Y)/(mu_Y + Y).
     """
     if numerator > denominator:
         raise InvalidInput(f"numerator must be at most denominator = {denominator:g}, got {numerator:g}")
@@ -317,14 +274,9 @@ def ratio_error(
 class ModelRegularity:
     """Constants, in theta and for every row, of a model that gives K logits and of its loss.
 
-    Parameters
-    ----------
-    logit_lipschitz : float
-        Largest spectral norm of the K x d Jacobian of the logits (the paper's L_h).
-    logit_smoothness : float
-        Lipschitz constant of that Jacobian in spectral norm (beta_h); 0 for a linear model.
-    loss_lipschitz, loss_smoothness : float
-        Bounds on the gradient of the loss and on its Lipschitz constant (L_l, beta_l).
+    `logit_lipschitz` is the largest spectral norm of the K x d Jacobian of the logits (L_h) and `logit_smoothness` the
+    Lipschitz constant of that Jacobian (beta_h; 0 for a linear model); `loss_lipschitz` and `loss_smoothness` bound the
+    gradient of the loss and its Lipschitz constant (L_l, beta_l).
     """
 
     logit_lipschitz: float
@@ -336,8 +288,7 @@ class ModelRegularity:
         _check_fields(self)
 
 
-@dataclass(frozen=True)
-class LagrangianRegularity:
+class LagrangianRegularity(NamedTuple):
     """Bound on the gradient in theta, and Lipschitz constants of that gradient and of the one in (theta, lambda)."""
 
     lipschitz: float
@@ -347,7 +298,7 @@ class LagrangianRegularity:
 
 @_formula
 def softmax_lipschitz(temperature: float) -> float:
-    """Return sqrt(2)/4 * tau: Lipschitz constant of one coordinate of softmax(tau z) in z.
+    """Return the Lipschitz constant of one coordinate of softmax(tau z) in z.
 
     Its gradient tau s_k (e_k - s) has norm at most tau s_k (1 - s_k) sqrt(2); reached for two classes at 1/2.
     """
@@ -356,7 +307,7 @@ def softmax_lipschitz(temperature: float) -> float:
 
 @_formula
 def softmax_smoothness(temperature: float) -> float:
-    """Return 8/27 * tau^2: Lipschitz constant of the gradient of one coordinate of softmax(tau z) in z.
+    """Return the Lipschitz constant of the gradient of one coordinate of softmax(tau z) in z.
 
     The Hessian is tau^2 s_k [ (e_k - s)(e_k - s)' - (diag(s) - s s') ], a difference of two positive
     semi-definite matrices of norms at most 2 s_k (1 - s_k)^2 <= 8/27 and, by Gershgorin,
@@ -369,7 +320,7 @@ def softmax_smoothness(temperature: float) -> float:
 def composed_smoothness(
     *, inner_lipschitz: float, inner_smoothness: float, outer_lipschitz: float, outer_smoothness: float
 ) -> float:
-    """Return ``L_h^2 beta_g + L_g beta_h``: the smoothness of g(h(theta)), h the inner function, g scalar."""
+    """Return the smoothness of g(h(theta)), h the inner function, g scalar."""
     return inner_lipschitz * inner_lipschitz * outer_smoothness + outer_lipschitz * inner_smoothness
 
 
@@ -397,9 +348,7 @@ def linear_softmax(row_norm: float, temperature: float = 1.0) -> ModelRegularity
     `row_norm` bounds the norm of a row; with an intercept, of the row with a 1 appended.
     """
     slope = temperature * row_norm
-    return ModelRegularity(
-        row_norm, 0.0, loss_lipschitz=math.sqrt(2.0) * slope, loss_smoothness=slope**2 / 2.0
-    )
+    return ModelRegularity(row_norm, 0.0, math.sqrt(2.0) * slope, slope**2 / 2.0)
 
 
 @_formula
@@ -425,16 +374,11 @@ def lagrangian_regularity(
     slope, weight = rate_lipschitz(model, temperature), alpha_norm * multiplier_radius
     bend = model.loss_smoothness + weight * rate_smoothness(model, temperature)
     cross = alpha_norm * slope * math.sqrt(constraints)
-    return LagrangianRegularity(
-        lipschitz=model.loss_lipschitz + weight * slope,
-        primal_smoothness=bend,
-        joint_smoothness=(bend + math.hypot(bend, 2.0 * cross)) / 2.0,
-    )
+    joint = (bend + math.hypot(bend, 2.0 * cross)) / 2.0
+    return LagrangianRegularity(model.loss_lipschitz + weight * slope, bend, joint)
 
 
-# --- errors of the released gradients --------------------------------------------------------------------
-#
-# Everything is for soft rates, no clipping, and Laplace noise on the histogram.
+# --- errors of the released gradients: soft rates, no clipping, Laplace noise on the histogram -------------
 
 
 @dataclass(frozen=True)
@@ -464,24 +408,13 @@ class RateProblem:
             raise InvalidInput(f"smallest_cell must be at most rows = {self.rows}, got {self.smallest_cell}")
 
     @property
-    def subset_count(self) -> int:
-        """Number of distinct subsets over which rates are taken."""
-        return 2 * self.constraints if self.subsets is None else self.subsets
-
-    @property
     def regularity(self) -> LagrangianRegularity:
         """Lipschitz and smoothness constants of the Lagrangian."""
-        return lagrangian_regularity(
-            self.model,
-            temperature=self.temperature,
-            alpha_norm=self.alpha_norm,
-            multiplier_radius=self.multiplier_radius,
-            constraints=self.constraints,
-        )
+        names = ("temperature", "alpha_norm", "multiplier_radius", "constraints")
+        return lagrangian_regularity(self.model, **{name: getattr(self, name) for name in names})
 
 
-@dataclass(frozen=True)
-class GradientErrors:
+class GradientErrors(NamedTuple):
     """Bounds on the errors of one step: `primal` in Euclidean norm, `dual` in the largest coordinate."""
 
     primal: float
@@ -490,12 +423,7 @@ class GradientErrors:
 
 @_formula
 def gradient_errors(
-    problem: RateProblem,
-    *,
-    sampling_rate: float,
-    gradient_std: float,
-    laplace_scale: float,
-    failure: float,
+    problem: RateProblem, *, sampling_rate: float, gradient_std: float, laplace_scale: float, failure: float
 ) -> GradientErrors:
     """Bound the errors of both gradients of one step, together, with probability at least 1 - failure.
 
@@ -509,7 +437,8 @@ def gradient_errors(
     the noise can swallow a denominator (t_K >= m), or if n is too small for m to be a lower bound.
     """
     part = failure / 7.0
-    subsets, pairs = problem.subset_count, problem.subset_count * problem.classes
+    subsets = problem.subsets or 2 * problem.constraints
+    pairs = subsets * problem.classes
     least = sampling_rate * problem.smallest_cell / 2.0
     below = laplace_sum_quantile(laplace_scale, problem.classes, part / subsets)
     above = laplace_sum_quantile(laplace_scale, 1, part / pairs)
@@ -530,15 +459,12 @@ def gradient_errors(
 
 # --- convergence -----------------------------------------------------------------------------------------
 #
-# What descent-ascent reaches with gradients that have bounded errors, and a plan that follows from it.
-#
-# Multipliers come from {lambda >= 0, |lambda|_1 <= R}. The goal is a near-stationary point of
-# Phi(theta) = max over lambda of the Lagrangian: a theta within alpha/(2 beta) of a point where Phi has a
-# subgradient of norm at most alpha.
+# What descent-ascent reaches with gradients that have bounded errors. Multipliers come from
+# {lambda >= 0, |lambda|_1 <= R}. The goal is a near-stationary point of Phi(theta) = max over lambda of the Lagrangian:
+# a theta within alpha/(2 beta) of a point where Phi has a subgradient of norm at most alpha.
 
 
-@dataclass(frozen=True)
-class StepSizes:
+class StepSizes(NamedTuple):
     """Learning rates of theta (`primal`) and of lambda (`dual`)."""
 
     primal: float
@@ -587,7 +513,10 @@ def sgda_stationarity(
     h, k = _validate.positive(primal_step=step_sizes.primal), _validate.positive(dual_step=step_sizes.dual)
     e = _validate.non_negative(primal_error=errors.primal)
     f = _validate.non_negative(dual_error=errors.dual)
-    blocks = _best_block(steps, h * lipschitz * (lipschitz + e), multiplier_radius**2 / k)
+    drift, spread = h * lipschitz * (lipschitz + e), multiplier_radius**2 / k
+    ideal = math.sqrt(spread / drift) if drift > 0 else float(steps)
+    near = {1, steps, *(min(steps, max(1, round(ideal * factor))) for factor in (0.8, 1.0, 1.25))}
+    blocks = min(drift * size + math.ceil(steps / size) / steps * spread for size in near)
     gap = blocks + 2.0 * multiplier_radius * f + max(lagrangian_rise, 0.0) / steps
     squared = (
         envelope_gap / (h * steps)
@@ -598,15 +527,7 @@ def sgda_stationarity(
     return math.sqrt(8.0 / 3.0 * squared)
 
 
-def _best_block(steps: int, drift: float, spread: float) -> float:
-    """Smallest found value of drift*M + ceil(steps/M)/steps*spread; any M gives a valid bound."""
-    ideal = math.sqrt(spread / drift) if drift > 0 else float(steps)
-    near = {1, steps, *(min(steps, max(1, round(ideal * factor))) for factor in (0.8, 1.0, 1.25))}
-    return min(drift * size + math.ceil(steps / size) / steps * spread for size in near)
-
-
-@dataclass(frozen=True)
-class ConvergencePlan:
+class ConvergencePlan(NamedTuple):
     """A setting of every parameter for which both theorems hold, and what they then promise.
 
     `errors` hold in all steps together with probability 1 - failure. Where they are infinite, nothing is promised:
@@ -645,7 +566,7 @@ def convergence_plan(
     steps = max(1, int(ideal))
     rate = _validate.fraction(sampling_rate=steps**-0.5 if sampling_rate is None else sampling_rate)
     noise = proven_noise(epsilon, delta, rate, steps)
-    gradient_std = noise.gradient_noise * unclipped_sensitivity(
+    std = noise.gradient_noise * unclipped_sensitivity(
         loss_lipschitz=problem.model.loss_lipschitz,
         rate_lipschitz=rate_lipschitz(problem.model, problem.temperature),
         alpha_norm=problem.alpha_norm,
@@ -653,31 +574,19 @@ def convergence_plan(
         expected_batch=rate * problem.rows,
         least_denominator=rate * problem.smallest_cell / 4.0,
     )
-    errors = gradient_errors(
-        problem,
-        sampling_rate=rate,
-        gradient_std=gradient_std,
-        laplace_scale=noise.laplace_scale,
-        failure=failure / steps,
-    )
+    scale, each = noise.laplace_scale, failure / steps
+    errors = gradient_errors(problem, sampling_rate=rate, gradient_std=std, laplace_scale=scale, failure=each)
     if math.isinf(errors.dual):
-        return ConvergencePlan(steps, rate, noise, gradient_std, errors, None, math.inf)
-    constants = problem.regularity
-    sizes = sgda_step_sizes(
-        steps=steps,
-        lipschitz=constants.lipschitz,
-        smoothness=constants.primal_smoothness,
-        errors=errors,
-        envelope_gap=envelope_gap,
-    )
+        return ConvergencePlan(steps, rate, noise, std, errors, None, math.inf)
+    common: dict[str, Any] = {
+        "steps": steps,
+        "lipschitz": problem.regularity.lipschitz,
+        "smoothness": problem.regularity.primal_smoothness,
+        "errors": errors,
+        "envelope_gap": envelope_gap,
+    }
+    sizes, radius = sgda_step_sizes(**common), problem.multiplier_radius
     alpha = sgda_stationarity(
-        steps=steps,
-        step_sizes=sizes,
-        lipschitz=constants.lipschitz,
-        smoothness=constants.primal_smoothness,
-        multiplier_radius=problem.multiplier_radius,
-        errors=errors,
-        envelope_gap=envelope_gap,
-        lagrangian_rise=lagrangian_rise,
+        **common, step_sizes=sizes, multiplier_radius=radius, lagrangian_rise=lagrangian_rise
     )
-    return ConvergencePlan(steps, rate, noise, gradient_std, errors, sizes, alpha)
+    return ConvergencePlan(steps, rate, noise, std, errors, sizes, alpha)

@@ -18,7 +18,6 @@ import numpy as np
 from ratewise import _validate
 from ratewise._files import write_whole
 from ratewise.accounting import PrivacyUnit, TrainingEvent
-from ratewise.accounting.statement import in_words
 from ratewise.cli.console import current, read_table, reading_of, refuse_file
 from ratewise.cli.evaluate import reference_config
 from ratewise.cli.options import (
@@ -198,7 +197,7 @@ def expected(
         "unit": found.unit.kind,
         "steps": found.steps,
         "units_per_step": found.expected_units,
-        "releases": {name: in_words(event) for name, event in found.events.items()},
+        "releases": {name: str(event) for name, event in found.events.items()},
         "constraints": len(compiled.items),
         "cells": compiled.n_cells if len(compiled) else 0,
         "certificate_half_width": width,

@@ -26,7 +26,7 @@ from ratewise.accounting import (
     accountant,
 )
 from ratewise.accounting.events import UnprotectedEvent, merged, single
-from ratewise.accounting.statement import in_words, software_version
+from ratewise.accounting.statement import software_version
 from ratewise.constraints.compiler import as_constraints
 from ratewise.constraints.domain import Domain, Numeric, list_values, show_number
 from ratewise.exceptions import InvalidType
@@ -84,7 +84,7 @@ def spending_of(ledger: Ledger, delta: float) -> Spending:
         counted.append((event, times))
         after = _epsilon(counted, delta, neighbours)
         alone = _epsilon([(event, times)], delta, neighbours)
-        words = in_words(_repeated(event, times)[0])
+        words = str(_repeated(event, times)[0])
         listed.append(Booking(purpose, data, words, finite(alone), finite(before), finite(after)))
         before = after
     steps, epsilons = _curve(entries, delta, neighbours)

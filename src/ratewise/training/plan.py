@@ -14,7 +14,6 @@ from ratewise.accounting import (
     TrainingEvent,
     calibrate_plan,
 )
-from ratewise.accounting.statement import in_words
 from ratewise.mechanisms.noise import (
     Mechanism,
     NoNoise,
@@ -266,7 +265,7 @@ def explain_plan(plan: Plan, config: TrainingConfig, *, constrained: bool) -> st
     for name, event in plan.events.items():
         if name == CERTIFICATE and not constrained:
             continue
-        lines.append(f"- {name}: {in_words(event)}; {_PURPOSE.get(name, '')}.")
+        lines.append(f"- {name}: {event}; {_PURPOSE.get(name, '')}.")
     changed = {k: v for k, v in config.to_dict().items() if v != TrainingConfig().to_dict()[k]}
     if changed:
         lines.append(
