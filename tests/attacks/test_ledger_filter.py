@@ -27,6 +27,7 @@ from ratewise.accounting import (
     epsilon,
     filter,
 )
+from ratewise.accounting import ledger as ledger_module
 from ratewise.exceptions import BudgetExceeded, InvalidInput, LedgerError
 
 CAP = Budget(1.0, 1e-5)
@@ -130,7 +131,7 @@ class CappedTotals(filter.PrivacyFilter):
 
 @pytest.fixture
 def without_filter(monkeypatch):
-    monkeypatch.setattr(filter, "PrivacyFilter", CappedTotals)
+    monkeypatch.setattr(ledger_module, "PrivacyFilter", CappedTotals)
 
 
 # --- adaptive choices ---------------------------------------------------------------------------------------
