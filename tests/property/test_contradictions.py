@@ -165,3 +165,13 @@ def test_a_proof_is_checked_and_not_taken_from_the_solver(monkeypatch):
     monkeypatch.setattr(feasibility, "_solve", wrong)
     monkeypatch.setattr(feasibility, "_feasible_for_equal_cells", lambda system: False)
     assert contradiction(compiled) == ()
+
+
+def test_subsets_without_a_cell_contradict_nothing():
+    """Values found by a release may leave a subset empty; an error would then come after the release."""
+    found = Domain((0, 1), {"a": ("x",)})
+    limits = [rate(1, where=~group(a="x")) >= 0.5, rate(1) <= 0.3, rate(0) <= 0.9, rate(1) >= 0.2]
+    compiled = compile_constraints(limits, found, to_hold=False, allow_empty=True)
+    never = {"_met_by_constants": lambda _: False, "_feasible_for_equal_cells": lambda _: False}
+    with mock.patch.multiple(feasibility, **never):
+        assert contradiction(compiled) == ()

@@ -37,18 +37,8 @@ from ratewise.exceptions import InvalidInput, InvalidType
 class Item:
     """A bounded quantity, which counts once: a gap, or a rate with its lower and upper bound.
 
-    Attributes
-    ----------
-    name : str
-        The quantity with its bounds, such as ``abs(P(1 | sex=F) - P(1 | sex!=F)) <= 0.05``.
-    description : str
-        The same in words.
-    members : tuple of int
-        Positions of the one or two constraints on the quantity.
-    low, high : float or None
-        Its bounds.
-    family : Family or None
-        The family that declares it.
+    `name` holds the bounds, as in ``abs(P(1 | sex=F) - P(1 | sex!=F)) <= 0.05``; `description` says the same in
+    words. `members` are the positions of the one or two constraints on the quantity, `family` declares it.
     """
 
     name: str
@@ -87,51 +77,43 @@ def group_bounds(
         while key in found and any(constraints[i].sense == constraint.sense for i in found[key]):
             key = (key, None)  # a second bound on the same side is an item of its own
         found.setdefault(key, []).append(j)
-    return tuple(_item(members, constraints, sources[members[0]]) for members in found.values())
+    items = []
+    for members in found.values():
+        first, sides = constraints[members[0]], {constraints[j].sense: constraints[j].bound for j in members}
+        low, high = sides.get(">="), sides.get("<=")
+        name = first.name if len(members) == 1 else _two_sided_name(first, low or 0.0, high or 0.0)
+        items.append(Item(name, _sentence(first, low, high), tuple(members), low, high, sources[members[0]]))
+    return tuple(items)
 
 
-def _item(members: list[int], constraints: Sequence[Constraint], family: Family | None) -> Item:
-    chosen = [constraints[j] for j in members]
-    sides = {constraint.sense: constraint.bound for constraint in chosen}
-    low, high = sides.get(">="), sides.get("<=")
-    return Item(_name(chosen, low, high), _sentence(chosen[0], low, high), tuple(members), low, high, family)
-
-
-def _name(chosen: list[Constraint], low: float | None, high: float | None) -> str:
-    first = chosen[0]
-    if len(chosen) == 1:
-        return first.name
+def _two_sided_name(first: Constraint, low: float, high: float) -> str:
     side = f" (at {'most' if first.sense == '<=' else 'least'})"
     if first.name.endswith(side):
         return first.name.removesuffix(side)
     quantity = first.name.removesuffix(f" {first.sense} {show_number(first.bound)}")
     if quantity == first.name:  # a name given by hand
         return first.name
-    if low is not None and high is not None and low == -high:
+    if low == -high:
         return f"abs({quantity}) <= {show_number(high)}"
-    return f"{show_number(low or 0.0)} <= {quantity} <= {show_number(high or 0.0)}"
+    return f"{show_number(low)} <= {quantity} <= {show_number(high)}"
 
 
 def _sentence(constraint: Constraint, low: float | None, high: float | None) -> str:
     """Return a bounded rate or difference of two rates in words; the formula if it is something else."""
     terms, constant = constraint.expression.terms, constraint.expression.constant
-    amount = amount_of(low, high).lower()
-    if not any(term.where != term.of or term.predicted for term, _ in terms):
-        parts = [(term.prediction, term.of.name, weight) for term, weight in terms]
-        if len(parts) == 2 and parts[0][0] == parts[1][0] and constant == 0:
-            (k, left, first), (_, right, second) = parts
-            if (first, second) == (1.0, -1.0):
-                if low is not None and high is not None and low == -high:
-                    return (
-                        f"{left} and {right} are predicted '{k}' at rates that differ by at most "
-                        f"{percent(high)} points."
-                    )
-                return f"The rate of '{k}' for {left} minus that for {right} is {amount}."
-        if len(parts) == 1 and (parts[0][2], constant) == (1.0, 0.0):
-            return f"The rate of '{parts[0][0]}' for {parts[0][1]} is {amount}."
-        if len(parts) == 1 and (parts[0][2], constant) == (-1.0, 1.0):
-            return f"The rate of predictions other than '{parts[0][0]}' for {parts[0][1]} is {amount}."
-    return f"{_name([constraint], None, None)}."
+    weights, amount = (*(weight for _, weight in terms), constant), amount_of(low, high).lower()
+    if all(term.where == term.of and not term.predicted for term, _ in terms):
+        k, rows = terms[0][0].prediction, [term.of.name for term, _ in terms]
+        if weights == (1.0, -1.0, 0.0) and k == terms[1][0].prediction:
+            if low is not None and high is not None and low == -high:
+                gap = f"at rates that differ by at most {percent(high)} points"
+                return f"{rows[0]} and {rows[1]} are predicted '{k}' {gap}."
+            return f"The rate of '{k}' for {rows[0]} minus that for {rows[1]} is {amount}."
+        if weights == (1.0, 0.0):
+            return f"The rate of '{k}' for {rows[0]} is {amount}."
+        if weights == (-1.0, 1.0):
+            return f"The rate of predictions other than '{k}' for {rows[0]} is {amount}."
+    return f"{constraint.name}."
 
 
 # ------------------------------------------------------------------------------------- sums over subsets
@@ -205,20 +187,10 @@ _DENSE = 40_000  # entries of a matrix up to which a dense product beats the ove
 class CompiledConstraints:
     """Constraints ready for training: cells, sparse coefficients, slacks. Made by `compile_constraints`.
 
-    Constraint j of J is ``values(histogram)[j] <= bounds[j]``. Q is `n_cells`, K is `n_classes`; a
-    histogram H is Q x K, and ``H[q, k]`` counts the rows of cell q that are predicted class k (softly or
-    hard). It depends on declarations only, not on rows.
-
-    Attributes
-    ----------
-    declared : tuple of Constraint
-        The constraints after expansion of families and removal of duplicates (the tightest bound stays).
-    families : tuple of Family or None
-        The family that each constraint comes from.
-    bounds : (J,) array
-        Right-hand sides of the normal form.
-    subsets : tuple of Predicate
-        The S distinct subsets the constraints read, in the order of `sizes`.
+    Constraint j of J is ``values(histogram)[j] <= bounds[j]``. Q is `n_cells`, K is `n_classes`; a histogram H is
+    Q x K, and ``H[q, k]`` counts the rows of cell q that are predicted class k (softly or hard). Everything here
+    depends on declarations only, not on rows. `declared` holds the constraints after expansion of `families` and
+    removal of duplicates (the tightest bound stays), `subsets` the S distinct subsets that they read.
     """
 
     domain: Domain
@@ -282,7 +254,7 @@ class CompiledConstraints:
     def code_cells(self, label_codes: Any, columns: Mapping[str, Any], *, coded: bool = False) -> Codes:
         """Return the cell of each row, -1 for rows in no cell, in the smallest integer type.
 
-        A row is in no cell if its label is not among the classes, or if the domain has no `OTHER` and the
+        A row is in no cell if its label is not among the classes, or if the domain is not open (`other`) and the
         row's value of a column that constraints read is undeclared. The cell of a row depends on that row
         only, and no value of a row raises an error.
 
@@ -291,9 +263,8 @@ class CompiledConstraints:
         label_codes : (n,) integers
             Positions of the true labels in ``domain.classes``, -1 for other labels; see `Domain.code_labels`.
         columns : mapping of name to (n,) array-like
-            The rows' values; columns that no constraint reads may be missing and are never read.
-        coded : bool
-            True: `columns` holds results of `Domain.code_column`.
+            The rows' values, or with `coded` results of `Domain.code_column`; columns that no constraint reads
+            may be missing and are never read.
         """
         return self.cell_map.code_cells(label_codes, columns, coded=coded)
 
@@ -304,13 +275,8 @@ class CompiledConstraints:
     def histogram(self, cells: Any, predictions: Any) -> Floats:
         """Return the exact Q x K histogram of predictions. It is private: release it only with noise.
 
-        Parameters
-        ----------
-        cells : (n,) integers
-            As `code_cells` returns them. A row outside 0..Q-1 adds nothing.
-        predictions : (n,) integers or (n, K) floats
-            Codes of predicted classes (a code outside 0..K-1 adds nothing), or soft predictions (a row with a
-            value that is not finite adds nothing).
+        `predictions` are (n,) codes of classes or (n, K) soft predictions. A row adds nothing if its cell or code
+        is out of range, or if a soft prediction is not finite.
         """
         cells, predictions = np.asarray(cells), np.asarray(predictions)
         if cells.ndim != 1 or len(cells) != len(predictions):
@@ -322,9 +288,8 @@ class CompiledConstraints:
         if not hard and (predictions.ndim != 2 or predictions.shape[1] != shape[1]):
             raise InvalidType(f"predictions must be class codes or a table with {shape[1]} columns")
         inside = (cells >= 0) & (cells < shape[0])
-        inside &= (
-            (predictions >= 0) & (predictions < shape[1]) if hard else np.isfinite(predictions).all(axis=1)
-        )
+        known = (predictions >= 0) & (predictions < shape[1])
+        inside &= known if hard else np.isfinite(predictions).all(axis=1)
         if not inside.all():
             cells, predictions = cells[inside], predictions[inside]
         if hard:
@@ -351,23 +316,12 @@ class CompiledConstraints:
         return below
 
     def value_noise(
-        self,
-        histogram: Any,
-        cell_totals: Floats | None,
-        noise: float,
-        *,
-        floor: float = 1.0,
-        chance: float = 0.0,
+        self, histogram: Any, cell_totals: Floats | None, noise: float, *, floor: float = 1.0
     ) -> Floats:
-        """Return the (J,) standard deviations of `values`, with exact denominators.
-
-        `noise` is the standard deviation of each count. `chance` adds the sampling variance ``chance / m`` of a
-        rate over m rows. See `value_and_std` for noise in the denominators.
-        """
+        """Return the (J,) standard deviations of `values` if each count has noise and denominators are exact."""
         below = np.maximum(self.denominators(histogram, cell_totals), floor)
         cells = np.array([subset.size(self.n_cells) for subset in self.index_sets], dtype=np.float64)
-        rates = np.square(noise / below) * cells[self.terms.numerator] + chance / below
-        variances: Floats = self._squares @ rates
+        variances: Floats = self._squares @ (np.square(noise / below) * cells[self.terms.numerator])
         return np.sqrt(variances)
 
     def values(
@@ -430,21 +384,10 @@ class CompiledConstraints:
     ) -> tuple[Floats, Floats]:
         """Return the (J,) values and their standard deviations under independent noise on the histogram.
 
-        The standard deviations follow from the gradient of each value with respect to the histogram's
-        entries, through numerators and denominators (delta method). They are accurate while the noise of each
-        denominator is small against it.
-
-        Parameters
-        ----------
-        histogram : (Q, K) array
-        noise_std : float or (Q, K) array
-            Standard deviation of the noise of each entry. The rows of a sample are one more source of
-            variation, with variance H[q, k] for each entry: ``sqrt(max(H, 0) + sigma**2)`` gives the
-            standard deviation as an estimate of the population's value.
-        cell_totals : (Q,) array, optional
-            Numbers of rows per cell, taken as exact, instead of the histogram's row sums.
-        floor : float
-            Smallest denominator, in rows.
+        They follow from the gradient of each value in the histogram's entries (delta method), and are accurate
+        while the noise of each denominator is small against it. `noise_std` is that of each entry: with
+        ``sqrt(max(H, 0) + sigma**2)``, which includes the sampling of the rows, the values estimate those of the
+        population. Given `cell_totals` are taken as exact.
         """
         if not len(self.terms):
             return np.zeros(len(self)), np.zeros(len(self))
@@ -476,10 +419,9 @@ class CompiledConstraints:
     ) -> Floats:
         """Return the (Q, K) table W: the gradient of ``multipliers @ values`` in the histogram's entries.
 
-        W is per row of the histogram's sample: adding ``sum_k W[cell, k] * soft_k`` over its rows to the loss
-        gives theta the gradient of the Lagrangian. Shares are differentiated with fixed denominators, which a
-        row's prediction cannot change; ratios with both, their denominators at least `ratio_floor`. Other
-        arguments as in `values`.
+        Adding ``sum_k W[cell, k] * soft_k`` over the rows of the histogram to the loss gives theta the gradient of
+        the Lagrangian. Shares are differentiated with fixed denominators, which a row's prediction cannot change;
+        ratios with both, their denominators at least `ratio_floor`. Other arguments as in `values`.
         """
         shape = self.n_cells, self.n_classes
         if not len(self.terms):

@@ -214,9 +214,10 @@ def _corners(system: _System, read: NDArray[Any]) -> tuple[Any, Ints]:
     terms, columns, owner = system.terms, [], []
     for whole, subset in enumerate(np.unique(terms.denominator[read]).tolist()):
         here = read[terms.denominator[read] == subset]
-        # which of the numerators count a row, for each kind of row of the subset
+        # which of the numerators count a row, for each kind of row of the subset, which may have no cell
         counts = [np.isin(system.members[subset], system.members[s]) for s in terms.numerator[here].tolist()]
         kinds, klass = np.unique(np.stack(counts, axis=1), axis=0), terms.klass[here]
+        kinds = kinds if len(kinds) else np.ones((1, len(here)), dtype=bool)
         found = [here[kind & (klass == k)] for kind in kinds for k in np.unique(klass)]
         found += [here[:0]] * (len(np.unique(klass)) < system.classes)
         columns += found
