@@ -157,8 +157,8 @@ def test_a_huge_value_changes_the_part_of_its_own_row_only(value):
     """Finding 8: a value beyond 1e77 switched every row to another code path."""
     from ratewise.data.table import read_features
     from ratewise.data.units import row_units
-    from ratewise.models.additive import AdditiveEngine, Problem, StoredBins
-    from ratewise.preprocessing.basis import build_basis, code_table
+    from ratewise.models.additive import AdditiveEngine, Problem
+    from ratewise.preprocessing.basis import RowCodes, build_basis, code_rows
     from ratewise.preprocessing.grids import ContinuousGrid
 
     grids = tuple(ContinuousGrid(f"x{place}", -2.0, 2.0) for place in range(3))
@@ -169,7 +169,7 @@ def test_a_huge_value_changes_the_part_of_its_own_row_only(value):
     other[VICTIM] = value
     engines = []
     for table in (X, other):
-        bins = StoredBins(code_table(read_features(table), grids))
+        bins = RowCodes(code_rows(read_features(table), grids), basis.offsets)
         engines.append(AdditiveEngine(bins, basis, Problem(LABELS, None, 2), row_units(N)))
     rest = np.delete(np.arange(N), VICTIM)
     parameters = rng.normal(size=engines[0].n_parameters)
@@ -188,15 +188,17 @@ def test_the_score_of_a_row_does_not_depend_on_the_rows_beside_it():
     rng = np.random.default_rng(2)
     table = rng.normal(size=(500, 3)) * 10.0 ** rng.integers(-6, 6, (500, 3))
     bins = rng.integers(0, 500, (40, 64))
+    groups = [(0,), *((place, place + 1, place + 2) for place in range(1, 40, 3))]
     for columns in (1, 3):
         scorer = Scorer(table[:, :columns], np.zeros(columns))
-        together = scorer.scores(bins)
+        together = scorer.scores(bins, groups)
         for size in (1, 2, 3, 7, 31):
             for start in range(0, 64 - size, size):
                 part = np.ascontiguousarray(bins[:, start : start + size])
-                assert np.array_equal(scorer.scores(part), together[start : start + size])
+                assert np.array_equal(scorer.scores(part, groups), together[start : start + size])
                 assert np.array_equal(
-                    add_columns(table[:, 0], part), add_columns(table[:, 0], bins)[start : start + size]
+                    add_columns(table[:, 0], part, groups),
+                    add_columns(table[:, 0], bins, groups)[start : start + size],
                 )
 
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ratewise.data.units import row_units
-from ratewise.models.additive import AdditiveEngine, Problem, StoredBins
+from ratewise.models.additive import AdditiveEngine, Problem
 from ratewise.models.linear import SparseEngine, prepare_sparse
-from ratewise.preprocessing.basis import build_basis
+from ratewise.preprocessing.basis import RowCodes, build_basis
 from ratewise.preprocessing.discovery import ColumnDeclaration
 from ratewise.preprocessing.grids import CategoricalGrid, ContinuousGrid
 
@@ -67,12 +67,13 @@ class Rows:
             columns = dict.fromkeys(names, ColumnDeclaration(bounds=self.bounds))
             rows = prepare_sparse(scipy.sparse.csr_array(X), columns, names)
             return SparseEngine(rows, problem, row_units(self.n_rows), **options)
-        codes = [
-            grid.code(column) + start
-            for grid, column, start in zip(self.basis.grids, X.T, self.basis.offsets[:-1], strict=True)
-        ]
+        codes = [grid.code(column) for grid, column in zip(self.basis.grids, X.T, strict=True)]
         return AdditiveEngine(
-            StoredBins(np.stack(codes)), self.basis, problem, row_units(self.n_rows), **options
+            RowCodes(np.stack(codes, axis=1), self.basis.offsets),
+            self.basis,
+            problem,
+            row_units(self.n_rows),
+            **options,
         )
 
 
@@ -159,8 +160,8 @@ def test_many_equal_rows_do_not_round_past_the_clip(storage, n_classes):
         else:
             grid = ContinuousGrid("x", 0.0, 4.0)
             basis = build_basis((grid,), [np.full(grid.n_counts, 50.0)], 5.0, 400.0, 4.0)
-            codes = grid.code(np.full(n_rows, value))[None, :]
-            engine = AdditiveEngine(StoredBins(codes), basis, problem, row_units(n_rows))
+            codes = grid.code(np.full(n_rows, value))[:, None]
+            engine = AdditiveEngine(RowCodes(codes, basis.offsets), basis, problem, row_units(n_rows))
         everyone, theta = np.arange(n_rows), np.zeros(engine.n_parameters)
         whole = engine.sums(everyone, theta, None, 1.0).gradient
         less = engine.sums(everyone[:-1], theta, None, 1.0).gradient

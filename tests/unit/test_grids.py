@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ratewise.data.table import read_features
-from ratewise.preprocessing.basis import LazyBins, bin_offsets, bin_weights, build_basis, code_table
+from ratewise.preprocessing.basis import LazyBins, bin_offsets, bin_weights, build_basis, code_rows
 from ratewise.preprocessing.grids import CategoricalGrid, ContinuousGrid, UnusedGrid
 
 BOUNDS = [(-3.0, 3.0), (0.0, 1.0), (5.0, 9.0), (-7.0, -2.0), (0.0, 1e9), (-1e-9, 1e-9)]
@@ -78,7 +78,7 @@ def test_bins_of_a_table_in_memory_and_on_demand(tmp_path):
         CategoricalGrid("x1", (0, 1)),
         ContinuousGrid("x2", 0, 2, log_cells=8),
     )
-    stored = code_table(read_features(values), grids)
+    stored = code_rows(read_features(values), grids).T + bin_offsets(grids)[:-1, None]
     rows = np.array([3, 7, 3, 49])
     assert np.array_equal(LazyBins(mapped, grids).take(rows), stored[:, rows])
     weights = rng.random(50)

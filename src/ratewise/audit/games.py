@@ -28,8 +28,8 @@ from ratewise.data.units import id_units, row_units
 from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
 from ratewise.mechanisms.randomness import RandomStreams
 from ratewise.mechanisms.sampling import Rows, keyed_samples
-from ratewise.models.additive import AdditiveEngine, Problem, StoredBins
-from ratewise.preprocessing.basis import build_basis
+from ratewise.models.additive import AdditiveEngine, Problem
+from ratewise.preprocessing.basis import RowCodes, build_basis
 from ratewise.preprocessing.grids import CategoricalGrid
 from ratewise.training.dual import DualUpdate
 from ratewise.training.loop import GradientDescent, Loop, StepRecord
@@ -135,16 +135,16 @@ class WorstRows:
             np.array([0.0, 1.0, 0.0, 0.0]) * _LONG
         )  # released counts: rare values have the largest weight
         basis = build_basis(grids, [common] * n_canaries, 0.0, _LONG, 1.0)
-        codes = np.where(self.X.T != 0.0, 0, 1) + 4 * np.arange(n_canaries)[:, None]
+        codes = np.where(self.X != 0.0, 0, 1)
         labels = np.where(np.arange(n_rows) < n_canaries, self.labels, 1)
         cells = None if self.constraints is None else self.cells
         n_cells = 0 if self.constraints is None else self.constraints.n_cells
         problem, units = Problem(labels, cells, 2, n_cells), row_units(n_rows)
         if rows_per_id > 1:
             persons = np.repeat(np.arange(n_rows), rows_per_id)
-            codes, problem = codes[:, persons], problem.take(persons)
+            codes, problem = codes[persons], problem.take(persons)
             units = id_units(persons, n_rows, rows_per_id, "id")
-        return AdditiveEngine(StoredBins(codes), basis, problem, units)
+        return AdditiveEngine(RowCodes(codes, basis.offsets), basis, problem, units)
 
 
 def make_loop(
@@ -215,7 +215,7 @@ class TableSubject:
         for number, record in enumerate(run_loop(loop, event, self._n_rows, streams), start=1):
             after = loop.optimizer.parameters.copy()
             along = shifts @ ((before - after) * (loop.expected_units / STILL) - rest) / CLIP**2
-            positive = self._engine.scorer(before).scores(canaries)[:, 0] > 0
+            positive = self._engine.scorer(before).scores(canaries, self._engine.basis.groups)[:, 0] > 0
             before = after
             if number % steps == 0 and number < event.steps:
                 guarded.present[: self.n_canaries] = coins[number // steps]

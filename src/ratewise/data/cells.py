@@ -618,11 +618,18 @@ def code_cells(
     for place, value in enumerate(declared):
         table.setdefault(text_of(value, cell_format), place)
     table[MISSING_TEXT] = -2
-    stored = stored_column(values)
-    if isinstance(stored, np.ndarray) and stored.dtype.kind in "biuf":
-        return _codes_of_numbers(parse_number(stored, cell_format).values, table)
-    texts = parse_text(values, cell_format)
-    return np.fromiter(map(table.get, texts.tolist(), repeat(-1)), dtype=np.intp, count=len(texts))
+    return _codes(stored_column(values), table, CellReader(cell_format))
+
+
+def _codes(stored: NDArray[Any] | _Dictionary, table: dict[str, int], reader: CellReader) -> NDArray[np.intp]:
+    if isinstance(stored, _Dictionary):
+        return stored.spread(_codes(stored_column(stored.entries), table, reader), -2)
+    if stored.dtype.kind in "biuf":
+        return _codes_of_numbers(_numbers_of_array(stored, reader.missing_numbers).values, table)
+    if stored.dtype.kind not in "OUSTV":
+        texts = _texts_of_array(stored, reader.missing_numbers).tolist()
+        return np.fromiter(map(table.get, texts, repeat(-1)), dtype=np.intp, count=len(texts))
+    return _each(stored, lambda cell: table.get(reader.text(cell), -1), np.dtype(np.intp))
 
 
 def _codes_of_numbers(numbers: Floats, table: dict[str, int]) -> NDArray[np.intp]:
@@ -680,6 +687,10 @@ def _each(stored: NDArray[Any], parse: Callable[[Any], Any], dtype: np.dtype[Any
     found = np.empty(len(stored), dtype=dtype)
     for start in range(0, len(stored), _CHUNK):
         cells = stored[start : start + _CHUNK].tolist()
+        if set(map(type, cells)) == {str}:  # the same, in less time
+            known = {text: parse(text) for text in set(cells)}
+            found[start : start + len(cells)] = list(map(known.__getitem__, cells))
+            continue
         # cells of other types may run code of their own, and are not compared
         known = {text: parse(text) for text in {cell for cell in cells if type(cell) is str}}
         found[start : start + len(cells)] = [

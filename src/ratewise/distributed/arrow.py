@@ -25,7 +25,7 @@ from ratewise.exceptions import InvalidInput
 from ratewise.mechanisms.sampling import KeyedSample
 from ratewise.models.additive import AdditiveEngine, Problem, available_threads
 from ratewise.models.rows import code_problem, usable_rows
-from ratewise.preprocessing.basis import Basis, RowCodes, bin_offsets, code_rows
+from ratewise.preprocessing.basis import Basis, RowCodes, bin_offsets, code_rows, code_type
 from ratewise.preprocessing.discovery import (
     ColumnDeclaration,
     RangeCounts,
@@ -240,7 +240,7 @@ class ArrowRows:
         totals = np.zeros(int(offsets[-1]))
         for place, columns in self._batches(self.names):
             features = FeatureTable(self.names, True, place.stop - place.start, tuple(columns.values()))
-            coded = code_rows(features, grids, codes.dtype)
+            coded = code_rows(features, grids)
             codes[place] = coded
             weights = self._weights(place)
             for number in range(len(grids)):
@@ -250,7 +250,7 @@ class ArrowRows:
         return np.split(totals, offsets[1:-1])
 
     def _new_codes(self, grids: tuple[Grid, ...]) -> npt.NDArray[Any]:
-        dtype = np.dtype(np.uint16 if max(grid.n_bins for grid in grids) < 2**16 else np.uint32)
+        dtype = code_type(grids)
         shape = (self.n_rows, len(grids))
         if shape[0] * shape[1] * dtype.itemsize <= _IN_MEMORY:
             return np.empty(shape, dtype=dtype)

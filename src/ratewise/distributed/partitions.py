@@ -208,8 +208,7 @@ class CodedPart:
 def code_part(part: Any, layout: Layout, bounds: Bounds, grids: tuple[Grid, ...], place: Any) -> CodedPart:
     """Return the codes of a partition; the last entry of `place` is its first unit; **private**."""
     rows = bounded_part(part, layout, bounds, place)
-    dtype = np.uint16 if max(grid.n_bins for grid in grids) < 2**16 else np.uint32
-    codes = RowCodes(code_rows(rows.features, grids, dtype), bin_offsets(grids))
+    codes = RowCodes(code_rows(rows.features, grids), bin_offsets(grids))
     return CodedPart(codes, rows.problem, rows.units, place[2])
 
 

@@ -78,8 +78,14 @@ class PoissonSampler:
             yield rows
 
     def _by_mask(self, steps: int, rng: np.random.Generator) -> Iterator[Rows]:
+        # one byte decides for most rows; where it ties with the first byte of the rate, a further draw does
+        whole = math.floor(256.0 * self.rate)
         for _ in range(steps):
-            yield np.flatnonzero(rng.random(self.n_rows) < self.rate)
+            first = np.frombuffer(rng.bytes(self.n_rows), np.uint8)
+            kept = first < whole
+            ties = np.flatnonzero(first == whole)
+            kept[ties] = rng.random(ties.size) < 256.0 * self.rate - whole
+            yield np.flatnonzero(kept)
 
     def _by_gaps(self, steps: int, rng: np.random.Generator) -> Iterator[Rows]:
         at_once = int(min(_DRAWS_AT_ONCE / self.expected_rows, _POSITIONS_AT_ONCE / self.n_rows))
@@ -155,6 +161,8 @@ class KeyedSample:
         if start >= stop:
             return np.zeros(0, dtype=np.intp)
         found = [self._of_block(number) for number in range(start // self.block, -(-stop // self.block))]
+        if (start, stop) == (0, self.n_units) and len(found) == 1:
+            return found[0]
         units = found[0] if len(found) == 1 else np.concatenate(found)
         first, last = np.searchsorted(units, (start, stop))
         return units[first:last]

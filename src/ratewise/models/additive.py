@@ -18,25 +18,25 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
 from ratewise.data.units import Units
-from ratewise.preprocessing.basis import Basis, add_columns
+from ratewise.preprocessing.basis import Basis, JointCodes, RowCodes, add_columns
 from ratewise.training.certificate import margin_code_count, margin_codes
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[Any]
 Block = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp] | None]
 
-_BLOCK_ROWS = 1 << 15
 _BLOCK_ENTRIES = 1 << 18  # rows handled at once, times columns; speed only
+_FEW_UNITS = 1 << 12  # below, joint codes take more time than they save
 _BITS = 52
 SOFT_STEP = 2.0**-24
 
@@ -51,29 +51,6 @@ class Bins(Protocol):
     def norms(self, basis: Basis, rows: npt.NDArray[np.intp], bins: Ints) -> Floats:
         """Return the norms of the rows' features, intercept included; **private**."""
         ...
-
-
-@dataclass(eq=False)
-class StoredBins:
-    """Bin numbers (d, n) of all rows in memory."""
-
-    bins: Ints
-    _norms: Floats | None = field(init=False, default=None)
-
-    def take(self, rows: npt.NDArray[np.intp]) -> Ints:
-        """Return the bin numbers of the rows."""
-        return self.bins.take(rows, axis=1)
-
-    def norms(self, basis: Basis, rows: npt.NDArray[np.intp], bins: Ints) -> Floats:  # noqa: ARG002 - one signature
-        """Return the norms of the rows' features; those of all rows are computed once."""
-        if self._norms is None:
-            n_rows = self.bins.shape[1]
-            parts = [
-                basis.norms(self.bins[:, start : start + _BLOCK_ROWS])
-                for start in range(0, n_rows, _BLOCK_ROWS)
-            ]
-            self._norms = np.concatenate(parts)
-        return self._norms.take(rows)
 
 
 @dataclass(frozen=True)
@@ -230,6 +207,16 @@ class RowEngine(ABC):
         return residuals, histogram_of(scores, cells, row_weights, shape, self.hard)
 
 
+class _Reading(NamedTuple):
+    """How the codes of rows are read, and shape functions on these codes."""
+
+    take: Callable[[npt.NDArray[np.intp]], Ints]
+    scorer: Scorer
+    groups: Sequence[Sequence[int]]
+    offsets: npt.NDArray[np.intp]
+    joint: JointCodes | None
+
+
 @dataclass(eq=False)
 class AdditiveEngine(RowEngine):
     """Sums of clipped gradients and histograms of predictions of an additive model.
@@ -316,34 +303,50 @@ class AdditiveEngine(RowEngine):
 
         Arguments as for `sums`. Results for parts of a sample may be added in any order.
         """
-        problem = self.problem
-        histogram = None if problem.cells is None else np.zeros((problem.n_cells, problem.n_classes))
-        found = BinSums(np.zeros((self.basis.n_bins, self.n_outputs)), np.zeros(self.n_outputs), histogram)
-        grid = self._grid(clip)
-        blocks = list(self.units.blocks(sample, self._block_rows))
+        length = len(sample) if isinstance(sample, np.ndarray) else self.units.n_units
+        reading, grid, problem = self._reading(scorer, length), self._grid(clip), self.problem
+        found: BinSums | None = None
 
         def work(block: Block) -> BinSums:
-            return self._block_sums(block, scorer, weights, clip, grid)
+            return self._block_sums(block, reading, weights, clip, grid)
 
-        for part in in_threads(work, blocks, self.threads):
-            found.add(part)
-        return found
+        for part in in_threads(work, list(self.units.blocks(sample, self._block_rows)), self.threads):
+            if found is None:
+                found = part
+            else:
+                found.add(part)
+        if found is None:  # units without rows
+            histogram = None if problem.cells is None else np.zeros((problem.n_cells, problem.n_classes))
+            return BinSums(np.zeros((self.basis.n_bins, self.n_outputs)), np.zeros(self.n_outputs), histogram)
+        if reading.joint is None:
+            return found
+        return BinSums(np.asarray(reading.joint.transposed @ found.bins), found.total, found.histogram)
+
+    def _reading(self, scorer: Scorer, n_units: int) -> _Reading:
+        """Return how the codes of so many units are read: from joint codes, where that is faster."""
+        if n_units > _FEW_UNITS and isinstance(self.bins, RowCodes) and self.bins.small:
+            joint, codes = self.bins.joint()
+            spread = Scorer(np.asarray(joint.members @ scorer.table), scorer.intercept)
+            alone = tuple((place,) for place in range(len(joint.groups)))
+            return _Reading(lambda rows: codes.take(rows, axis=1), spread, alone, joint.offsets, joint)
+        return _Reading(self.bins.take, scorer, self.basis.groups, self.basis.offsets, None)
 
     @np.errstate(all="ignore")  # belongs here: threads do not inherit it
     def _block_sums(
-        self, block: Block, scorer: Scorer, weights: Floats | None, clip: float, grid: float
+        self, block: Block, reading: _Reading, weights: Floats | None, clip: float, grid: float
     ) -> BinSums:
         rows, starts = block
-        bins = self.bins.take(rows)
-        residuals, histogram = self.terms(rows, scorer.scores(bins), weights)
-        clip_units(residuals, self.bins.norms(self.basis, rows, bins), starts, clip)
-        steps = np.trunc(residuals / grid)
-        places = bins.ravel()
-        sums = [
-            np.bincount(places, np.tile(steps[:, output], bins.shape[0]), minlength=self.basis.n_bins)
-            for output in range(self.n_outputs)
-        ]
-        return BinSums(np.column_stack(sums).astype(np.float64, copy=False), steps.sum(axis=0), histogram)
+        codes = reading.take(rows)
+        residuals, histogram = self.terms(rows, reading.scorer.scores(codes, reading.groups), weights)
+        clip_units(residuals, self.bins.norms(self.basis, rows, codes), starts, clip)
+        residuals /= grid
+        steps, ends = np.trunc(residuals, out=residuals), reading.offsets.tolist()
+        sums = np.empty((ends[-1], self.n_outputs))
+        for output in range(self.n_outputs):
+            weight = np.ascontiguousarray(steps[:, output])
+            for code, start, stop in zip(codes, ends, ends[1:], strict=False):
+                sums[start:stop, output] = np.bincount(code, weight, stop)[start:]
+        return BinSums(sums, steps.sum(axis=0), histogram)
 
     def counts_of(self, parameters: Floats, towards: int | None) -> tuple[Floats, Floats]:
         """Return `counts`, or `margin_counts` with `towards`; **private**."""
@@ -355,9 +358,10 @@ class AdditiveEngine(RowEngine):
 
         Results for parts of the units may be added.
         """
+        reading = self._reading(scorer, self.units.n_units)
 
         def scores(rows: npt.NDArray[np.intp]) -> Floats:
-            return scorer.scores(self.bins.take(rows))
+            return reading.scorer.scores(reading.take(rows), reading.groups)
 
         return count_predictions(self.problem, self.units, scores, self._block_rows, self.threads, towards)
 
@@ -387,11 +391,11 @@ class Scorer:
     table: Floats
     intercept: Floats
 
-    def scores(self, bins: Ints) -> Floats:
-        """Return the (n, C) scores of rows given by their (d, n) bins."""
+    def scores(self, bins: Ints, groups: Sequence[Sequence[int]]) -> Floats:
+        """Return the (n, C) scores of rows given by their (d, n) bins; groups as in `add_columns`."""
         if self.table.shape[1] == 1:
-            return np.asarray(add_columns(self.table[:, 0], bins) + self.intercept[0])[:, None]
-        return np.asarray(add_columns(self.table, bins) + self.intercept)
+            return np.asarray(add_columns(self.table[:, 0], bins, groups) + self.intercept[0])[:, None]
+        return np.asarray(add_columns(self.table, bins, groups) + self.intercept)
 
     @staticmethod
     def predictions(scores: Floats) -> npt.NDArray[np.intp]:
@@ -407,14 +411,18 @@ def clip_units(residuals: Floats, norms: Floats, starts: npt.NDArray[np.intp] | 
     """
     if math.isinf(clip):
         return
-    one = residuals.shape[1] == 1
-    sizes = np.abs(residuals[:, 0]) if one else np.sqrt(np.square(residuals).sum(axis=1))
-    lengths = sizes * norms
+    clip *= 1.0 - 1e-9  # covers the rounding of norms and products
+    if starts is None and residuals.shape[1] == 1:  # the same bound, in less time
+        one = residuals[:, 0]
+        limits = clip / norms
+        np.clip(one, -limits, limits, out=one)
+        one[~np.isfinite(one)] = 0.0
+        return
+    lengths = np.sqrt(np.square(residuals).sum(axis=1)) * norms
     if starts is not None:
         unit = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(norms))))
         lengths = np.bincount(unit, lengths, minlength=len(starts))[unit]
-    # the margin covers the rounding of norms and products
-    residuals *= np.minimum(1.0, clip * (1.0 - 1e-9) / np.maximum(lengths, 1e-300))[:, None]
+    residuals *= np.minimum(1.0, clip / np.maximum(lengths, 1e-300))[:, None]
     residuals[~(lengths < math.inf)] = 0.0
 
 
@@ -429,18 +437,18 @@ def residuals_of(
 ) -> Floats:
     """Return d(objective)/d(scores) of every row; 0 for rows whose label is no class."""
     known = labels >= 0
-    inside = None if cells is None else cells >= 0
-    place = None if inside is None or cells is None else np.where(inside, cells, 0)
     if scores.shape[1] == 1:
-        soft = expit(scores[:, 0])
+        soft = _sigmoid(scores[:, 0])
         found = soft - labels
         if loss_weights is not None:
             found *= loss_weights
-        if place is not None and inside is not None and weights is not None:
+        if cells is not None and weights is not None:
             if temperature != 1.0:
-                soft = expit(temperature * scores[:, 0])
-            cost = (weights[:, 1] - weights[:, 0]).take(place) * inside
-            found += temperature * cost * soft * (1.0 - soft)
+                soft = _sigmoid(temperature * scores[:, 0])
+            cost = np.append(temperature * (weights[:, 1] - weights[:, 0]), 0.0).take(
+                cells
+            )  # the last entry is cell -1
+            found += cost * soft * (1.0 - soft)
         residuals = found[:, None]
     else:
         soft = _softmax(scores)
@@ -448,9 +456,9 @@ def residuals_of(
         residuals[np.arange(len(labels)), np.where(known, labels, 0)] -= 1.0
         if loss_weights is not None:
             residuals *= loss_weights[:, None]
-        if place is not None and inside is not None and weights is not None:
+        if cells is not None and weights is not None:
             soft = soft if temperature == 1.0 else _softmax(temperature * scores)
-            costs = weights[place] * inside[:, None]
+            costs = np.vstack([weights, np.zeros(weights.shape[1])]).take(cells, axis=0)
             residuals += temperature * soft * (costs - np.sum(soft * costs, axis=1, keepdims=True))
     residuals *= known[:, None] if row_weights is None else (known * row_weights)[:, None]
     return residuals
@@ -461,14 +469,16 @@ def histogram_of(
 ) -> Floats:
     """Return the weight of the rows of each cell by predicted class; rows in no cell add nothing."""
     n_cells, n_classes = shape
-    inside = cells >= 0
-    weights = inside.astype(np.float64) if row_weights is None else inside * row_weights
-    place = np.where(inside, cells, 0)
+    place = cells.astype(np.intp)
+    place += 1  # the first line is thrown away
     if hard:
-        return _table(place, _predictions(scores), weights, (n_cells, n_classes))
+        place *= n_classes
+        place += _predictions(scores)
+        return _binned(place, row_weights, (n_cells + 1, n_classes))[1:]
     soft = probabilities(scores)
-    steps = np.floor(soft * weights[:, None] / SOFT_STEP)  # rounded down: a row adds at most its weight
-    columns = [np.bincount(place, steps[:, k], minlength=n_cells) for k in range(n_classes)]
+    weights = 1.0 if row_weights is None else row_weights[:, None]
+    steps = np.floor(soft * weights / SOFT_STEP)  # rounded down: a row adds at most its weight
+    columns = [np.bincount(place, steps[:, k], minlength=n_cells + 1)[1:] for k in range(n_classes)]
     return np.asarray(np.column_stack(columns) * SOFT_STEP)
 
 
@@ -572,5 +582,16 @@ def _softmax(scores: Floats) -> Floats:
 
 
 def _table(rows: Ints, columns: Any, weights: Floats, shape: tuple[int, ...]) -> Floats:
-    places = np.asarray(rows, dtype=np.intp) * shape[1] + np.asarray(columns, dtype=np.intp)
+    return _binned(
+        np.asarray(rows, dtype=np.intp) * shape[1] + np.asarray(columns, dtype=np.intp), weights, shape
+    )
+
+
+def _binned(places: Ints, weights: Floats | None, shape: tuple[int, ...]) -> Floats:
     return np.bincount(places, weights, minlength=shape[0] * shape[1]).astype(np.float64).reshape(shape)
+
+
+def _sigmoid(scores: Floats) -> Floats:
+    found = np.exp(-scores)
+    found += 1.0
+    return np.divide(1.0, found, out=found)

@@ -15,9 +15,9 @@ from ratewise.data.cells import CellFormat, code_cells, text_of
 from ratewise.data.table import FeatureTable, code_groups, code_labels
 from ratewise.data.units import Units, code_ids, id_units, row_units
 from ratewise.mechanisms.sampling import KeyedSample
-from ratewise.models.additive import AdditiveEngine, Bins, Problem, StoredBins, available_threads
+from ratewise.models.additive import AdditiveEngine, Bins, Problem, available_threads
 from ratewise.models.linear import SparseEngine, prepare_sparse
-from ratewise.preprocessing.basis import Basis, LazyBins, bin_weights, code_table
+from ratewise.preprocessing.basis import Basis, LazyBins, RowCodes, bin_offsets, bin_weights, code_rows
 from ratewise.preprocessing.discovery import (
     ColumnDeclaration,
     RangeCounts,
@@ -130,10 +130,10 @@ class Rows:
 
     def _coded(self, grids: tuple[Grid, ...]) -> Bins:
         if self._bins is None:
-            mapped = self.features.mapped
-            self._bins = (
-                LazyBins(self.features, grids) if mapped else StoredBins(code_table(self.features, grids))
-            )
+            if self.features.mapped:
+                self._bins = LazyBins(self.features, grids)
+            else:
+                self._bins = RowCodes(code_rows(self.features, grids), bin_offsets(grids))
         return self._bins
 
     def engine(
@@ -148,9 +148,9 @@ class Rows:
             matrix = prepare_sparse(self.features.sparse, columns, self.features.names)
             return SparseEngine(matrix, self.problem, self.units, config.temperature, hard)
         coded, problem, units = self._coded(basis.grids), self.problem, self.units
-        if isinstance(coded, StoredBins) and units.order is not None:
+        if isinstance(coded, RowCodes) and units.order is not None:
             # rows of a unit side by side are read faster; sums are exact, so their order changes nothing
-            coded, problem = StoredBins(coded.take(units.order)), problem.take(units.order)
+            coded, problem = RowCodes(coded.codes[units.order], coded.offsets), problem.take(units.order)
             units = units.side_by_side()
         return AdditiveEngine(
             coded, basis, problem, units, config.temperature, hard, threads=available_threads()

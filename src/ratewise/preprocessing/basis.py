@@ -17,8 +17,9 @@ Scores are sums of one shape function per column, ``score(row) = intercept + sum
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -33,8 +34,10 @@ Floats = npt.NDArray[np.float64]
 _CELL_WEIGHT = 0.5
 _LONGEST_NUMBER = 3.0  # standard deviations; numbers are winsorised there
 _VISIBLE = 2.0  # noise levels
-_SMALL = 1 << 26  # bytes up to which bin numbers are kept in the type that is fastest to index with
+_SMALL = 1 << 26  # bytes of joint codes up to which they are kept
 _ENTRIES_AT_ONCE = 1 << 18
+_ROWS_AT_ONCE = 1 << 15
+_MOST_CELLS, _COPIES, _MOST_COPIED = 512, 4, 1 << 14  # of joint codes; speed only
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,26 +96,116 @@ class Basis:
         total : (C,) array
             Residuals summed over all rows.
         """
-        return np.asarray((self.matrix.T @ bin_sums).T) - np.outer(total, self.centre)
+        return np.asarray((self._transposed @ bin_sums).T) - np.outer(total, self.centre)
 
     def norms(self, bins: npt.NDArray[Any]) -> Floats:
         """Return the norm of each row's features, intercept included, from its (d, n) bins; **private**."""
-        return np.asarray(np.sqrt(add_columns(self.squared_norms, bins) + 1.0))
+        return np.asarray(np.sqrt(add_columns(self.squared_norms, bins, self.groups) + 1.0))
+
+    @functools.cached_property
+    def _transposed(self) -> sp.csr_array:
+        return sp.csr_array(self.matrix.T)
+
+    @functools.cached_property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """Columns whose entries are added together (`column_groups`)."""
+        return column_groups(self.offsets)
 
     def column_of_bin(self) -> npt.NDArray[np.intp]:
         """Return the column of each bin."""
         return np.repeat(np.arange(len(self.grids)), np.diff(self.offsets))
 
 
-def add_columns(table: Floats, bins: npt.NDArray[Any]) -> Floats:
+@dataclass(frozen=True, eq=False)
+class JointCodes:
+    """Columns with few bins share one code, so that a step reads and adds fewer numbers per row.
+
+    The code of a group of columns is the number of the row's cell in their product. It also holds the number of the row
+    modulo `copies`: neighbouring rows then add to different places in memory, which is faster. This changes no result:
+    sums are exact, and scores are added group by group with and without it (`add_columns`).
+
+    Attributes
+    ----------
+    groups : tuple of tuples of int
+        Columns of each group.
+    offsets : (G + 1,) array
+        First code of each group.
+    members : (codes, U) sparse array
+        1 for the bins that a code consists of.
+    sizes : tuple of int
+        Number of bins of each column.
+    copies : int
+    """
+
+    groups: tuple[tuple[int, ...], ...]
+    offsets: npt.NDArray[np.intp]
+    members: sp.csr_array
+    sizes: tuple[int, ...]
+    copies: int
+
+    @functools.cached_property
+    def transposed(self) -> sp.csr_array:
+        """The transpose of `members`."""
+        return sp.csr_array(self.members.T)
+
+    @classmethod
+    def of(cls, offsets: npt.NDArray[np.intp]) -> JointCodes:
+        """Return the codes for columns whose bins begin at `offsets`."""
+        sizes = np.diff(offsets).tolist()
+        groups = column_groups(offsets)
+        copies = _COPIES if sum(sizes) <= _MOST_COPIED else 1
+        bins, counts, ends = [], [], [0]
+        for group in groups:
+            shape = [copies, *(sizes[column] for column in group)]
+            cells = np.indices(shape)[1:].reshape(len(group), -1)
+            bins.append((cells + offsets[list(group), None]).T.ravel())
+            counts.append(np.full(cells.shape[1], len(group)))
+            ends.append(ends[-1] + cells.shape[1])
+        places = np.concatenate(bins)
+        starts = np.concatenate([[0], np.cumsum(np.concatenate(counts))])
+        members = sp.csr_array((np.ones(len(places)), places, starts), shape=(ends[-1], sum(sizes)))
+        return cls(groups, np.array(ends, dtype=np.intp), members, tuple(sizes), copies)
+
+    def code(self, codes: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
+        """Return the (G, n) joint codes of rows given by their (n, d) bins, each column from 0; **private**."""
+        found = np.empty((len(self.groups), len(codes)), dtype=np.intp)
+        for place, group in enumerate(self.groups):
+            found[place] = np.arange(len(codes)) % self.copies
+            for column in group:
+                found[place] *= self.sizes[column]
+                found[place] += codes[:, column]
+            found[place] += self.offsets[place]
+        return found
+
+
+def column_groups(offsets: npt.NDArray[np.intp]) -> tuple[tuple[int, ...], ...]:
+    """Return groups of columns whose products have few cells: the largest columns first, each where it fits."""
+    sizes = np.diff(offsets).tolist()
+    groups: list[list[int]] = []
+    cells: list[int] = []
+    for column in sorted(range(len(sizes)), key=lambda each: -sizes[each]):
+        fits = [place for place, size in enumerate(cells) if size * sizes[column] <= _MOST_CELLS]
+        if fits:
+            groups[fits[0]].append(column)
+            cells[fits[0]] *= sizes[column]
+        else:
+            groups.append([column])
+            cells.append(sizes[column])
+    return tuple(map(tuple, groups))
+
+
+def add_columns(table: Floats, bins: npt.NDArray[Any], groups: Sequence[Sequence[int]]) -> Floats:
     """Return for each row the sum of the table's entries at its (d, n) bins.
 
-    Columns are added one after the other, so that the result for a row does not depend on the number of rows: NumPy
-    adds the entries of a single row in another order than those of several.
+    Columns are added one after the other, group by group, so that the result for a row depends neither on the number of
+    rows nor on whether groups are looked up at once.
     """
     total: Floats = np.zeros((bins.shape[1], *table.shape[1:]))
-    for column in bins:
-        total += table.take(column, axis=0)
+    for group in groups:
+        part = table.take(bins[group[0]], axis=0)
+        for column in group[1:]:
+            part += table.take(bins[column], axis=0)
+        total += part
     return total
 
 
@@ -124,24 +217,17 @@ def bin_offsets(grids: Sequence[Grid]) -> npt.NDArray[np.intp]:
     return np.concatenate([[0], np.cumsum([grid.n_bins for grid in grids])]).astype(np.intp)
 
 
-def code_rows(features: FeatureTable, grids: tuple[Grid, ...], dtype: Any) -> npt.NDArray[Any]:
+def code_type(grids: Sequence[Grid]) -> np.dtype[Any]:
+    """Return the type that the bins of every column fit into."""
+    return np.min_scalar_type(max((grid.n_bins for grid in grids), default=1) - 1)
+
+
+def code_rows(features: FeatureTable, grids: tuple[Grid, ...]) -> npt.NDArray[Any]:
     """Return the (n, d) bins of all rows, each column from 0; **private**."""
-    codes = np.empty((features.n_rows, len(grids)), dtype=dtype)
+    codes = np.empty((features.n_rows, len(grids)), dtype=code_type(grids))
     for place, (column, grid) in enumerate(zip(features.columns, grids, strict=True)):
         codes[:, place] = grid.code(column)
     return codes
-
-
-def code_table(features: FeatureTable, grids: tuple[Grid, ...]) -> npt.NDArray[Any]:
-    """Return the (d, n) bin numbers of all rows in the joint numbering; **private**."""
-    offsets = bin_offsets(grids)
-    dtype: Any = np.intp
-    if features.n_rows * len(grids) * 8 > _SMALL:
-        dtype = np.uint16 if offsets[-1] < 2**16 else np.int32
-    bins = np.empty((len(grids), features.n_rows), dtype=dtype)
-    for place, (column, grid) in enumerate(zip(features.columns, grids, strict=True)):
-        np.add(grid.code(column), offsets[place], out=bins[place], casting="unsafe")
-    return bins
 
 
 class _Bins:
@@ -163,12 +249,15 @@ class LazyBins(_Bins):
         """Return the (d, len(rows)) bin numbers of the rows in the joint numbering."""
         array = self.features.array
         assert array is not None  # noqa: S101 - a memory map is an array
-        columns = tuple(np.ascontiguousarray(array[rows].T))
-        batch = replace(self.features, n_rows=len(rows), columns=columns, array=None)
-        return code_table(batch, self.grids)
+        columns = np.ascontiguousarray(array[rows].T)
+        bins = np.empty((len(self.grids), len(rows)), dtype=np.intp)
+        offsets = bin_offsets(self.grids)
+        for place, (column, grid) in enumerate(zip(columns, self.grids, strict=True)):
+            np.add(grid.code(column), offsets[place], out=bins[place])
+        return bins
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class RowCodes(_Bins):
     """Bin numbers of rows kept row by row, in memory or in a file: a sampled row is one read.
 
@@ -182,12 +271,36 @@ class RowCodes(_Bins):
 
     codes: npt.NDArray[Any]
     offsets: npt.NDArray[np.intp]
+    _norms: Floats | None = field(init=False, default=None)
+    _joint: tuple[JointCodes, npt.NDArray[np.intp]] | None = field(init=False, default=None)
+
+    @property
+    def small(self) -> bool:
+        """Whether to keep what is computed for every row."""
+        return not isinstance(self.codes, np.memmap) and self.codes.size * 8 <= _SMALL
 
     def take(self, rows: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
         """Return the (d, len(rows)) bin numbers of the rows in the joint numbering."""
         bins = np.empty((self.codes.shape[1], len(rows)), dtype=np.intp)
-        np.add(self.codes[rows].T, self.offsets[:-1, None], out=bins)
+        np.add(self.codes.take(rows, axis=0).T, self.offsets[:-1, None], out=bins)
         return bins
+
+    def norms(self, basis: Basis, rows: npt.NDArray[np.intp], bins: npt.NDArray[Any]) -> Floats:
+        """Return the norms of the rows' features; those of all rows of a small table are computed once."""
+        if not self.small:
+            return basis.norms(bins)
+        if self._norms is None:
+            blocks = range(0, len(self.codes), _ROWS_AT_ONCE)
+            taken = [np.arange(start, min(start + _ROWS_AT_ONCE, len(self.codes))) for start in blocks]
+            self._norms = np.concatenate([np.zeros(0), *(basis.norms(self.take(each)) for each in taken)])
+        return self._norms.take(rows)
+
+    def joint(self) -> tuple[JointCodes, npt.NDArray[np.intp]]:
+        """Return the joint codes of all rows of a small table; **private**."""
+        if self._joint is None:
+            codes = JointCodes.of(self.offsets)
+            self._joint = codes, codes.code(self.codes)
+        return self._joint
 
 
 def bin_weights(bins: Any, grids: tuple[Grid, ...], weights: Floats) -> list[Floats]:
@@ -289,7 +402,7 @@ def _continuous(
     parts = [_Part(number, np.zeros(1), np.ones(1))]
     cells = [(grid.equal_cell_of_bin, equal)]
     if grid.log_cells:
-        cells.append((grid.log_cell_of_bin, logarithmic))
+        cells.append(_occupied(grid.log_cell_of_bin, logarithmic))
     if spread <= 0.0:  # a linear model still tells missing values and other entries apart
         special = np.where(grid.equal_cell_of_bin < grid.equal_cells, -1, grid.equal_cell_of_bin)
         return [*parts, _indicators(special, equal, floor, 1.0)]
@@ -303,6 +416,13 @@ def _continuous(
             for part in indicators
         ),
     ]
+
+
+def _occupied(cell_of_bin: npt.NDArray[np.intp], counts: Floats) -> tuple[npt.NDArray[np.intp], Floats]:
+    """Leave out the cells that no bin lies in, such as those below the lower bound."""
+    cells, places = np.unique(cell_of_bin, return_inverse=True)
+    missing = int(np.count_nonzero(cells < 0))
+    return places - missing, counts[cells[missing:]]
 
 
 def _indicators(cell_of_bin: npt.NDArray[np.intp], counts: Floats, floor: float, weight: float) -> _Part:
