@@ -17,6 +17,7 @@ from ratewise.audit import (
 )
 from ratewise.data.units import Units
 from ratewise.mechanisms.randomness import RandomStreams
+from ratewise.torch import clipping
 from ratewise.torch.audit import TorchSubject
 
 
@@ -80,6 +81,19 @@ def test_an_engine_that_bounds_rows_instead_of_persons_fails_the_audit(monkeypat
     assert not found.passed, str(found)
 
 
+def test_a_network_that_clips_rows_instead_of_persons_fails_the_audit(monkeypatch):
+    torch.set_num_threads(1)
+    weights = clipping._weights
+    monkeypatch.setattr(
+        clipping, "_weights", lambda shares, scales, clip, units: weights(shares, scales, clip)
+    )
+    subject = TorchSubject(KINDS["gaussian"], rows_per_id=4)
+    found = audit_step(
+        KINDS["gaussian"], subject=subject, games=1000, releases="gradient", delta=0.05, random_state=1
+    )
+    assert not found.passed, str(found)
+
+
 def test_repeated_audits_stay_below_the_claim():
     """At 95% confidence one audit in twenty may be above: of forty, more than eight would be a surprise."""
     above = 0
@@ -114,13 +128,15 @@ def test_one_run_finds_noise_that_is_too_small():
     assert found.lower_bound > claimed
 
 
-@pytest.mark.parametrize("releases", RELEASES)
-def test_the_torch_engine(releases):
+@pytest.mark.parametrize(
+    ("releases", "rows_per_id"), [("gradient", 4), ("histogram", 1), ("together", 1), ("together", 4)]
+)
+def test_the_torch_engine(releases, rows_per_id):
+    """Canaries are rows, or persons with several rows."""
     torch.set_num_threads(1)
     worst = plan(gradient_noise=0.5, histogram_noise=0.75)
-    found = audit_step(
-        worst, games=4500, releases=releases, delta=0.05, random_state=5, subject=TorchSubject(worst)
-    )
+    subject = TorchSubject(worst, rows_per_id=rows_per_id)
+    found = audit_step(worst, games=4500, releases=releases, delta=0.05, random_state=5, subject=subject)
     assert found.passed, str(found)
     assert found.lower_bound >= 0.5 * found.claimed, str(found)
 

@@ -429,10 +429,8 @@ def _subject(
     rows_per_id = _validate.count(rows_per_id=values["rows_per_id"])
     if values["engine"] == "numpy":
         return TableSubject(event, n_canaries, n_opponents, rows_per_id)
-    if rows_per_id > 1:
-        raise InvalidInput(f"rows_per_id is {rows_per_id}: persons are audited with --engine numpy")
     try:
         from ratewise.torch.audit import TorchSubject
     except ImportError:
         raise InvalidInput("engine 'torch' needs PyTorch: pip install ratewise[torch]") from None
-    return TorchSubject(event, n_canaries, n_opponents)
+    return TorchSubject(event, n_canaries, n_opponents, rows_per_id)

@@ -17,9 +17,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ratewise import _validate
 from ratewise.accounting import PrivacyUnit, TrainingEvent
 from ratewise.audit.checks import FALSE_ALARM, Check, scale_p_value
 from ratewise.audit.games import CLIP, STILL, Bools, Floats, Sight, WorstRows, checked_event, opponents
+from ratewise.data.units import id_units
 from ratewise.exceptions import RatewiseError
 from ratewise.mechanisms.noise import RoundedGaussianMechanism
 from ratewise.mechanisms.randomness import RandomStreams, SecureGenerator
@@ -40,13 +42,22 @@ class TorchSubject:
         As for `ratewise.audit.TableSubject`.
     n_canaries : int
     n_opponents : int or None
+    rows_per_id : int
+        With more than one, canaries and opponents are persons with that many rows each.
     """
 
-    def __init__(self, event: TrainingEvent, n_canaries: int = 1, n_opponents: int | None = None) -> None:
+    def __init__(
+        self,
+        event: TrainingEvent,
+        n_canaries: int = 1,
+        n_opponents: int | None = None,
+        rows_per_id: int = 1,
+    ) -> None:
         n_opponents = opponents(checked_event(event)) if n_opponents is None else n_opponents
         self.n_canaries = n_canaries
         self.event = event
         self._rows = WorstRows(n_canaries, n_opponents, counted=event.histogram_noise is not None)
+        self._rows_per_id = _validate.count(rows_per_id=rows_per_id)
 
     def play(self, coins: Bools, steps: int, streams: RandomStreams) -> Iterator[Sight]:
         """Play the games one after another in one long run of the shipped trainer."""
@@ -69,11 +80,15 @@ class TorchSubject:
     def _trainer(self, steps: int, streams: RandomStreams) -> tuple[Trainer, Bools]:
         module = nn.Linear(self.n_canaries, 2, bias=False, dtype=torch.float64)
         nn.init.zeros_(module.weight)
-        counted = self._rows.constraints
+        counted, n_units, most = self._rows.constraints, len(self._rows.X), self._rows_per_id
+        persons = np.repeat(np.arange(n_units), most)
         rows = TensorRows(
-            torch.from_numpy(self._rows.X), self._rows.labels, None if counted is None else self._rows.cells
+            torch.from_numpy(self._rows.X[persons]),
+            self._rows.labels[persons],
+            None if counted is None else self._rows.cells[persons],
         )
-        plan = _plan(len(self._rows.X), self.event.with_steps(steps))
+        units = None if most == 1 else id_units(persons, n_units, most, "id")
+        plan = _plan(n_units, self.event.with_steps(steps))
         config = TrainingConfig(
             clip=CLIP,
             learning_rate=STILL,
@@ -82,7 +97,9 @@ class TorchSubject:
             dual_rate=0.0,
             dual_damping=0.0,
         )
-        trainer = Trainer(module, rows, plan, counted, config=config, n_classes=2, streams=streams)
+        trainer = Trainer(
+            module, rows, plan, counted, units=units, config=config, n_classes=2, streams=streams
+        )
         present = np.ones(plan.n_units, dtype=np.bool_)
         whole = trainer.engine.sums
 
