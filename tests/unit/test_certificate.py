@@ -53,6 +53,21 @@ def test_the_first_line_says_what_was_requested_and_reached():
     assert repr(found).startswith("<Certificate: Largest gap")
 
 
+def test_what_cannot_be_measured_is_not_held_and_has_no_number():
+    """A group without rows, and a family for which the private release found no groups."""
+    empty = certify(PARITY, np.array([[0.0, 0.0], [20400.0, 9600.0]]), 0.0, n_units=30_000)
+    lost = compile_constraints(
+        demographic_parity("sex", max_gap=0.05), Domain((0, 1), {"sex": ()}, other=True), allow_empty=True
+    )
+    nothing = certify(lost, np.zeros((lost.n_cells, 2)), 30.0, n_units=30_000)
+    for found in (empty, nothing, Certificate.from_dict(json.loads(json.dumps(nothing.to_dict())))):
+        assert found.verdict == "cannot tell"
+        assert not found.all_held
+        assert "too few rows to measure it: cannot tell" in found.summary
+        assert "reached" not in str(found)
+    assert "No value is frequent enough" in str(nothing)
+
+
 def test_exact_counts_have_intervals_without_length():
     (row,) = certify(PARITY, TABLE, 0.0, n_units=40_000)
     assert row.estimate == pytest.approx(0.02)

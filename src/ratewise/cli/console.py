@@ -163,7 +163,7 @@ class Watcher:
         going = f"going on after step {done} of" if done else "training for"
         count = len(self._items)
         said = "no constraints" if not count else f"{count} constraint{'s' * (count > 1)}"
-        if session.compiled is not None and plan.private:
+        if session.compiled is not None and count and plan.private:
             width = certificate_half_width(session.compiled, plan)
             said += f", to be certified to about +- {width:.3f}"
         unit = "rows" if plan.unit.kind == "row" else "ids"

@@ -338,7 +338,7 @@ def _judged(certificate: Certificate | None) -> dict[str, Any]:
     if certificate is None:
         names = ("summary", "verdict", "rows", "largest_gap", "gap_interval", "accuracy", "majority_accuracy")
         return {**dict.fromkeys(names), "undecided": []}
-    gaps = [row for row in certificate if row.kind == "gap"]
+    gaps = [row for row in certificate if row.kind == "gap" and row.resolved]
     largest = max(gaps, key=lambda row: row.estimate, default=None)
     return {
         "summary": certificate.summary,

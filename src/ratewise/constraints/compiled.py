@@ -191,6 +191,7 @@ class CompiledConstraints:
     Q x K, and ``H[q, k]`` counts the rows of cell q that are predicted class k (softly or hard). Everything here
     depends on declarations only, not on rows. `declared` holds the constraints after expansion of `families` and
     removal of duplicates (the tightest bound stays), `subsets` the S distinct subsets that they read.
+    `groupless` are declared families that gave no constraint, because the domain has no groups for them.
     """
 
     domain: Domain
@@ -202,6 +203,7 @@ class CompiledConstraints:
     subsets: tuple[Predicate, ...]
     index_sets: tuple[Subset, ...]
     cell_map: CellMap
+    groupless: tuple[Family, ...] = ()
 
     def __len__(self) -> int:
         return len(self.bounds)

@@ -193,6 +193,11 @@ def compile_constraints(
         subsets=tuple(predicates[i] for i in kept),
         index_sets=tuple(index_sets),
         cell_map=cell_map,
+        groupless=tuple(
+            one
+            for one in dict.fromkeys(as_constraints(constraints))
+            if isinstance(one, Family) and one not in collector.families
+        ),
     )
     if to_hold:
         refuse_contradictions(compiled)

@@ -146,6 +146,8 @@ class CertificateRow:
     verdict : "held", "missed" or "cannot tell"
     remedy : str
         What would help, if the constraint is not held; otherwise empty.
+    resolved : bool
+        Whether there are rows enough to measure it; otherwise estimate and intervals say nothing.
     """
 
     name: str
@@ -157,6 +159,7 @@ class CertificateRow:
     population_interval: tuple[float, float]
     verdict: str
     remedy: str = ""
+    resolved: bool = True
 
     @property
     def bound(self) -> float:
@@ -199,10 +202,13 @@ class CertificateRow:
             population_interval=_pair(description["population_interval"]),
             verdict=str(description["verdict"]),
             remedy=str(description["remedy"]),
+            resolved=bool(description["resolved"]),
         )
 
     def __str__(self) -> str:
         population = _ends(self.population_interval)
+        if not self.resolved:
+            return f"{self.verdict}: {self.name}: too few rows to measure it"
         return (
             f"{self.verdict}: {self.name}: reached {short(self.estimate)} ({_ends(self.interval)}); "
             f"population {population}"
@@ -274,7 +280,7 @@ class Certificate(RowSequence[CertificateRow]):
         """Of the rows with the worst verdict, the one whose estimate exceeds its bound most."""
         verdict = self.verdict
         candidates = [row for row in self.rows if row.verdict == verdict]
-        return max(candidates, key=lambda row: row.excess, default=None)
+        return max(candidates, key=lambda row: (row.resolved, row.excess), default=None)
 
     @property
     def summary(self) -> str:
@@ -287,7 +293,10 @@ class Certificate(RowSequence[CertificateRow]):
         asked = short(row.bounds[1]) if gaps else row.requested
         exact = row.half_width <= ROUNDING
         interval = f"population {_ends(row.population_interval)}" if exact else _ends(row.interval)
-        line = f"{subject}: requested {asked}, reached {short(row.estimate)} ({interval}): {row.verdict}"
+        reached = f"requested {asked}, reached {short(row.estimate)} ({interval})"
+        if not row.resolved:
+            subject, reached = row.name, "too few rows to measure it"
+        line = f"{subject}: {reached}: {row.verdict}"
         line += f" (tolerance {short(self.tolerance)})"
         if len(self) > 1:
             counts = ((sum(r.verdict == v for r in self.rows), v) for v in (HELD, MISSED, CANNOT_TELL))

@@ -610,7 +610,8 @@ def _about(
     if features:
         predicted += f", from {len(features)} features ({_some(features, 4)})"
     groups = [_described(name, values, names) for name, values in columns.items()]
-    rows = f"{content.rows:,} rows" + (f" of {background.data}" if background.data else " that were given")
+    source = f"rows of {background.data}" if background.data else "rows that were given"
+    rows = f"{content.rows:,} {'training rows' if content.released and not background.data else source}"
     statement = background.statement
     if statement is not None and statement.n_units is not None and not content.released:
         rows += f"; the model was trained on {statement.n_units:,} {statement.unit.noun}"

@@ -281,14 +281,13 @@ def constraints_of(
     found = []
     for row in certificate:
         ends = row.population_interval if population else row.interval
-        no_rows = certificate.noise_std == 0 and row.verdict == CANNOT_TELL
-        numbers = (math.nan,) * 4 if no_rows else (row.estimate, *ends, row.excess)
+        numbers = (row.estimate, *ends, row.excess) if row.resolved else (math.nan,) * 4
         reached, low, high, excess = map(finite, numbers)
         other = others.get(row.name)
         found.append(
             Constraint(
                 name=row.name,
-                words=words[row.name],
+                words=words.get(row.name, row.name),
                 family=row.family,
                 gap=row.kind == "gap",
                 lower=finite(row.bounds[0]),

@@ -117,14 +117,13 @@ class Report:
         Notes
         -----
         Rows whose label or groups the model does not know are left out, with a note. Of a model that found fewer than
-        two classes, the page is that of `from_training`.
+        two classes, or no group for a constraint, the page is that of `from_training`.
         """
         target = target or (y if isinstance(y, str) else getattr(y, "name", None))
-        if hasattr(model, "privacy_") and len(model.classes_) < 2:
+        groupless = getattr(getattr(model, "constraints_", None), "groupless", ())
+        if hasattr(model, "privacy_") and (len(model.classes_) < 2 or groupless):
             named = target if isinstance(target, str) else None
-            return cls.from_training(
-                model, name=name, title=title, data=data, target=named, ledger=ledger, notes=notes
-            )
+            return cls.from_training(model, name=name, title=title, target=named, ledger=ledger, notes=notes)
         y, sensitive_features, X = _columns_by_name(X, y, sensitive_features)
         notes = check_notes(notes)
         everything = y, sensitive_features

@@ -470,7 +470,7 @@ def domain_of(classifier: RateConstrainedClassifier) -> Domain:
     if classifier.model_ is None:
         raise InvalidInput(
             "training found fewer than two classes, so the model predicts a constant; train anew with declared "
-            "classes (--schema), more rows or a larger --epsilon"
+            "classes (--classes no,yes), more rows or a larger --epsilon"
         )
     compiled = classifier.constraints_
     return (

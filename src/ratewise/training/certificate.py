@@ -184,6 +184,7 @@ def certify(
         level=inside,
     )
     rows = tuple(_row(item, compiled, found, place, slack) for place, item in enumerate(requested))
+    rows += tuple(_groupless(family.name) for family in compiled.groupless)
     accuracy, majority = None, math.nan
     if outcomes is not None:
         counts: Floats = np.asarray(outcomes, dtype=np.float64)
@@ -521,9 +522,28 @@ def _row(
         interval=ends,
         population_interval=(population[0], population[1]),
         verdict=verdict,
+        resolved=bool(found.resolved[place]),
     )
-    remedy = _remedy(row, tolerance, bool(found.resolved[place]), float(found.rows_needed[place]))
+    remedy = _remedy(row, tolerance, float(found.rows_needed[place]))
     return CertificateRow(**{**vars(row), "remedy": remedy})
+
+
+def _groupless(name: str) -> CertificateRow:
+    """Return the row of a family without groups: nothing is known about it."""
+    remedy = "No value is frequent enough to be found as a group: declare the values, merge them, or use more rows."
+    everything = (0.0, 1.0)
+    return CertificateRow(
+        name,
+        name,
+        "<=",
+        (-math.inf, math.inf),
+        0.5,
+        everything,
+        everything,
+        CANNOT_TELL,
+        remedy,
+        resolved=False,
+    )
 
 
 def _absolute(interval: tuple[float, ...]) -> tuple[float, float]:
@@ -531,11 +551,11 @@ def _absolute(interval: tuple[float, ...]) -> tuple[float, float]:
     return max(low, -high, 0.0), max(abs(low), abs(high))
 
 
-def _remedy(row: CertificateRow, tolerance: float, resolved: bool, needed: float) -> str:
+def _remedy(row: CertificateRow, tolerance: float, needed: float) -> str:
     """Return what would help. The noise of a rate falls in proportion to 1 / epsilon and to 1 / rows."""
     if row.verdict == HELD:
         return ""
-    if not resolved:
+    if not row.resolved:
         return (
             "A group has no rows, or too few beside the noise"
             + (f" (about {math.ceil(needed):,} are needed)" if needed > 0 else "")
