@@ -373,6 +373,9 @@ class Content:
                 "use what Report.to_json() wrote"
             )
         revived: Content = _revive(cls, fields, "report")
+        groups = [group for grouping in revived.groupings for group in grouping.groups]
+        known = all(set(revived.classes) <= group.rates.keys() for group in groups)
+        _expect(known, "an object with the rates of every class in every group", "report.groupings")
         return revived
 
 
