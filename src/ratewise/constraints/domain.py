@@ -18,7 +18,7 @@ is an answer about that row.
 
 * A label that is not among the classes has code -1. Such a row is in no cell and adds nothing to any sum.
 * An undeclared or missing value of a column has the code after the last declared value. With ``other=True``
-  it is a value of its own, `OTHER`: the row belongs to `everyone` and to complements such as
+  it is a value of its own: the row belongs to `everyone` and to complements such as
   ``~group(sex="Female")``, and to no group that names a value. With ``other=False`` the declared values are
   taken as exhaustive, and a row with another value, in a column that constraints read, is in no cell.
 * In a numeric column the same holds for NaN, infinities and entries that are not numbers.
@@ -37,7 +37,7 @@ from decimal import Decimal
 from fractions import Fraction
 from itertools import repeat
 from types import NoneType
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -170,11 +170,8 @@ class Coding:
         """Code by bisection among the declared numbers; declared text matches no number."""
         if array.dtype.kind == "b":
             array = array.view(np.uint8)
-        if array.dtype.kind in "iu":
-            # 0.5 or 10**30 can match no entry of this integer column, and must not be rounded into one
-            numbers = [(value, code) for value, code in numbers if _fits(value, array.dtype)]
-        else:
-            numbers = [(value, code) for value, code in numbers if _in_range(value, array.dtype)]
+        # 0.5 or 10**30 can match no entry of an integer column, and must not be rounded into one
+        numbers = [(value, code) for value, code in numbers if _fits(value, array.dtype)]
         if not numbers:
             return np.full(len(array), -1, dtype=np.int8)
         numbers.sort()
@@ -192,32 +189,24 @@ class Coding:
 
 
 def _aliases(exact: Mapping[Any, int]) -> dict[Any, int]:
-    """Return other forms of the declared values: numbers as text, text as numbers, truth values as text."""
-    found: dict[Any, int] = {}
-    ambiguous = set()
+    """Return other forms of the declared values, each of one value only: numbers and truth values as text."""
+    found: dict[Any, set[int]] = {}
     for value, code in exact.items():
         for alias in _other_forms(value):
-            if found.setdefault(alias, code) != code:
-                ambiguous.add(alias)
-    return {alias: code for alias, code in found.items() if alias not in ambiguous}
+            found.setdefault(alias, set()).add(code)
+    return {alias: codes.pop() for alias, codes in found.items() if len(codes) == 1}
 
 
 def _other_forms(value: Any) -> list[Any]:
     if isinstance(value, bool):
         return [str(value)]
+    if value in ("True", "False"):
+        return [value == "True"]
+    number = _number(value) if isinstance(value, str | int | float) else math.nan
+    texts = [repr(number).removesuffix(".0"), repr(number)]
     if isinstance(value, str):
-        if value in ("True", "False"):
-            return [value == "True"]
-        number = _number(value)
-        return [] if math.isnan(number) else [number, *_texts(number)]
-    if isinstance(value, int | float):
-        number = _number(value)
-        return [] if math.isnan(number) or number != value else _texts(number)
-    return []
-
-
-def _texts(number: float) -> list[str]:
-    return [repr(number).removesuffix(".0"), repr(number)]
+        return [] if math.isnan(number) else [number, *texts]
+    return texts if number == value else []
 
 
 def _plain(value: Any) -> Any:
@@ -265,11 +254,10 @@ def _number(value: Any) -> float:
 
 def _categories(data: Any) -> tuple[NDArray[Any], Any] | None:
     """Return codes and categories of a categorical column of pandas, None for everything else."""
-    holder: Any = (
-        data if hasattr(data, "codes") and hasattr(data, "categories") else getattr(data, "cat", None)
-    )
-    if hasattr(holder, "codes") and hasattr(holder, "categories"):
-        return np.asarray(holder.codes), np.asarray(holder.categories)
+    holder: Any
+    for holder in (data, getattr(data, "cat", None)):
+        if hasattr(holder, "codes") and hasattr(holder, "categories"):
+            return np.asarray(holder.codes), np.asarray(holder.categories)
     return None
 
 
@@ -297,11 +285,8 @@ def as_vector(data: Any, what: str) -> NDArray[Any]:
 
 
 def _fits(value: Any, dtype: np.dtype[Any]) -> bool:
-    info = np.iinfo(dtype)
-    return bool(value == value // 1 and info.min <= value <= info.max)
-
-
-def _in_range(value: Any, dtype: np.dtype[Any]) -> bool:
+    if dtype.kind in "iu":
+        return bool(value == value // 1 and np.iinfo(dtype).min <= value <= np.iinfo(dtype).max)
     return abs(value) <= float(np.finfo(dtype).max) or (isinstance(value, float) and math.isinf(value))
 
 
@@ -311,21 +296,6 @@ def _in_range(value: Any, dtype: np.dtype[Any]) -> bool:
 @dataclass(frozen=True)
 class Numeric:
     """A numeric column: its values are not listed, and constraints name intervals of it."""
-
-
-class _Other:
-    """The value of rows whose value is undeclared or missing; see `Domain`."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "OTHER"
-
-    def __reduce__(self) -> str:
-        return "OTHER"
-
-
-OTHER: Final = _Other()
 
 
 class Domain:
@@ -339,9 +309,9 @@ class Domain:
         For each column that constraints may read: its possible values (at least one, or none with
         ``other=True``), or ``Numeric()``.
     other : bool
-        True: every column has one more value, `OTHER`, for rows with an undeclared or missing value. It
-        cannot be named in a constraint, and is part of `everyone` and of complements. False: the declared
-        values are exhaustive, and rows with other values are in no cell.
+        True: every column has one more value, for rows with an undeclared or missing value. It cannot be named in
+        a constraint, and is part of `everyone` and of complements. False: the declared values are exhaustive, and
+        rows with other values are in no cell.
     """
 
     __slots__ = ("_codings", "_columns", "classes", "other")
@@ -364,19 +334,11 @@ class Domain:
             raise InvalidType(f"columns must map names to values, got {type(columns).__name__}")
         if not isinstance(other, bool):
             raise InvalidType(f"other must be True or False, got {other!r}")
-        declared = {
-            _column_name(name): _column_values(name, values, may_be_empty=other)
-            for name, values in (columns or {}).items()
-        }
+        declared = {name: _column_values(name, values, other) for name, values in (columns or {}).items()}
         codings: dict[str | None, Coding] = {None: Coding(known)}
-        for name, values in declared.items():
-            if not isinstance(values, Numeric):
-                codings[name] = Coding(values)
-        put = object.__setattr__
-        put(self, "classes", known)
-        put(self, "other", other)
-        put(self, "_columns", declared)
-        put(self, "_codings", codings)
+        codings.update((n, Coding(v)) for n, v in declared.items() if not isinstance(v, Numeric))
+        for name, value in zip(self.__slots__, (codings, declared, known, other), strict=True):
+            object.__setattr__(self, name, value)
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise AttributeError(f"a domain is immutable, cannot set {name}")
@@ -390,11 +352,8 @@ class Domain:
         return dict(self._columns)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Domain) and self._facts == other._facts
-
-    @property
-    def _facts(self) -> tuple[Any, ...]:
-        return self.classes, self._columns, self.other
+        mine = self.classes, self._columns, self.other
+        return isinstance(other, Domain) and mine == (other.classes, other._columns, other.other)
 
     def __hash__(self) -> int:
         return hash((self.classes, frozenset(self._columns.items()), self.other))
@@ -416,34 +375,27 @@ class Domain:
     def code(self, column: str | None, value: Any) -> int:
         """Return the position of a value among the declared ones (column None: among the classes)."""
         values = self.values(column)
-        found = None if isinstance(values, Numeric) else self._codings[column].exact.get(value)
+        if isinstance(values, Numeric):
+            raise InvalidInput(
+                f"column {column!r} is numeric: use below, at_least or between, not the value {value!r}"
+            )
+        found = self._codings[column].exact.get(value)
         if found is None:
-            raise InvalidInput(_unknown_value(column, value, values))
+            place = "the classes" if column is None else f"the declared values of column {column!r}"
+            twin = next((known for known in values if str(known) == str(value)), None)
+            hint = f"; did you mean {twin!r} ({type(twin).__name__})?" if twin is not None else ""
+            raise InvalidInput(f"{value!r} is not among {place}: {list_values(values)}{hint}")
         return found
 
     def code_labels(self, labels: Any) -> Codes:
-        """Return the position of each label among the classes, -1 for undeclared and missing labels.
-
-        No label raises an error; see `code_values`.
-        """
+        """Return the position of each label among the classes, -1 for undeclared and missing labels; total."""
         return self._codings[None].codes(labels, "the labels")
 
     def code_column(self, column: str, data: Any) -> Codes:
-        """Return the rows' values of a column as codes, or for a numeric column as numbers.
+        """Return a vector of a declared column, of any library, as codes or (numeric columns) as numbers; total.
 
-        Parameters
-        ----------
-        column : str
-            A declared column.
-        data : vector
-            A list, an array of any type, a column of pandas, polars or Arrow; one entry per row.
-
-        Returns
-        -------
-        array
-            Categorical column with V declared values: integers in 0..V, where V stands for undeclared and
-            missing values. Numeric column: float64, NaN where an entry is not a finite number. No entry
-            raises an error; see `code_values` and `read_numbers`.
+        With V declared values the codes are 0..V, where V stands for undeclared and missing values; see
+        `code_values`. Numbers are float64, NaN where an entry is not a finite number; see `read_numbers`.
         """
         values = self.values(column)
         what = f"column {column!r}"
@@ -458,8 +410,7 @@ class Domain:
         values = self.values(column)
         if isinstance(values, Numeric):
             raise InvalidType(f"column {column!r} is numeric and has no list of values")
-        what = f"column {column!r}"
-        return _refuse_undeclared(self._codings[column].codes(data, what), data, values, what)
+        return encode(data, values, f"column {column!r}")
 
 
 def _restored(classes: Any, columns: Any, other: bool) -> Domain:
@@ -475,10 +426,7 @@ def list_values(values: Iterable[Any], most: int = 12) -> str:
 
 def encode(data: Any, values: tuple[Any, ...], what: str) -> Codes:
     """Return `code_values`, and raise if an entry is undeclared. Not for private rows."""
-    return _refuse_undeclared(code_values(data, values, what), data, values, what)
-
-
-def _refuse_undeclared(codes: Codes, data: Any, values: tuple[Any, ...], what: str) -> Codes:
+    codes = code_values(data, values, what)
     if codes.size and codes.min() < 0:
         raise InvalidInput(
             f"{what}: some entries are missing or not declared; declared are {list_values(values)}: "
@@ -489,55 +437,36 @@ def _refuse_undeclared(codes: Codes, data: Any, values: tuple[Any, ...], what: s
 
 def _mismatch(data: Any, values: tuple[Any, ...]) -> str:
     """Return a hint if the data are numbers and the declared values text, or the reverse."""
-    kind = getattr(getattr(data, "dtype", None), "kind", "")
-    if kind in "biuf" and kind and all(isinstance(value, str) for value in values):
+    kind = getattr(getattr(data, "dtype", None), "kind", "") or "?"
+    if kind in "biuf" and all(isinstance(value, str) for value in values):
         return ". The data are numbers and the declared values text: convert one of them"
-    if kind in "UST" and kind and not any(isinstance(value, str) for value in values):
+    if kind in "UST" and not any(isinstance(value, str) for value in values):
         return ". The data are text and the declared values are not: convert one of them"
     return ""
 
 
-def _column_name(name: Any) -> str:
+def _column_values(name: Any, values: Any, may_be_empty: bool) -> tuple[Any, ...] | Numeric:
     if not isinstance(name, str) or not name:
         raise InvalidType(f"a column's name must be text that is not empty, got {name!r}")
-    return name
-
-
-def _column_values(name: str, values: Any, *, may_be_empty: bool) -> tuple[Any, ...] | Numeric:
-    if isinstance(values, Numeric):
-        return values
     if values is Numeric:
         raise InvalidType(f"column {name!r}: write Numeric() with brackets")
-    return _distinct(f"column {name!r}", values, may_be_empty=may_be_empty)
+    return values if isinstance(values, Numeric) else _distinct(f"column {name!r}", values, may_be_empty)
 
 
-def _distinct(what: str, values: Any, *, may_be_empty: bool = False) -> tuple[Any, ...]:
+def _distinct(what: str, values: Any, may_be_empty: bool = False) -> tuple[Any, ...]:
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise InvalidType(f"{what} must be a collection of values, got {type(values).__name__}")
     items = tuple(scalar(**{what: value}) for value in values)
     if not items and not may_be_empty:
         raise InvalidInput(f"{what} must hold at least one value, got none")
-    seen: dict[Any, Any] = {}
+    seen: dict[Any, str] = {}
     for item in items:
         if item in seen:
-            also = (
-                f"{seen[item]!r} and {item!r}, which are equal in Python"
-                if repr(seen[item]) != repr(item)
-                else repr(item)
-            )
+            first, again = seen[item], repr(item)
+            also = again if first == again else f"{first} and {again}, which are equal in Python"
             raise InvalidInput(f"{what} must hold each value once, got {also} twice")
-        seen[item] = item
+        seen[item] = repr(item)
     return items
-
-
-def _unknown_value(column: str | None, value: Any, values: tuple[Any, ...] | Numeric) -> str:
-    if isinstance(values, Numeric):
-        return f"column {column!r} is numeric: use below, at_least or between, not the value {value!r}"
-    place = "the classes" if column is None else f"the declared values of column {column!r}"
-    listed = list_values(values)
-    twin = next((known for known in values if str(known) == str(value)), None)
-    hint = f"; did you mean {twin!r} ({type(twin).__name__})?" if twin is not None else ""
-    return f"{value!r} is not among {place}: {listed}{hint}"
 
 
 # --------------------------------------------------------------------------- single values and intervals
@@ -550,11 +479,7 @@ def scalar(hint: str = "", /, **argument: Any) -> Any:
     ((name, value),) = argument.items()
     if isinstance(value, np.generic):
         value = value.item()
-    for plain in (
-        str,
-        int,
-        float,
-    ):  # members of an enumeration, say, which print and convert in their own way
+    for plain in (str, int, float):  # members of an enumeration, say, print and convert in their own way
         if isinstance(value, plain) and type(value) not in (plain, bool):
             value = plain.__str__(value) if plain is str else plain(value)
     tail = f"; {hint}" if hint else ""

@@ -50,9 +50,6 @@ class Subset:
             return Subset(np.setdiff1d(self.listed, other.listed, assume_unique=True), False)
         return Subset(np.intersect1d(self.listed, other.listed, assume_unique=True), False)
 
-    def __or__(self, other: Subset) -> Subset:
-        return ~(~self & ~other)
-
     def size(self, universe: int) -> int:
         """Return the number of positions in the set."""
         return universe - len(self.listed) if self.others else len(self.listed)
@@ -110,7 +107,9 @@ class Axis:
         """Merge the values of a column that none of the conditions separates."""
         declared = domain.values(column)
         values = None if isinstance(declared, Numeric) else declared
-        thresholds = np.array(sorted(_ends(leaves)) if values is None else [], dtype=np.float64)
+        spans = [span for leaf in leaves if isinstance(leaf, Within) for span in leaf.intervals]
+        ends = {end for span in spans for end in (span.low, span.high) if math.isfinite(end)}
+        thresholds = np.array(sorted(ends) if values is None else [], dtype=np.float64)
         other = domain.other and column is not None
         pieces = (len(thresholds) + 1 if values is None else len(values)) + other
         codes = [_leaf_codes(leaf, domain, values, thresholds) for leaf in leaves]
@@ -128,14 +127,12 @@ class Axis:
 
         `coded` is what `Domain.code_column` returns, or for the label axis codes in 0..K-1.
         """
-        if self.values is None and self.column is not None:
-            outside = np.isnan(coded)
-            return by_chunks(coded, self.blocks, self._blocks_of_numbers), None if self.other else outside
-        if self.column is None or self.other:
-            return by_chunks(coded, self.blocks, self.block_of.__getitem__), None
-        outside = coded == len(self.block_of)
-        table = np.append(self.block_of, 0)
-        return by_chunks(coded, self.blocks, table.__getitem__), outside
+        if self.values is None:
+            blocks = by_chunks(coded, self.blocks, self._blocks_of_numbers)
+            return blocks, None if self.other else np.isnan(coded)
+        # the code after the last is that of undeclared values, which have a block only with `other`
+        blocks = by_chunks(coded, self.blocks, np.append(self.block_of, 0).__getitem__)
+        return blocks, None if self.column is None or self.other else coded == len(self.block_of)
 
     def _blocks_of_numbers(self, numbers: NDArray[np.float64]) -> NDArray[np.int32]:
         missing = np.isnan(numbers)
@@ -233,11 +230,9 @@ class CellMap:
 
     def _describe(self, combinations: Indices) -> str:
         coordinates = np.unravel_index(combinations, tuple(axis.blocks for axis in self.axes) or (1,))
-        if not self.axes:
-            return "everyone"
         blocks = [set(coordinate.tolist()) for coordinate in coordinates]
         if math.prod(map(len, blocks)) == len(combinations):
-            conditions = [axis.describe(chosen) for axis, chosen in zip(self.axes, blocks, strict=True)]
+            conditions = [axis.describe(chosen) for axis, chosen in zip(self.axes, blocks, strict=False)]
             return " & ".join(text for text in conditions if text) or "everyone"
         return f"{self._describe(combinations[:1])} or {len(combinations) - 1} more combinations"
 
@@ -269,7 +264,7 @@ class _Evaluator:
     """Evaluates predicates on the crossed blocks of the axes that are read."""
 
     def __init__(self, axes: tuple[Axis, ...], shape: tuple[int, ...]) -> None:
-        self._axes, self._shape, self._universe = axes, shape, math.prod(shape)
+        self._axes, self._shape = axes, shape
         self._position = {axis.column: number for number, axis in enumerate(axes)}
 
     def subset(self, predicate: Predicate) -> Subset:
@@ -277,18 +272,13 @@ class _Evaluator:
             case Truth():
                 return Subset(np.empty(0, dtype=np.int64), predicate.value)
             case Member() | Within():
-                return self._leaf(predicate)
+                chosen = self._blocks(predicate)
+                return Subset(self._box({self._position[predicate.column]: chosen.listed}), chosen.others)
             case Not():
                 return ~self.subset(predicate.parts[0])
             case Either():
                 return ~self._all([~part for part in predicate.parts])
-            case _:
-                return self._all(predicate.parts)
-
-    def _leaf(self, leaf: Member | Within) -> Subset:
-        number = self._position[leaf.column]
-        chosen = self._blocks(leaf)
-        return Subset(self._box({number: chosen.listed}), chosen.others)
+        return self._all(predicate.parts)
 
     def _blocks(self, leaf: Member | Within) -> Subset:
         known = self._axes[self._position[leaf.column]].leaf_blocks
@@ -303,19 +293,18 @@ class _Evaluator:
             if not isinstance(part, Member | Within):
                 others.append(part)
                 continue
-            number, chosen = self._position[part.column], self._blocks(part)
-            inside = chosen.members(self._shape[number])
-            box[number] = np.intersect1d(box[number], inside, assume_unique=True) if number in box else inside
-        result = Subset(self._box(box), False) if box else Subset(np.empty(0, dtype=np.int64), True)
+            number = self._position[part.column]
+            inside = self._blocks(part).members(self._shape[number])
+            box[number] = np.intersect1d(box.get(number, inside), inside, assume_unique=True)
+        result = Subset(self._box(box) if box else np.empty(0, dtype=np.int64), not box)
         for part in others:
             result = result & self.subset(part)
-        return result.compact(self._universe)
+        return result.compact(math.prod(self._shape))
 
     def _box(self, chosen: Mapping[int, Indices]) -> Indices:
         indices = np.zeros(1, dtype=np.int64)
         for number, blocks in enumerate(self._shape):
-            inside = chosen.get(number)
-            inside = np.arange(blocks) if inside is None else inside
+            inside = chosen[number] if number in chosen else np.arange(blocks)
             indices = (indices[:, None] * blocks + inside).ravel()
         return indices
 
@@ -332,30 +321,20 @@ def _axes(predicates: Iterable[Predicate], domain: Domain) -> tuple[Axis, ...]:
     return tuple(Axis.build(column, list(leaves[column]), domain) for column in order if column in leaves)
 
 
-def _ends(leaves: Iterable[Member | Within]) -> set[float]:
-    spans = [span for leaf in leaves if isinstance(leaf, Within) for span in leaf.intervals]
-    return {end for span in spans for end in (span.low, span.high) if math.isfinite(end)}
-
-
 def _leaf_codes(
     leaf: Member | Within, domain: Domain, values: tuple[Any, ...] | None, thresholds: NDArray[np.float64]
 ) -> Indices:
     """Return the values (or pieces of the line) that a condition names; of a negated one, those it denies."""
     if isinstance(leaf, Member):
-        codes = sorted(domain.code(leaf.column, value) for value in leaf.values)
-        return np.array(codes, dtype=np.int64)
-    if values is None:
-        lows = [-math.inf, *thresholds.tolist()]
-        inside = [
-            i for i, low in enumerate(lows) if any(span.low <= low < span.high for span in leaf.intervals)
-        ]
-        return np.array(inside, dtype=np.int64)
-    if not all(isinstance(value, int | float) for value in values):
+        return np.array(sorted(domain.code(leaf.column, value) for value in leaf.values), dtype=np.int64)
+    if values is not None and not all(isinstance(value, int | float) for value in values):
+        listed = list_values(values)
         raise InvalidInput(
-            f"column {leaf.column!r} is not numeric, so {leaf!r} has no meaning; "
-            f"its values: {list_values(values)}"
+            f"column {leaf.column!r} is not numeric, so {leaf!r} has no meaning; its values: {listed}"
         )
-    inside = [i for i, value in enumerate(values) if any(s.low <= value < s.high for s in leaf.intervals)]
+    places = [-math.inf, *thresholds.tolist()] if values is None else values
+    spans = leaf.intervals
+    inside = [i for i, place in enumerate(places) if any(s.low <= place < s.high for s in spans)]
     return np.array(inside, dtype=np.int64)
 
 

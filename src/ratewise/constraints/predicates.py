@@ -1,7 +1,7 @@
 """Predicates over public columns and the true label: which rows a rate is about.
 
-A predicate is a declaration. It holds column names, values and thresholds, no rows, and can be compared, hashed,
-pickled and printed as the Python code that rebuilds it.
+A predicate is a declaration: it holds no rows, and can be compared, hashed, pickled and printed as the Python code
+that rebuilds it.
 
 >>> women = group(sex="Female")
 >>> women & label(1)
@@ -13,9 +13,8 @@ True
 >>> (women & label(1)).name
 'label=1 & sex=Female'
 
-Numeric columns are cut by **half-open** intervals: ``below(t)`` is x < t, ``at_least(t)`` is x >= t and
-``between(a, b)`` is a <= x < b, so intervals that share an end neither overlap nor leave a gap. A row without a number is in no interval, and
-in the complement of every interval.
+Numeric columns are cut by **half-open** intervals, so intervals that share an end neither overlap nor leave a gap. A
+row without a number is in no interval, and in the complement of every interval.
 
 Equality is up to normalisation: order and repetition do not matter, ``~~p`` is ``p``, conditions on the same
 column are merged. It is not logical equivalence; the compiler merges predicates that select the same cells of
@@ -25,7 +24,7 @@ a domain.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
 import numpy as np
@@ -67,9 +66,7 @@ class Predicate:
         return type(self), self._key
 
     def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        return isinstance(other, type(self)) and type(self) is type(other) and self._key == other._key
+        return self is other or (type(self) is type(other) and self._key == other._key)
 
     def __hash__(self) -> int:
         return self._hash
@@ -108,18 +105,18 @@ class Predicate:
             yield from part.leaves()
 
 
+def _field(position: int, doc: str) -> Any:
+    return property(lambda self: self._key[position], doc=doc)
+
+
 class Truth(Predicate):
     """Everyone, or nobody."""
 
     __slots__ = ()
+    value = _field(0, "True for everyone, False for nobody.")
 
     def __init__(self, value: bool) -> None:
         self._freeze(value)
-
-    @property
-    def value(self) -> bool:
-        """True for everyone, False for nobody."""
-        return bool(self._key[0])
 
     def __invert__(self) -> Predicate:
         return Truth(not self.value)
@@ -129,26 +126,14 @@ class Member(Predicate):
     """The column's value is (or, `negated`, is not) one of `values`; column None is the true label."""
 
     __slots__ = ()
+    column = _field(0, "Name of the column; None for the true label.")
+    values = _field(1, "The values named.")
+    negated = _field(2, "Whether the condition is that the value is none of them.")
 
     def __init__(self, column: str | None, values: Iterable[Any], negated: bool = False) -> None:
         self._freeze(column, frozenset(values), negated)
 
-    @property
-    def column(self) -> str | None:
-        """Name of the column; None for the true label."""
-        return self._key[0]  # type: ignore[no-any-return]
-
-    @property
-    def values(self) -> frozenset[Any]:
-        """The values named."""
-        return self._key[1]  # type: ignore[no-any-return]
-
-    @property
-    def negated(self) -> bool:
-        """Whether the condition is that the value is none of them."""
-        return self._key[2]  # type: ignore[no-any-return]
-
-    def __invert__(self) -> Predicate:
+    def __invert__(self) -> Member:
         return Member(self.column, self.values, not self.negated)
 
     def leaves(self) -> Iterator[Member | Within]:
@@ -157,25 +142,17 @@ class Member(Predicate):
 
 
 class Within(Predicate):
-    """The column's number lies in one of `intervals`, kept disjoint and in order.
+    """The column's number lies in one of `intervals`, half-open, kept disjoint and in order.
 
     A row without a number is in no interval, so the complement is not the union of the other intervals.
     """
 
     __slots__ = ()
+    column = _field(0, "Name of the column.")
+    intervals = _field(1, "The intervals.")
 
     def __init__(self, column: str, intervals: Iterable[Interval]) -> None:
         self._freeze(column, tuple(intervals))
-
-    @property
-    def column(self) -> str:
-        """Name of the column."""
-        return self._key[0]  # type: ignore[no-any-return]
-
-    @property
-    def intervals(self) -> tuple[Interval, ...]:
-        """The half-open intervals."""
-        return self._key[1]  # type: ignore[no-any-return]
 
     def leaves(self) -> Iterator[Member | Within]:
         """Yield itself."""
@@ -274,7 +251,7 @@ def disjunction(parts: Iterable[Predicate]) -> Predicate:
 def conjuncts(predicate: Predicate) -> frozenset[Predicate]:
     """Return the predicates whose ``&`` is the given one."""
     if isinstance(predicate, Both):
-        return predicate._key[0]  # type: ignore[no-any-return]
+        return frozenset(predicate.parts)
     return frozenset() if predicate == everyone else frozenset((predicate,))
 
 
@@ -310,9 +287,8 @@ def _join(kind: type[Both] | type[Either], parts: Iterable[Predicate]) -> Predic
         key = (type(part), part.column) if isinstance(part, Member | Within) else part
         merged[key] = _merge(kind, merged[key], part) if key in merged else part
     left = {part for part in merged.values() if part != neutral}
-    if absorbing in left or any(
-        left.issuperset(_flat(kind, part.parts)) for part in left if isinstance(part, Not)
-    ):
+    denied = (_flat(kind, part.parts) for part in left if isinstance(part, Not))
+    if absorbing in left or any(map(left.issuperset, denied)):
         return absorbing
     if len(left) > 1:
         return kind(left)
@@ -331,7 +307,7 @@ def _flat(kind: type[_Combined], parts: Iterable[Predicate]) -> Iterator[Predica
 
 def _merge(kind: type[_Combined], a: Predicate, b: Predicate) -> Predicate:
     if isinstance(a, Member) and isinstance(b, Member):
-        return _common_values(a, b) if kind is Both else ~_common_values(~a, ~b)  # type: ignore[arg-type]
+        return _common_values(a, b) if kind is Both else ~_common_values(~a, ~b)
     if isinstance(a, Within) and isinstance(b, Within):
         if kind is Either:
             outside = _common_intervals(_outside(a.intervals), _outside(b.intervals))
@@ -365,9 +341,9 @@ def _outside(intervals: tuple[Interval, ...]) -> tuple[Interval, ...]:
 # ------------------------------------------------------------------------------------- printing
 
 
-def _print_order(part: Predicate) -> tuple[int, str]:
+def _print_order(part: Predicate) -> tuple[bool, str]:
     is_label = isinstance(part, Member) and part.column is None
-    return (0 if is_label else 1, repr(part).lstrip("~("))
+    return not is_label, repr(part).lstrip("~(")
 
 
 def _bracket(piece: tuple[str, int], outer: int) -> str:
@@ -396,14 +372,14 @@ def _code(predicate: Predicate) -> tuple[str, int]:
 
 def _leaf_code(leaf: Member | Within) -> tuple[str, int]:
     if isinstance(leaf, Member) and leaf.negated:
-        return f"~{_leaf_code(Member(leaf.column, leaf.values))[0]}", _NOT
-    if leaf.column is None:
+        return f"~{_leaf_code(~leaf)[0]}", _NOT
+    if isinstance(leaf, Member) and leaf.column is None:
         return f"label({', '.join(map(repr, in_order(leaf.values)))})", _CALL
     return _group_code([leaf]), _CALL
 
 
 def _group_code(leaves: Iterable[Member | Within]) -> str:
-    pairs = [(str(leaf.column), _leaf_values(leaf)) for leaf in leaves]
+    pairs = [(leaf.column, _leaf_values(leaf)) for leaf in leaves]
     if all(is_word(column) for column, _ in pairs):
         return f"group({', '.join(f'{column}={value}' for column, value in pairs)})"
     return f"group(**{{{', '.join(f'{column!r}: {value}' for column, value in pairs)}}})"
@@ -421,7 +397,7 @@ def _shown_intervals(within: Within) -> tuple[Interval, ...]:
     """Return the intervals; the whole line, which no function makes by itself, as two halves."""
     if within.intervals == (Interval(-math.inf, math.inf),):
         return Interval(-math.inf, 0.0), Interval(0.0, math.inf)
-    return within.intervals
+    return tuple(within.intervals)
 
 
 def _both_code(parts: tuple[Predicate, ...]) -> tuple[str, int]:
@@ -429,10 +405,9 @@ def _both_code(parts: tuple[Predicate, ...]) -> tuple[str, int]:
     together: dict[str, Member | Within] = {}
     alone: list[str] = []
     for part in parts:
-        plain = isinstance(part, Within) or (isinstance(part, Member) and not part.negated)
-        column = part.column if isinstance(part, Member | Within) else None
-        if plain and column is not None and column not in together:
-            together[column] = part  # type: ignore[assignment]
+        plain = isinstance(part, Within) or (isinstance(part, Member) and not part.negated and part.column)
+        if plain and part.column not in together:  # type: ignore[attr-defined]
+            together[part.column] = part  # type: ignore[attr-defined,assignment]
         else:
             alone.append(_bracket(_code(part), _AND))
     if together:
@@ -446,7 +421,13 @@ def _prose(predicate: Predicate) -> tuple[str, int]:
         case Truth():
             return ("everyone" if predicate.value else "nobody"), _CALL
         case Member():
-            return _member_prose(predicate), _CALL
+            values, column = (
+                [show_value(v) for v in in_order(predicate.values)],
+                _show_column(predicate.column),
+            )
+            if len(values) == 1:
+                return f"{column}{'!=' if predicate.negated else '='}{values[0]}", _CALL
+            return f"{column} {'not in' if predicate.negated else 'in'} {{{', '.join(values)}}}", _CALL
         case Within():
             spans = [span.describe(_show_column(predicate.column)) for span in _shown_intervals(predicate)]
             return " | ".join(spans), (_CALL if len(spans) == 1 else _OR)
@@ -454,19 +435,10 @@ def _prose(predicate: Predicate) -> tuple[str, int]:
             return f"not ({_prose(predicate.parts[0])[0]})", _NOT
         case _:
             mark, strength = (" & ", _AND) if isinstance(predicate, Both) else (" | ", _OR)
-            inner: Callable[[Predicate], str] = lambda part: _bracket(_prose(part), strength + 1)  # noqa: E731
-            return mark.join(map(inner, predicate.parts)), strength
+            return mark.join(_bracket(_prose(part), strength + 1) for part in predicate.parts), strength
 
 
 def _show_column(column: str | None) -> str:
     if column is None:
         return "label"
     return column if PLAIN_TEXT.match(column) and column != "label" else repr(column)
-
-
-def _member_prose(member: Member) -> str:
-    values = [show_value(value) for value in in_order(member.values)]
-    column = _show_column(member.column)
-    if len(values) == 1:
-        return f"{column}{'!=' if member.negated else '='}{values[0]}"
-    return f"{column} {'not in' if member.negated else 'in'} {{{', '.join(values)}}}"

@@ -15,12 +15,9 @@ Rates add, subtract and scale; a comparison with a number, or with another combi
 >>> gap = rate(1, where=female) - rate(1, where=~female)
 >>> (gap <= 0.05).name
 'P(1 | sex=Female) - P(1 | sex!=Female) <= 0.05'
->>> for constraint in abs(gap) <= 0.05:
-...     print(constraint)
-P(1 | sex=Female) - P(1 | sex!=Female) <= 0.05
-P(1 | sex=Female) - P(1 | sex!=Female) >= -0.05
->>> precision = rate(1, where=label(1), out_of=everyone)
->>> precision >= 0.8
+>>> print(*(abs(gap) <= 0.05), sep=", ")
+P(1 | sex=Female) - P(1 | sex!=Female) <= 0.05, P(1 | sex=Female) - P(1 | sex!=Female) >= -0.05
+>>> rate(1, where=label(1), out_of=everyone) >= 0.8
 rate(1, where=label(1), out_of=everyone) >= 0.8
 
 A two-sided bound is ``rate(1).between(0.1, 0.2)``. The chained form ``0.1 <= rate(1) <= 0.2`` raises
@@ -31,7 +28,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, SupportsIndex, overload
 
@@ -40,11 +37,12 @@ from ratewise.constraints.domain import scalar, show_number, show_value
 from ratewise.constraints.predicates import Either, Predicate, Within, conjunction, conjuncts, everyone
 from ratewise.exceptions import InvalidInput, InvalidType
 
+STRICT = "rates are bounded with <= or >=; a strict {0} cannot be distinguished from {0}="
 __all__ = ["Constraint", "Constraints", "Expression", "rate", "rows"]
 
 
 def rate(k: Any, where: Predicate = everyone, out_of: Predicate | Rows | None = None) -> Expression:
-    """Return a prediction rate.
+    """Return the rate of predictions of class `k`.
 
     Parameters
     ----------
@@ -56,20 +54,15 @@ def rate(k: Any, where: Predicate = everyone, out_of: Predicate | Rows | None = 
         None: the share of `where` that is predicted `k`. A predicate O: of the rows of O predicted `k`, the
         share that lies in `where`. ``rows(O)``: of all rows of O, the share that lies in `where` and is
         predicted `k`. Rows outside O never count.
-
-    >>> rate("yes")
-    rate('yes')
     """
     if isinstance(k, Predicate):
         raise InvalidType(f"k must be the predicted class, got the predicate {k!r}; pass that as where=")
     k = scalar("rate(k, where=...) takes the predicted class first", k=k)
     where = a_predicate(where=where)
     if out_of is None:
-        return Expression._of(Term(k, where, where, False))
-    if isinstance(out_of, Rows):
-        return Expression._of(Term(k, where & out_of.where, out_of.where, False))
-    of = a_predicate(out_of=out_of)
-    return Expression._of(Term(k, where & of, of, True))
+        return Expression([(Term(k, where, where, False), 1.0)])
+    of = out_of.where if isinstance(out_of, Rows) else a_predicate(out_of=out_of)
+    return Expression([(Term(k, where & of, of, not isinstance(out_of, Rows)), 1.0)])
 
 
 def rows(where: Predicate) -> Rows:
@@ -115,20 +108,18 @@ class Term(NamedTuple):
     predicted: bool
 
     def __repr__(self) -> str:
-        where, plain = self._inside(), self.where == self.of and not self.predicted
-        arguments = [repr(self.prediction)]
-        if (where if not plain else self.where) != everyone:
-            arguments.append(f"where={self.where if plain else where!r}")
+        plain = self.where == self.of and not self.predicted
+        where, arguments = self.where if plain else self._inside(), [repr(self.prediction)]
+        if where != everyone:
+            arguments.append(f"where={where!r}")
         if not plain:
-            arguments.append(f"out_of={self.of!r}" if self.predicted else f"out_of={Rows(self.of)!r}")
+            arguments.append(f"out_of={self.of if self.predicted else Rows(self.of)!r}")
         return f"rate({', '.join(arguments)})"
 
     def _inside(self) -> Predicate:
         """Return the conditions of `where` that `of` does not have, for printing."""
-        beyond = conjuncts(self.where) - conjuncts(self.of)
-        return (
-            conjunction(beyond) if conjunction((conjunction(beyond), self.of)) == self.where else self.where
-        )
+        beyond = conjunction(conjuncts(self.where) - conjuncts(self.of))
+        return beyond if beyond & self.of == self.where else self.where
 
     @property
     def name(self) -> str:
@@ -166,10 +157,6 @@ class Expression:
                 raise InvalidInput(f"a coefficient of the expression overflows: {number}; scale it down")
         object.__setattr__(self, "terms", kept)
         object.__setattr__(self, "constant", constant)
-
-    @classmethod
-    def _of(cls, term: Term) -> Expression:
-        return cls(((term, 1.0),))
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise AttributeError(f"an expression is immutable, cannot set {name}")
@@ -246,10 +233,10 @@ class Expression:
         return self._compare(other, ">=")
 
     def __lt__(self, other: Any) -> NoReturn:
-        raise InvalidType("rates are bounded with <= or >=; a strict < cannot be distinguished from <=")
+        raise InvalidType(STRICT.format("<"))
 
     def __gt__(self, other: Any) -> NoReturn:
-        raise InvalidType("rates are bounded with <= or >=; a strict > cannot be distinguished from >=")
+        raise InvalidType(STRICT.format(">"))
 
     def _compare(self, other: Any, sense: str) -> Constraint:
         if isinstance(other, Expression):
@@ -316,11 +303,8 @@ class Constraint:
     def __init__(self, expression: Expression, sense: str, bound: float, name: str | None = None) -> None:
         if not expression.terms:
             raise InvalidInput("a constraint must read at least one rate; here they cancel to a constant")
-        put = object.__setattr__
-        put(self, "expression", expression)
-        put(self, "sense", sense)
-        put(self, "bound", bound + 0.0)
-        put(self, "_name", name)
+        for field, value in zip(self.__slots__, (name, bound + 0.0, expression, sense), strict=True):
+            object.__setattr__(self, field, value)
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise AttributeError(f"a constraint is immutable, cannot set {name}")
@@ -401,19 +385,14 @@ def _is_number(value: Any) -> bool:
 
 
 def _sum(expression: Expression, show: Any) -> str:
-    pieces = list(_signed_pieces(expression, show))
-    (sign, first), rest = pieces[0], pieces[1:]
-    return ("-" if sign < 0 else "") + first + "".join(f" {'-' if s < 0 else '+'} {text}" for s, text in rest)
-
-
-def _signed_pieces(expression: Expression, show: Any) -> Iterator[tuple[float, str]]:
-    """Yield sign and text of each summand; a positive constant leads where a minus sign would."""
+    """Return the summands; a positive constant leads where a minus sign would."""
     constant, terms = expression.constant, expression.terms
-    lead = constant > 0 and bool(terms) and terms[0][1] < 0
-    if lead or not terms:
-        yield constant, show_number(abs(constant))
+    summands = []
     for term, coefficient in terms:
         size = "" if abs(coefficient) == 1 else f"{show_number(abs(coefficient))} * "
-        yield coefficient, size + show(term)
-    if constant and terms and not lead:
-        yield constant, show_number(abs(constant))
+        summands.append((coefficient, size + show(term)))
+    if constant or not terms:
+        lead = not terms or (constant > 0 and terms[0][1] < 0)
+        summands.insert(0 if lead else len(terms), (constant, show_number(abs(constant))))
+    text = "".join(f" {'-' if sign < 0 else '+'} {summand}" for sign, summand in summands)
+    return f"-{text[3:]}" if summands[0][0] < 0 else text[3:]

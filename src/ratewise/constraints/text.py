@@ -30,7 +30,16 @@ from typing import Any, NamedTuple
 from ratewise.constraints.domain import Domain, Numeric, at_least, below, between, list_values, show_number
 from ratewise.constraints.families import FAMILIES, Family
 from ratewise.constraints.predicates import Predicate, everyone, group, label, nobody
-from ratewise.constraints.rates import Constraint, Constraints, Expression, Magnitude, Rows, rate, rows
+from ratewise.constraints.rates import (
+    STRICT,
+    Constraint,
+    Constraints,
+    Expression,
+    Magnitude,
+    Rows,
+    rate,
+    rows,
+)
 from ratewise.exceptions import InvalidInput, InvalidType
 
 MAX_TEXT = 20_000  # characters of a constraint
@@ -289,10 +298,9 @@ def _is_sensible(number: Any) -> bool:
 
 # ---------------------------------------------------------------------------------------------- parser
 
-_STRICT = "rates are bounded with <= or >=; a strict {0} cannot be distinguished from {0}="
 _HINTS: dict[type[ast.AST], str] = {
-    ast.Lt: _STRICT.format("<"),
-    ast.Gt: _STRICT.format(">"),
+    ast.Lt: STRICT.format("<"),
+    ast.Gt: STRICT.format(">"),
     ast.Eq: "rates are bounded with <= or >=; for an equality write rate(...).between(b, b); "
     "a value in brackets is given with one =",
     ast.And: "write & for and",
