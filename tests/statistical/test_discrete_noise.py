@@ -74,14 +74,16 @@ def test_the_stated_law_adds_up_and_agrees_with_scipy(kind):
 def test_exact_settling_agrees_with_the_fast_way(kind, s, monkeypatch):
     """Everything is declared doubtful, so that every draw goes the slow and exact way."""
     fast = LAWS[kind](s, 400, np.random.default_rng(4))
-    monkeypatch.setattr(discrete_noise, "_TINY", 1.0)
+    for law in ("_NORMAL", "_LAPLACE"):
+        monkeypatch.setattr(discrete_noise, law, getattr(discrete_noise, law)._replace(tiny=1.0))
     slow = LAWS[kind](s, 400, np.random.default_rng(4))
     np.testing.assert_array_equal(fast, slow)
 
 
 def test_a_wrong_tail_would_show(monkeypatch):
     fast = rounded_normal(900.0, 50, np.random.default_rng(4))
-    monkeypatch.setattr(discrete_noise, "_TINY", 1.0)
+    for law in ("_NORMAL", "_LAPLACE"):
+        monkeypatch.setattr(discrete_noise, law, getattr(discrete_noise, law)._replace(tiny=1.0))
     wrong = discrete_noise._NORMAL._replace(tail=lambda x: discrete_noise._normal_tail(x) * Decimal("1.01"))
     monkeypatch.setattr(discrete_noise, "_NORMAL", wrong)
     assert not np.array_equal(fast, rounded_normal(900.0, 50, np.random.default_rng(4)))

@@ -350,7 +350,7 @@ def fixed_size(patch):
     def batches(self, steps, rng):
         for _ in range(steps):
             order = np.argsort(rng.random(self.n_rows))
-            yield np.sort(order[: max(1, round(self.expected_rows))])
+            yield np.sort(order[: max(1, round(self.n_rows * self.rate))])
 
     patch.setattr(PoissonSampler, "batches", batches)
 

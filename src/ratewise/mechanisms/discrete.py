@@ -6,25 +6,15 @@ neighbour, and the low bits distinguish them (Mironov 2012). The draws here are 
 
     p(n) = F((n + 1/2) / s) - F((n - 1/2) / s)
 
-For an integer a, ``a + round(s * Z) = round(a + s * Z)``. Adding such a draw to an integer is therefore the
-real mechanism followed by rounding, and what is proven for the real mechanism holds for the result, in any
-number of dimensions (`docs/threat-model.md`, "Noise on a grid").
+For an integer a, ``a + round(s * Z) = round(a + s * Z)``: what is proven for the real mechanism holds for the result.
+The total variation distance between a draw and the exact law is below ``2**-200`` for ideal random bits
+(`docs/guarantees.md`, section 13). Which draws take a slow path depends on the noise alone.
 
-Two methods draw from this law. Both use random bits only, so which draws take a slow path depends on the
-noise alone and never on the value that it is added to. The total variation distance between a draw and the
-exact law is below ``2**-200`` for ideal random bits (`docs/guarantees.md`, section 13).
-
-*Table* (`NormalTable`, normal draws of scale ``2**16`` or more, about 2 ns each). The integers are cut into
-segments of equal length. A table that is indexed by 16 random bits lists segment J ``c_J`` times, where
-``c_J / 2**16`` is at most the length of the segment times its smallest probability; further bits choose the
-position in the segment. About one index in a hundred is beyond the listed segments and draws from what is
-left of p by rejection, with acceptance decided in double precision, or in decimal arithmetic if that is
-within ``2**-40`` of a tie.
-
-*Inversion* (all others, about 30 ns each). A 64-bit word gives a sign and the first 63 binary digits of a
-uniform number u; ``|Z|`` is the quantile of u, which a double computes to about 50 bits. That determines the
-rounded value unless ``s * |Z|`` is too close to a rounding boundary or u is tiny; then 192 further digits are
-drawn and the comparison is made in decimal arithmetic.
+*Table* (`NormalTable`, normal draws of scale ``2**16`` or more, about 2 ns each) looks most draws up by 16 random bits.
+*Inversion* (all others, about 30 ns each): a 64-bit word gives a sign and the first 63 binary digits of a uniform number
+u; ``|Z|`` is the quantile of u, which a double computes to about 50 bits. That determines the rounded value unless
+``s * |Z|`` is too close to a rounding boundary or u is tiny; then 192 further digits are drawn and the comparison is
+made in decimal arithmetic.
 
 >>> rounded_normal(2.0, 5, np.random.default_rng(0))
 array([ 2., -1.,  0.,  0.,  1.])
@@ -53,9 +43,6 @@ Floats = npt.NDArray[np.float64]
 
 # Half the width of the undecided band, in units of s. The quantile is off by less than 2**-46 (tested).
 _BAND = 2.0**-42
-# Below this (Laplace: sixteen times this) a word holds too few digits of u: what they move a quantile by, at
-# most 2**-64 over the density, must stay below a sixteenth of the band.
-_TINY = 2.0**-20
 _FURTHER = 192  # digits drawn for an undecided draw
 # Digits of the decimal arithmetic: tails down to 2**-256 minus 1/2 lose 77, 77 more are compared.
 _CONTEXT = decimal.Context(prec=170, Emin=-10_000, Emax=10_000)
@@ -66,31 +53,17 @@ _PI = Decimal(
 
 
 def rounded_normal(s: float, size: int | tuple[int, ...], rng: np.random.Generator) -> Floats:
-    """Return independent draws of ``round(s * Z)``, Z standard normal, as whole floats.
-
-    The total variation distance from the exact law is below ``2**-200`` per draw.
-    """
-    if NormalTable.covers(s):
-        found = np.empty(size)
-        normal_table(s).fill(found.reshape(-1), rng)
-        return found
-    words = _words(rng, size)
-    signed = words.astype(np.float64)
-    u = np.abs(signed)
-    u *= 2.0**-64  # in (0, 1/2): the tail beyond |Z|
-    return _round(ndtri(u), u, signed, words, s, rng, _NORMAL)
+    """Return independent draws of ``round(s * Z)``, Z standard normal, as whole floats."""
+    if not NormalTable.covers(s):
+        return _inverted(s, size, rng, _NORMAL)
+    found = np.empty(size)
+    normal_table(s).fill(found.reshape(-1), rng)
+    return found
 
 
 def rounded_laplace(s: float, size: int | tuple[int, ...], rng: np.random.Generator) -> Floats:
-    """Return independent draws of ``round(s * L)``, L Laplace of scale 1, as whole floats.
-
-    The total variation distance from the exact law is below ``2**-200`` per draw.
-    """
-    words = _words(rng, size)
-    signed = words.astype(np.float64)
-    u = np.abs(signed)
-    u *= 2.0**-63  # in (0, 1): the tail of |L|
-    return _round(np.log(u), u, signed, words, s, rng, _LAPLACE)
+    """Return independent draws of ``round(s * L)``, L Laplace of scale 1, as whole floats."""
+    return _inverted(s, size, rng, _LAPLACE)
 
 
 def _words(rng: np.random.Generator, size: int | tuple[int, ...]) -> npt.NDArray[np.int64]:
@@ -105,19 +78,15 @@ class NormalTable:
     Let p be the law, L the segment length, m_J and M_J the smallest and the largest probability in segment J,
     and c_J an integer with ``c_J <= 2**16 * L * m_J``. A uniform 16-bit index selects segment J with
     probability ``c_J / 2**16``, and a uniform position in it: each integer n of J gets
-    ``c_J / (2**16 * L) <= p(n)``. Any other index, of probability ``1 - sum(c) / 2**16``, draws from the
-    remainder ``p(n) - c_J / (2**16 * L)``, normalised. The mixture of the two is p.
+    ``c_J / (2**16 * L) <= p(n)``. Any other index, about one in a hundred, draws from the remainder
+    ``p(n) - c_J / (2**16 * L)``, normalised. The mixture of the two is p.
 
     The remainder is drawn by rejection: segment J is proposed with probability ``a_J / 2**14``, where
     ``a_J * g >= L * M_J - c_J / 2**16`` for a constant g, then a position n in it, and a uniform V. It is
-    accepted if ``V * a_J * g < L * p(n) - c_J / 2**16``. Integers beyond the segments (8 standard deviations)
+    accepted if ``V * a_J * g < L * p(n) - c_J / 2**16``, in double precision, or in decimal arithmetic if that is
+    within ``2**-40`` of a tie. Integers beyond the segments (8 standard deviations)
     are one further proposal of height g, drawn by inversion in decimal arithmetic. c_J and a_J come from
     bounds on p that include rounding errors, so that errors in them change the speed and not the law.
-
-    Parameters
-    ----------
-    s : float
-        Scale of the draws, see `covers`.
     """
 
     def __init__(self, s: float) -> None:
@@ -263,16 +232,22 @@ def normal_table(s: float) -> NormalTable:
     return NormalTable(s)
 
 
-def _round(
-    length: Floats,
-    u: Floats,
-    signed: Floats,
-    words: npt.NDArray[np.int64],
-    s: float,
-    rng: np.random.Generator,
-    law: _Law,
-) -> Floats:
-    """Round s times the lengths (given with a minus), settle undecided ones, add the words' signs."""
+class _Law(NamedTuple):
+    """A law of lengths: its tail, minus the inverse of the tail in doubles, digits of u in a word, what is tiny."""
+
+    tail: Callable[[Decimal], Decimal]
+    minus_quantile: Callable[[Any], Any]
+    digits: int
+    tiny: float
+
+
+def _inverted(s: float, size: int | tuple[int, ...], rng: np.random.Generator, law: _Law) -> Floats:
+    """Draw signs and lengths by inversion, and settle those that a double leaves undecided."""
+    words = _words(rng, size)
+    signed = words.astype(np.float64)
+    u = np.abs(signed)
+    u *= 2.0**-law.digits  # in (0, 1) or, for two sides, in (0, 1/2): the tail beyond the length
+    length: Floats = law.minus_quantile(u)
     if u.size == 0:
         return length
     length *= s
@@ -280,28 +255,14 @@ def _round(
     length -= whole
     np.abs(length, out=length)  # at most 1/2, where the boundary is
     limit = 0.5 - s * _BAND
-    tiny = law.tiny * _TINY
-    if length.max() > limit or u.min() < tiny:
-        undecided = (length > limit) | (u < tiny)
+    if length.max() > limit or u.min() < law.tiny:
         flat, coded = whole.reshape(-1), words.reshape(-1)
-        for place in np.flatnonzero(undecided).tolist():
+        for place in np.flatnonzero((length > limit) | (u < law.tiny)).tolist():
             word = int(coded[place])
             flat[place] = _settle(word if word >= 0 else ~word, s, rng, law)
     np.copysign(whole, signed, out=whole)
     whole += 0.0  # no negative zeros
     return whole
-
-
-class _Law(NamedTuple):
-    """A law of lengths.
-
-    Its tail, the inverse of the tail in double precision, digits of u in a word, and what is tiny.
-    """
-
-    tail: Callable[[Decimal], Decimal]
-    quantile: Callable[[float], float]
-    digits: int
-    tiny: float
 
 
 def _settle(word: int, s: float, rng: np.random.Generator, law: _Law) -> float:
@@ -314,7 +275,7 @@ def _settle(word: int, s: float, rng: np.random.Generator, law: _Law) -> float:
 
 def _quantile(u: Decimal, s: float, law: _Law) -> int:
     """Return the integer n >= 0 with ``tail((n + 1/2) / s) < u <= tail((n - 1/2) / s)``."""
-    n = int(s * law.quantile(float(u)))
+    n = int(s * -float(law.minus_quantile(float(u))))
     scale, half = Decimal(s), Decimal("0.5")
     while u <= law.tail((n + half) / scale):
         n += 1
@@ -337,12 +298,10 @@ def _normal_tail(x: Decimal) -> Decimal:
     return Decimal("0.5") - density * total
 
 
-def _exponential_tail(x: Decimal) -> Decimal:
-    return (-x).exp()
-
-
-_NORMAL = _Law(_normal_tail, lambda u: -float(ndtri(u)), 64, 1.0)
-_LAPLACE = _Law(_exponential_tail, lambda u: -math.log(u), 63, 16.0)
+# Below the last number a word holds too few digits of u: what they move a quantile by, at most 2**-64 over the
+# density, must stay below a sixteenth of the band.
+_NORMAL = _Law(_normal_tail, ndtri, 64, 2.0**-20)
+_LAPLACE = _Law(lambda x: (-x).exp(), np.log, 63, 2.0**-16)
 
 
 class Prefetched:

@@ -1,10 +1,8 @@
 """Mechanisms: the only way from private sums to values that may leave a step, for NumPy and for PyTorch.
 
 Each mechanism adds its own independent draw to every entry of what it is given. The noise is in units of the
-sensitivity, as in `ratewise.accounting`, so that the numbers in a ledger are the numbers used here.
-
-Noise is an integer number of steps of a grid, drawn exactly and added to a value that was rounded to that grid: the
-result has no low bits that could distinguish two data sets, and what is proven for real numbers holds for it.
+sensitivity, as in `ratewise.accounting`, and an integer number of steps of a grid, added to a value that was rounded to
+that grid: the result has no low bits that could distinguish two data sets, and what is proven for real numbers holds.
 
 >>> rng = np.random.default_rng(0)
 >>> released = RoundedGaussianMechanism(noise=2.0, sensitivity=0.5).release(np.zeros(3), rng)
@@ -33,24 +31,22 @@ Floats = npt.NDArray[np.float64]
 _MOST_STEPS, _LEAST_STEPS = np.array(2.0**52), np.array(-(2.0**52))  # faster than Python numbers
 
 
+Arrays = Sequence[npt.NDArray[Any]]
+
+
 class Mechanism(Protocol):
     """Turns a private value into one that may be seen."""
 
     @property
     def standard_deviation(self) -> float:
-        """Standard deviation of the noise on each entry, in the units of the value."""
+        """Standard deviation of the noise on each entry, in the units of the value, without what rounding adds."""
         ...
 
     def release(self, value: Floats, rng: np.random.Generator) -> Floats:
         """Return a new array: the value with fresh noise on every entry."""
         ...
 
-    def release_parts(
-        self,
-        parts: Sequence[npt.NDArray[Any]],
-        rng: np.random.Generator,
-        out: Sequence[npt.NDArray[Any]] | None = None,
-    ) -> None:
+    def release_parts(self, parts: Arrays, rng: np.random.Generator, out: Arrays | None = None) -> None:
         """Release one value that is held in several arrays into others, in their precision, or in place."""
         ...
 
@@ -65,6 +61,10 @@ class _OnGrid:
 
     _draw: ClassVar[Any]  # of scale, number of draws and generator
     _fineness: ClassVar[int]  # of the grid, in octaves below the noise
+    _power: ClassVar[
+        float
+    ]  # rounding d entries to integers moves two vectors apart by d**_power, in the norm
+    _unit: ClassVar[float]  # standard deviation of a draw of scale 1
 
     noise: float
     sensitivity: float = 1.0
@@ -91,9 +91,10 @@ class _OnGrid:
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.noise, self.sensitivity, self.whole, self.slack, self.step)
 
-    def _rounding(self, size: int) -> float:
-        """Return how far rounding to integers moves two vectors of this size apart, in the mechanism's norm."""
-        raise NotImplementedError
+    @property
+    def standard_deviation(self) -> float:
+        """Standard deviation of the noise on each entry, without what rounding adds."""
+        return self._unit * self.noise * self.sensitivity
 
     def release(self, value: Floats, rng: np.random.Generator) -> Floats:
         """Return the rounded value with an independent rounded draw on every entry."""
@@ -104,12 +105,7 @@ class _OnGrid:
             self._add_noise(entries[start : start + CHUNK], scale, rng)
         return released
 
-    def release_parts(
-        self,
-        parts: Sequence[npt.NDArray[Any]],
-        rng: np.random.Generator,
-        out: Sequence[npt.NDArray[Any]] | None = None,
-    ) -> None:
+    def release_parts(self, parts: Arrays, rng: np.random.Generator, out: Arrays | None = None) -> None:
         """Release arrays that together are one value into other arrays, or in place.
 
         The result is that of `release` on one array with all entries. Arrays in single precision get the
@@ -169,12 +165,10 @@ class RoundedGaussianMechanism(_OnGrid):
     """Gaussian noise of standard deviation ``noise * sensitivity`` on a grid, without floating-point holes.
 
     If one unit changes the value by at most `sensitivity` in L2 norm, a release is the Gaussian mechanism with noise
-    multiplier `noise`, whatever the number of entries. The value is rounded to integer multiples of `grid` (a power
-    of two that does not depend on data), and an exact draw of a rounded Gaussian is added in integers. That is the
-    real Gaussian mechanism on the rounded value, followed by rounding, which is post-processing. Rounding d entries
-    can move two neighbouring values apart by another ``grid * sqrt(d)``, and rounding errors in the sums that are
-    released by ``slack * sensitivity``. The noise is `noise` times the sensitivity **with both added**, so that
-    `noise` is the noise multiplier of what is released.
+    multiplier `noise`, whatever the number of entries: an exact draw of a rounded Gaussian is added in integers to the
+    value rounded to multiples of `grid` (a power of two that does not depend on data). Rounding d entries can move two
+    neighbouring values apart by another ``grid * sqrt(d)``, and rounding errors in the sums that are released by
+    ``slack * sensitivity``. The noise is `noise` times the sensitivity **with both added**.
 
     Parameters
     ----------
@@ -187,16 +181,8 @@ class RoundedGaussianMechanism(_OnGrid):
         With `whole`: the value holds multiples of this power of two instead of integers.
     """
 
-    _draw = staticmethod(rounded_normal)
-    _fineness = 24
-
-    def _rounding(self, size: int) -> float:
-        return math.sqrt(size)
-
-    @property
-    def standard_deviation(self) -> float:
-        """Standard deviation of the noise on each entry, without what rounding adds."""
-        return self.noise * self.sensitivity
+    _draw, _rounding = staticmethod(rounded_normal), staticmethod(math.sqrt)
+    _fineness, _unit = 24, 1.0
 
 
 @dataclass(frozen=True)
@@ -208,16 +194,8 @@ class RoundedLaplaceMechanism(_OnGrid):
     the grid of values that are not whole numbers is finer.
     """
 
-    _draw = staticmethod(rounded_laplace)
-    _fineness = 28
-
-    def _rounding(self, size: int) -> float:
-        return float(size)
-
-    @property
-    def standard_deviation(self) -> float:
-        """Standard deviation of the noise on each entry, without what rounding adds."""
-        return math.sqrt(2.0) * self.noise * self.sensitivity
+    _draw, _rounding = staticmethod(rounded_laplace), staticmethod(float)
+    _fineness, _unit = 28, math.sqrt(2.0)
 
 
 def _pieces(lengths: Sequence[int]) -> Iterator[_Piece]:
@@ -263,12 +241,7 @@ class NoNoise:
         """Return a copy of the value."""
         return np.array(value, dtype=np.float64)
 
-    def release_parts(
-        self,
-        parts: Sequence[npt.NDArray[Any]],
-        rng: np.random.Generator,  # noqa: ARG002 - one signature
-        out: Sequence[npt.NDArray[Any]] | None = None,
-    ) -> None:
+    def release_parts(self, parts: Arrays, rng: np.random.Generator, out: Arrays | None = None) -> None:  # noqa: ARG002
         """Copy the arrays into the others."""
         for part, released in zip(parts, parts if out is None else out, strict=True):
             released[...] = part

@@ -1,16 +1,9 @@
 """Where random numbers come from.
 
-Training reads four streams: one picks the rows, one makes the noise of the gradient, one the noise of the
-histogram, one that of the preparation of features. They are independent of each other, so that leaving one
-release out does not move the others, and every function that draws takes its stream as an argument: there is
-no global state and no default seed.
-
-Without a seed all four are `SecureGenerator`: bytes of the operating system's cryptographic generator as
-stretched by OpenSSL, which is fast, keeps no state that could be copied, stored or guessed from its output,
-and never gives two threads or a process and its fork the same bytes. With a seed they are NumPy's:
-repeatable, for synthetic data and tests, because whoever knows the seed can remove the noise.
-
-Anything with the methods of `numpy.random.Generator` can serve as a stream.
+Training reads four independent streams: one picks the rows, the others make the noise of the gradient, of the histogram
+and of the preparation of features. Every function that draws takes its stream as an argument: there is no global state
+and no default seed. Without a seed all four are `SecureGenerator`. With a seed they are NumPy's: repeatable, for
+synthetic data and tests, because whoever knows the seed can remove the noise.
 
 >>> streams = RandomStreams.from_seed(7)
 >>> RandomStreams.from_seed(7).sampling.random() == streams.sampling.random()
@@ -46,14 +39,12 @@ except ImportError:  # a Python built without OpenSSL: the kernel itself, ten ti
 Floats = npt.NDArray[np.float64]
 Size = int | tuple[int, ...] | None
 
+KEY_BYTES = 32
 _AT_MOST = 1 << 27  # bytes asked of OpenSSL at once
 
 
 class ByteGenerator:
-    """Random numbers made of random bytes, with the methods of `numpy.random.Generator` that we use.
-
-    A subclass says where the bytes come from.
-    """
+    """Random numbers made of random bytes, with the methods of `numpy.random.Generator` that we use."""
 
     __slots__ = ()
 
@@ -76,12 +67,12 @@ class ByteGenerator:
     def standard_normal(self, size: Size = None, dtype: npt.DTypeLike = np.float64) -> Any:
         """Return normal numbers, each from a word of its own by the inverse of the distribution function."""
         words = self.words(size)
-        normal = ndtri(_above_zero(words >> np.uint64(1), 2.0**-64))
+        normal = ndtri(_above_zero(words >> np.uint64(1)))
         return np.where(words & np.uint64(1), normal, -normal).astype(dtype)[()]
 
     def standard_exponential(self, size: Size = None, dtype: npt.DTypeLike = np.float64) -> Any:
         """Return exponential numbers of mean 1."""
-        return (-np.log(_above_zero(self.words(size), 2.0**-64))).astype(dtype)[()]
+        return (-np.log(_above_zero(self.words(size)))).astype(dtype)[()]
 
     def integers(self, low: int, high: int | None = None, size: Size = None) -> Any:
         """Return whole numbers from `low` up to, and without, `high` (from 0 if only one is given).
@@ -100,14 +91,16 @@ class ByteGenerator:
         return found.reshape(() if size is None else size)[()]
 
 
+def _above_zero(words: npt.NDArray[np.uint64]) -> Floats:
+    """Return (word + 1/2) / 2**64: uniform, never zero, and at its most precise next to zero."""
+    return (words.astype(np.float64) + 0.5) * 2.0**-64
+
+
 class SecureGenerator(ByteGenerator):
-    """Random numbers from the operating system.
+    """Random numbers from the operating system, as stretched by OpenSSL.
 
     Every call takes fresh bytes; nothing is kept between calls. So there is no state to seed, to store, to
     share between threads or to inherit by a fork.
-
-    >>> SecureGenerator().random(3).shape
-    (3,)
     """
 
     __slots__ = ()
@@ -116,8 +109,7 @@ class SecureGenerator(ByteGenerator):
         """Return random bytes."""
         if length <= _AT_MOST:
             return _secure_bytes(length)
-        pieces = [_secure_bytes(min(_AT_MOST, length - start)) for start in range(0, length, _AT_MOST)]
-        return b"".join(pieces)
+        return b"".join(_secure_bytes(min(_AT_MOST, length - at)) for at in range(0, length, _AT_MOST))
 
     def __repr__(self) -> str:
         return "SecureGenerator()"
@@ -137,10 +129,6 @@ class KeyedGenerator(ByteGenerator):
         32 secret bytes, such as ``SecureGenerator().bytes(32)``.
     context : integers in [-2**63, 2**63)
         What the draws are for, such as a step and a row.
-
-    >>> first, second = (KeyedGenerator(bytes(32), 5, row).bytes(4) for row in (1, 2))
-    >>> first != second and first == KeyedGenerator(bytes(32), 5, 1).bytes(4)
-    True
     """
 
     __slots__ = ("_calls", "_prefix")
@@ -160,9 +148,6 @@ class KeyedGenerator(ByteGenerator):
 
     def __repr__(self) -> str:
         return "KeyedGenerator(...)"
-
-
-KEY_BYTES = 32
 
 
 @dataclass(frozen=True)
@@ -188,36 +173,21 @@ class RandomStreams:
             _seeded.append(weakref.ref(self, _seeded.remove))
 
     @classmethod
-    def from_seed(
-        cls,
-        seed: int
-        | np.random.SeedSequence
-        | np.random.Generator
-        | np.random.RandomState
-        | SecureGenerator
-        | None = None,
-    ) -> RandomStreams:
-        """Split a seed into the four streams; None takes the secure source of the operating system.
+    def from_seed(cls, seed: Any = None, use: str = "") -> RandomStreams:
+        """Split a whole number or a NumPy generator into the four streams; None takes the secure source.
 
         A run that resumes must not be given the seed it started with: it would draw the same noise again.
-        Continue with fresh entropy, or with the very generator object that was in use.
+        Continue with fresh entropy, or with the very generator object that was in use. See `streams_for` for uses.
         """
         if seed is None or isinstance(seed, SecureGenerator):
             # it has the methods that streams are read by, and no numpy.random.Generator can have its source
             return cls(*(cast(np.random.Generator, SecureGenerator()) for _ in range(4)))
-        source = ("fit", source_of(seed))
-        if isinstance(seed, np.random.Generator):
-            # every use takes one child, so that no two uses of generators that start alike overlap in part
-            return cls(*seed.spawn(1)[0].spawn(4), source=source)
-        if isinstance(seed, np.random.SeedSequence):
-            seed = seed.spawn(1)[0]
-        elif isinstance(seed, np.random.RandomState):
-            seed = np.random.SeedSequence(seed.randint(0, 2**32, size=8, dtype=np.uint32).tolist())
-        else:
-            if isinstance(seed, bool) or not isinstance(seed, numbers.Integral):
-                raise InvalidType(f"seed must be a whole number, a NumPy generator or None, got {seed!r}")
-            seed = np.random.SeedSequence(int(seed))
-        return cls(*(np.random.default_rng(child) for child in seed.spawn(4)), source=source)
+        source = (_USES.get(use, use), source_of(seed))
+        sequence = _sequence(seed)
+        if use:
+            own = sequence.generate_state(8).tolist() if sequence.spawn_key else sequence.entropy
+            sequence = np.random.SeedSequence(own, spawn_key=tuple(use.encode()))
+        return cls(*(np.random.default_rng(child) for child in sequence.spawn(4)), source=source)
 
     @property
     def secure(self) -> bool:
@@ -234,49 +204,35 @@ class RandomStreams:
         return RandomStreams.from_seed, ()
 
 
-class UsedSeeds:
-    """The seeds that were used with each ledger, in the memory of this process and nowhere else.
+_USES = {"": "fit", "table": "fit of a table", "network": "training of a network", "selection": "search"}
 
-    Two fits with one seed share their noise: the difference of what they release has none, and the sum of
-    their epsilons says nothing. A hash of a seed in the ledger's file would give small seeds away, so this
-    finds a repetition only within a process. Generators are known by their seed and what they gave before:
-    clones of an estimator hold copies of one, which would repeat. Secure streams cannot repeat. Uses that
-    make streams of their own of a seed (`streams_for`) are distinguished by their names.
 
-    >>> class Ledger:
-    ...     path = "privacy.json"
-    >>> used = UsedSeeds()
-    >>> used.add(Ledger(), RandomStreams.from_seed(7))
-    >>> used.add(Ledger(), RandomStreams.from_seed(8))
-    >>> used.add(Ledger(), RandomStreams.from_seed(7))
-    Traceback (most recent call last):
-    ...
-    ratewise.exceptions.InvalidInput: random_state was used for an earlier fit on this ledger: ...
+def streams_for(use: str, seed: Any) -> RandomStreams:
+    """Return the streams of one use; None means what it means to `RandomStreams.from_seed`.
+
+    A person who writes ``random_state=0`` for a training and for its evaluation must not get two releases with one
+    noise: their difference would have none. Each use therefore makes streams of its own.
+
+    >>> streams_for("evaluation", 7).histogram.random() == RandomStreams.from_seed(7).histogram.random()
+    False
     """
+    return RandomStreams.from_seed(seed, use)
 
-    def __init__(self) -> None:
-        self._in_files: dict[str, set[Any]] = {}
-        self._in_memory: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
 
-    def add(self, ledger: Any, streams: RandomStreams) -> None:
-        """Record the streams of a fit on a ledger (by its file, if it has a path); refuse those that were used."""
-        if streams.source is None:
-            return
-        used, (use, seed) = self._of(ledger), streams.source
-        if (use, seed) in used:
-            raise InvalidInput(
-                f"random_state was used for an earlier {use} on this ledger: both would have the same noise, "
-                "and what they release together is protected by neither; use None, or another seed"
-            )
-        if seed is not None:
-            used.add((use, seed))
+def _sequence(seed: Any) -> np.random.SeedSequence:
+    """Return the entropy that a seed or generator hands out next.
 
-    def _of(self, ledger: Any) -> set[Any]:
-        known: Any = self._in_memory if ledger.path is None else self._in_files
-        found: set[Any] = known.setdefault(
-            ledger if ledger.path is None else os.path.realpath(ledger.path), set()
-        )
-        return found
+    A generator or sequence moves on by one child: no two uses of objects that start alike overlap in part.
+    """
+    if isinstance(seed, numbers.Integral) and not isinstance(seed, bool):
+        return np.random.SeedSequence(_validate.count(at_least=0, random_state=int(seed)))
+    if isinstance(seed, np.random.RandomState):
+        return np.random.SeedSequence(seed.randint(0, 2**32, size=8, dtype=np.uint32).tolist())
+    if isinstance(seed, np.random.SeedSequence):
+        return seed.spawn(1)[0]
+    if isinstance(seed, np.random.Generator):
+        return cast(np.random.SeedSequence, seed.spawn(1)[0].bit_generator.seed_seq)
+    raise InvalidType(f"seed must be a whole number, a NumPy generator or None, got {seed!r}")
 
 
 def source_of(seed: Any) -> Any:
@@ -292,41 +248,38 @@ def source_of(seed: Any) -> Any:
     return None
 
 
-USED_SEEDS = UsedSeeds()  # one register for the whole process
+class UsedSeeds:
+    """The seeds that were used with each ledger, in the memory of this process and nowhere else.
 
-
-_USES = {"table": "fit of a table", "network": "training of a network", "selection": "search"}
-
-
-def streams_for(use: str, seed: Any) -> RandomStreams:
-    """Return the streams of one use; None means what it means to `RandomStreams.from_seed`.
-
-    A person who writes ``random_state=0`` for a training and for its evaluation must not get two releases with one
-    noise: their difference would have none. Each use therefore makes streams of its own, of a whole number as of a
-    generator. A generator or a seed sequence moves on by one child, so that the same object may serve again.
-
-    >>> streams_for("evaluation", 7).histogram.random() == RandomStreams.from_seed(7).histogram.random()
-    False
+    Two fits with one seed share their noise: the difference of what they release has none, and the sum of
+    their epsilons says nothing. A hash of a seed in the ledger's file would give small seeds away, so this
+    finds a repetition only within a process. Generators are known by their seed and what they gave before:
+    clones of an estimator hold copies of one, which would repeat.
     """
-    source = (_USES.get(use, use), source_of(seed))
-    words = _words(seed)
-    if words is None:
-        return RandomStreams.from_seed(seed)
-    own = np.random.SeedSequence(words, spawn_key=tuple(use.encode()))
-    return RandomStreams(*(np.random.default_rng(child) for child in own.spawn(4)), source=source)
+
+    def __init__(self) -> None:
+        self._in_files: dict[str, set[Any]] = {}
+        self._in_memory: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
+
+    def add(self, ledger: Any, streams: RandomStreams) -> None:
+        """Record the streams of a fit on a ledger (by its file, if it has a path); refuse those that were used."""
+        if streams.source is None:
+            return
+        if ledger.path is None:
+            used = self._in_memory.setdefault(ledger, set())
+        else:
+            used = self._in_files.setdefault(os.path.realpath(ledger.path), set())
+        use, seed = streams.source
+        if (use, seed) in used:
+            raise InvalidInput(
+                f"random_state was used for an earlier {use} on this ledger: both would have the same noise, "
+                "and what they release together is protected by neither; use None, or another seed"
+            )
+        if seed is not None:
+            used.add((use, seed))
 
 
-def _words(seed: Any) -> Any:
-    """Return the entropy that a seed or generator hands out next; None if it hands out none of its own."""
-    if isinstance(seed, numbers.Integral) and not isinstance(seed, bool):
-        return _validate.count(at_least=0, random_state=int(seed))
-    if isinstance(seed, np.random.SeedSequence):
-        return seed.spawn(1)[0].generate_state(8).tolist()
-    if isinstance(seed, np.random.RandomState):
-        return seed.randint(0, 2**32, size=8, dtype=np.uint32).tolist()
-    if isinstance(seed, np.random.Generator):
-        return seed.spawn(1)[0].integers(0, 2**32, size=8, dtype=np.uint32).tolist()
-    return None
+USED_SEEDS = UsedSeeds()  # one register for the whole process
 
 
 class _Said:
@@ -363,8 +316,3 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
-
-
-def _above_zero(words: npt.NDArray[np.uint64], unit: float) -> Floats:
-    """Return (word + 1/2) * unit: uniform, never zero, and at its most precise next to zero."""
-    return (words.astype(np.float64) + 0.5) * unit

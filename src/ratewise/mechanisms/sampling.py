@@ -1,16 +1,9 @@
 """Which rows or units take part in a step.
 
-Poisson sampling keeps every row independently with the same probability. The cost is in proportion to the
-rows that are kept, not to the rows there are: the gaps between kept rows follow a geometric law, and all
-steps of a run are one long sequence of such gaps.
-
->>> sampler = PoissonSampler(n_rows=1000, rate=0.01)
->>> batches = list(sampler.batches(5, np.random.default_rng(0)))
->>> len(batches), all(np.all(np.diff(rows) > 0) for rows in batches)
-(5, True)
-
-`KeyedSample` is a Poisson sample in which membership of a unit is a function of a secret key and of the unit's
-number. Processes that hold parts of the units draw their parts of one sample without talking to each other.
+Poisson sampling keeps every row independently with the same probability, at a cost in proportion to the rows that are
+kept: the gaps between kept rows follow a geometric law. A `KeyedSample` is a Poisson sample in which membership of a
+unit is a function of a secret key and of the unit's number, so that processes which hold parts of the units draw their
+parts of one sample without talking to each other.
 
 >>> sample = KeyedSample(n_units=5000, rate=0.01, key=bytes(32))
 >>> parts = sample.units(0, 1700), sample.units(1700, 5000)
@@ -37,8 +30,6 @@ Rows = npt.NDArray[np.intp]
 _DENSE_RATE = 0.35
 # Draws made at once: enough to drown the cost of a call, few enough to stay in cache.
 _DRAWS_AT_ONCE = 1 << 15
-# Positions of one chunk stay far below 2**53, where floating-point numbers still count exactly.
-_POSITIONS_AT_ONCE = 1 << 44
 
 
 @dataclass(frozen=True)
@@ -46,12 +37,6 @@ class PoissonSampler:
     """Keep each of `n_rows` rows with probability `rate`, independently of all other rows and steps.
 
     A batch may be empty, and its size is private: it must not leave the step that reads it.
-
-    Parameters
-    ----------
-    n_rows : int
-        Number of rows, a public number.
-    rate : float in (0, 1]
     """
 
     n_rows: int
@@ -61,57 +46,38 @@ class PoissonSampler:
         object.__setattr__(self, "n_rows", _validate.count(n_rows=self.n_rows))
         object.__setattr__(self, "rate", _validate.fraction(rate=self.rate))
 
-    @property
-    def expected_rows(self) -> float:
-        """Expected size of a batch: the constant that sums are divided by."""
-        return self.n_rows * self.rate
-
     def batches(self, steps: int, rng: np.random.Generator) -> Iterator[Rows]:
         """Yield `steps` independent batches, each as row numbers in rising order."""
-        if self.rate >= 1.0:
-            return self._everything(steps)
-        return self._by_mask(steps, rng) if self.rate > _DENSE_RATE else self._by_gaps(steps, rng)
-
-    def _everything(self, steps: int) -> Iterator[Rows]:
-        rows = np.arange(self.n_rows, dtype=np.intp)
         for _ in range(steps):
-            yield rows
+            if self.rate >= 1.0:
+                yield np.arange(self.n_rows, dtype=np.intp)
+            elif self.rate > _DENSE_RATE:
+                yield self._by_mask(rng)
+            else:
+                yield self._by_gaps(rng)
 
-    def _by_mask(self, steps: int, rng: np.random.Generator) -> Iterator[Rows]:
+    def _by_mask(self, rng: np.random.Generator) -> Rows:
         # one byte decides for most rows; where it ties with the first byte of the rate, a further draw does
         whole = math.floor(256.0 * self.rate)
-        for _ in range(steps):
-            first = np.frombuffer(rng.bytes(self.n_rows), np.uint8)
-            kept = first < whole
-            ties = np.flatnonzero(first == whole)
-            kept[ties] = rng.random(ties.size) < 256.0 * self.rate - whole
-            yield np.flatnonzero(kept)
+        first = np.frombuffer(rng.bytes(self.n_rows), np.uint8)
+        kept = first < whole
+        ties = np.flatnonzero(first == whole)
+        kept[ties] = rng.random(ties.size) < 256.0 * self.rate - whole
+        return np.flatnonzero(kept)
 
-    def _by_gaps(self, steps: int, rng: np.random.Generator) -> Iterator[Rows]:
-        at_once = int(min(_DRAWS_AT_ONCE / self.expected_rows, _POSITIONS_AT_ONCE / self.n_rows))
-        at_once = max(1, min(at_once, steps))
-        while steps > 0:
-            chunk = min(at_once, steps)
-            kept = self._kept_positions(chunk * self.n_rows, rng)
-            edges = np.searchsorted(kept, np.arange(chunk + 1) * self.n_rows).tolist()
-            for step in range(chunk):
-                yield kept[edges[step] : edges[step + 1]] - step * self.n_rows
-            steps -= chunk
-
-    def _kept_positions(self, length: int, rng: np.random.Generator) -> Rows:
-        """Return where a sequence of `length` independent trials succeeds."""
+    def _by_gaps(self, rng: np.random.Generator) -> Rows:
         pieces, last = [], -1
-        while last < length:
-            piece = self._gaps(length - last, rng)
+        while last < self.n_rows:
+            piece = self._gaps(self.n_rows - last, rng)
             np.cumsum(piece, out=piece)
             piece += last
             last = int(piece[-1])
             pieces.append(piece)
         kept = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-        return kept[: np.searchsorted(kept, length)]
+        return kept[: np.searchsorted(kept, self.n_rows)]
 
     def _gaps(self, length: int, rng: np.random.Generator) -> Rows:
-        """Draw distances from one success to the next: P(gap > k) = (1 - rate)**k, cut off past `length`.
+        """Draw distances from one kept row to the next: P(gap > k) = (1 - rate)**k, cut off past `length`.
 
         The floor of an exponential variable with rate -log(1 - q) is geometric with parameter q.
         """
@@ -133,8 +99,7 @@ class KeyedSample:
     """A Poisson sample of numbered units that does not depend on how the units are spread over processes.
 
     Units are cut into blocks. Which units of a block take part is a cryptographic function of the key, the step
-    and the block (`ratewise.mechanisms.randomness.KeyedGenerator`): to whoever does not know the key, every unit is
-    kept independently with probability `rate`. The cost is in proportion to the units kept and the blocks touched.
+    and the block: to whoever does not know the key, every unit is kept independently with probability `rate`.
 
     Parameters
     ----------
