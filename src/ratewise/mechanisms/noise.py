@@ -61,9 +61,7 @@ class _OnGrid:
 
     _draw: ClassVar[Any]  # of scale, number of draws and generator
     _fineness: ClassVar[int]  # of the grid, in octaves below the noise
-    _power: ClassVar[
-        float
-    ]  # rounding d entries to integers moves two vectors apart by d**_power, in the norm
+    _rounding: ClassVar[Any]  # how far rounding d entries to integers moves two vectors apart
     _unit: ClassVar[float]  # standard deviation of a draw of scale 1
 
     noise: float
