@@ -188,13 +188,11 @@ class _Means:
 
     def rows(self, data: Moments) -> Floats:
         """Return the number of rows that count in each mean."""
-        counts: Floats = np.tensordot(self.inside.astype(np.float64), data.sums)
-        return counts
+        return np.asarray(np.tensordot(self.inside.astype(np.float64), data.sums))
 
     def totals(self, data: Moments) -> Floats:
         """Return the sums of x over the rows that count."""
-        sums: Floats = np.tensordot(self.x, data.sums)
-        return sums
+        return np.asarray(np.tensordot(self.x, data.sums))
 
     def range(self) -> tuple[Floats, Floats]:
         """Return the smallest and largest value that each mean can take; 0 if no row can count."""
@@ -329,22 +327,12 @@ _CHUNK = 4_000_000  # numbers drawn at a time
 
 @dataclass(frozen=True, eq=False)
 class NoisyIntervals:
-    """Estimates and limits of the normal forms of some constraints, all of shape (number of constraints,).
+    """Estimates and limits of the normal forms of some constraints, one entry each.
 
-    Attributes
-    ----------
-    estimate : array
-        Sum of the rates, each moved into its range; inside `low` and `high`.
-    low, high : arrays
-        Limits for the rows that were counted.
-    population_low, population_high : arrays
-        Limits for the population that the rows were drawn from.
-    resolved : array of bool
-        Whether every denominator differs from 0 by more than its noise.
-    rows_needed : array
-        Smallest denominator that the noise would resolve, for the denominator that is worst.
-    critical : float
-        The critical value c.
+    `low` and `high` are limits for the rows that were counted, with the `estimate` between them; `population_low` and
+    `population_high` for the population that they were drawn from. `resolved` says whether every denominator
+    differs from 0 by more than its noise, and `rows_needed` is the smallest denominator that the noise would
+    resolve, for the denominator that is worst. `critical` is the critical value c.
     """
 
     estimate: Floats
@@ -442,8 +430,7 @@ def nearest_table(table: Floats, total: float) -> Floats:
     falling = np.sort(table, axis=None)[::-1]
     excess = (np.cumsum(falling) - total) / np.arange(1, falling.size + 1)
     kept = int(np.flatnonzero(falling > excess)[-1])
-    nearest: Floats = np.maximum(table - excess[kept], 0.0)
-    return nearest
+    return np.asarray(np.maximum(table - excess[kept], 0.0))
 
 
 def fieller(
@@ -522,14 +509,12 @@ def _direction(means: _Means, table: Floats, noise: float, beta: Floats) -> Floa
     floor = np.where(floor > 0, floor, 1.0)
     errors = ((u - np.clip(a / floor, lows, highs)[:, None] * v) / floor[:, None]).sum(axis=0)
     size = float(np.linalg.norm(errors))
-    unit: Floats = errors / size if size > 0 else errors
-    return unit
+    return np.asarray(errors / size if size > 0 else errors)
 
 
 def _whiten(parts: Floats, beta: Floats) -> Floats:
     """Return functions of the counts as functions of standard normal noise (see `adjust_to_totals`)."""
-    whitened: Floats = parts - beta[:, None] * parts.sum(axis=2, keepdims=True)
-    return whitened
+    return np.asarray(parts - beta[:, None] * parts.sum(axis=2, keepdims=True))
 
 
 def _moments(u: Floats, v: Floats) -> tuple[Floats, Floats, Floats]:

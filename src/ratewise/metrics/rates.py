@@ -19,7 +19,6 @@ Nothing here is private: reports read the rows they are given. Use them on data 
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -45,9 +44,6 @@ from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.metrics.intervals import mix_intervals, moments, share_interval
 from ratewise.metrics.verdicts import RowSequence, html_table, number, plain, text_table
 
-# --------------------------------------------------------------------------------------------- predictions
-
-
 _SUM_ROUNDING = 1e-3  # soft predictions of float32 models sum to one only roughly
 
 
@@ -70,18 +66,16 @@ class Predictions:
         truth = _labels(y_true, "y_true")
         if not len(truth):
             raise InvalidInput("y_true is empty; a report needs at least one row")
-        if y_prob is not None:
-            known = _classes(classes, (truth,))
-            return cls(
-                known, truth, encode(truth, known, "y_true"), _probabilities(y_prob, len(truth), known)
-            )
-        guess = _labels(y_pred, "y_pred")
-        if len(guess) != len(truth):
+        guess = None if y_pred is None else _labels(y_pred, "y_pred")
+        if guess is not None and len(guess) != len(truth):
             raise InvalidInput(
                 f"y_pred must have one entry per row of y_true: {len(guess)} against {len(truth)}"
             )
-        known = _classes(classes, (truth, guess))
-        return cls(known, truth, encode(truth, known, "y_true"), encode(guess, known, "y_pred"))
+        known = _classes(classes, (truth,) if guess is None else (truth, guess))
+        codes = encode(truth, known, "y_true")
+        if guess is None:
+            return cls(known, truth, codes, _probabilities(y_prob, len(truth), known))
+        return cls(known, truth, codes, encode(guess, known, "y_pred"))
 
 
 def _labels(labels: Any, name: str) -> Any:
@@ -126,11 +120,7 @@ def _probabilities(y_prob: Any, n_rows: int, classes: tuple[Any, ...]) -> NDArra
     sums = table.sum(axis=1)
     if not (table.min() >= 0 and np.abs(sums - 1.0).max() <= _SUM_ROUNDING):
         raise InvalidInput("y_prob must hold probabilities: no NaN, none negative, each row summing to 1")
-    result: NDArray[np.float64] = table / sums[:, None]
-    return result
-
-
-# ---------------------------------------------------------------------------------------- rates by group
+    return np.asarray(table / sums[:, None])
 
 
 @dataclass(frozen=True)
@@ -149,12 +139,10 @@ class ClassRates:
     @classmethod
     def of(cls, confusion: NDArray[np.float64], k: int) -> ClassRates:
         """Return the rates of class k from a table of counts, true class by predicted class."""
-        hit, true, predicted, total = (
-            float(confusion[k, k]),
-            float(confusion[k].sum()),
-            float(confusion[:, k].sum()),
-            float(confusion.sum()),
+        hit, true, predicted = (
+            float(n) for n in (confusion[k, k], confusion[k].sum(), confusion[:, k].sum())
         )
+        total = float(confusion.sum())
         false_alarm, negative = predicted - hit, total - true
         return cls(
             base_rate=_share(true, total),
@@ -169,11 +157,14 @@ class ClassRates:
 
     def denominators(self, count: int) -> dict[str, int]:
         """Return the number of rows that each rate is a share of, in a group of `count` rows."""
-        true = 0 if math.isnan(self.base_rate) else round(self.base_rate * count)
-        predicted = 0 if math.isnan(self.selection_rate) else round(self.selection_rate * count)
-        among = {"base_rate": count, "selection_rate": count, "precision": predicted}
-        among |= {"false_discovery_rate": predicted, "true_positive_rate": true, "false_negative_rate": true}
-        return among | {"false_positive_rate": count - true, "true_negative_rate": count - true}
+        shares = (self.base_rate, self.selection_rate)
+        true, predicted = (0 if math.isnan(share) else round(share * count) for share in shares)
+        return {
+            **dict.fromkeys(("base_rate", "selection_rate"), count),
+            **dict.fromkeys(("true_positive_rate", "false_negative_rate"), true),
+            **dict.fromkeys(("false_positive_rate", "true_negative_rate"), count - true),
+            **dict.fromkeys(("precision", "false_discovery_rate"), predicted),
+        }
 
 
 @dataclass(frozen=True)
@@ -204,15 +195,6 @@ class GroupRates(RowSequence[GroupRow]):
     rows: tuple[GroupRow, ...]
     overall: GroupRow
     classes: tuple[Any, ...]
-
-    def table(self, rate: str = "selection_rate", k: Any = None, confidence: float = 0.95) -> str:
-        """Return one rate of every group with its exact interval, as text; `k` is the class meant."""
-        shown = []
-        for row in (*self.rows, self.overall):
-            value, (low, high), n = self.interval(row, rate, k, confidence)
-            span = "no rows" if math.isnan(value) else f"{low:.4f} to {high:.4f}"
-            shown.append([row.name, f"{n:,}", "-" if math.isnan(value) else f"{value:.4f}", span])
-        return text_table(["group", "rows", rate, f"{100 * confidence:g}% interval"], shown)
 
     def interval(
         self, row: GroupRow, rate: str = "selection_rate", k: Any = None, confidence: float = 0.95
@@ -265,16 +247,13 @@ class GroupRates(RowSequence[GroupRow]):
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
         shown = self.classes[1:] if len(self.classes) == 2 else self.classes
-        head = ["group", "rows", "accuracy"]
-        head += [f"{name}({k})" for k in shown for name in ("selected", "TPR", "FPR", "precision")]
+        columns = {"selected": "selection_rate", "TPR": "true_positive_rate", "FPR": "false_positive_rate"}
+        columns["precision"] = "precision"
+        head = ["group", "rows", "accuracy", *(f"{name}({k})" for k in shown for name in columns)]
         body = []
         for row in (*self.rows, self.overall):
-            of_class = (row.rates[k] for k in shown)
-            rates = [
-                (r.selection_rate, r.true_positive_rate, r.false_positive_rate, r.precision) for r in of_class
-            ]
-            numbers = (row.accuracy, *itertools.chain.from_iterable(rates))
-            body.append([row.name, str(row.count), *map(number, numbers)])
+            rates = [getattr(row.rates[k], rate) for k in shown for rate in columns.values()]
+            body.append([row.name, str(row.count), *map(number, (row.accuracy, *rates))])
         return head, body
 
 
@@ -317,64 +296,38 @@ def group_rates(
     columns = sensitive_columns(sensitive_features, len(data.truth), lone_name=lone, needed=wanted)
     columns = columns if wanted is None else {name: columns[name] for name in wanted}
     domain = read_domain(columns, data.truth, data.classes, group_values)
-    listed = {name: _group_list(name, domain) for name in columns}
-    declared = all(name in (group_values or {}) for name in columns)
+    listed: dict[str, Any] = {name: domain.values(name) for name in columns}
     place = np.zeros(len(data.truth), dtype=np.int64)
     for name, values in listed.items():
+        if isinstance(values, Numeric):
+            raise InvalidInput(
+                f"column {name!r} is numeric and has no list of groups; cut it into ranges, or name by="
+            )
         place = place * len(values) + domain.column_codes(name, columns[name])
-    occupied, place = _occupied(place, listed, declared)
-    size = len(data.classes)
-    flat = (place * size + data.truth_codes) * size + data.predictions
-    tables = np.bincount(flat, minlength=len(occupied) * size * size).astype(np.float64)
-    tables = tables.reshape(len(occupied), size, size)
-    rows = [
-        _group_row(_values(number, listed), table, data.classes)
-        for number, table in zip(occupied, tables, strict=True)
-    ]
+    if columns and all(name in (group_values or {}) for name in columns):
+        shown = np.arange(math.prod(map(len, listed.values())))
+    else:
+        shown, place = np.unique(place, return_inverse=True)
+    size, shape = len(data.classes), tuple(map(len, listed.values()))
+    flat = (place.reshape(-1) * size + data.truth_codes) * size + data.predictions
+    tables = np.bincount(flat, minlength=len(shown) * size * size).astype(np.float64).reshape(-1, size, size)
+    rows = []
+    for combination, table in zip(shown.tolist(), tables, strict=True):
+        codes = np.unravel_index(combination, shape) if shape else ()
+        group = {name: values[c] for (name, values), c in zip(listed.items(), codes, strict=True)}
+        rows.append(_group_row(group, table, data.classes))
     overall = _group_row({}, tables.sum(axis=0), data.classes)
     return GroupRates(tuple(rows) if columns else (), overall, data.classes)
 
 
-def _group_list(name: str, domain: Domain) -> tuple[Any, ...]:
-    values = domain.values(name)
-    if isinstance(values, Numeric):
-        raise InvalidInput(
-            f"column {name!r} is numeric and has no list of groups; cut it into ranges, or name by="
-        )
-    return values
-
-
-def _occupied(
-    place: NDArray[np.int64], listed: dict[str, tuple[Any, ...]], declared: bool
-) -> tuple[list[int], NDArray[np.int64]]:
-    """Return the combinations to list, by number, and each row's position among them."""
-    if declared and listed:
-        return list(range(math.prod(map(len, listed.values())))), place
-    present, position = np.unique(place, return_inverse=True)
-    return present.tolist(), position.reshape(-1)
-
-
-def _values(number: int, listed: dict[str, tuple[Any, ...]]) -> dict[str, Any]:
-    shape = tuple(map(len, listed.values()))
-    codes = np.unravel_index(number, shape) if shape else ()
-    return {name: values[code] for (name, values), code in zip(listed.items(), codes, strict=True)}
-
-
 def _group_row(values: dict[str, Any], confusion: NDArray[np.float64], classes: tuple[Any, ...]) -> GroupRow:
     total = float(confusion.sum())
-    return GroupRow(
-        values=values,
-        count=int(total),
-        accuracy=_share(float(np.trace(confusion)), total),
-        rates={k: ClassRates.of(confusion, code) for code, k in enumerate(classes)},
-    )
+    rates = {k: ClassRates.of(confusion, code) for code, k in enumerate(classes)}
+    return GroupRow(values, int(total), _share(float(np.trace(confusion)), total), rates)
 
 
 def _share(part: float, whole: float) -> float:
     return part / whole if whole else math.nan
-
-
-# ------------------------------------------------------------------------------------------- constraints
 
 
 _ROUNDING = 1e-9  # a rate computed as 0.05 + 1e-17 holds a bound of 0.05
@@ -384,18 +337,8 @@ _ROUNDING = 1e-9  # a rate computed as 0.05 + 1e-17 holds a bound of 0.05
 class RateRow:
     """One constraint on some predictions: what was asked, what was reached.
 
-    Attributes
-    ----------
-    name : str
-        The constraint as text, or the name it was given.
-    family : str or None
-        The family it was declared by, such as ``demographic_parity(sex) <= 0.05``.
-    reached : float
-        Value of the left-hand side on the rows given; NaN if one of its rates has no rows.
-    sense : "<=" or ">="
-    bound : float
-    interval : (float, float)
-        Confidence limits of the population's value, for this constraint alone; NaN without rows.
+    `family` is the family it was declared by. `reached` is the left-hand side on the rows given, and `interval` holds
+    confidence limits of the population's value, for this constraint alone; both are NaN if a rate has no rows.
     """
 
     name: str
