@@ -89,7 +89,7 @@ def test_ctrl_c_leaves_a_valid_folder_and_resume_finishes(table, tmp_path):
     assert done >= steps[-1]
     # nothing is lost: the ledger counts exactly the steps that are in the checkpoint
     assert released_steps(folder) == done
-    spent = folder.ledger().total_epsilon
+    spent = folder.ledger().total()
     assert 0 < spent <= 1.0
     assert not [p for p in out.iterdir() if p.name.endswith(".tmp")]
     resumed = ratewise("resume", out)

@@ -240,7 +240,7 @@ class TestParallel:
         for thread in threads:
             thread.join()
         assert refused
-        assert ledger.total_epsilon <= 1.5
+        assert ledger.total() <= 1.5
 
 
 def test_many_fits_do_not_grow(tmp_path):

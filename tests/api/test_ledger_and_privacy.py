@@ -392,7 +392,7 @@ class TestLedger:
         events = [*first.privacy_.events, *second.privacy_.events]
         assert steps_in(ledger) == 80
         assert ledger.total(DELTA) == pytest.approx(epsilon(events, DELTA, "zero_out"), rel=1e-9)
-        assert first.privacy_.epsilon <= 1.0 < ledger.total_epsilon < 2
+        assert first.privacy_.epsilon <= 1.0 < ledger.total() < 2
         assert ledger.statement().epsilon == 4.0  # the filter's cap
         assert 0 < ledger.spent < 1
 
@@ -405,13 +405,13 @@ class TestLedger:
     def test_a_full_ledger_refuses_before_anything_is_released(self, monkeypatch):
         ledger = Ledger(cap=Budget(1.2, DELTA))
         fit(ledger=ledger)
-        records, spent, called = ledger.records, ledger.total_epsilon, []
+        records, spent, called = ledger.records, ledger.total(), []
         monkeypatch.setattr(AdditiveEngine, "sums", lambda *arguments: called.append(arguments))
         model = classifier(ledger=ledger, random_state=1)
         with pytest.raises(BudgetExceeded, match=r"cap Budget\(epsilon=1\.2.*nothing was admitted"):
             model.fit(X, Y, sensitive_features=GROUPS)
         assert not called
-        assert (ledger.records, ledger.total_epsilon) == (records, spent)
+        assert (ledger.records, ledger.total()) == (records, spent)
         with pytest.raises(NotFittedError):
             model.predict(X)
 
@@ -448,7 +448,7 @@ class TestLedger:
         with pytest.raises(KeyboardInterrupt):
             model.fit(X, Y, sensitive_features=GROUPS)
         assert ran_in(model.ledger_) == 1
-        assert 0.99 <= model.ledger_.total_epsilon <= 1
+        assert 0.99 <= model.ledger_.total() <= 1
 
     def test_a_step_that_was_begun_counts(self, monkeypatch):
         """It may have read rows: whether it released is not known, so it counts as released."""
@@ -479,7 +479,7 @@ class TestLedger:
         with pytest.raises(BudgetExceeded):
             model.set_params(callback=None, random_state=1).fit(X, Y, sensitive_features=GROUPS)
         model.set_params(epsilon=0.5, random_state=2).fit(X, Y, sensitive_features=GROUPS)
-        assert 1.0 < ledger.total_epsilon <= 1.6
+        assert 1.0 < ledger.total() <= 1.6
 
     def test_a_ledger_on_disk_outlives_the_fit(self, tmp_path):
         path = tmp_path / "book.json"
@@ -490,7 +490,7 @@ class TestLedger:
         model = fit(ledger=again, random_state=1)
         found = Ledger.open(path)
         assert steps_in(found) == 60
-        assert found.total_epsilon > model.privacy_.epsilon
+        assert found.total() > model.privacy_.epsilon
 
     def test_a_ledger_on_disk_outlives_an_interrupt(self, tmp_path):
         path = tmp_path / "book.json"

@@ -79,7 +79,7 @@ def check_quickstart(names, printed):
 
 
 def check_ledger(names, printed):
-    assert names["ledger"].total_epsilon <= 1.0
+    assert names["ledger"].total() <= 1.0
     assert Path("privacy.json").exists()
 
 

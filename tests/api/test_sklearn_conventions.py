@@ -208,7 +208,7 @@ class TestCopies:
     def check(model, twin):
         np.testing.assert_array_equal(twin.predict_proba(X), model.predict_proba(X))
         assert twin.privacy_ == model.privacy_
-        assert twin.ledger_.total_epsilon == model.ledger_.total_epsilon
+        assert twin.ledger_.total() == model.ledger_.total()
         assert twin.constraints_.names == model.constraints_.names
         assert twin.constraints == model.constraints
         assert twin.plan_ == model.plan_

@@ -64,7 +64,7 @@ def test_usual_loop_spends_what_was_asked_and_no_more():
     assert (event, certified) == tuple(optimizer.plan.events.values())
     assert event.steps == 20
     assert optimizer.certificate.rows
-    assert 4.9 < optimizer.ledger.total_epsilon <= 5.0
+    assert 4.9 < optimizer.ledger.total() <= 5.0
     assert optimizer.history.arrays()["histogram"].shape == (20, 2, 2)
     assert list(loader) == [], "the budget was planned for two passes"
 

@@ -258,7 +258,7 @@ def test_every_kind_of_event_has_a_price_in_the_filter(event):
         count += 1
         assert count < 100
     assert count >= 1
-    assert ledger.total_epsilon <= CAP.epsilon
+    assert ledger.total() <= CAP.epsilon
 
 
 def test_one_plan_may_spend_the_whole_cap_and_nothing_follows():
@@ -312,11 +312,11 @@ def test_what_was_admitted_counts_although_it_was_not_released():
     plan = ledger.admit(
         {"first": GaussianEvent(8.0), "second": GaussianEvent(8.0), "training": sampled(0.1)(4.0)}
     )
-    before = (ledger.spent, plan.statement().epsilon, ledger.total_epsilon)
+    before = (ledger.spent, plan.statement().epsilon, ledger.total())
     plan.release("first")
     with plan.phase("training") as phase:
         phase.step()
-    assert (ledger.spent, plan.statement().epsilon, ledger.total_epsilon) == before
+    assert (ledger.spent, plan.statement().epsilon, ledger.total()) == before
     assert plan.released == {"first": 1, "second": 0, "training": 1}
     assert plan.statement().epsilon == epsilon(plan.events, CAP.delta)
 

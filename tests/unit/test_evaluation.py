@@ -146,7 +146,7 @@ def test_it_is_admitted_before_it_is_released_and_costs_what_was_asked(monkeypat
     ledger = Ledger(cap=Budget(0.7, 1e-5), adaptive=False)
     found = evaluated(epsilon=0.7, ledger=ledger)
     assert order == ["admit", "release"]
-    assert 0.99 * 0.7 <= ledger.total_epsilon <= 0.7
+    assert 0.99 * 0.7 <= ledger.total() <= 0.7
     (admission,) = ledger.admissions
     (event,) = admission.events
     assert isinstance(event, GaussianEvent)
@@ -161,7 +161,7 @@ def test_what_is_not_declared_is_found_within_the_same_budget():
         classes=None, group_values=None, constraints=demographic_parity("sex", max_gap=0.1), ledger=ledger
     )
     assert [type(event) for event in ledger.admissions[0].events] == [ThresholdEvent, GaussianEvent]
-    assert ledger.total_epsilon <= 1.0
+    assert ledger.total() <= 1.0
     assert len(found) == 1
     assert {estimate.name for estimate in found.groups} == {"P(1 | sex=Female)", "P(1 | sex=Male)"}
 

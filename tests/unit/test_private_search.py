@@ -292,7 +292,7 @@ def test_a_search_without_a_model_is_an_error_and_stays_counted(monkeypatch):
     model = search(trials="poisson", ledger=Ledger(cap=Budget(2.0, 1e-4), neighbours="zero_out"))
     with pytest.raises(RatewiseError, match="without a model"):
         fit(model)
-    assert model.ledger.total_epsilon > 0.5
+    assert model.ledger.total() > 0.5
     assert not hasattr(model, "best_estimator_")
 
 

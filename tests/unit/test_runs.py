@@ -178,12 +178,12 @@ class TestResume:
         assert not folder.finished
         assert read_checkpoint(folder.checkpoint_path)["loop"]["done"] == step
         assert counted(folder)[TRAINING] == step
-        before = folder.ledger().total_epsilon
+        before = folder.ledger().total()
         result = again(tmp_path / "run")
         assert result.steps == STEPS
         assert result.messages == ()
         assert counted(folder)[TRAINING] == STEPS
-        assert folder.ledger().total_epsilon == before <= 4.0
+        assert folder.ledger().total() == before <= 4.0
         assert not folder.checkpoint_path.exists()
         assert result.folder.model().history_["step"].tolist() == list(range(1, STEPS + 1))
 
@@ -349,11 +349,11 @@ class TestResume:
             except Killed:
                 monkeypatch.undo()
             folder = RunFolder.open(tmp_path / "run")
-            before = folder.ledger().total_epsilon
+            before = folder.ledger().total()
             if not folder.finished:
                 with contextlib.suppress(BudgetExceeded):  # killed while it prepared: never prepared twice
                     again(tmp_path / "run")
-            assert folder.ledger().total_epsilon >= before
+            assert folder.ledger().total() >= before
             admission = folder.admission(folder.ledger())
             if admission is not None:
                 assert admission.total() <= 4.0

@@ -60,10 +60,6 @@ class PrivacyUnit:
     weighting : "id", "row" or None
         Whether rates count every id once or every used row once.
 
-    Examples
-    --------
-    >>> str(PrivacyUnit("id", column="patient", max_rows=5, weighting="id"))
-    "all rows of one id (column 'patient'; at most 5 rows of an id are used; rates count each id once)"
     """
 
     kind: str = "row"

@@ -231,28 +231,12 @@ class Ledger:
 
     Notes
     -----
-    In adaptive use the first plan may also spend the whole cap by exact composition, if it does not fit into the
-    filter; nothing can be admitted after it. It is fixed before any output is seen, so this is sound.
-
-    ``copy.copy`` and ``copy.deepcopy`` (hence scikit-learn's ``clone``) return the same object, because two
-    copies would each miss what is admitted in the other. For the same reason an unpickled ledger, or one kept
-    in memory and inherited by a forked process, is read-only.
-
-    Examples
-    --------
-    >>> from ratewise.accounting import GaussianEvent
-    >>> ledger = Ledger(cap=Budget(epsilon=1.0, delta=1e-5))
-    >>> plan = ledger.admit({"means": GaussianEvent(noise=10.0)}, purpose="feature means")
-    >>> plan.release("means")
-    >>> ledger.would_exceed(GaussianEvent(noise=1.0))
-    True
-    >>> ledger
-    Ledger(1 plan, in memory, cap=Budget(epsilon=1.0, delta=1e-05), adaptive=True, neighbours='add_or_remove')
+    Copies, such as those of scikit-learn's ``clone``, are the same object, because two copies would each miss what is
+    admitted in the other; an unpickled ledger, or one in memory that a forked process inherits, is read-only.
     """
 
-    _counted: ClassVar[bool] = (
-        True  # by `process_total`; False for parts of a plan that was admitted elsewhere
-    )
+    # by `process_total`; False for parts of a plan that was admitted elsewhere
+    _counted: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -363,11 +347,6 @@ class Ledger:
         return None if self._file is None else self._file.path
 
     @property
-    def read_only(self) -> bool:
-        """Whether this is a copy that cannot be written (see the notes of the class)."""
-        return bool(self._frozen)
-
-    @property
     def records(self) -> tuple[Record, ...]:
         """All records, in order."""
         return tuple(self._current().all)
@@ -389,24 +368,15 @@ class Ledger:
         return merged(event for plan in self._current().plans.values() for event in plan.events)
 
     def total(self, delta: float | None = None) -> float:
-        """Return epsilon of everything that was admitted, as a list that was fixed in advance.
+        """Return epsilon of everything that was admitted, as a fixed list, at delta or the cap's delta.
 
-        In adaptive use this is a measure of what was spent, not a guarantee: `statement` gives that. None stands
-        for the cap's delta.
+        In adaptive use this is a measure of what was spent, not a guarantee: `statement` gives that.
         """
         return self._epsilon(self.events(), self._delta(delta))
 
     @property
-    def total_epsilon(self) -> float:
-        """Epsilon of everything that was admitted, as a fixed list, at the cap's delta."""
-        return self.total()
-
-    @property
     def spent(self) -> float:
-        """Part of the cap that is spent, by the rule of this ledger: 1 means that nothing more fits.
-
-        By the filter's budget in adaptive use, by epsilon for a fixed plan; 0 without a cap.
-        """
+        """Part of the cap that is spent: of the filter's budget, or of epsilon for a fixed plan; 0 without a cap."""
         plans = [plan.events for plan in self._current().plans.values()]
         if self.cap is None or not plans:
             return 0.0
@@ -499,23 +469,24 @@ class Ledger:
         data: str = "data",
         unit: PrivacyUnit | None = None,
     ) -> Admission:
-        """Admit a plan as a whole, before any of it is released.
+        """Admit a plan as a whole, before any of it is released; if this raises, nothing of it may be released.
+
+        In adaptive use the first plan may also spend the whole cap by exact composition, because it is fixed before any
+        output is seen; nothing can be admitted after it.
 
         Parameters
         ----------
         events : mapping of str to Event, Event, or iterable of Event
             All that the plan may release. Events without a name are named by their kind and position.
-        purpose : str
-            What the plan is for, in words.
-        data : str
-            Name of the data set that it reads.
+        purpose, data : str
+            What the plan is for, in words, and the name of the data set that it reads.
         unit : PrivacyUnit or None
             What the noise of the events is measured against; None: that of the ledger, or one row.
 
         Raises
         ------
         BudgetExceeded
-            The plan does not fit under the cap. Nothing was recorded, and nothing of it may be released.
+            The plan does not fit under the cap.
         LedgerError
             The ledger is opened for a fixed plan of which something was released, or it cannot be written.
         InvalidInput

@@ -75,28 +75,10 @@ def software_version(distribution: str = "ratewise") -> str:
 class PrivacyStatement:
     """What is guaranteed, and on which conditions.
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        The guarantee; an infinite epsilon means that there is none.
-    neighbours : str
-        The relation between neighbouring data sets.
-    events : iterable of Event
-        What was released; empty if nothing was.
-    unit : PrivacyUnit
-        What is protected: a row, or all rows of one id.
-    n_units : int or None
-        Public number of rows (or ids).
-    public : iterable of str
-        Facts that are taken as known to everybody, so that they are not protected.
-    found : iterable of str
-        What was not declared and was found by private releases, within the guarantee.
-    outside : iterable of str
-        What was read off the private data outside the guarantee.
-    terms : str
-        Why the events may be added up: a list fixed in advance, or a privacy filter.
-    accountant, ratewise_version, dp_accounting_version : str
-        What computed epsilon.
+    An infinite epsilon means that there is no guarantee. `n_units` is the public number of rows (or ids). `public` lists
+    facts that are taken as known to everybody, so that they are not protected; `found`, what was not declared and was
+    found by private releases, within the guarantee; `outside`, what was read off the private data outside the
+    guarantee. `terms` says why the events may be added up: a list fixed in advance, or a privacy filter.
     """
 
     epsilon: float
