@@ -19,6 +19,7 @@ from ratewise.constraints.compiler import compile_constraints
 from ratewise.constraints.domain import Domain
 from ratewise.exceptions import InvalidInput
 from ratewise.torch import MLP, SmallCNN, TensorRows, TorchRateConstrainedClassifier, Trainer, make_private
+from ratewise.torch import engine as engine_module
 from ratewise.torch.clipping import clipping_slack
 from ratewise.torch.engine import Objective, TorchEngine
 from ratewise.training.config import TrainingConfig
@@ -405,9 +406,9 @@ def test_rows_are_predicted_in_their_places_beside_a_row_on_which_the_module_fai
     engine = TorchEngine(
         Looked(), TensorRows(x, np.zeros(13, np.int64), np.zeros(13, np.int64)), Objective(2, 1)
     )
-    lengths, predicted = [], Objective.predicted
+    lengths, finite = [], engine_module._finite
     monkeypatch.setattr(
-        engine.objective, "predicted", lambda logits, _=None: lengths.append(len(logits)) or predicted(logits)
+        engine_module, "_finite", lambda logits: lengths.append(len(logits)) or finite(logits)
     )
     counts, outcomes = engine.counts()
     assert lengths[-1] == 13

@@ -36,14 +36,8 @@ from ratewise.training.plan import TRAINING, Plan
 class TorchSubject:
     """The shipped PyTorch trainer with a linear module and the worst-case rows of `WorstRows`.
 
-    Parameters
-    ----------
-    event : TrainingEvent
-        As for `ratewise.audit.TableSubject`.
-    n_canaries : int
-    n_opponents : int or None
-    rows_per_id : int
-        With more than one, canaries and opponents are persons with that many rows each.
+    Parameters are those of `ratewise.audit.TableSubject`. With more than one row per id, canaries and opponents are
+    persons with that many rows each.
     """
 
     def __init__(
@@ -90,12 +84,7 @@ class TorchSubject:
         units = None if most == 1 else id_units(persons, n_units, most, "id")
         plan = _plan(n_units, self.event.with_steps(steps))
         config = TrainingConfig(
-            clip=CLIP,
-            learning_rate=STILL,
-            momentum=0.0,
-            schedule="constant",
-            dual_rate=0.0,
-            dual_damping=0.0,
+            clip=CLIP, learning_rate=STILL, momentum=0.0, schedule="constant", dual_rate=0.0, dual_damping=0.0
         )
         trainer = Trainer(
             module, rows, plan, counted, units=units, config=config, n_classes=2, streams=streams
@@ -116,16 +105,8 @@ class TorchSubject:
 
 
 def _plan(n_units: int, event: TrainingEvent) -> Plan:
-    return Plan(
-        n_units,
-        event.sampling_rate,
-        event.steps,
-        {TRAINING: event},
-        PrivacyUnit(),
-        "zero_out",
-        float("inf"),
-        1e-5,
-    )
+    rate, steps = event.sampling_rate, event.steps
+    return Plan(n_units, rate, steps, {TRAINING: event}, PrivacyUnit(), "zero_out", float("inf"), 1e-5)
 
 
 # -------------------------------------------------------------------- adversarial modules and rows
@@ -153,8 +134,13 @@ def check_network_clipping() -> Check:
     narrow, wide = (1e9, 1e12, 1e15, 1e30), (1e18, 1e60, 1e150)
     for dtype, powers in ((torch.float32, narrow), (torch.float64, wide)):
         for size in powers:
-            cases.append(_Case(f"cancelling positions of {size:g}", _Positions, _cancelling(size, dtype)))
-            cases.append(_Case(f"cancelling pixels of {size:g}", _Pixels, _cancelling(size, dtype).mT))
+            x = _cancelling(size, dtype)
+            for what, first, axis in (
+                ("positions", nn.Linear, 1),
+                ("pixels", partial(nn.Conv1d, kernel_size=1), 2),
+            ):
+                module = partial(_pooled, first(_WIDE, _WIDE, bias=False), axis)
+                cases.append(_Case(f"cancelling {what} of {size:g}", module, x if axis == 1 else x.mT))
     sizes = (1e20, 1e30, 3e38, float("inf"), float("-inf"), float("nan"))
     cases += [_Case(f"a row of {size:g}", _perceptron, _large(size)) for size in sizes]
     cases.append(_Case("a loss of infinity", _perceptron, _large(1e6), _log_loss))
@@ -165,13 +151,16 @@ def check_network_isolation() -> Check:
     """Check that modules and losses that mix rows are refused, or run on each row separately."""
     ids = torch.arange(_ROWS)[:, None] * torch.ones(1, 6, dtype=torch.int64) % 9
     ids[-1] = 19
-    cases = [_Case(name, partial(_Mixed, mix), _large(50.0)) for name, mix in _MIXERS.items()]
+    texts = partial(_Computes, _sorted_texts, nn.Embedding(20, 6), nn.Linear(6, 2))
+    relative = partial(_Computes, _relative_ids, nn.Linear(6, 8), nn.Linear(8, 2))
+    doubled = partial(nn.Sequential, _Doubled(1, 2, 2), nn.Flatten())
+    cases = [_Case(name, partial(_mixed, mix), _large(50.0)) for name, mix in _MIXERS.items()]
     cases += [
-        _Case("texts sorted by length", _SortedTexts, ids),
-        _Case("ids relative to the batch", _RelativeIds, ids),
+        _Case("texts sorted by length", texts, ids),
+        _Case("ids relative to the batch", relative, ids),
         _Case("a module that remembers rows", _Remembers, _large(50.0), times=12),
         _Case("a loss relative to the batch", _perceptron, _large(50.0), _standardised_loss),
-        _Case("a layer of another forward", _doubled, _large(50.0).reshape(_ROWS, 1, 2, 2)),
+        _Case("a layer of another forward", doubled, _large(50.0).reshape(_ROWS, 1, 2, 2)),
     ]
     return _verdict("network: isolation of rows", cases, refusal=True)
 
@@ -184,13 +173,8 @@ def check_network_dropout() -> Check:
     """
     module = nn.Sequential(nn.Linear(_WIDTH, 64), nn.Dropout(0.5), nn.Linear(64, 2))
     engine, rows = _engine(module, _large(1.0)), np.arange(_ROWS)
-    found = []
-    for one, taken in (
-        (engine, rows),
-        (engine, rows[1:]),
-        (engine, rows[:-1]),
-        (_engine(module, _large(1.0)), rows),
-    ):
+    other, found = _engine(module, _large(1.0)), []
+    for one, taken in ((engine, rows), (engine, rows[1:]), (engine, rows[:-1]), (other, rows)):
         torch.manual_seed(1)
         found.append(_sum(one, taken))
     moved = max(float((found[0] - fewer).norm()) for fewer in found[1:3])
@@ -202,11 +186,15 @@ def check_network_dropout() -> Check:
 def check_network_noise(steps: int = 40) -> Check:
     """Check the noise that a training without rows releases: exact, on its grid, of the secure source."""
     plan = _plan(64, TrainingEvent(0.5, steps, gradient_noise=1.0, histogram=None))
-    runs = []
+    rows = TensorRows(torch.zeros(64, _WIDTH, dtype=torch.float64), np.zeros(64, np.int64))
+    config, runs = TrainingConfig(schedule="constant", learning_rate=1.0, momentum=0.0), []
     for _ in range(2):
         torch.manual_seed(2)
-        trainer = _quiet_trainer(plan)
-        runs.append(_released(trainer, plan.expected_units))
+        module = nn.Linear(_WIDTH, 4, dtype=torch.float64)
+        for parameter in module.parameters():
+            nn.init.zeros_(parameter)
+        trainer = Trainer(module, rows, plan, config=config, n_classes=4)
+        runs.append(_released_noise(trainer))
     release: Any = trainer.loop.gradient_mechanism
     mechanism, stream = release.mechanism, trainer.streams.gradient
     if not isinstance(stream, SecureGenerator) or not isinstance(mechanism, RoundedGaussianMechanism):
@@ -283,64 +271,43 @@ def _cancelling(size: float, dtype: torch.dtype) -> Tensor:
     return x
 
 
-class _Positions(nn.Module):
-    """A layer for every position, the mean over positions, and a head."""
+class _Computes(nn.Module):
+    """A first and a last layer, and what they compute of a batch."""
 
-    def __init__(self) -> None:
+    def __init__(self, compute: Callable[..., Tensor], first: nn.Module, last: nn.Module) -> None:
         super().__init__()
-        self.first, self.last = nn.Linear(_WIDE, _WIDE, bias=False), nn.Linear(_WIDE, 2)
+        self.compute, self.first, self.last = compute, first, last
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.last(torch.tanh(self.first(x).mean(1)))  # type: ignore[no-any-return]
+        return self.compute(x, self.first, self.last)
 
 
-class _Pixels(nn.Module):
-    """The same as a convolution."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = nn.Conv1d(_WIDE, _WIDE, 1, bias=False), nn.Linear(_WIDE, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(torch.tanh(self.first(x).mean(2)))  # type: ignore[no-any-return]
+def _pooled(first: nn.Module, axis: int) -> nn.Module:
+    """Return a layer on positions, the mean over positions, and a head."""
+    return _Computes(lambda x, f, g: g(torch.tanh(f(x).mean(axis))), first, nn.Linear(_WIDE, 2))
 
 
-class _Mixed(nn.Module):
-    """Mixes rows, in batches of more than two rows only, so that a check on two rows does not see it."""
-
-    def __init__(self, mix: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.last, self.mix = nn.Linear(_WIDTH, 2), mix
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(self.mix(x) if len(x) > 2 else x)  # type: ignore[no-any-return]
+# Modules that mix rows do so in batches of more than two rows only, so that a check on two rows does not see it.
 
 
-class _SortedTexts(nn.Module):
-    """Sorts texts by length and restores the order; what is computed depends on the place in between."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words, self.last = nn.Embedding(20, 6), nn.Linear(6, 2)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        order = (ids > 0).sum(1).argsort(descending=True, stable=True)
-        h = self.words(ids[order]).mean(1)
-        if len(h) > 2:
-            h = h * torch.linspace(1.0, 3.0, len(h))[:, None]
-        return self.last(h[order.argsort()])  # type: ignore[no-any-return]
+def _mixed(mix: Callable[[Tensor], Tensor]) -> nn.Module:
+    return _Computes(lambda x, _, g: g(mix(x) if len(x) > 2 else x), nn.Identity(), nn.Linear(_WIDTH, 2))
 
 
-class _RelativeIds(nn.Module):
-    """Divides ids by the largest of the batch."""
+def _sorted_texts(ids: Tensor, words: nn.Module, last: nn.Module) -> Tensor:
+    """Sort texts by length and restore the order; what is computed depends on the place in between."""
+    order = (ids > 0).sum(1).argsort(descending=True, stable=True)
+    h = words(ids[order]).mean(1)
+    if len(h) > 2:
+        h = h * torch.linspace(1.0, 3.0, len(h))[:, None]
+    found: Tensor = last(h[order.argsort()])
+    return found
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = nn.Linear(6, 8), nn.Linear(8, 2)
 
-    def forward(self, ids: Tensor) -> Tensor:
-        shares = ids.float() / (ids.max().clamp(min=1) if len(ids) > 2 else 20.0)
-        return self.last(torch.tanh(self.first(shares)))  # type: ignore[no-any-return]
+def _relative_ids(ids: Tensor, first: nn.Module, last: nn.Module) -> Tensor:
+    shares = ids.float() / (ids.max().clamp(min=1) if len(ids) > 2 else 20.0)
+    found: Tensor = last(torch.tanh(first(shares)))
+    return found
 
 
 class _Remembers(nn.Module):
@@ -354,9 +321,9 @@ class _Remembers(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         self.calls += 1
-        if self.calls < 15:
-            return self.last(x)  # type: ignore[no-any-return]
-        seen, self.seen = self.seen, x.detach()
+        seen = None
+        if self.calls >= 15:
+            seen, self.seen = self.seen, x.detach()
         return self.last(x if seen is None or len(seen) != len(x) else x + seen)  # type: ignore[no-any-return]
 
 
@@ -366,10 +333,6 @@ class _Doubled(nn.Conv2d):
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         moved = input - input.mean(0) if len(input) > 2 else input
         return functional.conv2d(moved, 2 * weight, bias)
-
-
-def _doubled() -> nn.Module:
-    return nn.Sequential(_Doubled(1, 2, 2), nn.Flatten())
 
 
 def _perceptron() -> nn.Module:
@@ -397,30 +360,14 @@ _MIXERS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def _quiet_trainer(plan: Plan) -> Trainer:
-    """Return a trainer whose samples are empty and whose weights show what is released."""
-    module = nn.Linear(_WIDTH, 4, dtype=torch.float64)
-    nn.init.zeros_(module.weight)
-    nn.init.zeros_(module.bias)
-    rows = TensorRows(
-        torch.zeros(plan.n_units, _WIDTH, dtype=torch.float64), np.zeros(plan.n_units, np.int64)
-    )
-    optimizer = torch.optim.SGD(module.parameters(), lr=1.0)
-    trainer = Trainer(
-        module, rows, plan, config=TrainingConfig(schedule="constant"), n_classes=4, optimizer=optimizer
-    )
-    whole = trainer.engine.sums
+def _released_noise(trainer: Trainer) -> Floats:
+    """Return what every step of a training releases whose samples are empty, one row per step."""
+    whole, steps = trainer.engine.sums, []
     trainer.engine.sums = lambda rows, *rest: whole(rows[:0], *rest)  # type: ignore[method-assign]
-    return trainer
-
-
-def _released(trainer: Trainer, expected_rows: float) -> Floats:
-    """Return what every step released, one row per step."""
-    steps = []
+    parameters = trainer.engine.parameters
     for _ in trainer.steps():
-        moved = [-parameter.detach().reshape(-1) * expected_rows for parameter in trainer.module.parameters()]
-        steps.append(torch.cat(moved).numpy().copy())
+        steps.append(torch.cat([-p.detach().reshape(-1) for p in parameters]).numpy().copy())
         with torch.no_grad():
-            for parameter in trainer.module.parameters():
+            for parameter in parameters:
                 parameter.zero_()
-    return np.array(steps)
+    return np.array(steps) * trainer.plan.expected_units

@@ -11,7 +11,7 @@ maps the same file and reads its own share of the rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sized
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -43,8 +43,23 @@ class Batch(NamedTuple):
 
     def to(self, device: torch.device) -> Batch:
         """Return the batch on a device."""
-        cells = None if self.cells is None else self.cells.to(device)
-        return Batch(self.x.to(device), self.labels.to(device), cells)
+        return Batch(*(None if part is None else part.to(device) for part in self))  # type: ignore[arg-type]
+
+    def select(self, rows: Tensor) -> Batch:
+        """Return some of the rows, by number or by mask."""
+        return Batch(*(None if part is None else part[rows.to(part.device)] for part in self))  # type: ignore[arg-type]
+
+    def spread(self, places: Tensor, size: int) -> Batch:
+        """Return so many rows with these at the places, and blank ones, which add nothing, elsewhere."""
+
+        def placed(part: Tensor | None, blank: int) -> Any:
+            if part is None:
+                return None
+            whole = part.new_full((size, *part.shape[1:]), blank)
+            whole[places.to(part.device)] = part
+            return whole
+
+        return Batch(placed(self.x, 0), placed(self.labels, -1), placed(self.cells, -1))
 
 
 class RowSource(Protocol):
@@ -78,20 +93,15 @@ class TensorRows:
 
     def __init__(self, x: Any, labels: Any, cells: Any = None) -> None:
         for name, values in (("x", x), ("labels", labels), ("cells", cells)):
-            absent = values is None and name == "cells"
-            if not absent and (not hasattr(values, "__len__") or getattr(values, "shape", None) == ()):
+            if values is None and name == "cells":
+                continue
+            if not hasattr(values, "__len__") or getattr(values, "shape", None) == ():
                 raise InvalidType(f"{name} must hold one entry per row, got {type(values).__name__}")
-        self._x = x
-        self._labels = _array(labels)
-        self._cells = None if cells is None else _array(cells)
-        for name, values in (("labels", labels), ("cells", cells)):
-            if values is not None and len(values) != len(x):
+            if len(values) != len(x):
                 raise InvalidInput(f"{name} must be one number per row: {len(values)} for {len(x)} rows")
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return len(self._labels)
+        self._x, self._labels = x, _array(labels)
+        self._cells = None if cells is None else _array(cells)
+        self.n_rows = len(self._labels)
 
     def take(self, rows: Numbers) -> Batch:
         """Return the rows of these numbers."""
@@ -101,11 +111,7 @@ class TensorRows:
 
     def blank(self, count: int) -> Tensor:
         """Return made-up inputs in the shape and type of a row."""
-        x = (
-            self._x
-            if isinstance(self._x, Tensor)
-            else _tensor(np.zeros((0, *self._x.shape[1:]), self._x.dtype))
-        )
+        x = self._x[:0] if isinstance(self._x, Tensor) else _tensor(self._x[:0])
         return made_up((count, *x.shape[1:]), x.dtype)
 
     def check_types(self) -> None:
@@ -133,50 +139,37 @@ class DatasetRows:
 
     def __init__(self, dataset: Any, domain: Domain, constraints: CompiledConstraints | None = None) -> None:
         refuse_loader(dataset)
-        if not _by_number(dataset):
+        if (
+            not isinstance(dataset, Sized)
+            or not hasattr(dataset, "__getitem__")
+            or isinstance(dataset, Mapping)
+        ):
             raise InvalidType(
                 f"data must be a Dataset with a length and items by number, got {type(dataset).__name__}; "
                 "an iterable one cannot be sampled: each row must be drawn independently"
             )
         if not isinstance(domain, Domain):
             raise InvalidType(f"domain must be a Domain, got {type(domain).__name__}")
-        self._dataset: Any = dataset
-        self._domain = domain
-        self._constraints = constraints
-        self._columns = tuple(domain.columns)
-        if len(dataset) == 0:
+        self._dataset, self._domain, self._constraints = dataset, domain, constraints
+        self._columns, self.n_rows = tuple(domain.columns), len(dataset)
+        if self.n_rows == 0:
             raise InvalidInput("data holds no rows")
-        x, _, _ = self._parts(self._dataset[0])
-        first = _narrow(torch.as_tensor(x))
+        first = _narrow(torch.as_tensor(self._parts(dataset[0])[0]))
         self._shape, self._dtype = tuple(first.shape), first.dtype
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return len(self._dataset)
 
     def take(self, rows: Numbers) -> Batch:
         """Return the rows of these numbers."""
-        if len(rows) == 0:
-            cells = None if self._constraints is None else torch.zeros(0, dtype=torch.int64)
-            return Batch(self.blank(0), torch.zeros(0, dtype=torch.int64), cells)
         items = [self._item(int(row)) for row in rows]
+        x = torch.stack([item[0] for item in items]) if items else self.blank(0)
         labels = self._domain.code_labels([item[1] for item in items])
-        return Batch(
-            torch.stack([item[0] for item in items]),
-            _codes(labels),
-            self._cells(labels, [item[2] for item in items]),
-        )
+        if self._constraints is None:
+            return Batch(x, _codes(labels), None)
+        columns = {name: [item[2][name] for item in items] for name in self._columns}
+        return Batch(x, _codes(labels), _codes(self._constraints.code_cells(labels, columns)))
 
     def blank(self, count: int) -> Tensor:
         """Return made-up inputs in the shape and type of a row."""
         return made_up((count, *self._shape), self._dtype)
-
-    def _cells(self, labels: Any, groups: Sequence[Mapping[str, Any]]) -> Tensor | None:
-        if self._constraints is None:
-            return None
-        columns = {name: [group[name] for group in groups] for name in self._columns}
-        return _codes(self._constraints.code_cells(labels, columns))
 
     def _item(self, row: int) -> tuple[Tensor, Any, Mapping[str, Any]]:
         """Return one row; an item that fails, or that has another shape, is a row whose label is no class."""
@@ -197,32 +190,31 @@ class DatasetRows:
                 f"items of data must be (x, label, groups), got {type(item).__name__}"
                 + (f" of {len(item)}" if isinstance(item, tuple | list) else "")
             )
-        if not self._columns:
+        columns = self._columns
+        if not columns:
             return item[0], item[1], {}
         if len(item) == 2:
             raise InvalidInput(
                 "data has no groups: its items are (x, label), but the constraints read "
-                f"{', '.join(map(repr, self._columns))}; let items be (x, label, {{column: value}})"
+                f"{', '.join(map(repr, columns))}; let items be (x, label, {{column: value}})"
             )
-        return item[0], item[1], self._named(item[2])
-
-    def _named(self, groups: Any) -> Mapping[str, Any]:
+        groups = item[2]
         if not isinstance(groups, Mapping):
-            if len(self._columns) > 1:
+            if len(columns) > 1:
                 raise InvalidType(
                     "the groups of an item must map columns to values, for there are several columns, got "
                     f"{type(groups).__name__}"
                 )
-            return {self._columns[0]: groups}
-        absent = [name for name in self._columns if name not in groups]
+            groups = {columns[0]: groups}
+        absent = [name for name in columns if name not in groups]
         if absent:
             raise InvalidInput(f"data has no group column {absent[0]!r}, which the constraints read")
-        return groups
+        return item[0], item[1], groups
 
 
-def check_rows(rows: RowSource, n_cells: int | None) -> None:
+def check_rows(rows: RowSource, *, counted: bool) -> None:
     """Refuse rows without cells where cells are counted, or with labels or cells of another type."""
-    if n_cells is not None and rows.take(np.zeros(0, dtype=np.intp)).cells is None:
+    if counted and rows.take(np.zeros(0, dtype=np.intp)).cells is None:
         raise InvalidInput(
             "rows have no groups: the constraints count predictions by cell, and the rows come without "
             "cells; give them, such as TensorRows(x, labels, constraints.code_cells(labels, columns))"
@@ -265,12 +257,7 @@ def declared(
 
 
 def read_inputs(X: Any) -> Any:
-    """Return inputs as a tensor or an array of numbers, rows first; the numbers are not looked at.
-
-    Parameters
-    ----------
-    X : tensor, array, memory map or data frame
-    """
+    """Return a tensor, array, memory map or data frame as numbers, rows first; the numbers are not looked at."""
     refuse_loader(X)
     if hasattr(X, "collect") and not hasattr(X, "shape"):
         raise InvalidType("X is a lazy frame; call .collect() on it first")
@@ -322,10 +309,6 @@ def _narrow(x: Tensor) -> Tensor:
 
 def _codes(codes: npt.NDArray[Any]) -> Tensor:
     return torch.from_numpy(codes.astype(np.int64))
-
-
-def _by_number(data: Any) -> bool:
-    return isinstance(data, Sized) and hasattr(data, "__getitem__") and not isinstance(data, Mapping)
 
 
 def _array(codes: Any) -> npt.NDArray[Any]:

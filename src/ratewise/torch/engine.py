@@ -1,14 +1,11 @@
 """The part of a step that reads rows, for any module; implements `ratewise.training.loop.Engine`.
 
-::
+With logits h(x), label y and cell q of a row, the objective of the row is, as in the engines for tables::
 
-    for block in units.blocks(sample):                   # as many rows as fit in memory
-        logits = module(x)                               # one forward: objective and histogram
-        histogram += counts of the predictions
-        gradient += sum of the units' clipped gradients  # one backward
+    loss(h, y) + sum_k weights[q, k] * softmax(temperature * h)_k
 
-The weights of a step come from *earlier* releases, so one pass over each block suffices, and the result is that
-of the whole sample at once, up to the order of additions. Memory is bounded by the block.
+The weights of a step come from *earlier* releases, so that one forward and one backward of each block of rows give
+the clipped gradient and the prediction counts. Memory is bounded by the block.
 
 **Sensitivity.** A row that is replaced by a blank, which adds nothing, moves the computed gradient by at most
 ``clip * (1 + slack)`` in L2 norm over all parameters together, where `TorchEngine.slack` covers rounding
@@ -19,12 +16,6 @@ together if units are ids. Both are private until a mechanism releases them.
 gradient is not finite adds nothing to the gradient and one valid count to the histogram. A row on which the
 module or the loss raises an error (an id beyond an embedding) adds nothing to either. What fails on synthetic
 rows too is raised, because its reason is public.
-
-**Objective.** With logits h(x), label y and cell q of a row, the objective of the row is::
-
-    loss(h, y) + sum_k weights[q, k] * softmax(temperature * h)_k
-
-as in the engines for tables, so one table of cells by classes stands for all constraints.
 """
 
 from __future__ import annotations
@@ -55,20 +46,20 @@ from ratewise.torch.isolation import (
     map_rows,
     refuse_mixing,
     refuse_uncontrolled,
+    rows_mix,
     untouched_state,
 )
 from ratewise.training.certificate import margin_code_count, margin_codes
 
 Floats = npt.NDArray[np.float64]
+Loss = Callable[[Tensor, Tensor], Tensor]
 _T = TypeVar("_T")
 
 PHYSICAL_BATCH = 256
-
 ROWS_TOGETHER = 8
-"""Batches are padded with rows that add nothing to a multiple of this.
-
-Libraries for matrix products handle the last rows of an odd number by other kernels, which round differently.
-With padding, what is computed for a row does not depend on how many other rows there are."""
+"""Batches are padded with blank rows to a multiple of this: libraries for matrix products handle the last rows of an
+odd number by other kernels, which round differently, and a row's numbers would depend on how many others there are."""
+_LARGEST = 1e30  # logits beyond are cut off in the histogram, where differences of theirs are formed
 
 
 class NetworkSums(NamedTuple):
@@ -79,27 +70,16 @@ class NetworkSums(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """Rows of some units: numbers, tensors, weights (None: 1) and units (None: one row each)."""
+    """Rows of some units: their numbers, tensors, weights, and units (None: one row each)."""
 
     numbers: Rows
     batch: Batch
-    weights: Tensor | None
-    units: Tensor | None
+    weights: Tensor
+    units: Tensor | None = None
 
-    def select(self, rows: slice | Tensor) -> _Block:
-        def some(part: Tensor | None) -> Any:
-            return None if part is None else part[rows]
-
-        batch = Batch(self.batch.x[rows], self.batch.labels[rows], some(self.batch.cells))
-        numbers = self.numbers[rows if isinstance(rows, slice) else rows.numpy()]
-        return _Block(numbers, batch, some(self.weights), some(self.units))
-
-    def with_blanks(self, kept: Tensor) -> _Block:
-        """Return the block with a row that adds nothing in the place of each row that is not kept."""
-        batch, places = self.batch, kept.to(self.batch.labels.device)
-        x = torch.where(places.reshape(-1, *[1] * (batch.x.dim() - 1)), batch.x, torch.zeros_like(batch.x))
-        cells = None if batch.cells is None else torch.where(places, batch.cells, -1)
-        return self._replace(batch=Batch(x, torch.where(places, batch.labels, -1), cells))
+    def only(self, kept: Tensor) -> _Block:
+        """Return the block with blanks in the place of rows that are not kept."""
+        return self._replace(batch=self.batch.select(kept).spread(kept.nonzero().squeeze(1), len(kept)))
 
 
 class TorchEngine:
@@ -136,9 +116,9 @@ class TorchEngine:
         device: torch.device | str = "cpu",
         autocast: bool = False,
     ) -> None:
-        shape = objective.histogram_shape
-        check_rows(rows, None if shape is None else shape[0])
         self.objective = objective
+        self.histogram_shape = objective.histogram_shape
+        check_rows(rows, counted=self.histogram_shape is not None)
         self.units = row_units(rows.n_rows) if units is None else units
         self.owned = range(self.units.n_units)
         self.device = torch.device(device)
@@ -146,18 +126,12 @@ class TorchEngine:
         self.module = module.to(self.device)
         self.clipper = PerRowClipper(self.module)
         self.parameters = list(self.clipper.parameters)
-        self._autocast = autocast
-        self._rows = rows
-        self._piece = _validate.count(
-            physical_batch=PHYSICAL_BATCH if physical_batch is None else physical_batch
-        )
+        self.n_parameters = sum(parameter.numel() for parameter in self.parameters)
+        self._autocast, self._rows = autocast, rows
+        piece = PHYSICAL_BATCH if physical_batch is None else physical_batch
+        self._piece = _validate.count(physical_batch=piece)
         self.random_key = SecureGenerator().bytes(KEY_BYTES)
         self._calls = 0
-
-    @property
-    def n_parameters(self) -> int:
-        """Number of trained parameters."""
-        return sum(parameter.numel() for parameter in self.parameters)
 
     @property
     def count_step(self) -> float:
@@ -173,11 +147,6 @@ class TorchEngine:
         several = self.units.n_rows > self.units.n_units
         return clipping_slack(rows) + (BLOCK_SLACK if several else 0.0)
 
-    @property
-    def histogram_shape(self) -> tuple[int, int] | None:
-        """Cells and classes of the histogram, None if nothing is counted."""
-        return self.objective.histogram_shape
-
     def try_out(self) -> None:
         """Run made-up rows through module and loss: what cannot work ends here, before any release."""
         self.module.train()
@@ -188,8 +157,7 @@ class TorchEngine:
                 self._block_sums(block, None)
                 refuse_uncontrolled(self.module, lambda: self._losses(batch)[1])
                 refuse_mixing(self.module, batch.x)
-                refuse_mixing_losses(self.objective, batch.labels, self.parameters[0].dtype)
-                refuse_infinite_losses(self.objective, self.parameters[0])
+                self.objective.try_out(self.parameters[0])
         except RatewiseError:
             raise
         except Exception as problem:  # whatever a user's module does with inputs that are not for it
@@ -232,42 +200,30 @@ class TorchEngine:
             sums = [wide(total).add_(part) for total, part in zip(sums, more, strict=True)] if sums else more
             if tally is not None and counted is not None:
                 tally += counted
-        return NetworkSums(sums or self.empty_sums(), None if tally is None else tally.numpy())
+        return NetworkSums(sums or self._no_sums(), None if tally is None else tally.numpy())
 
     def counts(self, parameters: Any = None) -> tuple[Floats, Floats]:
         """Return cells by predicted class (Q, K), and labels by whether predicted correctly (K, 2); **private**.
 
         The module is in evaluation mode and runs on each row separately. A unit adds a vector of L1 norm at
-        most 1 to either table.
-
-        Parameters
-        ----------
-        parameters : optional
-            An array of K numbers, as `shifted` returns it, is added to the logits; parameters are those of the module.
+        most 1 to either table. An array of K numbers (`shifted`) is added to the logits.
         """
-        offset = torch.as_tensor(parameters) if isinstance(parameters, np.ndarray) else None
-
-        def codes(logits: Tensor) -> npt.NDArray[np.intp]:
-            return self.objective.predicted(logits, offset)
-
-        return self._code_counts(codes, self.objective.n_classes, hits=True)
+        offset = parameters if isinstance(parameters, np.ndarray) else 0.0
+        return self._code_counts(
+            lambda scores: (scores + offset).argmax(1), self.objective.n_classes, hits=True
+        )
 
     def margin_counts(self, parameters: Any, towards: int) -> tuple[Floats, Floats]:  # noqa: ARG002 - as in `counts`
         """Return cells and labels by the code of the margin over all units; **private**."""
-
-        def codes(logits: Tensor) -> npt.NDArray[np.intp]:
-            return margin_codes(self.objective.scores(logits), towards)
-
-        return self._code_counts(codes, margin_code_count(self.objective.n_classes), hits=False)
+        width = margin_code_count(self.objective.n_classes)
+        return self._code_counts(lambda scores: margin_codes(scores, towards), width, hits=False)
 
     def shifted(self, parameters: Any, towards: int, amount: float) -> Floats:  # noqa: ARG002 - as in `counts`
         """Return what is added to the logits, for `counts`."""
-        offset = np.zeros(self.objective.n_classes)
-        offset[towards] = amount
-        return offset
+        return np.where(np.arange(self.objective.n_classes) == towards, amount, 0.0)
 
     def _code_counts(
-        self, codes: Callable[[Tensor], Any], width: int, *, hits: bool
+        self, codes: Callable[[Floats], Any], width: int, *, hits: bool
     ) -> tuple[Floats, Floats]:
         n_classes, n_cells = self.objective.n_classes, (self.histogram_shape or (1, 0))[0]
         by_cell, outcomes = np.zeros((n_cells, width)), np.zeros((n_classes, 2 if hits else width))
@@ -276,18 +232,30 @@ class TorchEngine:
             for block in self._blocks(np.asarray(self.owned, dtype=np.intp)):
                 predicted, labels = self._coded(block, codes), block.batch.labels.cpu().numpy()
                 known = (predicted >= 0) & (labels >= 0) & (labels < n_classes)
-                added = known * (1.0 if block.weights is None else block.weights.numpy())
+                added = known * block.weights.numpy()
                 outcome = (predicted == labels).astype(int) if hits else np.where(known, predicted, 0)
                 np.add.at(outcomes, (np.where(known, labels, 0), outcome), added)
                 if block.batch.cells is not None:
                     cells = block.batch.cells.cpu().numpy()
                     inside = known & (cells >= 0) & (cells < n_cells)
-                    np.add.at(
-                        by_cell, (np.where(inside, cells, 0), np.where(known, predicted, 0)), added * inside
-                    )
+                    places = np.where(inside, cells, 0), np.where(known, predicted, 0)
+                    np.add.at(by_cell, places, added * inside)
         return by_cell, outcomes
 
-    def empty_sums(self) -> list[Tensor]:
+    def _coded(self, block: _Block, codes: Callable[[Floats], Any]) -> npt.NDArray[np.intp]:
+        """Return the code of each row's logits; -1 where the module fails."""
+        rows = len(block.numbers)
+
+        def run(block: _Block) -> npt.NDArray[np.intp]:
+            with self.clipper.recording(), self._precision():
+                logits = self.module(_padded(block.batch).x)[:rows]
+            return np.asarray(codes(_finite(logits).double().cpu().numpy()), dtype=np.intp)
+
+        nowhere = torch.zeros(rows, dtype=torch.bool)
+        found, working = self._totally(run, block, lambda: block.only(nowhere))
+        return np.full(rows, -1) if found is None else np.where(working.numpy(), found, -1)
+
+    def _no_sums(self) -> list[Tensor]:
         """Return the sums of no rows, in float64."""
         return self.clipper.clipped_sum(torch.zeros(0, device=self.device), 1.0)
 
@@ -301,36 +269,25 @@ class TorchEngine:
         if order is None or starts is None:
             for start in range(0, len(sample), self._piece):
                 numbers = sample[start : start + self._piece]
-                yield _Block(numbers, self._rows.take(numbers).to(self.device), None, None)
+                once = torch.ones(len(numbers), dtype=torch.float64)
+                yield _Block(numbers, self._rows.take(numbers).to(self.device), once)
             return
         places = np.arange(self.units.n_rows // self.units.n_units)
         at_once = max(1, self._piece // len(places))
         for start in range(0, len(sample), at_once):
             chosen = sample[start : start + at_once]
-            there = places < (starts[chosen + 1] - starts[chosen])[:, None]
-            positions = np.where(there, starts[chosen][:, None] + places, 0).ravel()
-            present = there.ravel()
-            numbers = np.where(present, order.take(positions, mode="clip") if len(order) else 0, 0)
+            present = (places < (starts[chosen + 1] - starts[chosen])[:, None]).ravel()
+            numbers = np.zeros(len(present), dtype=np.intp)
+            numbers[present] = order[(starts[chosen][:, None] + places).ravel()[present]]
+            batch = self._rows.take(numbers[present])
+            batch = batch.spread(torch.from_numpy(np.flatnonzero(present)), len(present))
             weights = self.units.weights(numbers)
             yield _Block(
                 numbers,
-                self._with_blanks(numbers, present).to(self.device),
+                batch.to(self.device),
                 torch.from_numpy(present * (1.0 if weights is None else weights)),
                 torch.from_numpy(np.repeat(np.arange(len(chosen)), len(places))),
             )
-
-    def _with_blanks(self, numbers: Rows, present: npt.NDArray[np.bool_]) -> Batch:
-        """Return rows in their places, with rows that add nothing in the others."""
-        found, places = np.unique(numbers[present], return_inverse=True)
-        rows, there = self._rows.take(found), torch.from_numpy(np.flatnonzero(present))
-
-        def placed(part: Tensor, blank: int) -> Tensor:
-            whole = torch.full((len(numbers), *part.shape[1:]), blank, dtype=part.dtype)
-            whole[there] = part[torch.from_numpy(places.ravel())]
-            return whole
-
-        cells = None if rows.cells is None else placed(rows.cells, -1)
-        return Batch(placed(rows.x, 0), placed(rows.labels, -1), cells)
 
     def _precision(self) -> AbstractContextManager[object]:
         return torch.autocast(self.device.type, torch.bfloat16) if self._autocast else nullcontext()
@@ -343,19 +300,7 @@ class TorchEngine:
                 return self._block_sums(block, clip)
 
         found, _ = self._totally(run, block, lambda: self._synthetic(len(block.numbers)))
-        return (self.empty_sums(), self.objective.empty_tally()) if found is None else found
-
-    def _coded(self, block: _Block, codes: Callable[[Tensor], Any]) -> npt.NDArray[np.intp]:
-        """Return the code of each row's logits; -1 where the module fails."""
-        rows = len(block.numbers)
-
-        def run(block: _Block) -> npt.NDArray[np.intp]:
-            with self.clipper.recording(), self._precision():
-                return np.asarray(codes(self.module(_padded(block.batch).x)[: len(block.numbers)]))
-
-        nowhere = torch.zeros(rows, dtype=torch.bool)
-        found, working = self._totally(run, block, lambda: block.with_blanks(nowhere))
-        return np.full(rows, -1) if found is None else np.where(working.numpy(), found, -1)
+        return (self._no_sums(), self.objective.empty_tally()) if found is None else found
 
     def _totally(
         self, run: Callable[[_Block], _T], block: _Block, synthetic: Callable[[], _Block]
@@ -372,27 +317,24 @@ class TorchEngine:
             run(synthetic())
             working = _working(run, block)
             before.restore()
-            found = _attempted(run, block.with_blanks(working))
+            found = _attempted(run, block.only(working))
         return found, working
 
     def _synthetic(self, count: int) -> _Block:
         """Return made-up rows, of all classes in turn."""
-        labels = torch.arange(count, device=self.device) % self.objective.n_classes
+        labels = torch.arange(count) % self.objective.n_classes
         cells = None if self.histogram_shape is None else torch.zeros_like(labels)
-        batch = Batch(self._rows.blank(count).to(self.device), labels, cells)
-        return _Block(np.arange(count), batch, None, None)
+        batch = Batch(self._rows.blank(count), labels, cells).to(self.device)
+        return _Block(np.arange(count), batch, torch.ones(count, dtype=torch.float64))
 
     def _block_sums(self, block: _Block, clip: float | None) -> tuple[list[Tensor], Tensor | None]:
         rows = len(block.numbers)
-        batch = _padded(block.batch)
-        logits, losses = self._losses(batch)
+        logits, losses = self._losses(_padded(block.batch))
         tally = self.objective.tally(logits[:rows], block.batch.cells, block.weights)
-        missing = len(losses) - rows
-        weights = torch.ones(rows, dtype=torch.float64) if block.weights is None else block.weights
-        scales = functional.pad(weights, [0, missing]).to(losses.device)
-        units = None
-        if block.units is not None:
-            units = functional.pad(block.units, [0, missing])  # rows of weight 0 add nothing to any unit
+        missing = [0, len(losses) - rows]
+        scales = functional.pad(block.weights, missing).to(losses.device)
+        # rows of weight 0 add nothing to any unit
+        units = None if block.units is None else functional.pad(block.units, missing)
         return self.clipper.clipped_sum(losses, clip, scale_rows=scales, units=units), tally
 
     def _losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -414,35 +356,26 @@ def _attempted(run: Callable[[_Block], _T], block: _Block) -> _T | None:
 
 
 def _working(run: Callable[[_Block], object], block: _Block) -> Tensor:
-    """Return which rows of a block that fails as a whole do not fail, by halves."""
+    """Return which rows of a block that fails as a whole do not fail, by halves; blanks stand for the others."""
     count = len(block.numbers)
-    if count == 1:
-        return torch.zeros(1, dtype=torch.bool)
-    halves = block.select(slice(0, count // 2)), block.select(slice(count // 2, None))
-    return torch.cat(
-        [
-            _working(run, half)
-            if _attempted(run, half) is None
-            else torch.ones(len(half.numbers), dtype=torch.bool)
-            for half in halves
-        ]
-    )
+    working, failing = torch.zeros(count, dtype=torch.bool), [range(count)]
+    while failing:
+        part = failing.pop()
+        middle = len(part) // 2
+        for half in (part[:middle], part[middle:]) if middle else ():
+            kept = torch.zeros(count, dtype=torch.bool)
+            kept[half.start : half.stop] = True
+            if _attempted(run, block.only(kept)) is None:
+                failing.append(half)
+            else:
+                working |= kept
+    return working
 
 
 def _padded(batch: Batch) -> Batch:
-    """Return the batch with rows of zeros, up to a multiple of `ROWS_TOGETHER`."""
-    missing = -len(batch.labels) % ROWS_TOGETHER
-
-    def padded(part: Tensor) -> Tensor:
-        return functional.pad(part, [0, 0] * (part.dim() - 1) + [0, missing])
-
-    cells = None if batch.cells is None else padded(batch.cells)
-    return Batch(padded(batch.x), padded(batch.labels), cells)
-
-
-Loss = Callable[[Tensor, Tensor], Tensor]
-
-_LARGEST = 1e30  # logits beyond are cut off in the histogram, where differences of theirs are formed
+    """Return the batch with blank rows at its end, up to a multiple of `ROWS_TOGETHER`."""
+    rows = len(batch.labels)
+    return batch.spread(torch.arange(rows), -(-rows // ROWS_TOGETHER) * ROWS_TOGETHER)
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -475,22 +408,19 @@ class Objective:
         temperature: float = 1.0,
         hard: bool = True,
     ) -> None:
-        self.n_classes = n_classes
+        self.n_classes, self.temperature, self.hard = n_classes, temperature, hard
         self.histogram_shape = None if n_cells is None else (n_cells, n_classes)
-        self.batch_loss = cross_entropy if loss is None else loss
+        self._batch_loss = cross_entropy if loss is None else loss
         self._loss = cross_entropy if loss is None else _by_row(loss)
-        self.temperature, self.hard = temperature, hard
-        self._source: npt.NDArray[np.float64] | None = None
+        self._source: Floats | None = None
         self._costs: Tensor | None = None
 
-    def load(self, table: npt.NDArray[np.float64] | None, device: torch.device | str = "cpu") -> None:
+    def load(self, table: Floats | None, device: torch.device | str = "cpu") -> None:
         """Take the weights of a step: what predicting class k costs a row of cell q."""
-        if table is self._source:
-            return
-        self._source, self._costs = table, None
-        if table is not None:
-            wide = torch.device(device).type == "cpu"
-            self._costs = torch.tensor(table, dtype=torch.float64 if wide else torch.float32, device=device)
+        if table is not self._source:
+            kind = torch.float64 if torch.device(device).type == "cpu" else torch.float32
+            self._source = table
+            self._costs = None if table is None else torch.tensor(table, dtype=kind, device=device)
 
     def losses(self, logits: Tensor, labels: Tensor, cells: Tensor | None) -> Tensor:
         """Return the objective of each row, **private**.
@@ -512,37 +442,21 @@ class Objective:
         A row adds its weight (1 by default) to one row of the histogram. Probabilities are rounded down to
         multiples of `SOFT_STEP`, so that sums are exact and a row adds at most its weight.
         """
-        if self.histogram_shape is None or cells is None:
+        tally = self.empty_tally()
+        if tally is None or cells is None:
             return None
-        n_cells, n_classes = self.histogram_shape
-        counted, places = _inside(cells.cpu(), n_cells)
-        added = counted.double() if weights is None else counted * weights
-        logits = _finite(logits.detach())
+        counted, places = _inside(cells.cpu(), len(tally))
+        weights = counted.double() if weights is None else counted * weights
+        logits = _finite(logits.detach()).cpu().double()
         if self.hard:
-            flat = places * n_classes + logits.argmax(dim=1).cpu()
-            counts = torch.bincount(flat, added, minlength=n_cells * n_classes)
-            return counts.reshape(n_cells, n_classes)
-        soft = functional.softmax(self.temperature * logits.cpu().double(), dim=1)
-        soft = torch.floor(soft * added[:, None] / SOFT_STEP) * SOFT_STEP
-        return torch.zeros(n_cells, n_classes, dtype=torch.float64).index_add_(0, places, soft)
+            return tally.index_put_((places, logits.argmax(dim=1)), weights, accumulate=True)
+        soft = functional.softmax(self.temperature * logits, dim=1)
+        return tally.index_add_(0, places, torch.floor(soft * weights[:, None] / SOFT_STEP) * SOFT_STEP)
 
     def empty_tally(self) -> Tensor | None:
         """Return the histogram of no rows."""
         shape = self.histogram_shape
         return None if shape is None else torch.zeros(shape, dtype=torch.float64)
-
-    @staticmethod
-    def scores(logits: Tensor) -> npt.NDArray[np.float64]:
-        """Return logits in double precision, whatever they are."""
-        return np.asarray(_finite(logits).double().cpu().numpy())
-
-    @staticmethod
-    def predicted(logits: Tensor, offset: Tensor | None = None) -> npt.NDArray[np.intp]:
-        """Return the predicted class of each row, whatever its logits are; `offset` is added to them."""
-        found = _finite(logits)
-        if offset is not None:
-            found = found.double().cpu() + offset
-        return np.asarray(found.argmax(dim=1).cpu().numpy(), dtype=np.intp)
 
     def check(self, logits: Tensor, n_rows: int) -> None:
         """Refuse outputs that are no logits of the declared classes."""
@@ -553,6 +467,24 @@ class Objective:
                 f"the module returns logits of shape {tuple(logits.shape)} for {n_rows} rows, but there are "
                 f"{self.n_classes} classes; let its last layer return one logit per class, shape "
                 f"{(n_rows, self.n_classes)}"
+            )
+
+    @torch.no_grad()
+    def try_out(self, like: Tensor) -> None:
+        """Refuse a loss in which made-up rows change each other's values, or that is not finite for some class.
+
+        Row by row, the former is another loss.
+        """
+        labels = torch.arange(self.n_classes, device=like.device)
+        logits = made_up((len(labels), len(labels)), like.dtype).to(like.device)
+        if rows_mix(self._batch_loss, logits[:2], labels[:2]):
+            raise UnsupportedCombination(
+                "loss mixes rows: the loss of a row changes when another row of the batch changes, but training "
+                "runs each row separately; weigh rows by public numbers, not by counts or means of the batch"
+            )
+        if not bool(torch.isfinite(self.losses(logits, labels, None)).all()):
+            raise InvalidInput(
+                "loss is not finite for made-up logits of some classes; check its weights and logarithms"
             )
 
 
@@ -580,32 +512,3 @@ def _inside(codes: Tensor, count: int) -> tuple[Tensor, Tensor]:
 def _finite(logits: Tensor) -> Tensor:
     """Return logits with 0 for what is not a number, and the largest values in place of infinities."""
     return logits.nan_to_num(nan=0.0, posinf=_LARGEST, neginf=-_LARGEST).clamp(-_LARGEST, _LARGEST)
-
-
-@torch.no_grad()
-def refuse_mixing_losses(objective: Objective, labels: Tensor, dtype: torch.dtype) -> None:
-    """Refuse a loss in which synthetic rows change each other's values: row by row it is another loss."""
-    logits = made_up((len(labels), objective.n_classes), dtype).to(labels.device)
-    others = logits.clone(), labels.clone()
-    others[0][1:], others[1][1:] = 1 - 2 * logits[1:], labels[0]
-    found = []
-    for pair in ((logits, labels), others):
-        torch.manual_seed(0)
-        found.append(objective.batch_loss(*pair)[0])
-    if not torch.allclose(found[0], found[1], rtol=1e-4, atol=1e-6):
-        raise UnsupportedCombination(
-            "loss mixes rows: the loss of a row changes when another row of the batch changes, but training "
-            "runs each row separately; weigh rows by public numbers, not by counts or means of the batch"
-        )
-
-
-@torch.no_grad()
-def refuse_infinite_losses(objective: Objective, like: Tensor) -> None:
-    """Refuse a loss that is not finite for a row of some class."""
-    count = objective.n_classes
-    logits = made_up((count, count), like.dtype).to(like.device)
-    losses = objective.losses(logits, torch.arange(count, device=like.device), None)
-    if not bool(torch.isfinite(losses).all()):
-        raise InvalidInput(
-            "loss is not finite for made-up logits of some classes; check its weights and logarithms"
-        )

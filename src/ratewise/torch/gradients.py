@@ -93,9 +93,7 @@ class Share(ABC):
 
     @property
     def cancellation(self) -> float:
-        """How many times larger than the clip the weighted magnitude of a row may be."""
-        if self.positions == 1:
-            return 1.0
+        """How many times larger than the clip the weighted magnitude of several positions may be."""
         return single_cancellation(self.positions) if self.block else DOUBLE_CANCELLATION
 
 
@@ -230,9 +228,9 @@ class Outer(Share):
         return self.arranged(total[None])[0].contiguous()
 
     def norm_bounds(self, magnitudes: Tensor) -> Tensor:
-        """Return bounds by whichever way is cheaper; one position's magnitude is the norm."""
+        """Return bounds by whichever way is cheaper; that of one position is the magnitude, unless it is of a patch."""
         outputs, inputs = self._sizes
-        if self.positions == 1:
+        if self.positions == 1 and type(self) is Outer:
             return magnitudes
         by_forming = (self.positions + 30.0) * outputs * inputs  # to form a gradient and walk over it
         return (self.by_gram if self._gram_cost() <= by_forming else self.by_forming)(magnitudes)
@@ -432,7 +430,10 @@ def bounds(share: Share) -> tuple[Tensor, Tensor]:
     entry is not finite, or too large to be squared, has a magnitude that is not finite.
     """
     magnitudes = share.magnitudes()
-    return torch.fmin(share.norm_bounds(magnitudes), magnitudes), magnitudes / share.cancellation
+    norms = torch.fmin(share.norm_bounds(magnitudes), magnitudes)
+    if share.positions == 1:  # the magnitude of one term is its norm
+        return norms, torch.where(torch.isfinite(magnitudes), norms, magnitudes)
+    return norms, magnitudes / share.cancellation
 
 
 def block_rows(positions: int, like: Tensor) -> int:

@@ -1,21 +1,18 @@
 """Row isolation: modules and losses run on each row separately, with random numbers of the row's own.
 
 **Values.** ``torch.func.vmap`` gives the code a batch that contains one row. PyTorch's batching rules execute every
-operation for all rows of the sample together, but no operation of the module can reach the batch axis:
-statistics over rows, sorting, shifting or products of rows only ever see the row itself. Reading a value
-(``.item()``, ``if x.max() > 3``) and results whose shape depends on values (``nonzero``, ``unique``, boolean
-indexing) raise an error whatever the values are. The isolation is in force in every training step.
+operation for all rows together, but no operation of the module can reach the batch axis: statistics over rows, sorting or
+products of rows only ever see the row itself. Reading a value (``.item()``, ``if x.max() > 3``) and results whose shape
+depends on values raise an error whatever the values are. The isolation is in force in every training step.
 
-**Random numbers.** PyTorch draws a dropout mask for a whole batch from one global generator. Whoever knows its state
-knows the masks, and removing a row shifts the masks of all rows after it. Here every random operation
-(``torch.Tag.nondeterministic_seeded``) is replaced below ``vmap``, where the first axis is the rows: row ``i`` of its result
-is made of the bytes of ``KeyedGenerator(key, step, number of the row)``. Operations that cannot be drawn
-separately for each row, and randomness that does not come from PyTorch, are refused when the module is checked on
-synthetic rows, before any row is read.
+**Random numbers.** Every random operation (``torch.Tag.nondeterministic_seeded``) is replaced below ``vmap``, where the
+first axis is the rows: row ``i`` of its result is made of the bytes of ``KeyedGenerator(key, step, number of the row)``.
+Operations that cannot be drawn separately for each row, and randomness that does not come from PyTorch, are refused when
+the module is checked on synthetic rows, before any row is read.
 
-Guarantee: row ``i`` of the result of `map_rows` is a function of row ``i``, of the parameters, and of the key, the step and
-the row's number. So adding or removing a row changes nothing for another row, also for somebody who knows the key. Code that
-calls private functions of PyTorch to get around this is outside the guarantee.
+Guarantee: row ``i`` of the result of `map_rows` is a function of row ``i``, of the parameters, and of the key, the step
+and the row's number. So adding or removing a row changes nothing for another row, also for somebody who knows the key.
+Code that calls private functions of PyTorch to get around this is outside the guarantee.
 """
 
 from __future__ import annotations
@@ -52,14 +49,23 @@ _DRAW_REMEDY = (
     "use operations that draw each entry independently, such as nn.Dropout, torch.rand_like, torch.randn_like "
     "and torch.bernoulli"
 )
+_REMEDY = (
+    "use tensor operations on the row itself: torch.where and masks in place of conditions, .item() and "
+    "boolean indexing, x.new_zeros in place of torch.zeros, masks in place of packed sequences, and "
+    "opacus.layers for recurrent layers"
+)
+_FIX = "replace it, for example with opacus.validators.ModuleValidator.fix(module)"
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
 _TRIALS = 4  # synthetic forward passes with the same draws, whose results must agree
+_SIGNS = ("vmap", "atching rule", "BatchedTensor", "data pointer", "functorch", "saved tensor hooks")
+_KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+_FUNCTORCH: Any = torch._C._functorch
+
+# ----------------------------------------------------------------------------------- random numbers
 
 
 class RowRandomness:
-    """The random numbers of the rows of one batch in one step.
-
-    Inside ``with RowRandomness(...):`` isolated code (`ratewise.torch.isolation`) draws from it.
+    """The random numbers of the rows of one batch in one step; inside ``with``, isolated code draws from it.
 
     Parameters
     ----------
@@ -76,11 +82,6 @@ class RowRandomness:
         self._key, self._step = key, step
         self._rows = [int(row) for row in rows]
         self._generators: list[KeyedGenerator] = []
-
-    @classmethod
-    def fresh(cls) -> RowRandomness:
-        """Return independent random numbers from the secure source, for rows without numbers."""
-        return cls(SecureGenerator().bytes(KEY_BYTES), 0, ())
 
     def __enter__(self) -> RowRandomness:
         self._token = _current.set(self)
@@ -102,35 +103,21 @@ _current: ContextVar[RowRandomness | None] = ContextVar("row_randomness", defaul
 
 @contextmanager
 def draws_by_row(rows: int, what: str) -> Iterator[None]:
-    """Replace every random operation inside by draws of each row's own.
+    """Replace every random operation on so many rows by draws of each row's own; `what` names the code in errors.
 
-    Parameters
-    ----------
-    rows : int
-        Rows of the batch: the first axis of every random operation.
-    what : str
-        Name of the code in error messages.
+    Without a `RowRandomness`, draws are fresh ones of the secure source.
     """
-    with _Draws(_current.get() or RowRandomness.fresh(), rows, what):
+    with _Draws(_current.get() or RowRandomness(SecureGenerator().bytes(KEY_BYTES), 0, ()), rows, what):
         yield
 
 
-def refuse_uncontrolled(module: nn.Module, run: Callable[[], Tensor], what: str = "module") -> None:
-    """Refuse code whose random numbers do not all come from `draws_by_row`.
-
-    Parameters
-    ----------
-    module : nn.Module
-    run : callable
-        Runs the code on synthetic rows and returns a tensor.
-    what : str
-        Name of the code in error messages.
-    """
+def refuse_uncontrolled(module: nn.Module, run: Callable[[], Tensor]) -> None:
+    """Refuse a module whose random numbers do not all come from `draws_by_row`; `run` runs synthetic rows."""
     for name, layer in module.named_modules():
         for attribute, value in vars(layer).items():
             if isinstance(value, _GENERATORS):
                 raise UnsupportedCombination(
-                    f"{what} has a random generator of its own ({name + '.' if name else ''}{attribute}), whose "
+                    f"module has a random generator of its own ({name + '.' if name else ''}{attribute}), whose "
                     f"draws would not belong to rows; {_DRAW_REMEDY}, which then draw from the secure source"
                 )
     before = _global_states()
@@ -140,11 +127,12 @@ def refuse_uncontrolled(module: nn.Module, run: Callable[[], Tensor], what: str 
             found.append(torch.nan_to_num(run().detach()))
     if _global_states() != before:
         raise UnsupportedCombination(
-            f"{what} draws from a global generator of Python, NumPy or PyTorch outside of isolated rows; {_DRAW_REMEDY}"
+            "module draws from a global generator of Python, NumPy or PyTorch outside of isolated rows; "
+            + _DRAW_REMEDY
         )
     if not all(torch.equal(found[0], other) for other in found[1:]):
         raise UnsupportedCombination(
-            f"{what} gives other results for the same rows and the same random numbers: it has a source of "
+            "module gives other results for the same rows and the same random numbers: it has a source of "
             f"randomness that cannot be drawn separately for each row, or it changes from call to call; {_DRAW_REMEDY}"
         )
 
@@ -168,144 +156,80 @@ class _Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded not in func.tags:
             return func(*args, **kwargs)
-        arguments = _named(func, args, kwargs)
-        if arguments.get("dropout_p") == 0.0:  # attention without dropout draws nothing
+        names = func._schema.arguments
+        given = {one.name: one.default_value for one in names if one.has_default_value()}
+        given.update({one.name: value for one, value in zip(names, args, strict=False)}, **kwargs)
+        if given.get("dropout_p") == 0.0:  # attention without dropout draws nothing
             return func(*args, **kwargs)
         name = func._schema.name.removeprefix("aten::")
-        like = next((value for value in arguments.values() if isinstance(value, Tensor)), None)
-        shape = arguments.get("size", () if like is None else like.shape)
-        if name not in {*_LAWS, "native_dropout"} or not shape or shape[0] != self._rows:
+        like = next((value for value in given.values() if isinstance(value, Tensor)), None)
+        shape = tuple(given.get("size", () if like is None else like.shape))
+        if name not in _LAWS or not shape or shape[0] != self._rows:
             raise UnsupportedCombination(
                 f"{self._what} draws with torch.{name}, which cannot be drawn separately for each row; {_DRAW_REMEDY}"
             )
-        dtype = arguments.get("dtype") or (torch.get_default_dtype() if like is None else like.dtype)
-        draws = _Uniform(self._randomness, tuple(shape), dtype)
+        dtype = given.get("dtype") or (torch.get_default_dtype() if like is None else like.dtype)
+        drawn = torch.from_numpy(np.ascontiguousarray(_LAWS[name](self._uniform(shape, dtype), dtype, given)))
         if name == "native_dropout":
-            return _native_dropout(draws, **arguments)
-        drawn = torch.from_numpy(np.ascontiguousarray(_LAWS[name](draws, arguments)))
+            kept = drawn.to(given["input"].device)
+            return given["input"] * kept * (1.0 / (1.0 - given["p"]) if given["p"] < 1 else 0.0), kept
         if name.endswith("_"):
-            return arguments["self"].copy_(drawn)
-        return drawn.to(arguments.get("device") or ("cpu" if like is None else like.device), dtype)
+            return given["self"].copy_(drawn)
+        return drawn.to(given.get("device") or ("cpu" if like is None else like.device), dtype)
+
+    def _uniform(self, shape: tuple[int, ...], dtype: torch.dtype) -> Floats:
+        """Return numbers in (0, 1) of 52 binary digits for float64, of 32 otherwise, and half of the last place."""
+        size, digits = (8, 52) if dtype == torch.float64 else (4, 32)
+        raw = self._randomness.bytes(shape[0], math.prod(shape[1:]) * size)
+        words = np.frombuffer(raw, dtype=f"<u{size}").reshape(shape) >> (8 * size - digits)
+        return np.asarray((words.astype(np.float64) + 0.5) * 2.0**-digits)
 
 
-class _Uniform:
-    """Uniform numbers of a shape whose first axis is the rows, for values of a type."""
-
-    def __init__(self, randomness: RowRandomness, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-        self._randomness, self._shape, self._dtype = randomness, shape, dtype
-
-    def inside(self, digits: int | None = None) -> Floats:
-        """Return numbers in (0, 1) with so many binary digits, 32 or 64, and one half of the last place."""
-        digits = digits or (64 if self._dtype == torch.float64 else 32)
-        return (self._words(digits).astype(np.float64) + 0.5) * 2.0**-digits
-
-    def below_one(self) -> Floats:
-        """Return numbers in [0, 1), multiples of the precision of the type."""
-        if self._dtype == torch.float64:
-            return np.asarray((self._words(64) >> np.uint64(11)) * 2.0**-53, dtype=np.float64)
-        kept = {torch.float16: 11, torch.bfloat16: 8}.get(self._dtype, 24)
-        return np.asarray((self._words(32) >> np.uint32(32 - kept)) * 2.0**-kept, dtype=np.float64)
-
-    def _words(self, digits: int) -> npt.NDArray[Any]:
-        each = math.prod(self._shape[1:]) * digits // 8
-        raw = self._randomness.bytes(self._shape[0], each)
-        return np.frombuffer(raw, dtype=f"<u{digits // 8}").reshape(self._shape)
+def _bernoulli(draws: Floats, _dtype: torch.dtype, given: dict[str, Any]) -> npt.NDArray[Any]:
+    chance = given.get("p")  # else the tensor itself holds the probabilities
+    return np.asarray(draws < _number(given["self"] if chance is None else chance))
 
 
-def _named(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of an operation by their names, defaults included."""
-    names = func._schema.arguments
-    found = {one.name: one.default_value for one in names if one.has_default_value()}
-    found.update({one.name: value for one, value in zip(names, args, strict=False)})
-    return {**found, **kwargs}
+def _dropout(draws: Floats, _dtype: torch.dtype, given: dict[str, Any]) -> npt.NDArray[Any]:
+    return np.asarray((draws >= given["p"]) | (not given["train"]))
+
+
+def _rand(draws: Floats, dtype: torch.dtype, given: dict[str, Any]) -> npt.NDArray[Any]:
+    digits = {torch.float64: 52, torch.float16: 11, torch.bfloat16: 8}.get(
+        dtype, 24
+    )  # so that 1 does not occur
+    low, high = given.get("from", 0.0), given.get("to", 1.0)
+    return np.asarray(low + (high - low) * np.floor(draws * 2.0**digits) * 2.0**-digits)
+
+
+def _normal(draws: Floats, _dtype: torch.dtype, given: dict[str, Any]) -> npt.NDArray[Any]:
+    return np.asarray(_number(given.get("mean", 0.0)) + _number(given.get("std", 1.0)) * ndtri(draws))
+
+
+def _exponential(draws: Floats, _dtype: torch.dtype, given: dict[str, Any]) -> npt.NDArray[Any]:
+    return np.asarray(np.log(draws) / -given["lambd"])
 
 
 def _number(value: Any) -> Any:
-    """Return a parameter of a law as a number or an array."""
     return value.cpu().double().numpy() if isinstance(value, Tensor) else value
 
 
-def _bernoulli(draws: _Uniform, arguments: dict[str, Any]) -> npt.NDArray[Any]:
-    given = arguments.get("p")  # else the tensor itself holds the probabilities
-    return np.asarray(draws.inside(32) < _number(arguments["self"] if given is None else given))
-
-
-def _rand(draws: _Uniform, arguments: dict[str, Any]) -> npt.NDArray[Any]:
-    low, high = arguments.get("from", 0.0), arguments.get("to", 1.0)
-    return np.asarray(low + (high - low) * draws.below_one())
-
-
-def _normal(draws: _Uniform, arguments: dict[str, Any]) -> npt.NDArray[Any]:
-    mean, std = _number(arguments.get("mean", 0.0)), _number(arguments.get("std", 1.0))
-    return np.asarray(mean + std * ndtri(draws.inside()))
-
-
-def _exponential(draws: _Uniform, arguments: dict[str, Any]) -> npt.NDArray[Any]:
-    return np.asarray(np.log(draws.inside()) / -arguments["lambd"])
-
-
-def _native_dropout(draws: _Uniform, input: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
-    if not train:
-        return input.clone(), torch.ones_like(input, dtype=torch.bool)
-    kept = torch.from_numpy(draws.inside(32) >= p).to(input.device)
-    return input * kept * (1.0 / (1.0 - p) if p < 1 else 0.0), kept
-
-
-_LAWS: dict[str, Callable[[_Uniform, dict[str, Any]], npt.NDArray[Any]]] = {
+_LAWS: dict[str, Callable[[Floats, torch.dtype, dict[str, Any]], npt.NDArray[Any]]] = {
     **dict.fromkeys(("bernoulli", "bernoulli_"), _bernoulli),
     **dict.fromkeys(("rand", "rand_like", "uniform_"), _rand),
     **dict.fromkeys(("randn", "randn_like", "normal", "normal_"), _normal),
     "exponential_": _exponential,
+    "native_dropout": _dropout,
 }
 
-
-def rrelu(
-    input: Tensor,
-    lower: float = 1.0 / 8,
-    upper: float = 1.0 / 3,
-    training: bool = False,
-    inplace: bool = False,
-) -> Tensor:
-    """Compute `torch.nn.functional.rrelu` by operations that can be drawn for each row."""
-    slope = lower + (upper - lower) * torch.rand_like(input) if training else (lower + upper) / 2
-    found = torch.where(input >= 0, input, input * slope)
-    return input.copy_(found) if inplace else found
-
-
-def rrelu_(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False) -> Tensor:
-    """Compute `rrelu` in place."""
-    return rrelu(input, lower, upper, training, inplace=True)
-
-
-_REMEDY = (
-    "use tensor operations on the row itself: torch.where and masks in place of conditions, .item() and "
-    "boolean indexing, x.new_zeros in place of torch.zeros, masks in place of packed sequences, and "
-    "opacus.layers for recurrent layers"
-)
-_SIGNS = ("vmap", "atching rule", "BatchedTensor", "data pointer", "functorch", "saved tensor hooks")
-_KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-_PRINTED = (Tensor.__repr__, Tensor.__format__)
-_FUNCTORCH: Any = torch._C._functorch
+# ------------------------------------------------------------------------------------ rows by themselves
 
 
 def map_rows(function: Callable[..., Any], *values: Tensor, what: str) -> Any:
     """Apply a function to each row separately and stack the results.
 
-    Parameters
-    ----------
-    function : callable
-        Gets every value with one row on the first axis; returns a tensor, or a tuple, list or dict of
-        tensors, with one row on the first axis.
-    *values : tensors
-        The first axis is the rows.
-    what : str
-        Name of the function in error messages.
-
-    Raises
-    ------
-    UnsupportedCombination
-        If the function cannot be run on each row separately. Whether it can depends on the function and on
-        the shapes and types of `values`, not on their content.
+    The function gets every value, and returns tensors, with one row on the first axis. `UnsupportedCombination`
+    is raised if it cannot be run so, which does not depend on the content of `values`. `what` names the function.
     """
     return run_by_row(lambda *parts: function(*(part.unsqueeze(0) for part in parts)), values, what)
 
@@ -320,17 +244,17 @@ def run_by_row(function: Callable[..., Any], values: tuple[Any, ...], what: str)
             return tree_map(lambda leaf: _only_row(leaf, what), function(*parts))
 
     axes = tree_map(lambda leaf: 0 if isinstance(leaf, Tensor) else None, values)
-    mapped = torch.func.vmap(one_row, in_dims=axes, randomness="different")
+    rows = next(leaf.shape[0] for leaf in tree_leaves(values) if isinstance(leaf, Tensor))
+    fallback = _FUNCTORCH._is_vmap_fallback_enabled()
     try:
+        # PyTorch's loop over rows is forbidden: shapes and errors could depend on the rows
+        _FUNCTORCH._set_vmap_fallback_enabled(False)
         with (
-            draws_by_row(
-                next(leaf.shape[0] for leaf in tree_leaves(values) if isinstance(leaf, Tensor)), what
-            ),
-            _batching_rules_only(),
+            draws_by_row(rows, what),
             sdpa_kernel(SDPBackend.MATH),
             disable_saved_tensors_hooks("saved tensor hooks see whole batches"),
         ):
-            found = mapped(*values)
+            found = torch.func.vmap(one_row, in_dims=axes, randomness="different")(*values)
     except (RuntimeError, NotImplementedError) as problem:
         if isinstance(problem, UnsupportedCombination) or not any(sign in str(problem) for sign in _SIGNS):
             raise
@@ -338,8 +262,20 @@ def run_by_row(function: Callable[..., Any], values: tuple[Any, ...], what: str)
         raise UnsupportedCombination(
             f"{what} mixes rows, or cannot be run on each row separately ({reason}); {_REMEDY}"
         ) from problem
+    finally:
+        _FUNCTORCH._set_vmap_fallback_enabled(fallback)
     watch.refuse_kept()
     return found
+
+
+def _only_row(leaf: Any, what: str) -> Tensor:
+    if not isinstance(leaf, Tensor) or leaf.dim() == 0 or leaf.shape[0] != 1:
+        got = f"shape {tuple(leaf.shape)}" if isinstance(leaf, Tensor) else type(leaf).__name__
+        raise UnsupportedCombination(
+            f"{what} must answer a batch of one row with one row, got {got}; return tensors whose first axis "
+            "is the rows (batch_first=True for sequences), and take no mean over it"
+        )
+    return leaf[0]
 
 
 class Batched(torch.autograd.Function):
@@ -347,8 +283,8 @@ class Batched(torch.autograd.Function):
 
     @staticmethod
     def forward(_token: Tensor, *_arguments: Any) -> Tensor:
-        """Never run: `vmap` is."""
-        raise AssertionError("the token has one entry per row, so PyTorch calls vmap")
+        """Never run: the token has one entry per row, so PyTorch calls `vmap`."""
+        raise AssertionError
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -358,10 +294,9 @@ class Batched(torch.autograd.Function):
     def vmap(info: Any, in_dims: Any, _token: Tensor, *arguments: Any) -> tuple[Tensor, int]:
         """Bring the rows to the first axis of every tensor and call the function."""
         *values, function = arguments
-        axes = in_dims[1:-1]
         first = [
             value.expand(info.batch_size, *value.shape) if axis is None else value.movedim(axis, 0)
-            for value, axis in zip(values, axes, strict=True)
+            for value, axis in zip(values, in_dims[1:-1], strict=True)
         ]
         return function(*first), 0
 
@@ -381,33 +316,8 @@ class _Watch(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func in _PRINTED:
+        if func in (Tensor.__repr__, Tensor.__format__):
             raise UnsupportedCombination(f"{self._what} prints or formats values of rows; remove that")
-        self._refuse_own_rules(func, args)
-        func = _SUBSTITUTES.get(func, func)
-        found = func(*args, **(kwargs or {}))
-        self.note(found)
-        return found
-
-    def note(self, found: Any) -> None:
-        """Remember tensors that belong to rows."""
-        leaves = (found,) if isinstance(found, Tensor) else tree_leaves(found)
-        for leaf in leaves:
-            if isinstance(leaf, Tensor) and _is_batched(leaf):
-                self._made.append(weakref.ref(leaf))
-
-    def refuse_kept(self) -> None:
-        """Refuse code that keeps a tensor of its rows."""
-        if self._kept() and gc.collect() is not None and self._kept():
-            raise UnsupportedCombination(
-                f"{self._what} keeps tensors of its rows after it has returned (such as self.last = x, or a "
-                "hook that collects outputs), where the next batch would meet them; do not store them"
-            )
-
-    def _kept(self) -> bool:
-        return any(made() is not None for made in self._made)
-
-    def _refuse_own_rules(self, func: Any, args: tuple[Any, ...]) -> None:
         if isinstance(func, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
             if str(func).partition(".")[0] not in ("aten", "prims"):
                 raise UnsupportedCombination(
@@ -421,6 +331,29 @@ class _Watch(TorchFunctionMode):
                     f"{self._what} uses {rule.__name__}, whose own vmap() sees whole batches; set "
                     "generate_vmap_rule = True in its place"
                 )
+        found = _SUBSTITUTES.get(func, func)(*args, **(kwargs or {}))
+        self.note(found)
+        return found
+
+    def note(self, found: Any) -> None:
+        """Remember tensors that belong to rows."""
+        leaves = (found,) if isinstance(found, Tensor) else tree_leaves(found)
+        self._made += [weakref.ref(leaf) for leaf in leaves if isinstance(leaf, Tensor) and _is_batched(leaf)]
+
+    def refuse_kept(self) -> None:
+        """Refuse code that keeps a tensor of its rows."""
+        if self._kept() and gc.collect() is not None and self._kept():
+            raise UnsupportedCombination(
+                f"{self._what} keeps tensors of its rows after it has returned (such as self.last = x, or a "
+                "hook that collects outputs), where the next batch would meet them; do not store them"
+            )
+
+    def _kept(self) -> bool:
+        return any(made() is not None for made in self._made)
+
+
+def _is_batched(value: Tensor) -> bool:
+    return bool(_FUNCTORCH.is_batchedtensor(value))
 
 
 def _attention(
@@ -430,21 +363,20 @@ def _attention(
     attn_mask: Tensor | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
+    **options: Any,
 ) -> Tensor:
     """Compute attention of all rows with the fast kernels, which have no batching rule."""
     batched = all(p.dim() == 4 and _is_batched(p) for p in (query, key, value))
-    if not batched or attn_mask is not None or dropout_p or enable_gqa:
+    if not batched or attn_mask is not None or dropout_p or options.get("enable_gqa"):
         return functional.scaled_dot_product_attention(
-            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+            query, key, value, attn_mask, dropout_p, is_causal, **options
         )
 
-    def whole(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        flat = query.flatten(0, 1), key.flatten(0, 1), value.flatten(0, 1)
+    def whole(*parts: Tensor) -> Tensor:
         with sdpa_kernel(_KERNELS):
-            out = functional.scaled_dot_product_attention(*flat, None, 0.0, is_causal, scale=scale)
-        return out.reshape(*query.shape[:2], *out.shape[1:])
+            query, key, value = (part.flatten(0, 1) for part in parts)
+            out = functional.scaled_dot_product_attention(query, key, value, is_causal=is_causal, **options)
+        return out.reshape(*parts[0].shape[:2], *out.shape[1:])
 
     found: Tensor = Batched.apply(query, query, key, value, whole)  # type: ignore[no-untyped-call]
     return found
@@ -457,42 +389,22 @@ def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
     return v * (g / norms)
 
 
+def _rrelu(
+    input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
+) -> Tensor:
+    """Compute `torch.nn.functional.rrelu` by operations that can be drawn for each row."""
+    slope = lower + (upper - lower) * torch.rand_like(input) if training else (lower + upper) / 2
+    found = torch.where(input >= 0, input, input * slope)
+    return input.copy_(found) if inplace else found
+
+
 _SUBSTITUTES: dict[Any, Callable[..., Tensor]] = {
     functional.scaled_dot_product_attention: _attention,
     torch._weight_norm: _weight_norm,
-    torch.rrelu: rrelu,
-    functional.rrelu: rrelu,
-    torch.rrelu_: rrelu_,
+    **dict.fromkeys((torch.rrelu, functional.rrelu), _rrelu),
 }
 
-
-@contextmanager
-def _batching_rules_only() -> Iterator[None]:
-    """Forbid PyTorch's loop over rows, under which shapes and errors could depend on the rows."""
-    before = _FUNCTORCH._is_vmap_fallback_enabled()
-    _FUNCTORCH._set_vmap_fallback_enabled(False)
-    try:
-        yield
-    finally:
-        _FUNCTORCH._set_vmap_fallback_enabled(before)
-
-
-def _is_batched(value: Tensor) -> bool:
-    """Return whether a tensor differs between rows."""
-    return bool(_FUNCTORCH.is_batchedtensor(value))
-
-
-def _only_row(leaf: Any, what: str) -> Tensor:
-    if not isinstance(leaf, Tensor) or leaf.dim() == 0 or leaf.shape[0] != 1:
-        got = f"shape {tuple(leaf.shape)}" if isinstance(leaf, Tensor) else type(leaf).__name__
-        raise UnsupportedCombination(
-            f"{what} must answer a batch of one row with one row, got {got}; return tensors whose first axis "
-            "is the rows (batch_first=True for sequences), and take no mean over it"
-        )
-    return leaf[0]
-
-
-_FIX = "replace it, for example with opacus.validators.ModuleValidator.fix(module)"
+# ----------------------------------------------------------------- checks of modules, before rows are read
 
 
 def check_module(module: nn.Module) -> None:
@@ -517,6 +429,7 @@ def check_module(module: nn.Module) -> None:
 
 def _why_not(layer: nn.Module) -> str:
     """Return why a layer has no per-row gradient, or nothing."""
+    trains = any(parameter.requires_grad for parameter in layer.parameters())
     if isinstance(layer, nn.parallel.DistributedDataParallel | nn.DataParallel):
         return (
             "spreads batches over processes or devices by itself; pass the module inside (.module), and "
@@ -528,46 +441,60 @@ def _why_not(layer: nn.Module) -> str:
         return f"mixes the rows of a batch, so no row has a gradient of its own; {_FIX}"
     if isinstance(layer, nn.modules.instancenorm._InstanceNorm) and layer.track_running_stats:
         return "keeps running statistics of private rows; build it with track_running_stats=False"
-    if isinstance(layer, nn.RNNBase) and _trains(layer):
+    if isinstance(layer, nn.RNNBase) and trains:
         return f"cannot be run on each row separately; {_FIX}"
     if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and (layer.max_norm or layer.scale_grad_by_freq):
         return "lets rows change each other's gradient; build it without max_norm and scale_grad_by_freq"
-    if isinstance(layer, nn.EmbeddingBag) and _trains(layer):
+    if isinstance(layer, nn.EmbeddingBag) and trains:
         return "has no rows of its own; use nn.Embedding and add up over the bag"
     return ""
-
-
-def _trains(layer: nn.Module) -> bool:
-    return any(parameter.requires_grad for parameter in layer.parameters())
 
 
 @torch.no_grad()
 def refuse_mixing(module: nn.Module, x: Tensor) -> None:
     """Refuse a module in which synthetic rows change each other's logits, or leave a trace in a buffer.
 
-    Training runs each row separately whatever the module does (`ratewise.torch.isolation`). A module that
-    mixes the rows of a batch would therefore predict with another function than the one that was trained.
+    Training runs each row separately whatever the module does. A module that mixes the rows of a batch would
+    therefore predict with another function than the one that was trained.
     """
-    other = x.clone()
-    other[1:] = 1 - x[1:] if x.dtype != torch.bool else ~x[1:]
-    found, kept = [], []
-    for inputs in (x, other):
-        torch.manual_seed(0)  # the same dropout for both; the caller puts the generator back
+    kept: list[dict[str, Tensor]] = []
+
+    def run(x: Tensor) -> Tensor:
         with untouched_state(module):
-            found.append(module(inputs)[0])
+            found: Tensor = module(x)
             kept.append({name: buffer.clone() for name, buffer in module.named_buffers()})
+        return found
+
+    mixes = rows_mix(run, x)
     for name, buffer in kept[0].items():
         if name not in kept[1] or not torch.equal(buffer, kept[1][name]):
             raise UnsupportedCombination(
                 f"module keeps something of its rows in the buffer {name!r}, which would be released without "
                 "noise; normalise each row by itself, or set the buffer from public numbers beforehand"
             )
-    if not torch.allclose(found[0], found[1], rtol=1e-4, atol=1e-6):
+    if mixes:
         raise UnsupportedCombination(
             "module mixes rows: the logits of a row change when another row of the batch changes, but training "
             "runs each row separately; keep rows apart (no statistics over the first axis), and replace "
             "batch norm, for example with opacus.validators.ModuleValidator.fix(module)"
         )
+
+
+def rows_mix(function: Callable[..., Tensor], *values: Tensor) -> bool:
+    """Return whether other rows change what a function of batches returns for the first row.
+
+    The caller puts PyTorch's generator back: both calls draw the same.
+    """
+    found = []
+    for others in (False, True):
+        torch.manual_seed(0)
+        given = [value.clone() for value in values]
+        for value in given if others else ():
+            value[1:] = (
+                ~value[1:] if value.dtype == torch.bool else 1 - (1 + value.is_floating_point()) * value[1:]
+            )
+        found.append(function(*given)[0])
+    return not torch.allclose(found[0], found[1], rtol=1e-4, atol=1e-6)
 
 
 class ModuleState:
@@ -583,6 +510,7 @@ class ModuleState:
             for owner in module.modules()
         ]
 
+    @torch.no_grad()
     def restore(self) -> None:
         """Put everything back as it was."""
         for owner, attributes, buffers in self._kept:
@@ -608,5 +536,4 @@ def untouched_state(module: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        with torch.no_grad():
-            before.restore()
+        before.restore()

@@ -1,10 +1,8 @@
 """Training of a module: a session with a module as the model, checkpoints and any number of processes.
 
-The orchestration is `ratewise.training.session.Session`, the loop `ratewise.training.loop.Loop`. What a step releases,
-of one Poisson sample of units: the clipped gradient sum (L2 sensitivity: the clip) and, with constraints, the
-prediction counts (L1 and L2 sensitivity 1). At the end the counts of the returned model are released for the
-certificate. All of it is in the plan, which the ledger admits as a whole before the first row is read; each step is
-recorded before it reads rows.
+A step releases, of one Poisson sample of units, the clipped gradient sum (L2 sensitivity: the clip) and, with
+constraints, the prediction counts (L1 and L2 sensitivity 1); at the end the counts of the returned model are released for
+the certificate. The ledger admits the whole plan before the first row is read; each step is recorded before it reads rows.
 
 **Checkpoints** are files of `ratewise._files`: with checksums, and read without executing anything in them. A
 checkpoint is written after the ledger has recorded the next steps and before the first row of those steps is read: a
@@ -75,8 +73,9 @@ def network_config(
 ) -> TrainingConfig:
     """Return the configuration with the rules for networks in place of None.
 
-    Each unit is read `epochs` times on average, 20 by default; give `epochs` or ``config.steps``. A step reads a 25th of the units, but 256 to 4,096 of them, and at most half. The clipping norm is 1, with
-    and without privacy; the learning rate is ``5 * (1 - momentum)``, which is meant for that norm.
+    Each unit is read `epochs` times on average, 20 by default; give `epochs` or ``config.steps``. A step reads a 25th of
+    the units, but 256 to 4,096 of them, and at most half. The clipping norm is 1, with and without privacy; the
+    learning rate is ``5 * (1 - momentum)``, which is meant for that norm.
     """
     config = NETWORK if config is None else config
     units = _validate.count(n_units=n_units)
@@ -105,20 +104,11 @@ def network_plan(
     neighbours: str = "zero_out",
     unit: PrivacyUnit | None = None,
 ) -> Plan:
-    """Return the plan of a network's training that spends (epsilon, delta).
+    """Return the plan of a network's training that spends (epsilon, delta); None trains without privacy.
 
-    Parameters
-    ----------
-    n_units : int
-        Number of rows, or of ids.
-    config, epochs
-        See `network_config`.
-    epsilon : float or None
-        None plans a training without privacy.
-    constrained : bool
-        Whether there are constraints: then prediction counts and a certificate are released as well.
-    neighbours, unit
-        See `ratewise.training.plan.plan_for`.
+    `n_units` are rows, or ids. With constraints (`constrained`), prediction counts and a certificate are released as
+    well. The configuration and `epochs` have the defaults of docs/pytorch.md; `neighbours` and `unit` are those of
+    `ratewise.training.plan.plan_for`.
 
     Examples
     --------
@@ -143,19 +133,8 @@ def network_plan(
 class TorchOptimizer:
     """Moves the parameters of a module by released gradients (`ratewise.training.loop.Optimizer`).
 
-    Parameters
-    ----------
-    parameters : list of Parameter
-        Exactly those that are trained.
-    steps : int
-    config : TrainingConfig
-        Its schedule is followed unless there is a scheduler.
-    learning_rate : float
-        Of the default optimizer, SGD with the momentum and penalty of the configuration; biases and norms have
-        no penalty.
-    optimizer : torch.optim.Optimizer, optional
-    scheduler : LRScheduler, optional
-        Stepped once after each step.
+    The default optimizer is SGD with the momentum and penalty of the configuration; biases and norms have no penalty.
+    A scheduler is stepped once after each step; without one the schedule of the configuration is followed.
     """
 
     def __init__(
@@ -171,7 +150,14 @@ class TorchOptimizer:
         if optimizer is None:
             if scheduler is not None:
                 raise UnsupportedCombination("scheduler was given without its optimizer; pass both")
-            optimizer = _default_optimizer(self.parameters, config, learning_rate)
+            decay = {True: config.l2 or 0.0, False: 0.0}
+            groups = [
+                {"params": [p for p in self.parameters if (p.ndim > 1) == wide], "weight_decay": decay[wide]}
+                for wide in decay
+            ]
+            optimizer = torch.optim.SGD(
+                [group for group in groups if group["params"]], lr=learning_rate, momentum=config.momentum
+            )
         check_optimizer(optimizer, self.parameters)
         if scheduler is not None:
             check_scheduler(scheduler, optimizer)
@@ -182,9 +168,13 @@ class TorchOptimizer:
         self._done = 0
 
     @property
+    def _scheduled(self) -> bool:
+        return self.scheduler is None and self._schedule != "constant"
+
+    @property
     def relative_rate(self) -> float:
         """Learning rate of the coming step relative to the first one."""
-        if self.scheduler is None and self._schedule != "constant":
+        if self._scheduled:
             return schedule_value(self._schedule, self._done, self._steps)
         now, first = float(self.optimizer.param_groups[0]["lr"]), self._rates[0]
         return min(now / first, 1.0) if first > 0 else 1.0
@@ -209,9 +199,10 @@ class TorchOptimizer:
         norm = _norm(total)
         if not math.isfinite(norm):
             raise InvalidInput("training diverged: the released gradient is not finite; lower learning_rate")
-        if self.scheduler is None and self._schedule != "constant":
-            for group, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
-                group["lr"] = rate * self.relative_rate
+        for group, rate in (
+            zip(self.optimizer.param_groups, self._rates, strict=True) if self._scheduled else ()
+        ):
+            group["lr"] = rate * self.relative_rate
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self._done += 1
@@ -292,25 +283,10 @@ def check_scheduler(scheduler: Any, optimizer: torch.optim.Optimizer) -> None:
 def _steps_alone(part: Any) -> bool:
     """Return whether ``part.step()`` needs no argument, by its class: schedulers wrap an optimizer's own."""
     step = getattr(type(part), "step", None)
-    if step is None:
-        return True
     try:
-        inspect.signature(step).bind(part)
+        return step is None or bool(inspect.signature(step).bind(part))
     except TypeError:
         return False
-    return True
-
-
-def _default_optimizer(
-    parameters: list[nn.Parameter], config: TrainingConfig, learning_rate: float
-) -> torch.optim.Optimizer:
-    groups: list[dict[str, Any]] = [
-        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": config.l2 or 0.0},
-        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
-    ]
-    return torch.optim.SGD(
-        [group for group in groups if group["params"]], lr=learning_rate, momentum=config.momentum
-    )
 
 
 def _norm(tensors: Sequence[Tensor]) -> float:
@@ -322,9 +298,8 @@ def _norm(tensors: Sequence[Tensor]) -> float:
 class NetworkSession(Session):
     """A fit of a network: the stages of `ratewise.training.session.Session` with a module as the model.
 
-    Process 0 alone keeps the ledger, releases and writes checkpoints.
-
-    Parameters are those of `Trainer`; `seed` is what `streams` were made of, for the warning that it must stay secret.
+    Process 0 alone keeps the ledger, releases and writes checkpoints. Parameters are those of `Trainer`; `seed` is what
+    `streams` were made of, for the warning that it must stay secret.
     """
 
     module: nn.Module = field(default_factory=nn.Identity)
@@ -642,13 +617,9 @@ class Trainer(NetworkSession):
     streams : RandomStreams, optional
         In place of `random_state`.
     **options
-        Of a session: ``loss(logits, labels)``, which returns one number per row (cross-entropy by default);
-        `optimizer` and `scheduler`, any of PyTorch, over exactly the module's trainable parameters
-        (`TorchOptimizer`); `physical_batch`, rows handled at once, which bounds memory and changes nothing
-        else; `device`, that of the module by default; `autocast`, forward and backward in bfloat16;
-        `checkpoint`, a file to write after every `checkpoint_every` steps, and to `resume` from;
-        `processes`, what ``join()`` returned; `data_name`; `tolerance` of the certificate's verdicts.
-
+        `loss`, `optimizer`, `scheduler` (the latter two as objects), `physical_batch`, `device`, `checkpoint`,
+        `checkpoint_every`, `processes` and `data_name` as for `TorchRateConstrainedClassifier`; `autocast`, forward
+        and backward in bfloat16; `tolerance` of the certificate's verdicts.
     """
 
     def __init__(
