@@ -141,7 +141,7 @@ def test_words_for_missing_in_columns_of_numbers(put, word):
     assert table.frame["y"].tolist() == ["a", "b", "c"]
     assert topics(table) == ([] if word == " " else ["missing"])
     if word != " ":
-        assert "1 cell of column 'x'" in table.findings[0].message
+        assert "count as missing: x (1)." in table.findings[0].message
 
 
 def test_words_for_missing_are_values_elsewhere(put):
@@ -274,8 +274,48 @@ def test_a_separator_at_the_end_of_each_line_makes_no_column(put):
 
 def test_row_names_of_r(put):
     table = read_table(put("age,job\n1,31,clerk\n2,45,sales\n3,20,clerk\n"))
-    assert list(table.frame.columns) == ["column_1", "age", "job"]
+    assert list(table.frame.columns) == ["age", "job"]
     assert table.frame["age"].tolist() == [31, 45, 20]
+    assert topics(table) == ["unnamed"]
+
+
+def test_lines_in_quotes_as_a_whole(put):
+    table = read_table(put('"""age"";""job"""\n"31;""a, b"""\n"45;""c"""\n'))
+    assert table.frame.to_dict("list") == {"age": [31, 45], "job": ["a, b", "c"]}
+    assert topics(table) == ["quotes", "separator"]
+
+
+def test_single_quotes(put):
+    table = read_table(put("'age','job'\n'31','it''s'\n'45','clerk'\n"))
+    assert table.frame.to_dict("list") == {"age": [31, 45], "job": ["it''s", "clerk"]}
+
+
+@pytest.mark.parametrize(
+    ("above", "names"),
+    [
+        ("Q1,Q2,Q3\nage,job,pay\n", ["age", "job", "pay"]),
+        ("age,job,pay\nyears,,EUR\n", ["age", "job", "pay"]),
+        ("Q1,Q2,Q3\nHow old are you?,What is your job?,And your pay?\n", ["Q1", "Q2", "Q3"]),
+    ],
+)
+def test_two_rows_above_the_values(put, above, names):
+    table = read_table(put(above + "31,a,1.5\n45,b,2\n20,c,3\n"))
+    assert list(table.frame.columns) == names
+    assert table.frame[names[0]].tolist() == [31, 45, 20]
+    assert topics(table) == ["header"]
+
+
+def test_few_damaged_characters_leave_utf_8_as_it_is(tmp_path):
+    path = tmp_path / "towns.csv"
+    content = "town,x\nKöln,1\nKöln,2\nMünchen,3\n".encode()
+    path.write_bytes(content.replace("ü".encode(), b"\xfc"))
+    for options in ({}, {"encoding": "utf-8"}):
+        table = read_table(path, **options)
+        assert table.frame["town"].tolist() == ["Köln", "Köln", "M\ufffdnchen"]
+    path.write_bytes("town,x\nKöln,1\n".encode("cp1252"))
+    assert read_table(path).frame["town"].tolist() == ["Köln"]
+    with pytest.raises(InvalidInput, match="its text is not in utf-8"):
+        read_table(path, encoding="utf-8")
 
 
 # ---------------------------------------------------------------------------------- irregular lines

@@ -43,6 +43,7 @@ _SURPLUS = "\x00surplus"  # the column of fields beyond the names; no file can n
 
 _SAMPLE_LINES = 300
 _SAMPLE_CHARACTERS = 1 << 20
+_ROW_NAMES = ("", "__index_level_0__")  # the latter is how Arrow names an index of pandas
 _COMMENT_MARKS = ("#", "%", "//")
 _MARKS = (  # first bytes of files with a byte order mark
     (codecs.BOM_UTF8, "utf-8-sig", "UTF-8 with a byte order mark"),
@@ -52,6 +53,7 @@ _MARKS = (  # first bytes of files with a byte order mark
     (codecs.BOM_UTF16_BE, "utf-16", "UTF-16"),
 )
 _PLAIN_SPACES = str.maketrans(dict.fromkeys("\u00a0\u2007\u2009\u202f", " "))
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 _DATE = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4}|\d{2})(?![\d./-])", re.ASCII)
 
 
@@ -110,23 +112,34 @@ def detect_encoding(path: str) -> tuple[str, str | None]:
     if len(start) > 1 and start.count(b"\x00") * 4 > len(start):
         little = start[1::2].count(b"\x00") > start[::2].count(b"\x00")
         return ("utf-16-le" if little else "utf-16-be"), "UTF-16"
-    choices: tuple[tuple[str, str | None], ...] = (
-        ("utf-8", None),
-        ("cp1252", "Windows-1252 (Western European)"),
-    )
-    for encoding, described in choices:
-        try:
-            with _open_text(path, encoding) as text:
-                while text.read(1 << 20):
-                    pass
-        except UnicodeDecodeError:
-            continue
-        return encoding, described
-    return "latin-1", "Latin-1"
+    damaged, sound = _damage(path, "utf-8")
+    if not damaged:
+        return "utf-8", None
+    if damaged < sound:
+        return "utf-8", f"UTF-8, except {damaged:,} damaged characters"
+    try:
+        with _open_text(path, "cp1252") as text:
+            while text.read(1 << 20):
+                pass
+    except UnicodeDecodeError:
+        return "latin-1", "Latin-1"
+    return "cp1252", "Windows-1252 (Western European)"
+
+
+def _damage(path: str, encoding: str) -> tuple[int, int]:
+    """Return how many characters of UTF-8 text cannot be read, and how many others are not ASCII."""
+    damaged = sound = 0
+    with _open_text(path, encoding) as text:
+        while part := text.read(1 << 20):
+            broken = part.count("\ufffd")
+            damaged, sound = damaged + broken, sound + len(_NOT_ASCII.findall(part)) - broken
+    return damaged, sound
 
 
 def _open_text(path: str, encoding: str) -> TextIO:
-    return io.TextIOWrapper(open_bytes(path), encoding=encoding, newline="")
+    """Open text; in UTF-8 a damaged character is replaced, since `_sample` has counted them."""
+    errors = "replace" if codecs.lookup(encoding).name.startswith("utf-8") else "strict"
+    return io.TextIOWrapper(open_bytes(path), encoding=encoding, newline="", errors=errors)
 
 
 # --------------------------------------------------------------------------------- shape of the table
@@ -232,7 +245,7 @@ def _text(path: str, given: Dialect) -> FileTable:
     import pandas as pd
 
     findings: list[Finding] = []
-    dialect, lines = _sample(path, given, findings)
+    dialect, lines, wrapped = _sample(path, given, findings)
     sep = str(dialect.sep)
     width = _width(lines, sep)
     skipped = _preamble(lines, sep, width)
@@ -242,7 +255,8 @@ def _text(path: str, given: Dialect) -> FileTable:
         findings.append(Finding("comments", "Lines that begin with a comment mark are left out."))
     records = split([line for line in lines[skipped:] if not _comment(line, sep, width)], sep)
     header = header_of(records, dialect.header, findings)
-    cell_format = detect_format(records[1:] if header else records, sep, dialect)
+    heading, named = heading_rows(records, findings) if header else (0, 0)
+    cell_format = detect_format(records[heading:], sep, dialect)
 
     def read(columns: list[Any], **more: Any) -> tuple[list[str] | None, Any]:
         with _open_text(path, str(dialect.encoding)) as file, warnings.catch_warnings():
@@ -250,9 +264,11 @@ def _text(path: str, given: Dialect) -> FileTable:
             for _ in range(skipped):
                 file.readline()
             source: TextIO = file
-            if comments:
-                source = io.StringIO("".join(line for line in file if not _comment(line, sep, width)))
-            names = _names(source, sep) if header else None
+            if wrapped or comments:
+                plain = map(_unwrapped, file) if wrapped else file
+                source = io.StringIO("".join(line for line in plain if not _comment(line, sep, width)))
+            above = [_names(source, sep) for _ in range(heading)]
+            names = above[named] if header else None
             return names, pd.read_csv(
                 source,
                 sep=r"\s+" if sep == " " else sep,
@@ -280,7 +296,7 @@ def _text(path: str, given: Dialect) -> FileTable:
     if names is not None and len(names) == width - 1:
         # lines end in a separator; or the first column holds names of rows, as R writes them
         names = [*names, ""] if frame[width - 1].isna().all() else ["", *names]
-    _report_codes(records[1:] if header else records, names, findings)
+    _report_codes(records[heading:], names, findings)
     if cell_format.decimal == "," and given.decimal is None:
         findings.append(Finding("decimal", "Numbers are written with a decimal comma.", "decimal"))
     if cell_format.thousands is not None:
@@ -312,30 +328,53 @@ def _report_codes(rows: Sequence[Sequence[str]], names: list[str] | None, findin
         )
 
 
-def _sample(path: str, dialect: Dialect, findings: list[Finding]) -> tuple[Dialect, list[str]]:
-    """Return the dialect with encoding and separator, and the first lines of the file."""
-    if dialect.encoding is None:
-        encoding, name = detect_encoding(path)
-        dialect = replace(dialect, encoding=encoding)
-        if name is not None:
-            findings.append(Finding("encoding", f"The file is encoded in {name}.", "encoding"))
+def _sample(path: str, dialect: Dialect, findings: list[Finding]) -> tuple[Dialect, list[str], bool]:
+    """Return the dialect with encoding and separator, the first lines, and whether each line is in quotes as a whole."""
+    dialect = replace(dialect, encoding=_encoding(path, dialect.encoding, findings))
     with _open_text(path, str(dialect.encoding)) as file:
         lines = list(itertools.islice(_limited(file), _SAMPLE_LINES))
     if not any(line.strip() for line in lines):
         raise InvalidInput(f"{path!r} is empty; give a file with a table in it")
     detected = detect_separator([line for line in lines if not line.lstrip().startswith(_COMMENT_MARKS)])
+    wrapped = False
+    if _width(lines, detected) == 1:
+        inner = [_unwrapped(line) for line in lines]
+        within = detect_separator(inner)
+        wrapped = _width(inner, within) > 1
+        if wrapped:
+            lines, detected = inner, within
+            findings.append(Finding("quotes", "Every line is in quotes as a whole, which are left out."))
     if dialect.sep is None:
         if detected != ",":
             findings.append(
                 Finding("separator", f"Fields are separated by {SEPARATOR_NAMES[detected]}.", "sep")
             )
-        return replace(dialect, sep=detected), lines
+        return replace(dialect, sep=detected), lines, wrapped
     if _width(lines, dialect.sep) == 1 and _width(lines, detected) > 1:
         raise InvalidInput(
             f"sep is {dialect.sep!r}, but the lines of {path!r} have one field each; leave sep out to have it "
             "detected"
         )
-    return dialect, lines
+    return dialect, lines, wrapped
+
+
+def _encoding(path: str, given: str | None, findings: list[Finding]) -> str:
+    if given is None:
+        encoding, name = detect_encoding(path)
+        if name is not None:
+            findings.append(Finding("encoding", f"The file is encoded in {name}.", "encoding"))
+        return encoding
+    if codecs.lookup(given).name.startswith("utf-8"):
+        damaged, sound = _damage(path, given)
+        if damaged > sound:
+            raise UnicodeError
+    return given
+
+
+def _unwrapped(line: str) -> str:
+    """Return the content of a line that is one quoted field; any other line as it is."""
+    fields = next(csv.reader([line]), [])
+    return f"{fields[0]}\n" if len(fields) == 1 else line
 
 
 def header_of(records: Sequence[Sequence[Any]], declared: bool | None, findings: list[Finding]) -> bool:
@@ -349,6 +388,40 @@ def header_of(records: Sequence[Sequence[Any]], declared: bool | None, findings:
         )
         findings.append(Finding("header", said, "header"))
     return found
+
+
+def heading_rows(records: Sequence[Sequence[Any]], findings: list[Finding]) -> tuple[int, int]:
+    """Return how many rows are above the values, and which of them (from 0) holds the names of the columns.
+
+    A row below the names that has text, or nothing, in every column of numbers and dates holds names, too, or units.
+    """
+    count, named = 1, 0
+    while len(records) > count + 2 and _above_values(records[count], records[count + 1 : _SAMPLE_LINES]):
+        texts = ["" if cell is None else str(cell).strip() for cell in records[count]]
+        if (
+            all(texts)
+            and len(set(texts)) == len(texts)
+            and sum(" " in text for text in texts) * 2 <= len(texts)
+        ):
+            named = count
+        count += 1
+    if count > 1:
+        said = f"{count} rows are above the values; row {named + 1} of them holds the names, and the rest is left out."
+        findings.append(Finding("header", said))
+    return count, named
+
+
+def _above_values(row: Sequence[Any], rows: Sequence[Sequence[Any]]) -> bool:
+    """Return whether a row has text or nothing where the rows below have values, in two columns or more."""
+    columns = texts = 0
+    for place, cell in enumerate(row):
+        kinds = cell_kinds([cell, *(other[place] for other in rows if place < len(other))])
+        counts = np.bincount(kinds[1:], minlength=len(CellKind))
+        if counts[[CellKind.NUMBER, CellKind.DATE, CellKind.DURATION]].sum() > counts[CellKind.TEXT]:
+            if kinds[0] not in (CellKind.TEXT, CellKind.MISSING):
+                return False
+            columns, texts = columns + 1, texts + (kinds[0] == CellKind.TEXT)
+    return columns > 1 and texts > 1
 
 
 def _limited(file: TextIO) -> Iterator[str]:
@@ -581,8 +654,9 @@ def _excel(path: str, dialect: Dialect, sheet: str | int | None) -> FileTable:
     _report_preamble(start, "row", findings)
     rows = [(*row, *[None] * (width - len(row))) for row in rows[start:]]
     header = header_of(rows, dialect.header, findings)
-    names = ["" if cell is None else _cell_name(cell) for cell in rows[0]] if header else None
-    columns = zip(*rows[1:], strict=True) if header else zip(*rows, strict=True)
+    heading, named = heading_rows(rows, findings) if header else (0, 0)
+    names = ["" if cell is None else _cell_name(cell) for cell in rows[named]] if header else None
+    columns = zip(*rows[heading:], strict=True)
     frame = pd.DataFrame({place: pd.Series(list(cells), dtype=object) for place, cells in enumerate(columns)})
     frame = frame.apply(lambda column: column.infer_objects())
     return _finished(frame, dialect, findings, names, options={"header": header, "sheet": name})
@@ -686,10 +760,23 @@ def _finished(
                 break
             frame = frame.drop(columns=frame.shape[1] - 1)
             names = names[: frame.shape[1]]
-    columns = {}
+        if len(names) > 1 and names[0].strip() in _ROW_NAMES and all(name.strip() for name in names[1:]):
+            frame = frame.drop(columns=0).set_axis(range(frame.shape[1] - 1), axis=1)
+            names = names[1:]
+            said = "The first column has no name, as row numbers have, and is left out; name it to use it."
+            findings.append(Finding("unnamed", said))
+    single = names is not None and all(re.fullmatch(r"'.+'", name.strip()) for name in names)
+    if names is not None and single:
+        names = [name.strip()[1:-1] for name in names]
+        findings.append(Finding("quotes", "Names and texts are in single quotes, which are left out."))
+    columns, notes = {}, _Notes()
     renamed = _distinct_names(names, frame.shape[1], findings)
     for place, name in enumerate(renamed):
-        columns[name] = _converted(frame.pop(place), name, cell_format, findings)
+        column = frame.pop(place)
+        if single and _holds_text(column):
+            column = column.str.replace(r"^'(.*)'$", r"\1", regex=True)
+        columns[name] = _converted(column, name, cell_format, findings, notes)
+    findings += notes.findings(cell_format)
     import pandas as pd
 
     made = pd.DataFrame(columns, index=frame.index, copy=False)
@@ -725,7 +812,28 @@ def _distinct_names(names: list[str] | None, width: int, findings: list[Finding]
     return found
 
 
-def _converted(column: Any, name: str, cell_format: CellFormat, findings: list[Finding]) -> Any:
+class _Notes:
+    """What concerns several columns alike, to be said once."""
+
+    def __init__(self) -> None:
+        self.words: dict[str, int] = {}
+        self.dates: list[str] = []
+
+    def findings(self, cell_format: CellFormat) -> Iterator[Finding]:
+        """Yield one finding for each matter."""
+        if self.words:
+            counts = ", ".join(f"{name} ({count:,})" for name, count in self.words.items())
+            said = f"Cells that hold a word such as n/a instead of a value count as missing: {counts}."
+            yield Finding("missing", said, "missing", next(iter(self.words)))
+        if self.dates:
+            order = "day, month, year" if cell_format.date_order == "dmy" else "month, day, year"
+            said = f"Dates are read as {order}: {', '.join(self.dates)}."
+            yield Finding("dates", said, "date_order", self.dates[0])
+
+
+def _converted(
+    column: Any, name: str, cell_format: CellFormat, findings: list[Finding], notes: _Notes
+) -> Any:
     """Return a column as numbers or dates if all its cells are, else as text; each cell is read by itself."""
     import pandas as pd
 
@@ -733,15 +841,13 @@ def _converted(column: Any, name: str, cell_format: CellFormat, findings: list[F
         return column
     kinds = np.bincount(cell_kinds(column, cell_format), minlength=len(CellKind))
     known = kinds.sum() - kinds[CellKind.MISSING] - kinds[CellKind.WORD]
+    if known and known in (kinds[CellKind.NUMBER], kinds[CellKind.DATE]) and kinds[CellKind.WORD]:
+        notes.words[name] = int(kinds[CellKind.WORD])
     if known and known == kinds[CellKind.NUMBER]:
-        _report_words(name, int(kinds[CellKind.WORD]), findings)
         return pd.Series(_whole(parse_number(column, cell_format).values), index=column.index)
     if known and known == kinds[CellKind.DATE]:
-        _report_words(name, int(kinds[CellKind.WORD]), findings)
         if cell_format.date_order is not None and _not_iso(column, cell_format):
-            order = "day, month, year" if cell_format.date_order == "dmy" else "month, day, year"
-            said = f"Dates in column {name!r} are read as {order}."
-            findings.append(Finding("dates", said, "date_order", name))
+            notes.dates.append(name)
         days = parse_number(column, cell_format).values
         times = np.where(np.isnan(days), np.nan, np.round(np.nan_to_num(days) * 86_400_000_000))
         return pd.Series(times, index=column.index).astype("datetime64[us]")
@@ -775,13 +881,6 @@ def _whole(values: Any) -> Any:
 def _not_iso(column: Any, cell_format: CellFormat) -> bool:
     iso = CellFormat(missing=cell_format.missing)
     return bool(np.any(cell_kinds(column.dropna().head(1000), iso) == CellKind.TEXT))
-
-
-def _report_words(name: str, count: int, findings: list[Finding]) -> None:
-    if count:
-        cells = "1 cell" if count == 1 else f"{count} cells"
-        said = f"{cells} of column {name!r} hold a word such as n/a instead of a value, and count as missing."
-        findings.append(Finding("missing", said, "missing", name))
 
 
 def _reason(problem: Exception, encoding: str | None) -> str:
