@@ -34,15 +34,9 @@ class DataCorrupt(RatewiseError, ValueError):  # noqa: N818
 
 @dataclass(frozen=True)
 class KnownFile:
-    """A file by name and content.
+    """A file by its place under a data folder and its content.
 
-    Parameters
-    ----------
-    path : str
-        Place under a data folder, such as "adult/adult.data".
-    sha256 : str
-    archive : str or None
-        Address of a zip archive that holds the file; None if the file cannot be fetched by a program.
+    `archive` is the address of a zip archive that holds the file; None if it cannot be fetched by a program.
     """
 
     path: str
@@ -57,7 +51,14 @@ class KnownFile:
 
 def folders(data_home: Any = None) -> list[Path]:
     """Return the folders to look through, in order."""
-    return [*_given(data_home), cache_folder()]
+    if data_home is None:
+        value = os.environ.get(VARIABLE)
+        return [*([Path(value)] if value else []), cache_folder()]
+    if not isinstance(data_home, str | os.PathLike):
+        raise InvalidType(f"data_home must be a path, got {type(data_home).__name__}")
+    if not Path(data_home).is_dir():
+        raise InvalidInput(f"data_home must be an existing folder, got {str(data_home)!r}")
+    return [Path(data_home), cache_folder()]
 
 
 def cache_folder() -> Path:
@@ -67,15 +68,9 @@ def cache_folder() -> Path:
 
 
 def locate(choices: Iterable[KnownFile], home: str, data_home: Any = None) -> Path:
-    """Return the path of the first of several equivalent files that is found, fetching one if none is.
+    """Return the path of the first of several forms of a file that is found, fetching one if none is.
 
-    Parameters
-    ----------
-    choices : iterable of KnownFile
-        Forms of the same file, such as plain and compressed.
-    home : str
-        Where the data are published, for messages.
-    data_home : str or path, optional
+    `home` says where the data are published, for messages.
     """
     known = list(choices)
     searched = folders(data_home)
@@ -110,18 +105,6 @@ def verify(path: Path, sha256: str) -> None:
             f"{path} has sha256 {found[:16]}..., expected {sha256[:16]}...; it is cut off or "
             "another version: move it away and get the published file"
         )
-
-
-def _given(data_home: Any) -> list[Path]:
-    if data_home is None:
-        value = os.environ.get(VARIABLE)
-        return [Path(value)] if value else []
-    if not isinstance(data_home, str | os.PathLike):
-        raise InvalidType(f"data_home must be a path, got {type(data_home).__name__}")
-    folder = Path(data_home)
-    if not folder.is_dir():
-        raise InvalidInput(f"data_home must be an existing folder, got {str(folder)!r}")
-    return [folder]
 
 
 def _fetch(file: KnownFile, address: str, home: str) -> Path:

@@ -5,9 +5,6 @@
 ((1000, 16), (1000,), ['region', 'sex'])
 >>> round(people.group_rates["sex=Female"], 3), round(people.group_rates["sex=Male"], 3)
 (0.116, 0.352)
-
-Everything a private fit needs to know beforehand is part of the schema and depends on no row: `classes`,
-`group_values`, `feature_bounds`.
 """
 
 from __future__ import annotations
@@ -53,23 +50,9 @@ _FEATURES = (*NUMERIC, *(f"occupation={o}" for o in OCCUPATIONS), *(f"household=
 class People:
     """Rows, and the public schema and true rates of the law they were drawn from; made by `census_like`.
 
-    Attributes
-    ----------
-    X : (n, 16) float32 array
-        Numeric features within their bounds, then one-hot occupation and household.
-    y : (n,) int64 array
-        1 for high income, else 0.
-    sensitive : dict of (n,) text arrays
-        "sex" and "region".
-    feature_names : tuple of str
-    feature_bounds : (2, 16) array
-        Public lower and upper bound of each feature; no row lies outside.
-    classes : (0, 1)
-    group_values : dict
-        Public values of "sex" and "region".
-    group_shares, group_rates : mapping
-        Probability of each group, and of label 1 in it, under the law and not in this sample: keys such as
-        "sex=Female", "region=North", "sex=Female & region=North", and "everyone".
+    `X` has numeric features within `feature_bounds`, then one-hot occupation and household; `y` is 1 for high income;
+    `sensitive` has "sex" and "region". `group_shares` and `group_rates` are the probability of each group, and of label
+    1 in it, under the law and not in this sample: keys such as "sex=Female", "sex=Female & region=North", "everyone".
     """
 
     X: NDArray[np.float32]
@@ -104,13 +87,6 @@ def census_like(n_rows: int = 20_000, *, random_state: Any = None) -> People:
     Rates of label 1 differ strongly by sex (about 0.12 against 0.35), mildly by region, and "Islands" is a
     minority of one in twenty. A logistic regression errs on about one row in six and has a demographic-parity
     gap by sex of about 0.18.
-
-    Parameters
-    ----------
-    n_rows : int
-        Number of people, each drawn independently from the same distribution.
-    random_state : int, numpy Generator or None
-        The same whole number gives the same people.
     """
     n = _validate.count(n_rows=n_rows)
     rng = _generator(random_state)
@@ -187,8 +163,6 @@ def _generator(random_state: Any) -> np.random.Generator:
     if random_state is None or isinstance(random_state, np.random.Generator):
         return np.random.default_rng(random_state)
     if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer):
-        raise InvalidType(
-            f"random_state must be a whole number, a numpy Generator or None, "
-            f"got {type(random_state).__name__}"
-        )
+        kind = type(random_state).__name__
+        raise InvalidType(f"random_state must be a whole number, a numpy Generator or None, got {kind}")
     return np.random.default_rng(_validate.count(at_least=0, random_state=random_state))

@@ -1,7 +1,7 @@
 """Public tables with a public `Schema`, and the encoding that follows from it alone.
 
-`encode` turns columns into numbers by the schema and nothing else, so two tables with one schema are encoded
-alike whatever their rows hold.
+`encode` turns columns into numbers by the schema and nothing else. ``data_home``, of each loader, is the folder that
+holds the named files; None: see `ratewise.datasets.files`.
 
 Adult (UCI, Becker and Kohavi 1996), ACSEmployment (US Census Bureau; task of Ding et al. 2021), Default of Credit
 Card Clients (UCI, Yeh 2009), German Credit (UCI, Hofmann 1994), Parkinsons Telemonitoring (UCI, Tsanas and Little
@@ -21,8 +21,6 @@ from ratewise import _validate
 from ratewise.data.schema import Category, Column, Number, Schema
 from ratewise.datasets.files import KnownFile, locate
 from ratewise.exceptions import InvalidInput
-
-# -------------------------------------------------------------------------------------------------- tables
 
 
 def described(
@@ -75,17 +73,8 @@ def codes(column: Any, values: tuple[Any, ...], name: str) -> npt.NDArray[np.int
 class Table:
     """Rows of a public data set with its public schema; made by the loaders.
 
-    Attributes
-    ----------
-    frame : pandas data frame
-        The columns as published, label included.
-    X : (n, d) float32 array
-        Encoded features, within `feature_bounds`.
-    y : (n,) array
-        Labels, values of `classes`.
-    sensitive : pandas data frame
-        The sensitive columns, with values of `group_values`.
-    schema : Schema
+    `frame` has the columns as published, label included; `X` the encoded features, within `feature_bounds`; `y` the
+    labels, values of `classes`; `sensitive` the sensitive columns, with values of `group_values`.
     """
 
     frame: Any
@@ -152,70 +141,69 @@ def pandas() -> Any:
     return pd
 
 
+def _bounds(text: str) -> dict[str, tuple[float, float]]:
+    """Read the bounds of numbers, such as "age 17 90, hours 1 99"."""
+    parts = (part.split() for part in text.split(","))
+    return {name: (float(low), float(high)) for name, low, high in parts}
+
+
+def _ranges(text: str) -> dict[str, tuple[int, ...]]:
+    """Read ranges of whole numbers, both ends included, such as "SEX 1 2, MIG 0 3"."""
+    return {name: tuple(range(int(low), int(high) + 1)) for name, (low, high) in _bounds(text).items()}
+
+
+def _values(text: str) -> dict[str, tuple[str, ...]]:
+    """Read lines with the name of a column, a colon, and its values."""
+    return {name: tuple(values.split()) for name, values in (part.split(":") for part in text.split(";"))}
+
+
+_UCI = "https://archive.ics.uci.edu/dataset/"
+_UCI_FILES = "https://archive.ics.uci.edu/static/public/"
+_KAGGLE = "https://www.kaggle.com/api/v1/datasets/download/"
+
 # --------------------------------------------------------------------------------------------------- adult
 
-
-ADULT_HOME = "https://archive.ics.uci.edu/dataset/2/adult"
-_ADULT_ARCHIVE = "https://archive.ics.uci.edu/static/public/2/adult.zip"
+ADULT_HOME = f"{_UCI}2/adult"
 ADULT_TRAIN = KnownFile(
-    "adult/adult.data", "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d", _ADULT_ARCHIVE
+    "adult/adult.data",
+    "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
+    f"{_UCI_FILES}2/adult.zip",
 )
 ADULT_TEST = KnownFile(
-    "adult/adult.test", "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05", _ADULT_ARCHIVE
+    "adult/adult.test",
+    "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
+    f"{_UCI_FILES}2/adult.zip",
 )
 ADULT_COLUMNS = (
     *("age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation"),
     *("relationship", "race", "sex", "capital-gain", "capital-loss", "hours-per-week", "native-country"),
     "label",
 )
-_ADULT_SEXES = ("Female", "Male")
-_ADULT_RACES = ("White", "Asian-Pac-Islander", "Amer-Indian-Eskimo", "Other", "Black")
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
-
-
 # values as the published description lists them
+_ADULT_VALUES = _values(
+    "workclass:Private Self-emp-not-inc Self-emp-inc Federal-gov Local-gov State-gov Without-pay Never-worked;"
+    "education:Bachelors Some-college 11th HS-grad Prof-school Assoc-acdm Assoc-voc 9th 7th-8th 12th Masters "
+    "1st-4th 10th Doctorate 5th-6th Preschool;"
+    "marital-status:Married-civ-spouse Divorced Never-married Separated Widowed Married-spouse-absent "
+    "Married-AF-spouse;"
+    "occupation:Tech-support Craft-repair Other-service Sales Exec-managerial Prof-specialty Handlers-cleaners "
+    "Machine-op-inspct Adm-clerical Farming-fishing Transport-moving Priv-house-serv Protective-serv Armed-Forces;"
+    "relationship:Wife Own-child Husband Not-in-family Other-relative Unmarried;"
+    "race:White Asian-Pac-Islander Amer-Indian-Eskimo Other Black;"
+    "native-country:United-States Cambodia England Puerto-Rico Canada Germany Outlying-US(Guam-USVI-etc) India "
+    "Japan Greece South China Cuba Iran Honduras Philippines Italy Poland Jamaica Vietnam Mexico Portugal Ireland "
+    "France Dominican-Republic Laos Ecuador Taiwan Haiti Columbia Hungary Guatemala Nicaragua Scotland Thailand "
+    "Yugoslavia El-Salvador Trinadad&Tobago Peru Hong Holand-Netherlands"
+)
 ADULT_SCHEMA = described(
     name="adult",
-    numbers={
-        "age": (17, 90),
-        "education-num": (1, 16),
-        "capital-gain": (0, 99_999),
-        "capital-loss": (0, 4_356),
-        "hours-per-week": (1, 99),
-    },
-    categories={
-        "workclass": _words(
-            "Private Self-emp-not-inc Self-emp-inc Federal-gov Local-gov State-gov Without-pay Never-worked"
-        ),
-        "education": _words(
-            "Bachelors Some-college 11th HS-grad Prof-school Assoc-acdm Assoc-voc 9th 7th-8th 12th Masters "
-            "1st-4th 10th Doctorate 5th-6th Preschool"
-        ),
-        "marital-status": _words(
-            "Married-civ-spouse Divorced Never-married Separated Widowed Married-spouse-absent "
-            "Married-AF-spouse"
-        ),
-        "occupation": _words(
-            "Tech-support Craft-repair Other-service Sales Exec-managerial Prof-specialty Handlers-cleaners "
-            "Machine-op-inspct Adm-clerical Farming-fishing Transport-moving Priv-house-serv Protective-serv "
-            "Armed-Forces"
-        ),
-        "relationship": _words("Wife Own-child Husband Not-in-family Other-relative Unmarried"),
-        "race": _ADULT_RACES,
-        "native-country": _words(
-            "United-States Cambodia England Puerto-Rico Canada Germany Outlying-US(Guam-USVI-etc) India "
-            "Japan Greece South China Cuba Iran Honduras Philippines Italy Poland Jamaica Vietnam Mexico "
-            "Portugal Ireland France Dominican-Republic Laos Ecuador Taiwan Haiti Columbia Hungary "
-            "Guatemala Nicaragua Scotland Thailand Yugoslavia El-Salvador Trinadad&Tobago Peru Hong "
-            "Holand-Netherlands"
-        ),
-    },
+    numbers=_bounds(
+        "age 17 90, education-num 1 16, capital-gain 0 99999, capital-loss 0 4356, hours-per-week 1 99"
+    ),
+    categories=_ADULT_VALUES,
     label="label",
     classes=(0, 1),
-    sensitive={"sex": _ADULT_SEXES, "race": _ADULT_RACES},
+    sensitive={"sex": ("Female", "Male"), "race": _ADULT_VALUES["race"]},
     note="1 is an income above 50K; sex and the sampling weight are no features",
 )
 
@@ -223,12 +211,8 @@ ADULT_SCHEMA = described(
 def load_adult(data_home: Any = None) -> Table:
     """Return Adult, each person once: training and test files joined, rows with a missing value dropped.
 
-    45,222 rows. Label 1: income above 50K. Sensitive: "sex" (no feature) and "race" (a feature too).
-
-    Parameters
-    ----------
-    data_home : str or path, optional
-        Folder that holds ``adult/adult.data`` and ``adult/adult.test``; see `ratewise.datasets.files`.
+    45,222 rows. Label 1: income above 50K. Sensitive: "sex" (no feature) and "race" (a feature too). Files:
+    ``adult/adult.data`` and ``adult/adult.test``.
     """
     parts = [
         pandas().read_csv(
@@ -247,38 +231,23 @@ def load_adult(data_home: Any = None) -> Table:
 
 # ---------------------------------------------------------------------------------------------- employment
 
-
 ACS_HOME = "https://www.census.gov/programs-surveys/acs/microdata.html (Massachusetts, 1-Year, 2015 to 2018)"
 ACS_FILE = KnownFile(
     "acs/acs_employment_MA_2015_2018.csv.gz",
     "8d3afe673de2a491f9fb1d6bdd855adc0e65fee0f07b3e8ef2eaa847e773671f",
 )
-ACS_RACES = tuple(str(code) for code in range(1, 10))
-
 # codes of the survey's data dictionary, with 0 for "not asked"
 ACS_SCHEMA = described(
     name="acs-employment",
-    numbers={"AGEP": (0, 99)},
+    numbers=_bounds("AGEP 0 99"),
     categories={
-        "SCHL": tuple(range(25)),
-        "MAR": tuple(range(1, 6)),
-        "RELP": tuple(range(18)),
-        "DIS": (1, 2),
-        "ESP": tuple(range(9)),
-        "CIT": tuple(range(1, 6)),
-        "MIG": tuple(range(4)),
-        "MIL": tuple(range(5)),
+        **_ranges("SCHL 0 24, MAR 1 5, RELP 0 17, DIS 1 2, ESP 0 8, CIT 1 5, MIG 0 3, MIL 0 4"),
         "ANC": (1, 2, 3, 4, 8),
-        "NATIVITY": (1, 2),
-        "DEAR": (1, 2),
-        "DEYE": (1, 2),
-        "DREM": (0, 1, 2),
-        "SEX": (1, 2),
-        "RAC1P": tuple(range(1, 10)),
+        **_ranges("NATIVITY 1 2, DEAR 1 2, DEYE 1 2, DREM 0 2, SEX 1 2, RAC1P 1 9"),
     },
     label="EMPLOYED",
     classes=(0, 1),
-    sensitive={"sex": ("male", "female"), "race": ACS_RACES},
+    sensitive={"sex": ("male", "female"), "race": tuple("123456789")},
     note="sex and race are features, as in the published task; the year is not",
 )
 
@@ -286,14 +255,9 @@ ACS_SCHEMA = described(
 def load_acs_employment(data_home: Any = None) -> Table:
     """Return ACSEmployment for Massachusetts, 2015 to 2018: 277,677 persons, label 1 for employed.
 
-    Sensitive: "sex" and "race" (the codes 1 to 9 of RAC1P, as text), features too.
-
-    Parameters
-    ----------
-    data_home : str or path, optional
-        Folder that holds ``acs/acs_employment_MA_2015_2018.csv.gz``: the 16 columns of the task, YEAR and
-        EMPLOYED, missing codes as 0. The Census Bureau publishes the survey in another form, so this file is
-        not fetched.
+    Sensitive: "sex" and "race" (the codes 1 to 9 of RAC1P, as text), features too. File:
+    ``acs/acs_employment_MA_2015_2018.csv.gz``, the 16 columns of the task, YEAR and EMPLOYED, missing codes as 0. The
+    Census Bureau publishes the survey in another form, so this file is not fetched.
     """
     frame = pandas().read_csv(locate([ACS_FILE], ACS_HOME, data_home))
     groups = {"sex": frame["SEX"].map({1: "male", 2: "female"}), "race": frame["RAC1P"].astype(str)}
@@ -302,33 +266,23 @@ def load_acs_employment(data_home: Any = None) -> Table:
 
 # -------------------------------------------------------------------------------------------------- credit
 
-
-CREDIT_CARD_HOME = "https://archive.ics.uci.edu/dataset/350/default+of+credit+card+clients"
+CREDIT_CARD_HOME = f"{_UCI}350/default+of+credit+card+clients"
 CREDIT_CARD = KnownFile(
     "credit-card/UCI_Credit_Card.csv",
     "a0f0ab49d6326671d6cd83be5c88dcf18007025fe9a53ecd699119c871176ca1",
-    "https://www.kaggle.com/api/v1/datasets/download/uciml/default-of-credit-card-clients-dataset",
+    f"{_KAGGLE}uciml/default-of-credit-card-clients-dataset",
 )
-GERMAN_HOME = "https://archive.ics.uci.edu/dataset/144/statlog+german+credit+data"
-GERMAN = KnownFile(
-    "german/german.data",
-    "b21f3d81db8071257d5ff1deaeba1fd4303b62712e6fcc9715c7a86202cb5871",
-    "https://archive.ics.uci.edu/static/public/144/statlog+german+credit+data.zip",
-)
-
 # Amounts in New Taiwan dollars, cut off at round numbers; delays in months, with the two codes (-2, 0) and
 # those of education and marriage that occur beside the documented ones.
 CREDIT_CARD_SCHEMA = described(
     name="credit-card",
     numbers={
-        "LIMIT_BAL": (0, 1_000_000),
-        "AGE": (18, 80),
+        **_bounds("LIMIT_BAL 0 1000000, AGE 18 80"),
         **{f"BILL_AMT{month}": (-100_000, 500_000) for month in range(1, 7)},
         **{f"PAY_AMT{month}": (0, 100_000) for month in range(1, 7)},
     },
     categories={
-        "EDUCATION": tuple(range(7)),
-        "MARRIAGE": tuple(range(4)),
+        **_ranges("EDUCATION 0 6, MARRIAGE 0 3"),
         **{f"PAY_{month}": tuple(range(-2, 10)) for month in (0, 2, 3, 4, 5, 6)},
     },
     label="default.payment.next.month",
@@ -338,41 +292,40 @@ CREDIT_CARD_SCHEMA = described(
     note="1 is a default next month; sex is no feature",
 )
 
+
+def load_credit_card(data_home: Any = None) -> Table:
+    """Return Default of Credit Card Clients: 30,000 rows, label 1 for a default.
+
+    Sensitive: "sex" (no feature). File: ``credit-card/UCI_Credit_Card.csv``.
+    """
+    frame = pandas().read_csv(locate([CREDIT_CARD], CREDIT_CARD_HOME, data_home))
+    sex = frame["SEX"].map({1: "male", 2: "female"})
+    return table(frame, frame[CREDIT_CARD_SCHEMA.label], {"sex": sex}, CREDIT_CARD_SCHEMA)
+
+
+GERMAN_HOME = f"{_UCI}144/statlog+german+credit+data"
+GERMAN = KnownFile(
+    "german/german.data",
+    "b21f3d81db8071257d5ff1deaeba1fd4303b62712e6fcc9715c7a86202cb5871",
+    f"{_UCI_FILES}144/statlog+german+credit+data.zip",
+)
 GERMAN_COLUMNS = (
     *("checking", "months", "history", "purpose", "amount", "savings", "employment", "rate", "status"),
     *("debtors", "residence", "property", "age", "plans", "housing", "credits", "job", "liable"),
     *("telephone", "foreign", "risk"),
 )
-
-
-def _codes(attribute: int, *numbers: int) -> tuple[str, ...]:
-    return tuple(f"A{attribute}{number}" for number in numbers)
-
-
+_GERMAN_CODES = _ranges(  # value 3 of attribute 12 is written A123
+    "checking 1 4, history 0 4, purpose 0 10, savings 1 5, employment 1 5, debtors 1 3, property 1 4, plans 1 3, "
+    "housing 1 3, job 1 4, telephone 1 2, foreign 1 2"
+)
 GERMAN_SCHEMA = described(
     name="german",
-    numbers={
-        "months": (0, 72),
-        "amount": (0, 20_000),
-        "rate": (1, 4),
-        "residence": (1, 4),
-        "age": (18, 80),
-        "credits": (1, 4),
-        "liable": (1, 2),
-    },
+    numbers=_bounds(
+        "months 0 72, amount 0 20000, rate 1 4, residence 1 4, age 18 80, credits 1 4, liable 1 2"
+    ),
     categories={
-        "checking": _codes(1, 1, 2, 3, 4),
-        "history": _codes(3, 0, 1, 2, 3, 4),
-        "purpose": _codes(4, *range(11)),
-        "savings": _codes(6, 1, 2, 3, 4, 5),
-        "employment": _codes(7, 1, 2, 3, 4, 5),
-        "debtors": _codes(10, 1, 2, 3),
-        "property": _codes(12, 1, 2, 3, 4),
-        "plans": _codes(14, 1, 2, 3),
-        "housing": _codes(15, 1, 2, 3),
-        "job": _codes(17, 1, 2, 3, 4),
-        "telephone": _codes(19, 1, 2),
-        "foreign": _codes(20, 1, 2),
+        column: tuple(f"A{GERMAN_COLUMNS.index(column) + 1}{code}" for code in codes)
+        for column, codes in _GERMAN_CODES.items()
     },
     label="risk",
     classes=(0, 1),
@@ -381,28 +334,10 @@ GERMAN_SCHEMA = described(
 )
 
 
-def load_credit_card(data_home: Any = None) -> Table:
-    """Return Default of Credit Card Clients: 30,000 rows, label 1 for a default.
-
-    Sensitive: "sex" (no feature).
-
-    Parameters
-    ----------
-    data_home : str or path, optional
-        Folder that holds ``credit-card/UCI_Credit_Card.csv``.
-    """
-    frame = pandas().read_csv(locate([CREDIT_CARD], CREDIT_CARD_HOME, data_home))
-    sex = frame["SEX"].map({1: "male", 2: "female"})
-    return table(frame, frame[CREDIT_CARD_SCHEMA.label], {"sex": sex}, CREDIT_CARD_SCHEMA)
-
-
 def load_german(data_home: Any = None) -> Table:
     """Return German Credit: 1,000 rows, label 1 for a good risk, sensitive "sex" (no feature) and "age_group".
 
-    Parameters
-    ----------
-    data_home : str or path, optional
-        Folder that holds ``german/german.data``.
+    File: ``german/german.data``.
     """
     path = locate([GERMAN], GERMAN_HOME, data_home)
     frame = pandas().read_csv(path, sep=" ", names=list(GERMAN_COLUMNS))
@@ -413,13 +348,44 @@ def load_german(data_home: Any = None) -> Table:
 
 # -------------------------------------------------------------------------------------------------- health
 
-
-PARKINSONS_HOME = "https://archive.ics.uci.edu/dataset/189/parkinsons+telemonitoring"
+PARKINSONS_HOME = f"{_UCI}189/parkinsons+telemonitoring"
 PARKINSONS = KnownFile(
     "parkinsons/parkinsons_updrs.data",
     "f2c7d5025dec4e92e7feae367a5f7ccf58789a10ac6b54bdf15976c599f9dd39",
-    "https://archive.ics.uci.edu/static/public/189/parkinsons+telemonitoring.zip",
+    f"{_UCI_FILES}189/parkinsons+telemonitoring.zip",
 )
+THRESHOLD = 27.576  # total UPDRS that published work calls high, the documented median of the study
+# Bounds are those of the scale for the motor score, and for the voice measures well above
+# what clinics call pathological (1% jitter, 4% shimmer); what lies beyond is cut off there.
+PARKINSONS_SCHEMA = described(
+    name="parkinsons",
+    numbers=_bounds(
+        "age 30 90, test_time -5 220, motor_UPDRS 0 108, Jitter(%) 0 0.03, Jitter(Abs) 0 2e-4, Jitter:RAP 0 0.02, "
+        "Jitter:PPQ5 0 0.02, Jitter:DDP 0 0.06, Shimmer 0 0.15, Shimmer(dB) 0 1.5, Shimmer:APQ3 0 0.1, "
+        "Shimmer:APQ5 0 0.1, Shimmer:APQ11 0 0.15, Shimmer:DDA 0 0.3, NHR 0 0.3, HNR 0 40, RPDE 0 1, DFA 0.4 1, "
+        "PPE 0 0.8"
+    ),
+    categories={},
+    label="total_UPDRS",
+    classes=(0, 1),
+    sensitive={"sex": ("male", "female")},
+    unit="one recording; a subject has about 140 of them",
+    note=f"1 is a total UPDRS above {THRESHOLD}; sex is no feature",
+)
+
+
+def load_parkinsons(data_home: Any = None) -> Table:
+    """Return Parkinsons Telemonitoring: 5,875 recordings of 42 subjects, label 1 for a high UPDRS score.
+
+    Sensitive: "sex" (no feature). Privacy for one row protects one recording, not a subject. File:
+    ``parkinsons/parkinsons_updrs.data``.
+    """
+    frame = pandas().read_csv(locate([PARKINSONS], PARKINSONS_HOME, data_home))
+    high = frame["total_UPDRS"].gt(THRESHOLD).astype(int)
+    sex = frame["sex"].map({0: "male", 1: "female"})
+    return table(frame, high, {"sex": sex}, PARKINSONS_SCHEMA)
+
+
 HEART_HOME = "https://www.kaggle.com/datasets/alexteboul/heart-disease-health-indicators-dataset"
 HEART = (
     KnownFile(
@@ -429,45 +395,9 @@ HEART = (
     KnownFile(
         "heart/heart_disease_health_indicators_BRFSS2015.csv",
         "953fb23bb131736d7879539a071d3f6d1eaae8d4867ab05335d0ba89b94d5f99",
-        "https://www.kaggle.com/api/v1/datasets/download/alexteboul/heart-disease-health-indicators-dataset",
+        f"{_KAGGLE}alexteboul/heart-disease-health-indicators-dataset",
     ),
 )
-
-THRESHOLD = 27.576  # total UPDRS that published work calls high, the documented median of the study
-
-# Bounds are those of the scale for the motor score, and for the voice measures well above
-# what clinics call pathological (1% jitter, 4% shimmer); what lies beyond is cut off there.
-PARKINSONS_SCHEMA = described(
-    name="parkinsons",
-    numbers={
-        "age": (30, 90),
-        "test_time": (-5, 220),
-        "motor_UPDRS": (0, 108),
-        "Jitter(%)": (0, 0.03),
-        "Jitter(Abs)": (0, 2e-4),
-        "Jitter:RAP": (0, 0.02),
-        "Jitter:PPQ5": (0, 0.02),
-        "Jitter:DDP": (0, 0.06),
-        "Shimmer": (0, 0.15),
-        "Shimmer(dB)": (0, 1.5),
-        "Shimmer:APQ3": (0, 0.1),
-        "Shimmer:APQ5": (0, 0.1),
-        "Shimmer:APQ11": (0, 0.15),
-        "Shimmer:DDA": (0, 0.3),
-        "NHR": (0, 0.3),
-        "HNR": (0, 40),
-        "RPDE": (0, 1),
-        "DFA": (0.4, 1),
-        "PPE": (0, 0.8),
-    },
-    categories={},
-    label="total_UPDRS",
-    classes=(0, 1),
-    sensitive={"sex": ("male", "female")},
-    unit="one recording; a subject has about 140 of them",
-    note=f"1 is a total UPDRS above {THRESHOLD}; sex is no feature",
-)
-
 _ANSWERS = (
     *("HighBP", "HighChol", "CholCheck", "Smoker", "Stroke", "PhysActivity", "Fruits", "Veggies"),
     *("HvyAlcoholConsump", "AnyHealthcare", "NoDocbcCost", "DiffWalk", "Sex"),
@@ -481,19 +411,8 @@ def _heart_schema(label: str) -> Schema:
     diabetes = {} if label == _DIABETES else {_DIABETES: (0, 1, 2)}
     return described(
         name="heart" if label == _HEART else "heart-diabetes",
-        numbers={
-            **dict.fromkeys(answers, (0, 1)),
-            "BMI": (12, 60),
-            "MentHlth": (0, 30),
-            "PhysHlth": (0, 30),
-        },
-        categories={
-            **diabetes,
-            "GenHlth": tuple(range(1, 6)),
-            "Age": tuple(range(1, 14)),
-            "Education": tuple(range(1, 7)),
-            "Income": tuple(range(1, 9)),
-        },
+        numbers=dict.fromkeys(answers, (0, 1)) | _bounds("BMI 12 60, MentHlth 0 30, PhysHlth 0 30"),
+        categories=diabetes | _ranges("GenHlth 1 5, Age 1 13, Education 1 6, Income 1 8"),
         label=label,
         classes=(0, 1) if label == _HEART else (0, 1, 2),
         sensitive={"sex": ("female", "male")},
@@ -505,31 +424,11 @@ def _heart_schema(label: str) -> Schema:
 HEART_SCHEMAS = {label: _heart_schema(label) for label in (_HEART, _DIABETES)}
 
 
-def load_parkinsons(data_home: Any = None) -> Table:
-    """Return Parkinsons Telemonitoring: 5,875 recordings of 42 subjects, label 1 for a high UPDRS score.
-
-    Sensitive: "sex" (no feature). Privacy for one row protects one recording, not a subject.
-
-    Parameters
-    ----------
-    data_home : str or path, optional
-        Folder that holds ``parkinsons/parkinsons_updrs.data``.
-    """
-    frame = pandas().read_csv(locate([PARKINSONS], PARKINSONS_HOME, data_home))
-    high = frame["total_UPDRS"].gt(THRESHOLD).astype(int)
-    sex = frame["sex"].map({0: "male", 1: "female"})
-    return table(frame, high, {"sex": sex}, PARKINSONS_SCHEMA)
-
-
 def load_heart(data_home: Any = None, *, label: str = _HEART) -> Table:
     """Return the heart disease indicators of BRFSS 2015: 253,680 interviews, sensitive "sex" (a feature too).
 
-    Parameters
-    ----------
-    data_home : str or path, optional
-        Folder that holds ``heart/heart_disease_health_indicators_BRFSS2015.csv`` or the same with ``.gz``.
-    label : "HeartDiseaseorAttack" or "Diabetes"
-        Two classes, or three (none, before, diabetes).
+    The label is "HeartDiseaseorAttack" (two classes) or "Diabetes" (three: none, before, diabetes). File:
+    ``heart/heart_disease_health_indicators_BRFSS2015.csv`` or the same with ``.gz``.
     """
     schema = HEART_SCHEMAS[_validate.one_of((_HEART, _DIABETES), label=label)]
     frame = pandas().read_csv(locate(HEART, HEART_HOME, data_home)).astype(int)
@@ -539,8 +438,7 @@ def load_heart(data_home: Any = None, *, label: str = _HEART) -> Table:
 
 # ------------------------------------------------------------------------------------------------- schools
 
-
-STUDENT_HOME = "https://archive.ics.uci.edu/dataset/320/student+performance (with commas as separators)"
+STUDENT_HOME = f"{_UCI}320/student+performance (with commas as separators)"
 STUDENT = {
     "por": KnownFile(
         "student/student-por.csv", "df7e729d2607d75f3be2fec41fc164cef6b435b1abea19dd9f21a01a91bbc585"
@@ -549,37 +447,19 @@ STUDENT = {
         "student/student-mat.csv", "32aa42f475b45f0e3bff3ad59df73c7e2f40818d5a92ae6e4d77e3494897ef0a"
     ),
 }
-NURSERY_HOME = "https://archive.ics.uci.edu/dataset/76/nursery"
-NURSERY = KnownFile(
-    "nursery/nursery.data",
-    "8e0389c3dd37590248a921c2726d869ee96b817761a35eb8416afa24f31f931d",
-    "https://archive.ics.uci.edu/static/public/76/nursery.zip",
-)
-
-_SCHOOL_ANSWERS = ("schoolsup", "famsup", "paid", "activities", "nursery", "higher", "internet", "romantic")
 _GRADES = ("fail", "pass", "good")
-_JOBS = ("at_home", "health", "other", "services", "teacher")
 STUDENT_SCHEMA = described(
     name="student",
-    numbers={
-        "age": (15, 22),
-        **dict.fromkeys(("Medu", "Fedu", "failures"), (0, 4)),
-        **dict.fromkeys(("traveltime", "studytime"), (1, 4)),
-        **dict.fromkeys(("famrel", "freetime", "goout", "Dalc", "Walc", "health"), (1, 5)),
-        "absences": (0, 93),
-        **dict.fromkeys(("G1", "G2"), (0, 20)),
-    },
-    categories={
-        "school": ("GP", "MS"),
-        "address": ("R", "U"),
-        "famsize": ("GT3", "LE3"),
-        "Pstatus": ("A", "T"),
-        "Mjob": _JOBS,
-        "Fjob": _JOBS,
-        "reason": ("course", "home", "other", "reputation"),
-        "guardian": ("father", "mother", "other"),
-        **dict.fromkeys(_SCHOOL_ANSWERS, ("no", "yes")),
-    },
+    numbers=_bounds(
+        "age 15 22, Medu 0 4, Fedu 0 4, failures 0 4, traveltime 1 4, studytime 1 4, famrel 1 5, freetime 1 5, "
+        "goout 1 5, Dalc 1 5, Walc 1 5, health 1 5, absences 0 93, G1 0 20, G2 0 20"
+    ),
+    categories=_values(
+        "school:GP MS;address:R U;famsize:GT3 LE3;Pstatus:A T;Mjob:at_home health other services teacher;"
+        "Fjob:at_home health other services teacher;reason:course home other reputation;"
+        "guardian:father mother other;schoolsup:no yes;famsup:no yes;paid:no yes;activities:no yes;nursery:no yes;"
+        "higher:no yes;internet:no yes;romantic:no yes"
+    ),
     label="G3",
     classes=_GRADES,
     sensitive={"sex": ("F", "M")},
@@ -587,41 +467,12 @@ STUDENT_SCHEMA = described(
     note="final grades 0-9 fail, 10-13 pass, 14-20 good; sex is no feature",
 )
 
-NURSERY_COLUMNS = (
-    *("parents", "has_nurs", "form", "children", "housing", "finance", "social", "health", "class"),
-)
-_FINANCES = ("convenient", "inconv")
-NURSERY_SCHEMA = described(
-    name="nursery",
-    numbers={},
-    categories={
-        "parents": ("usual", "pretentious", "great_pret"),
-        "has_nurs": ("proper", "less_proper", "improper", "critical", "very_crit"),
-        "form": ("complete", "completed", "incomplete", "foster"),
-        "children": ("1", "2", "3", "more"),
-        "housing": ("convenient", "less_conv", "critical"),
-        "social": ("nonprob", "slightly_prob", "problematic"),
-        "health": ("recommended", "priority", "not_recom"),
-    },
-    label="class",
-    classes=("not_recom", "recommend", "very_recom", "priority", "spec_prior"),
-    sensitive={"finance": _FINANCES},
-    unit="one combination of attributes",
-    note="a full grid of attribute values, not a sample of people; finance is no feature",
-)
-
 
 def load_student(data_home: Any = None, *, subject: str = "por") -> Table:
-    """Return Student Performance: 649 pupils in Portuguese, or 395 in mathematics; sensitive "sex".
+    """Return Student Performance: 649 pupils in Portuguese ("por"), or 395 in mathematics ("mat"); sensitive "sex".
 
-    Three classes of the final grade. The two subjects share pupils.
-
-    Parameters
-    ----------
-    data_home : str or path, optional
-        Folder that holds ``student/student-por.csv`` and ``student/student-mat.csv``, with commas: UCI's own
-        files use semicolons, so they are not fetched.
-    subject : "por" or "mat"
+    Three classes of the final grade. The two subjects share pupils. Files: ``student/student-por.csv`` and
+    ``student/student-mat.csv``, with commas: UCI's own files use semicolons, so they are not fetched.
     """
     file = STUDENT[_validate.one_of(("por", "mat"), subject=subject)]
     frame = pandas().read_csv(locate([file], STUDENT_HOME, data_home))
@@ -629,13 +480,35 @@ def load_student(data_home: Any = None, *, subject: str = "por") -> Table:
     return table(frame, grade, {"sex": frame["sex"]}, STUDENT_SCHEMA)
 
 
+NURSERY_HOME = f"{_UCI}76/nursery"
+NURSERY = KnownFile(
+    "nursery/nursery.data",
+    "8e0389c3dd37590248a921c2726d869ee96b817761a35eb8416afa24f31f931d",
+    f"{_UCI_FILES}76/nursery.zip",
+)
+NURSERY_COLUMNS = (
+    *("parents", "has_nurs", "form", "children", "housing", "finance", "social", "health", "class"),
+)
+NURSERY_SCHEMA = described(
+    name="nursery",
+    numbers={},
+    categories=_values(
+        "parents:usual pretentious great_pret;has_nurs:proper less_proper improper critical very_crit;"
+        "form:complete completed incomplete foster;children:1 2 3 more;housing:convenient less_conv critical;"
+        "social:nonprob slightly_prob problematic;health:recommended priority not_recom"
+    ),
+    label="class",
+    classes=("not_recom", "recommend", "very_recom", "priority", "spec_prior"),
+    sensitive={"finance": ("convenient", "inconv")},
+    unit="one combination of attributes",
+    note="a full grid of attribute values, not a sample of people; finance is no feature",
+)
+
+
 def load_nursery(data_home: Any = None) -> Table:
     """Return Nursery: 12,960 rows, five classes (one of two rows only), sensitive "finance" (no feature).
 
-    Parameters
-    ----------
-    data_home : str or path, optional
-        Folder that holds ``nursery/nursery.data``.
+    File: ``nursery/nursery.data``.
     """
     path = locate([NURSERY], NURSERY_HOME, data_home)
     frame = pandas().read_csv(path, names=list(NURSERY_COLUMNS), dtype=str)
