@@ -28,9 +28,12 @@ class DaskPartitions:
     Attributes
     ----------
     parts : list of dask.delayed.Delayed
+    held : bool
+        Whether they are persisted on the workers.
     """
 
     parts: list[Any]
+    held: bool = False
 
     @property
     def n_parts(self) -> int:
@@ -44,9 +47,12 @@ class DaskPartitions:
     def total(
         self, function: Callable[..., Any], add: Callable[[Any, Any], Any], *common: Any, each: Sequence[Any]
     ) -> Any:
-        """Return the sum of the results of all partitions, added as a tree on the workers."""
+        """Return the sum of the results of all partitions; those of many are added as a tree on the workers."""
         import dask
 
+        client = _client()
+        if client is not None and self.held and self.n_parts <= _FAN_IN:
+            return _add_up(add, self._submitted(client, function, common, each))
         level = self._tasks(function, common, each)
         sum_up = dask.delayed(_add_up, pure=False)
         while len(level) > 1:
@@ -56,7 +62,7 @@ class DaskPartitions:
 
     def hold(self, function: Callable[..., Any], *common: Any, each: Sequence[Any]) -> DaskPartitions:
         """Return the results as partitions that are persisted on the workers."""
-        return DaskPartitions(_persisted(self._tasks(function, common, each)))
+        return DaskPartitions(_persisted(self._tasks(function, common, each)), held=True)
 
     def regroup(
         self,
@@ -74,7 +80,8 @@ class DaskPartitions:
         ]
         joined = dask.delayed(join, pure=False)
         return DaskPartitions(
-            _persisted([joined([piece[number] for piece in pieces]) for number in range(self.n_parts)])
+            _persisted([joined([piece[number] for piece in pieces]) for number in range(self.n_parts)]),
+            held=True,
         )
 
     def gather(self, join: Callable[..., Any], *common: Any, sizes: Sequence[int]) -> DaskPartitions:
@@ -87,7 +94,21 @@ class DaskPartitions:
         tasks = [
             joined(join, [self.parts[number] for number in run], arguments) for run in runs(sizes, count)
         ]
-        return DaskPartitions(_persisted(tasks))
+        return DaskPartitions(_persisted(tasks), held=True)
+
+    def _submitted(
+        self, client: Any, function: Callable[..., Any], common: tuple[Any, ...], each: Sequence[Any]
+    ) -> list[Any]:
+        """Return the results of few partitions that workers hold; a task of its own is faster than a graph."""
+        from distributed import futures_of
+
+        arguments = _Arguments(common)
+        held = [futures_of(part)[0] for part in self.parts]
+        futures = [
+            client.submit(_call, function, part, arguments, entry, pure=False)
+            for part, entry in zip(held, each, strict=True)
+        ]
+        return _wait(client, futures, gather=True)
 
     def _tasks(self, function: Callable[..., Any], common: tuple[Any, ...], each: Sequence[Any]) -> list[Any]:
         import dask

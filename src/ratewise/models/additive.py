@@ -324,11 +324,14 @@ class AdditiveEngine(RowEngine):
 
     def _reading(self, scorer: Scorer, n_units: int) -> _Reading:
         """Return how the codes of so many units are read: from joint codes, where that is faster."""
-        if n_units > _FEW_UNITS and isinstance(self.bins, RowCodes) and self.bins.small:
-            joint, codes = self.bins.joint()
+        shared = None
+        if n_units > _FEW_UNITS and isinstance(self.bins, RowCodes):
+            shared = self.bins.joint(self.basis.groups)
+        if shared is not None:
+            joint, codes = shared
             spread = Scorer(np.asarray(joint.members @ scorer.table), scorer.intercept)
             alone = tuple((place,) for place in range(len(joint.groups)))
-            return _Reading(lambda rows: codes.take(rows, axis=1), spread, alone, joint.offsets, joint)
+            return _Reading(codes.take, spread, alone, joint.offsets, joint)
         return _Reading(self.bins.take, scorer, self.basis.groups, self.basis.offsets, None)
 
     @np.errstate(all="ignore")  # belongs here: threads do not inherit it

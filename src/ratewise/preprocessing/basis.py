@@ -34,7 +34,7 @@ Floats = npt.NDArray[np.float64]
 _CELL_WEIGHT = 0.5
 _LONGEST_NUMBER = 3.0  # standard deviations; numbers are winsorised there
 _VISIBLE = 2.0  # noise levels
-_SMALL = 1 << 26  # bytes of joint codes up to which they are kept
+_SMALL = 1 << 26  # bytes of norms up to which they and joint codes are kept
 _ENTRIES_AT_ONCE = 1 << 18
 _ROWS_AT_ONCE = 1 << 15
 _MOST_CELLS, _COPIES, _MOST_COPIED = 512, 4, 1 << 14  # of joint codes; speed only
@@ -166,15 +166,16 @@ class JointCodes:
         members = sp.csr_array((np.ones(len(places)), places, starts), shape=(ends[-1], sum(sizes)))
         return cls(groups, np.array(ends, dtype=np.intp), members, tuple(sizes), copies)
 
-    def code(self, codes: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
-        """Return the (G, n) joint codes of rows given by their (n, d) bins, each column from 0; **private**."""
-        found = np.empty((len(self.groups), len(codes)), dtype=np.intp)
+    def code(self, codes: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the (n, G) codes of rows given by their (n, d) bins, each group and column from 0; **private**."""
+        largest = int(np.diff(self.offsets).max(initial=1)) - 1
+        found = np.empty((len(codes), len(self.groups)), dtype=np.min_scalar_type(largest))
         for place, group in enumerate(self.groups):
-            found[place] = np.arange(len(codes)) % self.copies
+            code = np.arange(len(codes)) % self.copies
             for column in group:
-                found[place] *= self.sizes[column]
-                found[place] += codes[:, column]
-            found[place] += self.offsets[place]
+                code *= self.sizes[column]
+                code += codes[:, column]
+            found[:, place] = code
         return found
 
 
@@ -272,12 +273,12 @@ class RowCodes(_Bins):
     codes: npt.NDArray[Any]
     offsets: npt.NDArray[np.intp]
     _norms: Floats | None = field(init=False, default=None)
-    _joint: tuple[JointCodes, npt.NDArray[np.intp]] | None = field(init=False, default=None)
+    _joint: tuple[JointCodes, RowCodes] | None = field(init=False, default=None)
 
     @property
-    def small(self) -> bool:
-        """Whether to keep what is computed for every row."""
-        return not isinstance(self.codes, np.memmap) and self.codes.size * 8 <= _SMALL
+    def _small(self) -> bool:
+        """Whether to keep a number for every row."""
+        return not isinstance(self.codes, np.memmap) and len(self.codes) * 8 <= _SMALL
 
     def take(self, rows: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
         """Return the (d, len(rows)) bin numbers of the rows in the joint numbering."""
@@ -286,8 +287,8 @@ class RowCodes(_Bins):
         return bins
 
     def norms(self, basis: Basis, rows: npt.NDArray[np.intp], bins: npt.NDArray[Any]) -> Floats:
-        """Return the norms of the rows' features; those of all rows of a small table are computed once."""
-        if not self.small:
+        """Return the norms of the rows' features; those of all rows are computed once, unless they are too many."""
+        if not self._small:
             return basis.norms(bins)
         if self._norms is None:
             blocks = range(0, len(self.codes), _ROWS_AT_ONCE)
@@ -295,11 +296,13 @@ class RowCodes(_Bins):
             self._norms = np.concatenate([np.zeros(0), *(basis.norms(self.take(each)) for each in taken)])
         return self._norms.take(rows)
 
-    def joint(self) -> tuple[JointCodes, npt.NDArray[np.intp]]:
-        """Return the joint codes of all rows of a small table; **private**."""
+    def joint(self, groups: Sequence[Sequence[int]]) -> tuple[JointCodes, RowCodes] | None:
+        """Return the joint codes of all rows, None if no columns share one or rows are too many; **private**."""
+        if len(groups) == self.codes.shape[1] or not self._small:
+            return None
         if self._joint is None:
-            codes = JointCodes.of(self.offsets)
-            self._joint = codes, codes.code(self.codes)
+            joint = JointCodes.of(self.offsets)
+            self._joint = joint, RowCodes(joint.code(self.codes), joint.offsets)
         return self._joint
 
 
