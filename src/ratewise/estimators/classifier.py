@@ -220,7 +220,12 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         self._forget()
         assert session.ledger is not None  # noqa: S101 - admitted
         self.ledger_ = session.ledger  # what an interrupted fit spent stays on record
-        with Progress(self._steps(), enabled=bool(self.verbose)) as progress:
+        self._run(session, self._steps())
+        self._keep(session)
+        return self
+
+    def _run(self, session: Session, steps: int, *, shown: bool = True) -> None:
+        with Progress(steps, enabled=bool(self.verbose) and shown) as progress:
 
             def on_step(record: StepRecord) -> None:
                 progress.show(record)
@@ -228,8 +233,6 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
                     self.callback(record)
 
             session.run(on_step)
-        self._keep(session)
-        return self
 
     def planned_events(
         self, X: Any, y: Any, *, sensitive_features: Any = None, privacy_ids: Any = None
@@ -317,13 +320,16 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
             constraints=list(as_constraints(self.constraints)),
             classes=None if classes is None else _classes(classes),
             group_values=dict(Domain((0, 1), groups).columns),
-            columns=declared_columns(names, self.feature_bounds, schema),
+            columns=self._declared_columns(names),
             model=self.model,
             unit="id" if ids else "row",
             id_column=id_column,
             rows_per_id=self.rows_per_id,
             weighting=self.id_weighting,
         )
+
+    def _declared_columns(self, names: tuple[str, ...]) -> dict[str, Any]:
+        return declared_columns(names, self.feature_bounds, self.schema)
 
     def _check_parameters(self) -> None:
         if self.epsilon is not None:
@@ -400,26 +406,31 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         if session.rows.named:
             self.feature_names_in_ = np.array(names, dtype=object)
         self._feature_names = names
+        self.unused_features_ = session.unused
+        self.model_ = fitted_model(session)
+        self._keep_results(session, outside)
+
+    def _keep_results(self, session: Session, outside: tuple[str, ...] = ()) -> None:
+        """Keep what tables and networks have in common, and warn if nothing was trained."""
+        loop = session.loop
         self.classes_ = class_array(session.classes or (0,))
         self.plan_: Plan = session.plan
         assert session.ledger is not None  # noqa: S101 - admitted
         self.ledger_ = session.ledger
-        self.n_iter_ = 0 if session.loop is None else session.loop.optimizer.done
+        self.n_iter_ = 0 if loop is None else loop.optimizer.done
         self.history_ = {} if session.history is None else session.history.arrays()
         self.constraints_ = session.compiled
         self.certificate_ = session.certificate
-        self.unused_features_ = session.unused
-        dual = None if session.loop is None else session.loop.dual
+        dual = None if loop is None else loop.dual
         self.multipliers_ = np.zeros(0) if dual is None else dual.multipliers.copy()
         self.privacy_ = session.statement(self._public_facts(session), outside)
-        self.model_ = fitted_model(session)
-        if self.model_ is None:
+        if loop is None:
             shown = ", ".join(map(str, session.classes)) or "none"
             warnings.warn(
                 f"the private release found fewer than two classes ({shown}); the model predicts a constant. "
                 "Declare classes=..., or use more rows or a larger epsilon",
                 RatewiseWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
     def _public_facts(self, session: Session) -> tuple[str, ...]:

@@ -4,11 +4,9 @@ Each process owns some of the units and draws those that take part in a step (`B
 exactly one Poisson sample of all units. A step exchanges two sums over processes: the clipped gradients and
 the prediction counts (`TotalRelease`).
 
-**Why noise is added once.** The guarantee is about sums over *all* units. Their sensitivity does not depend on
-which process computed them, so each needs one draw of noise in total. Process 0 receives the total, releases
-it, and sends the released value to the others. Parts are sent without noise, so the processes and the network
-between them must be trusted. Process 0 draws the key of the samples and sends it to the others; it alone draws
-the noise.
+**Why noise is added once.** The guarantee is about sums over *all* units, whose sensitivity does not depend on
+which process computed them. Process 0 receives the total, releases it, and sends the released value to the others.
+Parts are sent without noise, so the processes and the network between them must be trusted.
 
 Samples do not depend on how units are spread over processes:
 
@@ -93,17 +91,13 @@ class ProcessGroup(Processes):
 
         The others are set to zero: none but process 0 keeps a total without noise.
         """
-        for kind in _kinds(tensors):
-            flat = _flat(kind, self._device)
-            self._exchange(dist.reduce, flat, 0)
-            _unflat(flat if self.leads else torch.zeros_like(flat), kind)
+        self._exchange(dist.reduce, tensors)
+        for tensor in () if self.leads else tensors:
+            tensor.detach().zero_()
 
     def share(self, tensors: Sequence[Tensor]) -> None:
         """Replace each tensor by that of process 0."""
-        for kind in _kinds(tensors):
-            flat = _flat(kind, self._device)
-            self._exchange(dist.broadcast, flat, 0)
-            _unflat(flat, kind)
+        self._exchange(dist.broadcast, tensors)
 
     def share_bytes(self, data: bytes | None) -> bytes | None:
         """Return what process 0 gave: some bytes, or None."""
@@ -132,15 +126,23 @@ class ProcessGroup(Processes):
             raise RatewiseError(f"process 0 stopped the run: {said.decode()}")
         return done
 
-    def _exchange(self, work: Callable[..., Any], *arguments: Any) -> None:
-        try:
-            work(*arguments)
-        except (RuntimeError, ValueError) as problem:
-            reason = str(problem).splitlines()[0][:200]
-            raise ProcessLost(
-                f"process {self.rank} of {self.world} lost another process ({reason}); nothing more is "
-                "released: start the processes again and resume from the last checkpoint"
-            ) from problem
+    def _exchange(self, work: Callable[..., Any], tensors: Sequence[Tensor]) -> None:
+        """Do one exchange with process 0 for all tensors of a type together."""
+        for kind in dict.fromkeys(tensor.dtype for tensor in tensors):
+            same = [tensor.detach() for tensor in tensors if tensor.dtype == kind]
+            flat = torch.cat([tensor.reshape(-1) for tensor in same]).to(self._device)
+            try:
+                work(flat, 0)
+            except (RuntimeError, ValueError) as problem:
+                reason = str(problem).splitlines()[0][:200]
+                raise ProcessLost(
+                    f"process {self.rank} of {self.world} lost another process ({reason}); nothing more is "
+                    "released: start the processes again and resume from the last checkpoint"
+                ) from problem
+            for tensor, piece in zip(
+                same, torch.split(flat, [tensor.numel() for tensor in same]), strict=True
+            ):
+                tensor.copy_(piece.view_as(tensor))
 
 
 @contextmanager
@@ -170,14 +172,9 @@ class TotalRelease:
     def release(self, value: Any, rng: np.random.Generator) -> Any:
         """Return the total with noise; tensors given are used up, and are one value for the mechanism."""
         if isinstance(value, np.ndarray):
-            (total,) = self._tensors([torch.from_numpy(np.array(value, dtype=np.float64))], rng, None)
-            return total.numpy()
-        return self._tensors(value, rng, self._like)
-
-    def _tensors(
-        self, parts: Sequence[Tensor], rng: np.random.Generator, like: Sequence[Tensor] | None
-    ) -> list[Tensor]:
-        like = parts if like is None else like
+            return self.release([torch.from_numpy(np.array(value, dtype=np.float64))], rng)[0].numpy()
+        parts: Sequence[Tensor] = value
+        like = parts if self._like is None else self._like
         if self.processes.world > 1:
             parts = [part.double() for part in parts]  # totals over processes are not rounded further
         self.processes.collect(parts)
@@ -265,20 +262,3 @@ def refuse_unjoined(processes: Processes) -> None:
             "of its own with the whole budget; pass processes=ratewise.torch.join() to Trainer or "
             "TorchRateConstrainedClassifier (make_private runs in one process only)"
         )
-
-
-def _kinds(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
-    kinds: dict[torch.dtype, list[Tensor]] = {}
-    for tensor in tensors:
-        kinds.setdefault(tensor.dtype, []).append(tensor)
-    return list(kinds.values())
-
-
-def _flat(tensors: list[Tensor], device: torch.device) -> Tensor:
-    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors]).to(device)
-
-
-def _unflat(flat: Tensor, tensors: list[Tensor]) -> None:
-    pieces = torch.split(flat, [tensor.numel() for tensor in tensors])
-    for tensor, piece in zip(tensors, pieces, strict=True):
-        tensor.detach().copy_(piece.view_as(tensor))

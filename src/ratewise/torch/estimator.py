@@ -16,15 +16,9 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from ratewise.accounting import Event, Ledger
-from ratewise.constraints.compiler import as_constraints
 from ratewise.constraints.domain import Domain
-from ratewise.data.table import declared_values, read_vector
-from ratewise.estimators.classifier import (
-    IDS_IGNORED,
-    RateConstrainedClassifier,
-    _classes,
-    class_array,
-)
+from ratewise.data.table import read_vector
+from ratewise.estimators.classifier import IDS_IGNORED, RateConstrainedClassifier
 from ratewise.exceptions import InvalidInput, InvalidType, RatewiseWarning, UnsupportedCombination
 from ratewise.mechanisms.randomness import RandomStreams, streams_for
 from ratewise.models.rows import Rows
@@ -44,11 +38,11 @@ from ratewise.torch.engine import Loss, Objective, TorchEngine
 from ratewise.torch.isolation import check_module, untouched_state
 from ratewise.torch.networks import Bounded
 from ratewise.torch.trainer import NetworkSession, TorchOptimizer, network_config
-from ratewise.training.callbacks import Progress
 from ratewise.training.config import TrainingConfig
 from ratewise.training.declarations import Declarations, check_compiles, read_groups
 from ratewise.training.loop import StepRecord
-from ratewise.training.plan import Plan, explain_plan
+from ratewise.training.plan import explain_plan
+from ratewise.training.session import Session
 
 Floats = npt.NDArray[np.float64]
 
@@ -118,9 +112,6 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
         Shape of one row.
     """
 
-    model = "linear"  # attributes that the parent's checks read; they are no parameters here
-    schema = None
-
     def __init__(
         self,
         module: nn.Module | Callable[[], nn.Module],
@@ -150,69 +141,48 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
         verbose: int = 0,
         random_state: Any = None,
     ) -> None:
+        super().__init__(
+            constraints, epsilon=epsilon, delta=delta, neighbours=neighbours, classes=classes,
+            group_values=group_values, feature_bounds=feature_bounds, model="linear", config=config,
+            rows_per_id=rows_per_id, id_weighting=id_weighting, ledger=ledger, data_name=data_name,
+            callback=callback, verbose=verbose, random_state=random_state,
+        )  # fmt: skip
         self.module = module
-        self.constraints = constraints
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighbours = neighbours
-        self.classes = classes
-        self.group_values = group_values
-        self.feature_bounds = feature_bounds
-        self.config = config
         self.epochs = epochs
         self.optimizer = optimizer
         self.scheduler = scheduler
         self.loss = loss
-        self.rows_per_id = rows_per_id
-        self.id_weighting = id_weighting
         self.physical_batch = physical_batch
         self.device = device
-        self.ledger = ledger
-        self.data_name = data_name
         self.checkpoint = checkpoint
         self.checkpoint_every = checkpoint_every
         self.processes = processes
-        self.callback = callback
-        self.verbose = verbose
-        self.random_state = random_state
 
     # ------------------------------------------------------------------------------------- fitting
 
     def fit(  # type: ignore[override]  # rows have no weights here
         self, X: Any, y: Any = None, *, sensitive_features: Any = None, privacy_ids: Any = None
     ) -> Self:
-        """Train on rows, or on a Dataset whose items are ``(x, label, groups)``.
+        """Train on rows (a tensor, array, memory map or data frame), or a Dataset of items ``(x, label, groups)``.
 
-        Invalid declarations are rejected before any privacy is spent.
-
-        Parameters
-        ----------
-        X : tensor, array, memory map or data frame with rows first; or a map-style Dataset
-        y : vector of labels
-        sensitive_features : data frame, series, mapping of name to column, or vector
-            The columns that the constraints read. Needed to fit, never to predict.
-        privacy_ids : vector, optional
-            All rows with one id form one unit of privacy.
+        Invalid declarations are rejected before any privacy is spent. Other parameters are those of
+        `ratewise.RateConstrainedClassifier.fit`.
         """
         session = self._network_session(X, y, sensitive_features, privacy_ids, self._streams())
         if self.checkpoint is not None:
             session.resume()
         self._forget()
-        steps = session.config.steps or 0
-        leads = session.processes.leads
         try:
-            with Progress(steps, enabled=bool(self.verbose) and leads) as progress:
-
-                def on_step(record: StepRecord) -> None:
-                    progress.show(record)
-                    if self.callback is not None:
-                        self.callback(record)
-
-                session.run(on_step)
+            self._run(session, session.config.steps or 0, shown=session.processes.leads)
         finally:
             if session.ledger is not None and hasattr(session, "admission"):
                 self.ledger_ = session.ledger
-        self._keep_network(session)
+        self.input_shape_ = _row_shape(_inputs(session))
+        if len(self.input_shape_) == 1:
+            self.n_features_in_ = self.input_shape_[0]
+        self.module_ = None if session.loop is None else session.fitted_module()
+        self.offset_ = None if session.shift is None else session.parameters
+        self._keep_results(session)
         return self
 
     def planned_events(
@@ -232,7 +202,7 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
             if value is not None and not callable(value):
                 raise InvalidType(f"{name} must be a function or None, got {type(value).__name__}")
         refuse_loader(X)
-        facts = self._facts(privacy_ids is not None)
+        facts = self._declarations((), None, privacy_ids is not None)
         inputs, labels, groups = self._read_rows(X, y, sensitive_features, facts)
         ids = None if privacy_ids is None else read_vector(privacy_ids, inputs.n_rows, "privacy_ids")
         if facts.constraints:
@@ -245,21 +215,16 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
         module = self._new_module(0 if streams is None else int(streams.preparation.integers(0, 2**62)))
         if self.feature_bounds is not None:
             module = nn.Sequential(Bounded(self.feature_bounds, _row_shape(inputs.x)), module)
+        device = self.device or next((p.device for p in module.parameters()), torch.device("cpu"))
+        epsilon = None if self.epsilon is None else float(self.epsilon)
         session = NetworkSession(
-            facts,
-            rows,
-            network_config(self.config, n_units, self.epochs),
-            None if self.epsilon is None else float(self.epsilon),
-            delta,
-            self.neighbours,
+            facts, rows, network_config(self.config, n_units, self.epochs), epsilon, delta, self.neighbours,
             RandomStreams.from_seed(None) if streams is None else streams,
-            ledger=self.ledger,
-            data_name=self.data_name,
-            module=module,
-            seed=self.random_state,
-            processes=self.processes or Processes(),
-            **self._options(module),
-        )
+            ledger=self.ledger, data_name=self.data_name, module=module, seed=self.random_state,
+            processes=self.processes or Processes(), loss=self.loss, physical_batch=self.physical_batch,
+            device=device, checkpoint=self.checkpoint, checkpoint_every=self.checkpoint_every,
+            **self._optimizers(module.to(device)),
+        )  # fmt: skip
         if streams is not None:
             self._try_out(session)
         return session
@@ -274,23 +239,11 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
             rows = DatasetRows(X, domain, compiled)
             return NetworkInputs(X, rows.n_rows), None, dict.fromkeys(domain.columns)
         x = read_inputs(X)
-        return (
-            NetworkInputs(x, len(x)),
-            read_vector(y, len(x), "y"),
-            read_groups(sensitive_features, len(x), facts),
-        )
+        labels = read_vector(y, len(x), "y")
+        return NetworkInputs(x, len(x)), labels, read_groups(sensitive_features, len(x), facts)
 
-    def _facts(self, ids: bool) -> Declarations:
-        groups = declared_values(self.group_values)
-        return Declarations(
-            constraints=list(as_constraints(self.constraints)),
-            classes=None if self.classes is None else _classes(self.classes),
-            group_values=dict(Domain((0, 1), groups).columns),
-            columns={},
-            unit="id" if ids else "row",
-            rows_per_id=self.rows_per_id,
-            weighting=self.id_weighting,
-        )
+    def _declared_columns(self, names: tuple[str, ...]) -> dict[str, Any]:  # noqa: ARG002 - none here
+        return {}
 
     def _new_module(self, seed: int) -> nn.Module:
         if isinstance(self.module, nn.Module):
@@ -307,21 +260,13 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
             raise InvalidType(f"module() must return a torch.nn.Module, got {type(module).__name__}")
         return module
 
-    def _options(self, module: nn.Module) -> dict[str, Any]:
-        device = self.device or next((p.device for p in module.parameters()), torch.device("cpu"))
-        trained = [parameter for parameter in module.to(device).parameters() if parameter.requires_grad]
+    def _optimizers(self, module: nn.Module) -> dict[str, Any]:
         if self.scheduler is not None and self.optimizer is None:
             raise InvalidInput("scheduler was given without an optimizer; give both")
+        trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
         optimizer = None if self.optimizer is None else self.optimizer(trained)
-        return {
-            "optimizer": optimizer,
-            "scheduler": None if self.scheduler is None else self.scheduler(optimizer),
-            "loss": self.loss,
-            "physical_batch": self.physical_batch,
-            "device": device,
-            "checkpoint": self.checkpoint,
-            "checkpoint_every": self.checkpoint_every,
-        }
+        scheduler = None if self.scheduler is None else self.scheduler(optimizer)
+        return {"optimizer": optimizer, "scheduler": scheduler}
 
     def _try_out(self, session: NetworkSession) -> None:
         """Run synthetic rows through module, loss and optimizer: what cannot work ends before any release.
@@ -342,33 +287,7 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
         TorchOptimizer(engine.parameters, 1, session.config, 1.0, session.optimizer, session.scheduler)
         engine.try_out()
 
-    # ----------------------------------------------------------------------------- after the session
-
-    def _keep_network(self, session: NetworkSession) -> None:
-        self.classes_ = class_array(session.classes or (0,))
-        self.input_shape_ = _row_shape(_inputs(session))
-        if len(self.input_shape_) == 1:
-            self.n_features_in_ = self.input_shape_[0]
-        self.plan_: Plan = session.plan
-        self.constraints_ = session.compiled
-        self.certificate_ = session.certificate
-        trained = session.loop is not None
-        self.n_iter_ = session.steps_done
-        self.history_ = session.history.arrays() if trained else {}
-        self.multipliers_ = np.zeros(0) if session.dual is None else session.dual.multipliers.copy()
-        self.privacy_ = session.statement(self._public_network_facts(session))
-        self.module_ = session.fitted_module() if trained else None
-        self.offset_ = None if session.shift is None else session.parameters
-        if not trained:
-            shown = ", ".join(map(str, session.classes)) or "none"
-            warnings.warn(
-                f"the private release found fewer than two classes ({shown}); the model predicts a constant. "
-                "Declare classes=..., or use more rows or a larger epsilon",
-                RatewiseWarning,
-                stacklevel=3,
-            )
-
-    def _public_network_facts(self, session: NetworkSession) -> tuple[str, ...]:
+    def _public_facts(self, session: Session) -> tuple[str, ...]:
         facts = ["the shape of the inputs", "the network"]
         if self.classes is not None:
             facts.append("the classes")
@@ -417,10 +336,8 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
             return np.zeros((len(x), 1))
         source = TensorRows(x, np.zeros(len(x), dtype=np.int8))
         device = next(self.module_.parameters()).device
-        found = []
-        for start in range(0, len(x), _AT_ONCE):
-            piece = source.take(np.arange(start, min(start + _AT_ONCE, len(x)))).x
-            found.append(self.module_(piece.to(device)).double().cpu().numpy())
+        pieces = (np.arange(start, min(start + _AT_ONCE, len(x))) for start in range(0, len(x), _AT_ONCE))
+        found = [self.module_(source.take(piece).x.to(device)).double().cpu().numpy() for piece in pieces]
         logits = np.concatenate(found)
         return logits if self.offset_ is None else np.asarray(logits + self.offset_)
 

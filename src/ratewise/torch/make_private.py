@@ -15,16 +15,10 @@
     certificate = optimizer.finish()                         # releases the counts of the trained model
 
 **One item of the loader is one step.** For every item, ``backward`` and ``step`` must be called once, in this
-order, before the next item is taken; anything else is an error that does not depend on the rows. An item may
-stand for no rows at all. A sample that is too large for memory is cut up inside (``physical_batch``).
+order, before the next item is taken; anything else is an error that does not depend on the rows.
 
 **Rows stay in the engine.** The loader, the model and the criterion exchange placeholders of a sample. They
-have no values, so a loop can neither mix rows nor depend on them. Changes of inputs belong into the data set
-or the module, changes of the loss into ``loss=``; both run on each row separately (`ratewise.torch.isolation`).
-
-**What is released** is the same as in `ratewise.torch.Trainer`, which takes the steps: per step the clipped
-gradient sum and the prediction counts of one Poisson sample, recorded before rows are read, and the counts of
-the trained model for the certificate.
+have no values, so a loop can neither mix rows nor depend on them. `ratewise.torch.Trainer` takes the steps.
 """
 
 from __future__ import annotations
@@ -123,26 +117,16 @@ def make_private(
     loader : DataLoader or Dataset
         Items are ``(x, label, groups)``. Of a loader the data set and the batch size are used: batches become
         Poisson samples of that expected size.
-    constraints : constraint, family, or list of them, optional
     epsilon, delta : float
         The budget of the whole loop; ``epsilon=None`` trains without privacy.
     epochs, steps
         Length of the loop, which the noise is calibrated for.
     classes, group_values
         The public facts, declared.
-    loss : callable, optional
-        ``loss(logits, labels)`` returns one number per row; cross-entropy unless given. It is called on each
-        row separately.
-    physical_batch : int
-        Rows handled at once: bounds memory, changes nothing else.
-    ledger, data_name, neighbours, random_state
+    constraints, loss, physical_batch, ledger, data_name, neighbours, privacy_ids, id_weighting, random_state
         As for `ratewise.torch.TorchRateConstrainedClassifier`.
-    privacy_ids : vector, optional
-        All rows with one id form one unit of privacy. At most `rows_per_id` rows of an id are used.
     rows_per_id : int, optional
         Needed with `privacy_ids`.
-    id_weighting : "id" or "row"
-        Whether rates are per id or per row.
     config : TrainingConfig, optional
         Other settings, such as the clip. The schedule is that of the optimizer.
     """
@@ -163,54 +147,28 @@ def make_private(
         codes, n_units = code_ids(read_vector(privacy_ids, rows.n_rows, "privacy_ids"))
         units = id_units(codes, n_units, most, _validate.one_of(("id", "row"), id_weighting=id_weighting))
         unit = PrivacyUnit("id", max_rows=most, weighting=id_weighting)
-    settings = replace(config or NETWORK, schedule="constant")
-    settings = replace(settings, steps=steps if steps is not None else settings.steps)
-    if settings.sampling_rate is None and batch is not None:
-        settings = replace(settings, sampling_rate=min(1.0, batch / rows.n_rows))
+    config = config or NETWORK
+    rate = config.sampling_rate or (None if batch is None else min(1.0, batch / rows.n_rows))
+    steps = config.steps if steps is None else steps
+    settings = replace(config, schedule="constant", steps=steps, sampling_rate=rate)
     plan = network_plan(
-        units.n_units,
-        settings,
-        epsilon=epsilon,
-        delta=delta,
-        constrained=compiled is not None,
-        epochs=epochs,
-        neighbours=neighbours,
-        unit=unit,
-    )
+        units.n_units, settings, epsilon=epsilon, delta=delta, constrained=compiled is not None, epochs=epochs,
+        neighbours=neighbours, unit=unit,
+    )  # fmt: skip
     cap = None if epsilon is None else Budget(float(epsilon), float(delta))
     own = Ledger(cap=cap, adaptive=False, neighbours=neighbours, unit=unit) if ledger is None else ledger
+    settings = replace(settings, steps=plan.steps, sampling_rate=plan.sampling_rate)
     trainer = Trainer(
-        model,
-        rows,
-        plan,
-        compiled,
-        config=replace(settings, steps=plan.steps, sampling_rate=plan.sampling_rate),
-        n_classes=len(domain.classes),
-        units=units,
-        optimizer=optimizer,
-        loss=loss,
-        ledger=own,
-        data_name=data_name,
-        physical_batch=physical_batch,
+        model, rows, plan, compiled, config=settings, n_classes=len(domain.classes), units=units,
+        optimizer=optimizer, loss=loss, ledger=own, data_name=data_name, physical_batch=physical_batch,
         random_state=random_state,
-    )
+    )  # fmt: skip
     trainer.start()
     trainer.note_seed()
     session = _Steps(trainer, optimizer)
     return PrivateParts(
-        PrivateModel(session),
-        PrivateOptimizer(session),
-        PoissonLoader(session),
-        RateCriterion(session),
+        PrivateModel(session), PrivateOptimizer(session), PoissonLoader(session), RateCriterion(session)
     )
-
-
-@dataclass(eq=False)
-class Sample:
-    """One Poisson sample, **private**, and whether its gradient was asked for."""
-
-    units: Rows
-    ready: bool = False
 
 
 class Placeholder:
@@ -251,6 +209,14 @@ class Placeholder:
     __matmul__ = __rmatmul__ = __neg__ = __pow__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
 
 
+@dataclass(eq=False)
+class Sample:
+    """One Poisson sample, **private**, and whether its gradient was asked for."""
+
+    units: Rows
+    ready: bool = False
+
+
 class _Steps:
     """The current sample, and the steps of the trainer one at a time.
 
@@ -262,16 +228,15 @@ class _Steps:
         self._open = ExitStack()
         self._phase: Phase | None = None
         self._over = False
-        self._sample: Sample | None = None
+        self.sample: Sample | None = None
 
     @property
     def steps_left(self) -> int:
-        """Samples that may still be drawn."""
         return self.trainer.plan.steps - self.trainer.steps_done
 
     def require_step(self) -> None:
         """Refuse to go on if the current sample has had no step."""
-        if self._sample is not None:
+        if self.sample is not None:
             raise InvalidInput(
                 "the last item of the private loader has had no step; call "
                 "criterion(model(x), labels, cells).backward() and optimizer.step() once for every item. For "
@@ -282,16 +247,12 @@ class _Steps:
     def begin_sample(self) -> Sample:
         """Draw the next sample; the step of the one before must have been taken."""
         self.require_step()
-        self._sample = Sample(self.trainer.draw())
-        return self._sample
-
-    def end_sample(self) -> None:
-        """Leave the sample out; it is never drawn again."""
-        self._sample = None
+        self.sample = Sample(self.trainer.draw())
+        return self.sample
 
     def backward(self, sample: Sample) -> None:
         """Ask for the gradient of the sample: the step reads the rows."""
-        if sample is not self._sample:
+        if sample is not self.sample:
             raise InvalidInput(
                 "backward() on an item of the loader that is no longer the current one; take one item per step"
             )
@@ -304,7 +265,7 @@ class _Steps:
     def step(self) -> None:
         """Record a step, release the sums of the sample, and update."""
         refuse_unjoined(Processes())
-        sample = self._sample
+        sample = self.sample
         if sample is None:
             raise InvalidInput(
                 "optimizer.step() without a fresh sample: take one item of the private loader per step"
@@ -318,7 +279,7 @@ class _Steps:
         self.trainer.admit()
         if self._phase is None:
             self._phase = self._open.enter_context(self.trainer.phase())
-        self.end_sample()  # whatever fails from here on, no later step may read this sample again
+        self.sample = None  # whatever fails from here on, no later step may read this sample again
         self.trainer.step(sample.units, self._phase)
         if self.steps_left == 0:
             self.finish()
@@ -418,10 +379,9 @@ class RateCriterion:
 
 
 class PoissonLoader:
-    """Poisson samples of the rows, one per step; one pass is about one epoch.
+    """Poisson samples of the rows, one per step, as placeholders ``(x, labels, cells)``; one pass is about one epoch.
 
-    Yields ``(x, labels, cells)``, placeholders of one sample; cells is None without constraints. The rows of
-    a sample and their number are private.
+    Cells is None without constraints.
     """
 
     def __init__(self, session: _Steps) -> None:
@@ -434,27 +394,22 @@ class PoissonLoader:
 
     def __iter__(self) -> Iterator[tuple[Placeholder, Placeholder, Placeholder | None]]:
         session = self._session
-        for _ in range(self.steps):
-            if session.steps_left == 0:
-                return
+        for _ in range(min(self.steps, session.steps_left)):
             sample = session.begin_sample()
-            counted = session.trainer.dual is not None
-            cells = Placeholder("cells", sample) if counted else None
+            cells = None if session.trainer.dual is None else Placeholder("cells", sample)
             yield Placeholder("inputs", sample), Placeholder("labels", sample), cells
             session.require_step()
 
     def discard(self) -> None:
         """Give up the current item without a step; it is never drawn again and costs nothing."""
-        self._session.end_sample()
+        self._session.sample = None
 
 
 class PrivateOptimizer(torch.optim.Optimizer):
     """The optimizer, whose step is recorded, adds noise, and updates weights and multipliers.
 
-    Attributes
-    ----------
-    plan, ledger, dual, history, certificate
-        The plan, the ledger, the multipliers, what was released by step, and the certificate at the end.
+    It has the `plan`, the `ledger`, the multipliers (`dual`), what was released by step (`history`), and the
+    `certificate` at the end.
     """
 
     def __init__(self, session: _Steps) -> None:
@@ -501,10 +456,9 @@ class PrivateOptimizer(torch.optim.Optimizer):
 
 def _refuse_other_names(unknown: Mapping[str, Any]) -> None:
     """Name the argument that is meant by one of Opacus, or the place of a setting."""
-    settings = {entry.name for entry in fields(TrainingConfig)}
     for name in unknown:
         meant = _NAMES_IN_OPACUS.get(name)
-        if meant is None and name in settings:
+        if meant is None and name in {entry.name for entry in fields(TrainingConfig)}:
             meant = f"pass config=TrainingConfig({name}=...)"
         raise InvalidType(f"make_private has no argument {name!r}" + (f"; {meant}" if meant else ""))
 

@@ -40,25 +40,15 @@ class _Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's output."""
-        out = functional.relu(self.norm1(self.conv1(x)))
-        out = self.norm2(self.conv2(out))
-        out = out + self.shortcut(x)
-        return functional.relu(out)
+        out = self.norm2(self.conv2(functional.relu(self.norm1(self.conv1(x)))))
+        return functional.relu(out + self.shortcut(x))
 
 
 class ResNet(nn.Module):
     """A residual network with group norm.
 
-    Parameters
-    ----------
-    num_classes : int
-        Number of logits.
-    blocks, widths : sequences of int
-        Blocks and channels of each stage; every stage after the first halves height and width.
-    groups : int
-        Groups of every group norm.
-    in_channels : int
-        Channels of the images.
+    `blocks` and `widths` are the blocks and channels of each stage; every stage after the first halves height and
+    width. `groups` are those of every group norm.
     """
 
     def __init__(
@@ -87,12 +77,13 @@ class ResNet(nn.Module):
         stages, inputs = [], widths[0]
         for stage, (count, width) in enumerate(zip(blocks, widths, strict=True)):
             for number in range(count):
-                stride = 2 if stage and not number else 1
-                stages.append(_Block(inputs, width, stride, groups))
+                stages.append(_Block(inputs, width, 2 if stage and not number else 1, groups))
                 inputs = width
         self.stages = nn.Sequential(*stages)
         self.head = nn.Linear(inputs, num_classes)
-        self.apply(_initialise)
+        for layer in self.modules():
+            if isinstance(layer, nn.Conv2d):
+                nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits of images (rows, channels, height, width)."""
@@ -186,14 +177,8 @@ class TransformerEncoder(nn.Module):
         layers: int = 2,
     ) -> None:  # fmt: skip
         super().__init__()
-        _sizes(
-            vocabulary=vocabulary,
-            num_classes=num_classes,
-            length=length,
-            width=width,
-            heads=heads,
-            layers=layers,
-        )
+        _sizes(vocabulary=vocabulary, num_classes=num_classes, length=length)
+        _sizes(width=width, heads=heads, layers=layers)
         if width % heads:
             raise InvalidInput(f"width must be a multiple of heads ({heads}), got {width}")
         self.tokens = nn.Embedding(vocabulary, width)
@@ -220,23 +205,11 @@ def _sizes(**arguments: Any) -> None:
                 raise InvalidInput(f"{name} must be at most {_LARGEST}, got {size}")
 
 
-def _initialise(layer: nn.Module) -> None:
-    if isinstance(layer, nn.Conv2d):
-        nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
-
-
 class Bounded(nn.Module):
     """Cut inputs off at public bounds and scale them to [-1, 1]; an input without room becomes 0.
 
-    Parameters
-    ----------
-    bounds : pair (lower, upper)
-        Each a number, or an array in the shape of one row (or one that broadcasts to it).
-    shape : tuple
-        Shape of one row.
+    Bounds are a pair (lower, upper), each a number or an array that broadcasts to the shape of one row.
 
-    Examples
-    --------
     >>> Bounded((0, 255), (3,))(torch.tensor([[0, 51, 300]]))
     tensor([[-1.0000, -0.6000,  1.0000]])
     """
