@@ -17,6 +17,7 @@ meet, alone or together (`ratewise.constraints.feasibility`). Bounds that always
 
 from __future__ import annotations
 
+import itertools
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -72,10 +73,12 @@ def expand(
             yield from ((one, None) for one in ((item,) if isinstance(item, Constraint) else item))
             continue
         try:
-            yield from [(one, item) for one in item.expand(domain)]
+            expanded = item.expand(domain)
         except NoGroups:
             if not allow_empty:
                 raise
+            continue
+        yield from zip(expanded, itertools.repeat(item))
 
 
 def _not_a_constraint(thing: Any) -> str:

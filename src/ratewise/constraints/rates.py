@@ -303,8 +303,11 @@ class Constraint:
     def __init__(self, expression: Expression, sense: str, bound: float, name: str | None = None) -> None:
         if not expression.terms:
             raise InvalidInput("a constraint must read at least one rate; here they cancel to a constant")
-        for field, value in zip(self.__slots__, (name, bound + 0.0, expression, sense), strict=True):
-            object.__setattr__(self, field, value)
+        put = object.__setattr__
+        put(self, "expression", expression)
+        put(self, "sense", sense)
+        put(self, "bound", bound + 0.0)
+        put(self, "_name", name)
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise AttributeError(f"a constraint is immutable, cannot set {name}")

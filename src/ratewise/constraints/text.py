@@ -479,10 +479,21 @@ class _Reader:
         if sum(isinstance(step.op, ast.BitAnd | ast.BitOr) for step in chain) > MAX_JOINED:
             said = f"more than {MAX_JOINED} sets of rows are joined; name several values at once"
             raise self._error(said, node)
-        value = self._operand(chain[-1].left)
+        parts = [self._operand(chain[-1].left)]
         for step in reversed(chain):
-            value = self._operated(step.right, step.op, value, self._operand(step.right))
-        return value
+            right = self._operand(step.right)
+            sums = isinstance(step.op, ast.Add | ast.Sub) and isinstance(right, Expression)
+            if sums and isinstance(parts[-1], Expression):  # added at once: one by one is quadratic
+                parts.append(right if isinstance(step.op, ast.Add) else -right)
+            else:
+                parts = [self._operated(step.right, step.op, self._total(node, parts), right)]
+        return self._total(node, parts)
+
+    def _total(self, node: ast.expr, parts: list[Any]) -> Any:
+        if len(parts) == 1:
+            return parts[0]
+        terms = itertools.chain.from_iterable(part.terms for part in parts)
+        return self._build(node, {}, Expression, terms, sum(part.constant for part in parts))
 
     def _compare(self, node: ast.Compare) -> Any:
         nodes, marks = [node.left, *node.comparators], node.ops
