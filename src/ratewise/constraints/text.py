@@ -42,6 +42,8 @@ from ratewise.constraints.rates import (
 )
 from ratewise.exceptions import InvalidInput, InvalidType
 
+__all__ = ["GrammarError", "format_constraint", "parse_constraint"]
+
 MAX_TEXT = 20_000  # characters of a constraint
 MAX_NESTING = 40  # brackets that may be open at once
 MAX_JOINED = 100  # sets of rows in one chain of & or |
