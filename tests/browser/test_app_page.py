@@ -122,7 +122,7 @@ def test_a_training_by_keyboard_alone(browser, server, tmp_path):
     assert folder.settings.epsilon == 4.0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first-run", "people.csv"]
     page.click("#report")
-    assert "Prediction of income from people.csv" in page.inner_text("h1")
+    assert "Prediction of income, compared by sex, from people.csv" in page.inner_text("h1")
     assert violations(page) == []
     assert all(url.startswith(f"http://127.0.0.1:{server.server_port}/") for url in asked)
     assert problems == []

@@ -406,6 +406,11 @@ class TestUsingRuns:
         assert "was released by the training" in (copy / "report.html").read_text()
         run("report", copy, world / "test.csv", "--card", tmp_path / "card.md")
         assert "was measured on the rows it was given" in (copy / "report.html").read_text()
+        page = (copy / "report.html").read_text()
+        assert re.search(r"<h1>Prediction of \w+, compared by sex, from people.csv</h1>", page)
+        assert "rows of test.csv; the model was trained on" in page
+        assert "and everybody else are predicted" in page
+        assert "sex=<wbr>F" in page
         run("report", copy, "--title", "Who is rich")
         assert "Who is rich" in (copy / "report.html").read_text()
         run("report", copy, "--out", tmp_path / "card.md", code=2)  # it exists, and is not the run's own

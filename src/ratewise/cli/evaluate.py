@@ -200,7 +200,7 @@ class LabelledTable:
             confidence=confidence,
             tolerance=tolerance,
             name=folder.path.name,
-            title=title or folder.settings.title or None,
+            title=title or default_title(folder),
             data=os.path.basename(self.data),
             ledger=ledger,
             target=folder.settings.label,
@@ -475,6 +475,17 @@ def _last_report(folder: RunFolder, title: str | None) -> Report:
     return found if title is None else Report(replace(found.content, title=title))
 
 
+def default_title(folder: RunFolder) -> str:
+    """Return the heading of a report: what is predicted, who is compared, and the file of the training rows."""
+    settings, schema = folder.settings, folder.schema
+    label, *groups = (
+        name if schema is None else schema.title_of(name) for name in (settings.label, *settings.groups)
+    )
+    compared = f", compared by {' and '.join(groups)}," if settings.constraints and groups else ""
+    file = os.path.basename(folder.description["data"])
+    return settings.title or f"Prediction of {label}{compared} from {file}"
+
+
 def released_report(
     folder: RunFolder,
     model: RateConstrainedClassifier,
@@ -484,13 +495,12 @@ def released_report(
     """Return the report of what the training released; all of it is covered by the guarantee."""
     from ratewise.report import Report
 
-    settings, file = folder.settings, os.path.basename(folder.description["data"])
     return Report.from_training(
         model,
         name=folder.path.name,
-        title=title or settings.title or f"Prediction of {settings.label} from {file}",
-        data=file,
-        target=settings.label,
+        title=title or default_title(folder),
+        data=os.path.basename(folder.description["data"]),
+        target=folder.settings.label,
         ledger=_ledger(folder),
         notes=notes,
     )

@@ -104,6 +104,8 @@ def _sentence(constraint: Constraint, low: float | None, high: float | None) -> 
     weights, amount = (*(weight for _, weight in terms), constant), amount_of(low, high).lower()
     if all(term.where == term.of and not term.predicted for term, _ in terms):
         k, rows = terms[0][0].prediction, [term.of.name for term, _ in terms]
+        if len(terms) == 2 and terms[1][0].of == ~terms[0][0].of:
+            rows[1] = "everybody else"
         if weights == (1.0, -1.0, 0.0) and k == terms[1][0].prediction:
             if low is not None and high is not None and low == -high:
                 gap = f"at rates that differ by at most {percent(high)} points"

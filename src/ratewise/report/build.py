@@ -614,7 +614,12 @@ def _about(
     rows = f"{content.rows:,} {'training rows' if content.released and not background.data else source}"
     statement = background.statement
     if statement is not None and statement.n_units is not None and not content.released:
-        rows += f"; the model was trained on {statement.n_units:,} {statement.unit.noun}"
+        sources = {plan.data for plan in background.ledger.admissions} if background.ledger else set()
+        named = [source for source in sources if source.startswith("rows of ")]
+        noun = (
+            named[0] if len(sources) == 1 and named and statement.unit.kind == "row" else statement.unit.noun
+        )
+        rows += f"; the model was trained on {statement.n_units:,} {noun}"
     sentences = [family.words for family in content.families]
     sentences += [constraint.words for constraint in content.constraints if constraint.family is None]
     if content.constant:

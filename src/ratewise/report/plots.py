@@ -15,7 +15,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_VOID = frozenset({"input", "meta", "br", "hr", "line", "rect", "circle", "polyline", "path", "polygon"})
+_VOID = frozenset(
+    {"input", "meta", "br", "hr", "wbr", "line", "rect", "circle", "polyline", "path", "polygon"}
+)
 STRIP_HEIGHT = 24
 _MIDDLE = STRIP_HEIGHT / 2
 MOST_ROWS = 40
@@ -44,7 +46,7 @@ def el(name: str, *children: Any, **attributes: Any) -> Html:
     """
     head = name + "".join(_attribute(key, value) for key, value in attributes.items())
     if name in _VOID and not children:
-        return Html(f"<{head}>" if name in ("input", "meta", "br", "hr") else f"<{head}/>")
+        return Html(f"<{head}>" if name in ("input", "meta", "br", "hr", "wbr") else f"<{head}/>")
     return Html(f"<{head}>{join(children)}</{name}>")
 
 

@@ -127,6 +127,9 @@ def _head(*children: Any, class_: str = "picture") -> Html:
 
 
 def _row(name: Any, *cells: Html, **attributes: Any) -> Html:
+    if type(name) is str:  # may be broken after an equals sign, so that no word is
+        first, *rest = name.split("=")
+        name = [first, *(["=", el("wbr"), part] for part in rest)]
     return el(
         "tr", el("th", name, scope="row", class_="name", role="rowheader"), cells, role="row", **attributes
     )
