@@ -61,13 +61,7 @@ def many_runs_bound(
 
 
 def gaussian_bound(
-    hits_in: int,
-    games_in: int,
-    hits_out: int,
-    games_out: int,
-    *,
-    delta: float,
-    confidence: float = 0.95,
+    hits_in: int, games_in: int, hits_out: int, games_out: int, *, delta: float, confidence: float = 0.95
 ) -> float:
     """Return the lower bound on epsilon **if** the two laws are normal laws of one variance, some way apart.
 
@@ -166,7 +160,5 @@ def _check_delta(delta: float) -> None:
 
 def _check_hits(**arguments: Any) -> None:
     (name, hits), (total_name, total) = arguments.items()
-    checked: dict[str, Any] = {name: hits}
-    whole: dict[str, Any] = {total_name: total}
-    if _validate.count(at_least=0, **checked) > _validate.count(**whole):
+    if _validate.count(at_least=0, **{name: hits}) > _validate.count(**{total_name: total}):
         raise InvalidInput(f"{name} must be at most {total_name} ({total}), got {hits}")

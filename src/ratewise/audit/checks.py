@@ -31,14 +31,7 @@ _OUT_OF_REACH = 3.0  # off bounds of differences of rates, which are 1 at most
 
 @dataclass(frozen=True)
 class Check:
-    """The outcome of a check.
-
-    Attributes
-    ----------
-    name : str
-    passed : bool
-    detail : str
-    """
+    """The outcome of a check."""
 
     name: str
     passed: bool

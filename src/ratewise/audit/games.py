@@ -51,21 +51,11 @@ _MOST_ROWS = 20_000  # every canary has a feature of its own
 
 
 class Sight(NamedTuple):
-    """What an adversary makes of one step; one number per canary, in units of the sensitivity.
+    """What an adversary makes of one step; one number per canary, in units of the sensitivity."""
 
-    Attributes
-    ----------
-    gradient : array
-        The released sum along the canary's own gradient: about 1 if it took part, 0 if not.
-    tally : array or None
-        The released entry of the histogram that the canary adds 1 to.
-    beside : array or None
-        An entry that no row adds to: under independent noise it tells nothing.
-    """
-
-    gradient: Floats
-    tally: Floats | None = None
-    beside: Floats | None = None
+    gradient: Floats  # the released sum along the canary's own gradient: about 1 if it took part, 0 if not
+    tally: Floats | None = None  # the released entry of the histogram that the canary adds 1 to
+    beside: Floats | None = None  # an entry that no row adds to: under independent noise it tells nothing
 
 
 class Subject(Protocol):
@@ -131,9 +121,7 @@ class WorstRows:
         """
         n_rows, n_canaries = self.X.shape
         grids = tuple(CategoricalGrid(f"x{place}", ("rare", "common")) for place in range(n_canaries))
-        common = (
-            np.array([0.0, 1.0, 0.0, 0.0]) * _LONG
-        )  # released counts: rare values have the largest weight
+        common = np.array([0.0, _LONG, 0.0, 0.0])  # released counts: rare values have the largest weight
         basis = build_basis(grids, [common] * n_canaries, 0.0, _LONG, 1.0)
         codes = np.where(self.X != 0.0, 0, 1)
         labels = np.where(np.arange(n_rows) < n_canaries, self.labels, 1)
@@ -270,24 +258,10 @@ class _Present:
 class AuditResult:
     """A lower bound on epsilon beside the claim.
 
-    Attributes
-    ----------
-    lower_bound : float
-        With probability at least `confidence` the true epsilon at `delta` is at least this.
-    sharper_bound : float or None
-        The same under the assumption that the release is Gaussian and not sampled; None where it is not.
-    claimed : float
-        What the accountant says of what was played; infinite without noise.
-    delta, confidence : float
-    kind : str
-        "step", "training" or "one run".
-    releases : str
-        Which releases the adversary saw: "gradient", "histogram" or "together".
-    attack : str
-    games : int
-        Games that were counted (one run: canaries).
-    detail : str
-        Hits and games, in words.
+    With probability at least `confidence` the true epsilon at `delta` is at least `lower_bound`, and `sharper_bound` if
+    the release is Gaussian and not sampled (None where it is not). `claimed` is what the accountant says of what was
+    played; `kind` is "step", "training" or "one run"; `games` is the number of games that were counted (one run:
+    canaries).
     """
 
     lower_bound: float
@@ -344,15 +318,10 @@ def audit_training(event: TrainingEvent, *, games: int = 1000, **options: Any) -
         The likelihood ratio, which is the best there is if the noise is as claimed; or differences of two
         entries of the histogram, which show noise that entries share.
     delta, confidence : float
-        Epsilon is bounded at this delta. An epsilon at a tiny delta shows in one game of 1 / delta only; at a
-        delta of 0.01 a few thousand games come close to the truth, and the claim is the same guarantee.
+        Epsilon is bounded at this delta. An epsilon at a tiny delta shows in one game of 1 / delta only.
     subject : Subject, optional
         Another engine with rows of its own; by default that of additive models with worst-case rows.
     random_state : int, generator or None
-
-    Returns
-    -------
-    AuditResult
     """
     return _many_runs(event, "training", checked_event(event).steps, games, **options)
 
@@ -375,7 +344,6 @@ def audit_one_run(
     scores "in", as many with the lowest "out". Much cheaper than many trainings, and less sharp: expect
     about half of the true epsilon where many trainings would find three quarters.
     """
-    _check_choices(releases, attack)
     checked_event(event)
     if subject is None:
         subject = TableSubject(event, n_canaries=_validate.count(canaries=canaries), n_opponents=0)
@@ -383,8 +351,8 @@ def audit_one_run(
     called = max(2, count // 5) if guesses is None else _validate.count(at_least=2, guesses=guesses)
     if called > count:
         raise InvalidInput(f"guesses must be at most the number of canaries, {count}, got {called}")
-    streams, coin = _randomness(random_state)
-    coins = coin.random((1, count)) < 0.5
+    streams = RandomStreams.from_seed(random_state)
+    coins = streams.preparation.random((1, count)) < 0.5  # no features are prepared: that stream is free
     score = _scores(subject, coins, event.steps, streams, releases, attack)[0]
     order = np.argsort(score, kind="stable")
     half = called // 2
@@ -427,19 +395,18 @@ def _many_runs(
     subject: Subject | None = None,
     random_state: Any = None,
 ) -> AuditResult:
-    _check_choices(releases, attack)
     games = _validate.count(at_least=20, games=games)
     subject = TableSubject(event) if subject is None else subject
-    streams, coin = _randomness(random_state)
-    coins = coin.random((games, subject.n_canaries)) < 0.5
+    streams = RandomStreams.from_seed(random_state)
+    coins = streams.preparation.random((games, subject.n_canaries)) < 0.5
     coins[:, 1:] = False
     score = _scores(subject, coins, steps, streams, releases, attack)[:, 0]
     tuning = int(games * _TUNING)
     threshold = _threshold(score[:tuning], coins[:tuning, 0], delta, confidence)
     hits = _hits(score[tuning:] > threshold, coins[tuning:, 0])
-    bound = many_runs_bound(**hits, delta=delta, confidence=confidence)
+    words = "guessed in: {hits_in} of {games_in} when it was, {hits_out} of {games_out} not"
     return AuditResult(
-        lower_bound=bound,
+        lower_bound=many_runs_bound(**hits, delta=delta, confidence=confidence),
         claimed=claimed_epsilon(subject.event, steps, releases, delta),
         delta=delta,
         confidence=confidence,
@@ -447,9 +414,7 @@ def _many_runs(
         releases=releases,
         attack=attack,
         games=games - tuning,
-        detail="guessed in: {hits_in} of {games_in} when it was, {hits_out} of {games_out} not".format(
-            **hits
-        ),
+        detail=words.format(**hits),
         sharper_bound=_sharper(subject.event, releases, score, coins[:, 0], delta, confidence),
     )
 
@@ -502,6 +467,8 @@ def _scores(
 ) -> Floats:
     """Return the adversary's score of each game and canary: the higher, the more likely it was there."""
     event = subject.event
+    _validate.one_of(RELEASES, releases=releases)
+    _validate.one_of(ATTACKS, attack=attack)
     if releases != "gradient" and event.histogram_noise is None:
         if releases == "histogram" or attack == "difference":
             raise UnsupportedCombination("the event releases no histogram; audit releases='gradient'")
@@ -523,24 +490,10 @@ def _evidence(event: TrainingEvent, sight: Sight, releases: str, attack: str) ->
     if releases != "histogram" and event.gradient_noise is not None:
         loss = loss + (sight.gradient - 0.5) / event.gradient_noise**2
     if releases != "gradient" and sight.tally is not None and event.histogram_noise is not None:
-        loss = loss + _count_loss(sight.tally, event.histogram_noise, event.histogram)
+        count, noise = sight.tally, event.histogram_noise
+        laplace = (np.abs(count) - np.abs(count - 1.0)) / noise
+        loss = loss + (laplace if event.histogram == "laplace" else (count - 0.5) / noise**2)
     rate = event.sampling_rate
     if rate >= 1:
         return loss
     return np.asarray(np.logaddexp(np.log1p(-rate), np.log(rate) + loss))
-
-
-def _count_loss(count: Floats, noise: float, law: str | None) -> Floats:
-    if law == "laplace":
-        return np.asarray((np.abs(count) - np.abs(count - 1.0)) / noise)
-    return np.asarray((count - 0.5) / noise**2)
-
-
-def _check_choices(releases: str, attack: str) -> None:
-    _validate.one_of(RELEASES, releases=releases)
-    _validate.one_of(ATTACKS, attack=attack)
-
-
-def _randomness(random_state: Any) -> tuple[RandomStreams, np.random.Generator]:
-    streams = RandomStreams.from_seed(random_state)
-    return streams, streams.preparation  # no features are prepared: that stream tosses the coins

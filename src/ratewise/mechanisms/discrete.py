@@ -305,10 +305,10 @@ _LAPLACE = _Law(lambda x: (-x).exp(), np.log, 63, 2.0**-16)
 
 
 class Prefetched:
-    """Draws in bulk and hands out the draws one by one, which is faster for small arrays.
+    """Draws in bulk and hands out each draw once, which is faster for small arrays.
 
-    Every draw is handed out once. Draws wait in memory for one stream and one scale only, are never pickled,
-    and a forked process discards what it inherited, so it never repeats its parent's noise.
+    Draws wait in memory for one stream and one scale only, are never pickled, and a forked process discards what it
+    inherited, so it never repeats its parent's noise.
     """
 
     __slots__ = ("__weakref__", "_at", "_draw", "_draws", "_lock", "_made_for")
@@ -351,11 +351,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def probability(kind: str, s: float, k: Any) -> Floats:
-    """Return the law P(N = k) in double precision, for checks: the oracle of the tests and of the audit.
-
-    >>> round(float(probability("normal", 3.0, 0)), 4)
-    0.1324
-    """
+    """Return the law P(N = k) in double precision, for checks: the oracle of the tests and of the audit."""
     s = _validate.positive(s=s)
     k = np.abs(np.asarray(k, dtype=np.float64))
     low, high = (k - 0.5) / s, (k + 0.5) / s
@@ -366,9 +362,5 @@ def probability(kind: str, s: float, k: Any) -> Floats:
 
 
 def grid_below(deviation: float, fineness: int = 20) -> float:
-    """Return the power of two that is `fineness` octaves below a deviation.
-
-    >>> grid_below(1.0, 3)
-    0.125
-    """
+    """Return the power of two that is `fineness` octaves below a deviation."""
     return math.ldexp(1.0, math.frexp(deviation)[1] - 1 - fineness)

@@ -104,12 +104,11 @@ class _OnGrid:
         return released
 
     def release_parts(self, parts: Arrays, rng: np.random.Generator, out: Arrays | None = None) -> None:
-        """Release arrays that together are one value into other arrays, or in place.
+        """Release arrays that together are one value into other arrays, or in place, as `release` would.
 
-        The result is that of `release` on one array with all entries. Arrays in single precision get the
-        released number rounded to it, which is post-processing; because the grid is a power of two, that
-        number still lies on the grid. With the secure source two threads share the work; a seeded generator
-        is read by one, so that results never depend on the number of threads.
+        Arrays in single precision get the released number rounded to it, which is post-processing; it still lies on
+        the grid, a power of two. With the secure source two threads share the work; a seeded generator is read by one,
+        so that results never depend on the number of threads.
         """
         out = parts if out is None else out
         values, results = [part.reshape(-1) for part in parts], [part.reshape(-1) for part in out]
@@ -117,17 +116,11 @@ class _OnGrid:
         scale = self._scale(sum(sizes))
 
         def work(pieces: _Piece) -> None:
-            buffer = np.empty(sum(stop - start for _, start, stop in pieces))
-            length = 0
-            for number, start, stop in pieces:
-                buffer[length : length + stop - start] = values[number][start:stop]
-                length += stop - start
+            buffer = np.concatenate([values[number][a:b] for number, a, b in pieces], dtype=np.float64)
             buffer *= 1.0 / self.grid
             self._add_noise(buffer, scale, rng)
-            length = 0
-            for number, start, stop in pieces:
-                results[number][start:stop] = buffer[length : length + stop - start]
-                length += stop - start
+            for number, a, b in pieces:
+                results[number][a:b], buffer = buffer[: b - a], buffer[b - a :]
 
         if isinstance(rng, SecureGenerator) and sum(sizes) > _THREADS_FROM:
             with ThreadPoolExecutor(2) as pool:
@@ -185,11 +178,10 @@ class RoundedGaussianMechanism(_OnGrid):
 
 @dataclass(frozen=True)
 class RoundedLaplaceMechanism(_OnGrid):
-    """Laplace noise of scale ``noise * sensitivity`` on a grid, without floating-point holes.
+    """Laplace noise of scale ``noise * sensitivity`` on a grid, otherwise as `RoundedGaussianMechanism`.
 
-    If one unit changes the value by at most `sensitivity` in L1 norm, a release is (1 / `noise`)-private. As
-    `RoundedGaussianMechanism`; in L1 norm rounding d entries moves neighbours apart by ``grid * d``, so
-    the grid of values that are not whole numbers is finer.
+    If one unit changes the value by at most `sensitivity` in L1 norm, a release is (1 / `noise`)-private. In L1 norm
+    rounding d entries moves neighbours apart by ``grid * d``, so the grid of values that are not whole is finer.
     """
 
     _draw, _rounding = staticmethod(rounded_laplace), staticmethod(float)
@@ -198,20 +190,13 @@ class RoundedLaplaceMechanism(_OnGrid):
 
 def _pieces(lengths: Sequence[int]) -> Iterator[_Piece]:
     """Cut arrays, seen as one, into pieces of CHUNK entries: lists of array number, start and stop."""
-    piece: _Piece = []
-    room = CHUNK
-    for number, length in enumerate(lengths):
-        start = 0
-        while start < length:
-            stop = min(length, start + room)
-            piece.append((number, start, stop))
-            room -= stop - start
-            start = stop
-            if room == 0:
-                yield piece
-                piece, room = [], CHUNK
-    if piece:
-        yield piece
+    ends = np.cumsum(lengths).tolist()
+    total = ends[-1] if ends else 0
+    for first in range(0, total, CHUNK):
+        last = min(first + CHUNK, total)
+        spans = enumerate(zip(ends, lengths, strict=True))
+        cut = [(n, max(0, first - end + size), min(size, last - end + size)) for n, (end, size) in spans]
+        yield [(number, start, stop) for number, start, stop in cut if start < stop]
 
 
 def summation_slack(rows: float) -> float:
@@ -219,9 +204,6 @@ def summation_slack(rows: float) -> float:
 
     Adding m numbers in any order is off by at most ``m * 2**-53`` times the sum of their sizes, to first order. A
     billionth on top covers the second order and rounding within rows, such as in norms and clipping factors.
-
-    >>> summation_slack(512) < 1e-8
-    True
     """
     return 1e-9 + rows * rows * 2.0**-52
 
