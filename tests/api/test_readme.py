@@ -1,6 +1,5 @@
 """The README and the guides: examples run, quoted numbers are those of the tables, links and commands exist."""
 
-import csv
 import importlib
 import importlib.util
 import math
@@ -129,17 +128,16 @@ def test_numbers_of_the_certificate_page_are_those_of_its_fits():
 
 def test_numbers_of_the_persons_page_are_those_of_its_fits():
     page = (ROOT / "docs" / "persons.md").read_text()
-    with persons.RESULTS.open(newline="") as file:
-        fits = list(csv.DictReader(file))
-    for rows in ("1", "5", "20"):
-        cells = re.search(rf"^\| {rows} \| (.*) \|$", page, re.MULTILINE)[1].split(" | ")
-        for method, cell in zip(("ids", "group", "row"), cells, strict=True):
-            runs = [one for one in fits if (one["m"], one["method"]) == (rows, method)]
-            error, gap = (statistics.fmean(float(one[name]) for one in runs) for name in ("error", "gap"))
-            assert [float(text) for text in cell.split(" / ")] == [
-                pytest.approx(error, abs=6e-5),
-                pytest.approx(gap, abs=6e-4),
-            ]
+    quoted = re.findall(r"^\| (\w+) \| (\d+) \| .*$", page, re.MULTILINE)
+    assert {table for table, _ in quoted} == set(persons.BOUNDS)
+    for table, rows in quoted:
+        assert persons.markdown(persons.RESULTS, table, (int(rows),)) in page
+    guesses = [
+        float(one["error"])
+        for one in persons.read()
+        if (one["table"], one["method"]) == ("parkinsons", "constant")
+    ]
+    assert f"has error {statistics.fmean(guesses):.3f}".replace("0.", ".") in page
 
 
 def test_figure_of_the_readme_shows_the_tables():
