@@ -1,6 +1,8 @@
 """Persons with several rows: `privacy_ids` through the whole interface."""
 
+import datetime
 import time
+import uuid
 import warnings
 
 import numpy as np
@@ -16,6 +18,7 @@ from ratewise import (
     Budget,
     InvalidInput,
     Ledger,
+    PrivateSearch,
     RateConstrainedClassifier,
     RatewiseWarning,
     TrainingConfig,
@@ -23,7 +26,7 @@ from ratewise import (
     postprocess,
 )
 from ratewise.accounting import group_budget
-from ratewise.data.units import code_ids
+from ratewise.data.units import code_ids, digest_ids
 from ratewise.datasets import census_like
 from ratewise.estimators.evaluation import evaluate
 from ratewise.training.certificate import COUNT_SENSITIVITY
@@ -67,11 +70,54 @@ def test_a_million_ids_are_read_in_seconds():
         assert count == len(np.unique(numbers)) == codes.max() + 1
 
 
-def test_ids_are_ignored_by_predict_with_a_warning():
-    model = fitted(IDS)
-    with pytest.warns(RatewiseWarning, match="privacy_ids is ignored"):
-        found = model.predict(PEOPLE.X, privacy_ids=IDS)
-    assert np.array_equal(found, model.predict(PEOPLE.X))
+@pytest.mark.parametrize("kind", ["table", "network", "search"])
+def test_ids_are_ignored_with_a_warning_by_whatever_predicts(kind):
+    if kind == "table":
+        model = fitted(IDS)
+    elif kind == "network":
+        from ratewise.torch import MLP, TorchRateConstrainedClassifier
+
+        options = {"config": TrainingConfig(steps=2), "rows_per_id": 2, **FACTS}
+        model = TorchRateConstrainedClassifier(lambda: MLP(PEOPLE.X.shape[1], 2, (2,)), PARITY, **options)
+        model.fit(PEOPLE.X, PEOPLE.y, sensitive_features={"sex": SEX}, privacy_ids=IDS)
+    else:
+        model = PrivateSearch(
+            classifier().set_params(random_state=None), {"config__l2": [0.0, 0.1]}, epsilon=8.0
+        )
+        with pytest.warns(RatewiseWarning, match="nearly random"):
+            model.fit(PEOPLE.X, PEOPLE.y, sensitive_features={"sex": SEX}, privacy_ids=IDS)
+    methods = ["predict", "predict_proba", "decision_function", *(["score"] if kind != "search" else [])]
+    for name in methods:
+        given = (PEOPLE.X, PEOPLE.y) if name == "score" else (PEOPLE.X,)
+        with pytest.warns(RatewiseWarning, match="privacy_ids is ignored") as caught:
+            found = getattr(model, name)(*given, privacy_ids=IDS)
+        assert len(caught) == 1
+        assert np.array_equal(found, getattr(model, name)(*given))
+
+
+def test_ids_of_any_type_are_told_apart():
+    """Exactly by value: tuples, and whole numbers that differ by less than a double can tell."""
+    numbers = np.random.default_rng(3).integers(0, 90, 300)
+    large = numbers.astype(np.int64) + 2**60
+    same = {
+        "numbers": [numbers, numbers.astype(float), numbers.astype(str), numbers.astype(object), pd.Series(numbers, dtype="Int64")],
+        "large": [large, large.astype(str), large.astype(object), large.tolist(), large.astype(np.uint64),
+                  pd.Series(large).astype("category"), pd.Series(large, dtype="Int64"), [f" +{k}" for k in large.tolist()]],
+        "tuples": [[(int(k) // 9, f"n{k % 9}") for k in numbers], pd.Series([(f"{k // 9}.0", f"n{k % 9}") for k in numbers])],
+        "uuids": [[uuid.UUID(int=int(k)) for k in numbers], [str(uuid.UUID(int=int(k))) for k in numbers]],
+        "dates": [np.datetime64("1999-12-31") + numbers, [datetime.date(1999, 12, 31) + datetime.timedelta(int(k)) for k in numbers]],
+    }  # fmt: skip
+    expected = np.unique(numbers, return_inverse=True)[1]
+    for name, columns in same.items():
+        digests = [digest_ids(column) for column in columns]
+        assert all(np.array_equal(digests[0], other) for other in digests), name
+        first = np.unique(digests[0], return_inverse=True)[1]
+        assert len(set(zip(first.tolist(), expected.tolist(), strict=True))) == expected.max() + 1, name
+    for odd in (
+        np.array([1e300, np.inf, -np.inf, np.nan]),
+        [10**5000, "9" * 5000, (), ((1,), 2), ("a", object())],
+    ):
+        digest_ids(odd)
 
 
 def test_a_column_is_no_feature_and_id_at_once():
@@ -80,6 +126,11 @@ def test_a_column_is_no_feature_and_id_at_once():
         classifier().fit(frame, PEOPLE.y, sensitive_features={"sex": SEX}, privacy_ids=frame["person"])
     model = classifier().fit(frame, PEOPLE.y, sensitive_features={"sex": SEX}, privacy_ids="person")
     assert list(model.feature_names_in_) == ["a", "b", "c"]
+    with pytest.raises(InvalidInput, match="both the label and the privacy id"):
+        RateConstrainedClassifier().fit(frame, "person", privacy_ids="person")
+    grouped = RateConstrainedClassifier(demographic_parity("person", max_gap=0.1))
+    with pytest.raises(InvalidInput, match="both a group and the privacy id"):
+        grouped.fit(frame, PEOPLE.y, sensitive_features="person", privacy_ids="person")
 
 
 def test_a_ledger_holds_one_unit_only():

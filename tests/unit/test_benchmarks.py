@@ -5,11 +5,12 @@ import math
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks import page, paper, scoreboard, speed
+from benchmarks import page, paper, persons, scoreboard, speed
 from benchmarks.__main__ import NAMES, main
 from benchmarks.peers import METHODS, external
 
@@ -219,6 +220,13 @@ def test_every_experiment_names_known_systems_and_tables():
         for cell in experiment.cells():
             assert cell.table in scoreboard.TABLES
             assert cell.system in METHODS
+
+
+def test_ids_of_the_comparison_of_persons():
+    sizes = np.bincount(persons.artificial_ids(450))
+    assert sizes.tolist() == [*range(1, 21), *range(1, 21), *range(1, 8), 2]
+    relation = np.array([0, 1, 2, 0, 16, 17, 0, 13])  # reference persons and group quarters begin a household
+    assert persons.households(relation).tolist() == [0, 0, 0, 1, 2, 3, 4, 4]
 
 
 def test_every_benchmark_has_a_module_and_is_listed(capsys):

@@ -153,6 +153,10 @@ def date_of_days(days: float) -> str:
 # --------------------------------------------------------------------------------------- single cells
 
 
+_WHOLE = re.compile(r"[+-]?\d+\Z", re.ASCII)
+_LARGEST_WHOLE = 1e40  # larger numbers are compared in double precision
+
+
 class CellReader:
     """Reads single cells of one format."""
 
@@ -194,6 +198,19 @@ class CellReader:
         if value is None:
             return MISSING_TEXT
         return value if type(value) is str else UNREADABLE_TEXT
+
+    def identity(self, cell: Any) -> str:
+        """Return the canonical text with all digits of a whole number; of a tuple, the texts of its parts."""
+        if type(cell) is tuple:
+            return "".join(f"({len(part)}:{part})" for part in map(self.text, cell))
+        text = self.text(cell)
+        number = self._spelled(text)
+        if number is None or not 2.0**53 <= abs(number) < _LARGEST_WHOLE:
+            return text
+        if type(cell) is str:
+            digits = _clean(cell)
+            return str(int(digits)) if _WHOLE.match(digits) else str(int(number))
+        return str(int(cell)) if issubclass(type(cell), int | np.integer) else str(int(number))
 
     def kind(self, cell: Any) -> CellKind:
         """Return what the cell looks like."""
@@ -601,6 +618,13 @@ def parse_text(values: Any, cell_format: CellFormat = DEFAULT_FORMAT) -> NDArray
     if stored.dtype.kind not in "OUSTV":
         return _texts_of_array(stored, reader.missing_numbers)
     return _each(stored, reader.text, np.dtype(object))
+
+
+def parse_ids(values: NDArray[Any]) -> NDArray[np.object_]:
+    """Return a stored column that is no dictionary as texts (`CellReader.identity`), "" where a cell is missing."""
+    if values.dtype.kind not in "OUSTV":
+        return parse_text(values)
+    return _each(values, CellReader(DEFAULT_FORMAT).identity, np.dtype(object))
 
 
 def code_cells(

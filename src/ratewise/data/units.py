@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ratewise.data.cells import NUMBER, number_of, parse_number, parse_text, stored_column, text_of
+from ratewise.data.cells import NUMBER, number_of, parse_ids, parse_number, stored_column, text_of
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.intp]
@@ -106,8 +106,7 @@ def row_units(n_rows: int) -> Units:
 def code_ids(ids: Any) -> tuple[npt.NDArray[np.intp], int]:
     """Return a number for the unit of each row, and the number of units; rows without an id are one unit.
 
-    Two rows belong to one unit exactly if the canonical texts of their ids are equal (`parse_text`). So whole numbers
-    are compared in double precision, however the column is stored. Units are numbered in the order of the digests
+    Two rows belong to one unit exactly if the texts of their ids are equal (`parse_ids`), however the column is stored. Units are numbered in the order of the digests
     of their ids, which is the same however rows are ordered or spread over partitions; if no two rows share an id,
     in the order of the rows. Samples are drawn independently of these numbers.
     """
@@ -126,14 +125,24 @@ def digest_ids(ids: Any) -> npt.NDArray[np.uint64]:
     >>> bool(np.array_equal(digest_ids([7, 8]), digest_ids(["7", "8.0"])))
     True
     """
+    if getattr(getattr(ids, "dtype", None), "kind", None) in ("i", "u") and hasattr(ids.dtype, "numpy_dtype"):
+        found = digest_ids(
+            ids.fillna(0).to_numpy(dtype=ids.dtype.numpy_dtype)
+        )  # as numbers with NaN they lose digits
+        found[np.asarray(ids.isna())] = _digest("")
+        return found
     stored = stored_column(ids)
-    if isinstance(stored, np.ndarray) and stored.dtype.kind in "biuf":
+    if not isinstance(stored, np.ndarray):
+        return stored.spread(digest_ids(stored.entries), np.uint64(_digest("")))
+    if stored.dtype.kind in "biuf":
         numbers = parse_number(stored)
         found = _mixed(numbers.values)
         found[numbers.codes != NUMBER] = _digest("")
+        large = (np.abs(numbers.values) >= 2.0**53) & (np.abs(numbers.values) < 1e40)
+        found[large] = [_digest(str(int(number))) for number in stored[large].tolist()]
         return found
     known: dict[str, int] = {}
-    texts = parse_text(ids).tolist()
+    texts = parse_ids(stored).tolist()
     for text in texts:
         if text not in known:
             known[text] = _digest(text)

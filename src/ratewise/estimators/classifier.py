@@ -60,7 +60,6 @@ MODELS = ("additive", "linear")
 _CUSTOMARY_DELTA = 1e-5
 _SMALLEST_DELTA = 1e-300  # nearer to zero, tails of normal distributions cannot be told apart
 _ROUNDING = 1e-9
-IDS_IGNORED = "predictions do not depend on ids: privacy_ids is ignored; leave it out"
 
 
 class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -305,6 +304,9 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         ids = None if privacy_ids is None else read_vector(privacy_ids, features.n_rows, "privacy_ids")
         declared = self._declarations(features.names, id_column if ids is not None else None, ids is not None)
         groups = read_groups(sensitive_features, features.n_rows, declared)
+        for role, names in (("the label", [getattr(y, "name", None)]), ("a group", groups)):
+            if id_column is not None and id_column in names:
+                raise InvalidInput(f"column {id_column!r} is both {role} and the privacy id")
         weights = None
         if sample_weight is not None:
             given = parse_number(read_vector(sample_weight, features.n_rows, "sample_weight")).values
@@ -451,8 +453,9 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
 
     # ----------------------------------------------------------------------------------- prediction
 
-    def decision_function(self, X: Any) -> Floats:
-        """Return scores: of the second class (n,) for two classes, of every class (n, K) for more."""
+    def decision_function(self, X: Any, *, privacy_ids: Any = None) -> Floats:
+        """Return scores: of the second class (n,) for two classes, of every class (n, K) for more; ids are ignored."""
+        warn_of_ids(privacy_ids)
         check_is_fitted(self)
         features = self._read(X)
         if self.model_ is None:
@@ -460,8 +463,9 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         scores = self.model_.scores(features)
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
-    def predict_proba(self, X: Any) -> Floats:
-        """Return the probability of each class, in the order of `classes_`."""
+    def predict_proba(self, X: Any, *, privacy_ids: Any = None) -> Floats:
+        """Return the probability of each class, in the order of `classes_`; ids are ignored."""
+        warn_of_ids(privacy_ids)
         scores = self.decision_function(X)
         if self.model_ is None:
             return np.ones((len(scores), 1))
@@ -469,16 +473,16 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
 
     def predict(self, X: Any, *, privacy_ids: Any = None) -> npt.NDArray[Any]:
         """Return the most probable class of each row; sensitive features are not needed, and ids are ignored."""
-        if privacy_ids is not None:
-            warnings.warn(IDS_IGNORED, RatewiseWarning, stacklevel=2)
+        warn_of_ids(privacy_ids)
         scores = self.decision_function(X)
         if self.model_ is None:
             return np.repeat(self.classes_[:1], len(scores))
         codes = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
         return np.asarray(self.classes_[codes])
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the accuracy on rows with labels y."""
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, privacy_ids: Any = None) -> float:
+        """Return the accuracy on rows with labels y; ids are ignored."""
+        warn_of_ids(privacy_ids)
         predicted = self.predict(X)
         domain = Domain(tuple(self.classes_.tolist()), {}) if len(self.classes_) > 1 else None
         labels = read_vector(y, len(predicted), "y")
@@ -709,6 +713,13 @@ def keep_session(
     """
     classifier._keep(session, outside)
     return classifier
+
+
+def warn_of_ids(ids: Any) -> None:
+    """Say that ids are not needed, if they are given to a method that predicts."""
+    if ids is not None:
+        message = "predictions do not depend on ids: privacy_ids is ignored; leave it out"
+        warnings.warn(message, RatewiseWarning, stacklevel=3)
 
 
 def _by_name(X: Any, y: Any, sensitive: Any, ids: Any) -> tuple[Any, Any, Any, Any, str | None]:

@@ -189,20 +189,20 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
 
     # ----------------------------------------------------------------------------------- prediction
 
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Return the winner's predictions."""
+    def predict(self, X: Any, *, privacy_ids: Any = None) -> npt.NDArray[Any]:
+        """Return the winner's predictions; ids are ignored."""
         check_is_fitted(self)
-        return np.asarray(self.best_estimator_.predict(X))
+        return np.asarray(self.best_estimator_.predict(X, privacy_ids=privacy_ids))
 
-    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
-        """Return the winner's probabilities, in the order of `classes_`."""
+    def predict_proba(self, X: Any, *, privacy_ids: Any = None) -> npt.NDArray[np.float64]:
+        """Return the winner's probabilities, in the order of `classes_`; ids are ignored."""
         check_is_fitted(self)
-        return np.asarray(self.best_estimator_.predict_proba(X))
+        return np.asarray(self.best_estimator_.predict_proba(X, privacy_ids=privacy_ids))
 
-    def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
-        """Return the winner's scores."""
+    def decision_function(self, X: Any, *, privacy_ids: Any = None) -> npt.NDArray[np.float64]:
+        """Return the winner's scores; ids are ignored."""
         check_is_fitted(self)
-        return np.asarray(self.best_estimator_.decision_function(X))
+        return np.asarray(self.best_estimator_.decision_function(X, privacy_ids=privacy_ids))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "best_estimator_")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
@@ -18,8 +17,8 @@ from torch.utils.data import Dataset
 from ratewise.accounting import Event, Ledger
 from ratewise.constraints.domain import Domain
 from ratewise.data.table import read_vector
-from ratewise.estimators.classifier import IDS_IGNORED, RateConstrainedClassifier
-from ratewise.exceptions import InvalidInput, InvalidType, RatewiseWarning, UnsupportedCombination
+from ratewise.estimators.classifier import RateConstrainedClassifier, warn_of_ids
+from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
 from ratewise.mechanisms.randomness import RandomStreams, streams_for
 from ratewise.models.rows import Rows
 from ratewise.torch.data import (
@@ -313,19 +312,20 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
 
     # ----------------------------------------------------------------------------------- prediction
 
-    def decision_function(self, X: Any) -> Floats:
-        """Return scores: the margin of the second class (n,) for two classes, logits (n, K) for more."""
+    def decision_function(self, X: Any, *, privacy_ids: Any = None) -> Floats:
+        """Return scores: the margin of the second class (n,) for two classes, logits (n, K) for more; ids are ignored."""
+        warn_of_ids(privacy_ids)
         logits = self._logits(X)
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
-    def predict_proba(self, X: Any) -> Floats:
-        """Return the probability of each class, in the order of `classes_`."""
+    def predict_proba(self, X: Any, *, privacy_ids: Any = None) -> Floats:
+        """Return the probability of each class, in the order of `classes_`; ids are ignored."""
+        warn_of_ids(privacy_ids)
         return np.asarray(softmax(self._logits(X), axis=1))
 
     def predict(self, X: Any, *, privacy_ids: Any = None) -> npt.NDArray[Any]:
         """Return the most probable class of each row; sensitive features are not needed, and ids are ignored."""
-        if privacy_ids is not None:
-            warnings.warn(IDS_IGNORED, RatewiseWarning, stacklevel=2)
+        warn_of_ids(privacy_ids)
         return np.asarray(self.classes_[self._logits(X).argmax(axis=1)])
 
     @torch.no_grad()
