@@ -292,8 +292,10 @@ class CompiledConstraints:
         if not hard and (predictions.ndim != 2 or predictions.shape[1] != shape[1]):
             raise InvalidType(f"predictions must be class codes or a table with {shape[1]} columns")
         inside = (cells >= 0) & (cells < shape[0])
-        known = (predictions >= 0) & (predictions < shape[1])
-        inside &= known if hard else np.isfinite(predictions).all(axis=1)
+        if hard:
+            inside &= (predictions >= 0) & (predictions < shape[1])
+        else:
+            inside &= np.isfinite(predictions).all(axis=1)
         if not inside.all():
             cells, predictions = cells[inside], predictions[inside]
         if hard:
