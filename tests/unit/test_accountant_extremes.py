@@ -109,7 +109,7 @@ def test_counts_and_guarantees_beyond_measure_are_refused():
     for build in (lambda: GaussianEvent(1.0, 10**8 + 1), lambda: TrainingEvent(0.1, 10**9, 1.0)):
         with pytest.raises(InvalidInput, match="must be at most 100,000,000"):
             build()
-    with pytest.raises(InvalidInput, match=r"epsilon must be at most 1e\+06.*UnprotectedEvent"):
+    with pytest.raises(InvalidInput, match=r"epsilon must be at most 1,000,000.*UnprotectedEvent"):
         OutsideEvent(1e308)
     with pytest.raises(InvalidInput, match="mean_trials must be at most"):
         SelectionEvent((GaussianEvent(9.0),), 1e300)

@@ -1,8 +1,8 @@
 """Differential privacy accounting: what is released, what it costs, and noise from a target budget.
 
 Read `events` (what happens), `losses` and `selection` (the mathematics), `accountant` (epsilon and delta),
-`calibration` (the inverse), `filter` (adaptive choices), `ledger` and `storage` (admission) and `statement` (the
-guarantee in words). `theory` has the closed-form bounds of the paper.
+`calibration` (the inverse), `filter` (adaptive choices), `ledger` and `storage` (admission) and `statement`
+(the guarantee in words). `theory` has the closed-form bounds of the paper.
 """
 
 from ratewise.accounting.accountant import PrivacyCurve, curve, delta, epsilon

@@ -1,14 +1,14 @@
 """From what was released to epsilon and delta.
 
-`curve` is the whole answer; `epsilon` and `delta` read single points off it. All give upper bounds that hold for every
-pair of neighbouring data sets and are tight to about 1e-4. **The list of events must be fixed in advance**: what a
-release computes may depend on all earlier outputs, its noise and sampling rate may not. Events that are chosen by
-earlier outputs need a privacy filter (`ratewise.accounting.filter`).
+`curve` is the whole answer; `epsilon` and `delta` read single points off it. All give upper bounds that hold
+for every pair of neighbouring data sets and are tight to about 1e-4. **The list of events must be fixed in
+advance**: what a release computes may depend on all earlier outputs, its noise and sampling rate may not.
+Events that are chosen by earlier outputs need a privacy filter (`ratewise.accounting.filter`).
 
-The relations between neighbours: ``add_or_remove``, one data set has one row more (the default, and what the noise of
-an event is measured against); ``zero_out``, one row is replaced by a blank one that adds nothing to any release, which
-has the same curves and holds exactly if the number of rows is public; ``replace_one``, one row is replaced by any
-other, so that its part moves by up to 2 in units of an event's noise.
+The relations between neighbours: ``add_or_remove``, one data set has one row more (the default, and what the
+noise of an event is measured against); ``zero_out``, one row is replaced by a blank one that adds nothing to
+any release, which has the same curves and holds exactly if the number of rows is public; ``replace_one``, one
+row is replaced by any other, so that its part moves by up to 2 in units of an event's noise.
 
 >>> from ratewise.accounting import TrainingEvent, epsilon
 >>> step = TrainingEvent(0.05, steps=1, gradient_noise=1, histogram_noise=1, histogram="laplace")
@@ -88,12 +88,7 @@ def curve(events: Event | Iterable[Event], neighbours: str = "add_or_remove") ->
 class PrivacyCurve:
     """Upper bounds on delta for every epsilon, and on epsilon for every delta.
 
-    Parameters
-    ----------
-    events : Event or iterable of Event
-    neighbours : "add_or_remove", "replace_one" or "zero_out"
-    tolerance : float
-        How far above the exact epsilon an answer may be, relative; larger is quicker.
+    An answer may be above the exact epsilon by about `tolerance`, relative; larger is quicker.
     """
 
     def __init__(

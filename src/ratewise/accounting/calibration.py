@@ -1,7 +1,7 @@
 """From a target budget to noise.
 
-Every answer is re-checked with the accountant: its epsilon is never above the target, and at least 0.999 of it
-wherever the target can be met that closely.
+Every answer is re-checked with the accountant: its epsilon is never above the target, and at least 0.999 of
+it wherever the target can be met that closely.
 
 >>> found = calibrate(epsilon=1.0, delta=1e-5, sampling_rate=0.2, steps=200)
 >>> 0.999 <= found.epsilon <= 1.0
@@ -54,18 +54,10 @@ def calibrate(
 ) -> Calibration:
     """Return the least noise with which a training phase stays within (epsilon, delta).
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        The target.
-    sampling_rate : float in (0, 1]
-    steps : int
-    histogram : "gaussian", "laplace" or None
-    histogram_share : float in (0, 1)
-        Share s of the budget for the histogram. With a common level z, ``histogram_noise = z / sqrt(s)`` and
-        ``gradient_noise = z / sqrt(1 - s)``: for two Gaussians z is the noise of the pair, for a Laplace
-        histogram the same split of the leading 1/noise^2 terms, solved on the exact curve.
-    neighbours : "add_or_remove", "replace_one" or "zero_out"
+    The histogram is "gaussian", "laplace" or None, and gets the share s of the budget: with a common level z,
+    ``histogram_noise = z / sqrt(s)`` and ``gradient_noise = z / sqrt(1 - s)``. For two Gaussians z is the
+    noise of the pair, for a Laplace histogram the same split of the leading 1/noise^2 terms, solved on the
+    exact curve.
     """
     if _validate.count(steps=steps) > _MOST_PLANNED:
         raise InvalidInput(f"steps must be at most {_MOST_PLANNED:,}, got {steps:,}")
@@ -93,24 +85,13 @@ class PlanCalibration:
 
 
 def calibrate_plan(
-    epsilon: float,
-    delta: float,
-    build: Callable[[float], Iterable[Event]],
-    neighbours: str = "add_or_remove",
+    epsilon: float, delta: float, build: Callable[[float], Iterable[Event]], neighbours: str = "add_or_remove"
 ) -> PlanCalibration:
     """Return the least scale at which a plan of several releases stays within (epsilon, delta).
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        The target, for the whole plan.
-    build : callable
-        Returns the events of the plan for a scale; no noise may fall as the scale grows. With shares s_i of the
-        budget, take ``noise_i = scale / sqrt(s_i)``.
-    neighbours : "add_or_remove", "replace_one" or "zero_out"
+    `build` returns the events of the plan for a scale; no noise may fall as the scale grows. With shares s_i
+    of the budget, take ``noise_i = scale / sqrt(s_i)``.
 
-    Examples
-    --------
     >>> def build(scale):
     ...     return GaussianEvent(scale / 0.3), TrainingEvent(0.1, 100, gradient_noise=scale)
     >>> 0.999 <= calibrate_plan(1.0, 1e-5, build).epsilon <= 1.0
@@ -146,8 +127,9 @@ def calibrate_plan(
 def group_budget(epsilon: float, delta: float, rows: int) -> tuple[float, float]:
     """Return the row-level budget at which groups of so many rows have (epsilon, delta), by group privacy.
 
-    With e = epsilon / rows, rows that are removed one after the other multiply the guarantee to ``rows * e`` and
-    ``d * (exp(rows * e) - 1) / (exp(e) - 1)``. A baseline for persons with several rows: `privacy_ids` need less noise.
+    With e = epsilon / rows, rows that are removed one after the other multiply the guarantee to ``rows * e``
+    and ``d * (exp(rows * e) - 1) / (exp(e) - 1)``. A baseline for persons with several rows: `privacy_ids`
+    need less noise.
 
     >>> "{:.2f}, {:.2g}".format(*group_budget(1.0, 1e-5, 10))
     '0.10, 6.1e-07'

@@ -1,9 +1,9 @@
 """What was released, as plain data.
 
-An event is a frozen description of releases that read private rows, independent of training code and of accountants.
-Noise is always given **in units of the release's sensitivity** under adding or removing one unit (a row, or all rows
-of one id; see `PrivacyUnit`): the standard deviation of a Gaussian, the *scale* of a Laplace distribution (its
-standard deviation is ``sqrt(2)`` times that).
+An event is a frozen description of releases that read private rows, independent of training code and of
+accountants. Noise is always given **in units of the release's sensitivity** under adding or removing one unit
+(a row, or all rows of one id; see `PrivacyUnit`): the standard deviation of a Gaussian, the *scale* of a
+Laplace distribution (its standard deviation is ``sqrt(2)`` times that).
 
 >>> event = TrainingEvent(sampling_rate=0.02, steps=1000, gradient_noise=4, histogram_noise=2)
 >>> event == event_from_dict(event.to_dict())
@@ -50,16 +50,8 @@ class Budget:
 class PrivacyUnit:
     """What one neighbouring data set has and the other has not: a row, or all rows of one id.
 
-    Parameters
-    ----------
-    kind : "row" or "id"
-    column : str or None
-        Name of the id column.
-    max_rows : int or None
-        At most this number of rows of an id is used.
-    weighting : "id", "row" or None
-        Whether rates count every id once or every used row once.
-
+    For ids, `column` is the name of their column, at most `max_rows` rows of an id are used, and `weighting`
+    says whether rates count every "id" once or every used "row" once.
     """
 
     kind: str = "row"
@@ -155,9 +147,7 @@ class TrainingEvent(Event):
     def __post_init__(self) -> None:
         rate = _validate.fraction(sampling_rate=self.sampling_rate)
         if rate < _SMALLEST_RATE:
-            raise InvalidInput(
-                f"sampling_rate must be at least {_SMALLEST_RATE:g}, got {self.sampling_rate!r}"
-            )
+            raise InvalidInput(f"sampling_rate must be at least {_SMALLEST_RATE:g}, got {rate!r}")
         law = _validate.one_of(("gaussian", "laplace", None), histogram=self.histogram)
         gradient, noise = self.gradient_noise, self.histogram_noise
         if gradient is not None:
@@ -246,8 +236,8 @@ class ThresholdEvent(Event):
 
     Each occurring value's count gets Gaussian noise of standard deviation `noise` times the L2 sensitivity of
     all counts together, and a value is released if its noisy count reaches the threshold. The threshold is so
-    high that a value which only one unit has is released with probability at most `delta`. So the cost is that of
-    ``GaussianEvent(noise)``, plus `delta`.
+    high that a value which only one unit has is released with probability at most `delta`. So the cost is
+    that of ``GaussianEvent(noise)``, plus `delta`.
     """
 
     kind: ClassVar[str] = "threshold"
@@ -271,16 +261,10 @@ class SelectionEvent(Event):
     """The best of a random number of private candidates (Papernot and Steinke 2022).
 
     A candidate is everything that `candidate` lists, score included. It is run R times, independently, with R
-    drawn independently of the data; only the best is released, and neither R nor the time taken is shown.
-
-    Parameters
-    ----------
-    candidate : tuple of Event
-    mean_trials : float
-        Expected number of trials, above 1 (Poisson: above 0).
-    shape : float
-        Shape of the truncated negative binomial law of R: 1 is geometric, 0 is logarithmic, and
-        ``math.inf`` stands for a Poisson number of trials, in which zero trials release nothing.
+    drawn independently of the data; only the best is released, and neither R nor the time taken is shown. R
+    has the mean `mean_trials`, above 1 (Poisson: above 0), and a truncated negative binomial law: `shape` 1
+    is geometric, 0 logarithmic, and ``math.inf`` stands for a Poisson number of trials, in which zero trials
+    release nothing.
     """
 
     kind: ClassVar[str] = "selection"

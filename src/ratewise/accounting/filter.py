@@ -1,20 +1,21 @@
 """A privacy filter: a cap that holds although each plan is chosen after the outputs of all earlier ones.
 
-Exact composition (`ratewise.accounting.accountant`) needs a list of events that is fixed in advance. If the next
-plan may depend on earlier outputs, "admit what keeps the composed epsilon within the cap" is not private
+Exact composition (`ratewise.accounting.accountant`) needs a list of events that is fixed in advance. If the
+next plan may depend on earlier outputs, "admit what keeps the composed epsilon within the cap" is not private
 (`docs/ledger.md` has an attack).
 
 The filter fixes a Renyi order a > 1 before the first release. A plan is described by a pair of numbers:
 
-    rho     with  E[exp((a - 1) L); L finite] <= exp((a - 1) rho)    for its privacy loss L, in both directions
-    delta   with  P(L infinite) <= delta                             (threshold releases, cut tails)
+    rho     with  E[exp((a - 1) L); L finite] <= exp((a - 1) rho)    for its privacy loss L, in both
+    directions delta   with  P(L infinite) <= delta                             (threshold releases, cut
+    tails)
 
 and it is admitted if the sum of all rho stays within R and the sum of all delta within D, where
 
     D = cap.delta / 2      R = cap.epsilon + log(a (cap.delta - D)) / (a - 1) - log(1 - 1/a).
 
-*Everything that is ever admitted is, together, (cap.epsilon, cap.delta)-differentially private*: section 3.6 of
-``docs/guarantees.md``, after Feldman and Zrnic (2021) and Whitehouse, Ramdas, Rogers and Wu (2023).
+*Everything that is ever admitted is, together, (cap.epsilon, cap.delta)-differentially private*: section 3.6
+of ``docs/guarantees.md``, after Feldman and Zrnic (2021) and Whitehouse, Ramdas, Rogers and Wu (2023).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The ledger: what may be released, admitted before anything is released.
 
-A plan is a list of events that is fixed inside: a fit, an evaluation, a search. It is admitted as a whole or not at
-all, and counts from then on, whether or not all of it happens::
+A plan is a list of events that is fixed inside: a fit, an evaluation, a search. It is admitted as a whole or
+not at all, and counts from then on, whether or not all of it happens::
 
     ledger = Ledger(cap=Budget(epsilon=1.0, delta=1e-5))
     plan = ledger.admit({"column statistics": GaussianEvent(20.0), "training": training_event}, purpose="fit")
@@ -13,7 +13,8 @@ all, and counts from then on, whether or not all of it happens::
 Guarantees, each of which has a test:
 
 - Whenever the process dies, the file is whole and counts at least every release that was allowed to happen.
-- When `admit`, `release` or `step` raises, what it was asked about is not allowed, and the old file is intact.
+- When `admit`, `release` or `step` raises, what it was asked about is not allowed, and the old file is
+  intact.
 - Everything admitted is, together, within the cap; in adaptive use however the plans were chosen.
 - Threads, and processes on one file, add up in one ledger and lose nothing.
 - Records contain no clock times: the duration of a run depends on the rows.
@@ -79,8 +80,8 @@ class Admission:
         """Record a release that is about to happen; if this raises, it must not happen.
 
         All that is left of the event is released; None stands for everything that is left of the plan. Raises
-        `BudgetExceeded` if the planned repetitions were released already, and `LedgerError` if the ledger cannot be
-        written.
+        `BudgetExceeded` if the planned repetitions were released already, and `LedgerError` if the ledger
+        cannot be written.
         """
         for name in (name for name in self.names if self.left(name)) if key is None else (key,):
             position = self._position(name)
@@ -93,9 +94,9 @@ class Admission:
         """
         position = self._position(key)
         if self.events[position].repeats is None:
+            kind = self.events[position].kind
             raise InvalidType(
-                f"{self.names[position]!r} is a {self.events[position].kind} event, which has no steps; use "
-                "release()"
+                f"{self.names[position]!r} is a {kind} event, which has no steps; use release()"
             )
         return Phase(self, position, _validate.count(stride=stride))
 
@@ -139,10 +140,10 @@ class Admission:
 class Phase:
     """A loop of releases, each of which is recorded before it happens: call `step` before every release.
 
-    Steps are reserved on the ledger in strides. Leaving the ``with`` block, in whatever way, returns the steps that
-    were reserved and not taken, so that the loop can go on later. A process that is killed inside leaves them reserved:
-    they may have happened. One phase may be stepped by several threads, but only in the process that began it. `ran` is
-    the number of steps that were allowed so far.
+    Steps are reserved on the ledger in strides. Leaving the ``with`` block, in whatever way, returns the
+    steps that were reserved and not taken, so that the loop can go on later. A process that is killed inside
+    leaves them reserved: they may have happened. One phase may be stepped by several threads, but only in the
+    process that began it. `ran` is the number of steps that were allowed so far.
     """
 
     def __init__(self, admission: Admission, position: int, stride: int) -> None:
@@ -155,8 +156,8 @@ class Phase:
     def step(self) -> None:
         """Record one step that is about to happen; if this raises, it must not happen.
 
-        Raises `BudgetExceeded` beyond the plan, and `LedgerError` if the ledger cannot be written or the phase is not
-        open in this process.
+        Raises `BudgetExceeded` beyond the plan, and `LedgerError` if the ledger cannot be written or the
+        phase is not open in this process.
         """
         with self._lock:
             if self._state != "open":
@@ -221,18 +222,17 @@ class Ledger:
     cap : Budget or None
         Bound on everything that is ever admitted. It is kept with the ledger.
     adaptive : bool or None
-        False: a fixed plan, admitted before the first release; the total is that of exact composition. True: a plan
-        may be chosen after looking at the outputs of earlier ones; a privacy filter keeps everything together within
-        the cap, which is required. None: True if there is a cap.
+        False: a fixed plan, admitted before the first release; the total is that of exact composition. True:
+        a plan may be chosen after looking at the outputs of earlier ones; a privacy filter keeps everything
+        together within the cap, which is required. None: True if there is a cap.
     neighbours : str
         The relation between neighbouring data sets.
     unit : PrivacyUnit or None
         What is protected. None: that of the first plan. Plans for another unit are rejected.
 
-    Notes
-    -----
-    Copies, such as those of scikit-learn's ``clone``, are the same object, because two copies would each miss what is
-    admitted in the other; an unpickled ledger, or one in memory that a forked process inherits, is read-only.
+    Notes ----- Copies, such as those of scikit-learn's ``clone``, are the same object, because two copies
+    would each miss what is admitted in the other; an unpickled ledger, or one in memory that a forked process
+    inherits, is read-only.
     """
 
     # by `process_total`; False for parts of a plan that was admitted elsewhere
@@ -284,8 +284,8 @@ class Ledger:
     def open(cls, path: str | os.PathLike[str]) -> Self:
         """Read and verify the ledger in a file, and go on with it.
 
-        Raises `LedgerVersion` if an unknown version wrote the file, `LedgerCorrupt` if it is truncated, was edited or
-        is no ledger, and `LedgerError` if it cannot be read.
+        Raises `LedgerVersion` if an unknown version wrote the file, `LedgerCorrupt` if it is truncated, was
+        edited or is no ledger, and `LedgerError` if it cannot be read.
         """
         file = AtomicFile(path)
         # The signature is taken before the content, so a change in between is noticed later, not missed.
@@ -471,8 +471,8 @@ class Ledger:
     ) -> Admission:
         """Admit a plan as a whole, before any of it is released; if this raises, nothing of it may be released.
 
-        In adaptive use the first plan may also spend the whole cap by exact composition, because it is fixed before any
-        output is seen; nothing can be admitted after it.
+        In adaptive use the first plan may also spend the whole cap by exact composition, because it is fixed
+        before any output is seen; nothing can be admitted after it.
 
         Parameters
         ----------
@@ -663,8 +663,8 @@ def process_total(data: str, delta: float) -> ProcessTotal:
     """Return the cost of everything that this process admitted, in any ledger, on the data set of this name.
 
     The name is that of `data_name` in a classifier or `data` in `Ledger.admit`, so it also covers fits inside
-    `GridSearchCV`, whose copies have ledgers of their own. Work in other processes (``n_jobs``) is not counted;
-    plans that are chosen by earlier results need a ledger with a cap.
+    `GridSearchCV`, whose copies have ledgers of their own. Work in other processes (``n_jobs``) is not
+    counted; plans that are chosen by earlier results need a ledger with a cap.
     """
     found = _PROCESS.get(_validate.text(required=True, data=data), [])
     if len({(neighbours, unit.kind) for _, neighbours, unit in found}) > 1:

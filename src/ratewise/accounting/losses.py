@@ -1,13 +1,15 @@
 """Privacy losses of dominating pairs on a pessimistic grid, and their composition.
 
-A release is described by a pair of laws (P, Q) whose hockey-stick curve bounds that of the release on every pair of
-neighbouring data sets, through the law of the loss ``L = log dP/dQ`` (proofs: `docs/guarantees.md`, sections 3 to 8).
+A release is described by a pair of laws (P, Q) whose hockey-stick curve bounds that of the release on every
+pair of neighbouring data sets, through the law of the loss ``L = log dP/dQ`` (proofs: `docs/guarantees.md`,
+sections 3 to 8).
 
-`discretise` moves each bucket's mass to the bucket's two edges so that its mass under P **and** under Q stays what it
-was: the curve is never below the exact one, and the excess is of second order in the width. `Composition` adds
-independent losses up by FFT after weighting each law with ``exp(tilt * loss)``, so that the sum concentrates where it
-is asked about, whether delta is 1e-2 or 1e-30. What the FFT cannot see is added on the safe side: mass above the window
-by a Chernoff bound, rounding by an allowance; mass below the window wraps around to its top and is counted as loss.
+`discretise` moves each bucket's mass to the bucket's two edges so that its mass under P **and** under Q stays
+what it was: the curve is never below the exact one, and the excess is of second order in the width.
+`Composition` adds independent losses up by FFT after weighting each law with ``exp(tilt * loss)``, so that
+the sum concentrates where it is asked about, whether delta is 1e-2 or 1e-30. What the FFT cannot see is added
+on the safe side: mass above the window by a Chernoff bound, rounding by an allowance; mass below the window
+wraps around to its top and is counted as loss.
 """
 
 from __future__ import annotations
@@ -74,10 +76,10 @@ class Loss(Protocol):
 class RowLoss:
     """One row's part moved by 1 under Gaussian noise, Laplace noise or both, whose losses add; no sampling.
 
-    With m = 1/noise, the Gaussian loss is N(m^2/2, m^2). With c = 1/scale, the Laplace loss has atoms at +c (1/2
-    under P) and at -c (exp(-c)/2) and density exp((l - c)/2)/4 between. With F the normal distribution function, both
-    together have ``P(L <= t) = F((t-c)/m - m/2) + exp((t-c)/2 - m^2/8)/2 * (F((c-t)/m) - F((-c-t)/m))``. The loss
-    under Q is the mirror image of the loss under P.
+    With m = 1/noise, the Gaussian loss is N(m^2/2, m^2). With c = 1/scale, the Laplace loss has atoms at +c
+    (1/2 under P) and at -c (exp(-c)/2) and density exp((l - c)/2)/4 between. With F the normal distribution
+    function, both together have ``P(L <= t) = F((t-c)/m - m/2) + exp((t-c)/2 - m^2/8)/2 * (F((c-t)/m) -
+    F((-c-t)/m))``. The loss under Q is the mirror image of the loss under P.
     """
 
     noise: float | None = None
@@ -241,8 +243,8 @@ class ReplaceLoss:
 class GaussianCurve:
     """The curve of one Gaussian release of all rows, exact but for rounding; noise is over the sensitivity.
 
-    With m = 1/noise and F the normal distribution function, ``delta(e) = F(m/2 - e/m) - exp(e) F(-m/2 - e/m)``
-    (Balle and Wang 2018, theorem 8), in both directions.
+    With m = 1/noise and F the normal distribution function, ``delta(e) = F(m/2 - e/m) - exp(e) F(-m/2 -
+    e/m)`` (Balle and Wang 2018, theorem 8), in both directions.
     """
 
     noise: float
@@ -611,8 +613,8 @@ class Composition:
     def renyi(self, orders: Array, tail: float) -> tuple[Array, float]:
         """Return Renyi divergences of the sum of losses, and the probability that is left out of them.
 
-        Each divergence is ``log E[exp((order - 1) L); L finite] / (order - 1)``, from above. The second number
-        bounds the probability that a loss is infinite, `tail` of every loss included.
+        Each divergence is ``log E[exp((order - 1) L); L finite] / (order - 1)``, from above. The second
+        number bounds the probability that a loss is infinite, `tail` of every loss included.
         """
         total, infinite = np.zeros(len(orders)), 0.0
         for loss, count in self.parts:

@@ -6,8 +6,8 @@ every first >= 0, with c = (1 + shape) * log(e^first + delta(first) * (1 - g) / 
     delta_selected(eps) <= E[R] * delta(eps - c),
 
 g being the stopping parameter of R's truncated negative binomial law; for a Poisson number of trials
-delta_selected(eps) <= E[R] * delta(eps - E[R] * delta(0)). Proof: docs/guarantees.md, section 9. For eps below c the
-total variation of R trials gives delta_selected(eps) <= delta_selected(0) <= E[R] * delta(0).
+delta_selected(eps) <= E[R] * delta(eps - E[R] * delta(0)). Proof: docs/guarantees.md, section 9. For eps
+below c the total variation of R trials gives delta_selected(eps) <= delta_selected(0) <= E[R] * delta(0).
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ def stopping_parameter(mean_trials: float, shape: float) -> float:
 def selected_loss(curve: SelectionCurve, smallest_delta: float) -> AtomicLoss:
     """Return a loss whose curve is nowhere below that of a selection, cut where delta is negligible.
 
-    It goes through the selection's curve at knots. Between them it is linear in e^epsilon, never below a convex curve
-    through the same points.
+    It goes through the selection's curve at knots. Between them it is linear in e^epsilon, never below a
+    convex curve through the same points.
     """
     # a candidate with thresholds has a delta of its own, below which no epsilon is finite
     smallest_delta = max(smallest_delta, 1.05 * float(curve.deltas(np.asarray([_LARGEST_EPSILON]))[0]))

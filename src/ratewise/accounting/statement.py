@@ -1,8 +1,8 @@
 """The guarantee in words.
 
-A statement carries epsilon together with everything it rests on: delta, the neighbouring relation, the unit that is
-protected, what is taken as public, what was found by private releases, what was released and how it was accounted; and
-it opens with what is **outside** the guarantee.
+A statement carries epsilon together with everything it rests on: delta, the neighbouring relation, the unit
+that is protected, what is taken as public, what was found by private releases, what was released and how it
+was accounted; and it opens with what is **outside** the guarantee.
 
 >>> from ratewise.accounting.events import GaussianEvent
 >>> statement = PrivacyStatement(epsilon=0.5, delta=1e-6, events=[GaussianEvent(noise=9.0)])
@@ -75,10 +75,11 @@ def software_version(distribution: str = "ratewise") -> str:
 class PrivacyStatement:
     """What is guaranteed, and on which conditions.
 
-    An infinite epsilon means that there is no guarantee. `n_units` is the public number of rows (or ids). `public` lists
-    facts that are taken as known to everybody, so that they are not protected; `found`, what was not declared and was
-    found by private releases, within the guarantee; `outside`, what was read off the private data outside the
-    guarantee. `terms` says why the events may be added up: a list fixed in advance, or a privacy filter.
+    An infinite epsilon means that there is no guarantee. `n_units` is the public number of rows (or ids).
+    `public` lists facts that are taken as known to everybody, so that they are not protected; `found`, what
+    was not declared and was found by private releases, within the guarantee; `outside`, what was read off the
+    private data outside the guarantee. `terms` says why the events may be added up: a list fixed in advance,
+    or a privacy filter.
     """
 
     epsilon: float

@@ -1,13 +1,14 @@
 """The records of a ledger, their text, and the file that keeps them.
 
-There are two kinds of records, only ever appended. A *plan* lists events that are admitted together; all of them count
-from there on, whether or not they happen. A *release* says that a number of repetitions of one event of a plan may
-happen; a negative number returns repetitions that were reserved and did not happen. What a ledger costs depends on its
-plans alone, so a process that dies leaves a count that is too high, never one that is too low.
+There are two kinds of records, only ever appended. A *plan* lists events that are admitted together; all of
+them count from there on, whether or not they happen. A *release* says that a number of repetitions of one
+event of a plan may happen; a negative number returns repetitions that were reserved and did not happen. What
+a ledger costs depends on its plans alone, so a process that dies leaves a count that is too high, never one
+that is too low.
 
-The file is replaced as a whole: new text goes to a temporary file in the same folder, is flushed to the disk and then
-takes the name of the old file in one step. Writers in several processes take turns through a lock file (where the
-system has ``flock``; elsewhere one process at a time may write).
+The file is replaced as a whole: new text goes to a temporary file in the same folder, is flushed to the disk
+and then takes the name of the old file in one step. Writers in several processes take turns through a lock
+file (where the system has ``flock``; elsewhere one process at a time may write).
 """
 
 from __future__ import annotations
@@ -238,8 +239,8 @@ class Records:
 def read_records(content: bytes | str, *, source: str) -> Records:
     """Read and verify a document that `Records.document` wrote; `source` is named in every message.
 
-    Raises `LedgerVersion` for a ledger of another version, and `LedgerCorrupt` for what is truncated, was changed by
-    other means, or is no ledger at all.
+    Raises `LedgerVersion` for a ledger of another version, and `LedgerCorrupt` for what is truncated, was
+    changed by other means, or is no ledger at all.
     """
     try:
         document = strict_json(content)

@@ -1,16 +1,18 @@
 """Closed forms: the theorems and lemmas of the RaCO-DP paper.
 
-``docs/theory.md`` lists where they differ from the paper and why. They serve to plan and to see how quantities scale.
-They do **not** decide what a run costs: that is the accountant, which needs far less noise for the same guarantee.
+``docs/theory.md`` lists where they differ from the paper and why. They serve to plan and to see how
+quantities scale. They do **not** decide what a run costs: that is the accountant, which needs far less noise
+for the same guarantee.
 
 Arguments have the same meaning everywhere:
 
-- ``gradient_noise`` is a *multiplier*: standard deviation over sensitivity. ``gradient_std`` is *absolute*: the
-  standard deviation of each coordinate of the released gradient, which is on the scale of a mean.
+- ``gradient_noise`` is a *multiplier*: standard deviation over sensitivity. ``gradient_std`` is *absolute*:
+  the standard deviation of each coordinate of the released gradient, which is on the scale of a mean.
 - ``laplace_scale`` is the *scale* b of a Laplace law with density exp(-|x|/b)/(2b).
-- ``sampling_rate`` is r, ``steps`` is T, ``rows`` is |D|; ``failure`` is the probability with which a bound may be wrong.
-- ``alpha_norm`` is c, the largest L1 norm of the coefficients of a constraint (2 for a gap between two rates);
-  ``multiplier_radius`` is R, the largest L1 norm of the multipliers; ``constraints`` is J.
+- ``sampling_rate`` is r, ``steps`` is T, ``rows`` is |D|; ``failure`` is the probability with which a bound
+  may be wrong.
+- ``alpha_norm`` is c, the largest L1 norm of the coefficients of a constraint (2 for a gap between two
+  rates); ``multiplier_radius`` is R, the largest L1 norm of the multipliers; ``constraints`` is J.
 - ``temperature`` is tau, that of the soft rates.
 
 >>> noise = proven_noise(epsilon=1.0, delta=1e-5, sampling_rate=0.01, steps=1000)
@@ -92,8 +94,7 @@ def _formula(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _R
 # --- noise for a budget ----------------------------------------------------------------------------------
 #
 # A step reads one Poisson sample twice: the histogram of predictions (sensitivity 1, Laplace noise) and the
-# clipped gradient (sensitivity C/B with B the expected batch, Gaussian noise). Neighbours differ by adding or
-# removing one row.
+# clipped gradient (sensitivity C/B with B the expected batch, Gaussian noise), for adding or removing one row.
 
 
 class TheoremNoise(NamedTuple):
@@ -117,7 +118,8 @@ def paper_noise(epsilon: float, delta: float, sampling_rate: float, steps: int) 
         laplace_scale  = 2 max( 1/epsilon, r sqrt(T ln(T/delta))/epsilon )
         gradient_noise = 10 max( ln(T/delta)/epsilon, r sqrt(T) ln(T/delta)/epsilon )
 
-    and claims (epsilon, delta) for every epsilon, which is false from epsilon 6 or so on, and for delta near 1.
+    and claims (epsilon, delta) for every epsilon, which is false from epsilon 6 or so on, and for delta near
+    1.
     """
     log = math.log(steps / delta)
     return TheoremNoise(
@@ -130,7 +132,8 @@ def paper_noise(epsilon: float, delta: float, sampling_rate: float, steps: int) 
 def proven_noise(epsilon: float, delta: float, sampling_rate: float, steps: int) -> TheoremNoise:
     """Return noise for which a pencil-and-paper proof of (epsilon, delta) goes through.
 
-    With l = ln(T/delta) and m = max(1, r sqrt(T l)/epsilon): laplace_scale = 3.5 m, gradient_noise = 10 sqrt(l) m.
+    With l = ln(T/delta) and m = max(1, r sqrt(T l)/epsilon): laplace_scale = 3.5 m, gradient_noise = 10
+    sqrt(l) m.
 
     **Theorem.** If T/delta >= 100 and epsilon <= l, then T steps with this noise are (epsilon, delta)-private
     under adding or removing one row. Other arguments are refused.
@@ -177,9 +180,10 @@ def unclipped_sensitivity(
 def sampled_rate_error(sampling_rate: float, rows: int, failure: float) -> float:
     """Bound |p - p_r|, the error of a rate estimated from a Poisson sample with a *constant* denominator.
 
-    p is the mean of numbers x_i in [0, 1] over the rows, p_r = (sum of sampled x_i)/(r * rows). With
-    u = ln(2/failure)/(r * rows), it is at most u/3 + sqrt(u^2/9 + 2 (1 - r) u): Bernstein's inequality for the sum of
-    (B_i - r) x_i. Times L it holds for the norm of vectors with norm at most L (Pinelis 1994), such as gradients.
+    p is the mean of numbers x_i in [0, 1] over the rows, p_r = (sum of sampled x_i)/(r * rows). With u =
+    ln(2/failure)/(r * rows), it is at most u/3 + sqrt(u^2/9 + 2 (1 - r) u): Bernstein's inequality for the
+    sum of (B_i - r) x_i. Times L it holds for the norm of vectors with norm at most L (Pinelis 1994), such as
+    gradients.
     """
     u = math.log(2.0 / failure) / (sampling_rate * rows)
     return u / 3.0 + math.sqrt(u * u / 9.0 + 2.0 * (1.0 - sampling_rate) * u)
@@ -187,10 +191,7 @@ def sampled_rate_error(sampling_rate: float, rows: int, failure: float) -> float
 
 @_formula
 def subsample_rate_error(sample_rows: float, failure: float) -> float:
-    """Bound the error of a rate whose denominator is the realised size m of the sample.
-
-    Given its size, a Poisson sample is a uniform sample without replacement: Hoeffding (1963).
-    """
+    """Bound the error of a rate whose denominator is the realised size of the sample (Hoeffding 1963)."""
     return math.sqrt(math.log(2.0 / failure) / (2.0 * sample_rows))
 
 
@@ -198,18 +199,15 @@ def subsample_rate_error(sample_rows: float, failure: float) -> float:
 def subsample_mean_error(sample_rows: float, failure: float) -> float:
     """Bound the error of a mean of vectors of norm at most 1 over a sample of realised size m, in any dimension.
 
-    The expected error is at most 1/sqrt(m); bounded differences 2/m give the rest; both carry over to sampling without
-    replacement because exp(s |x|) is convex (Hoeffding 1963, section 6).
+    The expected error is at most 1/sqrt(m); bounded differences 2/m give the rest; both carry over to
+    sampling without replacement because exp(s |x|) is convex (Hoeffding 1963, section 6).
     """
     return (1.0 + math.sqrt(2.0 * math.log(1.0 / failure))) / math.sqrt(sample_rows)
 
 
 @_formula
 def normaliser_failure(sampling_rate: float, rows: float, subsets: int) -> float:
-    """Bound the probability that some subset of at least `rows` rows has less than half of its expected sample.
-
-    P( |sample of it| < r * rows/2 ) <= exp(-r rows/8) (Chernoff), and a union over subsets.
-    """
+    """Bound the chance that some subset of at least `rows` rows has less than half of its expected sample (Chernoff)."""
     return min(1.0, subsets * math.exp(-sampling_rate * rows / 8.0))
 
 
@@ -253,7 +251,8 @@ def ratio_error(
 
         | (mu_X + X)/(mu_Y + Y) - mu_X/mu_Y |  <=  (t_X + (mu_X/mu_Y) t_Y)/(mu_Y - t_Y)      if t_Y < mu_Y
 
-    and infinity otherwise: the noisy denominator may then be near 0. The difference is (X - (mu_X/mu_Y) Y)/(mu_Y + Y).
+    and infinity otherwise: the noisy denominator may then be near 0. The difference is (X - (mu_X/mu_Y)
+    Y)/(mu_Y + Y).
     """
     if numerator > denominator:
         raise InvalidInput(f"numerator must be at most denominator = {denominator:g}, got {numerator:g}")
@@ -274,9 +273,10 @@ def ratio_error(
 class ModelRegularity:
     """Constants, in theta and for every row, of a model that gives K logits and of its loss.
 
-    `logit_lipschitz` is the largest spectral norm of the K x d Jacobian of the logits (L_h) and `logit_smoothness` the
-    Lipschitz constant of that Jacobian (beta_h; 0 for a linear model); `loss_lipschitz` and `loss_smoothness` bound the
-    gradient of the loss and its Lipschitz constant (L_l, beta_l).
+    `logit_lipschitz` is the largest spectral norm of the K x d Jacobian of the logits (L_h) and
+    `logit_smoothness` the Lipschitz constant of that Jacobian (beta_h; 0 for a linear model);
+    `loss_lipschitz` and `loss_smoothness` bound the gradient of the loss and its Lipschitz constant (L_l,
+    beta_l).
     """
 
     logit_lipschitz: float
@@ -385,8 +385,8 @@ def lagrangian_regularity(
 class RateProblem:
     """The public facts about a problem that the closed forms need.
 
-    `smallest_cell` is n, the rows of the smallest cell of the partition; `parameters` is d, `classes` is K. `subsets`
-    is the number of distinct subsets over which rates are taken; None: 2 per constraint.
+    `smallest_cell` is n, the rows of the smallest cell of the partition; `parameters` is d, `classes` is K.
+    `subsets` is the number of distinct subsets over which rates are taken; None: 2 per constraint.
     """
 
     rows: int
@@ -477,8 +477,9 @@ def sgda_step_sizes(
 ) -> StepSizes:
     """Return the step sizes of the convergence theorem.
 
-    With G, beta the constants `lipschitz` and `primal_smoothness` of the Lagrangian, e and f the primal and dual
-    errors, which hold in every step, and D a bound on the Moreau envelope of Phi at the start minus its least value::
+    With G, beta the constants `lipschitz` and `primal_smoothness` of the Lagrangian, e and f the primal and
+    dual errors, which hold in every step, and D a bound on the Moreau envelope of Phi at the start minus its
+    least value::
 
         primal = sqrt( D/(2 T beta (G^2 + e^2)) )          dual = primal * G (G + e)/f^2
     """
@@ -507,8 +508,9 @@ def sgda_stationarity(
         gap   = E M + ceil(T/M)/T * R^2/k + 2 R f + lagrangian_rise/T
         alpha = sqrt( 8/3 * [ D/(h T) + 2 beta gap + 2 beta h (G^2 + e^2) + 2 e^2 ] )
 
-    and the best M is taken. `gap` bounds the mean over steps of Phi(theta) - L(theta, lambda), and `lagrangian_rise`
-    bounds L(theta_T, lambda_T) - L(theta_0, lambda_0). Other letters as in `sgda_step_sizes`.
+    and the best M is taken. `gap` bounds the mean over steps of Phi(theta) - L(theta, lambda), and
+    `lagrangian_rise` bounds L(theta_T, lambda_T) - L(theta_0, lambda_0). Other letters as in
+    `sgda_step_sizes`.
     """
     h, k = _validate.positive(primal_step=step_sizes.primal), _validate.positive(dual_step=step_sizes.dual)
     e = _validate.non_negative(primal_error=errors.primal)
@@ -530,8 +532,8 @@ def sgda_stationarity(
 class ConvergencePlan(NamedTuple):
     """A setting of every parameter for which both theorems hold, and what they then promise.
 
-    `errors` hold in all steps together with probability 1 - failure. Where they are infinite, nothing is promised:
-    `step_sizes` is None and `stationarity`, which is alpha, is infinite.
+    `errors` hold in all steps together with probability 1 - failure. Where they are infinite, nothing is
+    promised: `step_sizes` is None and `stationarity`, which is alpha, is infinite.
     """
 
     steps: int

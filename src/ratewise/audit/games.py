@@ -115,9 +115,9 @@ class WorstRows:
     def engine(self, rows_per_id: int = 1) -> AdditiveEngine:
         """Return the engine of additive models on these rows.
 
-        Column i is categorical, and canary i is the only row with the first of its values. The opponents share that
-        of the first column and have the other label. With several rows per id, every row is a person with that many
-        copies of it.
+        Column i is categorical, and canary i is the only row with the first of its values. The opponents
+        share that of the first column and have the other label. With several rows per id, every row is a
+        person with that many copies of it.
         """
         n_rows, n_canaries = self.X.shape
         grids = tuple(CategoricalGrid(f"x{place}", ("rare", "common")) for place in range(n_canaries))
@@ -258,10 +258,10 @@ class _Present:
 class AuditResult:
     """A lower bound on epsilon beside the claim.
 
-    With probability at least `confidence` the true epsilon at `delta` is at least `lower_bound`, and `sharper_bound` if
-    the release is Gaussian and not sampled (None where it is not). `claimed` is what the accountant says of what was
-    played; `kind` is "step", "training" or "one run"; `games` is the number of games that were counted (one run:
-    canaries).
+    With probability at least `confidence` the true epsilon at `delta` is at least `lower_bound`, and
+    `sharper_bound` if the release is Gaussian and not sampled (None where it is not). `claimed` is what the
+    accountant says of what was played; `kind` is "step", "training" or "one run"; `games` is the number of
+    games that were counted (one run: canaries).
     """
 
     lower_bound: float

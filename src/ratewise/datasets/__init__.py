@@ -1,9 +1,9 @@
 """Data for examples and benchmarks: synthetic people with known rates, and public data sets with schemas.
 
-`census_like` draws people from a known distribution. Each ``load_...`` finds the files of a published data set (in the
-folder given, in $RATEWISE_DATA, in the cache, or from its home page, by checksum) and returns a `Table`: a data
-frame, and features, labels and groups encoded by a schema that is written down here, so that nothing about
-the encoding is learned from rows.
+`census_like` draws people from a known distribution. Each ``load_...`` finds the files of a published data
+set (in the folder given, in $RATEWISE_DATA, in the cache, or from its home page, by checksum) and returns a
+`Table`: a data frame, and features, labels and groups encoded by a schema that is written down here, so that
+nothing about the encoding is learned from rows.
 
 >>> sorted(LOADERS)
 ['acs_employment', 'adult', 'celeba', 'credit_card', 'german', 'heart', 'nursery', 'parkinsons', 'student', 'utkface']

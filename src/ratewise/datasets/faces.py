@@ -38,7 +38,8 @@ _NAME = re.compile(r"(\d+)_([01])_([0-4])_\d*\.jpg\.chip\.jpg$")
 class Images:
     """Pictures of a public data set, decoded on demand; made by the loaders.
 
-    `frame` has one row per picture: its file and what is known of it. `feature_bounds` hold for every entry of `images`.
+    `frame` has one row per picture: its file and what is known of it. `feature_bounds` hold for every entry
+    of `images`.
     """
 
     name: str
@@ -77,9 +78,9 @@ def load_utkface(data_home: Any = None, *, label: str = "gender") -> Images:
     """Return UTKFace, as the authors lay it out: files ``age_gender_race_date.jpg.chip.jpg``.
 
     The whole set or its first part, as a folder or a zip; files whose name lacks a field are left out. Column
-    ``content`` tells equal pictures apart from others: split by it, or copies may land on both sides. Of "gender", "age"
-    (nine classes of ten years) and "race", one is the label and the others are sensitive columns. Places:
-    ``faces/UTKFace/``, ``faces/crop_part1/`` or ``faces/utkface_crop_part1.zip``.
+    ``content`` tells equal pictures apart from others: split by it, or copies may land on both sides. Of
+    "gender", "age" (nine classes of ten years) and "race", one is the label and the others are sensitive
+    columns. Places: ``faces/UTKFace/``, ``faces/crop_part1/`` or ``faces/utkface_crop_part1.zip``.
     """
     _validate.one_of(("gender", "age", "race"), label=label)
     names, read = _listing(_first(UTKFACE_PLACES, UTKFACE_HOME, data_home))
@@ -98,8 +99,8 @@ def load_utkface(data_home: Any = None, *, label: str = "gender") -> Images:
 def load_celeba(data_home: Any = None, *, label: str = "Smiling") -> Images:
     """Return CelebA, as the authors lay it out; sensitive "gender" (attribute Male).
 
-    The label is one of the forty attributes. Column ``partition`` of the frame is the authors' split: 0 training,
-    1 validation, 2 test. Places: ``celeba/img_align_celeba/``, ``celeba/list_attr_celeba.txt`` and
+    The label is one of the forty attributes. Column ``partition`` of the frame is the authors' split: 0
+    training, 1 validation, 2 test. Places: ``celeba/img_align_celeba/``, ``celeba/list_attr_celeba.txt`` and
     ``celeba/list_eval_partition.txt``.
     """
     attributes = _first(("celeba/list_attr_celeba.txt",), CELEBA_HOME, data_home)

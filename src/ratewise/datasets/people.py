@@ -50,9 +50,10 @@ _FEATURES = (*NUMERIC, *(f"occupation={o}" for o in OCCUPATIONS), *(f"household=
 class People:
     """Rows, and the public schema and true rates of the law they were drawn from; made by `census_like`.
 
-    `X` has numeric features within `feature_bounds`, then one-hot occupation and household; `y` is 1 for high income;
-    `sensitive` has "sex" and "region". `group_shares` and `group_rates` are the probability of each group, and of label
-    1 in it, under the law and not in this sample: keys such as "sex=Female", "sex=Female & region=North", "everyone".
+    `X` has numeric features within `feature_bounds`, then one-hot occupation and household; `y` is 1 for high
+    income; `sensitive` has "sex" and "region". `group_shares` and `group_rates` are the probability of each
+    group, and of label 1 in it, under the law and not in this sample: keys such as "sex=Female", "sex=Female
+    & region=North", "everyone".
     """
 
     X: NDArray[np.float32]

@@ -1,11 +1,12 @@
 """Public tables with a public `Schema`, and the encoding that follows from it alone.
 
-`encode` turns columns into numbers by the schema and nothing else. ``data_home``, of each loader, is the folder that
-holds the named files; None: see `ratewise.datasets.files`.
+`encode` turns columns into numbers by the schema and nothing else. ``data_home``, of each loader, is the
+folder that holds the named files; None: see `ratewise.datasets.files`.
 
-Adult (UCI, Becker and Kohavi 1996), ACSEmployment (US Census Bureau; task of Ding et al. 2021), Default of Credit
-Card Clients (UCI, Yeh 2009), German Credit (UCI, Hofmann 1994), Parkinsons Telemonitoring (UCI, Tsanas and Little
-2009), heart disease (BRFSS 2015), Student Performance (UCI, Cortez and Silva 2008), Nursery (UCI, Rajkovic et al. 1989).
+Adult (UCI, Becker and Kohavi 1996), ACSEmployment (US Census Bureau; task of Ding et al. 2021), Default of
+Credit Card Clients (UCI, Yeh 2009), German Credit (UCI, Hofmann 1994), Parkinsons Telemonitoring (UCI, Tsanas
+and Little 2009), heart disease (BRFSS 2015), Student Performance (UCI, Cortez and Silva 2008), Nursery (UCI,
+Rajkovic et al. 1989).
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ def codes(column: Any, values: tuple[Any, ...], name: str) -> npt.NDArray[np.int
 class Table:
     """Rows of a public data set with its public schema; made by the loaders.
 
-    `frame` has the columns as published, label included; `X` the encoded features, within `feature_bounds`; `y` the
-    labels, values of `classes`; `sensitive` the sensitive columns, with values of `group_values`.
+    `frame` has the columns as published, label included; `X` the encoded features, within `feature_bounds`;
+    `y` the labels, values of `classes`; `sensitive` the sensitive columns, with values of `group_values`.
     """
 
     frame: Any
@@ -256,8 +257,8 @@ def load_acs_employment(data_home: Any = None) -> Table:
     """Return ACSEmployment for Massachusetts, 2015 to 2018: 277,677 persons, label 1 for employed.
 
     Sensitive: "sex" and "race" (the codes 1 to 9 of RAC1P, as text), features too. File:
-    ``acs/acs_employment_MA_2015_2018.csv.gz``, the 16 columns of the task, YEAR and EMPLOYED, missing codes as 0. The
-    Census Bureau publishes the survey in another form, so this file is not fetched.
+    ``acs/acs_employment_MA_2015_2018.csv.gz``, the 16 columns of the task, YEAR and EMPLOYED, missing codes
+    as 0. The Census Bureau publishes the survey in another form, so this file is not fetched.
     """
     frame = pandas().read_csv(locate([ACS_FILE], ACS_HOME, data_home))
     groups = {"sex": frame["SEX"].map({1: "male", 2: "female"}), "race": frame["RAC1P"].astype(str)}

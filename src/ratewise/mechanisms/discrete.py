@@ -6,15 +6,15 @@ neighbour, and the low bits distinguish them (Mironov 2012). The draws here are 
 
     p(n) = F((n + 1/2) / s) - F((n - 1/2) / s)
 
-For an integer a, ``a + round(s * Z) = round(a + s * Z)``: what is proven for the real mechanism holds for the result.
-The total variation distance between a draw and the exact law is below ``2**-200`` for ideal random bits
-(`docs/guarantees.md`, section 13). Which draws take a slow path depends on the noise alone.
+For an integer a, ``a + round(s * Z) = round(a + s * Z)``: what is proven for the real mechanism holds for the
+result. The total variation distance between a draw and the exact law is below ``2**-200`` for ideal random
+bits (`docs/guarantees.md`, section 13). Which draws take a slow path depends on the noise alone.
 
-*Table* (`NormalTable`, normal draws of scale ``2**16`` or more, about 2 ns each) looks most draws up by 16 random bits.
-*Inversion* (all others, about 30 ns each): a 64-bit word gives a sign and the first 63 binary digits of a uniform number
-u; ``|Z|`` is the quantile of u, which a double computes to about 50 bits. That determines the rounded value unless
-``s * |Z|`` is too close to a rounding boundary or u is tiny; then 192 further digits are drawn and the comparison is
-made in decimal arithmetic.
+*Table* (`NormalTable`, normal draws of scale ``2**16`` or more, about 2 ns each) looks most draws up by 16
+random bits. *Inversion* (all others, about 30 ns each): a 64-bit word gives a sign and the first 63 binary
+digits of a uniform number u; ``|Z|`` is the quantile of u, which a double computes to about 50 bits. That
+determines the rounded value unless ``s * |Z|`` is too close to a rounding boundary or u is tiny; then 192
+further digits are drawn and the comparison is made in decimal arithmetic.
 
 >>> rounded_normal(2.0, 5, np.random.default_rng(0))
 array([ 2., -1.,  0.,  0.,  1.])
@@ -81,12 +81,12 @@ class NormalTable:
     ``c_J / (2**16 * L) <= p(n)``. Any other index, about one in a hundred, draws from the remainder
     ``p(n) - c_J / (2**16 * L)``, normalised. The mixture of the two is p.
 
-    The remainder is drawn by rejection: segment J is proposed with probability ``a_J / 2**14``, where
-    ``a_J * g >= L * M_J - c_J / 2**16`` for a constant g, then a position n in it, and a uniform V. It is
-    accepted if ``V * a_J * g < L * p(n) - c_J / 2**16``, in double precision, or in decimal arithmetic if that is
-    within ``2**-40`` of a tie. Integers beyond the segments (8 standard deviations)
-    are one further proposal of height g, drawn by inversion in decimal arithmetic. c_J and a_J come from
-    bounds on p that include rounding errors, so that errors in them change the speed and not the law.
+    The remainder is drawn by rejection: segment J is proposed with probability ``a_J / 2**14``, where ``a_J *
+    g >= L * M_J - c_J / 2**16`` for a constant g, then a position n in it, and a uniform V. It is accepted if
+    ``V * a_J * g < L * p(n) - c_J / 2**16``, in double precision, or in decimal arithmetic if that is within
+    ``2**-40`` of a tie. Integers beyond the segments (8 standard deviations) are one further proposal of
+    height g, drawn by inversion in decimal arithmetic. c_J and a_J come from bounds on p that include
+    rounding errors, so that errors in them change the speed and not the law.
     """
 
     def __init__(self, s: float) -> None:
@@ -307,8 +307,8 @@ _LAPLACE = _Law(lambda x: (-x).exp(), np.log, 63, 2.0**-16)
 class Prefetched:
     """Draws in bulk and hands out each draw once, which is faster for small arrays.
 
-    Draws wait in memory for one stream and one scale only, are never pickled, and a forked process discards what it
-    inherited, so it never repeats its parent's noise.
+    Draws wait in memory for one stream and one scale only, are never pickled, and a forked process discards
+    what it inherited, so it never repeats its parent's noise.
     """
 
     __slots__ = ("__weakref__", "_at", "_draw", "_draws", "_lock", "_made_for")

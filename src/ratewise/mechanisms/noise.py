@@ -1,8 +1,9 @@
 """Mechanisms: the only way from private sums to values that may leave a step, for NumPy and for PyTorch.
 
 Each mechanism adds its own independent draw to every entry of what it is given. The noise is in units of the
-sensitivity, as in `ratewise.accounting`, and an integer number of steps of a grid, added to a value that was rounded to
-that grid: the result has no low bits that could distinguish two data sets, and what is proven for real numbers holds.
+sensitivity, as in `ratewise.accounting`, and an integer number of steps of a grid, added to a value that was
+rounded to that grid: the result has no low bits that could distinguish two data sets, and what is proven for
+real numbers holds.
 
 >>> rng = np.random.default_rng(0)
 >>> released = RoundedGaussianMechanism(noise=2.0, sensitivity=0.5).release(np.zeros(3), rng)
@@ -106,9 +107,9 @@ class _OnGrid:
     def release_parts(self, parts: Arrays, rng: np.random.Generator, out: Arrays | None = None) -> None:
         """Release arrays that together are one value into other arrays, or in place, as `release` would.
 
-        Arrays in single precision get the released number rounded to it, which is post-processing; it still lies on
-        the grid, a power of two. With the secure source two threads share the work; a seeded generator is read by one,
-        so that results never depend on the number of threads.
+        Arrays in single precision get the released number rounded to it, which is post-processing; it still
+        lies on the grid, a power of two. With the secure source two threads share the work; a seeded
+        generator is read by one, so that results never depend on the number of threads.
         """
         out = parts if out is None else out
         values, results = [part.reshape(-1) for part in parts], [part.reshape(-1) for part in out]
@@ -155,11 +156,12 @@ class _OnGrid:
 class RoundedGaussianMechanism(_OnGrid):
     """Gaussian noise of standard deviation ``noise * sensitivity`` on a grid, without floating-point holes.
 
-    If one unit changes the value by at most `sensitivity` in L2 norm, a release is the Gaussian mechanism with noise
-    multiplier `noise`, whatever the number of entries: an exact draw of a rounded Gaussian is added in integers to the
-    value rounded to multiples of `grid` (a power of two that does not depend on data). Rounding d entries can move two
-    neighbouring values apart by another ``grid * sqrt(d)``, and rounding errors in the sums that are released by
-    ``slack * sensitivity``. The noise is `noise` times the sensitivity **with both added**.
+    If one unit changes the value by at most `sensitivity` in L2 norm, a release is the Gaussian mechanism
+    with noise multiplier `noise`, whatever the number of entries: an exact draw of a rounded Gaussian is
+    added in integers to the value rounded to multiples of `grid` (a power of two that does not depend on
+    data). Rounding d entries can move two neighbouring values apart by another ``grid * sqrt(d)``, and
+    rounding errors in the sums that are released by ``slack * sensitivity``. The noise is `noise` times the
+    sensitivity **with both added**.
 
     Parameters
     ----------
@@ -180,8 +182,9 @@ class RoundedGaussianMechanism(_OnGrid):
 class RoundedLaplaceMechanism(_OnGrid):
     """Laplace noise of scale ``noise * sensitivity`` on a grid, otherwise as `RoundedGaussianMechanism`.
 
-    If one unit changes the value by at most `sensitivity` in L1 norm, a release is (1 / `noise`)-private. In L1 norm
-    rounding d entries moves neighbours apart by ``grid * d``, so the grid of values that are not whole is finer.
+    If one unit changes the value by at most `sensitivity` in L1 norm, a release is (1 / `noise`)-private. In
+    L1 norm rounding d entries moves neighbours apart by ``grid * d``, so the grid of values that are not
+    whole is finer.
     """
 
     _draw, _rounding = staticmethod(rounded_laplace), staticmethod(float)
@@ -202,8 +205,9 @@ def _pieces(lengths: Sequence[int]) -> Iterator[_Piece]:
 def summation_slack(rows: float) -> float:
     """Return the relative bound on rounding errors of sums in double precision, for two data sets.
 
-    Adding m numbers in any order is off by at most ``m * 2**-53`` times the sum of their sizes, to first order. A
-    billionth on top covers the second order and rounding within rows, such as in norms and clipping factors.
+    Adding m numbers in any order is off by at most ``m * 2**-53`` times the sum of their sizes, to first
+    order. A billionth on top covers the second order and rounding within rows, such as in norms and clipping
+    factors.
     """
     return 1e-9 + rows * rows * 2.0**-52
 

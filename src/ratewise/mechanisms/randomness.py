@@ -1,9 +1,9 @@
 """Where random numbers come from.
 
-Training reads four independent streams: one picks the rows, the others make the noise of the gradient, of the histogram
-and of the preparation of features. Every function that draws takes its stream as an argument: there is no global state
-and no default seed. Without a seed all four are `SecureGenerator`. With a seed they are NumPy's: repeatable, for
-synthetic data and tests, because whoever knows the seed can remove the noise.
+Training reads four independent streams: one picks the rows, the others make the noise of the gradient, of the
+histogram and of the preparation of features. Every function that draws takes its stream as an argument: there
+is no global state and no default seed. Without a seed all four are `SecureGenerator`. With a seed they are
+NumPy's: repeatable, for synthetic data and tests, because whoever knows the seed can remove the noise.
 
 >>> streams = RandomStreams.from_seed(7)
 >>> RandomStreams.from_seed(7).sampling.random() == streams.sampling.random()
@@ -177,7 +177,8 @@ class RandomStreams:
         """Split a whole number or a NumPy generator into the four streams; None takes the secure source.
 
         A run that resumes must not be given the seed it started with: it would draw the same noise again.
-        Continue with fresh entropy, or with the very generator object that was in use. See `streams_for` for uses.
+        Continue with fresh entropy, or with the very generator object that was in use. See `streams_for` for
+        uses.
         """
         if seed is None or isinstance(seed, SecureGenerator):
             # it has the methods that streams are read by, and no numpy.random.Generator can have its source
@@ -210,8 +211,8 @@ _USES = {"": "fit", "table": "fit of a table", "network": "training of a network
 def streams_for(use: str, seed: Any) -> RandomStreams:
     """Return the streams of one use; None means what it means to `RandomStreams.from_seed`.
 
-    A person who writes ``random_state=0`` for a training and for its evaluation must not get two releases with one
-    noise: their difference would have none. Each use therefore makes streams of its own.
+    A person who writes ``random_state=0`` for a training and for its evaluation must not get two releases
+    with one noise: their difference would have none. Each use therefore makes streams of its own.
 
     >>> streams_for("evaluation", 7).histogram.random() == RandomStreams.from_seed(7).histogram.random()
     False

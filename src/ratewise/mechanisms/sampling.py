@@ -1,9 +1,9 @@
 """Which rows or units take part in a step.
 
-Poisson sampling keeps every row independently with the same probability, at a cost in proportion to the rows that are
-kept: the gaps between kept rows follow a geometric law. A `KeyedSample` is a Poisson sample in which membership of a
-unit is a function of a secret key and of the unit's number, so that processes which hold parts of the units draw their
-parts of one sample without talking to each other.
+Poisson sampling keeps every row independently with the same probability, at a cost in proportion to the rows
+that are kept: the gaps between kept rows follow a geometric law. A `KeyedSample` is a Poisson sample in which
+membership of a unit is a function of a secret key and of the unit's number, so that processes which hold
+parts of the units draw their parts of one sample without talking to each other.
 
 >>> sample = KeyedSample(n_units=5000, rate=0.01, key=bytes(32))
 >>> parts = sample.units(0, 1700), sample.units(1700, 5000)
@@ -98,8 +98,9 @@ BLOCK = 1 << 20  # units of a keyed sample that are drawn together
 class KeyedSample:
     """A Poisson sample of numbered units that does not depend on how the units are spread over processes.
 
-    Units are cut into blocks. Which units of a block take part is a cryptographic function of the key, the step
-    and the block: to whoever does not know the key, every unit is kept independently with probability `rate`.
+    Units are cut into blocks. Which units of a block take part is a cryptographic function of the key, the
+    step and the block: to whoever does not know the key, every unit is kept independently with probability
+    `rate`.
 
     Parameters
     ----------
