@@ -90,6 +90,16 @@ def test_rows_per_id_covers_most_ids(sizes):
     assert noisy == found
 
 
+@pytest.mark.parametrize(("ids", "most"), [(42, 1), (1000, 256)])
+def test_noise_never_gives_ids_more_rows_than_they_have(ids, most):
+    """At epsilon 1 the noise is 37: it hides 42 ids, and no empty cell looks occupied."""
+    histogram, rng = size_histogram(np.full(ids, 140)), np.random.default_rng(0)
+    mechanism = RoundedGaussianMechanism(37.0, whole=True)
+    found = [rows_per_id(histogram, mechanism, rng) for _ in range(1000)]
+    assert np.mean(np.array(found) > 256) <= 0.005
+    assert np.median(found) == most
+
+
 def test_an_id_adds_one_to_the_histogram_of_sizes():
     for size in (1, 2, 3, 1000, 10**9):
         assert size_histogram(np.array([size])).sum() == 1.0

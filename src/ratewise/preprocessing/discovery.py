@@ -325,7 +325,10 @@ def rows_per_id_words(most: int) -> str:
 
 
 def rows_per_id(histogram: Floats, mechanism: Mechanism, rng: np.random.Generator, share: float = 0.9) -> int:
-    """Return a power of two that is at least the number of rows of most ids.
+    """Return a power of two that is at least the number of rows of most ids; 1 if noise hides all counts.
+
+    Counts below four standard deviations of the noise are not used: one of the 20 empty cells would exceed this in
+    fewer than one of a thousand releases.
 
     Parameters
     ----------
@@ -333,6 +336,6 @@ def rows_per_id(histogram: Floats, mechanism: Mechanism, rng: np.random.Generato
         As `size_histogram` returns it; **private**.
     """
     released = mechanism.release(histogram, rng)
-    released = np.where(released > 3.0 * mechanism.standard_deviation, released, 0.0)
-    reached = np.cumsum(released) / max(float(released.sum()), 1.0)
-    return int(2 ** int(np.searchsorted(reached, share)))
+    released = np.where(released > 4.0 * mechanism.standard_deviation, released, 0.0)
+    reached = np.cumsum(released)
+    return int(2 ** int(np.searchsorted(reached, share * reached[-1])))
