@@ -164,7 +164,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("module", ["numpy", "scipy.sparse", "sklearn", "click", "ratewise.cli.app"])
+@pytest.mark.parametrize("module", ["numpy", "scipy.sparse", "scipy.optimize", "click", "ratewise.cli.app"])
 def test_ctrl_c_while_the_command_is_still_importing_is_one_line(module):
     done = subprocess.run(
         [sys.executable, "-c", INTERRUPTED.format(module=module)],

@@ -23,7 +23,7 @@ NAMES = st.one_of(
 class Balance(HTMLParser):
     """Counts opened and closed elements."""
 
-    VOID = frozenset({"meta", "input", "br", "hr"})
+    VOID = frozenset({"meta", "input", "br", "hr", "wbr"})
 
     def __init__(self, page):
         super().__init__()

@@ -20,6 +20,7 @@ from ratewise import (
 from ratewise.accounting import Budget, GaussianEvent, Ledger, TrainingEvent, accountant
 from ratewise.data.schema import Category, Number, Schema
 from ratewise.datasets import census_like
+from ratewise.estimators.evaluation import evaluate
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.metrics import rate_report
 from ratewise.report import Report
@@ -590,15 +591,29 @@ def test_the_first_screen_says_what_is_predicted_for_whom_and_from_what():
     assert isinstance(frame, pandas.DataFrame)
 
 
-def test_rows_that_the_model_does_not_know_are_left_out_with_a_note():
+def test_unknown_labels_are_left_out_and_unknown_groups_are_other_values():
+    """As in `evaluate`: the accuracy of the page is that of the certificate."""
     rows = census_like(2000, random_state=0)
     model = RateConstrainedClassifier(demographic_parity("sex", max_gap=0.1), random_state=0)
     model.fit(rows.X, rows.y, sensitive_features=rows.sensitive)
     sex, y = rows.sensitive["sex"].astype(object), rows.y.astype(object)
     sex[:10], y[10:15] = "unknown", "maybe"
     report = model.report(rows.X, y, sensitive_features={"sex": sex})
-    assert report.content.rows == 1985
-    assert any(note.text.startswith("15 rows") for note in report.content.notes)
+    assert report.content.rows == 1995
+    assert any(note.text.startswith("5 rows") for note in report.content.notes)
+    (grouping,) = report.content.groupings
+    assert {group.name: group.rows for group in grouping.groups}["sex=other values"] == 10
+    assert "other values" not in report.content.families[0].words
+    values = model.constraints_.domain.columns
+    found = evaluate(
+        model.constraints,
+        y,
+        model.predict(rows.X),
+        sensitive_features={"sex": sex},
+        classes=[0, 1],
+        group_values=values,
+    )
+    assert report.content.everyone.accuracy.value == pytest.approx(found.accuracy.value)
 
 
 def test_shapes_are_those_of_the_model_most_important_first():

@@ -93,7 +93,10 @@ class Commands(click.Group):
             return f"{_TERMS[name]}{space}{rest}"
         command = self.get_command(ctx, ctx.invoked_subcommand or "")
         flags = {str(p.name): p.opts[0] for p in (command.params if command else ()) if p.opts[0][:2] == "--"}
-        return f"{flags[name]}{space}{rest}" if name in flags and rest.startswith("must ") else said
+        if name in flags and rest.startswith(("must ", "is ")):
+            return f"{flags[name]}{space}{rest}"
+        start, _, last = said.rpartition(" cannot be in ")
+        return f"{start} cannot be in {flags[last]}" if start and last in flags else said
 
 
 def _console(ctx: click.Context) -> Console:

@@ -12,6 +12,7 @@ import bz2
 import codecs
 import csv
 import datetime
+import difflib
 import gzip
 import io
 import itertools
@@ -546,7 +547,14 @@ def read_table(
         raise InvalidType(f"path must be the path of a file, got {type(path).__name__}")
     dialect = _checked(Dialect(sep, decimal, encoding, header, tuple(missing), date_order))
     if not os.path.exists(place):
-        raise InvalidInput(f"there is no file {place!r}")
+        folder, name = os.path.split(place)
+        near = (
+            difflib.get_close_matches(name, os.listdir(folder or "."), n=1)
+            if os.path.isdir(folder or ".")
+            else []
+        )
+        hint = f"; did you mean {os.path.join(folder, near[0])!r}?" if near else "; check its name and folder"
+        raise InvalidInput(f"there is no file {place!r}{hint}")
     kind = "a table"
     try:
         kind = _kind(place)

@@ -604,7 +604,7 @@ _RARE = 5  # rows from which a value is listed, in tables of 100 times as many r
 _LARGEST = 1e300  # beyond, widths of ranges overflow
 _MARGIN = 0.1  # of the range, on either side of the bounds
 _IDENTIFIER = re.compile(
-    r"(?:^|[_\W])(?:id|uid|uuid|guid|ssn|subject|patient|respondent|record|case|index|rownames?|serial)"
+    r"(?:^|[_\W])(?:id|uid|uuid|guid|ssn|person|customer|client|member|subject|patient|respondent|record|case|index|rownames?|serial)"
     r"(?:[_\W]*(?:id|no|nr|num|number))?[_\W]*$|#$|(?<=[a-z])I[Dd]$",
     re.IGNORECASE,
 )

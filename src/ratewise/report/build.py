@@ -51,6 +51,7 @@ from ratewise.report.content import (
 )
 from ratewise.report.evaluation import (
     FEW_ROWS,
+    OTHER,
     Evaluation,
     ValueNames,
     accuracy_of,
@@ -519,7 +520,10 @@ def known_values(model: Any) -> dict[str, Any]:
 def known_rows(
     model: Any, y: Any, columns: Mapping[str, Any]
 ) -> tuple[Any, dict[str, Any], npt.NDArray[np.bool_]]:
-    """Return labels and groups, in the spelling of a classifier of ours, of the rows whose values it knows; and which."""
+    """Return labels and groups, in the spelling of a classifier of ours, of the rows whose label it knows; and which.
+
+    Of a column of groups, a value that it does not know is `OTHER`; a row without a number for intervals is left out.
+    """
     compiled = getattr(model, "constraints_", None)
     domain = Domain(tuple(model.classes_.tolist()), {}, other=True) if compiled is None else compiled.domain
     spelt = {name: _spelt(domain, name, column) for name, column in columns.items() if name in domain.columns}
@@ -531,11 +535,11 @@ def known_rows(
 
 
 def _spelt(domain: Domain, name: str, column: Any) -> tuple[Any, npt.NDArray[np.bool_]]:
-    """Return a sensitive column in the declared values, and which rows have one."""
+    """Return a sensitive column in the declared values, and which rows can be used."""
     codes, values = domain.code_column(name, column), domain.columns[name]
     if isinstance(values, Numeric):
         return codes, np.isfinite(codes)
-    return np.array([*values, None], dtype=object)[codes], codes < len(values)
+    return np.array([*values, OTHER], dtype=object)[codes], np.ones(len(codes), dtype=bool)
 
 
 def probabilities(model: Any, X: Any, known: Any) -> Any:

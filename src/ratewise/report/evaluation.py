@@ -54,6 +54,7 @@ from ratewise.report.content import (
 Floats = npt.NDArray[np.float64]
 
 MAX_GROUPS = 5000
+OTHER = "other values"  # the group of rows whose value of a column the model does not know
 BINS = 10
 FEW_ROWS = 300  # fewer rows show no calibration
 FEW_IN_BIN = 20
@@ -168,7 +169,13 @@ class Evaluation:
         lone = next(iter(needed)) if needed is not None and len(needed) == 1 else None
         n_rows = len(data.truth)
         columns = sensitive_columns(sensitive_features, n_rows, lone_name=lone, needed=needed)
-        declared = {name: values for name, values in dict(group_values or {}).items() if name in columns}
+        declared = {
+            name: (*values, OTHER)
+            if not isinstance(values, Numeric) and np.any(columns[name] == OTHER)
+            else values
+            for name, values in dict(group_values or {}).items()
+            if name in columns
+        }
         table = None if scores is None else as_probabilities(scores, n_rows, data.classes)
         return cls(
             constraints=constraints,
@@ -185,9 +192,12 @@ class Evaluation:
 
     @property
     def domain(self) -> Domain:
-        """The classes, and the values of the columns."""
+        """The classes, and the values of the columns that constraints are about: without `OTHER`."""
         found = {name: _values(name, self.sensitive, self.group_values) for name in self.sensitive}
-        return Domain(self.classes, found)
+        for name, values in found.items():
+            if not isinstance(values, Numeric):
+                found[name] = tuple(value for value in values if value != OTHER)
+        return Domain(self.classes, found, other=True)
 
 
 def _columns_of(item: Any) -> tuple[str, ...]:

@@ -116,8 +116,9 @@ class Report:
 
         Notes
         -----
-        Rows whose label or groups the model does not know are left out, with a note. Of a model that found fewer than
-        two classes, or no group for a constraint, the page is that of `from_training`.
+        Rows whose label the model does not know are left out, with a note; groups that it does not know are shown as
+        other values. Of a model that found fewer than two classes, or no group for a constraint, the page is that of
+        `from_training`.
         """
         target = target or (y if isinstance(y, str) else getattr(y, "name", None))
         groupless = getattr(getattr(model, "constraints_", None), "groupless", ())
@@ -138,7 +139,7 @@ class Report:
                 )
             if not known.all():
                 count = int((~known).sum())
-                notes += (f"{count:,} rows with labels or groups that the model does not know are left out.",)
+                notes += (f"{count:,} rows without a label that the model knows are left out.",)
         config = getattr(model, "config", None)
         constraints = getattr(model, "constraints", None) if constraints is None else constraints
         predicted = model.predict(X)
