@@ -183,7 +183,7 @@ class PrivacyCurve:
         return np.asarray(self._threshold_delta + (1.0 - self._threshold_delta) * found)
 
     def _without_composition(self) -> SelectionCurve | GaussianCurve | None:
-        """Return the curve of a single selection or of Gaussian releases of all rows, which are one Gaussian."""
+        """Return the curve of one selection, or of Gaussian releases of all rows (one Gaussian), or None."""
         if len(self.events) == 1 and isinstance(self.events[0], SelectionEvent):
             return _selection_curve(self.events[0], self.neighbours)
         noises = []

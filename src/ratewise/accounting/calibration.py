@@ -34,7 +34,7 @@ _MOST_PLANNED = 10_000_000  # answers take seconds there, and minutes beyond
 
 @dataclass(frozen=True)
 class Calibration:
-    """Noise of a training phase that meets a target, and what it really costs; epsilon is never above the target."""
+    """Noise of a training phase that meets a target, and what it costs: never more than the target."""
 
     gradient_noise: float
     histogram_noise: float | None
@@ -76,7 +76,7 @@ def calibrate(
 
 @dataclass(frozen=True)
 class PlanCalibration:
-    """The scale that meets a target, the plan at that scale, and what it costs; epsilon is never above the target."""
+    """The scale that meets a target, the plan at that scale, and what it costs: never more."""
 
     scale: float
     events: tuple[Event, ...]
@@ -143,7 +143,7 @@ class _OutOfReach(Exception):  # noqa: N818 - reads as what happened
 
 
 def _first_guess(events: Callable[[float], tuple[Event, ...]], target: float, delta: float) -> float:
-    """Return a starting scale from the central limit theorem: a Gaussian with the releases' summed variance."""
+    """Return a starting scale by the central limit theorem: a Gaussian with the summed variance."""
     shift = math.sqrt(2 * (target + math.log(1 / delta))) - math.sqrt(2 * math.log(1 / delta))
     low, high = 10 * _LEAST_NOISE, _MOST_NOISE / 10
     for _ in range(40):

@@ -100,7 +100,7 @@ class PrivacyUnit:
 
 @dataclass(frozen=True)
 class Event:
-    """Base of all events: something that was, or will be, released. `str` gives a sentence without full stop."""
+    """Base of all events: what was, or will be, released. `str` gives a sentence without full stop."""
 
     kind: ClassVar[str]
     repeats: ClassVar[str | None] = None  # the field that says how often the release is repeated

@@ -269,7 +269,7 @@ class Ledger:
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], **terms: Any) -> Self:
-        """Start a new ledger in a file, with the parameters of the class. An existing file is never touched: `LedgerError`."""
+        """Start a ledger in a new file, with the parameters of the class; `LedgerError` if the file exists."""
         file = AtomicFile(path)
         new = cls(**terms)._records
         with file.locked():
@@ -296,7 +296,7 @@ class Ledger:
 
     @classmethod
     def at(cls, path: str | os.PathLike[str], **terms: Any) -> Self:
-        """Open the ledger at `path`, or start it; an existing one must have been started with the same parameters."""
+        """Open the ledger at `path`, or start it; an existing one must have the same parameters."""
         file = AtomicFile(path)
         wanted = cls(**terms)
         if not file.exists():
@@ -332,7 +332,7 @@ class Ledger:
         return self._records.header.neighbours
 
     def accepts(self, neighbours: str) -> bool:
-        """Return whether plans for this relation add up here: zero-out and add-or-remove have the same curves."""
+        """Return whether plans for this relation add up here: zero-out has the curves of add-or-remove."""
         _validate.one_of(NEIGHBOURS, neighbours=neighbours)
         return "replace_one" not in (neighbours, self.neighbours) or neighbours == self.neighbours
 
@@ -376,7 +376,7 @@ class Ledger:
 
     @property
     def spent(self) -> float:
-        """Part of the cap that is spent: of the filter's budget, or of epsilon for a fixed plan; 0 without a cap."""
+        """Part of the cap that is spent: of the filter's budget or, for a fixed plan, of epsilon; or 0."""
         plans = [plan.events for plan in self._current().plans.values()]
         if self.cap is None or not plans:
             return 0.0
@@ -469,7 +469,7 @@ class Ledger:
         data: str = "data",
         unit: PrivacyUnit | None = None,
     ) -> Admission:
-        """Admit a plan as a whole, before any of it is released; if this raises, nothing of it may be released.
+        """Admit a plan as a whole, before any of it is released; if this raises, none of it may be.
 
         In adaptive use the first plan may also spend the whole cap by exact composition, because it is fixed
         before any output is seen; nothing can be admitted after it.
@@ -515,7 +515,7 @@ class Ledger:
         return self._order_for(events, what)
 
     def _filter(self) -> PrivacyFilter | None:
-        """Return the filter in use; None before the first plan, for a fixed plan, or if one plan spends the cap."""
+        """Return the filter; None before the first plan, for a fixed plan, or if one plan spends the cap."""
         order = next((plan.order for plan in self._current().plans.values()), None)
         return None if self.cap is None or order is None else PrivacyFilter(self.cap, order, self.neighbours)
 
@@ -565,7 +565,7 @@ class Ledger:
     # --- the file ----------------------------------------------------------------------------------------
 
     def _release(self, plan: PlanRecord, position: int, wanted: int) -> int:
-        """Record that repetitions may happen, as many as wanted and left; a negative number did not happen."""
+        """Record that repetitions may happen, as many as wanted and left (negative: did not happen)."""
         with self._writing():
             granted = min(wanted, self._records.left(plan.plan, position))
             if granted == 0:

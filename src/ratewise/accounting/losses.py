@@ -52,7 +52,7 @@ _ROUNDING = 5e-15  # per step: sqrt(N) * |law|_2 * log2(N) * machine epsilon, ge
 
 
 class Masses(NamedTuple):
-    """Mass of every bucket ``(edges[i], edges[i+1]]`` under P and under Q, and P's mass below and above all."""
+    """Mass of every bucket ``(edges[i], edges[i+1]]`` under P and Q, and P's mass outside of all."""
 
     p: Array
     q: Array
@@ -391,7 +391,7 @@ def _unsampled(loss: Array, rate: float) -> Array:
     return np.where(loss > 500.0, loss - math.log(rate), inner)
 
 
-# --- composition ---------------------------------------------------------------------------------------------
+# --- composition ------------------------------------------------------------------------------------------
 
 Part = tuple[Loss, int]
 
@@ -491,7 +491,7 @@ class _Grids:
                 spectrum *= law if count == 1 else np.exp(count * np.log(law))
         weights = np.roll(np.maximum(fft.irfft(spectrum, size), 0.0), -((first - shift) % size))
         positions = width * (first + np.arange(size, dtype=np.float64))
-        # both allowances are relative to the scale at the asked epsilon; above the window the scale only falls
+        # both allowances are relative to the scale at the asked epsilon, which falls above the window
         rounding = _ROUNDING * (steps + 1) + math.exp(-_WINDOW_TAIL)
         return _TiltedSum(positions, weights, tilt, log_scale, rounding, self.infinite, self.span[1])
 

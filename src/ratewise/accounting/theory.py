@@ -94,7 +94,7 @@ def _formula(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _R
 # --- noise for a budget ----------------------------------------------------------------------------------
 #
 # A step reads one Poisson sample twice: the histogram of predictions (sensitivity 1, Laplace noise) and the
-# clipped gradient (sensitivity C/B with B the expected batch, Gaussian noise), for adding or removing one row.
+# clipped gradient (sensitivity C/B with B the expected batch, Gaussian noise), for add-or-remove.
 
 
 class TheoremNoise(NamedTuple):
@@ -197,7 +197,7 @@ def subsample_rate_error(sample_rows: float, failure: float) -> float:
 
 @_formula
 def subsample_mean_error(sample_rows: float, failure: float) -> float:
-    """Bound the error of a mean of vectors of norm at most 1 over a sample of realised size m, in any dimension.
+    """Bound the error of a mean of vectors of norm at most 1 over a sample of realised size m.
 
     The expected error is at most 1/sqrt(m); bounded differences 2/m give the rest; both carry over to
     sampling without replacement because exp(s |x|) is convex (Hoeffding 1963, section 6).
@@ -207,7 +207,7 @@ def subsample_mean_error(sample_rows: float, failure: float) -> float:
 
 @_formula
 def normaliser_failure(sampling_rate: float, rows: float, subsets: int) -> float:
-    """Bound the chance that some subset of at least `rows` rows has less than half of its expected sample (Chernoff)."""
+    """Bound the chance that a subset of at least `rows` rows has less than half its expected sample."""
     return min(1.0, subsets * math.exp(-sampling_rate * rows / 8.0))
 
 
@@ -230,7 +230,7 @@ def laplace_sum_quantile(laplace_scale: float, terms: int, failure: float) -> fl
 
 @_formula
 def gaussian_norm_quantile(std: float, dimension: int, failure: float) -> float:
-    """Return t such that the norm of a Gaussian vector exceeds t with probability at most `failure`; one-sided."""
+    """Return t that the norm of a Gaussian vector exceeds with probability at most `failure`."""
     return std * (math.sqrt(dimension) + math.sqrt(-2.0 * math.log(failure)))
 
 
@@ -289,7 +289,7 @@ class ModelRegularity:
 
 
 class LagrangianRegularity(NamedTuple):
-    """Bound on the gradient in theta, and Lipschitz constants of that gradient and of the one in (theta, lambda)."""
+    """Bound on the gradient in theta; Lipschitz constants of it and of that in (theta, lambda)."""
 
     lipschitz: float
     primal_smoothness: float
@@ -460,8 +460,8 @@ def gradient_errors(
 # --- convergence -----------------------------------------------------------------------------------------
 #
 # What descent-ascent reaches with gradients that have bounded errors. Multipliers come from
-# {lambda >= 0, |lambda|_1 <= R}. The goal is a near-stationary point of Phi(theta) = max over lambda of the Lagrangian:
-# a theta within alpha/(2 beta) of a point where Phi has a subgradient of norm at most alpha.
+# {lambda >= 0, |lambda|_1 <= R}. The goal is a near-stationary point of Phi(theta), the maximum of the Lagrangian
+# over lambda: a theta within alpha/(2 beta) of a point where Phi has a subgradient of norm at most alpha.
 
 
 class StepSizes(NamedTuple):

@@ -1,4 +1,4 @@
-"""Checks of what a game cannot see: the law of the sample, of the noise, what the dual side reads, the ledger.
+"""Checks of what a game cannot see: the law of sample and noise, what the dual side reads, the ledger.
 
 Each returns a `Check`. Statistical ones have p-values and alarm falsely in one of ten thousand cases; the
 others are exact.

@@ -251,7 +251,7 @@ class _Present:
         return self._engine.sums(sample[self.present[sample]], parameters, weights, clip)
 
 
-# --- what the adversary makes of it ------------------------------------------------------------------------------
+# --- what the adversary makes of it -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -299,7 +299,7 @@ class AuditResult:
 
 
 def audit_step(event: TrainingEvent, *, games: int = 20_000, **options: Any) -> AuditResult:
-    """Audit a single step of a training by many games with a worst-case row; `audit_training` has the options."""
+    """Audit one step of a training by many games with a worst-case row; options as `audit_training`."""
     return _many_runs(event, "step", 1, games, **options)
 
 
@@ -338,7 +338,7 @@ def audit_one_run(
     subject: Subject | None = None,
     random_state: Any = None,
 ) -> AuditResult:
-    """Audit all steps of a training by a single training with many canaries, each there by the toss of a coin.
+    """Audit all steps of a training by one training with many canaries, each there by a coin toss.
 
     `guesses` of the canaries (a fifth unless told, fixed beforehand) are called: those with the highest
     scores "in", as many with the lowest "out". Much cheaper than many trainings, and less sharp: expect

@@ -182,18 +182,24 @@ ADULT_COLUMNS = (
 )
 # values as the published description lists them
 _ADULT_VALUES = _values(
-    "workclass:Private Self-emp-not-inc Self-emp-inc Federal-gov Local-gov State-gov Without-pay Never-worked;"
+    "workclass:Private Self-emp-not-inc Self-emp-inc Federal-gov Local-gov State-gov Without-pay "
+    "Never-worked;"
     "education:Bachelors Some-college 11th HS-grad Prof-school Assoc-acdm Assoc-voc 9th 7th-8th 12th Masters "
     "1st-4th 10th Doctorate 5th-6th Preschool;"
     "marital-status:Married-civ-spouse Divorced Never-married Separated Widowed Married-spouse-absent "
     "Married-AF-spouse;"
-    "occupation:Tech-support Craft-repair Other-service Sales Exec-managerial Prof-specialty Handlers-cleaners "
-    "Machine-op-inspct Adm-clerical Farming-fishing Transport-moving Priv-house-serv Protective-serv Armed-Forces;"
+    "occupation:Tech-support Craft-repair Other-service Sales Exec-managerial Prof-specialty "
+    "Handlers-cleaners "
+    "Machine-op-inspct Adm-clerical Farming-fishing Transport-moving Priv-house-serv Protective-serv "
+    "Armed-Forces;"
     "relationship:Wife Own-child Husband Not-in-family Other-relative Unmarried;"
     "race:White Asian-Pac-Islander Amer-Indian-Eskimo Other Black;"
-    "native-country:United-States Cambodia England Puerto-Rico Canada Germany Outlying-US(Guam-USVI-etc) India "
-    "Japan Greece South China Cuba Iran Honduras Philippines Italy Poland Jamaica Vietnam Mexico Portugal Ireland "
-    "France Dominican-Republic Laos Ecuador Taiwan Haiti Columbia Hungary Guatemala Nicaragua Scotland Thailand "
+    "native-country:United-States Cambodia England Puerto-Rico Canada Germany Outlying-US(Guam-USVI-etc) "
+    "India "
+    "Japan Greece South China Cuba Iran Honduras Philippines Italy Poland Jamaica Vietnam Mexico Portugal "
+    "Ireland "
+    "France Dominican-Republic Laos Ecuador Taiwan Haiti Columbia Hungary Guatemala Nicaragua Scotland "
+    "Thailand "
     "Yugoslavia El-Salvador Trinadad&Tobago Peru Hong Holand-Netherlands"
 )
 ADULT_SCHEMA = described(
@@ -316,7 +322,8 @@ GERMAN_COLUMNS = (
     *("telephone", "foreign", "risk"),
 )
 _GERMAN_CODES = _ranges(  # value 3 of attribute 12 is written A123
-    "checking 1 4, history 0 4, purpose 0 10, savings 1 5, employment 1 5, debtors 1 3, property 1 4, plans 1 3, "
+    "checking 1 4, history 0 4, purpose 0 10, savings 1 5, employment 1 5, debtors 1 3, property 1 4, plans "
+    "1 3, "
     "housing 1 3, job 1 4, telephone 1 2, foreign 1 2"
 )
 GERMAN_SCHEMA = described(
@@ -336,9 +343,9 @@ GERMAN_SCHEMA = described(
 
 
 def load_german(data_home: Any = None) -> Table:
-    """Return German Credit: 1,000 rows, label 1 for a good risk, sensitive "sex" (no feature) and "age_group".
+    """Return German Credit: 1,000 rows, label 1 for a good risk.
 
-    File: ``german/german.data``.
+    Sensitive: "sex" (no feature) and "age_group". File: ``german/german.data``.
     """
     path = locate([GERMAN], GERMAN_HOME, data_home)
     frame = pandas().read_csv(path, sep=" ", names=list(GERMAN_COLUMNS))
@@ -361,9 +368,11 @@ THRESHOLD = 27.576  # total UPDRS that published work calls high, the documented
 PARKINSONS_SCHEMA = described(
     name="parkinsons",
     numbers=_bounds(
-        "age 30 90, test_time -5 220, motor_UPDRS 0 108, Jitter(%) 0 0.03, Jitter(Abs) 0 2e-4, Jitter:RAP 0 0.02, "
+        "age 30 90, test_time -5 220, motor_UPDRS 0 108, Jitter(%) 0 0.03, Jitter(Abs) 0 2e-4, Jitter:RAP 0 "
+        "0.02, "
         "Jitter:PPQ5 0 0.02, Jitter:DDP 0 0.06, Shimmer 0 0.15, Shimmer(dB) 0 1.5, Shimmer:APQ3 0 0.1, "
-        "Shimmer:APQ5 0 0.1, Shimmer:APQ11 0 0.15, Shimmer:DDA 0 0.3, NHR 0 0.3, HNR 0 40, RPDE 0 1, DFA 0.4 1, "
+        "Shimmer:APQ5 0 0.1, Shimmer:APQ11 0 0.15, Shimmer:DDA 0 0.3, NHR 0 0.3, HNR 0 40, RPDE 0 1, DFA "
+        "0.4 1, "
         "PPE 0 0.8"
     ),
     categories={},
@@ -452,13 +461,15 @@ _GRADES = ("fail", "pass", "good")
 STUDENT_SCHEMA = described(
     name="student",
     numbers=_bounds(
-        "age 15 22, Medu 0 4, Fedu 0 4, failures 0 4, traveltime 1 4, studytime 1 4, famrel 1 5, freetime 1 5, "
+        "age 15 22, Medu 0 4, Fedu 0 4, failures 0 4, traveltime 1 4, studytime 1 4, famrel 1 5, freetime 1 "
+        "5, "
         "goout 1 5, Dalc 1 5, Walc 1 5, health 1 5, absences 0 93, G1 0 20, G2 0 20"
     ),
     categories=_values(
         "school:GP MS;address:R U;famsize:GT3 LE3;Pstatus:A T;Mjob:at_home health other services teacher;"
         "Fjob:at_home health other services teacher;reason:course home other reputation;"
-        "guardian:father mother other;schoolsup:no yes;famsup:no yes;paid:no yes;activities:no yes;nursery:no yes;"
+        "guardian:father mother other;schoolsup:no yes;famsup:no yes;paid:no yes;activities:no "
+        "yes;nursery:no yes;"
         "higher:no yes;internet:no yes;romantic:no yes"
     ),
     label="G3",
@@ -470,7 +481,7 @@ STUDENT_SCHEMA = described(
 
 
 def load_student(data_home: Any = None, *, subject: str = "por") -> Table:
-    """Return Student Performance: 649 pupils in Portuguese ("por"), or 395 in mathematics ("mat"); sensitive "sex".
+    """Return Student Performance: 649 pupils in Portuguese, or 395 in mathematics; sensitive "sex".
 
     Three classes of the final grade. The two subjects share pupils. Files: ``student/student-por.csv`` and
     ``student/student-mat.csv``, with commas: UCI's own files use semicolons, so they are not fetched.

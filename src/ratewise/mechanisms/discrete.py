@@ -233,7 +233,7 @@ def normal_table(s: float) -> NormalTable:
 
 
 class _Law(NamedTuple):
-    """A law of lengths: its tail, minus the inverse of the tail in doubles, digits of u in a word, what is tiny."""
+    """A law of lengths: tail, minus the inverse of the tail in doubles, digits of u in a word, tiny u."""
 
     tail: Callable[[Decimal], Decimal]
     minus_quantile: Callable[[Any], Any]
@@ -298,8 +298,8 @@ def _normal_tail(x: Decimal) -> Decimal:
     return Decimal("0.5") - density * total
 
 
-# Below the last number a word holds too few digits of u: what they move a quantile by, at most 2**-64 over the
-# density, must stay below a sixteenth of the band.
+# Below the last number a word holds too few digits of u: what they move a quantile by, at most 2**-64 over
+# the density, must stay below a sixteenth of the band.
 _NORMAL = _Law(_normal_tail, ndtri, 64, 2.0**-20)
 _LAPLACE = _Law(lambda x: (-x).exp(), np.log, 63, 2.0**-16)
 

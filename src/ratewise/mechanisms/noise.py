@@ -40,7 +40,7 @@ class Mechanism(Protocol):
 
     @property
     def standard_deviation(self) -> float:
-        """Standard deviation of the noise on each entry, in the units of the value, without what rounding adds."""
+        """Standard deviation of the noise on each entry, in units of the value, before rounding."""
         ...
 
     def release(self, value: Floats, rng: np.random.Generator) -> Floats:

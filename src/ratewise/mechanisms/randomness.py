@@ -263,7 +263,7 @@ class UsedSeeds:
         self._in_memory: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
 
     def add(self, ledger: Any, streams: RandomStreams) -> None:
-        """Record the streams of a fit on a ledger (by its file, if it has a path); refuse those that were used."""
+        """Record the streams of a fit on a ledger (by its file, if any); refuse those that were used."""
         if streams.source is None:
             return
         if ledger.path is None:

@@ -122,7 +122,7 @@ class KeyedSample:
     block: int = BLOCK
 
     def units(self, start: int, stop: int) -> Rows:
-        """Return the numbers from `start` up to `stop` (exclusive) that take part, in rising order; **private**."""
+        """Return the numbers in [`start`, `stop`) that take part, in rising order; **private**."""
         stop = min(stop, self.n_units)
         if start >= stop:
             return np.zeros(0, dtype=np.intp)
