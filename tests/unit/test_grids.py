@@ -82,7 +82,7 @@ def test_bins_of_a_table_in_memory_and_on_demand(tmp_path):
     rows = np.array([3, 7, 3, 49])
     assert np.array_equal(LazyBins(mapped, grids).take(rows), stored[:, rows])
     weights = rng.random(50)
-    totals = bin_weights(LazyBins(mapped, grids), grids, weights)
+    totals = bin_weights(LazyBins(mapped, grids), grids, weights.__getitem__, len(weights))
     offsets = bin_offsets(grids)
     for place, part in enumerate(totals):
         direct = np.zeros(grids[place].n_bins)

@@ -215,7 +215,7 @@ def code_part(part: Any, layout: Layout, bounds: Bounds, grids: tuple[Grid, ...]
 def bins_of(part: CodedPart, grids: tuple[Grid, ...], _: Any) -> Floats:
     """Return the weight of the rows of each bin of all columns; **private**."""
     weights = part.units.table_weights(part.problem.labels >= 0)
-    return np.concatenate(bin_weights(part.codes, grids, weights))
+    return np.concatenate(bin_weights(part.codes, grids, weights.__getitem__, len(weights)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -52,7 +52,8 @@ class Rows:
     problem: Problem = field(init=False)
     _ids: tuple[npt.NDArray[np.intp], int] | None = field(init=False, default=None)
     _bins: Bins | None = field(init=False, default=None)
-    _weights: npt.NDArray[Any] = field(init=False)
+    _classes: tuple[Any, ...] | None = field(init=False, default=None)
+    _labels_coded: bool = field(init=False, default=False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -94,13 +95,18 @@ class Rows:
 
     def bound(self, max_rows: int, weighting: str, classes: tuple[Any, ...] | None) -> Units:
         """Fix which usable rows each unit contributes."""
-        usable = usable_rows(self.labels, classes)
+        self._classes = classes
         if self._ids is None:
             self.units = row_units(self.features.n_rows)
         else:
-            self.units = id_units(*self._ids, max_rows, weighting, usable)
-        self._weights = self.units.table_weights(usable)
+            self.units = id_units(*self._ids, max_rows, weighting, usable_rows(self.labels, classes))
         return self.units
+
+    @property
+    def _weights(self) -> npt.NDArray[Any]:
+        """Weight of every row of the table; **private**."""
+        known = self.problem.labels >= 0 if self._labels_coded else usable_rows(self.labels, self._classes)
+        return self.units.table_weights(known)
 
     def use_domain(self, domain: Domain, compiled: CompiledConstraints | None) -> None:
         """Code labels and groups; rows whose label is no class have no weight in all later sums."""
@@ -111,8 +117,7 @@ class Rows:
             by_class = np.array([given.get(text_of(k), 1.0) for k in domain.classes])
             of_rows = (by_class / max(by_class.max(), 1e-100)).take(problem.labels, mode="clip")
             weights = of_rows if weights is None else of_rows * weights
-        self.problem = replace(problem, loss_weights=weights)
-        self._weights = self.units.table_weights(self.problem.labels >= 0)
+        self.problem, self._labels_coded = replace(problem, loss_weights=weights), True
 
     def count_values(self, names: tuple[str, ...]) -> dict[str, ValueCounts]:
         """Return the distinct values of columns with their weights; **private**."""
@@ -126,7 +131,11 @@ class Rows:
 
     def bin_weights(self, grids: tuple[Grid, ...]) -> list[Floats]:
         """Return the weight of the rows of each bin, by column; **private**."""
-        return bin_weights(self._coded(grids), grids, self._weights)
+        if self.units.order is None and self._labels_coded:  # weights of many rows are not stored
+            labels = self.problem.labels
+            return bin_weights(self._coded(grids), grids, lambda rows: labels[rows] >= 0, len(labels))
+        weights = self._weights
+        return bin_weights(self._coded(grids), grids, weights.__getitem__, len(weights))
 
     def _coded(self, grids: tuple[Grid, ...]) -> Bins:
         if self._bins is None:

@@ -18,7 +18,7 @@ Scores are sums of one shape function per column, ``score(row) = intercept + sum
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -306,22 +306,28 @@ class RowCodes(_Bins):
         return self._joint
 
 
-def bin_weights(bins: Any, grids: tuple[Grid, ...], weights: Floats) -> list[Floats]:
+def bin_weights(
+    bins: Any,
+    grids: tuple[Grid, ...],
+    weights: Callable[[npt.NDArray[np.intp]], npt.NDArray[Any]],
+    n_rows: int,
+) -> list[Floats]:
     """Return the total weight of the rows of each bin, by column; **private**.
 
     Parameters
     ----------
     bins : object with a method ``take(rows)``
     grids : tuple of Grid
-    weights : array
-        Weight of each row of the table.
+    weights : callable
+        Weights of given rows.
+    n_rows : int
     """
     offsets = bin_offsets(grids)
     totals = np.zeros(int(offsets[-1]))
     at_once = max(256, _ENTRIES_AT_ONCE // max(len(grids), 1))
-    for start in range(0, len(weights), at_once):
-        rows = np.arange(start, min(start + at_once, len(weights)))
-        repeated = np.tile(weights[rows], len(grids))
+    for start in range(0, n_rows, at_once):
+        rows = np.arange(start, min(start + at_once, n_rows))
+        repeated = np.tile(weights(rows), len(grids))
         totals += np.bincount(bins.take(rows).ravel(), repeated, minlength=len(totals))
     return np.split(totals, offsets[1:-1])
 
