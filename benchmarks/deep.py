@@ -289,7 +289,7 @@ def profile(network: str, batch: int, steps: int = 10) -> None:
     watch.wrap(clipping._Tape, "add", "forming what is kept of each layer")
     watch.wrap(PerRowClipper, "_backward", "backward (with what is kept)")
     watch.wrap(clipping, "_weights", "norms")
-    watch.wrap(PerRowClipper, "_sums", "norms and weighted sums")
+    watch.wrap(clipping, "_total", "weighted sums")
     watch.wrap(PerRowClipper, "clipped_sum", "clipped sum, all of it")
     watch.wrap(RoundedGaussianMechanism, "release_parts", "noise on the gradient")
     watch.wrap(DualUpdate, "update", "multipliers")

@@ -8,12 +8,9 @@
     sums = clipper.clipped_sum(losses, clip)    # sensitive: not yet private
     # add noise of std sigma * clip, once, before anything leaves
 
-Layers whose per-row gradients have a closed form compute what they always compute, with their parameters detached:
-autograd then forms input gradients only. When the backward reaches such a layer, its input and output gradient become
-a share (`ratewise.torch.gradients`). Any other use of a parameter sees one copy per row, whose gradient is that of the row.
-
-The guarantee holds for the computed value: clipping uses upper bounds of norms that include rounding, and bounds
-the magnitude of the terms that cancel within a row as well (docs/guarantees.md, "Sensitivity of the computed value").
+Layers whose per-row gradients have a closed form run with their parameters detached: autograd then forms input
+gradients only. When the backward reaches such a layer, its input and output gradient become a share
+(`ratewise.torch.gradients`). Any other use of a parameter sees one copy per row, whose gradient is that of the row.
 """
 
 from __future__ import annotations
@@ -163,13 +160,8 @@ class TappedLayer:
         kind = like.dtype if torch.is_autocast_enabled(like.device.type) else self.weight.dtype
         return self.weight.detach().to(kind), None if self.bias is None else self.bias.detach().to(kind)
 
-    def run(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Return the output, and what the way back needs."""
-        raise NotImplementedError
-
-    def back(self, gradient: Tensor, *kept_and_needs_input: Any) -> Tensor | None:
-        """Write down the shares, and return the input gradient."""
-        raise NotImplementedError
+    run: Callable[..., tuple[Tensor, ...]]  # takes an input, returns the output and what the way back needs
+    back: Callable[..., Tensor | None]  # writes down the shares, and returns the input gradient
 
 
 class _Linear(TappedLayer):
@@ -290,9 +282,8 @@ class PerRowClipper:
 
     Guarantee: replacing a row by one that adds nothing (``scale_rows`` 0) moves the returned sums, as computed
     and over all trainable parameters together, by at most ``clip * (1 + clipping_slack(rows))`` in L2 norm.
-    That is the sensitivity for which noise is to be drawn. No content of a row raises an error: a row of which a
-    loss or a gradient is not finite, or too large for its norm to be computed, adds nothing. Nothing here is
-    released or recorded, and nothing is kept after `clipped_sum`.
+    No content of a row raises an error: a row of which a loss or a gradient is not finite, or too large for its norm
+    to be computed, adds nothing. Nothing is released, recorded, or kept after `clipped_sum`.
 
     Parameters
     ----------
@@ -396,8 +387,8 @@ class PerRowClipper:
         """Return the sum over rows of ``g_i * min(1, clip / |g_i|)``, one tensor per parameter.
 
         Tensors are in float64, or in the type of the gradients where all rows were added in one block. A row whose
-        gradient is a difference of far larger terms is scaled further down than to the clip
-        (`ratewise.torch.gradients.single_cancellation`). ``grad`` fields are never touched.
+        gradient is a difference of far larger terms is scaled further down than to the clip. ``grad`` fields are
+        never touched.
 
         Parameters
         ----------

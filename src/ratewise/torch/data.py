@@ -49,34 +49,29 @@ class Batch(NamedTuple):
         """Return some of the rows, by number or by mask."""
         return Batch(*(None if part is None else part[rows.to(part.device)] for part in self))  # type: ignore[arg-type]
 
-    def spread(self, places: Tensor, size: int) -> Batch:
+    def spread(self, places: Tensor | slice, size: int) -> Batch:
         """Return so many rows with these at the places, and blank ones, which add nothing, elsewhere."""
 
         def placed(part: Tensor | None, blank: int) -> Any:
             if part is None:
                 return None
             whole = part.new_full((size, *part.shape[1:]), blank)
-            whole[places.to(part.device)] = part
+            whole[places if isinstance(places, slice) else places.to(part.device)] = part
             return whole
 
         return Batch(placed(self.x, 0), placed(self.labels, -1), placed(self.cells, -1))
 
 
 class RowSource(Protocol):
-    """Rows by number."""
+    """Rows by number; `n_rows`, of all processes together, is public."""
 
-    @property
-    def n_rows(self) -> int:
-        """Number of rows, of all processes together; public."""
-        ...
+    n_rows: int
 
     def take(self, rows: Numbers) -> Batch:
         """Return the rows of these numbers, **private**."""
-        ...
 
     def blank(self, count: int) -> Tensor:
         """Return made-up inputs in the shape and type of a row: to try a module out without reading rows."""
-        ...
 
 
 class TensorRows:
@@ -127,14 +122,8 @@ class TensorRows:
 class DatasetRows:
     """Rows of a map-style ``torch.utils.data.Dataset`` whose items are ``(x, label, groups)``.
 
-    Parameters
-    ----------
-    dataset : Dataset
-        `groups` is a mapping of column to value, or a bare value if there is one column; items may be
-        ``(x, label)`` if no constraint reads a column.
-    domain : Domain
-        The declared classes and group values.
-    constraints : CompiledConstraints, optional
+    `groups` is a mapping of column to value, or a bare value if there is one column; items may be ``(x, label)`` if
+    no constraint reads a column. The domain has the declared classes and group values.
     """
 
     def __init__(self, dataset: Any, domain: Domain, constraints: CompiledConstraints | None = None) -> None:

@@ -49,14 +49,10 @@ class ProcessLost(RatewiseError, RuntimeError):  # noqa: N818 - reads as what ha
 class Processes:
     """One process alone: nothing to exchange. `ProcessGroup` has the same methods for several.
 
-    Attributes
-    ----------
-    rank, world : int
-        Number of this process, and how many there are.
+    `rank` is the number of this process, of `world` processes.
     """
 
-    rank = 0
-    world = 1
+    rank, world = 0, 1
 
     @property
     def leads(self) -> bool:

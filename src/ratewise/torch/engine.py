@@ -83,19 +83,16 @@ class _Block(NamedTuple):
 
 
 class TorchEngine:
-    """Clipped gradient sums and prediction counts of a module.
+    """Clipped gradient sums and prediction counts of a module, which runs on each row separately.
 
     Parameters
     ----------
-    module : nn.Module
-        Takes a batch of inputs and returns logits, one per class. It runs on each row separately.
     units : Units, optional
         Which rows form a unit of privacy; by default each row is one.
     physical_batch : int
         Rows handled at once. It does not change what is computed.
     autocast : bool
-        Forward and backward in bfloat16 where PyTorch holds it safe. Norms and sums are taken in float32 and
-        float64 of what they leave behind, so the clip bounds what a row adds all the same.
+        Forward and backward in bfloat16 where PyTorch holds it safe; the clip holds all the same.
 
     Attributes
     ----------
@@ -175,19 +172,11 @@ class TorchEngine:
         clip: float | None = None,
         step: int | None = None,
     ) -> NetworkSums:
-        """Return the clipped gradient sum and the prediction counts of a sample of units; **private**.
+        """Return the clipped gradient sum and the prediction counts of a sample of unit numbers; **private**.
 
-        Parameters
-        ----------
-        sample : array
-            Unit numbers.
-        weights : (Q, K) array or None
-            Cost of predicting class k for a row of cell q, relative to a loss of weight 1.
-        clip : float or None
-            Bound on the L2 norm of what one unit adds to the gradient; None or infinity does not clip.
-        step : int, optional
-            Random layers draw from `random_key`, this number and the number of each row; by default the
-            number of earlier calls.
+        `weights` (Q, K) are the cost of predicting class k for a row of cell q, relative to a loss of weight 1. A
+        clip of None or infinity does not clip. Random layers draw from `random_key`, the step (by default the number
+        of earlier calls) and the number of each row.
         """
         step, self._calls = (self._calls if step is None else step), self._calls + 1
         bound = None if clip is None or np.isinf(clip) else clip
@@ -375,7 +364,7 @@ def _working(run: Callable[[_Block], object], block: _Block) -> Tensor:
 def _padded(batch: Batch) -> Batch:
     """Return the batch with blank rows at its end, up to a multiple of `ROWS_TOGETHER`."""
     rows = len(batch.labels)
-    return batch.spread(torch.arange(rows), -(-rows // ROWS_TOGETHER) * ROWS_TOGETHER)
+    return batch.spread(slice(rows), -(-rows // ROWS_TOGETHER) * ROWS_TOGETHER)
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -386,17 +375,9 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 class Objective:
     """Objectives and histograms of batches.
 
-    Parameters
-    ----------
-    n_cells : int or None
-        None: nothing is counted.
-    loss : callable, optional
-        ``loss(logits, labels)`` returns one number per row; cross-entropy unless given. It is called on each
-        row separately (`ratewise.torch.isolation`), so that rows cannot influence each other.
-    temperature : float
-        Of the soft predictions that constraints differentiate.
-    hard : bool
-        Whether histograms count predicted classes or predicted probabilities.
+    Without cells nothing is counted. ``loss(logits, labels)`` returns one number per row and is called on each row
+    separately. `temperature` is that of the soft predictions that constraints differentiate; `hard` tells whether
+    histograms count predicted classes or predicted probabilities.
     """
 
     def __init__(

@@ -61,10 +61,9 @@ def _refused(reason: str) -> Any:
 class TorchRateConstrainedClassifier(RateConstrainedClassifier):
     """A network trained under differential privacy with constraints on its prediction rates.
 
-    Everything that `fit` leaves behind is (`epsilon`, `delta`)-differentially private with respect to one row,
-    or to all rows of one id if `privacy_ids` are given. `privacy_` states the neighbouring relation, the public
-    facts and the releases. Constraints are judged on the training rows by a private measurement of the returned
-    network, `certificate_`.
+    Everything that `fit` leaves behind is (`epsilon`, `delta`)-differentially private with respect to one row, or to
+    all rows of one id if `privacy_ids` are given; `privacy_` states it. Constraints are judged on the training rows by
+    a private measurement of the returned network, `certificate_`.
 
     Parameters
     ----------

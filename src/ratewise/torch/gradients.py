@@ -15,7 +15,7 @@ place, all other blocks stay as they are, bit by bit, and its own block changes 
 ``weight * A_i <= cancellation * clip`` for every row; where not even that is worth its time, products are formed in
 float64. See docs/guarantees.md, "Sensitivity of the computed value".
 
-Everything here is private: a share is a function of raw rows and lives only until the clipped sum is formed.
+A share is private: a function of raw rows, which lives only until the clipped sum is formed.
 """
 
 from __future__ import annotations
@@ -60,20 +60,12 @@ _GRAM_CHUNK = 1 << 17  # Gram matrices are walked over often: 1 MB of them at a 
 
 
 class Share(ABC):
-    """The per-row gradients of one parameter.
-
-    Attributes
-    ----------
-    rows, positions : int
-        Number of rows, and of the terms that are added within a row.
-    block : int
-        Rows that are added in float32 by one product; 0: sums are formed in float64.
-    """
+    """The per-row gradients of one parameter."""
 
     shape: torch.Size
     rows: int
-    positions = 1
-    block = 0
+    positions = 1  # terms that are added within a row
+    block = 0  # rows that are added in float32 by one product; 0: sums are formed in float64
 
     @abstractmethod
     def magnitudes(self) -> Tensor:

@@ -67,15 +67,8 @@ _FUNCTORCH: Any = torch._C._functorch
 class RowRandomness:
     """The random numbers of the rows of one batch in one step; inside ``with``, isolated code draws from it.
 
-    Parameters
-    ----------
-    key : bytes
-        32 secret bytes.
-    step : int
-        A row draws afresh in every step.
-    rows : sequence of integers
-        Numbers of the rows, in the order of the batch. A batch may have more rows than that: rows of zeros
-        that fill it up.
+    `key` are 32 secret bytes, `rows` the numbers of the rows in the order of the batch. A batch may have more rows than
+    that: blank ones that fill it up.
     """
 
     def __init__(self, key: bytes, step: int, rows: Sequence[int] | npt.NDArray[np.intp]) -> None:

@@ -218,10 +218,7 @@ class Sample:
 
 
 class _Steps:
-    """The current sample, and the steps of the trainer one at a time.
-
-    Every error here depends on the order of calls, never on rows.
-    """
+    """The current sample, and the steps of the trainer one at a time; errors depend on the order of calls only."""
 
     def __init__(self, trainer: Trainer, original: torch.optim.Optimizer) -> None:
         self.trainer, self.original = trainer, original
@@ -297,8 +294,7 @@ class _Steps:
 class PrivateModel(nn.Module):
     """The model as the loop calls it; ``.module`` is the model itself.
 
-    In a step it takes the inputs of the loader. With ``model.eval()`` or under ``torch.no_grad()`` it takes
-    tensors and returns ordinary logits.
+    With ``model.eval()`` or under ``torch.no_grad()`` it takes tensors and returns ordinary logits.
     """
 
     def __init__(self, session: _Steps) -> None:

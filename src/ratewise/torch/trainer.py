@@ -4,10 +4,10 @@ A step releases, of one Poisson sample of units, the clipped gradient sum (L2 se
 constraints, the prediction counts (L1 and L2 sensitivity 1); at the end the counts of the returned model are released for
 the certificate. The ledger admits the whole plan before the first row is read; each step is recorded before it reads rows.
 
-**Checkpoints** are files of `ratewise._files`: with checksums, and read without executing anything in them. A
-checkpoint is written after the ledger has recorded the next steps and before the first row of those steps is read: a
-process that is killed leaves a file whose ledger counts all of them, and the run that resumes does not take those steps
-again. No state of any random generator is stored: a resumed run draws fresh entropy, and no noise is used twice.
+**Checkpoints** (`ratewise._files`) are read without executing anything in them. One is written after the ledger has
+recorded the next steps and before the first row of those steps is read: a process that is killed leaves a file whose
+ledger counts all of them, and the run that resumes does not take them again. No state of any random generator is stored:
+a resumed run draws fresh entropy, and no noise is used twice.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from ratewise import _validate
-from ratewise._files import arrays_from_bytes, arrays_to_bytes, write_whole
+from ratewise._files import arrays_from_bytes, arrays_to_bytes, read_bytes, write_whole
 from ratewise.accounting import Ledger, Phase, PrivacyUnit
 from ratewise.constraints.compiled import CompiledConstraints
 from ratewise.data.units import Units, row_units
@@ -47,6 +47,8 @@ from ratewise.torch.distributed import (
     share_of,
 )
 from ratewise.torch.engine import Loss, Objective, TorchEngine
+from ratewise.torch.gradients import widen
+from ratewise.torch.isolation import check_module
 from ratewise.training.config import TrainingConfig
 from ratewise.training.declarations import Declarations
 from ratewise.training.dual import DualUpdate, dual_update
@@ -121,13 +123,9 @@ def network_plan(
         epsilon = _validate.positive(epsilon=epsilon, hint="None trains without privacy")
     facts = PublicFacts(n_units=n_units, n_columns=0, constrained=constrained)
     return plan_for(
-        facts,
-        settings,
-        epsilon=epsilon,
-        delta=_validate.inside(delta=delta),
-        neighbours=neighbours,
-        unit=PrivacyUnit() if unit is None else unit,
-    )
+        facts, settings, epsilon=epsilon, delta=_validate.inside(delta=delta), neighbours=neighbours,
+        unit=unit or PrivacyUnit(),
+    )  # fmt: skip
 
 
 class TorchOptimizer:
@@ -215,7 +213,7 @@ class TorchOptimizer:
         return norm
 
     def state(self) -> dict[str, Any]:
-        """Return what is needed to go on later: parameters, optimizer and schedule."""
+        """Return what is needed to go on later."""
         return {
             "done": self._done,
             "parameters": [parameter.detach().clone() for parameter in self.parameters],
@@ -332,8 +330,8 @@ class NetworkSession(Session):
 
     def declare_and_plan(self) -> None:
         """Code the units, make the plan and have it admitted; a checkpoint must belong to the same plan."""
-        finds_rows_per_id = self.declarations.unit == "id" and self.declarations.rows_per_id is None
-        if self.processes.world > 1 and (self.undeclared() or finds_rows_per_id):
+        finds = self.undeclared() or self.declarations.finds_rows_per_id
+        if self.processes.world > 1 and finds:
             raise UnsupportedCombination(
                 "in several processes nothing is found privately: declare classes, group_values and, with "
                 "privacy_ids, rows_per_id"
@@ -354,15 +352,15 @@ class NetworkSession(Session):
             self._admitted = True
 
     def _admit(self) -> None:
-        if self.checkpoint is not None:
-            if not os.path.isdir(os.path.dirname(os.path.abspath(self.checkpoint))):
-                raise InvalidInput(
-                    f"checkpoint {os.fspath(self.checkpoint)!r} is in a folder that does not exist; make it first"
-                )
-            if os.path.exists(self.checkpoint):
-                raise InvalidInput(
-                    f"{self._source} exists already; call resume() to go on with that run, or take another name"
-                )
+        path = self.checkpoint
+        if path is not None and not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+            raise InvalidInput(
+                f"checkpoint {os.fspath(path)!r} is in a folder that does not exist; make it first"
+            )
+        if path is not None and os.path.exists(path):
+            raise InvalidInput(
+                f"{self._source} exists already; call resume() to go on with that run, or take another name"
+            )
         self.note_seed()
         super().admit()
 
@@ -401,22 +399,14 @@ class NetworkSession(Session):
 
     def _bind(self, rows: RowSource) -> None:
         plan, config = self.plan, self.config
-        objective = Objective(
-            len(self.classes),
-            None if self.compiled is None else self.compiled.n_cells,
-            self.loss,
-            temperature=config.temperature,
-            hard=config.rates == "hard",
-        )
+        cells, hard = None if self.compiled is None else self.compiled.n_cells, config.rates == "hard"
+        objective = Objective(len(self.classes), cells, self.loss, temperature=config.temperature, hard=hard)
+        check_module(self.module)
+        device = next(self.module.parameters()).device if self.device is None else self.device
         self.engine = engine = TorchEngine(
-            self.module,
-            rows,
-            objective,
-            units=self.units,
-            physical_batch=self.physical_batch,
-            device=_device(self.module) if self.device is None else self.device,
+            self.module, rows, objective, units=self.units, physical_batch=self.physical_batch, device=device,
             autocast=self.autocast,
-        )
+        )  # fmt: skip
         clip, rate = float(config.clip or CLIP), float(config.learning_rate or _GAIN)
         counts = plan.histogram_mechanism(engine.count_step)
         gradient = plan.gradient_mechanism(clip, engine.slack(self.most_rows))
@@ -522,15 +512,15 @@ class NetworkSession(Session):
         return f"the checkpoint {os.fspath(self.checkpoint or '')!r}"
 
     def resume(self) -> bool:
-        """Go on from the checkpoint file; return False if there is none, so that the run starts afresh.
+        """Go on from the checkpoint file of the same plan, constraints and model; return False if there is none.
 
-        Steps that the ledger counts but whose results were lost are not taken again. A checkpoint of another
-        plan, other constraints or another model is refused.
+        Steps that the ledger counts but whose results were lost are not taken again.
         """
         if self.checkpoint is None:
             raise InvalidInput("checkpoint is None; give the file to resume from")
         path = os.fspath(self.checkpoint)
-        data = self.processes.share_bytes(self.processes.led(lambda: _read(path)))
+        found = self.processes.led(lambda: read_bytes(path) if os.path.exists(path) else None)
+        data = self.processes.share_bytes(found)
         if data is None:
             return False
         state = decode(data, path)
@@ -545,7 +535,13 @@ class NetworkSession(Session):
     def _go_on(self) -> None:
         state: Any = self._state
         with sound(self._source):
-            _refuse_other_run(state["identity"], self._identity(), self._source)
+            for name, value in self._identity().items():  # else the ledger would not state what ran
+                stored = state["identity"].get(name)
+                if stored != value:
+                    shown = "" if name == "parameters" else f": {stored!r} there, {value!r} here"
+                    raise InvalidInput(
+                        f"{self._source} belongs to another run: {name} differs{shown}; {_SAME_RUN}"
+                    )
             _restore_constants(self.module, state["constants"])
             done = state["loop"]["done"]
             if type(done) is not int or not 0 <= done <= self.plan.steps:
@@ -639,18 +635,13 @@ class Trainer(NetworkSession):
     ) -> None:
         _check(plan, constraints, config, ledger)
         super().__init__(
-            Declarations([], None, {}, {}),
-            rows,  # type: ignore[arg-type]
-            network_config(config, plan.n_units),
-            plan.epsilon if plan.private else None,
-            plan.delta,
-            plan.neighbours,
-            streams_for("network", random_state) if streams is None else streams,
+            Declarations([], None, {}, {}), rows,  # type: ignore[arg-type]
+            network_config(config, plan.n_units), plan.epsilon if plan.private else None, plan.delta,
+            plan.neighbours, streams_for("network", random_state) if streams is None else streams,
             ledger=Ledger(neighbours=plan.neighbours, unit=plan.unit) if ledger is None else ledger,
-            module=module,
-            seed=random_state,
+            module=module, seed=random_state,
             **{name: value for name, value in options.items() if value is not None},
-        )
+        )  # fmt: skip
         self.plan, self.compiled = plan, constraints
         self.units = row_units(rows.n_rows) if units is None else units
         if self.units.n_units != plan.n_units:
@@ -677,8 +668,7 @@ class Trainer(NetworkSession):
 def encode(state: Mapping[str, Any]) -> bytes:
     """Return a state of tensors, arrays, numbers, text and containers as the content of a file."""
     arrays: dict[str, Any] = {}
-    plain = _plain(state, arrays)
-    return arrays_to_bytes(_KIND, {"state": plain}, arrays)
+    return arrays_to_bytes(_KIND, {"state": _plain(state, arrays)}, arrays)
 
 
 def decode(data: bytes, path: str) -> dict[str, Any]:
@@ -700,13 +690,10 @@ def _plain(value: Any, arrays: dict[str, Any]) -> Any:
     if isinstance(value, Tensor) and value.dim() == 0:
         return {"scalar": _plain(value.item(), arrays)}
     if isinstance(value, Tensor | np.ndarray) and value.ndim:
-        name = str(len(arrays))
-        tensor = torch.as_tensor(value).detach().cpu()
-        if tensor.dtype in (torch.float16, torch.bfloat16):
-            tensor = tensor.float()
-        elif not tensor.dtype.is_floating_point and tensor.dtype != torch.bool:
+        name, tensor = str(len(arrays)), torch.as_tensor(value).detach().cpu()
+        if not tensor.dtype.is_floating_point and tensor.dtype != torch.bool:
             tensor = tensor.long()
-        arrays[name] = tensor.numpy()
+        arrays[name] = widen(tensor).numpy()
         return {"tensor" if isinstance(value, Tensor) else "array": name}
     value = value.item() if isinstance(value, np.generic | np.ndarray) else value
     if isinstance(value, float) and not math.isfinite(value):
@@ -737,7 +724,7 @@ def _unplain(value: Any, arrays: Mapping[str, Any]) -> Any:
 
 @contextlib.contextmanager
 def sound(source: str) -> Iterator[None]:
-    """Whatever goes wrong with the parts of a checkpoint is one message; a checksum can be made anew."""
+    """Turn whatever goes wrong with the parts of a checkpoint into one message; a checksum can be made anew."""
     try:
         yield
     except LedgerError:
@@ -751,23 +738,6 @@ def sound(source: str) -> Iterator[None]:
             f"{source} is no sound checkpoint ({type(problem).__name__} in its parts), and nothing in it was "
             "run; take an older copy"
         ) from problem
-
-
-def _read(path: str) -> bytes | None:
-    """Return the content of a checkpoint file, None if there is none."""
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
-
-
-def _refuse_other_run(stored: Mapping[str, Any], ours: Mapping[str, Any], source: str) -> None:
-    """Refuse to go on with another plan: its ledger would not state what ran."""
-    for name, value in ours.items():
-        if stored.get(name) != value:
-            shown = "" if name == "parameters" else f": {stored.get(name)!r} there, {value!r} here"
-            raise InvalidInput(f"{source} belongs to another run: {name} differs{shown}; {_SAME_RUN}")
 
 
 def _constants(module: nn.Module) -> dict[str, Tensor]:
@@ -801,12 +771,6 @@ def _ledger_from(document: str, given: Ledger | None, source: str) -> Ledger:
             f"the ledger {given.path!r} is not the one that {source} was written with; open the right file"
         )
     return given
-
-
-def _device(module: Any) -> torch.device:
-    if not isinstance(module, nn.Module):
-        raise InvalidType(f"module must be a torch.nn.Module, got {type(module).__name__}")
-    return next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
 
 
 def _check(plan: Any, constraints: Any, config: Any, ledger: Any) -> None:
