@@ -252,6 +252,8 @@ class TestBadInput:
             (["--label", "rich", "--encoding", "klingon"], "encoding"),
             (["--label", "rich", "--sheet", "1"], "no Excel workbook"),
             (["--label", "rich", "--ledger", "new.json"], "--ledger-cap"),
+            (["--label", "rich", "--privacy-id", "rich"], "cannot be in --privacy-id"),
+            (["--label", "rich", "--delta", "0.5"], "--delta is 0.5, above 1/n"),
             (["--label", "rich", "--model", "forest"], "forest"),
         ],
     )
@@ -400,6 +402,15 @@ class TestUsingRuns:
         page = (tmp_path / "page.html").read_text()
         for said in ("gender = F: female", "yes: well off", "age in years"):
             assert said in page
+
+    def test_evaluations_name_what_they_lack(self, world, copy, tmp_path):
+        pd.read_csv(world / "test.csv").drop(columns="rich").to_csv(tmp_path / "new.csv", index=False)
+        assert (
+            "lacks the column 'rich'; label and groups"
+            in run("evaluate", copy, tmp_path / "new.csv", code=2).stderr
+        )
+        words = ("--ledger", tmp_path / "l.json")
+        assert "needs --epsilon" in run("evaluate", copy, world / "test.csv", *words, code=2).stderr
 
     def test_report_and_card(self, world, copy, tmp_path):
         run("report", copy)

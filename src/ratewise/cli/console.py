@@ -383,5 +383,5 @@ def refuse_file(out: str, force: bool, endings: tuple[str, ...] = ()) -> None:
     if os.path.lexists(out) and not force:
         raise InvalidInput(f"{out!r} exists already; give another name with --out, or --force to replace it")
     if not Path(out).absolute().parent.is_dir():
-        raise InvalidInput(f"there is no folder {str(Path(out).parent)!r}")
+        raise InvalidInput(f"there is no folder {str(Path(out).parent)!r}; make it, or take another --out")
     refuse_unwritable(Path(out).absolute())

@@ -59,6 +59,8 @@ def evaluate(ctx: click.Context, /, run_folder: str, data: str, strict: bool, **
     With --epsilon the rows of DATA are private, and what is shown is one noisy release of them.
     """
     console = current()
+    if values["epsilon"] is None and values["ledger"] is not None:
+        raise click.UsageError("--ledger is for private rows and needs --epsilon")
     folder = RunFolder.open(run_folder)
     tolerance = folder.settings.tolerance if values["tolerance"] is None else values["tolerance"]
     epsilon, delta, confidence = (values[name] for name in ("epsilon", "delta", "confidence"))
@@ -124,7 +126,8 @@ class LabelledTable:
         absent = [name for name in names if name not in present]
         if absent:
             raise InvalidInput(
-                f"{data!r} lacks the column {', '.join(map(repr, absent))}, which the constraints of the run need"
+                f"{data!r} lacks the column {', '.join(map(repr, absent))}; label and groups of the run are needed to "
+                "judge it (ratewise predict needs neither)"
             )
         self.groups: dict[str, Any] = {name: as_column(present[name], f"column {name!r}") for name in names}
         self.labels = self._without_full_stops(self.groups.pop(folder.settings.label))
