@@ -24,15 +24,8 @@ from ratewise.estimators.evaluation import evaluate
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.metrics import rate_report
 from ratewise.report import Report
-from ratewise.report.build import (
-    CURVE_POINTS,
-    MOST_CURVES,
-    MOST_ENTRIES,
-    epsilon_text,
-    spending_of,
-    training_of,
-)
-from ratewise.report.content import STATES, Content
+from ratewise.report.build import CURVE_POINTS, MOST_CURVES, MOST_ENTRIES, spending_of, training_of
+from ratewise.report.content import STATES, Content, epsilon_text
 from ratewise.report.evaluation import difference
 from ratewise.report.views import counted
 

@@ -8,10 +8,11 @@ epsilon) is None. Texts are as the user gave them; whoever renders them escapes 
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,25 +59,11 @@ class Certified:
 
 @dataclass(frozen=True)
 class Constraint:
-    """One bounded quantity: what was requested and what was reached; a two-sided bound is one constraint.
+    """One bounded quantity, as a formula and in words; a two-sided bound is one constraint.
 
-    Attributes
-    ----------
-    name, words : str
-        The formula, and the same as a sentence.
-    family : str or None
-    gap : bool
-        Whether the absolute value of a difference is bounded; `reached` and the interval are then about it.
-    lower, upper : float or None
-        The requested bounds.
-    reached, low, high : float or None
-        The value and its interval: for the training rows, or for the population that the rows
-        measured on were drawn from; None without rows.
-    excess : float or None
-        By how much a bound is exceeded, negative where both are met.
-    state : "held", "missed" or "cannot tell"
-        The verdict of the certificate of the rows.
-    certified : Certified or None
+    `reached`, with its interval, is the value on the training rows or for the population that the rows measured on
+    were drawn from; for a `gap` the absolute value of a difference. `excess` is by how much a bound is exceeded,
+    negative where both are met. `state` is the verdict of the certificate of the rows.
     """
 
     name: str
@@ -97,9 +84,9 @@ class Constraint:
         """The bounds as text."""
         if self.lower is not None and self.upper is not None and not self.gap:
             return f"{short(self.lower)} to {short(self.upper)}"
-        if self.upper is None:
-            return f"at least {short(self.lower or 0.0)}"
-        return f"at most {short(self.upper)}"
+        return (
+            f"at least {short(self.lower or 0.0)}" if self.upper is None else f"at most {short(self.upper)}"
+        )
 
     def excess_of(self, value: float) -> float:
         """Return by how much a value exceeds a bound; negative where both are met."""
@@ -113,11 +100,11 @@ class Constraint:
         """The interval as distances from the bound that is nearer to it, the better end first."""
         if self.low is None or self.high is None:
             return None
-        ends = self.excess_of(self.low), self.excess_of(self.high)
-        inside = [] if self.lower is None or self.upper is None or self.gap else [
-            self.excess_of(min(max((self.lower + self.upper) / 2, self.low), self.high))
-        ]  # fmt: skip
-        return min(*ends, *inside) if inside else min(ends), max(ends)
+        ends = [self.excess_of(self.low), self.excess_of(self.high)]
+        best = ends
+        if self.lower is not None and self.upper is not None and not self.gap:
+            best = [*ends, self.excess_of(min(max((self.lower + self.upper) / 2, self.low), self.high))]
+        return min(best), max(ends)
 
 
 @dataclass(frozen=True)
@@ -131,10 +118,7 @@ class RatePoint:
 
 @dataclass(frozen=True)
 class Declared:
-    """A declared family in words, the state of its worst constraint, and the rates that it compares.
-
-    `points` are (rate, group, value) of the family's plot.
-    """
+    """A declared family in words, the state of its worst constraint, and the rates that it compares."""
 
     name: str
     words: str
@@ -153,6 +137,14 @@ class Group:
     accuracy: Share
     rates: dict[str, dict[str, Share]]
 
+    @property
+    def error(self) -> Share:
+        """How often predictions are wrong."""
+        right = self.accuracy
+        if right.value is None or right.low is None or right.high is None:
+            return right
+        return Share(1.0 - right.value, 1.0 - right.high, 1.0 - right.low, right.rows)
+
 
 @dataclass(frozen=True)
 class Grouping:
@@ -160,6 +152,11 @@ class Grouping:
 
     by: tuple[str, ...]
     groups: tuple[Group, ...]
+
+    @property
+    def title(self) -> str:
+        """The columns as text."""
+        return " and ".join(self.by)
 
 
 @dataclass(frozen=True)
@@ -224,10 +221,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Booking:
-    """An entry of the ledger: `before` and `after` are epsilon of the book without and with it.
-
-    `alone` is epsilon of this entry by itself. Epsilons do not add up, so `after - before` is smaller.
-    """
+    """An entry of the ledger: epsilon of it alone, and of the ledger without (`before`) and with it (`after`)."""
 
     purpose: str
     data: str
@@ -239,7 +233,7 @@ class Booking:
 
 @dataclass(frozen=True)
 class Spending:
-    """The ledger as a picture: entries in order of booking, and epsilon over the steps of the last phase.
+    """The entries of the ledger in order, and epsilon over the steps of the last training.
 
     `gradient_share` is the part of a step's budget (by inverse squared noise) that bought gradients, the rest
     bought counts of predictions; None if there was no such split.
@@ -255,11 +249,16 @@ class Spending:
 
 
 @dataclass(frozen=True)
-class Shape:
-    """The shape function of a feature for one output: bars of categories, or steps over a range.
+class Special:
+    """The contribution of a value with a bin of its own, such as a missing value."""
 
-    `special` are names and contributions of values with a bin of their own, such as missing values.
-    """
+    label: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The shape function of a feature for one output: bars of categories, or steps over a range."""
 
     feature: str
     output: str
@@ -270,14 +269,6 @@ class Shape:
     low: tuple[float, ...]
     high: tuple[float, ...]
     special: tuple[Special, ...]
-
-
-@dataclass(frozen=True)
-class Special:
-    """The contribution of a value with a bin of its own."""
-
-    label: str
-    value: float
 
 
 @dataclass(frozen=True)
@@ -337,19 +328,18 @@ class Content:
 
     def by_worst(self) -> list[Constraint]:
         """Return the constraints: missed, then undecided, then held, each by its excess."""
-        return sorted(self.constraints, key=lambda one: (STATES.index(one.state), -_excess(one)))
 
-    @property
-    def worst(self) -> Constraint | None:
-        """Of the constraints with the worst state, the one that exceeds its bound most."""
-        return next(iter(self.by_worst()), None)
+        def place(one: Constraint) -> tuple[int, float]:
+            return STATES.index(one.state), -math.inf if one.excess is None else -one.excess
+
+        return sorted(self.constraints, key=place)
 
     @property
     def state(self) -> str:
-        """The state of all constraints together; "none" without constraints."""
+        """The worst state of a constraint; "none" without constraints."""
         if self.constant:
             return CANNOT_TELL
-        return self.worst.state if self.worst is not None else "none"
+        return min((one.state for one in self.constraints), key=STATES.index, default="none")
 
     @property
     def constant(self) -> bool:
@@ -358,7 +348,8 @@ class Content:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, fit for JSON."""
-        return {"format": FORMAT, "version_of_format": VERSION, **_as_json(dataclasses.asdict(self))}
+        plain = json.loads(json.dumps(dataclasses.asdict(self), allow_nan=False))
+        return {"format": FORMAT, "version_of_format": VERSION, **plain}
 
     @classmethod
     def from_dict(cls, description: Any) -> Content:
@@ -377,22 +368,6 @@ class Content:
         known = all(set(revived.classes) <= group.rates.keys() for group in groups)
         _expect(known, "an object with the rates of every class in every group", "report.groupings")
         return revived
-
-
-def _excess(constraint: Constraint) -> float:
-    return math.inf if constraint.excess is None else constraint.excess
-
-
-def finite(number: float) -> float | None:
-    """Return the number as a float, or None for NaN and infinities, which JSON does not know."""
-    return float(number) if math.isfinite(number) else None
-
-
-def _as_json(value: Any) -> Any:
-    """Return tuples as lists, which is what JSON reads them back as."""
-    if isinstance(value, dict):
-        return {name: _as_json(item) for name, item in value.items()}
-    return [_as_json(item) for item in value] if isinstance(value, tuple | list) else value
 
 
 def _revive(kind: Any, value: Any, where: str) -> Any:
@@ -424,3 +399,34 @@ def _revive(kind: Any, value: Any, where: str) -> Any:
 def _expect(fits: bool, what: str, where: str) -> None:
     if not fits:
         raise InvalidInput(f"{where} must be {what}; use what Report.to_json() wrote")
+
+
+# ------------------------------------------------------------------------------- numbers and texts
+
+
+def finite(number: float) -> float | None:
+    """Return the number as a float, or None for NaN and infinities, which JSON does not know."""
+    return float(number) if math.isfinite(number) else None
+
+
+def epsilon_text(epsilon: float | None) -> str:
+    """Return epsilon with four digits, rounded upwards: a page never claims more privacy than there is.
+
+    >>> epsilon_text(0.99951), epsilon_text(None)
+    ('0.9996', 'infinite')
+    """
+    if epsilon is None or math.isinf(epsilon):
+        return "infinite"
+    if epsilon <= 0:
+        return "0"
+    shown = f"{epsilon:.4g}"
+    if float(shown) < epsilon:
+        shown = f"{float(shown) + 10.0 ** (math.floor(math.log10(epsilon)) - 3):.4g}"
+    return shown
+
+
+def listed(texts: Iterable[str], most: int, mark: str = ", ") -> str:
+    """Return the first texts, and how many more there are."""
+    items = list(texts)
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return mark.join(items[:most]) + more

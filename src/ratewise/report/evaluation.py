@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,27 +29,10 @@ from ratewise.data.table import (
 )
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.metrics.intervals import share_interval
-from ratewise.metrics.rates import (
-    ClassRates,
-    GroupRow,
-    Predictions,
-    group_rates,
-    rate_report,
-)
-from ratewise.metrics.verdicts import CANNOT_TELL, Certificate, CertificateRow
-from ratewise.report.content import (
-    STATES,
-    Bin,
-    Calibration,
-    Certified,
-    Constraint,
-    Declared,
-    Group,
-    Grouping,
-    RatePoint,
-    Share,
-    finite,
-)
+from ratewise.metrics.rates import ClassRates, GroupRow, Predictions, group_rates, rate_report
+from ratewise.metrics.verdicts import CANNOT_TELL, Certificate
+from ratewise.report import content as c
+from ratewise.report.content import Calibration, Group, Grouping, Share, finite
 
 Floats = npt.NDArray[np.float64]
 
@@ -64,23 +47,19 @@ _UNBOUNDED = -1e6  # a bound that is never tight: what is measured and not const
 class ValueNames:
     """What columns, values and classes are called on the page: as in the schema, otherwise as they are.
 
-    Attributes
-    ----------
-    classes : mapping of class to str
-    values : mapping of (column, value) to str
-        The values that have a label; classes under the column None.
+    `classes` has the name of each class; `values` of each (column, value) with a label, classes under the column None.
     """
 
     def __init__(self, schema: Schema | None, classes: tuple[Any, ...], columns: Mapping[str, Any]) -> None:
-        self._schema, self.classes = schema, class_names(classes)
+        self._schema = schema
+        self.classes = {k: str(k) for k in classes}
+        if len(set(self.classes.values())) < len(classes):  # plain texts do not tell them apart
+            self.classes = {k: repr(k) for k in classes}
         self.values: dict[tuple[str | None, Any], str] = {}
         self._tokens: dict[str, str] = {}
-        if schema is None:
-            return
-        for value in classes:
-            self._add(schema, None, value)
-        for column, values in columns.items():
-            for value in () if isinstance(values, Numeric) else values:
+        listed = {None: classes} | {c: v for c, v in columns.items() if not isinstance(v, Numeric)}
+        for column, value in ((column, value) for column, values in listed.items() for value in values):
+            if schema is not None:
                 self._add(schema, column, value)
 
     def _add(self, schema: Schema, column: str | None, value: Any) -> None:
@@ -94,10 +73,8 @@ class ValueNames:
         title = "label" if column is None else schema.title_of(column)
         for left in {column or "label", repr(column or "label")}:
             for right in {str(value), repr(value)}:
-                self._tokens |= {
-                    f"{left}={right}": f"{title} = {name}",
-                    f"{left}!={right}": f"{title} other than {name}",
-                }
+                self._tokens[f"{left}={right}"] = f"{title} = {name}"
+                self._tokens[f"{left}!={right}"] = f"{title} other than {name}"
 
     def title(self, column: str) -> str:
         """Return what a column is called."""
@@ -118,19 +95,10 @@ class ValueNames:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Rows to report on, read and checked once.
+    """Rows to report on, read and checked once; only the columns that the report reads.
 
-    Attributes
-    ----------
-    truth, predicted : vectors of labels
-    scores : (n, K) probabilities or None
-    sensitive : mapping of column to vector
-        Only the columns that the report reads.
-    classes : tuple
-    group_values : mapping or None
-        Declared values; a group without rows is then listed too.
-    groupings : tuple of tuples of column names
-    names : ValueNames
+    `scores` are (n, K) probabilities. A group without rows is listed if the values of its columns are declared in
+    `group_values`.
     """
 
     constraints: Any
@@ -165,27 +133,29 @@ class Evaluation:
         if by is not None and not isinstance(by, Iterable):
             raise InvalidType(f"by must be a list of columns, got {type(by).__name__}")
         wanted = None if by is None else [_columns_of(item) for item in by]
-        needed = _columns_read(constraints, wanted)
+        needed = needed_columns(constraints)
+        if wanted is None:
+            needed = needed or None
+        elif needed is not None:
+            needed = needed | {name for names in wanted for name in names}
         lone = next(iter(needed)) if needed is not None and len(needed) == 1 else None
         n_rows = len(data.truth)
         columns = sensitive_columns(sensitive_features, n_rows, lone_name=lone, needed=needed)
-        declared = {
-            name: (*values, OTHER)
-            if not isinstance(values, Numeric) and np.any(columns[name] == OTHER)
-            else values
-            for name, values in dict(group_values or {}).items()
-            if name in columns
-        }
-        table = None if scores is None else as_probabilities(scores, n_rows, data.classes)
+        declared = {name: values for name, values in dict(group_values or {}).items() if name in columns}
+        for name, values in declared.items():
+            if not isinstance(values, Numeric) and np.any(columns[name] == OTHER):
+                declared[name] = (*values, OTHER)
         return cls(
             constraints=constraints,
             truth=data.truth,
             predicted=np.asarray(y_pred) if not isinstance(y_pred, list | tuple) else y_pred,
-            scores=table,
+            scores=None if scores is None else as_probabilities(scores, n_rows, data.classes),
             sensitive=columns,
             classes=data.classes,
             group_values=declared,
-            groupings=_groupings(constraints, columns, declared, wanted),
+            groupings=_groupings(constraints, columns, declared)
+            if wanted is None
+            else tuple(dict.fromkeys(wanted)),
             confidence=_validate.inside(confidence=confidence),
             names=ValueNames(schema, data.classes, declared),
         )
@@ -208,35 +178,25 @@ def _columns_of(item: Any) -> tuple[str, ...]:
     raise InvalidType(f"by must list column names, or tuples of them to cross, got {item!r}")
 
 
-def _columns_read(constraints: Any, wanted: list[tuple[str, ...]] | None) -> set[str] | None:
-    """Return the columns to read; None for all of them."""
-    needed = needed_columns(constraints)
-    if wanted is not None:
-        return None if needed is None else needed | {name for by in wanted for name in by}
-    return needed or None
-
-
 def families(constraints: Any) -> list[Family]:
     """Return the families among the declarations, in order."""
     return [item for item in as_constraints(constraints) if isinstance(item, Family)]
 
 
 def _groupings(
-    constraints: Any, columns: dict[str, Any], declared: dict[str, Any], wanted: list[tuple[str, ...]] | None
+    constraints: Any, columns: dict[str, Any], declared: dict[str, Any]
 ) -> tuple[tuple[str, ...], ...]:
     """Return which columns make the groups: each by itself, and crossed where a family crosses them."""
-    if wanted is not None:
-        return tuple(dict.fromkeys(wanted))
-    numeric = interval_columns(constraints) | {
-        name for name in columns if isinstance(_values(name, columns, declared), Numeric)
-    }
+    values = {name: _values(name, columns, declared) for name in columns}
+    intervals = interval_columns(constraints)
+    numeric = {name for name, found in values.items() if name in intervals or isinstance(found, Numeric)}
     found: list[tuple[str, ...]] = [(name,) for name in columns if name not in numeric]
     for family in families(constraints):
         names = family.columns if family.columns or family.by_keyword else tuple(columns)
-        if len(names) > 1:
-            found.append(names)
-    sizes = {name: len(_values(name, columns, declared)) for by in found for name in by}
-    return tuple(by for by in dict.fromkeys(found) if math.prod(sizes[name] for name in by) <= MAX_GROUPS)
+        found += [names] if len(names) > 1 else []
+    return tuple(
+        by for by in dict.fromkeys(found) if math.prod(len(values[name]) for name in by) <= MAX_GROUPS
+    )
 
 
 def _values(name: str, columns: dict[str, Any], declared: dict[str, Any]) -> Any:
@@ -277,7 +237,7 @@ def constraints_of(
     *,
     trained: Certificate | None = None,
     population: bool = True,
-) -> tuple[Constraint, ...]:
+) -> tuple[c.Constraint, ...]:
     """Return the rows of a certificate with their sentences, and what the certificate of the training says of each.
 
     The interval that is shown is the one of the population, or the one of the rows.
@@ -292,55 +252,49 @@ def constraints_of(
     for row in certificate:
         ends = row.population_interval if population else row.interval
         numbers = (row.estimate, *ends, row.excess) if row.resolved else (math.nan,) * 4
-        reached, low, high, excess = map(finite, numbers)
-        other = others.get(row.name)
+        certified = None
+        if (other := others.get(row.name)) is not None:
+            estimate, low, high = map(finite, (other.estimate, *other.interval))
+            certified = c.Certified(estimate, low, high, other.verdict, other.remedy)
+        lower, upper, reached, low, high, excess = map(finite, (*row.bounds, *numbers))
         found.append(
-            Constraint(
+            c.Constraint(
                 name=row.name,
                 words=words.get(row.name, row.name),
                 family=row.family,
                 gap=row.kind == "gap",
-                lower=finite(row.bounds[0]),
-                upper=finite(row.bounds[1]),
+                lower=lower,
+                upper=upper,
                 reached=reached,
                 low=low,
                 high=high,
                 excess=excess,
                 state=row.verdict,
-                certified=None if other is None else _certified(other),
+                certified=certified,
             )
         )
     return tuple(found)
 
 
-def _certified(row: CertificateRow) -> Certified:
-    low, high = map(finite, row.interval)
-    return Certified(finite(row.estimate), low, high, row.verdict, row.remedy)
-
-
-def families_of(data: Evaluation, constraints: tuple[Constraint, ...]) -> tuple[Declared, ...]:
+def families_of(
+    declared: Any,
+    domain: Domain,
+    names: ValueNames,
+    constraints: tuple[c.Constraint, ...],
+    data: Evaluation | None = None,
+) -> tuple[c.Declared, ...]:
     """Return the declared families in words, with the state of the worst constraint and the rates compared."""
-    domain = data.domain
-    measured = [_points(data, family, domain) for family in dict.fromkeys(families(data.constraints))]
-    declared = declared_families(data.constraints, domain, data.names, constraints)
-    return tuple(
-        replace(one, axis=axis, points=points) for one, (axis, points) in zip(declared, measured, strict=True)
-    )
-
-
-def declared_families(
-    declared: Any, domain: Domain, names: ValueNames, constraints: tuple[Constraint, ...]
-) -> tuple[Declared, ...]:
-    """Return the declared families in words, with the state of the worst constraint."""
     found = []
     for family in dict.fromkeys(families(declared)):
         states = [constraint.state for constraint in constraints if constraint.family == family.name]
-        worst = min(states, key=STATES.index, default=CANNOT_TELL)
-        found.append(Declared(family.name, family.describe(domain, names.values), len(states), worst, "", ()))
+        worst = min(states, key=c.STATES.index, default=CANNOT_TELL)
+        words = family.describe(domain, names.values)
+        points = () if data is None else _points(data, family, domain)
+        found.append(c.Declared(family.name, words, len(states), worst, "rate" if points else "", points))
     return tuple(found)
 
 
-def _points(data: Evaluation, family: Family, domain: Domain) -> tuple[str, tuple[RatePoint, ...]]:
+def _points(data: Evaluation, family: Family, domain: Domain) -> tuple[c.RatePoint, ...]:
     points = family.plot_data(domain)
     measured = rate_report(
         [expression >= _UNBOUNDED for _, _, expression in points],
@@ -350,8 +304,8 @@ def _points(data: Evaluation, family: Family, domain: Domain) -> tuple[str, tupl
         classes=data.classes,
         group_values=data.group_values or None,
     )
-    return "rate" if points else "", tuple(
-        RatePoint(data.names.text(series), data.names.text(group), finite(row.reached))
+    return tuple(
+        c.RatePoint(data.names.text(series), data.names.text(group), finite(row.reached))
         for (series, group, _), row in zip(points, measured, strict=True)
     )
 
@@ -369,10 +323,8 @@ def groups_of(data: Evaluation) -> tuple[Group, tuple[Grouping, ...]]:
             group_values={name: v for name, v in data.group_values.items() if name in by} or None,
         )
 
-    everyone = _group(data, table(()).overall)
-    return everyone, tuple(
-        Grouping(by, tuple(_group(data, row) for row in table(by))) for by in data.groupings
-    )
+    groupings = [Grouping(by, tuple(_group(data, row) for row in table(by))) for by in data.groupings]
+    return _group(data, table(()).overall), tuple(groupings)
 
 
 def calibration_of(data: Evaluation) -> tuple[Calibration, ...]:
@@ -410,18 +362,10 @@ def difference(
     Only rows on which the two differ tell anything. Given how many those are, the share that `theirs` has
     right gets an exact interval.
     """
-    more, less = int(np.sum(theirs & ~ours)), int(np.sum(ours & ~theirs))
-    differing, n = more + less, len(ours)
-    low, high = share_interval(np.array([float(more)]), np.array([float(differing)]), confidence)
-    ends = (float(low[0]), float(high[0])) if differing else (0.5, 0.5)
-    scale = differing / n
-    return (more - less) / n, scale * (2 * ends[0] - 1), scale * (2 * ends[1] - 1)
-
-
-def class_names(classes: tuple[Any, ...]) -> dict[Any, str]:
-    """Return the classes as texts; as Python writes them if their plain texts do not tell them apart."""
-    names = {k: str(k) for k in classes}
-    return names if len(set(names.values())) == len(names) else {k: repr(k) for k in classes}
+    more, less, n = int(np.sum(theirs & ~ours)), int(np.sum(ours & ~theirs)), len(ours)
+    share, scale = _share(float(more), more + less, confidence), (more + less) / n
+    low, high = (0.5 if end is None else end for end in (share.low, share.high))
+    return (more - less) / n, scale * (2 * low - 1), scale * (2 * high - 1)
 
 
 def _group(data: Evaluation, row: GroupRow) -> Group:
@@ -450,9 +394,8 @@ def _share(hits: float, rows: int, confidence: float) -> Share:
 
 
 def _calibrations(data: Evaluation, column: str, score: Floats, outcome: Any) -> Iterator[Calibration]:
-    domain = read_domain(
-        {column: data.sensitive[column]}, data.truth, data.classes, _only(data.group_values, column)
-    )
+    declared = {name: values for name, values in data.group_values.items() if name == column} or None
+    domain = read_domain({column: data.sensitive[column]}, data.truth, data.classes, declared)
     codes = domain.column_codes(column, data.sensitive[column])
     values: Any = domain.values(column)
     order = np.argsort(codes, kind="stable")
@@ -464,17 +407,13 @@ def _calibrations(data: Evaluation, column: str, score: Floats, outcome: Any) ->
             yield _calibration(name, column, score[rows], outcome[rows], data.confidence)
 
 
-def _only(values: dict[str, Any], column: str) -> dict[str, Any] | None:
-    return {column: values[column]} if column in values else None
-
-
 def _calibration(group: str, by: str, score: Floats, outcome: Any, confidence: float) -> Calibration:
     place = np.minimum((score * BINS).astype(np.intp), BINS - 1)
     rows = np.bincount(place, minlength=BINS)
     hits = np.bincount(place, outcome, minlength=BINS)
     sums = np.bincount(place, score, minlength=BINS)
     bins = tuple(
-        Bin(float(sums[b] / rows[b]), _share(float(hits[b]), int(rows[b]), confidence))
+        c.Bin(float(sums[b] / rows[b]), _share(float(hits[b]), int(rows[b]), confidence))
         for b in np.flatnonzero(rows >= FEW_IN_BIN)
     )
     error = float(np.abs(sums - hits).sum() / len(score))

@@ -18,8 +18,8 @@ from string import Template
 from typing import Any
 
 from ratewise.accounting import PrivacyStatement, PrivacyUnit
-from ratewise.report.build import certificate_line, detail, epsilon_text, measured
-from ratewise.report.content import STATES, Content, Grouping, Note, Share
+from ratewise.report.build import certificate_line, detail, measured
+from ratewise.report.content import STATES, Content, Grouping, Note, Share, epsilon_text
 from ratewise.report.plots import Html, el, join
 from ratewise.report.views import (
     calibration_view,

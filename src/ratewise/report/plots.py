@@ -113,10 +113,13 @@ class Axis:
         return [round(i * step, 12) + 0.0 for i in range(first, last + 1)]
 
 
+UNIT = Axis(0.0, 1.0)
+
+
 def strip(
     axis: Axis,
     value: float | None,
-    interval: tuple[float, float] | None,
+    interval: tuple[float, float] | None = None,
     *,
     state: str = "model",
     zero: float | None = None,

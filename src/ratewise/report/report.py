@@ -20,12 +20,10 @@ from ratewise.metrics.verdicts import Certificate
 from ratewise.report import page
 from ratewise.report.build import (
     Background,
-    check_notes,
     content_of,
     content_of_training,
     known_rows,
     known_values,
-    probabilities,
     rivals_of,
 )
 from ratewise.report.content import Content
@@ -126,7 +124,7 @@ class Report:
             named = target if isinstance(target, str) else None
             return cls.from_training(model, name=name, title=title, target=named, ledger=ledger, notes=notes)
         y, sensitive_features, X = _columns_by_name(X, y, sensitive_features)
-        notes = check_notes(notes)
+        notes = _validate.texts(notes=notes)
         everything = y, sensitive_features
         known: Any = slice(None)
         if getattr(model, "constraints_", None) is not None or hasattr(model, "privacy_"):
@@ -148,7 +146,7 @@ class Report:
             predicted[known],
             sensitive_features,
             constraints,
-            scores=probabilities(model, X, known),
+            scores=model.predict_proba(X)[known] if callable(getattr(model, "predict_proba", None)) else None,
             classes=getattr(model, "classes_", None),
             group_values=known_values(model),
             by=by,
@@ -165,9 +163,9 @@ class Report:
             target if isinstance(target, str) else None,
             data,
             notes,
+            title,
         )
-        rivals = rivals_of(baseline, X, known, judge)
-        return cls(content_of(rows, background, judge(predicted), rivals, title))
+        return cls(content_of(rows, background, judge(predicted), rivals_of(baseline, X, known, judge)))
 
     @classmethod
     def from_training(
@@ -193,9 +191,10 @@ class Report:
             model,
             target,
             data,
-            check_notes(notes),
+            _validate.texts(notes=notes),
+            title,
         )
-        return cls(content_of_training(background, title))
+        return cls(content_of_training(background))
 
     @classmethod
     def from_predictions(
@@ -239,10 +238,12 @@ class Report:
         """
         rows = Evaluation.read(y_true, y_pred, sensitive_features, constraints, **reading)
         judge = functools.partial(_certificate, rows, y_true, sensitive_features, tolerance)
-        background = Background(name, statement, ledger, model, target, data, check_notes(notes))
+        background = Background(
+            name, statement, ledger, model, target, data, _validate.texts(notes=notes), title
+        )
         others = baseline if isinstance(baseline, Mapping) else {"without constraints": baseline}
         rivals = {name: (guess, judge(guess), None) for name, guess in others.items() if guess is not None}
-        return cls(content_of(rows, background, judge(y_pred), rivals, title))
+        return cls(content_of(rows, background, judge(y_pred), rivals))
 
     # -------------------------------------------------------------------------------- as text
 
@@ -310,7 +311,8 @@ class Report:
 
     def figures(self) -> dict[str, Any]:
         """Return a matplotlib axes for every figure there is something to draw for, by name."""
-        return {name: self.plot(name) for name, (_, ready, _) in FIGURES.items() if ready(self.content)}
+        drawn = {name: make(self.content) for name, (make, _) in FIGURES.items()}
+        return {name: figure.draw(new_axes()) for name, figure in drawn.items() if figure is not None}
 
     def save_figures(self, folder: Path, format: str = "svg") -> list[str]:
         """Write every figure into a folder as "png", "svg" or "pdf", and return the paths."""

@@ -16,35 +16,21 @@ from ratewise.constraints.domain import show_number
 from ratewise.exceptions import InvalidInput
 from ratewise.metrics.verdicts import short
 from ratewise.models.fitted import ShapeFunction
-from ratewise.report.build import epsilon_text, shape_of
-from ratewise.report.content import (
-    MEASURES,
-    Calibration,
-    Constraint,
-    Content,
-    Declared,
-    Group,
-    Grouping,
-    Rival,
-    Shape,
-    Share,
-    Spending,
-    Training,
-)
-from ratewise.report.plots import Axis, Forest, Html, Line, Plot, Point, el, strip, strip_axis
+from ratewise.report import content as c
+from ratewise.report.build import shape_of
+from ratewise.report.content import MEASURES, Content, Share, epsilon_text, listed
+from ratewise.report.plots import UNIT, Axis, Forest, Html, Line, Plot, Point, el, strip, strip_axis
 
-OPEN_CONSTRAINTS = 12
-MOST_CONSTRAINTS = 2000
+OPEN_CONSTRAINTS, MOST_CONSTRAINTS = 12, 2000
 WIDEST = 0.3  # room left beyond this is drawn at the edge: near the bound is where one looks
-OPEN_GROUPS = 12
-MOST_GROUPS = 150
-OPEN_PANELS = 6
-MOST_PANELS = 60
+OPEN_GROUPS, MOST_GROUPS = 12, 150
+OPEN_PANELS, MOST_PANELS = 6, 60
 TIPS = 60
 HUES = 6  # colours for entries of the ledger, in page.css
 MOST_LABELS = 12  # categories of a shape function that are shown, by size of their contribution
 NOTHING = "\N{EN DASH}"
 PANELS = ("selection_rate", "true_positive_rate", "false_positive_rate", "precision")
+EXCESS = "distance from the bound"
 
 
 # ------------------------------------------------------------------------------------------- pieces
@@ -61,14 +47,14 @@ def pill(state: str) -> Html:
     return el("span", sign, state, class_=f"pill {css_state(state)}")
 
 
-def four(number: float | None) -> str:
+def four(number: float | None, form: str = ".4f") -> str:
     """Return a rate with four decimals; a dash where there is none."""
-    return NOTHING if number is None else f"{number:.4f}".replace("-", "\N{MINUS SIGN}")
+    return NOTHING if number is None else f"{number:{form}}".replace("-", "\N{MINUS SIGN}")
 
 
 def signed(number: float | None) -> str:
     """Return a difference with four decimals and its sign."""
-    return NOTHING if number is None else f"{number:+.4f}".replace("-", "\N{MINUS SIGN}")
+    return four(number, "+.4f")
 
 
 def span(low: float | None, high: float | None) -> str:
@@ -81,13 +67,19 @@ def counted(count: int, words: str) -> str:
     return f"{count:,} {words}{'' if count == 1 else 's'}"
 
 
-def folded(summary: str, *children: Any, **attributes: Any) -> Html:
+def folded(summary: str, *children: Any, kind: str = "more", **attributes: Any) -> Html:
     """Return children that are shown on request."""
-    return el("details", el("summary", summary), *children, class_="more", **attributes)
+    return el("details", el("summary", summary), *children, class_=kind, **attributes)
 
 
-def plain_table(caption: str, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> Html:
-    """Return a table of texts, the first column as row headers; for the numbers behind a picture."""
+def interval_words(content: Content) -> str:
+    """Return what the intervals of the constraints are about."""
+    about = "" if content.released else " of the population"
+    return f"{show_number(100 * content.confidence)}% interval{about}"
+
+
+def _numbers(caption: str, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> Html:
+    """Return a table of texts, the first column as row headers."""
     body = [el("tr", el("th", row[0], scope="row"), [el("td", entry) for entry in row[1:]]) for row in rows]
     return el(
         "table",
@@ -98,23 +90,31 @@ def plain_table(caption: str, head: Sequence[str], rows: Sequence[Sequence[Any]]
     )
 
 
+def _scroll(label: str, table: Html) -> Html:
+    return el("div", table, class_="scroll", tabindex="0", role="region", aria_label=label)
+
+
+def _behind(summary: str, table: Html) -> Html:
+    """Return the numbers behind a picture, on request."""
+    return folded(summary, _scroll(summary, table), kind="more behind")
+
+
 # roles are written out because narrow screens lay rows out as blocks, which would hide them
-def picture_table(
-    caption: str,
-    head: Sequence[tuple[str, str]],
-    scales: Sequence[Html],
-    rows: Sequence[Html],
+def _picture_table(
     figure: str,
+    caption: str,
+    head: Iterable[Any],
+    rows: Iterable[Html],
     kind: str = "forest panel",
     *,
     hide_caption: bool = False,
 ) -> Html:
-    """Return a table with pictures, whose `scales` are the heads of the last columns; `figure` names it."""
-    cells = [_head(words, class_=name) for words, name in head]
+    """Return a table with pictures; heads are words with a CSS class, or scales."""
+    cells = [one if isinstance(one, Html) else _head(one[0], class_=one[1]) for one in head]
     return el(
         "table",
         el("caption", caption, class_="sr" if hide_caption else None),
-        el("thead", el("tr", cells, scales, role="row"), role="rowgroup"),
+        el("thead", el("tr", cells, role="row"), role="rowgroup"),
         el("tbody", rows, role="rowgroup"),
         class_=kind,
         role="table",
@@ -126,13 +126,18 @@ def _head(*children: Any, class_: str = "picture") -> Html:
     return el("th", *children, scope="col", class_=class_, role="columnheader")
 
 
+def _scale(axis: Axis, words: str = "", *, signed: bool = False) -> Html:
+    """Return the head of a column of strips: a scale under its name, which may be hidden."""
+    title = el("span", words, class_="scale-title") if words else el("span", "Picture", class_="sr")
+    return _head(title, strip_axis(axis, signed=signed))
+
+
 def _row(name: Any, *cells: Html, **attributes: Any) -> Html:
     if type(name) is str:  # may be broken after an equals sign, so that no word is
         first, *rest = name.split("=")
         name = [first, *(["=", el("wbr"), part] for part in rest)]
-    return el(
-        "tr", el("th", name, scope="row", class_="name", role="rowheader"), cells, role="row", **attributes
-    )
+    head = el("th", name, scope="row", class_="name", role="rowheader")
+    return el("tr", head, cells, role="row", **attributes)
 
 
 def _cell(words: Any, kind: str = "number", label: str | None = None) -> Html:
@@ -140,14 +145,8 @@ def _cell(words: Any, kind: str = "number", label: str | None = None) -> Html:
     return el("td", words, class_=kind, role="cell", data_label=label)
 
 
-def _picture(axis: Axis, value: float | None, interval: tuple[float, float] | None, **how: Any) -> Html:
-    return _cell(strip(axis, value, interval, **how), "picture")
-
-
-def _scale(axis: Axis, words: str = "", *, signed: bool = False) -> Html:
-    """Return the head of a column of strips: a scale under its name, which may be hidden."""
-    title = el("span", words, class_="scale-title") if words else el("span", "Picture", class_="sr")
-    return _head(title, strip_axis(axis, signed=signed))
+def _strip_row(name: str, words: Any, strip: Html, kind: str | None = None) -> Html:
+    return _row(name, _cell(words), _cell(strip, "picture"), class_=kind)
 
 
 def _ends(share: Share) -> tuple[float, float] | None:
@@ -172,12 +171,12 @@ def _figure(caption: str, plot: Plot, figure: str) -> Html:
     return el("figure", el("figcaption", caption), plot.html(), data_figure=figure, class_="panel-box")
 
 
-def _scroll(label: str, *children: Any) -> Html:
-    return el("div", *children, class_="scroll", tabindex="0", role="region", aria_label=label)
-
-
-def _numbers(summary: str, table: Html) -> Html:
-    return el("details", el("summary", summary), _scroll(summary, table), class_="more behind")
+def _panels(panels: Sequence[Html], opened: int, what: str, kind: str, figure: str) -> list[Html]:
+    """Return panels, all but the first ones folded away."""
+    found = [el("div", panels[:opened], class_=f"panels {kind}", data_figure=figure)]
+    if rest := panels[opened:]:
+        found.append(folded(counted(len(rest), what), el("div", rest, class_=f"panels {kind}")))
+    return found
 
 
 # -------------------------------------------------------------------------------------- constraints
@@ -186,80 +185,52 @@ def _numbers(summary: str, table: Html) -> Html:
 def constraints_view(content: Content) -> Html:
     """Return every constraint with its result, the worst first; all but the first dozen folded away."""
     ordered, other = content.by_worst(), _other_excess(content)
-    axis = _excess_axis(ordered, other.values())
-    open_table = _constraints_table(content, ordered[:OPEN_CONSTRAINTS], axis, other, "constraints")
-    more = None
-    if len(ordered) > OPEN_CONSTRAINTS:
-        rest = ordered[OPEN_CONSTRAINTS:MOST_CONSTRAINTS]
-        summary = (
-            f"{counted(len(ordered) - OPEN_CONSTRAINTS, 'more constraint')}, going on from worst to best"
-        )
-        table = _constraints_table(content, rest, axis, other, "constraints-more")
-        more = folded(summary, table, _left_out(len(ordered) - MOST_CONSTRAINTS))
-    return el("div", open_table, more, class_="constraints")
-
-
-def _constraints_table(
-    content: Content, constraints: Sequence[Constraint], axis: Axis, other: dict[str, float], figure: str
-) -> Html:
-    level = interval_words(content)
-    head = [("Constraint", "name"), ("Verdict", "result"), ("Reached", "number")]
-    head += [("Requested", "number"), (level, "span")]
-    rows = [_constraint_row(constraint, axis, other.get(constraint.name)) for constraint in constraints]
+    ends = [end for one in ordered for end in one.excess_interval or ()]
+    near = [min(WIDEST, max(-WIDEST, end)) for end in (*ends, *other.values())]
+    # every violated constraint has its dot on the scale; ample room left may run off it
+    axis = Axis.around([0.0, *near, *(one.excess for one in ordered if one.excess and one.excess > 0)])
+    head = [("Constraint", "name"), ("Verdict", "result"), ("Reached", "number"), ("Requested", "number")]
+    heads = [*head, (interval_words(content), "span"), _scale(axis, EXCESS, signed=True)]
     caption = "Constraints, worst first: what was requested and what was reached"
-    scale = _scale(axis, "distance from the bound", signed=True)
-    return picture_table(caption, head, [scale], rows, figure, "forest", hide_caption=True)
+
+    def table(constraints: Sequence[c.Constraint], figure: str) -> Html:
+        rows = [_constraint_row(one, axis, other.get(one.name)) for one in constraints]
+        return _picture_table(figure, caption, heads, rows, "forest", hide_caption=True)
+
+    more = None
+    if (count := len(ordered) - OPEN_CONSTRAINTS) > 0:
+        rest = table(ordered[OPEN_CONSTRAINTS:MOST_CONSTRAINTS], "constraints-more")
+        summary = f"{counted(count, 'more constraint')}, going on from worst to best"
+        more = folded(summary, rest, _left_out(len(ordered) - MOST_CONSTRAINTS))
+    return el("div", table(ordered[:OPEN_CONSTRAINTS], "constraints"), more, class_="constraints")
 
 
-def interval_words(content: Content) -> str:
-    """Return what the intervals of the constraints are about."""
-    return (
-        f"{show_number(100 * content.confidence)}% interval{'' if content.released else ' of the population'}"
+def _constraint_row(one: c.Constraint, axis: Axis, other: float | None) -> Html:
+    interval, state = span(one.low, one.high), css_state(one.state)
+    tip = f"{one.name}: reached {four(one.reached)}, {interval}"
+    picture = strip(
+        axis, one.excess, one.excess_interval, state=state, zero=0.0, beyond=True, other=other, tip=tip
     )
-
-
-def _constraint_row(constraint: Constraint, axis: Axis, other: float | None) -> Html:
-    interval = span(constraint.low, constraint.high)
+    formula = folded("formula", el("code", one.name), kind="formula")
     return _row(
-        [
-            el("span", constraint.words, class_="label"),
-            el("details", el("summary", "formula"), el("code", constraint.name), class_="formula"),
-            _certified(constraint),
-        ],
-        _cell(pill(constraint.state), "result"),
-        _cell(four(constraint.reached), "number reached", "Reached"),
-        _cell(constraint.requested, "number asked", "Requested"),
+        [el("span", one.words, class_="label"), formula, _certified(one.certified)],
+        _cell(pill(one.state), "result"),
+        _cell(four(one.reached), "number reached", "Reached"),
+        _cell(one.requested, "number asked", "Requested"),
         _cell(interval, "span interval", "Interval"),
-        _picture(
-            axis,
-            constraint.excess,
-            constraint.excess_interval,
-            state=css_state(constraint.state),
-            zero=0.0,
-            beyond=True,
-            other=other,
-            tip=f"{constraint.name}: reached {four(constraint.reached)}, {interval}",
-        ),
-        data_state=constraint.state,
-        data_constraint=constraint.name,
-        data_words=constraint.words,
+        _cell(picture, "picture"),
+        data_state=one.state,
+        data_constraint=one.name,
+        data_words=one.words,
     )
 
 
-def _certified(constraint: Constraint) -> Html | None:
-    found = constraint.certified
+def _certified(found: c.Certified | None) -> Html | None:
     if found is None or found.estimate is None or found.low is None or found.high is None:
         return None
     interval = f"{short(found.low)} to {short(found.high)}"
     words = f"training rows: {short(found.estimate)} ({interval}), {found.state}"
     return el("span", words, class_=f"certified {css_state(found.state)}")
-
-
-def _excess_axis(constraints: Sequence[Constraint], others: Iterable[float]) -> Axis:
-    """Return a scale on which every violated constraint has its dot; ample room left may run off it."""
-    ends = [end for one in constraints for end in one.excess_interval or ()]
-    near = [min(WIDEST, max(-WIDEST, end)) for end in (*ends, *others)]
-    return Axis.around([0.0, *near, *(one.excess for one in constraints if one.excess and one.excess > 0)])
 
 
 def _other_excess(content: Content) -> dict[str, float]:
@@ -270,7 +241,7 @@ def _other_excess(content: Content) -> dict[str, float]:
     return {one.name: one.excess_of(reached) for one, reached in pairs if reached is not None}
 
 
-def family_rates(family: Declared) -> Html | None:
+def family_rates(family: c.Declared) -> Html | None:
     """Return the rates that a family compares, by group; None if it plots nothing."""
     known = [point.value for point in family.points if point.value is not None]
     if not known:
@@ -278,16 +249,15 @@ def family_rates(family: Declared) -> Html | None:
     axis = _unit_axis(known)
     several = len({point.series for point in family.points}) > 1
     rows = [
-        _row(
-            f"{point.series}, {point.group}" if several else point.group,
-            _cell(four(point.value)),
-            _picture(axis, point.value, None),
+        _strip_row(
+            f"{one.series}, {one.group}" if several else one.group, four(one.value), strip(axis, one.value)
         )
-        for point in family.points[:MOST_GROUPS]
+        for one in family.points[:MOST_GROUPS]
     ]
-    head = [("Group", "name"), ("Rate", "number")]
-    table = picture_table(_capital(family.axis or "rate"), head, [_scale(axis)], rows, "family")
-    return folded("The rates that are compared", table)
+    head = [("Group", "name"), ("Rate", "number"), _scale(axis)]
+    return folded(
+        "The rates that are compared", _picture_table("family", _capital(family.axis or "rate"), head, rows)
+    )
 
 
 # ------------------------------------------------------------------------------------------- models
@@ -298,34 +268,28 @@ def models_view(content: Content) -> Html:
     models = content.models
     accuracy = Axis.around([end for model in models for end in _ends(model.accuracy) or (0.0, 1.0)])
     gaps = Axis.around([0.0, *(model.worst for model in models if model.worst is not None)])
-    head = [("Model", "name"), ("Epsilon", "number"), ("Accuracy", "number")]
-    scales = [_scale(accuracy, "accuracy")]
+    head: list[Any] = [("Model", "name"), ("Epsilon", "number"), ("Accuracy", "number")]
+    head.append(_scale(accuracy, "accuracy"))
     if content.constraints:
-        scales += [
-            _head("Largest excess", class_="number"),
-            _scale(gaps, "distance from the bound", signed=True),
+        head += [("Largest excess", "number"), _scale(gaps, EXCESS, signed=True)]
+    rows = []
+    for place, model in enumerate(models):
+        kind, note, right = "rival" if place else "model", None, model.accuracy
+        if model.difference is not None:
+            value, low, high = map(signed, model.difference)
+            words = f"{value} ({low} to {high}) against the model reported"
+            note = el("span", words, class_="quiet small")
+        cells = [
+            _cell(epsilon_text(model.epsilon) if model.private else "none", "number", "Epsilon"),
+            _cell(four(right.value), "number accuracy", "Accuracy"),
+            _cell(strip(accuracy, right.value, _ends(right), state=kind), "picture"),
         ]
-    rows = [_model_row(content, model, place, accuracy, gaps) for place, model in enumerate(models)]
+        if content.constraints:
+            cells.append(_cell(signed(model.worst), "number worst", "Largest excess"))
+            cells.append(_cell(strip(gaps, model.worst, state=kind, zero=0.0, beyond=True), "picture"))
+        rows.append(_row([el("span", model.name, class_="label"), note], *cells, class_=kind))
     caption = "Models compared on the same rows"
-    return picture_table(caption, head, scales, rows, "tradeoff", "forest models", hide_caption=True)
-
-
-def _model_row(content: Content, model: Rival, place: int, accuracy: Axis, gaps: Axis) -> Html:
-    kind = "model" if place == 0 else "rival"
-    note = None
-    if model.difference is not None:
-        value, low, high = model.difference
-        words = f"{signed(value)} ({signed(low)} to {signed(high)}) against the model reported"
-        note = el("span", words, class_="quiet small")
-    cells = [
-        _cell(epsilon_text(model.epsilon) if model.private else "none", "number", "Epsilon"),
-        _cell(four(model.accuracy.value), "number accuracy", "Accuracy"),
-        _picture(accuracy, model.accuracy.value, _ends(model.accuracy), state=kind),
-    ]
-    if content.constraints:
-        cells.append(_cell(signed(model.worst), "number worst", "Largest excess"))
-        cells.append(_picture(gaps, model.worst, None, state=kind, zero=0.0, beyond=True))
-    return _row([el("span", model.name, class_="label"), note], *cells, class_=kind)
+    return _picture_table("tradeoff", caption, head, rows, "forest models", hide_caption=True)
 
 
 # ------------------------------------------------------------------------------------------- groups
@@ -338,23 +302,46 @@ def rates_view(content: Content) -> list[Html]:
         panels: list[Html] = []
         for place, k in enumerate(content.shown_classes):
             figure = f"rates-{number}{f'-{place}' if place else ''}"
-            body = _class_panels(content, grouping, k, figure)
+            body = el(
+                "div",
+                [
+                    _share_panel(*_rates(content, grouping, k, measure), f"{figure}-{measure}")
+                    for measure in PANELS
+                ],
+                class_="panels",
+            )
             several = len(content.shown_classes) > 1
             panels.append(folded(f"Class {k}", body, open=place == 0) if several else body)
-        found.append(el("section", el("h3", f"By {' and '.join(grouping.by)}"), panels, class_="grouping"))
+        found.append(el("section", el("h3", f"By {grouping.title}"), panels, class_="grouping"))
     return found
 
 
-def _class_panels(content: Content, grouping: Grouping, k: str, figure: str) -> Html:
-    panels = []
-    for measure in PANELS:
-        words = f"{_capital(MEASURES[measure])}, class {k}"
-        rows = [(group.name, group.rates[k][measure]) for group in grouping.groups]
-        panels.append(share_panel(words, rows, content.everyone.rates[k][measure], f"{figure}-{measure}"))
-    return el("div", panels, class_="panels")
+def error_view(content: Content) -> Html:
+    """Return how often predictions are wrong, by group."""
+    panels = [
+        _share_panel(
+            f"Wrong predictions, by {grouping.title}", *_errors(content, grouping), f"error-{number}"
+        )
+        for number, grouping in enumerate(content.groupings)
+    ]
+    everyone = _share_panel("Wrong predictions", [], content.everyone.error, "error-0")
+    return el("div", panels or everyone, class_="panels")
 
 
-def share_panel(words: str, rows: Sequence[tuple[str, Share]], everyone: Share, figure: str) -> Html:
+Shares = list[tuple[str, Share]]
+
+
+def _rates(content: Content, grouping: c.Grouping, k: str, measure: str) -> tuple[str, Shares, Share]:
+    """Return a rate in words, by group, and of everyone."""
+    shares = [(group.name, group.rates[k][measure]) for group in grouping.groups]
+    return f"{_capital(MEASURES[measure])}, class {k}", shares, content.everyone.rates[k][measure]
+
+
+def _errors(content: Content, grouping: c.Grouping) -> tuple[Shares, Share]:
+    return [(group.name, group.error) for group in grouping.groups], content.everyone.error
+
+
+def _share_panel(words: str, rows: Shares, everyone: Share, figure: str) -> Html:
     """Return a share of each group, with everyone's as a line through all.
 
     Of many groups the farthest from everyone come first, a dozen open and the others folded.
@@ -362,52 +349,31 @@ def share_panel(words: str, rows: Sequence[tuple[str, Share]], everyone: Share, 
     axis = _unit_axis(end for _, share in [*rows, ("", everyone)] for end in _ends(share) or ())
     if len(rows) > OPEN_GROUPS:
         rows = sorted(rows, key=lambda row: -_distance(row[1], everyone))
-    lines = [_share_row(name, share, everyone, axis) for name, share in rows]
-    last = _share_row("everyone", everyone, everyone, axis, kind="everyone")
-    head = [("Group", "name"), ("Rate", "number")]
-    table = picture_table(words, head, [_scale(axis)], [*lines[:OPEN_GROUPS], last], figure)
+
+    def line(name: str, share: Share, kind: str = "model") -> Html:
+        interval = span(share.low, share.high)
+        hidden = el("span", f" {interval}, {share.rows:,} rows", class_="sr")
+        tip = f"{name}: {four(share.value)} ({interval}), {share.rows:,} rows"
+        picture = strip(axis, share.value, _ends(share), state=kind, zero=everyone.value, tip=tip)
+        return _strip_row(name, [four(share.value), hidden], picture, kind)
+
+    lines, last = [line(*row) for row in rows], line("everyone", everyone, "everyone")
+    head = [("Group", "name"), ("Rate", "number"), _scale(axis)]
+    table = _picture_table(figure, words, head, [*lines[:OPEN_GROUPS], last])
     if len(lines) <= OPEN_GROUPS:
         return table
     rest = lines[OPEN_GROUPS:MOST_GROUPS]
-    more = picture_table(words, head, [_scale(axis)], rest, f"{figure}-more")
     summary = f"{counted(len(rest), 'more group')}, nearer to everyone"
-    return el("div", table, folded(summary, more, _left_out(len(lines) - MOST_GROUPS)), class_="panel-box")
-
-
-def _share_row(name: str, share: Share, everyone: Share, axis: Axis, kind: str = "model") -> Html:
-    interval = span(share.low, share.high)
-    hidden = el("span", f" {interval}, {share.rows:,} rows", class_="sr")
-    tip = f"{name}: {four(share.value)} ({interval}), {share.rows:,} rows"
-    picture = _picture(axis, share.value, _ends(share), state=kind, zero=everyone.value, tip=tip)
-    return _row(name, _cell([four(share.value), hidden]), picture, class_=kind)
+    more = folded(
+        summary, _picture_table(f"{figure}-more", words, head, rest), _left_out(len(lines) - MOST_GROUPS)
+    )
+    return el("div", table, more, class_="panel-box")
 
 
 def _distance(share: Share, everyone: Share) -> float:
     if share.value is None or everyone.value is None:
         return -1.0
     return abs(share.value - everyone.value)
-
-
-def error_view(content: Content) -> Html:
-    """Return how often predictions are wrong, by group."""
-    everyone = _error(content.everyone)
-    panels = [
-        share_panel(
-            f"Wrong predictions, by {' and '.join(grouping.by)}",
-            [(group.name, _error(group)) for group in grouping.groups],
-            everyone,
-            f"error-{number}",
-        )
-        for number, grouping in enumerate(content.groupings)
-    ]
-    return el("div", panels or share_panel("Wrong predictions", [], everyone, "error-0"), class_="panels")
-
-
-def _error(group: Group) -> Share:
-    right = group.accuracy
-    if right.value is None or right.low is None or right.high is None:
-        return right
-    return Share(1.0 - right.value, 1.0 - right.high, 1.0 - right.low, right.rows)
 
 
 # ---------------------------------------------------------------------------------- shape functions
@@ -420,90 +386,68 @@ def shapes_view(content: Content) -> list[Html]:
     ends = [end for shape in shapes for end in (*shape.values, *(one.value for one in shape.special))]
     axis = Axis.around([0.0, *ends], least=0.1)
     panels = [_shape_panel(shape, axis, several) for shape in shapes]
-    found = [el("div", panels[:OPEN_PANELS], class_="panels shapes", data_figure="shapes")]
-    if rest := panels[OPEN_PANELS:]:
-        summary = counted(len(rest), "more shape function")
-        found.append(folded(summary, el("div", rest, class_="panels shapes")))
     importance: dict[str, float] = {}
     for shape in shapes:
         importance[shape.feature] = importance.get(shape.feature, 0.0) + shape.importance
     rows = [(name, f"{value:.3f}") for name, value in sorted(importance.items(), key=lambda entry: -entry[1])]
-    table = plain_table("Mean absolute contribution of each feature", ("Feature", "Importance"), rows)
-    found.append(_numbers("Importance of all features", table))
-    return found
+    table = _numbers("Mean absolute contribution of each feature", ("Feature", "Importance"), rows)
+    found = _panels(panels, OPEN_PANELS, "more shape function", "shapes", "shapes")
+    return [*found, _behind("Importance of all features", table)]
 
 
-def _shape_panel(shape: Shape, axis: Axis, several: bool) -> Html:
+def _shape_panel(shape: c.Shape, axis: Axis, several: bool) -> Html:
+    label = f"Contribution of {shape.feature} to the score" + (f" of {shape.output}" if several else "")
+    if shape.edges:
+        picture = _shape_plot(shape, axis, label).html()
+        rest = [one for one in shape.special if not one.label.startswith("exactly ")]
+        words = ", ".join(f"{one.label} {signed(one.value)}" for one in rest)
+    else:
+        order = sorted(range(len(shape.values)), key=lambda place: -abs(shape.values[place]))[:MOST_LABELS]
+        rows = []
+        for i in sorted(order, key=lambda place: -shape.values[place]):
+            value = shape.values[i]
+            bar = strip(axis, value, (shape.low[i], shape.high[i]), zero=0.0)
+            rows.append(_strip_row(shape.labels[i], signed(value), bar))
+        head = [("Value", "name"), ("Score", "number"), _scale(axis, signed=True)]
+        picture = _picture_table("shape", label, head, rows, hide_caption=True)
+        left = len(shape.values) - len(order)
+        words = f"{left} more with smaller contributions" if left else ""
     caption = el(
         "figcaption",
         el("b", shape.feature),
         el("span", f" {shape.output}" if several else "", class_="quiet"),
         el("span", f" importance {shape.importance:.2f}", class_="quiet"),
     )
-    if not shape.edges:
-        return el("figure", caption, _categories(shape, axis, several), class_="panel-box shape")
-    rest = [one for one in shape.special if not one.label.startswith("exactly ")]
-    words = ", ".join(f"{one.label} {signed(one.value)}" for one in rest)
-    plot = shape_plot(shape, axis, several).html()
     note = el("p", words, class_="quiet small") if words else None
-    return el("figure", caption, el("div", plot, note), class_="panel-box shape")
+    return el("figure", caption, el("div", picture, note), class_="panel-box shape")
 
 
-def _shape_label(shape: Shape, several: bool) -> str:
-    return f"Contribution of {shape.feature} to the score" + (f" of {shape.output}" if several else "")
-
-
-def shape_plot(shape: Shape, axis: Axis, several: bool = False) -> Plot:
+def _shape_plot(shape: c.Shape, axis: Axis, label: str = "") -> Plot:
     """Return the steps of a continuous feature; dots are values that occur often by themselves."""
     steps = list(zip(itertools.pairwise(shape.edges), shape.values, shape.low, shape.high, strict=True))
     first, last = shape.edges[0], shape.edges[-1]
-    span_of_x = Axis(first, last if last > first else first + 1.0)
-    special = [
-        (float(one.label.removeprefix("exactly ")), one)
+    across = Axis(first, last if last > first else first + 1.0)
+    dots = [
+        Point(float(one.label.removeprefix("exactly ")), one.value, None, f"{one.label}: {signed(one.value)}")
         for one in shape.special
         if one.label.startswith("exactly ")
     ]
+    tips = [
+        ((a + b) / 2, f"{shape.feature} {a:,.4g} to {b:,.4g}: {signed(value)}")
+        for (a, b), value, *_ in steps[:: max(1, len(steps) // TIPS)]
+    ]
     return Plot(
-        _shape_label(shape, several),
-        span_of_x,
+        label,
+        across,
         axis,
         shape.feature,
         "contribution to the score",
         height=180,
-        lines=[
-            Line([edge for pair, *_ in steps for edge in pair], [y for _, y, *_ in steps for _ in range(2)])
-        ],
-        points=[
-            Point(x, one.value, None, f"{one.label}: {signed(one.value)}")
-            for x, one in special
-            if span_of_x.holds(x)
-        ],
-        tips=[
-            ((a + b) / 2, f"{shape.feature} {a:,.4g} to {b:,.4g}: {signed(value)}")
-            for (a, b), value, *_ in steps[:: max(1, len(steps) // TIPS)]
-        ],
-        band=[
-            (edge, max(low, axis.low), min(high, axis.high)) for pair, _, low, high in steps for edge in pair
-        ],
+        lines=[Line([x for pair, *_ in steps for x in pair], [y for _, y, *_ in steps for _ in range(2)])],
+        points=[dot for dot in dots if across.holds(dot.x)],
+        tips=tips,
+        band=[(x, max(low, axis.low), min(high, axis.high)) for pair, _, low, high in steps for x in pair],
     )
-
-
-def _categories(shape: Shape, axis: Axis, several: bool) -> Html:
-    order = sorted(range(len(shape.values)), key=lambda place: -abs(shape.values[place]))[:MOST_LABELS]
-    rows = [
-        _row(
-            shape.labels[i],
-            _cell(signed(shape.values[i])),
-            _picture(axis, shape.values[i], (shape.low[i], shape.high[i]), zero=0.0),
-        )
-        for i in sorted(order, key=lambda place: -shape.values[place])
-    ]
-    head = [("Value", "name"), ("Score", "number")]
-    label = _shape_label(shape, several)
-    table = picture_table(label, head, [_scale(axis, signed=True)], rows, "shape", hide_caption=True)
-    left = len(shape.values) - len(order)
-    note = el("p", f"{left} more with smaller contributions", class_="quiet small") if left else None
-    return el("div", table, note)
 
 
 # -------------------------------------------------------------------------------------- calibration
@@ -511,144 +455,134 @@ def _categories(shape: Shape, axis: Axis, several: bool) -> Html:
 
 def calibration_view(content: Content) -> list[Html]:
     """Return a panel per group: scores against outcomes, everyone's line behind."""
-    everyone = content.calibration[0]
-    panels = [_calibration_panel(each, everyone, content.score_words) for each in content.calibration]
-    found = [el("div", panels[: OPEN_PANELS + 1], class_="panels square", data_figure="calibration")]
-    if rest := panels[OPEN_PANELS + 1 : MOST_PANELS]:
-        found.append(folded(counted(len(rest), "more group"), el("div", rest, class_="panels square")))
+    everyone, shown = content.calibration[0], content.calibration[:MOST_PANELS]
+    panels = [_calibration_panel(each, everyone, content.score_words) for each in shown]
     rows = [
         (each.group, four(b.score), four(b.observed.value), span(b.observed.low, b.observed.high), f"{b.observed.rows:,}")
-        for each in content.calibration[:MOST_PANELS]
+        for each in shown
         for b in each.bins
     ]  # fmt: skip
     head = ("Group", "Mean score", "Observed", "Interval", "Rows")
-    table = plain_table("Calibration by group and range of scores", head, rows)
-    found.append(_numbers("The numbers behind the calibration figures", table))
-    return found
+    table = _numbers("Calibration by group and range of scores", head, rows)
+    found = _panels(panels, OPEN_PANELS + 1, "more group", "square", "calibration")
+    return [*found, _behind("The numbers behind the calibration figures", table)]
 
 
-def _calibration_panel(each: Calibration, everyone: Calibration, score: str) -> Html:
-    lines = [Line((0.0, 1.0), (0.0, 1.0), "reference")]
-    if each is not everyone:
-        lines.append(_calibration_line(everyone, "behind"))
-    points = [
-        Point(
-            b.score,
-            b.observed.value or 0.0,
-            _ends(b.observed),
-            f"{each.group}: score {four(b.score)}, observed {four(b.observed.value)} "
-            f"({span(b.observed.low, b.observed.high)}), {b.observed.rows:,} rows",
+def _calibration_panel(each: c.Calibration, everyone: c.Calibration, score: str) -> Html:
+    behind = [] if each is everyone else [_calibration_line(everyone, "behind")]
+    points = []
+    for b in each.bins:
+        seen = b.observed
+        tip = (
+            f"{each.group}: score {four(b.score)}, observed {four(seen.value)} ({span(seen.low, seen.high)})"
         )
-        for b in each.bins
-    ]
-    label = (
-        f"Calibration of {each.group}: {score} against how often it was so; mean distance {four(each.error)}"
-    )
-    unit = Axis(0.0, 1.0)
-    plot = Plot(label, unit, unit, score, lines=[*lines, _calibration_line(each)], points=points)
-    note = el("span", f" off by {four(each.error)}, {each.rows:,} rows", class_="quiet")
+        points.append(Point(b.score, seen.value or 0.0, _ends(seen), f"{tip}, {seen.rows:,} rows"))
+    error = four(each.error)
+    label = f"Calibration of {each.group}: {score} against how often it was so; mean distance {error}"
+    plot = Plot(label, UNIT, UNIT, score, lines=[DIAGONAL, *behind, _calibration_line(each)], points=points)
+    note = el("span", f" off by {error}, {each.rows:,} rows", class_="quiet")
     return el("figure", el("figcaption", el("b", each.group), note), plot.html(), class_="panel-box")
 
 
-def _calibration_line(each: Calibration, kind: str = "main", name: str = "") -> Line:
+DIAGONAL = Line((0.0, 1.0), (0.0, 1.0), "reference")
+
+
+def _calibration_line(each: c.Calibration, kind: str = "main", name: str = "") -> Line:
     return Line([b.score for b in each.bins], [b.observed.value for b in each.bins], kind, name)
 
 
 # ----------------------------------------------------------------------------------------- training
 
+_CURVES = {
+    "excess": "Distance from the bound",
+    "multiplier": "Multiplier (weight of the constraint)",
+    "norm": "Norm of the released gradient, noise included",
+}
 
-def training_view(training: Training) -> list[Html]:
-    """Return the curves of a training; the constraint with the largest multiplier is drawn over the others."""
-    figures = []
-    for which, words in (
-        ("excess", "Distance from the bound"),
-        ("multiplier", "Multiplier (weight of the constraint)"),
-    ):
-        if training.curves:
-            identifier = f"training-{which}"
-            figures.append(_figure(words, _curves_plot(training, which, words, identifier), identifier))
-    figures.append(
-        _figure("Norm of the released gradient, noise included", _norm_plot(training), "training-norm")
-    )
-    return [
-        _picker(training) if training.curves else Html(),
-        el("div", figures, class_="panels wide"),
-        _numbers("The numbers behind the training figures", _training_table(training)),
+
+def training_view(training: c.Training) -> list[Html]:
+    """Return the curves of a training; the constraint with the largest multiplier is drawn over the others.
+
+    A script makes the choice of the curve in front work; without one it stays hidden.
+    """
+    curves, picker = training.curves, Html()
+    if curves:
+        options = [el("option", curve.name, value=place) for place, curve in enumerate(curves)]
+        label = el("label", "Curve in front: ", for_="pick")
+        choice = el("select", options, id="pick")
+        picker = el("p", label, choice, class_="script-only pick", hidden=True)
+    figures = [
+        _figure(words, _training_plot(training, which), f"training-{which}")
+        for which, words in _CURVES.items()
+        if curves or which == "norm"
     ]
+    head = ["Step", "Norm of the gradient"]
+    head += [f"Distance from the bound: {curves[0].name}", "Its multiplier"] if curves else []
+    rows = []
+    for i in range(0, len(training.steps), max(1, len(training.steps) // 20)):
+        row = [f"{training.steps[i]:,}", _short(training.gradient_norm[i])]
+        rows.append([*row, signed(curves[0].excess[i]), _short(curves[0].multiplier[i])] if curves else row)
+    table = _numbers("Released values during training", head, rows)
+    behind = _behind("The numbers behind the training figures", table)
+    return [picker, el("div", figures, class_="panels wide"), behind]
 
 
-def _norm_plot(training: Training) -> Plot:
-    axis = Axis.around([0.0, *(norm for norm in training.gradient_norm if norm is not None)], least=1e-3)
+def _training_plot(training: c.Training, which: str) -> Plot:
+    """Return a plot of "excess" or "multiplier" of the constraints, or of the "norm" of the gradient."""
+    words, last, curves = _CURVES[which], training.steps[-1], training.curves
+    label, least = f"{words} over {last:,} steps, from released values", 0.02
+    if which == "norm":
+        lines, label, least = (
+            [Line(training.steps, training.gradient_norm)],
+            f"{words}, over {last:,} steps",
+            1e-3,
+        )
+    else:
+        lines = [Line(training.steps, getattr(one, which), "behind", one.name) for one in curves[:0:-1]]
+        lines.append(Line(training.steps, getattr(curves[0], which), "main", curves[0].name))
+        label += f"; in front: {curves[0].name}"
+    axis = Axis.around([0.0, *(y for line in lines for y in line.y if y is not None)], least=least)
+    shown = list(zip(training.steps, lines[-1].y, strict=True))[:: max(1, len(training.steps) // TIPS)]
+    tip, form = ("reached", signed) if which == "excess" else (which, _short)
     return Plot(
-        f"Norm of the released gradient, noise included, over {training.steps[-1]:,} steps",
-        Axis(0.0, float(max(training.steps[-1], 1))),
-        Axis(0.0, axis.high),
-        "step",
-        "norm of the released gradient",
-        lines=[Line(training.steps, training.gradient_norm)],
-        tips=_tips(training, training.gradient_norm, "norm"),
-    )
-
-
-def _curves_plot(training: Training, which: str, words: str, identifier: str | None = None) -> Plot:
-    curves = training.curves
-    values = [value for curve in curves for value in getattr(curve, which) if value is not None]
-    axis = Axis.around([0.0, *values], least=0.02)
-    first = curves[0]
-    lines = [Line(training.steps, getattr(c, which), "behind", c.name) for c in curves[1:][::-1]]
-    return Plot(
-        f"{words} over {training.steps[-1]:,} steps, from released values; in front: {first.name}",
-        Axis(0.0, float(max(training.steps[-1], 1))),
+        label,
+        Axis(0.0, float(max(last, 1))),
         axis if which == "excess" else Axis(0.0, axis.high),
         "step",
-        f"{words.lower()}, as released",
-        lines=[*lines, Line(training.steps, getattr(first, which), "main", first.name)],
+        words.lower() if which == "norm" else f"{words.lower()}, as released",
+        lines=lines,
         levels=[(0.0, "the bound")] if which == "excess" else [],
-        tips=_tips(training, getattr(first, which), "reached" if which == "excess" else "multiplier"),
-        identifier=identifier,
+        tips=[(float(step), f"step {step:,}: {tip} {form(value)}") for step, value in shown],
+        identifier=None if which == "norm" else f"training-{which}",
     )
-
-
-def _picker(training: Training) -> Html:
-    """Return a choice of the curve in front; a script makes it work, and without one it stays hidden."""
-    options = [el("option", curve.name, value=place) for place, curve in enumerate(training.curves)]
-    label = el("label", "Curve in front: ", for_="pick")
-    return el("p", label, el("select", options, id="pick"), class_="script-only pick", hidden=True)
-
-
-def _tips(training: Training, values: Sequence[float | None], words: str) -> list[tuple[float, str]]:
-    every = max(1, len(training.steps) // TIPS)
-    return [
-        (float(step), f"step {step:,}: {words} {signed(value) if words == 'reached' else _short(value)}")
-        for step, value in list(zip(training.steps, values, strict=True))[::every]
-    ]
 
 
 def _short(value: float | None) -> str:
     return NOTHING if value is None else f"{value:.4g}"
 
 
-def _training_table(training: Training) -> Html:
-    first = training.curves[0] if training.curves else None
-    head = ["Step", "Norm of the gradient"]
-    if first is not None:
-        head += [f"Distance from the bound: {first.name}", "Its multiplier"]
-    rows = []
-    for i in range(0, len(training.steps), max(1, len(training.steps) // 20)):
-        row = [f"{training.steps[i]:,}", _short(training.gradient_norm[i])]
-        rows.append(row if first is None else [*row, signed(first.excess[i]), _short(first.multiplier[i])])
-    return plain_table("Released values during training", head, rows)
-
-
 # ------------------------------------------------------------------------------------------- ledger
 
 
-def ledger_view(spending: Spending) -> list[Html]:
+def ledger_view(spending: c.Spending) -> list[Html]:
     """Return where the budget went: a bar of what each entry added, and epsilon over the training."""
+    rows = [
+        [
+            [el("span", class_=f"swatch hue{place % HUES}", aria_hidden="true"), entry.purpose or "release"],
+            entry.data,
+            _rise(entry),
+            epsilon_text(entry.alone),
+            entry.words,
+        ]
+        for place, entry in enumerate(spending.entries)
+    ]
+    head = ("Release", "Data", "Raised epsilon by", "Alone", "What was released")
+    caption = "Releases in the order of the plan"
+    table = _scroll(caption, _numbers(caption, head, rows))
     if spending.total is None:
         words = "Something was released without protection: epsilon is infinite, there is no budget to show."
-        return [el("p", words), _entries_table(spending)]
-    found = [_bar(spending, spending.total), _entries_table(spending)]
+        return [el("p", words), table]
+    found = [_bar(spending, spending.total), table]
     if spending.gradient_share is not None:
         gradient = 100 * spending.gradient_share
         words = (
@@ -661,65 +595,35 @@ def ledger_view(spending: Spending) -> list[Html]:
     return found
 
 
-def _bar(spending: Spending, total: float) -> Html:
-    whole = max(spending.cap or 0.0, total) or 1.0
-    parts = [
-        el(
-            "rect",
-            el(
-                "title",
-                f"{entry.purpose}: epsilon {epsilon_text(entry.before)} to {epsilon_text(entry.after)}",
-            ),
-            class_=f"part hue{place % HUES}",
-            x=Axis(0.0, whole).percent(entry.before or 0.0),
-            y=0,
-            width=f"{100 * max((entry.after or 0.0) - (entry.before or 0.0), 0.0) / whole:.3f}%",
-            height=36,
-        )
-        for place, entry in enumerate(spending.entries)
-    ]
+def _bar(spending: c.Spending, total: float) -> Html:
+    whole, parts = max(spending.cap or 0.0, total) or 1.0, []
+    for place, entry in enumerate(spending.entries):
+        before, after = entry.before or 0.0, entry.after or 0.0
+        tip = f"{entry.purpose}: epsilon {epsilon_text(entry.before)} to {epsilon_text(entry.after)}"
+        x, width = Axis(0.0, whole).percent(before), f"{100 * max(after - before, 0.0) / whole:.3f}%"
+        kind = f"part hue{place % HUES}"
+        parts.append(el("rect", el("title", tip), class_=kind, x=x, y=0, width=width, height=36))
     label = f"Of a cap of {epsilon_text(spending.cap)}" if spending.cap else "No cap"
-    listed = "; ".join(f"{entry.purpose} {_rise(entry.before, entry.after)}" for entry in spending.entries)
+    entries = "; ".join(f"{entry.purpose} {_rise(entry)}" for entry in spending.entries)
+    spent = f"{label}, {epsilon_text(total)} is spent: {entries}"
+    whole_bar = el("rect", class_="left", x=0, y=0, width="100%", height=36)
     picture = el(
-        "svg",
-        el("rect", class_="left", x=0, y=0, width="100%", height=36),
-        parts,
-        class_="budget",
-        width="100%",
-        height=36,
-        role="img",
-        aria_label=f"{label}, {epsilon_text(total)} is spent: {listed}",
+        "svg", whole_bar, parts, class_="budget", width="100%", height=36, role="img", aria_label=spent
     )
     left = f"; {whole - total:.4f} is left" if spending.cap and whole - total > 5e-5 else ""
     caption = f"{label}, epsilon {epsilon_text(total)} is spent{left}"
     return el("figure", el("figcaption", caption), picture, data_figure="ledger")
 
 
-def _rise(before: float | None, after: float | None) -> str:
-    return "without protection" if before is None or after is None else signed(after - before)
+def _rise(one: c.Booking) -> str:
+    return "without protection" if one.before is None or one.after is None else signed(one.after - one.before)
 
 
-def _entries_table(spending: Spending) -> Html:
-    rows = [
-        [
-            [el("span", class_=f"swatch hue{place % HUES}", aria_hidden="true"), entry.purpose or "release"],
-            entry.data,
-            _rise(entry.before, entry.after),
-            epsilon_text(entry.alone),
-            entry.words,
-        ]
-        for place, entry in enumerate(spending.entries)
-    ]
-    head = ("Release", "Data", "Raised epsilon by", "Alone", "What was released")
-    caption = "Releases in the order of the plan"
-    return _scroll(caption, plain_table(caption, head, rows))
-
-
-def _epsilon_plot(spending: Spending) -> Plot:
+def _epsilon_plot(spending: c.Spending) -> Plot:
     steps, epsilons = spending.steps, spending.epsilons
-    first, last = epsilon_text(epsilons[0]), epsilon_text(epsilons[-1])
+    texts = [epsilon_text(value) for value in epsilons]
     return Plot(
-        f"Epsilon of all releases over {steps[-1]:,} training steps, from {first} to {last}",
+        f"Epsilon of all releases over {steps[-1]:,} training steps, from {texts[0]} to {texts[-1]}",
         Axis(0.0, float(steps[-1])),
         Axis(0.0, 1.08 * max(spending.cap or 0.0, *epsilons)),
         "step of the training",
@@ -727,8 +631,8 @@ def _epsilon_plot(spending: Spending) -> Plot:
         lines=[Line(steps, epsilons)],
         levels=[(spending.cap, "cap")] if spending.cap else [],
         tips=[
-            (float(step), f"after {step:,} steps: epsilon {epsilon_text(value)}")
-            for step, value in zip(steps, epsilons, strict=True)
+            (float(step), f"after {step:,} steps: epsilon {text}")
+            for step, text in zip(steps, texts, strict=True)
         ],
         area=True,
     )
@@ -737,87 +641,92 @@ def _epsilon_plot(spending: Spending) -> Plot:
 # ------------------------------------------------------------------------------ figures for papers
 
 
-def _constraints_figure(content: Content) -> Forest:
+def _constraints_figure(content: Content) -> Forest | None:
     rows = [(one.name, one.excess, one.excess_interval, one.state) for one in content.by_worst()]
-    return Forest("distance from the bound (positive: beyond it)", rows)
+    return Forest(f"{EXCESS} (positive: beyond it)", rows) if rows else None
 
 
-def _shares_figure(words: str, shares: Sequence[tuple[str, Share]], everyone: Share) -> Forest:
-    rows = [(name, share.value, _ends(share), "") for name, share in shares]
-    return Forest(words, rows, everyone.value, "everyone")
-
-
-def _rates_figure(content: Content, *, rate: str = "selection_rate", by: Any = None, k: Any = None) -> Forest:
+def _rates_figure(
+    content: Content, *, rate: str = "selection_rate", by: Any = None, k: Any = None
+) -> Forest | None:
+    if not content.groupings:
+        return None
     _validate.one_of(tuple(MEASURES), rate=rate)
     chosen = content.shown_classes[0] if k is None else str(k)
     if chosen not in content.classes:
         raise InvalidInput(f"k must be one of the classes {', '.join(content.classes)}, got {k!r}")
-    shares = [(group.name, group.rates[chosen][rate]) for group in _grouping(content, by).groups]
-    return _shares_figure(f"{MEASURES[rate]}, class {chosen}", shares, content.everyone.rates[chosen][rate])
+    _, shares, everyone = _rates(content, _grouping(content, by), chosen, rate)
+    return _shares_figure(f"{MEASURES[rate]}, class {chosen}", shares, everyone)
 
 
-def _error_figure(content: Content, *, by: Any = None) -> Forest:
-    shares = [(group.name, _error(group)) for group in _grouping(content, by).groups]
-    return _shares_figure("share of wrong predictions", shares, _error(content.everyone))
+def _error_figure(content: Content, *, by: Any = None) -> Forest | None:
+    if not content.groupings:
+        return None
+    return _shares_figure("share of wrong predictions", *_errors(content, _grouping(content, by)))
 
 
-def _grouping(content: Content, by: Any) -> Grouping:
+def _shares_figure(words: str, shares: Shares, everyone: Share) -> Forest:
+    rows = [(name, share.value, _ends(share), "") for name, share in shares]
+    return Forest(words, rows, everyone.value, "everyone")
+
+
+def _grouping(content: Content, by: Any) -> c.Grouping:
     wanted = content.groupings[0].by if by is None else (by,) if isinstance(by, str) else tuple(by)
     for grouping in content.groupings:
         if grouping.by == wanted:
             return grouping
-    known = ", ".join(" and ".join(grouping.by) for grouping in content.groupings)
+    known = ", ".join(grouping.title for grouping in content.groupings)
     raise InvalidInput(f"by must be one of the groupings of the report ({known}), got {by!r}")
 
 
-def _tradeoff_figure(content: Content) -> Plot:
+def _tradeoff_figure(content: Content) -> Plot | None:
+    if len(content.models) < 2 or not content.constraints:
+        return None
     points = [
         Point(model.worst, model.accuracy.value, _ends(model.accuracy), name=model.name)
         for model in content.models
         if model.worst is not None and model.accuracy.value is not None
     ]
-    unit = Axis(0.0, 1.0)
-    return Plot("", unit, unit, "largest excess over a bound (positive: violated)", "accuracy", points=points)
+    return Plot("", UNIT, UNIT, "largest excess over a bound (positive: violated)", "accuracy", points=points)
 
 
-def _calibration_figure(content: Content) -> Plot:
+def _calibration_figure(content: Content) -> Plot | None:
     lines = [_calibration_line(each, name=each.group) for each in content.calibration[: OPEN_PANELS + 1]]
-    unit = Axis(0.0, 1.0)
-    diagonal = Line((0.0, 1.0), (0.0, 1.0), "reference")
-    return Plot("", unit, unit, content.score_words, "observed", lines=[diagonal, *lines])
+    plot = Plot("", UNIT, UNIT, content.score_words, "observed", lines=[DIAGONAL, *lines])
+    return plot if lines else None
 
 
-def _training_figure(content: Content) -> Plot:
+def _training_figure(content: Content) -> Plot | None:
     training = content.training
-    if training is None or not training.curves:
-        return _norm_plot(training or Training((0,), (None,), (), 0))
-    return _curves_plot(training, "excess", "Distance from the bound")
+    return None if training is None else _training_plot(training, "excess" if training.curves else "norm")
 
 
-def _ledger_figure(content: Content) -> Forest:
+def _ledger_figure(content: Content) -> Forest | None:
     spending = content.spending
-    entries = () if spending is None else spending.entries
+    if spending is None or spending.total is None:
+        return None
     rows = [
-        (one.purpose or "release", one.after, (one.before or 0.0, one.after or 0.0), "") for one in entries
+        (one.purpose or "release", one.after, (one.before or 0.0, one.after or 0.0), "")
+        for one in spending.entries
     ]
-    cap = None if spending is None else spending.cap
-    return Forest(
-        "epsilon before and after each release, in the order of the plan", rows, cap, "cap" if cap else ""
-    )
+    words = "epsilon before and after each release, in the order of the plan"
+    return Forest(words, rows, spending.cap, "cap" if spending.cap else "")
 
 
-def _shapes_figure(content: Content, *, feature: str | None = None) -> Plot | Forest:
-    found = [shape for shape in content.shapes if feature in (None, shape.feature)]
-    if not found:
-        known = ", ".join(dict.fromkeys(shape.feature for shape in content.shapes))
-        raise InvalidInput(f"feature must be one of {known}, got {feature!r}")
-    return shape_figure(found[0])
+def _shapes_figure(content: Content, *, feature: str | None = None) -> Plot | Forest | None:
+    if not content.shapes:
+        return None
+    for shape in content.shapes:
+        if feature in (None, shape.feature):
+            return shape_figure(shape)
+    known = ", ".join(dict.fromkeys(shape.feature for shape in content.shapes))
+    raise InvalidInput(f"feature must be one of {known}, got {feature!r}")
 
 
-def shape_figure(shape: Shape) -> Plot | Forest:
+def shape_figure(shape: c.Shape) -> Plot | Forest:
     """Return a shape function as a figure of its own."""
     if shape.edges:
-        return shape_plot(shape, Axis.around([0.0, *shape.values, *(one.value for one in shape.special)]))
+        return _shape_plot(shape, Axis.around([0.0, *shape.values, *(one.value for one in shape.special)]))
     parts = zip(shape.labels, shape.values, shape.low, shape.high, strict=True)
     rows = [(label, value, (low, high), "") for label, value, low, high in parts]
     return Forest(f"contribution of {shape.feature} to the score", rows)
@@ -834,94 +743,57 @@ def draw_shape(shape: ShapeFunction, ax: Any = None) -> Any:
     return shape_figure(shape_of(shape, "")).draw(ax)
 
 
-FIGURES: dict[str, tuple[Callable[..., Plot | Forest], Callable[[Content], bool], str]] = {
-    "constraints": (_constraints_figure, lambda c: bool(c.constraints), "no constraints were requested"),
-    "rates": (_rates_figure, lambda c: bool(c.groupings), "there are no groups; give sensitive_features"),
-    "error": (_error_figure, lambda c: bool(c.groupings), "there are no groups; give sensitive_features"),
-    "tradeoff": (
-        _tradeoff_figure,
-        lambda c: len(c.models) > 1 and bool(c.constraints),
-        "it needs constraints and a model to compare with; give baseline",
-    ),
-    "calibration": (
-        _calibration_figure,
-        lambda c: bool(c.calibration),
-        "there are no scores; give probabilities",
-    ),
-    "training": (_training_figure, lambda c: c.training is not None, "nothing is known of the training"),
-    "shapes": (_shapes_figure, lambda c: bool(c.shapes), "the model has no shape functions"),
-    "ledger": (
-        _ledger_figure,
-        lambda c: c.spending is not None and c.spending.total is not None,
-        "there is no ledger with a finite epsilon",
-    ),
+FIGURES: dict[str, tuple[Callable[..., Plot | Forest | None], str]] = {
+    "constraints": (_constraints_figure, "no constraints were requested"),
+    "rates": (_rates_figure, "there are no groups; give sensitive_features"),
+    "error": (_error_figure, "there are no groups; give sensitive_features"),
+    "tradeoff": (_tradeoff_figure, "it needs constraints and a model to compare with; give baseline"),
+    "calibration": (_calibration_figure, "there are no scores; give probabilities"),
+    "training": (_training_figure, "nothing is known of the training"),
+    "shapes": (_shapes_figure, "the model has no shape functions"),
+    "ledger": (_ledger_figure, "there is no ledger with a finite epsilon"),
 }
-"""Figures by name: how to make one, whether there is something to draw, and what to say if there is not."""
+"""Figures by name: how to make one, None if there is nothing to draw, and what to say then."""
 
 
 def figure_of(name: str, content: Content, **choices: Any) -> Plot | Forest:
     """Return a figure by name; say what is missing if there is nothing to draw."""
     _validate.one_of(tuple(FIGURES), figure=name)
-    make, ready, missing = FIGURES[name]
-    if not ready(content):
+    make, missing = FIGURES[name]
+    figure = make(content, **choices)
+    if figure is None:
         raise InvalidInput(f"there is no figure {name!r} in this report: {missing}")
-    return make(content, **choices)
+    return figure
 
 
 # --------------------------------------------------------------------------------- summary in notebooks
 
-_MOST_SHOWN = 6
-
 
 def summary(model: Any) -> str:
     """Return what matters most about a classifier as a small piece of HTML; every text is escaped."""
-    lines = _fitted_lines(model) if hasattr(model, "privacy_") else _asked_lines(model)
-    items = [el("div", el("b", f"{title}: "), text) for title, text in lines]
-    style = "border:1px solid #8886;border-radius:6px;padding:.5em .8em;margin:.3em 0;max-width:60em"
-    return el("div", items, style=style)
-
-
-def _asked_lines(model: Any) -> list[tuple[str, str]]:
-    epsilon = getattr(model, "epsilon", None)
-    delta = getattr(model, "delta", None)
-    beside = "" if delta is None else f", delta {delta:g}"
-    budget = "no guarantee requested" if epsilon is None else f"epsilon {epsilon:g}{beside}, to be spent"
-    return [
-        ("Not fitted yet", "fit(X, y, sensitive_features=...)"),
-        ("Privacy", budget),
-        ("Constraints", _asked(model)),
-    ]
-
-
-def _fitted_lines(model: Any) -> list[tuple[str, str]]:
-    statement = model.privacy_
-    if math.isinf(statement.epsilon):
-        privacy = "no guarantee"
+    asked, compiled = getattr(model, "constraints", None), getattr(model, "constraints_", None)
+    items = asked if isinstance(asked, list | tuple | set | frozenset) else [asked]
+    count = "" if compiled is None else f" ({len(compiled):,} constraints)"
+    constraints = "none" if asked is None else listed(map(str, items), 6, "; ") + count
+    if hasattr(model, "privacy_"):
+        lines = _fitted_lines(model, constraints)
     else:
-        privacy = (
-            f"epsilon {epsilon_text(statement.epsilon)}, delta {statement.delta:g}, for {statement.unit}"
-        )
-    lines = [("Privacy", privacy), ("Constraints", _asked(model))]
+        epsilon, delta = getattr(model, "epsilon", None), getattr(model, "delta", None)
+        beside = "" if delta is None else f", delta {delta:g}"
+        budget = "no guarantee requested" if epsilon is None else f"epsilon {epsilon:g}{beside}, to be spent"
+        lines = [("Not fitted yet", "fit(X, y, sensitive_features=...)")]
+        lines += [("Privacy", budget), ("Constraints", constraints)]
+    style = "border:1px solid #8886;border-radius:6px;padding:.5em .8em;margin:.3em 0;max-width:60em"
+    return el("div", [el("div", el("b", f"{title}: "), text) for title, text in lines], style=style)
+
+
+def _fitted_lines(model: Any, constraints: str) -> list[tuple[str, str]]:
+    statement, certificate = model.privacy_, getattr(model, "certificate_", None)
+    privacy = f"epsilon {epsilon_text(statement.epsilon)}, delta {statement.delta:g}, for {statement.unit}"
+    lines = [("Privacy", "no guarantee" if math.isinf(statement.epsilon) else privacy)]
+    lines.append(("Constraints", constraints))
     if statement.outside:
         lines.append(("Not covered by epsilon", "; ".join(statement.outside)))
-    certificate = getattr(model, "certificate_", None)
     if certificate is not None:
         lines.append(("Certificate", certificate.summary))
-    lines.append(("Report", "report(X, y, sensitive_features=...) on rows it has not seen"))
-    return lines
-
-
-def _asked(model: Any) -> str:
-    asked = getattr(model, "constraints", None)
-    if asked is None:
-        return "none"
-    items = asked if isinstance(asked, list | tuple | set | frozenset) else [asked]
-    compiled = getattr(model, "constraints_", None)
-    count = "" if compiled is None else f" ({len(compiled):,} constraints)"
-    return _listed(map(str, items)) + count
-
-
-def _listed(texts: Iterable[str]) -> str:
-    items = list(texts)
-    more = f"; and {len(items) - _MOST_SHOWN} more" if len(items) > _MOST_SHOWN else ""
-    return "; ".join(items[:_MOST_SHOWN]) + more
+    return [*lines, ("Report", "report(X, y, sensitive_features=...) on rows it has not seen")]
