@@ -12,34 +12,17 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from importlib import resources
 from string import Template
 from typing import Any
 
 from ratewise.accounting import PrivacyStatement, PrivacyUnit
+from ratewise.report import views
 from ratewise.report.build import certificate_line, detail, measured
-from ratewise.report.content import STATES, Content, Grouping, Note, Share, epsilon_text
+from ratewise.report.content import STATES, Content, Note, Share, Training, epsilon_text
 from ratewise.report.plots import Html, el, join
-from ratewise.report.views import (
-    calibration_view,
-    constraints_view,
-    counted,
-    css_state,
-    error_view,
-    family_rates,
-    folded,
-    four,
-    interval_words,
-    ledger_view,
-    models_view,
-    pill,
-    rates_view,
-    shapes_view,
-    signed,
-    span,
-    training_view,
-)
+from ratewise.report.views import PANELS, four, interval_words, signed, span
 
 OPEN_NOTES, OPEN_REMEDIES = 12, 3
 MOST_LIMITS, MOST_GROUPS, MOST_NOTES = 30, 50, 20  # on the card
@@ -51,32 +34,24 @@ _KINDS = {
     "aim": "Aim",
     "page": "This page",
 }
-_SHAPES = (
-    "The score is a sum of one contribution per feature, drawn on one scale, the most important feature first. "
-    "Bands and bars are 95% intervals of the training noise, to first order. All of it is released with the "
-    "model. A dot is the contribution of a value that occurs often by itself."
-)
-_LEDGER = (
-    "All releases that were admitted. Epsilons do not add up: each release is shown by how much it raised the "
-    "total of those before it."
-)
 
 
 def render(content: Content) -> str:
     """Return the whole page."""
     script = _asset("page.js")
-    digest = hashlib.sha256(script.encode()).digest()
+    data = json.dumps(content.to_dict(), allow_nan=False, separators=(",", ":"))
     return Template(_asset("page.html")).substitute(
         title=html.escape(content.title),
         style=_asset("page.css"),
         script=script,
-        script_hash=base64.b64encode(digest).decode("ascii"),
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii"),
         body=_body(content),
-        data=_script_json(content),
+        # the data cannot end the script element that they stand in
+        data=data.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"),
     )
 
 
-def embedded(content: Content, height: int = 720) -> str:
+def embedded(content: Content) -> str:
     """Return the page within a frame, for notebooks: its style and script stay inside."""
     return el(
         "iframe",
@@ -84,7 +59,7 @@ def embedded(content: Content, height: int = 720) -> str:
         srcdoc=render(content),
         sandbox="allow-scripts allow-downloads",
         title=content.title,
-        style=f"width:100%;height:{height}px;border:1px solid #ccc;border-radius:8px",
+        style="width:100%;height:720px;border:1px solid #ccc;border-radius:8px",
     )
 
 
@@ -93,39 +68,61 @@ def _asset(name: str) -> str:
     return resources.files("ratewise.report").joinpath("assets", name).read_text(encoding="utf-8")
 
 
-def _script_json(content: Content) -> str:
-    """Return the data as JSON that cannot end the script element it stands in."""
-    document = json.dumps(content.to_dict(), allow_nan=False, separators=(",", ":"))
-    return document.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
 def _body(content: Content) -> Html:
     """Return header, navigation, sections and footer."""
-    sections = [section for section in _sections(content) if section is not None]
+    sections = list(_sections(content))
     links = [el("li", el("a", title, href=f"#{name}")) for name, title, _ in sections]
     shown = [
         el("section", el("h2", title, id=f"{name}-title"), children, id=name, aria_labelledby=f"{name}-title")
         for name, title, children in sections
     ]
     navigation = el("nav", el("ul", links), aria_label="Sections")
-    return join([_header(content), navigation, el("main", shown, id="main"), _footer(content)])
+    words = (
+        f"Written by ratewise {content.version} at {content.created}. This file needs no other and asks nothing "
+        "of any server. Its data are inside as JSON."
+    )
+    footer = el("footer", el("p", words), _button("Save the data as JSON", "save"))
+    return join([_header(content), navigation, el("main", shown, id="main"), footer])
 
 
-def _sections(content: Content) -> list[tuple[str, str, Any] | None]:
-    spending, training = content.spending, content.training
-    return [
-        ("constraints", "Requested and reached", _constraints(content)) if content.constraints else None,
-        ("shapes", "What the model does with each feature", _card(_SHAPES, shapes_view(content)))
-        if content.shapes
-        else None,
-        ("privacy", "Privacy in plain words", _privacy(content)),
-        ("tradeoff", "What the constraints cost", _tradeoff(content)) if len(content.models) > 1 else None,
-        ("groups", "Rates by group", _groups(content)) if content.groupings else None,
-        None if content.constant else ("errors", "Error and calibration by group", _errors(content)),
-        ("ledger", "Where the budget went", _card(_LEDGER, ledger_view(spending))) if spending else None,
-        ("training", "Training, from released values", _training(content)) if training else None,
-        ("notes", "Limitations and warnings", _notes(content)),
-    ]
+def _button(words: str, name: str) -> Html:
+    return el("button", words, type="button", id=name, class_="script-only", hidden=True)
+
+
+def _sections(content: Content) -> Iterator[tuple[str, str, Any]]:
+    """Yield name, title and content of each section that has something to show."""
+    if content.constraints:
+        yield "constraints", "Requested and reached", _constraints(content)
+    if content.shapes:
+        words = (
+            "The score is a sum of one contribution per feature, drawn on one scale, the most important feature "
+            "first. Bands and bars are 95% intervals of the training noise, to first order. All of it is released "
+            "with the model. A dot is the contribution of a value that occurs often by itself."
+        )
+        yield "shapes", "What the model does with each feature", _card(words, views.shapes_view(content))
+    yield "privacy", "Privacy in plain words", _privacy(content)
+    if len(content.models) > 1:
+        words = "The model reported and others, judged on the same rows."
+        if content.constraints:
+            words += (
+                " The largest excess is that of the constraint that is violated most, or has least room left; "
+                "negative is within the bound."
+            )
+        yield "tradeoff", "What the constraints cost", _card(words, views.models_view(content))
+    if content.groupings:
+        words = "Dots are rates in each group, bars their intervals; the line is the rate of everyone."
+        yield "groups", "Rates by group", _card(words, views.rates_view(content))
+    if not content.constant:
+        yield "errors", "Error and calibration by group", _errors(content)
+    if content.spending:
+        words = (
+            "All releases that were admitted. Epsilons do not add up: each release is shown by how much it raised "
+            "the total of those before it."
+        )
+        yield "ledger", "Where the budget went", _card(words, views.ledger_view(content.spending))
+    if content.training:
+        yield "training", "Training, from released values", _training(content, content.training)
+    yield "notes", "Limitations and warnings", _notes(content)
 
 
 def _card(words: str, view: Any) -> list[Html]:
@@ -134,49 +131,54 @@ def _card(words: str, view: Any) -> list[Html]:
 
 def _header(content: Content) -> Html:
     certified = certificate_line(content)
-    button = el("button", "Dark colours", type="button", id="theme", class_="script-only", hidden=True)
     verdict = el(
         "div",
         el("p", content.headline, class_="headline"),
         el("p", detail(content), class_="detail"),
         el("p", certified, class_="detail") if certified else None,
-        class_=f"verdict {css_state(content.state)}",
+        class_=f"verdict {views.css_state(content.state)}",
         id="verdict",
     )
+    created = el("span", f"ratewise report, {content.created[:10]}")
+    tiles = [
+        el(
+            "div",
+            el("dt", title),
+            el("dd", value),
+            el("dd", note, class_="note"),
+            class_="tile",
+            id=f"tile-{name}",
+        )
+        for name, title, value, note in _tiles(content)
+    ]
     return el(
         "header",
-        el("div", el("span", f"ratewise report, {content.created[:10]}"), button, class_="eyebrow"),
+        el("div", created, _button("Dark colours", "theme"), class_="eyebrow"),
         el("h1", content.title),
         verdict,
         el("dl", [[el("dt", one.label), el("dd", one.text)] for one in content.about], class_="about"),
-        el("dl", _tiles(content), class_="tiles"),
+        el("dl", tiles, class_="tiles"),
     )
 
 
-def _tiles(content: Content) -> list[Html]:
+def _tiles(content: Content) -> Iterator[tuple[str, str, str, str]]:
+    """Yield name, title, value and note of the tiles below the verdict."""
     counts, right = content.counts, content.everyone.accuracy
-    tiles = []
     if content.constraints:
         words = ", ".join(f"{counts[state]:,} {state}" for state in STATES if counts[state])
-        tiles.append(_tile("Constraints", f"{len(content.constraints):,}", words, "tile-constraints"))
-    note = f"{four(right.low)} to {four(right.high)}"
-    if len(content.models) > 1 and content.models[1].difference is not None:
-        note = f"{signed(-content.models[1].difference[0])} against “{content.models[1].name}”"
+        yield "constraints", "Constraints", f"{len(content.constraints):,}", words
     if not content.constant:
-        tiles.append(_tile("Accuracy", four(right.value), note, "tile-accuracy"))
+        note = f"{four(right.low)} to {four(right.high)}"
+        if len(content.models) > 1 and (other := content.models[1]).difference is not None:
+            note = f"{signed(-other.difference[0])} against “{other.name}”"
+        yield "accuracy", "Accuracy", four(right.value), note
     if content.statement is not None:
         epsilon, unit = content.statement["epsilon"], PrivacyUnit.from_dict(content.statement["unit"])
         shown = "no guarantee" if epsilon == "infinity" else f"ε = {epsilon_text(epsilon)}"
         below = f"delta {content.statement['delta']:g}, protecting {unit}"
-        tiles.append(_tile("Privacy of the training data", shown, below, "tile-privacy"))
+        yield "privacy", "Privacy of the training data", shown, below
     if not content.constant:
-        classes = f"{len(content.classes)} classes"
-        tiles.append(_tile("Rows measured on", f"{content.rows:,}", classes, "tile-rows"))
-    return tiles
-
-
-def _tile(title: str, value: str, note: str, name: str) -> Html:
-    return el("div", el("dt", title), el("dd", value), el("dd", note, class_="note"), class_="tile", id=name)
+        yield "rows", "Rows measured on", f"{content.rows:,}", f"{len(content.classes)} classes"
 
 
 def _constraints(content: Content) -> list[Html]:
@@ -184,20 +186,27 @@ def _constraints(content: Content) -> list[Html]:
         f"Rates of predicted classes on {measured(content)}. A dot left of the line satisfies its constraint; the bar is "
         f"the {interval_words(content)} of all constraints together."
     )
-    families = [
-        el("li", pill(family.state), el("div", family.words, el("code", family.name), family_rates(family)))
-        for family in content.families
-    ]
+    families = []
+    for one in content.families:
+        described = el("div", one.words, el("code", one.name), views.family_rates(one))
+        families.append(el("li", views.pill(one.state), described))
+    items = [("bar", "the bound"), ("zone", "beyond the bound")]
+    items += [("hollow", model.name) for model in content.models[1:2]]
+    legend = [el("li", el("i", class_=kind), text) for kind, text in items]
     return [
         el("p", words, class_="quiet"),
         el("div", el("ul", families, class_="families"), class_="card") if families else Html(),
-        el("div", _filter(content), _legend(content), constraints_view(content), class_="card"),
+        el(
+            "div",
+            _filter() if len(content.constraints) > 6 else None,
+            el("ul", legend, class_="legend", aria_hidden="true"),
+            views.constraints_view(content),
+            class_="card",
+        ),
     ]
 
 
-def _filter(content: Content) -> Html | None:
-    if len(content.constraints) <= 6:
-        return None
+def _filter() -> Html:
     options = [el("option", state or "all", value=state) for state in ("", *STATES)]
     return el(
         "div",
@@ -209,60 +218,32 @@ def _filter(content: Content) -> Html | None:
     )
 
 
-def _legend(content: Content) -> Html:
-    items = [("bar", "the bound"), ("zone", "beyond the bound")]
-    if len(content.models) > 1:
-        items.append(("hollow", content.models[1].name))
-    listed = [el("li", el("i", class_=kind), words) for kind, words in items]
-    return el("ul", listed, class_="legend", aria_hidden="true")
-
-
 def _privacy(content: Content) -> Html:
     if content.statement is None:
         return el("p", "Nothing was said about how the training data were protected. Assume they were not.")
-    full = folded(
-        "The full statement, with all conditions",
-        el("pre", str(PrivacyStatement.from_dict(content.statement))),
-    )
+    text = el("pre", str(PrivacyStatement.from_dict(content.statement)))
+    full = views.folded("The full statement, with all conditions", text)
     return el("div", [el("p", words) for words in content.words], full, class_="card")
 
 
-def _tradeoff(content: Content) -> list[Html]:
-    words = "The model reported and others, judged on the same rows."
-    if content.constraints:
-        words += (
-            " The largest excess is that of the constraint that is violated most, or has least room left; "
-            "negative is within the bound."
-        )
-    return _card(words, models_view(content))
-
-
-def _groups(content: Content) -> list[Html]:
-    words = "Dots are rates in each group, bars their intervals; the line is the rate of everyone."
-    return _card(words, rates_view(content))
-
-
 def _errors(content: Content) -> list[Html]:
-    found = [el("div", error_view(content), class_="card")]
+    found = [el("div", views.error_view(content), class_="card")]
     if content.calibration:
         words = (
             f"Rows are sorted by the {content.score_words} into ten ranges. On the dashed line, what was "
             "predicted is what happened; in grey, everyone. Beside each name: the mean distance from it."
         )
-        found += [el("h3", "Calibration"), *_card(words, calibration_view(content))]
+        found += [el("h3", "Calibration"), *_card(words, views.calibration_view(content))]
     return found
 
 
-def _training(content: Content) -> list[Html]:
-    training = content.training
-    if training is None:
-        return []
+def _training(content: Content, training: Training) -> list[Html]:
     words = "Everything here was released with noise during training and is covered by the guarantee."
     if content.spending is None or content.spending.total is None:
         words = "What the training recorded, step by step."
     if training.left_out:
         words += f" The {len(training.curves)} constraints with the largest multipliers are drawn."
-    return _card(words, training_view(training))
+    return _card(words, views.training_view(training))
 
 
 def _notes(content: Content) -> list[Html]:
@@ -270,7 +251,7 @@ def _notes(content: Content) -> list[Html]:
     if len(shown) > OPEN_NOTES:
         rest = [note for note in shown if note.kind == "certificate"][OPEN_REMEDIES:]
         shown = [note for note in shown if note not in rest]
-    more = [folded(counted(len(rest), "more remark"), _note_list(rest))] if rest else []
+    more = [views.folded(views.counted(len(rest), "more remark"), _note_list(rest))] if rest else []
     return [_note_list(shown), *more]
 
 
@@ -282,17 +263,6 @@ def _note_list(notes: list[Note]) -> Html:
     return el("ul", items, class_="notes")
 
 
-def _footer(content: Content) -> Html:
-    words = (
-        f"Written by ratewise {content.version} at {content.created}. This file needs no other and asks nothing "
-        "of any server. Its data are inside as JSON."
-    )
-    button = el(
-        "button", "Save the data as JSON", type="button", id="save", class_="script-only", hidden=True
-    )
-    return el("footer", el("p", words), button)
-
-
 # ----------------------------------------------------------------------------------- the model card
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+|!~$-])")
@@ -300,24 +270,7 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+|!~$-])")
 
 def model_card(content: Content) -> str:
     """Return the card: what the page says in Markdown, short enough to go beside a model."""
-    facts = [
-        f"- Model: {safe(content.model)}",
-        *(f"- {entry.label}: {safe(entry.text)}" for entry in content.about),
-        f"- Accuracy: {_share(content.everyone.accuracy)}",
-    ]
-    parts = [
-        f"# {safe(content.title)}",
-        f"**{safe(content.headline)}.** {detail(content)} {certificate_line(content)}".rstrip(),
-        "\n".join(facts),
-        *_card_constraints(content),
-        *_card_privacy(content),
-        *_card_models(content),
-        *(part for grouping in content.groupings for part in _card_grouping(content, grouping)),
-        *_card_calibration(content),
-        *_card_notes(content),
-        f"Written by ratewise {safe(content.version)} at {content.created}.",
-    ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(_card_parts(content)) + "\n"
 
 
 def safe(words: str) -> str:
@@ -329,84 +282,86 @@ def safe(words: str) -> str:
     return _SPECIAL.sub(r"\\\1", " ".join(words.split()))
 
 
-def _card_constraints(content: Content) -> list[str]:
-    if not content.constraints:
-        return []
-    asked = [f"- {safe(one.words)} **{one.state.capitalize()}.**" for one in content.families]
-    ordered = content.by_worst()
-    rows = [
+def _card_parts(content: Content) -> Iterator[str]:
+    yield f"# {safe(content.title)}"
+    yield f"**{safe(content.headline)}.** {detail(content)} {certificate_line(content)}".rstrip()
+    facts = [("Model", safe(content.model)), *((one.label, safe(one.text)) for one in content.about)]
+    facts.append(("Accuracy", _share(content.everyone.accuracy)))
+    yield "\n".join(f"- {label}: {text}" for label, text in facts)
+    if content.constraints:
+        yield from _card_constraints(content)
+    yield "## Privacy"
+    yield from _card_privacy(content)
+    if len(content.models) > 1:
+        yield "## What the constraints cost"
+        yield _table(
+            ("model", "accuracy", "worst constraint exceeded by", "epsilon"),
+            (
+                (safe(one.name), _share(one.accuracy), signed(one.worst), views.spent(one))
+                for one in content.models
+            ),
+        )
+    yield from _card_groups(content)
+    if content.calibration:
+        yield "## Calibration"
+        yield _table(
+            ("group", "rows", "mean distance", "Brier score"),
+            (
+                (safe(each.group), f"{each.rows:,}", four(each.error), four(each.brier))
+                for each in content.calibration[:MOST_GROUPS]
+            ),
+        )
+    yield "## Limitations and warnings"
+    lines = [f"- {safe(note.text)}" for note in content.notes[:MOST_NOTES]]
+    more = len(content.notes) - MOST_NOTES
+    yield "\n".join([*lines, *([f"- and {more:,} more, on the page"] if more > 0 else [])])
+    yield f"Written by ratewise {safe(content.version)} at {content.created}."
+
+
+def _card_constraints(content: Content) -> Iterator[str]:
+    yield "## Requested and reached"
+    if content.families:
+        yield "\n".join(f"- {safe(one.words)} **{one.state.capitalize()}.**" for one in content.families)
+    rows = (
         (safe(one.name), one.state, four(one.reached), one.requested, span(one.low, one.high))
-        for one in ordered[:MOST_LIMITS]
-    ]
-    level = interval_words(content)
-    parts = ["## Requested and reached", *(["\n".join(asked)] if asked else [])]
-    parts.append(_table(("constraint", "verdict", "reached", "requested", level), rows))
-    if len(ordered) > MOST_LIMITS:
-        parts.append(f"{len(ordered) - MOST_LIMITS:,} more constraints, none of them worse than these.")
-    return parts
+        for one in content.by_worst()[:MOST_LIMITS]
+    )
+    yield _table(("constraint", "verdict", "reached", "requested", interval_words(content)), rows)
+    if (more := len(content.constraints) - MOST_LIMITS) > 0:
+        yield f"{more:,} more constraints, none of them worse than these."
 
 
-def _card_privacy(content: Content) -> list[str]:
+def _card_privacy(content: Content) -> Iterator[str]:
     if content.statement is None:
-        return ["## Privacy", "Nothing is known about the privacy of the training data."]
+        yield "Nothing is known about the privacy of the training data."
+        return
+    yield from map(safe, content.words)
     full = str(PrivacyStatement.from_dict(content.statement)).replace("```", "'''")
-    parts = ["## Privacy", *map(safe, content.words), f"```text\n{full}\n```"]
+    yield f"```text\n{full}\n```"
     if content.spending is not None:
-        rows = [
+        rows = (
             (safe(one.purpose or "release"), safe(one.data), epsilon_text(one.alone), epsilon_text(one.after))
             for one in content.spending.entries
-        ]
-        parts.append(_table(("release", "data", "epsilon alone", "epsilon so far"), rows))
-    return parts
-
-
-def _card_models(content: Content) -> list[str]:
-    if len(content.models) < 2:
-        return []
-    rows = [
-        (
-            safe(model.name),
-            _share(model.accuracy),
-            signed(model.worst),
-            epsilon_text(model.epsilon) if model.private else "none",
         )
-        for model in content.models
-    ]
-    head = ("model", "accuracy", "worst constraint exceeded by", "epsilon")
-    return ["## What the constraints cost", _table(head, rows)]
+        yield _table(("release", "data", "epsilon alone", "epsilon so far"), rows)
 
 
-def _card_grouping(content: Content, grouping: Grouping) -> list[str]:
-    measures = ("selection_rate", "true_positive_rate", "false_positive_rate", "precision")
-    names = ("predicted", "TPR", "FPR", "precision")
-    head = ["group", "rows", "accuracy"]
-    head += [f"{name} ({safe(k)})" for k in content.shown_classes for name in names]
-    rows = []
-    for group in (*grouping.groups[:MOST_GROUPS], content.everyone):
-        numbers = [group.rates[k][measure].value for k in content.shown_classes for measure in measures]
-        rows.append((safe(group.name), f"{group.rows:,}", *map(four, (group.accuracy.value, *numbers))))
-    return [f"## Rates by {safe(' and '.join(grouping.by))}", _table(head, rows)]
+def _card_groups(content: Content) -> Iterator[str]:
+    shown = [(k, measure) for k in content.shown_classes for measure in PANELS]
+    names = dict(zip(PANELS, ("predicted", "TPR", "FPR", "precision"), strict=True))
+    head = ["group", "rows", "accuracy", *(f"{names[measure]} ({safe(k)})" for k, measure in shown)]
+    for grouping in content.groupings:
+        rows = []
+        for group in (*grouping.groups[:MOST_GROUPS], content.everyone):
+            numbers = (group.accuracy.value, *(group.rates[k][measure].value for k, measure in shown))
+            rows.append((safe(group.name), f"{group.rows:,}", *map(four, numbers)))
+        yield f"## Rates by {safe(grouping.title)}"
+        yield _table(head, rows)
 
 
-def _card_calibration(content: Content) -> list[str]:
-    if not content.calibration:
-        return []
-    rows = [
-        (safe(each.group), f"{each.rows:,}", four(each.error), four(each.brier))
-        for each in content.calibration[:MOST_GROUPS]
-    ]
-    return ["## Calibration", _table(("group", "rows", "mean distance", "Brier score"), rows)]
-
-
-def _card_notes(content: Content) -> list[str]:
-    lines = [f"- {safe(note.text)}" for note in content.notes[:MOST_NOTES]]
-    if (more := len(content.notes) - MOST_NOTES) > 0:
-        lines.append(f"- and {more:,} more, on the page")
-    return ["## Limitations and warnings", "\n".join(lines)]
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    columns = list(head)
+    lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

@@ -15,9 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_VOID = frozenset(
-    {"input", "meta", "br", "hr", "wbr", "line", "rect", "circle", "polyline", "path", "polygon"}
-)
+_OPEN = frozenset({"input", "meta", "br", "hr", "wbr"})
+_EMPTY = frozenset({"line", "rect", "circle", "polyline", "path", "polygon"})
 STRIP_HEIGHT = 24
 _MIDDLE = STRIP_HEIGHT / 2
 MOST_ROWS = 40
@@ -44,9 +43,13 @@ def el(name: str, *children: Any, **attributes: Any) -> Html:
     >>> el("p", "a < b ", el("b", "& c"), title='say "so"')
     '<p title="say &quot;so&quot;">a &lt; b <b>&amp; c</b></p>'
     """
-    head = name + "".join(_attribute(key, value) for key, value in attributes.items())
-    if name in _VOID and not children:
-        return Html(f"<{head}>" if name in ("input", "meta", "br", "hr", "wbr") else f"<{head}/>")
+    head = name
+    for key, value in attributes.items():
+        if value is not None and value is not False:
+            head += " " + key.rstrip("_").replace("_", "-")
+            head += "" if value is True else f'="{html.escape(str(value))}"'
+    if not children and name in _OPEN | _EMPTY:
+        return Html(f"<{head}>" if name in _OPEN else f"<{head}/>")
     return Html(f"<{head}>{join(children)}</{name}>")
 
 
@@ -56,18 +59,9 @@ def join(children: Iterable[Any]) -> Html:
 
 
 def _child(child: Any) -> str:
-    if child is None:
-        return ""
     if isinstance(child, str):
         return child if isinstance(child, Html) else html.escape(child)
-    return join(child)
-
-
-def _attribute(key: str, value: Any) -> str:
-    if value is None or value is False:
-        return ""
-    name = key.rstrip("_").replace("_", "-")
-    return f" {name}" if value is True else f' {name}="{html.escape(str(value))}"'
+    return "" if child is None else join(child)
 
 
 # --------------------------------------------------------------------------------- axes and strips
@@ -81,11 +75,11 @@ class Axis:
     high: float
 
     @classmethod
-    def around(cls, values: Iterable[float], *, margin: float = 0.06, least: float = 0.02) -> Axis:
+    def around(cls, values: Iterable[float], *, least: float = 0.02) -> Axis:
         """Return an axis that holds all values, with some room at both ends."""
         found = [value for value in values if math.isfinite(value)]
         low, high = (min(found), max(found)) if found else (0.0, 1.0)
-        room = max(margin * (high - low), least / 2)
+        room = max(0.06 * (high - low), least / 2)
         return cls(low - room, high + room)
 
     def share(self, value: float) -> float:
@@ -112,6 +106,16 @@ class Axis:
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
         return [round(i * step, 12) + 0.0 for i in range(first, last + 1)]
 
+    def labels(self, ticks: Iterable[float], y: float, *, signed: bool = False) -> list[Html]:
+        """Return the numbers of ticks of a horizontal axis, inside it at both ends."""
+        found = []
+        for tick in ticks:
+            share = self.share(tick)
+            anchor = "start" if share < 0.08 else "end" if share > 0.92 else "middle"
+            words = number_text(tick, signed=signed)
+            found.append(el("text", words, x=self.percent(tick), y=y, text_anchor=anchor))
+        return found
+
 
 UNIT = Axis(0.0, 1.0)
 
@@ -128,43 +132,34 @@ def strip(
     tip: str = "",
 ) -> Html:
     """Return one row of a forest plot: interval, dot, a reference line and, hollow, another model."""
-    parts: list[Any] = []
+    parts = [el("title", tip)] if tip else []
     if zero is not None:
         x = axis.percent(zero)
         if beyond:
             parts.append(el("rect", class_="beyond", x=x, y=0, width="100%", height=STRIP_HEIGHT))
         parts.append(el("line", class_="zero", x1=x, x2=x, y1=0, y2=STRIP_HEIGHT))
     if interval is not None:
-        ends = {"x1": axis.percent(interval[0]), "x2": axis.percent(interval[1])}
-        parts.append(el("line", class_="whisker", y1=_MIDDLE, y2=_MIDDLE, **ends))
+        low, high = map(axis.percent, interval)
+        parts.append(el("line", class_="whisker", y1=_MIDDLE, y2=_MIDDLE, x1=low, x2=high))
     if other is not None:
         parts.append(el("circle", class_="other", cx=axis.percent(other), cy=_MIDDLE, r=4))
-    if value is not None:
-        parts.append(_dot(axis, value))
-    size: dict[str, Any] = {
-        "width": "100%",
-        "height": STRIP_HEIGHT,
-        "aria_hidden": "true",
-        "focusable": "false",
-    }
-    return el("svg", el("title", tip) if tip else None, parts, class_=f"strip {state}", **size)
-
-
-def _dot(axis: Axis, value: float) -> Html:
-    if axis.holds(value):
-        return el("circle", class_="dot", cx=axis.percent(value), cy=_MIDDLE, r=5)
-    left = value < axis.low  # off the scale: an arrow at the edge
-    sign = "\N{BLACK LEFT-POINTING TRIANGLE}" if left else "\N{BLACK RIGHT-POINTING TRIANGLE}"
-    place = {"x": "0%", "text_anchor": "start"} if left else {"x": "100%", "text_anchor": "end"}
-    return el("text", sign, class_="dot off", y=_MIDDLE + 4, **place)
+    if value is not None and axis.holds(value):
+        parts.append(el("circle", class_="dot", cx=axis.percent(value), cy=_MIDDLE, r=5))
+    elif value is not None:  # off the scale: an arrow at the edge
+        sign, x, anchor = ("◀", "0%", "start") if value < axis.low else ("▶", "100%", "end")
+        parts.append(el("text", sign, class_="dot off", y=_MIDDLE + 4, x=x, text_anchor=anchor))
+    return _hidden_svg(parts, f"strip {state}", STRIP_HEIGHT)
 
 
 def strip_axis(axis: Axis, *, signed: bool = False) -> Html:
     """Return the scale above a column of strips."""
     ticks = next((found for most in (4, 5, 6, 8) if len(found := axis.ticks(most)) > 1), axis.ticks(8))
-    labels = [_x_label(axis, tick, 14, number_text(tick, signed=signed)) for tick in ticks]
-    size: dict[str, Any] = {"width": "100%", "height": 18, "aria_hidden": "true", "focusable": "false"}
-    return el("svg", labels, class_="scale", **size)
+    return _hidden_svg(axis.labels(ticks, 14, signed=signed), "scale", 18)
+
+
+def _hidden_svg(parts: Iterable[Html], kind: str, height: int) -> Html:
+    """Return a picture that screen readers pass over: its numbers stand beside it."""
+    return el("svg", parts, class_=kind, width="100%", height=height, aria_hidden="true", focusable="false")
 
 
 def number_text(number: float, *, signed: bool = False) -> str:
@@ -173,17 +168,8 @@ def number_text(number: float, *, signed: bool = False) -> str:
     >>> number_text(-0.05), number_text(0.1, signed=True), number_text(20000.0)
     ('−0.05', '+0.1', '20,000')
     """
-    if abs(number) >= 10_000:
-        text = f"{number:,.0f}"
-    else:
-        text = f"{number:+.4g}" if signed and number > 0 else f"{number:.4g}"
-    return text.replace("-", "\N{MINUS SIGN}")
-
-
-def _x_label(axis: Axis, tick: float, y: float, words: str) -> Html:
-    share = axis.share(tick)
-    anchor = "start" if share < 0.08 else "end" if share > 0.92 else "middle"
-    return el("text", words, x=f"{100 * share:.3f}%", y=y, text_anchor=anchor)
+    form = ",.0f" if abs(number) >= 10_000 else "+.4g" if signed and number > 0 else ".4g"
+    return f"{number:{form}}".replace("-", "\N{MINUS SIGN}")
 
 
 # -------------------------------------------------------------------------------------------- plots
@@ -197,6 +183,16 @@ class Line:
     y: Sequence[float | None]
     kind: str = "main"
     name: str = ""
+
+    def runs(self) -> list[list[tuple[float, float]]]:
+        """Return the stretches between the gaps."""
+        runs: list[list[tuple[float, float]]] = [[]]
+        for x, y in zip(self.x, self.y, strict=True):
+            if y is None:
+                runs.append([])
+            else:
+                runs[-1].append((x, y))
+        return [run for run in runs if len(run) > 1]
 
 
 @dataclass(frozen=True)
@@ -212,7 +208,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Plot:
-    """A frame with lines and points, `height` pixels high and as wide as it may be."""
+    """A frame with lines and points, `height` pixels high and as wide as it may be.
+
+    `tips` are places and words to point at, `levels` horizontal lines with names, `band` has (x, low, high).
+    """
 
     label: str
     x: Axis
@@ -233,19 +232,15 @@ class Plot:
         if self.band:
             x, low, high = zip(*self.band, strict=True)
             ax.fill_between(x, low, high, color=_MODEL, alpha=0.25, linewidth=0)
-        front = [line for line in self.lines if line.kind == "main"]
+        hues = itertools.cycle(_HUES)
         for line in self.lines:
-            place = front.index(line) if line in front else -1
-            color = {"reference": _REFERENCE, "behind": _BEHIND}.get(line.kind, _HUES[place % len(_HUES)])
-            style = {"linestyle": "--"} if line.kind == "reference" else {}
-            name = _words(line.name) if line in front and line.name else "_nolegend_"
-            ax.plot(line.x, [math.nan if y is None else y for y in line.y], color=color, label=name, **style)
+            color = {"reference": _REFERENCE, "behind": _BEHIND}.get(line.kind) or next(hues)
+            style = "--" if line.kind == "reference" else "-"
+            name = _words(line.name) if line.kind == "main" and line.name else "_nolegend_"
+            y = [math.nan if y is None else y for y in line.y]
+            ax.plot(line.x, y, color=color, label=name, linestyle=style)
         for place, point in enumerate(self.points):
-            ends = (
-                None
-                if point.interval is None
-                else [[point.y - point.interval[0]], [point.interval[1] - point.y]]
-            )
+            ends = None if point.interval is None else [[abs(end - point.y)] for end in point.interval]
             color = _HUES[place % len(_HUES)] if point.name else _MODEL
             name = _words(point.name) or "_nolegend_"
             ax.errorbar(point.x, point.y, ends, fmt="o", color=color, label=name, capsize=3, markersize=4)
@@ -259,83 +254,71 @@ class Plot:
 
     def html(self) -> Html:
         """Return the plot: a scale at the left, the area, and a title below the x axis."""
-        return el(
-            "div",
-            el("div", self._scale(), self._area(), class_="frame"),
-            el("div", self.x_title, class_="x-title", aria_hidden="true"),
-            class_="plot",
-            role="group",
-            aria_label=self.label,
-            id=self.identifier,
-        )
-
-    def _inner(self) -> int:
-        return self.height - 24
-
-    def _row(self, value: float) -> float:
-        return round((1.0 - self.y.share(value)) * (self._inner() - 12) + 6, 2)
-
-    def _scale(self) -> Html:
-        labels = [
+        ticks = self.y.ticks(5)
+        scale = [
             el("text", number_text(tick), x="100%", y=self._row(tick) + 4, text_anchor="end")
-            for tick in self.y.ticks(5)
+            for tick in ticks
         ]
-        return el("svg", labels, class_="y-scale", width=46, height=self.height, aria_hidden="true")
-
-    def _across(self, value: float, kind: str) -> Html:
-        return el("line", class_=kind, x1=0, x2="100%", y1=self._row(value), y2=self._row(value))
-
-    def _area(self) -> Html:
-        levels = [
-            [
-                self._across(level, "level"),
-                el("text", words, class_="level-label", x="100%", y=self._row(level) - 5, text_anchor="end"),
-            ]
-            for level, words in self.levels
-        ]
-        labels = [_x_label(self.x, tick, self.height - 6, number_text(tick)) for tick in self.x.ticks(4)]
-        return el(
+        levels = []
+        for level, words in self.levels:
+            y = self._row(level) - 5
+            label = el("text", words, class_="level-label", x="100%", y=y, text_anchor="end")
+            levels += [self._across(level, "level"), label]
+        area = el(
             "svg",
-            [self._across(tick, "grid") for tick in self.y.ticks(5)],
+            [self._across(tick, "grid") for tick in ticks],
             self._stretched(),
             levels,
             [self._point(point) for point in self.points],
             self._columns(),
-            labels,
+            self.x.labels(self.x.ticks(4), self.height - 6),
             class_="area",
             width="100%",
             height=self.height,
             role="img",
             aria_label=self.label,
         )
+        left = el("svg", scale, class_="y-scale", width=46, height=self.height, aria_hidden="true")
+        below = el("div", self.x_title, class_="x-title", aria_hidden="true")
+        frame = el("div", left, area, class_="frame")
+        return el("div", frame, below, class_="plot", role="group", aria_label=self.label, id=self.identifier)
+
+    @property
+    def _inner(self) -> int:
+        return self.height - 24
+
+    def _row(self, value: float) -> float:
+        return round((1.0 - self.y.share(value)) * (self._inner - 12) + 6, 2)
+
+    def _across(self, value: float, kind: str) -> Html:
+        return el("line", class_=kind, x1=0, x2="100%", y1=self._row(value), y2=self._row(value))
 
     def _stretched(self) -> Html:
         """Return the lines, in a box of 1000 by 1000 that is stretched to the frame."""
+
+        def path(points: Iterable[tuple[float, float]]) -> str:
+            places = ((1000 * self.x.share(x), 1000 * self._row(y) / self._inner) for x, y in points)
+            return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+
         drawn = []
-        if self.band:  # (x, low, high)
+        if self.band:
             around = [(x, high) for x, _, high in self.band] + [(x, low) for x, low, _ in reversed(self.band)]
-            drawn.append(el("polygon", class_="band", points=self._path(around)))
+            drawn.append(el("polygon", class_="band", points=path(around)))
         for line in self.lines:
-            for run in _runs(line):
-                path = self._path(run)
+            for run in line.runs():
+                points = path(run)
                 if self.area:
-                    first, last = (f"{1000 * self.x.share(run[i][0]):.1f}" for i in (0, -1))
-                    drawn.append(el("polygon", class_="fill", points=f"{first},1000 {path} {last},1000"))
-                drawn.append(
-                    el("polyline", class_=f"line {line.kind}", points=path, data_name=line.name or None)
-                )
-        size: dict[str, Any] = {"width": "100%", "height": self._inner(), "class_": "stretched"}
+                    first, last = (f"{1000 * self.x.share(x):.1f}" for x, _ in (run[0], run[-1]))
+                    drawn.append(el("polygon", class_="fill", points=f"{first},1000 {points} {last},1000"))
+                kind, name = f"line {line.kind}", line.name or None
+                drawn.append(el("polyline", class_=kind, points=points, data_name=name))
+        size: dict[str, Any] = {"width": "100%", "height": self._inner, "class_": "stretched"}
         return el("svg", drawn, viewBox="0 0 1000 1000", preserveAspectRatio="none", **size)
 
-    def _path(self, points: Iterable[tuple[float, float]]) -> str:
-        inner = self._inner()
-        return " ".join(f"{1000 * self.x.share(x):.1f},{1000 * self._row(y) / inner:.1f}" for x, y in points)
-
     def _point(self, point: Point) -> Html:
-        x = self.x.percent(point.x)
-        whisker = None
+        x, whisker = self.x.percent(point.x), None
         if point.interval is not None:
-            low, high = (self._row(end) for end in point.interval)
+            low, high = map(self._row, point.interval)
             whisker = el("line", class_="whisker", x1=x, x2=x, y1=low, y2=high)
         dot = el("circle", class_="dot", cx=x, cy=self._row(point.y), r=4)
         return el("g", el("title", point.tip), whisker, dot, class_="mark")
@@ -344,29 +327,12 @@ class Plot:
         """Return invisible columns to point at, one for each tip, from half-way to half-way."""
         places = [self.x.share(x) for x, _ in self.tips]
         between = [(a + b) / 2 for a, b in itertools.pairwise(places)]
-        return [
-            el(
-                "rect",
-                el("title", words),
-                class_="column",
-                x=f"{100 * left:.3f}%",
-                y=0,
-                width=f"{100 * max(right - left, 0):.3f}%",
-                height=self._inner(),
-            )
-            for left, right, (_, words) in zip([0.0, *between], [*between, 1.0], self.tips, strict=False)
-        ]
-
-
-def _runs(line: Line) -> list[list[tuple[float, float]]]:
-    """Return the stretches of a line between its gaps."""
-    runs: list[list[tuple[float, float]]] = [[]]
-    for x, y in zip(line.x, line.y, strict=True):
-        if y is None:
-            runs.append([])
-        else:
-            runs[-1].append((x, y))
-    return [run for run in runs if len(run) > 1]
+        found = []
+        for left, right, (_, words) in zip([0.0, *between], [*between, 1.0], self.tips, strict=False):
+            x, width = f"{100 * left:.3f}%", f"{100 * max(right - left, 0):.3f}%"
+            title = el("title", words)
+            found.append(el("rect", title, class_="column", x=x, y=0, width=width, height=self._inner))
+        return found
 
 
 @dataclass(frozen=True)
@@ -381,7 +347,8 @@ class Forest:
     def draw(self, ax: Any) -> Any:
         """Draw the first rows on matplotlib axes and return them."""
         shown = self.rows[:MOST_ROWS]
-        for place, (_, value, interval, state) in zip(range(len(shown), 0, -1), shown, strict=True):
+        places = range(len(shown), 0, -1)
+        for place, (_, value, interval, state) in zip(places, shown, strict=True):
             color = _STATE.get(state, _MODEL)
             if interval is not None:
                 ax.plot(interval, (place, place), color=color, linewidth=2, alpha=0.6)
@@ -391,8 +358,7 @@ class Forest:
             ax.axvline(self.line, color=_REFERENCE, linewidth=1, linestyle="--", label=self.line_name or None)
         if self.line_name:
             ax.legend(frameon=False, fontsize="small")
-        labels = [textwrap.fill(_words(name), 48) for name, *_ in shown]
-        ax.set_yticks(range(len(shown), 0, -1), labels, fontsize="small")
+        ax.set_yticks(places, [textwrap.fill(_words(name), 48) for name, *_ in shown], fontsize="small")
         ax.set_ylim(0.4, len(shown) + 0.6)
         if len(shown) > 12 and ax.figure is not None:
             ax.figure.set_figheight(max(ax.figure.get_figheight(), 0.24 * len(shown) + 1.0))

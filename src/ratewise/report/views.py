@@ -67,6 +67,11 @@ def counted(count: int, words: str) -> str:
     return f"{count:,} {words}{'' if count == 1 else 's'}"
 
 
+def spent(model: c.Rival) -> str:
+    """Return what a model cost in privacy."""
+    return epsilon_text(model.epsilon) if model.private else "none"
+
+
 def folded(summary: str, *children: Any, kind: str = "more", **attributes: Any) -> Html:
     """Return children that are shown on request."""
     return el("details", el("summary", summary), *children, class_=kind, **attributes)
@@ -280,7 +285,7 @@ def models_view(content: Content) -> Html:
             words = f"{value} ({low} to {high}) against the model reported"
             note = el("span", words, class_="quiet small")
         cells = [
-            _cell(epsilon_text(model.epsilon) if model.private else "none", "number", "Epsilon"),
+            _cell(spent(model), "number", "Epsilon"),
             _cell(four(right.value), "number accuracy", "Accuracy"),
             _cell(strip(accuracy, right.value, _ends(right), state=kind), "picture"),
         ]
