@@ -9,6 +9,7 @@ that every row does. They are rounded down to multiples of `Units.step`, so that
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ratewise.data.cells import NUMBER, number_of, parse_ids, parse_number, stored_column, text_of
+from ratewise.data.cells import NUMBER, parse_ids, parse_number, stored_column, text_of_float
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.intp]
@@ -129,32 +130,41 @@ def digest_ids(ids: Any) -> npt.NDArray[np.uint64]:
         found = digest_ids(
             ids.fillna(0).to_numpy(dtype=ids.dtype.numpy_dtype)
         )  # as numbers with NaN they lose digits
-        found[np.asarray(ids.isna())] = _digest("")
+        found[np.asarray(ids.isna())] = _MISSING
         return found
     stored = stored_column(ids)
     if not isinstance(stored, np.ndarray):
-        return stored.spread(digest_ids(stored.entries), np.uint64(_digest("")))
+        return stored.spread(digest_ids(stored.entries), _MISSING)
     if stored.dtype.kind in "biuf":
         numbers = parse_number(stored)
         found = _mixed(numbers.values)
-        found[numbers.codes != NUMBER] = _digest("")
+        found[numbers.codes != NUMBER] = _MISSING
         large = (np.abs(numbers.values) >= 2.0**53) & (np.abs(numbers.values) < 1e40)
-        found[large] = [_digest(str(int(number))) for number in stored[large].tolist()]
+        found[large] = _digests([str(int(number)) for number in stored[large].tolist()])
         return found
-    known: dict[str, int] = {}
     texts = parse_ids(stored).tolist()
-    for text in texts:
-        if text not in known:
-            known[text] = _digest(text)
-    return np.fromiter((known[text] for text in texts), dtype=np.uint64, count=len(texts))
+    places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+    return _digests(list(places))[
+        np.fromiter(map(places.__getitem__, texts), dtype=np.intp, count=len(texts))
+    ]
 
 
-def _digest(text: str) -> int:
-    parsed = number_of(text)
-    if parsed[1] == NUMBER and text_of(parsed[0]) == text:
-        return int(_mixed(np.array([parsed[0]]))[0])
-    digest = hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "little")
+def _digests(texts: list[str]) -> npt.NDArray[np.uint64]:
+    numbers = np.array(list(map(_number, texts)), dtype=np.float64)
+    found = _mixed(numbers)
+    for place in np.flatnonzero(np.isnan(numbers)):
+        digest = hashlib.blake2b(texts[place].encode(errors="surrogatepass"), digest_size=8).digest()
+        found[place] = int.from_bytes(digest, "little")
+    return found
+
+
+def _number(text: str) -> float:
+    """Return the number that a canonical text is, NaN if it is none."""
+    try:
+        number = float(text)
+    except ValueError:
+        return math.nan
+    return number if text_of_float(number) == text else math.nan
 
 
 def _mixed(numbers: Floats) -> npt.NDArray[np.uint64]:
@@ -163,6 +173,9 @@ def _mixed(numbers: Floats) -> npt.NDArray[np.uint64]:
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return np.asarray(words ^ (words >> np.uint64(31)))
+
+
+_MISSING = _digests([""])[0]
 
 
 def id_units(
