@@ -1,12 +1,7 @@
-"""The local page of `ratewise app` in a real browser: keyboard only, accessible, one file, one folder.
-
-Needs Chromium and playwright, as `test_report_page` does.
-"""
+"""The local page of `ratewise app` in a real browser: keyboard only, accessible, one file, one folder."""
 
 import http.client
 import json
-import os
-import shutil
 import threading
 
 import numpy as np
@@ -16,29 +11,6 @@ import pytest
 from ratewise.cli.guided import Guide
 from ratewise.cli.webapp import AppServer
 from ratewise.runs import RunFolder
-
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
-
-
-def unavailable(reason):
-    if os.environ.get("RATEWISE_REQUIRE_BROWSER") == "1":
-        pytest.fail(f"a browser is required (RATEWISE_REQUIRE_BROWSER=1), but {reason}")
-    pytest.skip(reason)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    path = os.environ.get("RATEWISE_CHROMIUM") or shutil.which("chromium")
-    if path is None:
-        unavailable("there is no chromium on the path and RATEWISE_CHROMIUM names none")
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        unavailable("playwright is not installed")
-    with sync_playwright() as play:
-        running = play.chromium.launch(executable_path=path, args=FLAGS)
-        yield running
-        running.close()
 
 
 @pytest.fixture
@@ -74,16 +46,8 @@ def visit(browser, server, width=390, scheme="light"):
     return page, asked, problems
 
 
-def violations(page):
-    try:
-        from axe_playwright_python.sync_playwright import Axe
-    except ImportError:
-        unavailable("axe-playwright-python is not installed")
-    return [found["id"] for found in Axe().run(page).response["violations"]]
-
-
 @pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (390, "dark"), (1200, "light")])
-def test_the_form_is_accessible_and_fits(browser, server, width, scheme):
+def test_the_form_is_accessible_and_fits(browser, server, width, scheme, violations):
     page, asked, problems = visit(browser, server, width, scheme)
     assert violations(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -94,7 +58,7 @@ def test_the_form_is_accessible_and_fits(browser, server, width, scheme):
     assert problems == []
 
 
-def test_a_training_by_keyboard_alone(browser, server, tmp_path):
+def test_a_training_by_keyboard_alone(browser, server, tmp_path, violations):
     page, asked, problems = visit(browser, server)
     order = []
     for _ in range(40):
@@ -128,7 +92,7 @@ def test_a_training_by_keyboard_alone(browser, server, tmp_path):
     assert problems == []
 
 
-def test_what_to_expect_and_what_is_wrong(browser, server, tmp_path):
+def test_what_to_expect_and_what_is_wrong(browser, server, tmp_path, violations):
     page, _, problems = visit(browser, server)
     page.click("#ask")
     page.wait_for_selector("#outlook p", timeout=120_000)

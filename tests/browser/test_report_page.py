@@ -1,13 +1,7 @@
-"""The page in a real browser: every figure drawn, right numbers, small and large, light and dark, no script.
-
-Needs Chromium (on the path, or named by RATEWISE_CHROMIUM) and playwright. Without them these tests are
-skipped, unless RATEWISE_REQUIRE_BROWSER=1 says that they must run.
-"""
+"""The page in a real browser: every figure drawn, right numbers, small and large, light and dark, no script."""
 
 import json
-import os
 import re
-import shutil
 import warnings
 
 import numpy as np
@@ -17,14 +11,6 @@ from ratewise import RateConstrainedClassifier, demographic_parity, false_negati
 from ratewise.datasets import census_like
 from ratewise.report import Report
 
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
 NARROW, WIDE = 360, 1600
 MINUS = "\N{MINUS SIGN}"
 EVIL = "<script>window.broken=1</script><img src=x onerror=window.broken=1>"
@@ -38,27 +24,6 @@ FIGURES = {
     "training-multiplier",
     "training-norm",
 }
-
-
-def unavailable(reason):
-    if os.environ.get("RATEWISE_REQUIRE_BROWSER") == "1":
-        pytest.fail(f"a browser is required (RATEWISE_REQUIRE_BROWSER=1), but {reason}")
-    pytest.skip(reason)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    path = os.environ.get("RATEWISE_CHROMIUM") or shutil.which("chromium")
-    if path is None:
-        unavailable("there is no chromium on the path and RATEWISE_CHROMIUM names none")
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        unavailable("playwright is not installed")
-    with sync_playwright() as play:
-        running = play.chromium.launch(executable_path=path, args=FLAGS)
-        yield running
-        running.close()
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +77,7 @@ def pages(trained_report, tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
     reports = {"trained": trained_report, "many": many_report(), "evil": evil_report()}
     for name, report in reports.items():
-        report.save_html(folder / f"{name}.html")
+        report.to_html(folder / f"{name}.html")
     return {name: (report, folder / f"{name}.html") for name, report in reports.items()}
 
 
@@ -139,15 +104,6 @@ class Visit:
 
     def texts(self, selector):
         return self.page.locator(selector).all_inner_texts()
-
-
-def violations(page):
-    """Return what axe-core has to say against a page."""
-    try:
-        from axe_playwright_python.sync_playwright import Axe
-    except ImportError:
-        unavailable("axe-playwright-python is not installed")
-    return Axe().run(page).response["violations"]
 
 
 def boxes(visit, selector):
@@ -287,7 +243,7 @@ def test_the_verdict_says_the_counts(browser, pages):
         ("evil", NARROW, "dark"),
     ],
 )
-def test_contrast_and_labels_pass_axe(browser, pages, name, width, scheme):
+def test_contrast_and_labels_pass_axe(browser, pages, name, width, scheme, violations):
     with Visit(browser, pages[name][1], width, scheme) as visit:
         visit.page.evaluate("for (const part of document.querySelectorAll('details')) part.open = true")
         found = violations(visit.page)
@@ -295,7 +251,7 @@ def test_contrast_and_labels_pass_axe(browser, pages, name, width, scheme):
         assert said == []
 
 
-def test_axe_would_notice(browser, tmp_path):
+def test_axe_would_notice(browser, tmp_path, violations):
     path = tmp_path / "bad.html"
     path.write_text("<html><body><p style='color:#ccc;background:#fff'>faint</p><input></body></html>")
     with Visit(browser, path, WIDE) as visit:
@@ -436,7 +392,7 @@ def test_in_a_frame_as_in_a_notebook(browser, pages, tmp_path):
         assert visit.complaints == []
 
 
-def test_a_missing_browser_is_a_failure_where_it_is_required(monkeypatch):
+def test_a_missing_browser_is_a_failure_where_it_is_required(monkeypatch, unavailable):
     monkeypatch.setenv("RATEWISE_REQUIRE_BROWSER", "1")
     with pytest.raises(pytest.fail.Exception, match="no browser here"):
         unavailable("no browser here")

@@ -106,7 +106,7 @@ def test_half_a_surrogate_pair_does_not_stop_the_page(tmp_path):
     report = Report.from_predictions(
         [0, 1] * 10, [1, 1, 0, 0] * 5, {"g": groups}, demographic_parity("g", max_gap=0.1)
     )
-    report.save_html(tmp_path / "page.html")
+    report.to_html(tmp_path / "page.html")
     report.to_json(tmp_path / "report.json")
     report.model_card(tmp_path / "card.md")
     assert Report.from_json((tmp_path / "report.json").read_text()).content == report.content

@@ -505,12 +505,12 @@ def test_nothing_is_left_of_a_page_that_could_not_be_written(trained, tmp_path, 
     path.write_text("old")
     monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("full")))
     with pytest.raises(OSError, match="full"):
-        report.save_html(path)
+        report.to_html(path)
     monkeypatch.undo()
     assert path.read_text() == "old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["page.html"]
     with pytest.raises(FileNotFoundError):
-        report.save_html(tmp_path / "no such folder" / "page.html")
+        report.to_html(tmp_path / "no such folder" / "page.html")
 
 
 def test_repr_says_how_many(trained):

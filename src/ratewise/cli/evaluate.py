@@ -465,7 +465,7 @@ def report(run_folder: str, data: str | None, confidence: float, title: str | No
         certificate = rows.judge(rows.predicted, tolerance, confidence)
         found = rows.report(tolerance, confidence, [RunFolder.open(path) for path in baseline], title)
         rows.keep(certificate, found)
-    found.save_html(page)
+    found.to_html(page)
     if card is not None:
         found.model_card(card)
     current().done(f"the page is {page}", out=page, card=card)

@@ -245,7 +245,7 @@ class Guide:
         write_whole(folder.path / "train.py", same["script"])
         result = train_run(folder, classifier, session, watch=watch)
         page = released_report(folder, classifier, notes=result.messages)
-        page.save_html(folder.path / "report.html")
+        page.to_html(folder.path / "report.html")
         return result
 
 

@@ -26,20 +26,9 @@ from ratewise.exceptions import InvalidType
 from ratewise.metrics.verdicts import CANNOT_TELL, HELD, MISSED, Certificate, short
 from ratewise.models.fitted import ShapeFunction
 from ratewise.report import content as c
+from ratewise.report import evaluation
 from ratewise.report.content import Content, epsilon_text, finite, listed
-from ratewise.report.evaluation import (
-    FEW_ROWS,
-    OTHER,
-    Evaluation,
-    Floats,
-    ValueNames,
-    accuracy_of,
-    calibration_of,
-    constraints_of,
-    difference,
-    families_of,
-    groups_of,
-)
+from ratewise.report.evaluation import FEW_ROWS, OTHER, Evaluation, Floats, ValueNames, constraints_of
 
 POINTS = 40
 MOST_ENTRIES = 40
@@ -246,20 +235,37 @@ def _steps(shares: Floats, edges: Floats) -> tuple[npt.NDArray[np.intp], int]:
 
 @dataclass(frozen=True)
 class Background:
-    """What is known about a model besides its predictions; every part but the name may be missing.
+    """What is known about a model besides its predictions; every part may be missing.
 
     Certificate, released history and shape functions are those of `model`. `target` and `data` are what the label and
     the rows measured on are called; `notes` are further warnings.
     """
 
-    name: str
-    statement: PrivacyStatement | None
-    ledger: Ledger | None
-    model: Any
-    target: str | None
-    data: str | None
-    notes: tuple[str, ...]
-    title: str | None
+    name: str = "model"
+    model: Any = None
+    statement: PrivacyStatement | None = None
+    ledger: Ledger | None = None
+    target: str | None = None
+    data: str | None = None
+    title: str | None = None
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "notes", _validate.texts(notes=self.notes))
+
+    @classmethod
+    def of_model(
+        cls,
+        model: Any,
+        statement: PrivacyStatement | None,
+        *,
+        name: str | None = None,
+        ledger: Ledger | None = None,
+        **known: Any,
+    ) -> Background:
+        """Return what a classifier knows of itself, and what else is known."""
+        name = type(model).__name__ if name is None else name
+        return cls(name, model, statement, ledger or getattr(model, "ledger_", None), **known)
 
     @property
     def certificate(self) -> Certificate | None:
@@ -278,7 +284,7 @@ def content_of(
     """Measure everything and return the content of the report; constraints are those of the certificate of the rows."""
     names, declared, trained = data.names, data.constraints, background.certificate
     constraints = constraints_of(certificate, declared, data.domain, names, trained=trained)
-    everyone, groupings = groups_of(data)
+    everyone, groupings = evaluation.groups_of(data)
     score = "the predicted class" if len(data.classes) > 2 else names.classes[data.classes[1]]
     return _content(
         background,
@@ -289,11 +295,11 @@ def content_of(
         rows=len(data.truth),
         confidence=data.confidence,
         score_words="" if data.scores is None else f"predicted probability of {score}",
-        families=families_of(declared, data.domain, names, constraints, data),
+        families=evaluation.families_of(declared, data.domain, names, constraints, data),
         constraints=constraints,
         everyone=everyone,
         groupings=groupings,
-        calibration=calibration_of(data),
+        calibration=evaluation.calibration_of(data),
         models=_models(data, background, certificate, rivals),
     )
 
@@ -308,7 +314,7 @@ def content_of_training(background: Background) -> Content:
     families: tuple[c.Declared, ...] = ()
     if compiled is not None:
         constraints = constraints_of(certificate, model.constraints, compiled.domain, names, population=False)
-        families = families_of(model.constraints, compiled.domain, names, constraints)
+        families = evaluation.families_of(model.constraints, compiled.domain, names, constraints)
     accuracy = None if certificate is None else certificate.accuracy
     numbers = (math.nan,) * 3 if accuracy is None else (accuracy.value, *accuracy.interval)
     value, low, high = map(finite, numbers)
@@ -426,7 +432,7 @@ def _models(
     statement, found, ours = background.statement, [], None
     reported = data.predicted, certificate, None if statement is None else statement.epsilon
     for name, (predicted, judged, epsilon) in [(background.name, reported), *rivals.items()]:
-        accuracy, right = accuracy_of(data, predicted)
+        accuracy, right = evaluation.accuracy_of(data, predicted)
         constraints = constraints_of(judged, data.constraints, data.domain, data.names)
         spent = None if epsilon is None else finite(epsilon)
         model = c.Rival(
@@ -436,7 +442,7 @@ def _models(
             reached=tuple(one.reached for one in constraints),
             epsilon=spent,
             private=spent is not None,
-            difference=None if ours is None else difference(ours, right, data.confidence),
+            difference=None if ours is None else evaluation.difference(ours, right, data.confidence),
         )
         found.append(model)
         ours = right if ours is None else ours

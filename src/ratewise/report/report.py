@@ -7,7 +7,8 @@ import io
 import json
 import os
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import replace
+from typing import Any, Self
 
 from ratewise import _validate
 from ratewise._files import Path, strict_json, write_whole
@@ -17,33 +18,18 @@ from ratewise.data.table import raw_columns
 from ratewise.estimators.evaluation import evaluate
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.metrics.verdicts import Certificate
-from ratewise.report import page
-from ratewise.report.build import (
-    Background,
-    content_of,
-    content_of_training,
-    known_rows,
-    known_values,
-    rivals_of,
-)
+from ratewise.report import build, page
 from ratewise.report.content import Content
 from ratewise.report.evaluation import Evaluation
 from ratewise.report.plots import new_axes
 from ratewise.report.views import FIGURES, figure_of
 
-if TYPE_CHECKING:
-    from ratewise.accounting import Ledger, PrivacyStatement
-
 
 class Report:
-    """What predictions reach of what was asked, for whom, and at what cost.
+    """What predictions reach of what was asked, for whom, and at what cost; `content` is all of it as data.
 
-    Made by `from_model` or `from_predictions`. In a notebook a report shows itself.
-
-    Attributes
-    ----------
-    content : Content
-        Everything that is shown, as plain data.
+    Made by `from_model` or `from_predictions`. In a notebook a report shows itself. It reads the rows it is given,
+    without noise: a model's privacy guarantee does not cover it.
 
     Examples
     --------
@@ -53,10 +39,6 @@ class Report:
     ... )
     >>> report
     <Report: 0 constraints held, 1 missed, 0 cannot tell, on 4 rows>
-
-    Notes
-    -----
-    A report reads the rows it is given, without noise. A model's privacy guarantee does not cover it.
     """
 
     def __init__(self, content: Content) -> None:
@@ -80,12 +62,7 @@ class Report:
         by: Iterable[Any] | None = None,
         confidence: float = 0.95,
         tolerance: float | None = None,
-        name: str | None = None,
-        title: str | None = None,
-        data: str | None = None,
-        target: str | None = None,
-        ledger: Ledger | None = None,
-        notes: Iterable[str] = (),
+        **known: Any,
     ) -> Self:
         """Report on a fitted classifier, ours or not, by its predictions for rows it has not seen.
 
@@ -105,12 +82,9 @@ class Report:
             Of all intervals of constraints together, and of each other interval by itself.
         tolerance : float, optional
             A constraint is held if its value is at most this much beyond the bound; by default as in training.
-        name, title, data, target : str, optional
-            What the model is called, the heading of the page, and what the rows and the label are called.
-        ledger : Ledger, optional
-            By default that of the model.
-        notes : iterable of str
-            Further warnings to show.
+        **known
+            `name` of the model, `title` of the page, what the rows (`data`) and the label (`target`) are called, the
+            `ledger` (by default that of the model), and `notes`, a list of further warnings.
 
         Notes
         -----
@@ -118,83 +92,54 @@ class Report:
         other values. Of a model that found fewer than two classes, or no group for a constraint, the page is that of
         `from_training`.
         """
-        target = target or (y if isinstance(y, str) else getattr(y, "name", None))
-        groupless = getattr(getattr(model, "constraints_", None), "groupless", ())
-        if hasattr(model, "privacy_") and (len(model.classes_) < 2 or groupless):
-            named = target if isinstance(target, str) else None
-            return cls.from_training(model, name=name, title=title, target=named, ledger=ledger, notes=notes)
+        target = known.pop("target", None) or (y if isinstance(y, str) else getattr(y, "name", None))
+        known["target"] = target if isinstance(target, str) else None
+        background = build.Background.of_model(model, getattr(model, "privacy_", None), **known)
+        compiled = getattr(model, "constraints_", None)
+        ours = background.statement is not None
+        if ours and (len(model.classes_) < 2 or getattr(compiled, "groupless", None)):
+            return cls(build.content_of_training(replace(background, data=None)))
         y, sensitive_features, X = _columns_by_name(X, y, sensitive_features)
-        notes = _validate.texts(notes=notes)
         everything = y, sensitive_features
-        known: Any = slice(None)
-        if getattr(model, "constraints_", None) is not None or hasattr(model, "privacy_"):
+        used: Any = slice(None)
+        if ours or compiled is not None:
             columns = raw_columns(sensitive_features, len(y), needed=None)
-            y, sensitive_features, known = known_rows(model, y, columns)
-            if not known.any():
+            y, sensitive_features, used = build.known_rows(model, y, columns)
+            if not used.any():
                 raise InvalidInput(
                     "no row has a label and groups that the model knows; spell them as in training: the classes "
                     f"are {list_values(model.classes_.tolist())}"
                 )
-            if not known.all():
-                count = int((~known).sum())
-                notes += (f"{count:,} rows without a label that the model knows are left out.",)
-        config = getattr(model, "config", None)
-        constraints = getattr(model, "constraints", None) if constraints is None else constraints
-        predicted = model.predict(X)
+            if not used.all():
+                note = f"{int((~used).sum()):,} rows without a label that the model knows are left out."
+                background = replace(background, notes=(*background.notes, note))
+        predicted, probabilities = model.predict(X), getattr(model, "predict_proba", None)
         rows = Evaluation.read(
             y,
-            predicted[known],
+            predicted[used],
             sensitive_features,
-            constraints,
-            scores=model.predict_proba(X)[known] if callable(getattr(model, "predict_proba", None)) else None,
+            getattr(model, "constraints", None) if constraints is None else constraints,
+            scores=probabilities(X)[used] if callable(probabilities) else None,
             classes=getattr(model, "classes_", None),
-            group_values=known_values(model),
+            group_values=build.known_values(model),
             by=by,
             confidence=confidence,
             schema=getattr(model, "schema", None),
         )
-        tolerance = getattr(config, "tolerance", 0.01) if tolerance is None else tolerance
+        if tolerance is None:
+            tolerance = getattr(getattr(model, "config", None), "tolerance", 0.01)
         judge = functools.partial(_certificate, rows, *everything, tolerance)
-        background = Background(
-            type(model).__name__ if name is None else name,
-            getattr(model, "privacy_", None),
-            ledger or getattr(model, "ledger_", None),
-            model,
-            target if isinstance(target, str) else None,
-            data,
-            notes,
-            title,
-        )
-        return cls(content_of(rows, background, judge(predicted), rivals_of(baseline, X, known, judge)))
+        rivals = build.rivals_of(baseline, X, used, judge)
+        return cls(build.content_of(rows, background, judge(predicted), rivals))
 
     @classmethod
-    def from_training(
-        cls,
-        model: Any,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        data: str | None = None,
-        target: str | None = None,
-        ledger: Ledger | None = None,
-        notes: Iterable[str] = (),
-    ) -> Self:
+    def from_training(cls, model: Any, **known: Any) -> Self:
         """Report on a fitted classifier of ours by what its training released; no rows are read.
 
         All of it is covered by the privacy guarantee. Constraints and accuracy are those of the certificate.
         Parameters are as in `from_model`.
         """
-        background = Background(
-            type(model).__name__ if name is None else name,
-            model.privacy_,
-            ledger or getattr(model, "ledger_", None),
-            model,
-            target,
-            data,
-            _validate.texts(notes=notes),
-            title,
-        )
-        return cls(content_of_training(background))
+        return cls(build.content_of_training(build.Background.of_model(model, model.privacy_, **known)))
 
     @classmethod
     def from_predictions(
@@ -205,16 +150,13 @@ class Report:
         constraints: Any = None,
         *,
         baseline: Any = None,
-        name: str = "model",
-        title: str | None = None,
-        statement: PrivacyStatement | None = None,
-        ledger: Ledger | None = None,
-        model: Any = None,
-        target: str | None = None,
-        data: str | None = None,
-        notes: Iterable[str] = (),
         tolerance: float = 0.01,
-        **reading: Any,
+        scores: Any = None,
+        classes: Iterable[Any] | None = None,
+        group_values: Any = None,
+        by: Iterable[Any] | None = None,
+        confidence: float = 0.95,
+        **known: Any,
     ) -> Self:
         """Report on any predictions, whoever made them.
 
@@ -224,26 +166,31 @@ class Report:
         sensitive_features : data frame, mapping, vector
         constraints : constraint, family, or list of them, optional
         baseline : predictions, or mapping of names to predictions, optional
-        name, title
+        tolerance, by, confidence
             As in `from_model`.
-        statement, ledger, model, target, data : optional
-            What is known of the training, the label and the rows: see `ratewise.report.build.Background`.
-        notes : iterable of str
-            Further warnings to show.
-        tolerance : float
-            Of the verdicts.
-        **reading
-            Of `ratewise.report.evaluation.Evaluation.read`: `scores` (probabilities, which add calibration),
-            `classes` and `group_values` (read off the data where not given), `by` and `confidence`.
+        scores : probabilities of the classes, optional
+            They add calibration.
+        classes, group_values : optional
+            Read off the data where not given.
+        **known
+            As in `from_model`; also the privacy `statement` and the fitted `model`.
         """
-        rows = Evaluation.read(y_true, y_pred, sensitive_features, constraints, **reading)
-        judge = functools.partial(_certificate, rows, y_true, sensitive_features, tolerance)
-        background = Background(
-            name, statement, ledger, model, target, data, _validate.texts(notes=notes), title
+        rows = Evaluation.read(
+            y_true,
+            y_pred,
+            sensitive_features,
+            constraints,
+            scores=scores,
+            classes=classes,
+            group_values=group_values,
+            by=by,
+            confidence=confidence,
         )
+        judge = functools.partial(_certificate, rows, y_true, sensitive_features, tolerance)
+        background = build.Background(**known)
         others = baseline if isinstance(baseline, Mapping) else {"without constraints": baseline}
         rivals = {name: (guess, judge(guess), None) for name, guess in others.items() if guess is not None}
-        return cls(content_of(rows, background, judge(y_pred), rivals))
+        return cls(build.content_of(rows, background, judge(y_pred), rivals))
 
     # -------------------------------------------------------------------------------- as text
 
@@ -266,10 +213,6 @@ class Report:
     def to_html(self, path: Path | None = None) -> str:
         """Return the page, one file that needs no other, and write it to `path` if one is given."""
         return _written(page.render(self.content), path)
-
-    def save_html(self, path: Path) -> None:
-        """Write the page to a file. The file is whole at every moment."""
-        self.to_html(path)
 
     def model_card(self, path: Path | None = None) -> str:
         """Return a model card in Markdown, and write it to `path` if one is given."""
