@@ -1,7 +1,6 @@
-"""Reports: what predictions reach of what was requested, rates by group, shape functions, and what privacy cost.
+"""Reports: what predictions reach of what was requested, by group, and what privacy cost.
 
-`content` holds everything that is shown, as plain data; `evaluation` and `build` make it; `page`, `views`, `plots` and
-`figures` show it.
+`content` is what is shown, as plain data; `evaluation` and `build` make it; `page`, `views` and `plots` draw.
 """
 
 from ratewise.report.report import Report

@@ -1,7 +1,6 @@
 """From a model or from predictions to the content of a report: released values, sentences and notes.
 
-Epsilons do not add up, so a release has no share of its own: what is shown is by how much the total rises with
-it, after all that came before it.
+Epsilons do not add up: a release is shown by how much it raises the total of all that came before it.
 """
 
 from __future__ import annotations
@@ -30,10 +29,8 @@ from ratewise.report import evaluation
 from ratewise.report.content import Content, epsilon_text, finite, listed
 from ratewise.report.evaluation import FEW_ROWS, OTHER, Evaluation, Floats, ValueNames, constraints_of
 
-POINTS = 40
-MOST_ENTRIES = 40
-CURVE_POINTS = 120
-MOST_CURVES = 40
+POINTS, MOST_ENTRIES = 40, 40  # of the budget
+CURVE_POINTS, MOST_CURVES = 120, 40  # of the training
 MOST_SHAPES = 60
 SMALL_GROUP = 30
 _STEP_SHARE = 0.01  # of the rows and of the width, in a drawn step of a shape function
@@ -122,9 +119,8 @@ def _gradient_share(step: TrainingEvent) -> float | None:
 def training_of(history: Mapping[str, Any], compiled: Any = None) -> c.Training | None:
     """Return the curves of a history; `compiled` names the constraints and holds their bounds.
 
-    At most `MOST_CURVES` constraints are kept, those that took most pressure in the last quarter of the run
-    (then those nearest to their bound), and at most `CURVE_POINTS` steps, each the mean over the steps it stands
-    for.
+    At most `MOST_CURVES` constraints are kept, those with the largest multipliers in the last quarter
+    (then those nearest to their bound), and at most `CURVE_POINTS` steps, each a mean over several.
     """
     steps = np.asarray(history.get("step", ()))
     if not len(steps):
@@ -212,8 +208,8 @@ def shape_of(shape: ShapeFunction, output: str) -> c.Shape:
 def _steps(shares: Floats, edges: Floats) -> tuple[npt.NDArray[np.intp], int]:
     """Return where the drawn steps begin, and where the last one ends.
 
-    A step joins bins until it has a hundredth of the rows and of the width, so that bins with hardly any rows, whose
-    contribution is mostly noise, are not drawn by themselves. Bins at both ends without rows are left out.
+    A step joins bins until it has a hundredth of the rows and of the width, because the contribution of bins
+    with hardly any rows is mostly noise. Bins at both ends without rows are left out.
     """
     if shares.sum() <= 0.0:
         return np.zeros(1, dtype=np.intp), len(shares)
@@ -237,8 +233,7 @@ def _steps(shares: Floats, edges: Floats) -> tuple[npt.NDArray[np.intp], int]:
 class Background:
     """What is known about a model besides its predictions; every part may be missing.
 
-    Certificate, released history and shape functions are those of `model`. `target` and `data` are what the label and
-    the rows measured on are called; `notes` are further warnings.
+    `target` and `data` are what the label and the rows measured on are called; `notes` are further warnings.
     """
 
     name: str = "model"
@@ -281,7 +276,7 @@ Rivalry = tuple[Any, Certificate | None, float | None]
 def content_of(
     data: Evaluation, background: Background, certificate: Certificate | None, rivals: Mapping[str, Rivalry]
 ) -> Content:
-    """Measure everything and return the content of the report; constraints are those of the certificate of the rows."""
+    """Measure everything and return the content of the report; `certificate` is that of the rows."""
     names, declared, trained = data.names, data.constraints, background.certificate
     constraints = constraints_of(certificate, declared, data.domain, names, trained=trained)
     everyone, groupings = evaluation.groups_of(data)
@@ -305,7 +300,7 @@ def content_of(
 
 
 def content_of_training(background: Background) -> Content:
-    """Return the content of a report from released values alone: constraints and accuracy are the certificate's."""
+    """Return the content of a report from released values alone."""
     model, certificate, statement = background.model, background.certificate, background.statement
     compiled = getattr(model, "constraints_", None)
     columns = {} if compiled is None else compiled.domain.columns
@@ -327,13 +322,9 @@ def content_of_training(background: Background) -> Content:
         released=True,
         rows=rows,
         confidence=0.95 if certificate is None else certificate.level,
-        score_words="",
         families=families,
         constraints=constraints,
         everyone=c.Group("everyone", rows, c.Share(value, low, high, rows), {}),
-        groupings=(),
-        calibration=(),
-        models=(),
     )
 
 
@@ -364,30 +355,28 @@ def _content(
         headline=headline,
         tolerance=0.01 if certificate is None else certificate.tolerance,
         classes=classes,
-        about=(),
         shapes=shapes_of(model, classes, names),
         training=None if history is None else training_of(history, getattr(model, "constraints_", None)),
         spending=spending_of(ledger, statement.delta) if ledger and statement and recorded else None,
         statement=None if statement is None else statement.to_dict(),
         words=() if statement is None else tuple(_privacy_in_words(statement)),
-        notes=(),
         **measured,
     )
-    return replace(
-        content, about=tuple(_about(content, columns, names, background)), notes=_notes(content, background)
-    )
+    about = tuple(_about(content, columns, names, background))
+    return replace(content, about=about, notes=_notes(content, background))
 
 
 def rivals_of(
     baseline: Any, X: Any, known: Any, judge: Callable[[Any], Certificate | None]
 ) -> dict[str, Rivalry]:
-    """Return what other models (a model, or several by name) do on the rows; predictions of the `known` ones."""
+    """Return what other models (one, or several by name) predict on the `known` rows."""
     models = baseline if isinstance(baseline, Mapping) else {"without constraints": baseline}
     found: dict[str, Rivalry] = {}
     for name, model in models.items() if baseline is not None else ():
         if not callable(getattr(model, "predict", None)):
             raise InvalidType(
-                f"baseline must be a fitted classifier, or a mapping of names to such, got {type(model).__name__}"
+                "baseline must be a fitted classifier, or a mapping of names to such, got "
+                f"{type(model).__name__}"
             )
         name = _validate.text(required=True, **{"each name of baseline": name})
         predicted, epsilon = model.predict(X), getattr(getattr(model, "privacy_", None), "epsilon", None)
@@ -396,7 +385,7 @@ def rivals_of(
 
 
 def known_values(model: Any) -> dict[str, Any]:
-    """Return the values of the columns that a model was trained with, so that its constraints mean the same."""
+    """Return the values of columns in training, so that constraints mean the same."""
     declared = getattr(model, "group_values", None) or {}
     domain = getattr(getattr(model, "constraints_", None), "domain", None)
     return {**({} if domain is None else domain.columns), **declared}
@@ -405,9 +394,9 @@ def known_values(model: Any) -> dict[str, Any]:
 def known_rows(
     model: Any, y: Any, columns: Mapping[str, Any]
 ) -> tuple[Any, dict[str, Any], npt.NDArray[np.bool_]]:
-    """Return labels and groups, in the spelling of a classifier of ours, of the rows whose label it knows; and which.
+    """Return labels and groups, as a classifier of ours spells them, of rows whose label it knows; and which.
 
-    Of a column of groups, a value that it does not know is `OTHER`; a row without a number for intervals is left out.
+    A group that it does not know is `OTHER`; a row without a number for intervals is left out.
     """
     compiled = getattr(model, "constraints_", None)
     domain = Domain(tuple(model.classes_.tolist()), {}, other=True) if compiled is None else compiled.domain
@@ -495,7 +484,8 @@ def _training_rows(content: Content, background: Background) -> str:
 def detail(content: Content) -> str:
     """Return the sentence below the headline."""
     if content.constant:
-        return "No constraint was judged. Train again with declared classes, with more rows or with a larger epsilon."
+        remedy = "Train again with declared classes, with more rows or with a larger epsilon."
+        return f"No constraint was judged. {remedy}"
     if not content.constraints:
         return f"Rates below were measured on {measured(content)}."
     within = f"within the bound plus {short(content.tolerance)}"
@@ -527,10 +517,8 @@ def _privacy_in_words(statement: PrivacyStatement) -> Iterator[str]:
         yield "Nothing was released from private data."
         return
     if math.isinf(statement.epsilon):
-        yield (
-            "This model was trained without a privacy guarantee: it may reveal anything about the rows it was "
-            "trained on."
-        )
+        risk = "it may reveal anything about the rows it was trained on"
+        yield f"This model was trained without a privacy guarantee: {risk}."
         return
     times, delta = epsilon_text(math.exp(statement.epsilon)), f"{statement.delta:g}"
     yield (
@@ -554,22 +542,17 @@ def _notes(content: Content, background: Background) -> tuple[c.Note, ...]:
         *(("rows", text) for text in _row_notes(content)),
         *(("page", text) for text in background.notes),
     ]
+    covered = " The privacy guarantee covers the model and its training, not these measurements."
+    words = (
+        f"This page was measured on the rows it was given, without noise.{covered if statement else ''} "
+        "Show it only to those who may know rates of these rows."
+    )
     if content.released:
         words = "Everything on this page was released by the training and is covered by its guarantee."
-        found.append(("page", words))
-    else:
-        covered = " The privacy guarantee covers the model and its training, not these measurements."
-        words = (
-            f"This page was measured on the rows it was given, without noise.{covered if statement else ''} Show it "
-            "only to those who may know rates of these rows."
-        )
-        found.append(("page", words))
+    found.append(("page", words))
     if content.constraints and statement is not None and not content.released:
-        words = (
-            "Training aims at the constraints on training rows. Other people differ by chance, and more so if "
-            "they come from another population."
-        )
-        found.append(("aim", words))
+        words = "Other people differ by chance, and more so if they come from another population."
+        found.append(("aim", f"Training aims at the constraints on training rows. {words}"))
     return tuple(c.Note(kind, text) for kind, text in dict.fromkeys(found))
 
 

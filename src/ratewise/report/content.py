@@ -61,9 +61,8 @@ class Certified:
 class Constraint:
     """One bounded quantity, as a formula and in words; a two-sided bound is one constraint.
 
-    `reached`, with its interval, is the value on the training rows or for the population that the rows measured on
-    were drawn from; for a `gap` the absolute value of a difference. `excess` is by how much a bound is exceeded,
-    negative where both are met. `state` is the verdict of the certificate of the rows.
+    `reached` and its interval are about the training rows, or about the population of the rows measured on.
+    Of a `gap` the absolute value is bounded. `excess` is the distance beyond a bound, negative within both.
     """
 
     name: str
@@ -187,8 +186,8 @@ class Calibration:
 class Rival:
     """A model on the same rows: the one reported comes first, others are there to compare.
 
-    `worst` is the largest excess over all constraints; `difference` is its accuracy minus that of the model reported,
-    with its interval for the same rows judged twice.
+    `worst` is the largest excess over all constraints; `difference` is its accuracy minus that of the model
+    reported, with an interval.
     """
 
     name: str
@@ -221,7 +220,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Booking:
-    """An entry of the ledger: epsilon of it alone, and of the ledger without (`before`) and with it (`after`)."""
+    """An entry of the ledger: epsilon of it alone, and of the ledger before and after it."""
 
     purpose: str
     data: str
@@ -287,9 +286,9 @@ class Note:
     text: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Content:
-    """Everything a report says; `released`: from released values of the training alone, no rows were measured on."""
+    """Everything a report says; `released`: from values that the training released, without other rows."""
 
     title: str
     model: str
@@ -301,20 +300,20 @@ class Content:
     confidence: float
     tolerance: float
     classes: tuple[str, ...]
-    score_words: str
-    about: tuple[About, ...]
+    score_words: str = ""
+    about: tuple[About, ...] = ()
     families: tuple[Declared, ...]
     constraints: tuple[Constraint, ...]
     everyone: Group
-    groupings: tuple[Grouping, ...]
-    calibration: tuple[Calibration, ...]
-    models: tuple[Rival, ...]
+    groupings: tuple[Grouping, ...] = ()
+    calibration: tuple[Calibration, ...] = ()
+    models: tuple[Rival, ...] = ()
     shapes: tuple[Shape, ...]
     training: Training | None
     spending: Spending | None
     statement: dict[str, Any] | None
     words: tuple[str, ...]
-    notes: tuple[Note, ...]
+    notes: tuple[Note, ...] = ()
 
     @property
     def counts(self) -> dict[str, int]:

@@ -47,7 +47,7 @@ _UNBOUNDED = -1e6  # a bound that is never tight: what is measured and not const
 class ValueNames:
     """What columns, values and classes are called on the page: as in the schema, otherwise as they are.
 
-    `classes` has the name of each class; `values` of each (column, value) with a label, classes under the column None.
+    `classes` has the names of classes, `values` those of each (column, value); classes have the column None.
     """
 
     def __init__(self, schema: Schema | None, classes: tuple[Any, ...], columns: Mapping[str, Any]) -> None:
@@ -97,8 +97,7 @@ class ValueNames:
 class Evaluation:
     """Rows to report on, read and checked once; only the columns that the report reads.
 
-    `scores` are (n, K) probabilities. A group without rows is listed if the values of its columns are declared in
-    `group_values`.
+    A group without rows is listed if the values of its columns are declared in `group_values`.
     """
 
     constraints: Any
@@ -145,6 +144,7 @@ class Evaluation:
         for name, values in declared.items():
             if not isinstance(values, Numeric) and np.any(columns[name] == OTHER):
                 declared[name] = (*values, OTHER)
+        groupings = _groupings(constraints, columns, declared) if wanted is None else wanted
         return cls(
             constraints=constraints,
             truth=data.truth,
@@ -153,9 +153,7 @@ class Evaluation:
             sensitive=columns,
             classes=data.classes,
             group_values=declared,
-            groupings=_groupings(constraints, columns, declared)
-            if wanted is None
-            else tuple(dict.fromkeys(wanted)),
+            groupings=tuple(dict.fromkeys(groupings)),
             confidence=_validate.inside(confidence=confidence),
             names=ValueNames(schema, data.classes, declared),
         )
@@ -183,9 +181,7 @@ def families(constraints: Any) -> list[Family]:
     return [item for item in as_constraints(constraints) if isinstance(item, Family)]
 
 
-def _groupings(
-    constraints: Any, columns: dict[str, Any], declared: dict[str, Any]
-) -> tuple[tuple[str, ...], ...]:
+def _groupings(constraints: Any, columns: dict[str, Any], declared: dict[str, Any]) -> list[tuple[str, ...]]:
     """Return which columns make the groups: each by itself, and crossed where a family crosses them."""
     values = {name: _values(name, columns, declared) for name in columns}
     intervals = interval_columns(constraints)
@@ -194,9 +190,7 @@ def _groupings(
     for family in families(constraints):
         names = family.columns if family.columns or family.by_keyword else tuple(columns)
         found += [names] if len(names) > 1 else []
-    return tuple(
-        by for by in dict.fromkeys(found) if math.prod(len(values[name]) for name in by) <= MAX_GROUPS
-    )
+    return [by for by in found if math.prod(len(values[name]) for name in by) <= MAX_GROUPS]
 
 
 def _values(name: str, columns: dict[str, Any], declared: dict[str, Any]) -> Any:
@@ -238,9 +232,9 @@ def constraints_of(
     trained: Certificate | None = None,
     population: bool = True,
 ) -> tuple[c.Constraint, ...]:
-    """Return the rows of a certificate with their sentences, and what the certificate of the training says of each.
+    """Return the rows of a certificate in words, and what the certificate of the training says of each.
 
-    The interval that is shown is the one of the population, or the one of the rows.
+    The interval is that of the population, or that of the rows.
     """
     if certificate is None:
         return ()
@@ -283,7 +277,7 @@ def families_of(
     constraints: tuple[c.Constraint, ...],
     data: Evaluation | None = None,
 ) -> tuple[c.Declared, ...]:
-    """Return the declared families in words, with the state of the worst constraint and the rates compared."""
+    """Return the declared families in words, with their worst state and the rates compared."""
     found = []
     for family in dict.fromkeys(families(declared)):
         states = [constraint.state for constraint in constraints if constraint.family == family.name]

@@ -78,8 +78,8 @@ def _body(content: Content) -> Html:
     ]
     navigation = el("nav", el("ul", links), aria_label="Sections")
     words = (
-        f"Written by ratewise {content.version} at {content.created}. This file needs no other and asks nothing "
-        "of any server. Its data are inside as JSON."
+        f"Written by ratewise {content.version} at {content.created}. This file needs no other and asks "
+        "nothing of any server. Its data are inside as JSON."
     )
     footer = el("footer", el("p", words), _button("Save the data as JSON", "save"))
     return join([_header(content), navigation, el("main", shown, id="main"), footer])
@@ -95,9 +95,9 @@ def _sections(content: Content) -> Iterator[tuple[str, str, Any]]:
         yield "constraints", "Requested and reached", _constraints(content)
     if content.shapes:
         words = (
-            "The score is a sum of one contribution per feature, drawn on one scale, the most important feature "
-            "first. Bands and bars are 95% intervals of the training noise, to first order. All of it is released "
-            "with the model. A dot is the contribution of a value that occurs often by itself."
+            "The score is a sum of one contribution per feature, drawn on one scale, the most important "
+            "feature first. Bands and bars are 95% intervals of the training noise, to first order. All of "
+            "it is released with the model. A dot is the contribution of a value that occurs often by itself."
         )
         yield "shapes", "What the model does with each feature", _card(words, views.shapes_view(content))
     yield "privacy", "Privacy in plain words", _privacy(content)
@@ -105,8 +105,8 @@ def _sections(content: Content) -> Iterator[tuple[str, str, Any]]:
         words = "The model reported and others, judged on the same rows."
         if content.constraints:
             words += (
-                " The largest excess is that of the constraint that is violated most, or has least room left; "
-                "negative is within the bound."
+                " The largest excess is that of the constraint that is violated most, or has least room "
+                "left; negative is within the bound."
             )
         yield "tradeoff", "What the constraints cost", _card(words, views.models_view(content))
     if content.groupings:
@@ -116,8 +116,8 @@ def _sections(content: Content) -> Iterator[tuple[str, str, Any]]:
         yield "errors", "Error and calibration by group", _errors(content)
     if content.spending:
         words = (
-            "All releases that were admitted. Epsilons do not add up: each release is shown by how much it raised "
-            "the total of those before it."
+            "All releases that were admitted. Epsilons do not add up: each release is shown by how much it "
+            "raised the total of those before it."
         )
         yield "ledger", "Where the budget went", _card(words, views.ledger_view(content.spending))
     if content.training:
@@ -183,8 +183,8 @@ def _tiles(content: Content) -> Iterator[tuple[str, str, str, str]]:
 
 def _constraints(content: Content) -> list[Html]:
     words = (
-        f"Rates of predicted classes on {measured(content)}. A dot left of the line satisfies its constraint; the bar is "
-        f"the {interval_words(content)} of all constraints together."
+        f"Rates of predicted classes on {measured(content)}. A dot left of the line satisfies its "
+        f"constraint; the bar is the {interval_words(content)} of all constraints together."
     )
     families = []
     for one in content.families:

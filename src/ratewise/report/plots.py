@@ -1,8 +1,8 @@
 """Elements of the page and its pictures: escaped HTML, strips in tables, forests of intervals, and plots.
 
-Plain text can only enter a page as text. On the page, pictures are inline SVG that needs no script and keeps its text
-size at every width: marks are placed in percent, lines are stretched. The same `Plot` and `Forest` are drawn by
-matplotlib for papers, which needs ``ratewise[report]``.
+Plain text can only enter a page as text. Pictures are inline SVG that needs no script and keeps its text
+size at every width: marks are placed in percent, lines are stretched. With ``ratewise[report]``, matplotlib
+draws the same `Plot` and `Forest`.
 """
 
 from __future__ import annotations
@@ -337,7 +337,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Forest:
-    """Rows of a name, a value, an interval and a state ("" for none), drawn by matplotlib; the page has tables."""
+    """Rows of a name, a value, an interval and a state ("" for none), drawn by matplotlib."""
 
     x_title: str
     rows: Sequence[tuple[str, float | None, tuple[float, float] | None, str]]
@@ -367,7 +367,7 @@ class Forest:
 
 
 def new_axes() -> Any:
-    """Return matplotlib axes of a new figure: not through pyplot, so there is no window and nothing to close."""
+    """Return axes of a new figure, not through pyplot: there is no window and nothing to close."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure

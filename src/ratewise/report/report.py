@@ -28,8 +28,8 @@ from ratewise.report.views import FIGURES, figure_of
 class Report:
     """What predictions reach of what was asked, for whom, and at what cost; `content` is all of it as data.
 
-    Made by `from_model` or `from_predictions`. In a notebook a report shows itself. It reads the rows it is given,
-    without noise: a model's privacy guarantee does not cover it.
+    In a notebook a report shows itself. It reads the rows it is given without noise: the privacy guarantee of
+    a model does not cover it.
 
     Examples
     --------
@@ -81,16 +81,15 @@ class Report:
         confidence : float
             Of all intervals of constraints together, and of each other interval by itself.
         tolerance : float, optional
-            A constraint is held if its value is at most this much beyond the bound; by default as in training.
+            A constraint is held up to this much beyond its bound; by default as in training.
         **known
-            `name` of the model, `title` of the page, what the rows (`data`) and the label (`target`) are called, the
+            `name` of the model, `title` of the page, names of the rows (`data`) and of the label (`target`),
             `ledger` (by default that of the model), and `notes`, a list of further warnings.
 
         Notes
         -----
-        Rows whose label the model does not know are left out, with a note; groups that it does not know are shown as
-        other values. Of a model that found fewer than two classes, or no group for a constraint, the page is that of
-        `from_training`.
+        Rows whose label the model does not know are left out, with a note; groups that it does not know are
+        other values. With fewer than two classes, or a constraint without groups, see `from_training`.
         """
         target = known.pop("target", None) or (y if isinstance(y, str) else getattr(y, "name", None))
         known["target"] = target if isinstance(target, str) else None
@@ -107,8 +106,8 @@ class Report:
             y, sensitive_features, used = build.known_rows(model, y, columns)
             if not used.any():
                 raise InvalidInput(
-                    "no row has a label and groups that the model knows; spell them as in training: the classes "
-                    f"are {list_values(model.classes_.tolist())}"
+                    "no row has a label and groups that the model knows; spell them as in training: the "
+                    f"classes are {list_values(model.classes_.tolist())}"
                 )
             if not used.all():
                 note = f"{int((~used).sum()):,} rows without a label that the model knows are left out."
@@ -246,8 +245,8 @@ class Report:
         figure : {"constraints", "rates", "error", "tradeoff", "calibration", "training", "shapes", "ledger"}
         ax : matplotlib axes, optional
         **choices
-            "rates": `rate` (such as "true_positive_rate"), `by` (a column, or several) and class `k`; "error": `by`;
-            "shapes": `feature`.
+            Of "rates": `rate` (such as "true_positive_rate"), `by` (a column, or several) and class `k`; of
+            "error": `by`; of "shapes": `feature`.
         """
         drawn = figure_of(figure, self.content, **choices)
         return drawn.draw(new_axes() if ax is None else ax)
@@ -273,7 +272,7 @@ class Report:
 def _certificate(
     rows: Evaluation, y: Any, sensitive: Any, tolerance: float, predicted: Any
 ) -> Certificate | None:
-    """Return the certificate of predictions by exact counts, as `evaluate` gives it; None without constraints."""
+    """Return the certificate of predictions by exact counts; None without constraints."""
     if not as_constraints(rows.constraints):
         return None
     return evaluate(

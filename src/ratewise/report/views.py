@@ -1,7 +1,6 @@
-"""Tables and plots of the page: constraints, models, rates by group, shape functions, calibration, training, budget.
+"""Tables and plots of the page, the same as figures for matplotlib, and the summary in notebooks.
 
-Tables are true tables, so what the pictures show can be read as numbers with any device. `FIGURES` has the same for
-matplotlib.
+Tables are true tables, so what the pictures show can be read as numbers with any device.
 """
 
 from __future__ import annotations
@@ -83,25 +82,17 @@ def interval_words(content: Content) -> str:
     return f"{show_number(100 * content.confidence)}% interval{about}"
 
 
-def _numbers(caption: str, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> Html:
-    """Return a table of texts, the first column as row headers."""
+def _numbers(caption: str, head: Sequence[str], rows: Iterable[Sequence[Any]], label: str = "") -> Html:
+    """Return a table of texts that scrolls sideways, the first column as row headers."""
     body = [el("tr", el("th", row[0], scope="row"), [el("td", entry) for entry in row[1:]]) for row in rows]
-    return el(
-        "table",
-        el("caption", caption, class_="sr"),
-        el("thead", el("tr", [el("th", words, scope="col") for words in head])),
-        el("tbody", body),
-        class_="numbers",
-    )
+    heads = el("thead", el("tr", [el("th", words, scope="col") for words in head]))
+    table = el("table", el("caption", caption, class_="sr"), heads, el("tbody", body), class_="numbers")
+    return el("div", table, class_="scroll", tabindex="0", role="region", aria_label=label or caption)
 
 
-def _scroll(label: str, table: Html) -> Html:
-    return el("div", table, class_="scroll", tabindex="0", role="region", aria_label=label)
-
-
-def _behind(summary: str, table: Html) -> Html:
+def _behind(summary: str, caption: str, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> Html:
     """Return the numbers behind a picture, on request."""
-    return folded(summary, _scroll(summary, table), kind="more behind")
+    return folded(summary, _numbers(caption, head, rows, label=summary), kind="more behind")
 
 
 # roles are written out because narrow screens lay rows out as blocks, which would hide them
@@ -189,7 +180,10 @@ def _panels(panels: Sequence[Html], opened: int, what: str, kind: str, figure: s
 
 def constraints_view(content: Content) -> Html:
     """Return every constraint with its result, the worst first; all but the first dozen folded away."""
-    ordered, other = content.by_worst(), _other_excess(content)
+    ordered, other = content.by_worst(), dict[str, float]()
+    for model in content.models[1:2]:  # the first one compared with
+        pairs = zip(content.constraints, model.reached, strict=True)
+        other = {one.name: one.excess_of(reached) for one, reached in pairs if reached is not None}
     ends = [end for one in ordered for end in one.excess_interval or ()]
     near = [min(WIDEST, max(-WIDEST, end)) for end in (*ends, *other.values())]
     # every violated constraint has its dot on the scale; ample room left may run off it
@@ -236,14 +230,6 @@ def _certified(found: c.Certified | None) -> Html | None:
     interval = f"{short(found.low)} to {short(found.high)}"
     words = f"training rows: {short(found.estimate)} ({interval}), {found.state}"
     return el("span", words, class_=f"certified {css_state(found.state)}")
-
-
-def _other_excess(content: Content) -> dict[str, float]:
-    """Return the excess of the first model compared with, by constraint."""
-    if len(content.models) < 2:
-        return {}
-    pairs = zip(content.constraints, content.models[1].reached, strict=True)
-    return {one.name: one.excess_of(reached) for one, reached in pairs if reached is not None}
 
 
 def family_rates(family: c.Declared) -> Html | None:
@@ -307,14 +293,8 @@ def rates_view(content: Content) -> list[Html]:
         panels: list[Html] = []
         for place, k in enumerate(content.shown_classes):
             figure = f"rates-{number}{f'-{place}' if place else ''}"
-            body = el(
-                "div",
-                [
-                    _share_panel(*_rates(content, grouping, k, measure), f"{figure}-{measure}")
-                    for measure in PANELS
-                ],
-                class_="panels",
-            )
+            rates = [(_rates(content, grouping, k, measure), f"{figure}-{measure}") for measure in PANELS]
+            body = el("div", [_share_panel(*found, name) for found, name in rates], class_="panels")
             several = len(content.shown_classes) > 1
             panels.append(folded(f"Class {k}", body, open=place == 0) if several else body)
         found.append(el("section", el("h3", f"By {grouping.title}"), panels, class_="grouping"))
@@ -395,9 +375,9 @@ def shapes_view(content: Content) -> list[Html]:
     for shape in shapes:
         importance[shape.feature] = importance.get(shape.feature, 0.0) + shape.importance
     rows = [(name, f"{value:.3f}") for name, value in sorted(importance.items(), key=lambda entry: -entry[1])]
-    table = _numbers("Mean absolute contribution of each feature", ("Feature", "Importance"), rows)
+    table = "Mean absolute contribution of each feature", ("Feature", "Importance"), rows
     found = _panels(panels, OPEN_PANELS, "more shape function", "shapes", "shapes")
-    return [*found, _behind("Importance of all features", table)]
+    return [*found, _behind("Importance of all features", *table)]
 
 
 def _shape_panel(shape: c.Shape, axis: Axis, several: bool) -> Html:
@@ -463,14 +443,14 @@ def calibration_view(content: Content) -> list[Html]:
     everyone, shown = content.calibration[0], content.calibration[:MOST_PANELS]
     panels = [_calibration_panel(each, everyone, content.score_words) for each in shown]
     rows = [
-        (each.group, four(b.score), four(b.observed.value), span(b.observed.low, b.observed.high), f"{b.observed.rows:,}")
+        (each.group, four(b.score), four(s.value), span(s.low, s.high), f"{s.rows:,}")
         for each in shown
-        for b in each.bins
-    ]  # fmt: skip
+        for b, s in ((b, b.observed) for b in each.bins)
+    ]
     head = ("Group", "Mean score", "Observed", "Interval", "Rows")
-    table = _numbers("Calibration by group and range of scores", head, rows)
+    table = "Calibration by group and range of scores", head, rows
     found = _panels(panels, OPEN_PANELS + 1, "more group", "square", "calibration")
-    return [*found, _behind("The numbers behind the calibration figures", table)]
+    return [*found, _behind("The numbers behind the calibration figures", *table)]
 
 
 def _calibration_panel(each: c.Calibration, everyone: c.Calibration, score: str) -> Html:
@@ -527,8 +507,8 @@ def training_view(training: c.Training) -> list[Html]:
     for i in range(0, len(training.steps), max(1, len(training.steps) // 20)):
         row = [f"{training.steps[i]:,}", _short(training.gradient_norm[i])]
         rows.append([*row, signed(curves[0].excess[i]), _short(curves[0].multiplier[i])] if curves else row)
-    table = _numbers("Released values during training", head, rows)
-    behind = _behind("The numbers behind the training figures", table)
+    table = "Released values during training", head, rows
+    behind = _behind("The numbers behind the training figures", *table)
     return [picker, el("div", figures, class_="panels wide"), behind]
 
 
@@ -582,8 +562,7 @@ def ledger_view(spending: c.Spending) -> list[Html]:
         for place, entry in enumerate(spending.entries)
     ]
     head = ("Release", "Data", "Raised epsilon by", "Alone", "What was released")
-    caption = "Releases in the order of the plan"
-    table = _scroll(caption, _numbers(caption, head, rows))
+    table = _numbers("Releases in the order of the plan", head, rows)
     if spending.total is None:
         words = "Something was released without protection: epsilon is infinite, there is no budget to show."
         return [el("p", words), table]
