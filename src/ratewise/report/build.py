@@ -418,22 +418,17 @@ def _models(
     data: Evaluation, background: Background, certificate: Certificate | None, rivals: Mapping[str, Rivalry]
 ) -> tuple[c.Rival, ...]:
     """Return the models as they do on the rows, the one reported first."""
-    statement, found, ours = background.statement, [], None
+    statement, found = background.statement, list[c.Rival]()
+    ours: npt.NDArray[np.bool_] | None = None
     reported = data.predicted, certificate, None if statement is None else statement.epsilon
     for name, (predicted, judged, epsilon) in [(background.name, reported), *rivals.items()]:
         accuracy, right = evaluation.accuracy_of(data, predicted)
         constraints = constraints_of(judged, data.constraints, data.domain, data.names)
         spent = None if epsilon is None else finite(epsilon)
-        model = c.Rival(
-            name=name,
-            accuracy=accuracy,
-            worst=max((one.excess for one in constraints if one.excess is not None), default=None),
-            reached=tuple(one.reached for one in constraints),
-            epsilon=spent,
-            private=spent is not None,
-            difference=None if ours is None else evaluation.difference(ours, right, data.confidence),
-        )
-        found.append(model)
+        worst = max((one.excess for one in constraints if one.excess is not None), default=None)
+        reached = tuple(one.reached for one in constraints)
+        apart = None if ours is None else evaluation.difference(ours, right, data.confidence)
+        found.append(c.Rival(name, accuracy, worst, reached, spent, spent is not None, apart))
         ours = right if ours is None else ours
     return tuple(found)
 

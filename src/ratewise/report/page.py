@@ -26,14 +26,7 @@ from ratewise.report.views import PANELS, four, interval_words, signed, span
 
 OPEN_NOTES, OPEN_REMEDIES = 12, 3
 MOST_LIMITS, MOST_GROUPS, MOST_NOTES = 30, 50, 20  # on the card
-_KINDS = {
-    "leak": "Leak",
-    "privacy": "Privacy",
-    "certificate": "Certificate",
-    "rows": "Few rows",
-    "aim": "Aim",
-    "page": "This page",
-}
+_KINDS = {"rows": "Few rows", "page": "This page"}  # other kinds are called as they are
 
 
 def render(content: Content) -> str:
@@ -257,7 +250,12 @@ def _notes(content: Content) -> list[Html]:
 
 def _note_list(notes: list[Note]) -> Html:
     items = [
-        el("li", el("b", f"{_KINDS.get(note.kind, note.kind)}. "), note.text, class_=f"note-{note.kind}")
+        el(
+            "li",
+            el("b", f"{_KINDS.get(note.kind, note.kind.capitalize())}. "),
+            note.text,
+            class_=f"note-{note.kind}",
+        )
         for note in notes
     ]
     return el("ul", items, class_="notes")
@@ -292,25 +290,15 @@ def _card_parts(content: Content) -> Iterator[str]:
         yield from _card_constraints(content)
     yield "## Privacy"
     yield from _card_privacy(content)
-    if len(content.models) > 1:
+    if len(models := content.models) > 1:
         yield "## What the constraints cost"
-        yield _table(
-            ("model", "accuracy", "worst constraint exceeded by", "epsilon"),
-            (
-                (safe(one.name), _share(one.accuracy), signed(one.worst), views.spent(one))
-                for one in content.models
-            ),
-        )
+        rows = [(safe(one.name), _share(one.accuracy), signed(one.worst), views.spent(one)) for one in models]
+        yield _table(("model", "accuracy", "worst constraint exceeded by", "epsilon"), rows)
     yield from _card_groups(content)
-    if content.calibration:
+    if shown := content.calibration[:MOST_GROUPS]:
         yield "## Calibration"
-        yield _table(
-            ("group", "rows", "mean distance", "Brier score"),
-            (
-                (safe(each.group), f"{each.rows:,}", four(each.error), four(each.brier))
-                for each in content.calibration[:MOST_GROUPS]
-            ),
-        )
+        rows = [(safe(one.group), f"{one.rows:,}", four(one.error), four(one.brier)) for one in shown]
+        yield _table(("group", "rows", "mean distance", "Brier score"), rows)
     yield "## Limitations and warnings"
     lines = [f"- {safe(note.text)}" for note in content.notes[:MOST_NOTES]]
     more = len(content.notes) - MOST_NOTES

@@ -239,16 +239,13 @@ def family_rates(family: c.Declared) -> Html | None:
         return None
     axis = _unit_axis(known)
     several = len({point.series for point in family.points}) > 1
-    rows = [
-        _strip_row(
-            f"{one.series}, {one.group}" if several else one.group, four(one.value), strip(axis, one.value)
-        )
-        for one in family.points[:MOST_GROUPS]
-    ]
+    rows = []
+    for one in family.points[:MOST_GROUPS]:
+        name = f"{one.series}, {one.group}" if several else one.group
+        rows.append(_strip_row(name, four(one.value), strip(axis, one.value)))
     head = [("Group", "name"), ("Rate", "number"), _scale(axis)]
-    return folded(
-        "The rates that are compared", _picture_table("family", _capital(family.axis or "rate"), head, rows)
-    )
+    table = _picture_table("family", _capital(family.axis or "rate"), head, rows)
+    return folded("The rates that are compared", table)
 
 
 # ------------------------------------------------------------------------------------------- models
@@ -294,7 +291,7 @@ def rates_view(content: Content) -> list[Html]:
         for place, k in enumerate(content.shown_classes):
             figure = f"rates-{number}{f'-{place}' if place else ''}"
             rates = [(_rates(content, grouping, k, measure), f"{figure}-{measure}") for measure in PANELS]
-            body = el("div", [_share_panel(*found, name) for found, name in rates], class_="panels")
+            body = el("div", [_share_panel(*shares, name) for shares, name in rates], class_="panels")
             several = len(content.shown_classes) > 1
             panels.append(folded(f"Class {k}", body, open=place == 0) if several else body)
         found.append(el("section", el("h3", f"By {grouping.title}"), panels, class_="grouping"))
@@ -304,10 +301,8 @@ def rates_view(content: Content) -> list[Html]:
 def error_view(content: Content) -> Html:
     """Return how often predictions are wrong, by group."""
     panels = [
-        _share_panel(
-            f"Wrong predictions, by {grouping.title}", *_errors(content, grouping), f"error-{number}"
-        )
-        for number, grouping in enumerate(content.groupings)
+        _share_panel(f"Wrong predictions, by {one.title}", *_errors(content, one), f"error-{number}")
+        for number, one in enumerate(content.groupings)
     ]
     everyone = _share_panel("Wrong predictions", [], content.everyone.error, "error-0")
     return el("div", panels or everyone, class_="panels")
@@ -332,8 +327,10 @@ def _share_panel(words: str, rows: Shares, everyone: Share, figure: str) -> Html
     Of many groups the farthest from everyone come first, a dozen open and the others folded.
     """
     axis = _unit_axis(end for _, share in [*rows, ("", everyone)] for end in _ends(share) or ())
-    if len(rows) > OPEN_GROUPS:
-        rows = sorted(rows, key=lambda row: -_distance(row[1], everyone))
+
+    def distance(row: tuple[str, Share]) -> float:
+        value, middle = row[1].value, everyone.value
+        return -1.0 if value is None or middle is None else abs(value - middle)
 
     def line(name: str, share: Share, kind: str = "model") -> Html:
         interval = span(share.low, share.high)
@@ -342,6 +339,8 @@ def _share_panel(words: str, rows: Shares, everyone: Share, figure: str) -> Html
         picture = strip(axis, share.value, _ends(share), state=kind, zero=everyone.value, tip=tip)
         return _strip_row(name, [four(share.value), hidden], picture, kind)
 
+    if len(rows) > OPEN_GROUPS:
+        rows = sorted(rows, key=distance, reverse=True)
     lines, last = [line(*row) for row in rows], line("everyone", everyone, "everyone")
     head = [("Group", "name"), ("Rate", "number"), _scale(axis)]
     table = _picture_table(figure, words, head, [*lines[:OPEN_GROUPS], last])
@@ -349,16 +348,8 @@ def _share_panel(words: str, rows: Shares, everyone: Share, figure: str) -> Html
         return table
     rest = lines[OPEN_GROUPS:MOST_GROUPS]
     summary = f"{counted(len(rest), 'more group')}, nearer to everyone"
-    more = folded(
-        summary, _picture_table(f"{figure}-more", words, head, rest), _left_out(len(lines) - MOST_GROUPS)
-    )
-    return el("div", table, more, class_="panel-box")
-
-
-def _distance(share: Share, everyone: Share) -> float:
-    if share.value is None or everyone.value is None:
-        return -1.0
-    return abs(share.value - everyone.value)
+    others = _picture_table(f"{figure}-more", words, head, rest)
+    return el("div", table, folded(summary, others, _left_out(len(lines) - MOST_GROUPS)), class_="panel-box")
 
 
 # ---------------------------------------------------------------------------------- shape functions
@@ -458,10 +449,9 @@ def _calibration_panel(each: c.Calibration, everyone: c.Calibration, score: str)
     points = []
     for b in each.bins:
         seen = b.observed
-        tip = (
-            f"{each.group}: score {four(b.score)}, observed {four(seen.value)} ({span(seen.low, seen.high)})"
-        )
-        points.append(Point(b.score, seen.value or 0.0, _ends(seen), f"{tip}, {seen.rows:,} rows"))
+        tip = f"observed {four(seen.value)} ({span(seen.low, seen.high)}), {seen.rows:,} rows"
+        tip = f"{each.group}: score {four(b.score)}, {tip}"
+        points.append(Point(b.score, seen.value or 0.0, _ends(seen), tip))
     error = four(each.error)
     label = f"Calibration of {each.group}: {score} against how often it was so; mean distance {error}"
     plot = Plot(label, UNIT, UNIT, score, lines=[DIAGONAL, *behind, _calibration_line(each)], points=points)
@@ -517,11 +507,8 @@ def _training_plot(training: c.Training, which: str) -> Plot:
     words, last, curves = _CURVES[which], training.steps[-1], training.curves
     label, least = f"{words} over {last:,} steps, from released values", 0.02
     if which == "norm":
-        lines, label, least = (
-            [Line(training.steps, training.gradient_norm)],
-            f"{words}, over {last:,} steps",
-            1e-3,
-        )
+        lines = [Line(training.steps, training.gradient_norm)]
+        label, least = f"{words}, over {last:,} steps", 1e-3
     else:
         lines = [Line(training.steps, getattr(one, which), "behind", one.name) for one in curves[:0:-1]]
         lines.append(Line(training.steps, getattr(curves[0], which), "main", curves[0].name))
@@ -551,16 +538,11 @@ def _short(value: float | None) -> str:
 
 def ledger_view(spending: c.Spending) -> list[Html]:
     """Return where the budget went: a bar of what each entry added, and epsilon over the training."""
-    rows = [
-        [
-            [el("span", class_=f"swatch hue{place % HUES}", aria_hidden="true"), entry.purpose or "release"],
-            entry.data,
-            _rise(entry),
-            epsilon_text(entry.alone),
-            entry.words,
-        ]
-        for place, entry in enumerate(spending.entries)
-    ]
+    rows = []
+    for place, entry in enumerate(spending.entries):
+        swatch = el("span", class_=f"swatch hue{place % HUES}", aria_hidden="true")
+        name, alone = [swatch, entry.purpose or "release"], epsilon_text(entry.alone)
+        rows.append([name, entry.data, _rise(entry), alone, entry.words])
     head = ("Release", "Data", "Raised epsilon by", "Alone", "What was released")
     table = _numbers("Releases in the order of the plan", head, rows)
     if spending.total is None:
@@ -590,10 +572,9 @@ def _bar(spending: c.Spending, total: float) -> Html:
     label = f"Of a cap of {epsilon_text(spending.cap)}" if spending.cap else "No cap"
     entries = "; ".join(f"{entry.purpose} {_rise(entry)}" for entry in spending.entries)
     spent = f"{label}, {epsilon_text(total)} is spent: {entries}"
-    whole_bar = el("rect", class_="left", x=0, y=0, width="100%", height=36)
-    picture = el(
-        "svg", whole_bar, parts, class_="budget", width="100%", height=36, role="img", aria_label=spent
-    )
+    size = {"width": "100%", "height": 36}
+    frame = el("rect", class_="left", x=0, y=0, **size)
+    picture = el("svg", frame, parts, class_="budget", **size, role="img", aria_label=spent)
     left = f"; {whole - total:.4f} is left" if spending.cap and whole - total > 5e-5 else ""
     caption = f"{label}, epsilon {epsilon_text(total)} is spent{left}"
     return el("figure", el("figcaption", caption), picture, data_figure="ledger")
@@ -606,6 +587,7 @@ def _rise(one: c.Booking) -> str:
 def _epsilon_plot(spending: c.Spending) -> Plot:
     steps, epsilons = spending.steps, spending.epsilons
     texts = [epsilon_text(value) for value in epsilons]
+    pairs = zip(steps, texts, strict=True)
     return Plot(
         f"Epsilon of all releases over {steps[-1]:,} training steps, from {texts[0]} to {texts[-1]}",
         Axis(0.0, float(steps[-1])),
@@ -614,10 +596,7 @@ def _epsilon_plot(spending: c.Spending) -> Plot:
         "epsilon",
         lines=[Line(steps, epsilons)],
         levels=[(spending.cap, "cap")] if spending.cap else [],
-        tips=[
-            (float(step), f"after {step:,} steps: epsilon {text}")
-            for step, text in zip(steps, texts, strict=True)
-        ],
+        tips=[(float(step), f"after {step:,} steps: epsilon {text}") for step, text in pairs],
         area=True,
     )
 
@@ -630,9 +609,7 @@ def _constraints_figure(content: Content) -> Forest | None:
     return Forest(f"{EXCESS} (positive: beyond it)", rows) if rows else None
 
 
-def _rates_figure(
-    content: Content, *, rate: str = "selection_rate", by: Any = None, k: Any = None
-) -> Forest | None:
+def _rates_figure(content: Content, rate: str = PANELS[0], by: Any = None, k: Any = None) -> Forest | None:
     if not content.groupings:
         return None
     _validate.one_of(tuple(MEASURES), rate=rate)
