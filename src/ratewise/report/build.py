@@ -249,18 +249,11 @@ class Background:
         object.__setattr__(self, "notes", _validate.texts(notes=self.notes))
 
     @classmethod
-    def of_model(
-        cls,
-        model: Any,
-        statement: PrivacyStatement | None,
-        *,
-        name: str | None = None,
-        ledger: Ledger | None = None,
-        **known: Any,
-    ) -> Background:
+    def of_model(cls, model: Any, statement: PrivacyStatement | None, **known: Any) -> Background:
         """Return what a classifier knows of itself, and what else is known."""
-        name = type(model).__name__ if name is None else name
-        return cls(name, model, statement, ledger or getattr(model, "ledger_", None), **known)
+        own: dict[str, Any] = {"name": type(model).__name__, "ledger": getattr(model, "ledger_", None)}
+        given = {name: value for name, value in known.items() if value is not None}
+        return cls(model=model, statement=statement, **(own | given))
 
     @property
     def certificate(self) -> Certificate | None:

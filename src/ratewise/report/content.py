@@ -327,11 +327,8 @@ class Content:
 
     def by_worst(self) -> list[Constraint]:
         """Return the constraints: missed, then undecided, then held, each by its excess."""
-
-        def place(one: Constraint) -> tuple[int, float]:
-            return STATES.index(one.state), -math.inf if one.excess is None else -one.excess
-
-        return sorted(self.constraints, key=place)
+        by_excess = sorted(self.constraints, key=lambda one: -math.inf if one.excess is None else -one.excess)
+        return sorted(by_excess, key=lambda one: STATES.index(one.state))
 
     @property
     def state(self) -> str:

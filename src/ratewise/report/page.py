@@ -46,14 +46,9 @@ def render(content: Content) -> str:
 
 def embedded(content: Content) -> str:
     """Return the page within a frame, for notebooks: its style and script stay inside."""
-    return el(
-        "iframe",
-        "",
-        srcdoc=render(content),
-        sandbox="allow-scripts allow-downloads",
-        title=content.title,
-        style="width:100%;height:720px;border:1px solid #ccc;border-radius:8px",
-    )
+    style = "width:100%;height:720px;border:1px solid #ccc;border-radius:8px"
+    allowed = "allow-scripts allow-downloads"
+    return el("iframe", "", srcdoc=render(content), sandbox=allowed, title=content.title, style=style)
 
 
 @functools.cache
@@ -133,17 +128,10 @@ def _header(content: Content) -> Html:
         id="verdict",
     )
     created = el("span", f"ratewise report, {content.created[:10]}")
-    tiles = [
-        el(
-            "div",
-            el("dt", title),
-            el("dd", value),
-            el("dd", note, class_="note"),
-            class_="tile",
-            id=f"tile-{name}",
-        )
-        for name, title, value, note in _tiles(content)
-    ]
+    tiles = []
+    for name, title, value, note in _tiles(content):
+        parts = [el("dt", title), el("dd", value), el("dd", note, class_="note")]
+        tiles.append(el("div", parts, class_="tile", id=f"tile-{name}"))
     return el(
         "header",
         el("div", created, _button("Dark colours", "theme"), class_="eyebrow"),
