@@ -132,8 +132,10 @@ class Rows:
     def bin_weights(self, grids: tuple[Grid, ...]) -> list[Floats]:
         """Return the weight of the rows of each bin, by column; **private**."""
         if self.units.order is None and self._labels_coded:  # weights of many rows are not stored
-            labels = self.problem.labels
-            return bin_weights(self._coded(grids), grids, lambda rows: labels[rows] >= 0, len(labels))
+            labels, units = self.problem.labels, self.units
+            return bin_weights(
+                self._coded(grids), grids, lambda rows: units.table_weights(labels[rows] >= 0), len(labels)
+            )
         weights = self._weights
         return bin_weights(self._coded(grids), grids, weights.__getitem__, len(weights))
 
