@@ -23,7 +23,6 @@ from ratewise.data.cells import (
     parse_number,
     parse_text,
     text_of,
-    truth_values,
 )
 
 
@@ -202,7 +201,6 @@ def test_storage_does_not_decide(clean, missing):
     for name, column in stored_as(rows):
         assert same(parse_number(column), numbers), name
         assert parse_text(column).tolist() == texts.tolist(), name
-        assert truth_values(column).tolist() == truth_values(rows).tolist(), name
 
 
 def test_a_missing_value_in_an_integer_column_changes_only_its_row():
@@ -227,7 +225,6 @@ def test_a_word_in_a_csv_file_changes_only_its_line(tmp_path, lines, word):
     clean, mixed = read
     np.testing.assert_array_equal(parse_number(mixed).values[: len(lines)], parse_number(clean).values)
     assert parse_text(mixed)[: len(lines)].tolist() == parse_text(clean).tolist()
-    assert truth_values(mixed)[: len(lines)].tolist() == truth_values(clean).tolist()
 
 
 @pytest.mark.parametrize("word", ["999", "-1", "?", "None"])

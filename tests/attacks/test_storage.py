@@ -20,6 +20,7 @@ from ratewise.data.units import digest_ids
 from ratewise.estimators.evaluation import evaluate
 from ratewise.estimators.postprocess import postprocess
 from ratewise.mechanisms.noise import RoundedGaussianMechanism
+from ratewise.preprocessing.discovery import count_values, release_values
 
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -237,3 +238,22 @@ def test_rows_that_are_arrays(row):
 def test_other_sequences():
     entries = deque([np.float32(0.1), np.float32(0.2), "x" * 10])
     assert parse_number(entries).values[:2].tolist() == parse_number(list(entries)).values[:2].tolist()
+
+
+def test_a_missing_label_does_not_decide_the_type_of_the_classes():
+    """One missing cell turns truth values of an array into floats; the found values must not show it."""
+    rng = np.random.default_rng(0)
+    labels = rng.random(3_000) < 0.5
+    stored = [labels, labels.astype(object), pd.Series(labels), pd.Series(labels, dtype="boolean")]
+    for gap in (np.nan, None):
+        cells = labels.astype(object)
+        cells[7] = gap
+        stored += [cells, pd.Series(cells), pd.Series(cells, dtype="boolean")]
+    gone = labels.astype(float)
+    gone[7] = np.nan
+    found = []
+    for column in (*stored, gone):
+        counted = count_values({"y": column}, None)["y"]
+        released = release_values({"y": counted}, 1.0, 1e-6, np.random.default_rng(1))["y"]
+        found.append([(type(value), value) for value in released])
+    assert found == [[(int, 0), (int, 1)]] * len(found)

@@ -11,7 +11,6 @@ import pytest
 
 from ratewise._files import ModelFileError
 from ratewise.accounting import Budget, Ledger
-from ratewise.constraints.domain import Domain
 from ratewise.data.schema import Category, Number, Schema
 from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType
 from ratewise.metrics.verdicts import HELD
@@ -159,13 +158,6 @@ class TestWholeRuns:
             assert report.content.state == "cannot tell"
             assert "demographic_parity(sex) &lt;= " in report.to_html()
             assert "not judged" in report.model_card()
-
-    def test_truth_values_are_classes_and_groups_again(self, tmp_path):
-        frame = FRAME.assign(rich=FRAME["rich"] == "yes", sex=(FRAME["sex"] == "F").astype(str))
-        frame.loc[5, "sex"] = "1"
-        model = finished(tmp_path / "run", frame=frame).folder.model()
-        assert model.classes_.dtype == bool
-        assert model.constraints_.domain == Domain((False, True), {"sex": (False, True)}, other=True)
 
 
 class TestResume:

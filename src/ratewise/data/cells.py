@@ -688,24 +688,6 @@ def cell_kinds(values: Any, cell_format: CellFormat = DEFAULT_FORMAT) -> NDArray
     return _each(stored, reader.kind, np.dtype(np.uint8))
 
 
-def truth_values(values: Any) -> NDArray[np.bool_]:
-    """Return which cells of a column are truth values: stored as such, or spelled true or false; each by itself.
-
-    >>> truth_values([True, "false", 1, "1", None]).tolist()
-    [True, True, False, False, False]
-    """
-    stored = stored_column(values)
-    if isinstance(stored, _Dictionary):
-        return stored.spread(truth_values(stored.entries), False)
-    if stored.dtype.kind not in "OUSTV":
-        return np.full(len(stored), stored.dtype.kind == "b")
-    return _each(stored, _is_truth, np.dtype(np.bool_))
-
-
-def _is_truth(cell: Any) -> bool:
-    return _clean(cell).lower() in _FLAGS if type(cell) is str else type(cell) in (bool, np.bool_)
-
-
 def _each(stored: NDArray[Any], parse: Callable[[Any], Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return the result of every cell; in each chunk a repeated text is parsed once."""
     found = np.empty(len(stored), dtype=dtype)
@@ -803,9 +785,7 @@ def _of_series(values: Any) -> NDArray[Any] | _Dictionary:
     if kind == "DatetimeTZDtype":
         naive = values.dt.tz_convert(None) if hasattr(values, "dt") else values.tz_convert(None)
         return _vector(np.asarray(naive))  # in UTC
-    if kind == "BooleanDtype":
-        return _vector(values.to_numpy(dtype=object, na_value=None))
-    if hasattr(values.dtype, "numpy_dtype") and getattr(values.dtype, "kind", "O") in "iuf":
+    if hasattr(values.dtype, "numpy_dtype") and getattr(values.dtype, "kind", "O") in "iufb":
         return _vector(values.to_numpy(dtype=np.float64, na_value=math.nan))
     if hasattr(getattr(values.dtype, "pyarrow_dtype", None), "index_type"):
         return stored_column(getattr(values, "array", values).__arrow_array__())

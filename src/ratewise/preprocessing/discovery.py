@@ -32,7 +32,6 @@ from ratewise.data.cells import (
     parse_number,
     parse_text,
     text_of,
-    truth_values,
 )
 from ratewise.mechanisms.noise import Mechanism, NoNoise, RoundedGaussianMechanism
 from ratewise.preprocessing.grids import (
@@ -47,7 +46,6 @@ from ratewise.preprocessing.grids import (
 Floats = npt.NDArray[np.float64]
 
 RANGES = MagnitudeGrid(per_decade=2, least=-6.0, most=12.0)
-_TRUTH = "\0"  # ends no canonical text
 _SURE = 4.5  # noise levels from which a range cell is taken to be occupied
 
 
@@ -96,17 +94,15 @@ def discover_values(
 
     Notes
     -----
-    Values are returned as truth values or as whole numbers if all values of the column are, and otherwise as text.
+    Values are returned as whole numbers if all values of the column are, and otherwise as text. Truth values are 0 and 1:
+    one missing cell can turn the storage of a column from truth values into numbers.
     """
     counted = count_values(columns, weights)
     return release_values(counted, noise, delta, rng, named=named, step=step, max_rows=max_rows)
 
 
 class ValueCounts(NamedTuple):
-    """Distinct texts of a column, sorted, without missing ones, and the weight of their rows; **private**.
-
-    Texts of truth values end in a mark, so that True and 1 are counted apart.
-    """
+    """Distinct texts of a column, sorted, without missing ones, and the weight of their rows; **private**."""
 
     texts: list[str]
     weights: Floats
@@ -114,12 +110,7 @@ class ValueCounts(NamedTuple):
 
 def count_values(columns: Mapping[str, Any], weights: Floats | None) -> dict[str, ValueCounts]:
     """Return the distinct values of columns with the weight of their rows; **private**."""
-    found = {}
-    for name, column in columns.items():
-        texts, truth = parse_text(column), truth_values(column)
-        texts[truth] = [text + _TRUTH for text in texts[truth]]
-        found[name] = _count_texts(texts, weights)
-    return found
+    return {name: _count_texts(parse_text(column), weights) for name, column in columns.items()}
 
 
 def add_values(parts: Sequence[ValueCounts]) -> ValueCounts:
@@ -186,12 +177,9 @@ def _sorted_counts(totals: Mapping[str, float]) -> ValueCounts:
 
 
 def _in_form(kept: list[str], named: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return kept texts and named values together: as truth values if all that is kept are, or as named, or as numbers."""
-    truths = all(text.endswith(_TRUTH) for text in kept)
+    """Return kept texts and named values together: as named, else as whole numbers if all of them are."""
     spelt = {text_of(value): value for value in named}
-    texts = sorted({*(text.removesuffix(_TRUTH) for text in kept), *spelt})
-    if kept and truths and {"0", "1"}.issuperset(texts):
-        return tuple(text == "1" for text in texts)
+    texts = sorted({*kept, *spelt})
     whole = [_whole(text) for text in texts]
     if all(number is not None for number in whole):
         pairs = sorted(zip(whole, texts, strict=True))
