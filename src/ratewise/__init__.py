@@ -33,6 +33,7 @@ from ratewise.constraints.predicates import at_least, below, between, everyone, 
 from ratewise.constraints.rates import rate, rows
 from ratewise.exceptions import (
     BudgetExceeded,
+    CertificateWarning,
     InvalidInput,
     InvalidType,
     RatewiseError,
@@ -62,6 +63,7 @@ _ON_FIRST_USE = {
 __all__ = [
     "Budget",
     "BudgetExceeded",
+    "CertificateWarning",
     "Domain",
     "InvalidInput",
     "InvalidType",

@@ -13,6 +13,7 @@
         └── BudgetExceeded               a release was refused because it would pass the cap
 
     RatewiseWarning (UserWarning)
+    ├── CertificateWarning               the budget is too small for a useful certificate
     └── SeedWarning                      noise was made from a seed, which must stay secret
 
 Every message names the argument, the offending value and a way out. Messages never contain values of
@@ -58,6 +59,10 @@ class BudgetExceeded(LedgerError):  # noqa: N818
 
 class RatewiseWarning(UserWarning):
     """Base of every warning that ratewise gives."""
+
+
+class CertificateWarning(RatewiseWarning):
+    """The intervals of the certificate will be too wide for the verdict "held"; known before training."""
 
 
 class SeedWarning(RatewiseWarning):

@@ -1,10 +1,12 @@
 import json
 import math
+import warnings
 
 import numpy as np
 import pytest
 
 from ratewise import (
+    CertificateWarning,
     InvalidInput,
     RateConstrainedClassifier,
     TrainingConfig,
@@ -21,10 +23,10 @@ from ratewise.training.certificate import (
     COUNT_SENSITIVITY,
     MARGIN_EDGES,
     Certificate,
+    _room,
     certify,
     choose_shift,
     count_stds,
-    expected_half_width,
     expected_half_widths,
     margin_code_count,
     margin_codes,
@@ -230,12 +232,54 @@ def test_the_expected_half_width_is_about_the_one_that_comes():
     expected = expected_half_widths(PARITY, 40_000, 30.0, cell_shares=[0.25, 0.75])
     (row,) = certify(PARITY, TABLE, 30.0, n_units=40_000)
     assert expected == pytest.approx([row.half_width], rel=0.1)
-    assert expected_half_width(PARITY, 40_000, 30.0, cell_shares=[0.25, 0.75]) == expected[0]
-    assert expected_half_width(PARITY, 100, 300.0) == pytest.approx(1.0)
-    assert expected_half_width(PARITY, 40_000, 30.0, cell_totals_std=1.0) < expected_half_width(
-        PARITY, 40_000, 30.0
-    )
-    assert expected_half_width(compile_constraints(None, DOMAIN), 100, 1.0) == 0.0
+    assert expected_half_widths(PARITY, 100, 300.0) == pytest.approx(1.0)
+    known_sizes = expected_half_widths(PARITY, 40_000, 30.0, cell_totals_std=1.0)
+    assert known_sizes[0] < expected_half_widths(PARITY, 40_000, 30.0)[0]
+    assert len(expected_half_widths(compile_constraints(None, DOMAIN), 100, 1.0)) == 0
+
+
+def test_a_budget_that_is_too_small_for_a_certificate_is_reported_before_training():
+    table = census_like(400)
+    seen = []
+
+    def fit(**changes):
+        model = RateConstrainedClassifier(
+            demographic_parity("sex", max_gap=0.05),
+            classes=table.classes,
+            group_values=table.group_values,
+            callback=lambda record: seen.append(record.step),
+            random_state=0,
+            **changes,
+        )
+        return model.fit(table.X, table.y, sensitive_features=table.sensitive)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CertificateWarning)
+        with pytest.raises(
+            CertificateWarning, match=r"cannot say 'held' for 1 of 1 .* larger epsilon, more rows"
+        ):
+            fit(epsilon=1.0)
+        assert seen == []  # before the first step
+        fit(epsilon=50.0)
+        fit(epsilon=None)
+    with pytest.warns(CertificateWarning):
+        found = fit(epsilon=1.0).certificate_
+    assert found.rows[0].verdict != "held"
+
+
+@pytest.mark.parametrize(
+    ("constraint", "room"),
+    [
+        (demographic_parity("sex", max_gap=0.05), 0.05),
+        (rate(1) <= 0.3, 0.3),
+        (rate(1) >= 0.9, 0.1),
+        (rate(1).between(0.2, 0.3), 0.05),
+    ],
+)
+def test_the_best_value_of_a_quantity_decides_what_can_be_certified(constraint, room):
+    compiled = compile_constraints(constraint, DOMAIN)
+    (item,) = compiled.items
+    assert _room(item) == pytest.approx(room)
 
 
 @pytest.mark.parametrize(

@@ -407,13 +407,6 @@ class _Shifted:
         return cls(predictions(cells), float(by_label.sum() - np.trace(by_label)), entries)
 
 
-def expected_half_width(
-    compiled: CompiledConstraints, n_units: int, noise_std: float, **guesses: Any
-) -> float:
-    """Return the largest of `expected_half_widths`; 0 without constraints."""
-    return float(expected_half_widths(compiled, n_units, noise_std, **guesses).max(initial=0.0))
-
-
 def expected_half_widths(
     compiled: CompiledConstraints,
     n_units: int,
@@ -459,12 +452,45 @@ def expected_half_widths(
     return half
 
 
-def certificate_half_width(compiled: CompiledConstraints, plan: Plan) -> float:
-    """Return the largest half-width to expect of the certificate's intervals, from public facts; 0 without noise."""
+def certificate_half_widths(compiled: CompiledConstraints, plan: Plan) -> Floats:
+    """Return the half-width to expect of each of the certificate's intervals, from public facts; 0 without noise."""
     event = plan.events.get(CERTIFICATE)
     if not isinstance(event, GaussianEvent):
-        return 0.0
-    return float(expected_half_width(compiled, plan.n_units, count_stds(float(event.noise))[0]))
+        return np.zeros(len(compiled.items))
+    return expected_half_widths(compiled, plan.n_units, count_stds(float(event.noise))[0])
+
+
+def certificate_half_width(compiled: CompiledConstraints, plan: Plan) -> float:
+    """Return the largest of `certificate_half_widths`; 0 without constraints."""
+    return float(certificate_half_widths(compiled, plan).max(initial=0.0))
+
+
+def undecidable(compiled: CompiledConstraints, plan: Plan, tolerance: float) -> str:
+    """Return a sentence on the constraints that no model can be certified to satisfy; empty if there are none.
+
+    An interval of half-width w around the best value that a quantity can have ends beyond its bound plus the
+    tolerance if w exceeds their distance: a gap of 0, a rate of 0 under an upper bound, one of 1 over a lower one.
+    """
+    items, widths = compiled.items, certificate_half_widths(compiled, plan)
+    lost = [
+        (width, item) for width, item in zip(widths, items, strict=True) if width > _room(item) + tolerance
+    ]
+    if not lost:
+        return ""
+    width, item = max(lost, key=lambda pair: pair[0])
+    return (
+        f"the certificate cannot say 'held' for {len(lost)} of {len(items)} constraints, whatever the model: with groups of "
+        f"equal size the interval of {item.name!r} is about {short(width)} on either side of the estimate, and the bound plus "
+        f"the tolerance of {tolerance:g} leaves {short(_room(item) + tolerance)}. "
+        "Use a larger epsilon, more rows, fewer groups or a larger bound"
+    )
+
+
+def _room(item: Item) -> float:
+    """Return the distance of the best value of a quantity from its bounds."""
+    if item.low is None or item.high is None:
+        return abs(float(item.high) if item.high is not None else 1.0 - float(item.low or 0.0))
+    return (float(item.high) - float(item.low)) / 2.0
 
 
 # ----------------------------------------------------------------------------------------------- rows

@@ -21,6 +21,7 @@ warning, branch or record depends on the content of a row other than through rel
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -35,7 +36,7 @@ from ratewise.constraints.compiled import CompiledConstraints
 from ratewise.constraints.compiler import compile_constraints, named_values
 from ratewise.constraints.domain import Domain
 from ratewise.data.units import Units
-from ratewise.exceptions import InvalidInput
+from ratewise.exceptions import CertificateWarning, InvalidInput
 from ratewise.mechanisms.noise import Mechanism
 from ratewise.mechanisms.randomness import RandomStreams
 from ratewise.mechanisms.sampling import keyed_samples
@@ -50,6 +51,7 @@ from ratewise.training.certificate import (
     judged,
     packed_tables,
     shift_for,
+    undecidable,
 )
 from ratewise.training.config import TrainingConfig
 from ratewise.training.declarations import Declarations
@@ -281,7 +283,14 @@ class Session:
         self.domain = declared.domain(self.classes, self.rows.group_names, found)
         if declared.constraints:
             self.compiled = compile_constraints(declared.constraints, self.domain, allow_empty=bool(missing))
+            self._announce_certificate(self.compiled)
         self.rows.use_domain(self.domain, self.compiled)
+
+    def _announce_certificate(self, compiled: CompiledConstraints) -> None:
+        """Warn before training if the budget is too small for a useful certificate: public and released facts only."""
+        lost = undecidable(compiled, self.plan, self.certificate_tolerance)
+        if lost and CERTIFICATE not in self.released:
+            warnings.warn(lost, CertificateWarning, stacklevel=2)
 
     @np.errstate(all="ignore")
     def prepare(self) -> None:
