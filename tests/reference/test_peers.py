@@ -22,8 +22,15 @@ from benchmarks.peers.engine import Descent, iterates
 from benchmarks.peers.others import expected
 from benchmarks.problem import Part, Task, measure
 
-from ratewise.datasets.tables import described, table
+from ratewise.data.schema import Category, Number, Schema
+from ratewise.datasets.tables import table
 from ratewise.mechanisms.randomness import RandomStreams
+
+
+def schema_of(numbers, categories, sexes=("female", "male")):
+    columns = {name: Number(*bounds) for name, bounds in numbers.items()}
+    columns |= {name: Category(values) for name, values in categories.items()}
+    return Schema(columns, label="y", classes=(0, 1), groups={"sex": Category(sexes)})
 
 
 def joint(seed, groups=3, classes=4):
@@ -120,10 +127,11 @@ def test_the_published_form_sees_one_cell():
 def test_credit_card_columns_of_the_published_form():
     import pandas as pd
 
-    schema = described(
-        "toy", {"AGE": (0, 100)}, {"EDUCATION": (0, 1, 4, 5, 6), "MARRIAGE": (0, 1, 3), "PAY_0": (-2, 0, 9)},
-        "y", (0, 1), {"sex": ("male", "female")},
-    )  # fmt: skip
+    schema = schema_of(
+        {"AGE": (0, 100)},
+        {"EDUCATION": (0, 1, 4, 5, 6), "MARRIAGE": (0, 1, 3), "PAY_0": (-2, 0, 9)},
+        ("male", "female"),
+    )
     frame = pd.DataFrame(
         {
             "AGE": [20, 30, 40],
@@ -240,7 +248,7 @@ def cells_of_the_sheet():
     """`two_groups` as 400 rows whose one feature is the cell (prediction, group)."""
     import pandas as pd
 
-    schema = described("cells", {}, {"cell": (0, 1, 2, 3)}, "y", (0, 1), {"sex": ("female", "male")})
+    schema = schema_of({}, {"cell": (0, 1, 2, 3)})
     shares = np.rint(400 * two_groups()).astype(int)
     guess, group, y = (np.repeat(code.ravel(), shares.ravel()) for code in np.indices((2, 2, 2)))
     frame = pd.DataFrame({"cell": 2 * guess + group, "y": y})
@@ -325,7 +333,7 @@ def test_noise_of_reductions_has_mean_zero_and_the_stated_scale(monkeypatch):
 
 # ------------------------------------------------------------------------------ on made-up tables
 
-SCHEMA = described("toy", {"a": (0, 1), "b": (0, 1)}, {}, "y", (0, 1), {"sex": ("female", "male")})
+SCHEMA = schema_of({"a": (0, 1), "b": (0, 1)}, {})
 
 
 def toy(constraint="demographic_parity", n=4000, seed=0):

@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from ratewise.data.schema import Category, Number, Schema
 from ratewise.datasets import DataCorrupt, DataNotFound, files, load_adult, load_celeba, load_utkface, tables
 from ratewise.datasets.files import KnownFile, locate
-from ratewise.datasets.tables import described, encode, feature_names, table
+from ratewise.datasets.tables import encode, feature_names, published, table
 from ratewise.exceptions import InvalidInput, InvalidType
 
 TEXT = b"some rows\n"
@@ -174,7 +175,12 @@ def test_bad_folders(tmp_path):
         load_adult(3)
 
 
-SMALL = described("small", {"age": (0, 10)}, {"job": ("a", "b")}, "label", (0, 1), {"sex": ("F", "M")})
+SMALL = Schema(
+    {"age": Number(0, 10), "job": Category(["a", "b"])},
+    label="label",
+    classes=(0, 1),
+    groups={"sex": Category(["F", "M"])},
+)
 
 
 def test_encoding_follows_the_schema_alone():
@@ -207,11 +213,11 @@ def write_adult(folder, monkeypatch):
     train = ROW.format(sex="Male", country="United-States", label="<=50K")
     train += ROW.format(sex="Male", country="?", label="<=50K")
     test = "|1x3 Cross validator\n" + ROW.format(sex="Female", country="Cuba", label=">50K.")
-    for name, text in (("ADULT_TRAIN", train), ("ADULT_TEST", test)):
-        file = getattr(tables, name)
+    adult, known = published("adult"), []
+    for file, text in zip(adult.files, (train, test), strict=True):
         (folder / file.path).write_text(text)
-        known = KnownFile(file.path, hashlib.sha256(text.encode()).hexdigest())
-        monkeypatch.setattr(tables, name, known)
+        known.append(KnownFile(file.path, hashlib.sha256(text.encode()).hexdigest()))
+    monkeypatch.setattr(tables, "published", lambda _: adult._replace(files=tuple(known)))
 
 
 def test_adult_holds_each_complete_row_of_both_files_once(tmp_path, monkeypatch):

@@ -24,12 +24,6 @@ from ratewise.datasets.tables import (
     load_student,
 )
 
-_LOADERS = (
-    *(load_acs_employment, load_adult, load_celeba, load_credit_card, load_german, load_heart),
-    *(load_nursery, load_parkinsons, load_student, load_utkface),
-)
-LOADERS = {load.__name__.removeprefix("load_"): load for load in _LOADERS}
-
 __all__ = [
     "LOADERS",
     "DataCorrupt",
@@ -49,3 +43,5 @@ __all__ = [
     "load_student",
     "load_utkface",
 ]
+
+LOADERS = {name.removeprefix("load_"): globals()[name] for name in __all__ if name.startswith("load_")}

@@ -10,7 +10,7 @@ import hashlib
 import io
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ratewise import _validate
-from ratewise.datasets.files import folders, not_found
+from ratewise.datasets.files import DataNotFound, find
 from ratewise.datasets.tables import codes, pandas
 
 UTKFACE_HOME = "https://susanqq.github.io/UTKFace/"
@@ -82,18 +82,16 @@ def load_utkface(data_home: Any = None, *, label: str = "gender") -> Images:
     "gender", "age" (nine classes of ten years) and "race", one is the label and the others are sensitive
     columns. Places: ``faces/UTKFace/``, ``faces/crop_part1/`` or ``faces/utkface_crop_part1.zip``.
     """
-    _validate.one_of(("gender", "age", "race"), label=label)
-    names, read = _listing(_first(UTKFACE_PLACES, UTKFACE_HOME, data_home))
+    values = {"gender": GENDERS, "age": AGES, "race": RACES}
+    _validate.one_of(tuple(values), label=label)
+    names, read = _listing(_found(UTKFACE_PLACES, UTKFACE_HOME, data_home))
     matched = [(name, found) for name in names if (found := _NAME.search(name))]
     parts = np.array([found.groups() for _, found in matched], dtype=int).reshape(-1, 3)
-    frame = pandas().DataFrame({"file": [name for name, _ in matched]})
-    frame["age"] = parts[:, 0]
+    frame = pandas().DataFrame({"file": [name for name, _ in matched], "age": parts[:, 0]})
     frame["gender"], frame["race"] = np.array(GENDERS)[parts[:, 1]], np.array(RACES)[parts[:, 2]]
     frame["content"] = [hashlib.sha1(read(name)).hexdigest() for name in frame["file"]]  # noqa: S324
     bands = np.array(AGES)[np.minimum(parts[:, 0] // 10, len(AGES) - 1)]
-    values = {"gender": GENDERS, "age": AGES, "race": RACES}
-    columns = {"gender": frame["gender"].to_numpy(), "age": bands, "race": frame["race"].to_numpy()}
-    return _images("utkface", frame, label, columns, values, read)
+    return _images("utkface", frame, frame.assign(age=bands), label, values, read)
 
 
 def load_celeba(data_home: Any = None, *, label: str = "Smiling") -> Images:
@@ -103,42 +101,38 @@ def load_celeba(data_home: Any = None, *, label: str = "Smiling") -> Images:
     training, 1 validation, 2 test. Places: ``celeba/img_align_celeba/``, ``celeba/list_attr_celeba.txt`` and
     ``celeba/list_eval_partition.txt``.
     """
-    attributes = _first(("celeba/list_attr_celeba.txt",), CELEBA_HOME, data_home)
-    split = _first(("celeba/list_eval_partition.txt",), CELEBA_HOME, data_home)
-    pictures = _first(("celeba/img_align_celeba",), CELEBA_HOME, data_home)
+    attributes, split, pictures = (
+        _found((f"celeba/{name}",), CELEBA_HOME, data_home)
+        for name in ("list_attr_celeba.txt", "list_eval_partition.txt", "img_align_celeba")
+    )
     frame = pandas().read_csv(attributes, sep=r"\s+", skiprows=1)
-    known = tuple(frame.columns)
-    _validate.one_of(known, label=label)
+    _validate.one_of(tuple(frame.columns), label=label)
     frame = frame.eq(1).astype(int).rename_axis("file").reset_index()
     parts = pandas().read_csv(split, sep=r"\s+", names=["file", "partition"])
     frame = frame.merge(parts, on="file", validate="one_to_one")
-    columns = {label: frame[label].to_numpy(), "gender": np.array(GENDERS[::-1])[frame["Male"].to_numpy()]}
+    columns = frame.assign(gender=np.array(GENDERS[::-1])[frame["Male"].to_numpy()])
     values: dict[str, tuple[Any, ...]] = {label: (0, 1), "gender": GENDERS}
-    return _images("celeba", frame, label, columns, values, lambda name: (pictures / name).read_bytes())
+    return _images("celeba", frame, columns, label, values, lambda name: (pictures / name).read_bytes())
 
 
 def _images(
     name: str,
     frame: Any,
+    columns: Any,
     label: str,
-    columns: Mapping[str, npt.NDArray[Any]],
-    values: Mapping[str, tuple[Any, ...]],
+    values: dict[str, tuple[Any, ...]],
     read: Callable[[str], bytes],
 ) -> Images:
     groups = {column: known for column, known in values.items() if column != label}
-    classes = values[label]
-    y = np.asarray(classes)[codes(columns[label], classes, label)]
-    sensitive = pandas().DataFrame({column: columns[column] for column in groups})
-    return Images(name, frame, y, sensitive, classes, dict(groups), read)
+    y = np.asarray(values[label])[codes(columns[label], values[label], label)]
+    return Images(name, frame, y, columns[list(groups)], values[label], groups, read)
 
 
-def _first(places: tuple[str, ...], home: str, data_home: Any) -> Path:
-    searched = folders(data_home)
-    for folder in searched:
-        for place in places:
-            if (folder / place).exists():
-                return folder / place
-    raise not_found(places, searched, home)
+def _found(places: tuple[str, ...], home: str, data_home: Any) -> Path:
+    found = find(places, home, data_home)
+    if isinstance(found, DataNotFound):
+        raise found
+    return found
 
 
 def _listing(place: Path) -> tuple[list[str], Callable[[str], bytes]]:

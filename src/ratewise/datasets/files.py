@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import urllib.request
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,29 +36,37 @@ class DataCorrupt(RatewiseError, ValueError):  # noqa: N818
 class KnownFile:
     """A file by its place under a data folder and its content.
 
-    `archive` is the address of a zip archive that holds the file; None if it cannot be fetched by a program.
+    `archive` is the https address of a zip archive that holds the file; None if no program can fetch it.
     """
 
     path: str
     sha256: str
     archive: str | None = None
 
-    @property
-    def name(self) -> str:
-        """Last part of the path."""
-        return self.path.rsplit("/", 1)[-1]
 
+def find(places: Sequence[str], home: str, data_home: Any = None) -> Path | DataNotFound:
+    """Return the first of several places that exists in a folder, or the error that says what to do.
 
-def folders(data_home: Any = None) -> list[Path]:
-    """Return the folders to look through, in order."""
+    `home` says where the data are published.
+    """
+    cache = cache_folder()
     if data_home is None:
         value = os.environ.get(VARIABLE)
-        return [*([Path(value)] if value else []), cache_folder()]
-    if not isinstance(data_home, str | os.PathLike):
+        folders = [Path(value), cache] if value else [cache]
+    elif not isinstance(data_home, str | os.PathLike):
         raise InvalidType(f"data_home must be a path, got {type(data_home).__name__}")
-    if not Path(data_home).is_dir():
+    elif not Path(data_home).is_dir():
         raise InvalidInput(f"data_home must be an existing folder, got {str(data_home)!r}")
-    return [Path(data_home), cache_folder()]
+    else:
+        folders = [Path(data_home), cache]
+    for folder in folders:
+        for place in places:
+            if os.path.exists(folder / place):  # Path.exists raises where a folder may not be read
+                return folder / place
+    return DataNotFound(
+        f"{' or '.join(places)} is in none of {', '.join(map(str, folders))}; get it from {home} and name the "
+        f"folder above it in data_home or ${VARIABLE}"
+    )
 
 
 def cache_folder() -> Path:
@@ -67,37 +75,20 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "ratewise"
 
 
-def locate(choices: Iterable[KnownFile], home: str, data_home: Any = None) -> Path:
-    """Return the path of the first of several forms of a file that is found, fetching one if none is.
-
-    `home` says where the data are published, for messages.
-    """
-    known = list(choices)
-    searched = folders(data_home)
-    for folder in searched:
-        for file in known:
-            path = folder / file.path
-            if os.path.isfile(path):  # Path.is_file raises where a folder may not be read
-                verify(path, file.sha256)
-                return path
-    for file in known:
+def locate(choices: Sequence[KnownFile], home: str, data_home: Any = None) -> Path:
+    """Return the path of the first of several forms of a file that is found, fetching one if none is."""
+    found = find([file.path for file in choices], home, data_home)
+    if isinstance(found, Path):
+        (known,) = (file for file in choices if found.as_posix().endswith(file.path))
+        _verify(found, known.sha256)
+        return found
+    for file in choices:
         if file.archive is not None:
             return _fetch(file, file.archive, home)
-    raise not_found([file.path for file in known], searched, home)
+    raise found
 
 
-def not_found(paths: Iterable[str], searched: Iterable[Path], home: str) -> DataNotFound:
-    """Return the error that says what was looked for, where, and what to do."""
-    wanted = " or ".join(paths)
-    places = ", ".join(str(folder) for folder in searched)
-    return DataNotFound(
-        f"{wanted} is in none of {places}; get it from {home} and name the folder above it in data_home "
-        f"or ${VARIABLE}"
-    )
-
-
-def verify(path: Path, sha256: str) -> None:
-    """Raise `DataCorrupt` unless the file has the checksum."""
+def _verify(path: Path, sha256: str) -> None:
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != sha256:
@@ -113,10 +104,10 @@ def _fetch(file: KnownFile, address: str, home: str) -> Path:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-            archive, fresh = Path(scratch) / "archive.zip", Path(scratch) / file.name
+            archive, fresh = Path(scratch) / "archive.zip", Path(scratch) / target.name
             _download(address, archive, file, home)
-            fresh.write_bytes(_content(archive, file.name, address, home))
-            verify(fresh, file.sha256)
+            fresh.write_bytes(_content(archive, target.name, address, home))
+            _verify(fresh, file.sha256)
             os.replace(fresh, target)
     except RatewiseError:
         raise
@@ -153,6 +144,6 @@ def _download(address: str, target: Path, file: KnownFile, home: str) -> None:
     except (http.client.HTTPException, OSError) as problem:
         reason = getattr(problem, "reason", problem)
         raise DataNotFound(
-            f"cannot fetch {address} ({reason}); without a network get {file.name} from {home}, put it "
+            f"cannot fetch {address} ({reason}); without a network get the file from {home}, put it "
             f"into a folder as {file.path} and name that folder in data_home or ${VARIABLE}"
         ) from None
