@@ -26,7 +26,6 @@ from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
 
 from ratewise import _validate
 from ratewise.exceptions import InvalidInput, InvalidType, SeedWarning
@@ -36,7 +35,6 @@ try:  # the generator of OpenSSL: reseeds itself, knows forks and threads, gigab
 except ImportError:  # a Python built without OpenSSL: the kernel itself, ten times slower
     _secure_bytes = os.urandom
 
-Floats = npt.NDArray[np.float64]
 Size = int | tuple[int, ...] | None
 
 KEY_BYTES = 32
@@ -58,21 +56,13 @@ class ByteGenerator:
         count = math.prod(shape) if isinstance(shape, tuple) else int(shape)
         return np.frombuffer(self.bytes(8 * count), dtype=np.uint64).reshape(shape)
 
-    def random(self, size: Size = None, dtype: npt.DTypeLike = np.float64) -> Any:
-        """Return uniform numbers in [0, 1), multiples of 2**-53 (single precision: 2**-24)."""
-        kept = 24 if np.dtype(dtype) == np.float32 else 53
-        uniform = (self.words(size) >> np.uint64(64 - kept)).astype(np.float64)
-        return (uniform * 2.0**-kept).astype(dtype)[()]
+    def random(self, size: Size = None) -> Any:
+        """Return uniform numbers in [0, 1), multiples of 2**-53."""
+        return ((self.words(size) >> np.uint64(11)) * 2.0**-53)[()]
 
-    def standard_normal(self, size: Size = None, dtype: npt.DTypeLike = np.float64) -> Any:
-        """Return normal numbers, each from a word of its own by the inverse of the distribution function."""
-        words = self.words(size)
-        normal = ndtri(_above_zero(words >> np.uint64(1)))
-        return np.where(words & np.uint64(1), normal, -normal).astype(dtype)[()]
-
-    def standard_exponential(self, size: Size = None, dtype: npt.DTypeLike = np.float64) -> Any:
-        """Return exponential numbers of mean 1."""
-        return (-np.log(_above_zero(self.words(size)))).astype(dtype)[()]
+    def standard_exponential(self, size: Size = None) -> Any:
+        """Return exponential numbers of mean 1: uniform numbers are never zero, and most precise next to it."""
+        return -np.log((self.words(size) + 0.5) * 2.0**-64)[()]
 
     def integers(self, low: int, high: int | None = None, size: Size = None) -> Any:
         """Return whole numbers from `low` up to, and without, `high` (from 0 if only one is given).
@@ -89,11 +79,6 @@ class ByteGenerator:
             words.reshape(-1)[again] = self.words(again.size)
         found = (words % np.uint64(span)).astype(np.int64) + low
         return found.reshape(() if size is None else size)[()]
-
-
-def _above_zero(words: npt.NDArray[np.uint64]) -> Floats:
-    """Return (word + 1/2) / 2**64: uniform, never zero, and at its most precise next to zero."""
-    return (words.astype(np.float64) + 0.5) * 2.0**-64
 
 
 class SecureGenerator(ByteGenerator):
@@ -118,17 +103,11 @@ class SecureGenerator(ByteGenerator):
 class KeyedGenerator(ByteGenerator):
     """Random numbers that are a function of a secret key, a context and the number of earlier calls.
 
-    Bytes are the output of SHAKE-128 on key, context and call number, each of fixed length, so that two
-    streams of one key overlap only if their contexts are equal. To whoever does not know the key the streams
-    of all contexts are independent and uniform; to whoever does, they are repeatable. It serves draws that
-    belong to a row or a block of rows and must not depend on which other rows are present.
-
-    Parameters
-    ----------
-    key : bytes
-        32 secret bytes, such as ``SecureGenerator().bytes(32)``.
-    context : integers in [-2**63, 2**63)
-        What the draws are for, such as a step and a row.
+    Bytes are the output of SHAKE-128 on key (32 secret bytes), context (integers, such as a step and a row)
+    and call number, each of fixed length, so that two streams of one key overlap only if their contexts are
+    equal. To whoever does not know the key the streams of all contexts are independent and uniform; to
+    whoever does, they are repeatable. It serves draws that belong to a row or a block of rows and must not
+    depend on which other rows are present.
     """
 
     __slots__ = ("_calls", "_prefix")
@@ -183,12 +162,12 @@ class RandomStreams:
         if seed is None or isinstance(seed, SecureGenerator):
             # it has the methods that streams are read by, and no numpy.random.Generator can have its source
             return cls(*(cast(np.random.Generator, SecureGenerator()) for _ in range(4)))
-        source = (_USES.get(use, use), source_of(seed))
-        sequence = _sequence(seed)
+        sequence, source = _sequence(seed)
         if use:
             own = sequence.generate_state(8).tolist() if sequence.spawn_key else sequence.entropy
             sequence = np.random.SeedSequence(own, spawn_key=tuple(use.encode()))
-        return cls(*(np.random.default_rng(child) for child in sequence.spawn(4)), source=source)
+        streams = (np.random.default_rng(child) for child in sequence.spawn(4))
+        return cls(*streams, source=(_USES.get(use, use), source))
 
     @property
     def secure(self) -> bool:
@@ -220,33 +199,23 @@ def streams_for(use: str, seed: Any) -> RandomStreams:
     return RandomStreams.from_seed(seed, use)
 
 
-def _sequence(seed: Any) -> np.random.SeedSequence:
-    """Return the entropy that a seed or generator hands out next.
+def _sequence(seed: Any) -> tuple[np.random.SeedSequence, Any]:
+    """Return the entropy that a seed hands out next, and what distinguishes it from that of other seeds.
 
     A generator or sequence moves on by one child: no two uses of objects that start alike overlap in part.
     """
     if isinstance(seed, numbers.Integral) and not isinstance(seed, bool):
-        return np.random.SeedSequence(_validate.count(at_least=0, random_state=int(seed)))
-    if isinstance(seed, np.random.RandomState):
-        return np.random.SeedSequence(seed.randint(0, 2**32, size=8, dtype=np.uint32).tolist())
-    if isinstance(seed, np.random.SeedSequence):
-        return seed.spawn(1)[0]
-    if isinstance(seed, np.random.Generator):
-        return cast(np.random.SeedSequence, seed.spawn(1)[0].bit_generator.seed_seq)
-    raise InvalidType(f"seed must be a whole number, a NumPy generator or None, got {seed!r}")
-
-
-def source_of(seed: Any) -> Any:
-    """Return what tells the noise that a seed gives next from that of others; None if nothing does."""
-    if isinstance(seed, numbers.Integral) and not isinstance(seed, bool):
-        return int(seed)
+        number = _validate.count(at_least=0, random_state=int(seed))
+        return np.random.SeedSequence(number), number
     if isinstance(seed, np.random.RandomState):
         state = seed.get_state(legacy=False)["state"]
-        return state["key"].tobytes(), state["pos"]
-    sequence = getattr(getattr(seed, "bit_generator", seed), "seed_seq", seed)
-    if isinstance(sequence, np.random.SeedSequence):
-        return str(sequence.entropy), tuple(sequence.spawn_key), sequence.n_children_spawned
-    return None
+        source = state["key"].tobytes(), state["pos"]
+        return np.random.SeedSequence(seed.randint(0, 2**32, size=8, dtype=np.uint32).tolist()), source
+    sequence = seed.bit_generator.seed_seq if isinstance(seed, np.random.Generator) else seed
+    if not isinstance(sequence, np.random.SeedSequence):
+        raise InvalidType(f"seed must be a whole number, a NumPy generator or None, got {seed!r}")
+    identity = str(sequence.entropy), tuple(sequence.spawn_key), sequence.n_children_spawned
+    return sequence.spawn(1)[0], identity
 
 
 class UsedSeeds:
@@ -270,14 +239,12 @@ class UsedSeeds:
             used = self._in_memory.setdefault(ledger, set())
         else:
             used = self._in_files.setdefault(os.path.realpath(ledger.path), set())
-        use, seed = streams.source
-        if (use, seed) in used:
+        if streams.source in used:
             raise InvalidInput(
-                f"random_state was used for an earlier {use} on this ledger: both would have the same noise, "
-                "and what they release together is protected by neither; use None, or another seed"
+                f"random_state was used for an earlier {streams.source[0]} on this ledger: both would have the "
+                "same noise, and what they release together is protected by neither; use None, or another seed"
             )
-        if seed is not None:
-            used.add((use, seed))
+        used.add(streams.source)
 
 
 USED_SEEDS = UsedSeeds()  # one register for the whole process
