@@ -40,7 +40,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ratewise.accounting import PrivacyUnit, TrainingEvent
-from ratewise.constraints.compiler import compile_constraints
+from ratewise.constraints.compiled import compile_constraints
 from ratewise.constraints.domain import Domain
 from ratewise.constraints.predicates import group
 from ratewise.constraints.rates import rate

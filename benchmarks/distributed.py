@@ -35,7 +35,7 @@ from torch import Tensor, nn
 
 from ratewise import Domain, demographic_parity
 from ratewise.accounting import PrivacyUnit, TrainingEvent
-from ratewise.constraints.compiler import compile_constraints
+from ratewise.constraints.compiled import compile_constraints
 from ratewise.torch import MLP, SmallCNN, TensorRows, Trainer, join, resnet16
 from ratewise.training.plan import TRAINING, Plan
 

@@ -30,7 +30,7 @@ from torch import nn
 
 from ratewise import Domain, demographic_parity
 from ratewise.accounting import Budget, Ledger
-from ratewise.constraints.compiler import compile_constraints
+from ratewise.constraints.compiled import compile_constraints
 from ratewise.datasets import load_celeba, load_utkface
 from ratewise.torch import SmallCNN, TensorRows, Trainer, network_plan, resnet16
 from ratewise.torch.networks import Bounded

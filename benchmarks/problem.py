@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from ratewise import demographic_parity, equalized_odds, false_negative_rate
-from ratewise.constraints.compiled import CompiledConstraints
-from ratewise.constraints.compiler import compile_constraints
+from ratewise.constraints.compiled import CompiledConstraints, compile_constraints
 from ratewise.constraints.domain import Domain
 from ratewise.datasets import LOADERS
 from ratewise.exceptions import InvalidInput

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ratewise import Domain, demographic_parity
-from ratewise.constraints.compiler import compile_constraints
+from ratewise.constraints.compiled import compile_constraints
 from ratewise.data.units import id_units
 from ratewise.torch import MLP, TensorRows, TorchRateConstrainedClassifier
 from ratewise.torch.engine import Objective, TorchEngine

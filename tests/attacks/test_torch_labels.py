@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from ratewise import demographic_parity
-from ratewise.constraints.compiler import compile_constraints
+from ratewise.constraints.compiled import compile_constraints
 from ratewise.constraints.domain import Domain
 from ratewise.torch import DatasetRows
 

@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 
 from ratewise import demographic_parity
 from ratewise.accounting import Ledger, PrivacyUnit, TrainingEvent
-from ratewise.constraints.compiler import compile_constraints
+from ratewise.constraints.compiled import compile_constraints
 from ratewise.constraints.domain import Domain
 from ratewise.exceptions import InvalidInput
 from ratewise.torch import MLP, SmallCNN, TensorRows, TorchRateConstrainedClassifier, Trainer, make_private

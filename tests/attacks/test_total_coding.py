@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratewise import Domain, Numeric, below, demographic_parity, everyone, group, label, rate
-from ratewise.constraints.compiler import compile_constraints
+from ratewise.constraints.compiled import compile_constraints
 from ratewise.constraints.domain import code_values, read_numbers
 
 CALLS: list[str] = []

@@ -6,7 +6,7 @@ from fuzz_inputs import both_classes, damaged_text, edges, mostly, names, odd, t
 from hypothesis import strategies as st
 
 import ratewise as rw
-from ratewise.constraints.compiler import compile_constraints
+from ratewise.constraints.compiled import compile_constraints
 from ratewise.constraints.text import format_constraint, parse_constraint
 from ratewise.metrics import group_rates, rate_report
 

@@ -27,7 +27,7 @@ import ratewise as rw
 import ratewise.torch as rt
 from ratewise import accounting
 from ratewise.accounting import PrivacyUnit, TrainingEvent
-from ratewise.constraints.compiler import compile_constraints
+from ratewise.constraints.compiled import compile_constraints
 from ratewise.torch import trainer as checkpoint
 from ratewise.training.config import TrainingConfig
 from ratewise.training.plan import TRAINING, Plan

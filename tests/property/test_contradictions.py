@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from ratewise.constraints import feasibility
-from ratewise.constraints.compiler import compile_constraints
+from ratewise.constraints.compiled import compile_constraints
 from ratewise.constraints.domain import Domain
 from ratewise.constraints.feasibility import contradiction, refuse_contradictions
 from ratewise.constraints.predicates import everyone, group, label

@@ -26,7 +26,7 @@ from ratewise import (
     rows,
 )
 from ratewise.constraints import families
-from ratewise.constraints.compiler import compile_constraints
+from ratewise.constraints.compiled import compile_constraints
 from ratewise.constraints.text import GrammarError, format_constraint, parse_constraint
 
 FUZZ = int(os.environ.get("RATEWISE_FUZZ", "1"))

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ratewise.constraints import compiled as compiled_module
-from ratewise.constraints.compiler import compile_constraints
+from ratewise.constraints.compiled import compile_constraints
 from ratewise.constraints.domain import Domain, Numeric
 from ratewise.constraints.predicates import below, between, everyone, group, label
 from ratewise.constraints.rates import rate, rows

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import ratewise.constraints.predicates as language
 import ratewise.constraints.rates
-from ratewise.constraints.compiler import compile_constraints
+from ratewise.constraints.compiled import compile_constraints
 from ratewise.constraints.domain import Domain, Numeric
 from ratewise.constraints.predicates import at_least, below, between, everyone, group, label, nobody
 from ratewise.constraints.rates import rate, rows

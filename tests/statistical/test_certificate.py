@@ -17,7 +17,7 @@ from ratewise import (
     precision,
     rate,
 )
-from ratewise.constraints.compiler import compile_constraints
+from ratewise.constraints.compiled import compile_constraints
 from ratewise.constraints.domain import Domain
 from ratewise.metrics import intervals
 from ratewise.metrics.intervals import critical_value, noisy_intervals, sidak_value

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from ratewise.accounting import PrivacyUnit, TrainingEvent
-from ratewise.constraints.compiler import compile_constraints
+from ratewise.constraints.compiled import compile_constraints
 from ratewise.constraints.domain import Domain
 from ratewise.constraints.families import demographic_parity
 from ratewise.mechanisms.noise import RoundedGaussianMechanism, RoundedLaplaceMechanism

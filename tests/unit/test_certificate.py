@@ -14,7 +14,7 @@ from ratewise import (
     precision,
     rate,
 )
-from ratewise.constraints.compiler import compile_constraints
+from ratewise.constraints.compiled import compile_constraints
 from ratewise.constraints.domain import Domain
 from ratewise.datasets import census_like
 from ratewise.estimators.evaluation import evaluate

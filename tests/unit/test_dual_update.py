@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ratewise.constraints.compiler import compile_constraints
+from ratewise.constraints.compiled import compile_constraints
 from ratewise.constraints.domain import Domain
 from ratewise.constraints.rates import rate
 from ratewise.exceptions import InvalidInput

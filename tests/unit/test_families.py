@@ -3,7 +3,7 @@ import pickle
 import numpy as np
 import pytest
 
-from ratewise.constraints.compiler import compile_constraints, expand
+from ratewise.constraints.compiled import compile_constraints, expand
 from ratewise.constraints.domain import Domain, Numeric
 from ratewise.constraints.families import (
     demographic_parity,

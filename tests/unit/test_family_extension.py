@@ -8,7 +8,7 @@ import pytest
 from ratewise import Domain, RateConstrainedClassifier, TrainingConfig, group, label, rate
 from ratewise.constraints import families as registry_module
 from ratewise.constraints import text as text_module
-from ratewise.constraints.compiler import as_constraints, compile_constraints, named_values
+from ratewise.constraints.compiled import as_constraints, compile_constraints, named_values
 from ratewise.constraints.families import Family, GapFamily, RateFamily, crossed, register_family
 from ratewise.constraints.text import GrammarError, format_constraint, parse_constraint
 from ratewise.exceptions import InvalidInput, InvalidType

@@ -11,8 +11,7 @@ import polars as pl
 import pytest
 
 from ratewise.constraints import partition as cells_module
-from ratewise.constraints.compiled import CompiledConstraints
-from ratewise.constraints.compiler import compile_constraints, expand
+from ratewise.constraints.compiled import CompiledConstraints, compile_constraints, expand
 from ratewise.constraints.domain import Domain, Numeric
 from ratewise.constraints.families import demographic_parity, equalized_odds, error_rate_parity, precision
 from ratewise.constraints.predicates import at_least, below, between, everyone, group, label

@@ -6,7 +6,7 @@ import torch
 
 from ratewise import Domain, demographic_parity
 from ratewise.accounting import PrivacyUnit, TrainingEvent
-from ratewise.constraints.compiler import compile_constraints
+from ratewise.constraints.compiled import compile_constraints
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.torch import MLP, DatasetRows, TensorRows, Trainer
 from ratewise.training.plan import TRAINING, Plan

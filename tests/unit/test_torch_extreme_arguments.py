@@ -7,7 +7,7 @@ import torch
 import ratewise as rw
 import ratewise.torch as rt
 from ratewise.accounting import PrivacyUnit, TrainingEvent
-from ratewise.constraints.compiler import compile_constraints
+from ratewise.constraints.compiled import compile_constraints
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.torch import trainer as checkpoint
 from ratewise.training.plan import TRAINING, Plan

@@ -11,7 +11,7 @@ from torch import nn
 
 from ratewise import Domain, demographic_parity
 from ratewise.accounting import Budget, GaussianEvent, Ledger, PrivacyUnit, TrainingEvent, epsilon
-from ratewise.constraints.compiler import compile_constraints
+from ratewise.constraints.compiled import compile_constraints
 from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType, UnsupportedCombination
 from ratewise.mechanisms.noise import RoundedGaussianMechanism
 from ratewise.torch import MLP, TensorRows, Trainer

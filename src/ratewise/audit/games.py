@@ -20,8 +20,7 @@ from ratewise import _validate
 from ratewise.accounting import PrivacyUnit, TrainingEvent
 from ratewise.accounting import epsilon as account
 from ratewise.audit.bounds import gaussian_bound, many_runs_bound, one_run_bound
-from ratewise.constraints.compiled import CompiledConstraints
-from ratewise.constraints.compiler import compile_constraints
+from ratewise.constraints.compiled import CompiledConstraints, compile_constraints
 from ratewise.constraints.domain import Domain
 from ratewise.constraints.families import demographic_parity
 from ratewise.data.units import id_units, row_units

@@ -35,7 +35,7 @@ from ratewise.cli.options import (
     to_toml,
 )
 from ratewise.cli.train import check_declared, required, settings_from
-from ratewise.constraints.compiler import compile_constraints
+from ratewise.constraints.compiled import compile_constraints
 from ratewise.constraints.domain import Domain, Numeric
 from ratewise.data.schema import Category, Number, Schema, draft_schema
 from ratewise.exceptions import InvalidInput, RatewiseWarning

@@ -32,7 +32,7 @@ from ratewise.cli.options import (
     run_options,
     table_options,
 )
-from ratewise.constraints.compiler import compile_constraints, named_values
+from ratewise.constraints.compiled import compile_constraints, named_values
 from ratewise.constraints.domain import Domain, list_values
 from ratewise.constraints.text import GrammarError, check_columns, parse_constraint, read_constraint
 from ratewise.data.cells import text_of

@@ -7,8 +7,7 @@
 `text`             constraints as text: parser and writer
 `domain`           the public classes and column values, and the coding of rows by them
 `partition`        the smallest partition of the rows into cells
-`compiler`         declarations in any form, and their compilation on a domain
-`compiled`         values, weights and standard errors of constraints from a histogram
+`compiled`         declarations in any form, compiled on a domain; their values and weights
 `feasibility`      constraints that no classifier can meet, whatever the data
 =================  =============================================================================
 

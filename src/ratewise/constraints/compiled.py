@@ -1,4 +1,12 @@
-"""Compiled constraints: from a histogram of predictions to the constraints' values and the weights table.
+"""Declared constraints in any form, compiled on a public domain: their values and weights from a histogram.
+
+>>> from ratewise.constraints.families import demographic_parity
+>>> domain = Domain(classes=(0, 1), columns={"race": ("A", "B", "C")})
+>>> compiled = compile_constraints(demographic_parity("race", max_gap=0.05), domain)
+>>> len(compiled), compiled.n_cells, compiled.cell_names
+(6, 3, ('race=A', 'race=B', 'race=C'))
+>>> compiled.values([[8, 2], [5, 5], [5, 5]]).round(3)
+array([-0.3 ,  0.3 ,  0.15, -0.15,  0.15, -0.15])
 
 A constraint is a sparse row of coefficients over *terms*; a term is a fraction whose numerator counts the
 predictions of one class in one subset, and whose denominator counts the rows of a subset (a share) or the
@@ -9,26 +17,128 @@ rows of a subset predicted that class (a ratio). With H the Q x K histogram and 
     value_j = sum_r A[j, r] v_r             c = A^T lambda
     W[q, k] = sum_r c_r / den_r * (1[q in I_r, k = k_r] - v_r * 1[r is a ratio, q in O_r, k = k_r])
 
-Small problems use dense matrices, large ones sparse products.
+Small problems use dense matrices, large ones sparse products. No row is read here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ratewise.constraints.domain import Codes, Domain, list_values, show_number
-from ratewise.constraints.families import Family, amount_of, percent
-from ratewise.constraints.partition import CellMap, Subset
-from ratewise.constraints.predicates import Predicate
-from ratewise.constraints.rates import Constraint
+from ratewise.constraints.domain import Domain, in_order, list_values, show_number
+from ratewise.constraints.families import MAX_CONSTRAINTS, Family, NoGroups, amount_of, percent
+from ratewise.constraints.feasibility import refuse_contradictions, smallest_values
+from ratewise.constraints.partition import Partition, Subset, Terms, build_cells, of_class, refuse_too_dense
+from ratewise.constraints.predicates import Member, Predicate
+from ratewise.constraints.rates import Constraint, Constraints, Expression, Magnitude, Rows, Term
+from ratewise.constraints.text import parse_constraint
 from ratewise.exceptions import InvalidInput, InvalidType
+
+Declaration = Constraint | Constraints | Family
+Floats = NDArray[np.float64]
+
+# ----------------------------------------------------------------------------------- declarations in any form
+
+
+def as_constraints(constraints: Any) -> list[Declaration]:
+    """Return declarations as a flat list of constraints, pairs of constraints and families.
+
+    `constraints` is text, a constraint, a family, None, or any nesting of lists, tuples and sets of them.
+
+    >>> as_constraints(["fnr(sex=*) <= 0.2", [None, "rate(1) >= 0.1"]])
+    [false_negative_rate(0.2, by='sex'), rate(1) >= 0.1]
+    """
+    if constraints is None:
+        return []
+    if isinstance(constraints, Constraint | Constraints | Family):
+        return [constraints]
+    if isinstance(constraints, str):
+        return [parse_constraint(constraints)]
+    if isinstance(constraints, list | tuple | set | frozenset):
+        return [one for item in constraints for one in as_constraints(item)]
+    if isinstance(constraints, Iterator):
+        raise InvalidType("constraints must be a list: an iterator can be read only once")
+    if isinstance(constraints, bool):
+        raise InvalidType(
+            "constraints must be rate constraints, got a truth value: == compares declarations; "
+            "for an equality write rate.between(b, b)"
+        )
+    if isinstance(constraints, Expression | Magnitude | Rows | Predicate):
+        raise InvalidType(
+            f"constraints must be bounds, got {constraints!r}; compare a rate with a number: rate(1) <= 0.2"
+        )
+    raise InvalidType(
+        "constraints must be rate constraints, families, constraint text or lists of them, "
+        f"got {type(constraints).__name__}"
+    )
+
+
+def expand(
+    constraints: Any, domain: Domain, *, allow_empty: bool = False
+) -> Iterator[tuple[Constraint, Family | None]]:
+    """Yield the single constraints of declarations on a domain, each with the family that it comes from.
+
+    With `allow_empty`, a family without groups on the domain gives no constraint instead of an error.
+    """
+    for item in as_constraints(constraints):
+        if not isinstance(item, Family):
+            yield from ((one, None) for one in _singles(item))
+            continue
+        try:
+            expanded = item.expand(domain)
+        except NoGroups:
+            if not allow_empty:
+                raise
+            continue
+        yield from zip(expanded, itertools.repeat(item))
+
+
+def _singles(item: Constraint | Constraints) -> Sequence[Constraint]:
+    return (item,) if isinstance(item, Constraint) else item
+
+
+class Named(NamedTuple):
+    """The classes, columns and values that declarations name.
+
+    `columns` holds every column that is read, with the values of it that are named; `numeric` those of which only
+    intervals are named. `all_columns` says whether some family names no column and so reads all of them.
+    """
+
+    classes: tuple[Any, ...]
+    columns: dict[str, tuple[Any, ...]]
+    numeric: frozenset[str]
+    all_columns: bool
+
+
+def named_values(constraints: Any) -> Named:
+    """Return the classes, columns and values that declarations name; they count as declared."""
+    found: dict[str | None, dict[Any, None]] = {None: {}}  # by column, None for the classes
+    by_value: set[str | None] = set()
+    all_columns = False
+    for item in as_constraints(constraints):
+        if isinstance(item, Family):
+            found[None].update({} if item.positive is None else {item.positive: None})
+            found.update((column, found.get(column, {})) for column in item.columns)
+            by_value.update(item.columns)
+            all_columns |= not item.columns and not item.by_keyword
+            continue
+        for term, _ in itertools.chain.from_iterable(one.expression.terms for one in _singles(item)):
+            found[None][term.prediction] = None
+            for leaf in (*term.where.leaves(), *term.of.leaves()):
+                named = leaf.values if isinstance(leaf, Member) else ()
+                found.setdefault(leaf.column, {}).update(dict.fromkeys(in_order(named)))
+                by_value.update([leaf.column] if isinstance(leaf, Member) else [])
+    classes = tuple(found.pop(None))
+    columns = {str(column): tuple(values) for column, values in found.items()}
+    return Named(classes, columns, frozenset(() if all_columns else columns.keys() - by_value), all_columns)
+
 
 # ------------------------------------------------------------------------------------ bounded quantities
 
@@ -58,41 +168,16 @@ class Item:
         """The requested bound: of a gap its largest size, else the upper bound, or the lower if it is alone."""
         return self.high if self.high is not None else float(self.low or 0.0)
 
-    def gap(self, values: NDArray[np.float64]) -> float:
+    def gap(self, values: Floats) -> float:
         """Return the largest of the item's values in normal form; for a gap, its absolute size."""
         return float(max(values[j] for j in self.members))
 
 
-def group_bounds(
-    constraints: Sequence[Constraint], families: Sequence[Family | None] | None = None
-) -> tuple[Item, ...]:
-    """Return one item per bounded quantity, in the order of its first constraint.
-
-    An upper and a lower bound on the same expression, from the same family (or both from none), are one item.
-    """
-    sources = [None] * len(constraints) if families is None else list(families)
-    found: dict[Any, list[int]] = {}
-    for j, constraint in enumerate(constraints):
-        key: tuple[Any, ...] = (constraint.expression, id(sources[j]))
-        while key in found and any(constraints[i].sense == constraint.sense for i in found[key]):
-            key = (key, None)  # a second bound on the same side is an item of its own
-        found.setdefault(key, []).append(j)
-    items = []
-    for members in found.values():
-        first, sides = constraints[members[0]], {constraints[j].sense: constraints[j].bound for j in members}
-        low, high = sides.get(">="), sides.get("<=")
-        name = first.name if len(members) == 1 else _two_sided_name(first, low or 0.0, high or 0.0)
-        items.append(Item(name, _sentence(first, low, high), tuple(members), low, high, sources[members[0]]))
-    return tuple(items)
-
-
 def _two_sided_name(first: Constraint, low: float, high: float) -> str:
     side = f" (at {'most' if first.sense == '<=' else 'least'})"
-    if first.name.endswith(side):
-        return first.name.removesuffix(side)
     quantity = first.name.removesuffix(f" {first.sense} {show_number(first.bound)}")
-    if quantity == first.name:  # a name given by hand
-        return first.name
+    if first.name.endswith(side) or quantity == first.name:  # a name given by hand
+        return first.name.removesuffix(side)
     if low == -high:
         return f"abs({quantity}) <= {show_number(high)}"
     return f"{show_number(low)} <= {quantity} <= {show_number(high)}"
@@ -118,75 +203,42 @@ def _sentence(constraint: Constraint, low: float | None, high: float | None) -> 
     return f"{constraint.name}."
 
 
-# ------------------------------------------------------------------------------------- sums over subsets
-
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
-
-@dataclass(frozen=True, eq=False)
-class Terms:
-    """The distinct terms, as positions: numerator subset, class, denominator subset, and whether a ratio."""
-
-    numerator: Ints
-    klass: Ints
-    denominator: Ints
-    ratio: NDArray[np.bool_]
-
-    def __len__(self) -> int:
-        return len(self.klass)
-
-
-class _Sums:
-    """Sums of a (Q, K) table over subsets of cells, each for one class or (class -1) for all classes.
-
-    The sum of row r is ``listed[r] @ table + per_class[r] @ column sums``: a subset "all but these cells" is all
-    cells minus those that it lists. Small problems use one dense matrix instead.
-    """
-
-    def __init__(self, sets: Sequence[Subset], subsets: Ints, classes: Ints, shape: tuple[int, int]) -> None:
-        every, cells = np.arange(shape[1]), [sets[s] for s in subsets.tolist()]
-        chosen = [every if k < 0 else every[k : k + 1] for k in classes.tolist()]
-        columns = [(c.listed[:, None] * shape[1] + ks).ravel() for c, ks in zip(cells, chosen, strict=True)]
-        others = np.array([subset.others for subset in cells], dtype=bool)
-        signs = np.repeat(1.0 - 2.0 * others, [len(column) for column in columns])
-        self._shape = shape
-        self.listed = rows_of(columns, shape[0] * shape[1], signs)
-        self.per_class = rows_of([ks[: len(ks) * o] for ks, o in zip(chosen, others, strict=True)], shape[1])
-        self._dense = None
-        if self.listed.shape[0] * self.listed.shape[1] <= _DENSE:
-            self._dense = self.listed.toarray() + np.tile(self.per_class.toarray(), shape[0])
-
-    def of(self, table: Floats) -> Floats:
-        """Return the sums, from the table as a vector."""
-        sums: Floats = (self.listed if self._dense is None else self._dense) @ table
-        if self._dense is None and self.per_class.nnz:
-            sums += self.per_class @ table.reshape(self._shape).sum(axis=0)
-        return sums
-
-    def spread(self, amounts: Floats) -> Floats:
-        """Return the table, as a vector, in which every entry of a sum has that sum's amount."""
-        table: Floats = amounts @ self._dense if self._dense is not None else self.listed.T @ amounts
-        if self._dense is None and self.per_class.nnz:
-            table.reshape(self._shape)[...] += self.per_class.T @ amounts
-        return table
-
-
-def rows_of(columns: list[Ints], width: int, entries: Floats | None = None) -> Any:
-    """Return the sparse matrix whose row r has its entries (ones by default) in ``columns[r]``."""
-    ends = np.cumsum([0, *map(len, columns)])
-    places = np.concatenate([np.empty(0, dtype=np.int64), *columns])
-    data = np.ones(len(places)) if entries is None else entries
-    return sp.csr_array((data, places, ends), shape=(len(columns), width))
-
+# ----------------------------------------------------------------------------------- values and weights
 
 _SMALLEST = 1e-12  # of a denominator, in rows
 _DENSE = 40_000  # entries of a matrix up to which a dense product beats the overhead of a sparse one
 
 
+class _Sums:
+    """Sums of the entries of a table of cells by `width` columns, one sum per row of a sparse matrix.
+
+    The matrix reads the table row by row, followed by its column sums: a subset "all but these cells" is the
+    column sum minus the cells that it lists.
+    """
+
+    def __init__(self, matrix: Any, width: int) -> None:
+        self.matrix, self._width = matrix, width
+        self._dense: Floats | None = None
+        if matrix.shape[0] * matrix.shape[1] <= _DENSE:
+            listed, everywhere = np.split(matrix.toarray(), [-width], axis=1)
+            self._dense = listed + np.tile(everywhere, listed.shape[1] // width)
+
+    def of(self, table: Floats) -> Floats:
+        """Return the sums, from the table as a vector."""
+        if self._dense is not None:
+            return self._dense @ table
+        return np.asarray(self.matrix @ np.append(table, table.reshape(-1, self._width).sum(axis=0)))
+
+    def spread(self, amounts: Floats) -> Floats:
+        """Return the table, as a vector, in which every entry of a sum has that sum's amount."""
+        if self._dense is not None:
+            return amounts @ self._dense
+        found: Floats = (self.matrix.T @ amounts).reshape(-1, self._width)
+        return np.ravel(found[:-1] + found[-1])
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class CompiledConstraints:
+class CompiledConstraints(Partition):
     """Constraints ready for training: cells, sparse coefficients, slacks. Made by `compile_constraints`.
 
     Constraint j of J is ``values(histogram)[j] <= bounds[j]``. Q is `n_cells`, K is `n_classes`; a histogram H is
@@ -196,7 +248,6 @@ class CompiledConstraints:
     `groupless` are declared families that gave no constraint, because the domain has no groups for them.
     """
 
-    domain: Domain
     declared: tuple[Constraint, ...]
     families: tuple[Family | None, ...]
     bounds: Floats
@@ -204,7 +255,6 @@ class CompiledConstraints:
     terms: Terms
     subsets: tuple[Predicate, ...]
     index_sets: tuple[Subset, ...]
-    cell_map: CellMap
     groupless: tuple[Family, ...] = ()
 
     def __len__(self) -> int:
@@ -213,11 +263,6 @@ class CompiledConstraints:
     def __repr__(self) -> str:
         size = f"{len(self)} constraints, {self.n_cells} cells, {self.n_classes} classes"
         return f"<{type(self).__name__}: {size}: {list_values(self.names, most=3)}>"
-
-    @property
-    def n_cells(self) -> int:
-        """Number of cells, Q."""
-        return self.cell_map.n_cells
 
     @cached_property
     def n_classes(self) -> int:
@@ -231,50 +276,33 @@ class CompiledConstraints:
 
     @cached_property
     def items(self) -> tuple[Item, ...]:
-        """The bounded quantities: a constraint and its counterpart on the other side are one item."""
-        return group_bounds(self.declared, self.families)
+        """The bounded quantities, in the order of their first constraint.
 
-    @property
-    def cell_names(self) -> tuple[str, ...]:
-        """What the rows of each cell have in common."""
-        return self.cell_map.names
-
-    @cached_property
-    def signs(self) -> Floats:
-        """1 for an upper bound, -1 for a lower bound, as declared."""
-        return np.array([constraint.sign for constraint in self.declared])
-
-    @cached_property
-    def _constants(self) -> Floats:
-        return np.array([constraint.expression.constant for constraint in self.declared])
+        An upper and a lower bound on the same expression, from the same family (or both from none), are one item.
+        """
+        found: dict[Any, list[int]] = {}
+        for j, constraint in enumerate(self.declared):
+            key: tuple[Any, ...] = (constraint.expression, id(self.families[j]))
+            while key in found and any(self.declared[i].sense == constraint.sense for i in found[key]):
+                key = (key, None)  # a second bound on the same side is an item of its own
+            found.setdefault(key, []).append(j)
+        items = []
+        for members in found.values():
+            first = self.declared[members[0]]
+            sides = {self.declared[j].sense: self.declared[j].bound for j in members}
+            low, high = sides.get(">="), sides.get("<=")
+            name = first.name if len(members) == 1 else _two_sided_name(first, low or 0.0, high or 0.0)
+            family = self.families[members[0]]
+            items.append(Item(name, _sentence(first, low, high), tuple(members), low, high, family))
+        return tuple(items)
 
     def reached(self, values: Floats) -> Floats:
         """Return the declared left-hand sides for values of the normal form.
 
         ``rate(1) >= 0.2`` is kept as ``-rate(1) <= -0.2``; a report shows the rate and 0.2.
         """
-        return self._constants + self.signs * values
-
-    def code_cells(self, label_codes: Any, columns: Mapping[str, Any], *, coded: bool = False) -> Codes:
-        """Return the cell of each row, -1 for rows in no cell, in the smallest integer type.
-
-        A row is in no cell if its label is not among the classes, or if the domain is not open (`other`) and the
-        row's value of a column that constraints read is undeclared. The cell of a row depends on that row
-        only, and no value of a row raises an error.
-
-        Parameters
-        ----------
-        label_codes : (n,) integers
-            Positions of the true labels in ``domain.classes``, -1 for other labels; see `Domain.code_labels`.
-        columns : mapping of name to (n,) array-like
-            The rows' values, or with `coded` results of `Domain.code_column`; columns that no constraint reads
-            may be missing and are never read.
-        """
-        return self.cell_map.code_cells(label_codes, columns, coded=coded)
-
-    def cells(self, label_codes: Any, columns: Mapping[str, Any]) -> Codes:
-        """Return `code_cells`, and raise if a row is in no cell. Not for private rows."""
-        return self.cell_map.cells(label_codes, columns)
+        constants = np.array([constraint.expression.constant for constraint in self.declared])
+        return constants + np.array([constraint.sign for constraint in self.declared]) * values
 
     def histogram(self, cells: Any, predictions: Any) -> Floats:
         """Return the exact Q x K histogram of predictions. It is private: release it only with noise.
@@ -291,11 +319,10 @@ class CompiledConstraints:
         hard = predictions.ndim == 1 and predictions.dtype.kind in "iu"
         if not hard and (predictions.ndim != 2 or predictions.shape[1] != shape[1]):
             raise InvalidType(f"predictions must be class codes or a table with {shape[1]} columns")
-        inside = (cells >= 0) & (cells < shape[0])
-        if hard:
-            inside &= (predictions >= 0) & (predictions < shape[1])
-        else:
-            inside &= np.isfinite(predictions).all(axis=1)
+        usable = (
+            (predictions >= 0) & (predictions < shape[1]) if hard else np.isfinite(predictions).all(axis=1)
+        )
+        inside = (cells >= 0) & (cells < shape[0]) & usable
         if not inside.all():
             cells, predictions = cells[inside], predictions[inside]
         if hard:
@@ -326,8 +353,7 @@ class CompiledConstraints:
     ) -> Floats:
         """Return the (J,) standard deviations of `values` if each count has noise and denominators are exact."""
         below = np.maximum(self.denominators(histogram, cell_totals), floor)
-        cells = np.array([subset.size(self.n_cells) for subset in self.index_sets], dtype=np.float64)
-        variances: Floats = self._squares @ (np.square(noise / below) * cells[self.terms.numerator])
+        variances: Floats = self._squares @ (np.square(noise / below) * self._numerator_cells)
         return np.sqrt(variances)
 
     def values(
@@ -356,11 +382,12 @@ class CompiledConstraints:
         """
         if not len(self.terms):
             return np.zeros(len(self))
-        rates, below = self._rates(histogram, cell_totals, floor, clamp=False)
+        rates, below = self._rates(histogram, cell_totals, floor, clamp and not shrink)
         if shrink:
             missing = 1.0 - np.maximum(self.denominators(histogram, cell_totals), 0.0) / below
             rates = rates + missing * self._overall_rates(histogram, cell_totals)
-        return self._a @ (np.clip(rates, 0.0, 1.0) if clamp else rates)  # type: ignore[no-any-return]
+            rates = np.clip(rates, 0.0, 1.0) if clamp else rates
+        return self._a @ rates  # type: ignore[no-any-return]
 
     def _overall_rates(self, histogram: Any, cell_totals: Floats | None) -> Floats:
         """Return the rate of each term if all rows were predicted alike: its class's share, or a share of rows."""
@@ -397,20 +424,21 @@ class CompiledConstraints:
         """
         if not len(self.terms):
             return np.zeros(len(self)), np.zeros(len(self))
-        shape = self.n_cells, self.n_classes
-        variance = np.square(np.broadcast_to(np.asarray(noise_std, dtype=np.float64), shape))
+        cells, classes, terms = self.n_cells, self.n_classes, self.terms
+        std = np.broadcast_to(np.asarray(noise_std, dtype=np.float64), (cells, classes))
+        variance = np.square(std).reshape(-1)
         rates, denominator = self._rates(histogram, cell_totals, floor, clamp=True)
-        above, below = self._numerators, self._all_denominators
-        moving = rates if cell_totals is None else rates * self.terms.ratio  # denominators that vary
-        table = sp.csr_array(self.coefficients) @ sp.diags_array(1.0 / denominator)
+        moving = rates if cell_totals is None else rates * terms.ratio  # denominators that vary
+        below = self._incidence[terms.denominator]
+        predicted = sp.diags_array(moving * terms.ratio) @ of_class(below, terms.klass, classes)
+        counted = sp.diags_array(moving * ~terms.ratio) @ sp.kron(below, np.ones((1, classes)))
+        slopes = sp.diags_array(1.0 / denominator) @ (self._numerators.matrix - predicted - counted)
+        gradient = sp.csr_array(sp.csr_array(self.coefficients) @ slopes)
         # an entry of the gradient is a listed part plus, for subsets given as "all but", a part per class
-        moved = sp.csr_array(table @ (above.listed - sp.diags_array(moving) @ below.listed))
-        everywhere = (table @ (above.per_class - sp.diags_array(moving) @ below.per_class)).toarray()
-        by_class = np.zeros((*shape, shape[1]))
-        by_class[:, np.arange(shape[1]), np.arange(shape[1])] = variance
-        total = moved.power(2) @ variance.reshape(-1)
-        total += 2.0 * np.sum(everywhere * (moved @ by_class.reshape(-1, shape[1])), axis=1)
-        total += np.square(everywhere) @ variance.sum(axis=0)
+        listed, everywhere = gradient[:, :-classes], gradient[:, -classes:].toarray()
+        by_class = variance[:, None] * np.tile(np.eye(classes), (cells, 1))
+        total = listed.power(2) @ variance + np.square(everywhere) @ by_class.sum(axis=0)
+        total += 2.0 * np.sum(everywhere * (listed @ by_class), axis=1)
         return self._a @ rates, np.sqrt(np.maximum(total, 0.0))
 
     def weights(
@@ -450,34 +478,37 @@ class CompiledConstraints:
         return table.reshape(-1)
 
     @cached_property
-    def ratios(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Which of the J constraints have a ratio, whose denominator depends on the model."""
-        return np.asarray(self._squares @ self.terms.ratio.astype(np.float64) > 0)
-
-    @cached_property
     def _has_ratio(self) -> bool:
         return bool(self.terms.ratio.any())
 
     @cached_property
+    def _incidence(self) -> Any:
+        """The subsets as rows over the cells and, last, all cells together."""
+        others = np.array([subset.others for subset in self.index_sets], dtype=bool)
+        owner = np.repeat(np.arange(len(others)), [len(subset.listed) for subset in self.index_sets])
+        cells = np.concatenate([np.empty(0, dtype=np.int64), *(one.listed for one in self.index_sets)])
+        signs, shape = np.where(others[owner], -1.0, 1.0), (len(others), self.n_cells)
+        listed = sp.csr_array((signs, (owner, cells)), shape=shape)
+        return sp.csr_array(sp.hstack([listed, sp.csr_array(others[:, None] * 1.0)]))
+
+    @cached_property
     def _sizes(self) -> _Sums:
-        every = np.arange(len(self.index_sets))
-        return _Sums(self.index_sets, every, np.full(len(every), -1), (self.n_cells, 1))
+        return _Sums(self._incidence, 1)
 
     @cached_property
     def _numerators(self) -> _Sums:
-        return self._sums(self.terms.numerator, self.terms.klass)
+        classes, chosen = self.n_classes, self._incidence[self.terms.numerator]
+        return _Sums(of_class(chosen, self.terms.klass, classes), classes)
 
     @cached_property
     def _ratio_denominators(self) -> _Sums:
-        ratio = self.terms.ratio
-        return self._sums(self.terms.denominator[ratio], self.terms.klass[ratio])
+        classes, ratio = self.n_classes, self.terms.ratio
+        chosen = self._incidence[self.terms.denominator[ratio]]
+        return _Sums(of_class(chosen, self.terms.klass[ratio], classes), classes)
 
     @cached_property
-    def _all_denominators(self) -> _Sums:
-        return self._sums(self.terms.denominator, np.where(self.terms.ratio, self.terms.klass, -1))
-
-    def _sums(self, subsets: Ints, classes: Ints) -> _Sums:
-        return _Sums(self.index_sets, subsets, classes, (self.n_cells, self.n_classes))
+    def _numerator_cells(self) -> Floats:
+        return self._sizes.of(np.ones(self.n_cells))[self.terms.numerator]
 
     @cached_property
     def _a(self) -> Any:
@@ -490,11 +521,150 @@ class CompiledConstraints:
         return np.ascontiguousarray(self._a.T) if isinstance(self._a, np.ndarray) else sp.csr_array(self._a.T)
 
     @cached_property
-    def leverage(self) -> Floats:
-        """The largest change of each value: the sum of the absolute coefficients."""
-        total: Floats = abs(sp.csr_array(self.coefficients)) @ np.ones(len(self.terms))
-        return total
-
-    @cached_property
     def _squares(self) -> Any:
         return sp.csr_array(self.coefficients).power(2)
+
+
+# -------------------------------------------------------------------------------------------- compilation
+
+_ROUNDING = 1e-9
+
+
+def compile_constraints(
+    constraints: Any, domain: Domain, *, to_hold: bool = True, allow_empty: bool = False
+) -> CompiledConstraints:
+    """Return the constraints on the smallest partition of the domain that they need.
+
+    Constraints with the same coefficients are kept once, with the tightest bound. Time and memory grow with the
+    number of non-zeros: coefficients, and cells listed per subset and class. Rejected are unknown columns, values
+    and classes, subsets that no row can be in, and bounds that no classifier can meet, alone or together
+    (`ratewise.constraints.feasibility`). Bounds that always hold are allowed.
+
+    Parameters
+    ----------
+    constraints : constraint, family, constraint text, or any nesting of lists of them
+        None or an empty list: no constraint, one cell.
+    domain : Domain
+        The public classes and column values.
+    to_hold : bool
+        False: the constraints are only to be measured, so that some may contradict others.
+    allow_empty : bool
+        True: a family without groups gives no constraint, and a rate over a subset that no row of the domain
+        can be in is 0. For domains that were found by a release, where an error would come too late. False:
+        both raise.
+    """
+    if not isinstance(domain, Domain):
+        raise InvalidType(f"domain must be a Domain(classes, columns), got {type(domain).__name__}")
+    expanded = expand(constraints, domain, allow_empty=allow_empty)
+    found = list(itertools.islice(expanded, MAX_CONSTRAINTS + 1))
+    if len(found) > MAX_CONSTRAINTS:
+        raise InvalidInput(
+            f"there are more than {MAX_CONSTRAINTS:,} constraints; use fewer groups or columns"
+        )
+    declared, families = [one for one, _ in found], [family for _, family in found]
+    class_of, subsets = _read(declared, domain)
+    partition, sets = build_cells(list(subsets), domain)
+    for (subset, reader), cells in zip(subsets.items(), sets, strict=True):
+        if not allow_empty and cells.size(partition.n_cells) == 0:
+            raise InvalidInput(
+                f"constraint {reader.name!r} is about rows with {subset.name}, but no row of "
+                "the declared domain can be such; check the condition or the declared values"
+            )
+    # predicates that name the same cells are one subset, whatever their wording
+    seen: dict[tuple[bool, bytes], int] = {}
+    places = [seen.setdefault((one.others, one.listed.tobytes()), len(seen)) for one in sets]
+    kept, place = np.unique(places, return_index=True)[1], dict(zip(subsets, places, strict=True))
+    keys = [(t.predicted, place[t.of], k, place[t.where]) for t, k in class_of.items()]
+    distinct, term_of = np.unique(np.array(keys, dtype=np.int64).reshape(-1, 4), axis=0, return_inverse=True)
+    ratio, denominator, klass, numerator = distinct.T
+    terms = Terms(numerator, klass, denominator, ratio.astype(bool))
+    refuse_too_dense(sum(len(sets[kept[s]].listed) for s in numerator.tolist()))
+    number = dict(zip(class_of, term_of.reshape(-1).tolist(), strict=True))
+    entries = [(c.sign * a, j, number[t]) for j, c in enumerate(declared) for t, a in c.expression.terms]
+    data, rows, columns = np.array(entries, dtype=np.float64).reshape(-1, 3).T
+    table = sp.coo_array((data, (rows.astype(int), columns.astype(int))), shape=(len(declared), len(terms)))
+    coefficients = table.tocsr()  # adds up what is the same term on this domain
+    coefficients.eliminate_zeros()
+    compiled = CompiledConstraints(
+        *(domain, partition.axes, partition.cell_of, partition.n_cells),
+        declared=tuple(declared),
+        families=tuple(families),
+        bounds=np.array([constraint.normal_bound for constraint in declared], dtype=np.float64),
+        coefficients=coefficients,
+        terms=terms,
+        subsets=tuple(list(subsets)[i] for i in kept),
+        index_sets=tuple(sets[i] for i in kept),
+        groupless=tuple(
+            one
+            for one in dict.fromkeys(as_constraints(constraints))
+            if isinstance(one, Family) and one not in set(families)
+        ),
+    )
+    smallest = smallest_values(compiled)
+    for j in np.flatnonzero(smallest > compiled.bounds + _ROUNDING):
+        best = declared[j].sign * float(smallest[j]) + declared[j].expression.constant
+        side = "fall below" if declared[j].sense == "<=" else "exceed"
+        raise InvalidInput(
+            f"no classifier can meet {declared[j].name!r}: its left-hand side can never {side} {best:.6g}; "
+            "relax the bound"
+        )
+    keep = _tightest(compiled, may_cross=not to_hold)
+    compiled = replace(
+        compiled,
+        declared=tuple(declared[j] for j in keep),
+        families=tuple(families[j] for j in keep),
+        bounds=compiled.bounds[keep],
+        coefficients=coefficients[keep],
+    )
+    if to_hold:
+        refuse_contradictions(compiled)
+    return compiled
+
+
+def _read(declared: list[Constraint], domain: Domain) -> tuple[dict[Term, int], dict[Predicate, Constraint]]:
+    """Return the distinct terms with their class codes, and the subsets with the first constraint on each."""
+    class_of: dict[Term, int] = {}
+    subsets: dict[Predicate, Constraint] = {}
+    for constraint in declared:
+        for term, _ in constraint.expression.terms:
+            if term not in class_of:
+                (class_of[term],) = _codes(domain, None, (term.prediction,), constraint)
+                subsets.setdefault(term.where, constraint)
+                subsets.setdefault(term.of, constraint)
+    for subset, constraint in subsets.items():
+        for leaf in subset.leaves():
+            _codes(domain, leaf.column, leaf.values if isinstance(leaf, Member) else (), constraint)
+    return class_of, subsets
+
+
+def _codes(domain: Domain, column: str | None, values: Any, reader: Constraint) -> list[int]:
+    """Return the codes of values of a column that the domain must know; the error names the constraint."""
+    try:
+        domain.values(column)
+        return [domain.code(column, value) for value in values]
+    except InvalidInput as error:
+        raise InvalidInput(f"constraint {reader.name!r}: {error}") from None
+
+
+def _tightest(compiled: CompiledConstraints, *, may_cross: bool) -> list[int]:
+    """Return the constraints to keep, one per direction; raise if a lower bound exceeds its upper bound."""
+    rows, names = compiled.coefficients, compiled.names
+    owner, ends = np.repeat(np.arange(len(compiled)), np.diff(rows.indptr)), rows.indptr.tolist()
+    scale = np.zeros(len(compiled))  # the largest entry: by any other, a quotient could overflow
+    np.maximum.at(scale, owner, np.abs(rows.data))
+    with np.errstate(over="ignore"):
+        bounds = (compiled.bounds / np.where(scale > 0, scale, 1.0)).tolist()
+    unit = rows.data / scale[owner]
+    kept: dict[bytes, tuple[float, int]] = {}
+    for j, bound in enumerate(bounds):
+        part = slice(ends[j], ends[j + 1])
+        # a row that reads nothing after merging stands for itself
+        where = rows.indices[part].tobytes() or b"row" + j.to_bytes(8, "little")
+        key, mirror = where + unit[part].tobytes(), where + (-unit[part]).tobytes()
+        kept[key] = min(kept.get(key, (bound, j)), (bound, j))
+        if not may_cross and mirror in kept and kept[key][0] + kept[mirror][0] < -_ROUNDING:
+            raise InvalidInput(
+                f"{names[kept[mirror][1]]!r} and {names[kept[key][1]]!r} contradict each other: "
+                "the lower bound is above the upper"
+            )
+    return sorted(j for _, j in kept.values())

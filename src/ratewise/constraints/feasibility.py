@@ -25,17 +25,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
-from ratewise.constraints.compiled import CompiledConstraints, Terms, rows_of
 from ratewise.constraints.domain import list_values
-from ratewise.constraints.partition import Subset
+from ratewise.constraints.partition import Terms, of_class
 from ratewise.exceptions import InvalidInput
+
+if TYPE_CHECKING:
+    from ratewise.constraints.compiled import CompiledConstraints
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -47,18 +49,15 @@ _MOST_CONSTANTS = 20  # constant predictions that are tried first
 _MOST_COUNTS = 200_000  # entries of constraints in counts, beyond which the second kind of proof is not tried
 _TOLERANCE = 1e-7  # by which bounds are relaxed, in units of a constraint's largest coefficient
 _SMALL = 1e-9  # weights below it are rounding errors
+_ONE_CELL = np.zeros(1, dtype=np.int64)
 
 
-def largest_values(compiled: CompiledConstraints) -> Floats:
-    """Return an upper bound on each value, whatever the predictions and whatever the rows."""
-    table, sets = sp.csr_array(compiled.coefficients), list(compiled.index_sets)
-    return -smallest_values(-table, compiled.terms, sets, compiled.n_cells, compiled.n_classes)
-
-
-def smallest_values(rows: Any, terms: Terms, sets: list[Subset], cells: int, classes: int) -> Floats:
-    """Return a lower bound on every constraint's value, from the (J, R) sparse coefficients of the terms."""
-    total = np.zeros(rows.shape[0])
-    owner = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+def smallest_values(compiled: CompiledConstraints, sign: float = 1.0) -> Floats:
+    """Return a lower bound on `sign` times every value, whatever the predictions and whatever the rows."""
+    rows, terms, sets = compiled.coefficients, compiled.terms, compiled.index_sets
+    cells, classes, data = compiled.n_cells, compiled.n_classes, sign * rows.data
+    total = np.zeros(len(compiled))
+    owner = np.repeat(np.arange(len(compiled)), np.diff(rows.indptr))
     above, below = terms.numerator[rows.indices], terms.denominator[rows.indices]
     # shares of the rows of one denominator, together: one whole per (constraint, denominator)
     _, whole = np.unique(owner * np.int64(len(sets) + 1) + below, return_inverse=True)
@@ -67,7 +66,7 @@ def smallest_values(rows: Any, terms: Terms, sets: list[Subset], cells: int, cla
     alone = ratio.copy()
     if sum(sets[s].size(cells) for s in above[mixed & ~ratio].tolist()) > _MOST_COSTS:
         alone |= mixed
-    np.add.at(total, owner[alone], np.minimum(rows.data[alone], 0.0))
+    np.add.at(total, owner[alone], np.minimum(data[alone], 0.0))
     kept = np.flatnonzero(~alone)
     if not len(kept):
         return total
@@ -77,16 +76,13 @@ def smallest_values(rows: Any, terms: Terms, sets: list[Subset], cells: int, cla
     widths = [sets[below[i]].size(cells) if mixed[i] else 1 for i in kept[first]]
     sizes = [len(part) for part in listed]
     columns = np.concatenate(listed) * classes + np.repeat(terms.klass[rows.indices[kept]], sizes)
-    entries = np.repeat(rows.data[kept], sizes), (np.repeat(whole, sizes), columns)
+    entries = np.repeat(data[kept], sizes), (np.repeat(whole, sizes), columns)
     cost = sp.coo_array(entries, shape=(len(wholes), cells * classes)).tocsr()
     filled = np.diff(cost.indptr)
     smallest = np.where(filled < np.array(widths) * classes, 0.0, np.inf)
     np.minimum.at(smallest, np.repeat(np.arange(len(wholes)), filled), cost.data)
     np.add.at(total, owner[kept[first]], smallest)
     return total
-
-
-_ONE_CELL = np.zeros(1, dtype=np.int64)
 
 
 def refuse_contradictions(compiled: CompiledConstraints) -> None:
@@ -103,7 +99,7 @@ def refuse_contradictions(compiled: CompiledConstraints) -> None:
 def contradiction(compiled: CompiledConstraints) -> tuple[int, ...]:
     """Return the positions of constraints that contradict each other, empty if no proof is found.
 
-    >>> from ratewise.constraints.compiler import compile_constraints
+    >>> from ratewise.constraints.compiled import compile_constraints
     >>> from ratewise.constraints.domain import Domain
     >>> from ratewise.constraints.rates import rate
     >>> declared = [rate(0) <= 0.3, rate(1) <= 0.3, rate(0) >= 0.1, rate(2) <= 0.3]
@@ -112,7 +108,7 @@ def contradiction(compiled: CompiledConstraints) -> tuple[int, ...]:
     """
     if len(compiled) < 2 or _met_by_constants(compiled):
         return ()
-    system = _System.of(compiled)
+    system = _system(compiled)
     if system is None or _feasible_for_equal_cells(system):
         return ()
     by_subset = _BySubset(system)
@@ -127,20 +123,94 @@ def contradiction(compiled: CompiledConstraints) -> tuple[int, ...]:
 def _met_by_constants(compiled: CompiledConstraints) -> bool:
     """Return whether equal or constant predictions meet all constraints."""
     classes = compiled.n_classes
-    slack = compiled.bounds + _TOLERANCE * np.minimum(compiled.leverage, 1.0)
+    leverage = abs(compiled.coefficients) @ np.ones(len(compiled.terms))
+    slack = compiled.bounds + _TOLERANCE * np.minimum(leverage, 1.0)
     tried = [np.full(classes, 1.0 / classes), *np.eye(min(classes, _MOST_CONSTANTS), classes)]
     tables = (np.tile(shares, (compiled.n_cells, 1)) for shares in tried)
     return any(np.all(compiled.values(table, floor=_SMALL) <= slack) for table in tables)
 
 
+@dataclass(frozen=True, eq=False)
+class _System:
+    """Constraints ``rates @ v <= bounds`` on terms v, with largest coefficient 1 and relaxed bounds.
+
+    `sources` are the declared constraints that each row follows from, and `members` is the zero-one matrix of
+    subsets by cells.
+    """
+
+    rates: Any
+    bounds: Floats
+    sources: list[Ints]
+    terms: Terms
+    classes: int
+    members: Any
+
+    @cached_property
+    def first(self) -> Ints:
+        """The first term of each constraint."""
+        found: Ints = self.rates.indices[self.rates.indptr[:-1]]
+        return found
+
+    @cached_property
+    def of_ratio(self) -> NDArray[np.bool_]:
+        """Which constraints read a rate among predicted rows."""
+        return np.logical_or.reduceat(self.terms.ratio[self.rates.indices], self.rates.indptr[:-1])
+
+    @cached_property
+    def of_one_denominator(self) -> NDArray[np.bool_]:
+        """Which constraints read rates of one denominator only."""
+        terms = self.terms
+        key = terms.denominator * (self.classes + 1) + np.where(terms.ratio, terms.klass + 1, 0)
+        read, starts = key[self.rates.indices], self.rates.indptr[:-1]
+        return np.asarray(np.minimum.reduceat(read, starts) == np.maximum.reduceat(read, starts))
+
+    def counted(self, subsets: Ints, classes: Ints) -> Any:
+        """Return zero-one rows over the Q * K counts h[q, k], each of a subset and a class."""
+        return of_class(self.members[subsets], classes, self.classes)
+
+    def rows(self, subsets: Ints) -> Any:
+        """Return zero-one rows over the Q * K counts h[q, k], each of a subset and all classes."""
+        return sp.csr_array(sp.kron(self.members[subsets], np.ones((1, self.classes))))
+
+    def named(self, rows: NDArray[Any]) -> Ints:
+        """Return the declared constraints that some rows follow from."""
+        return np.unique(np.concatenate([_ONE_CELL[:0], *(self.sources[row] for row in rows.tolist())]))
+
+
+def _system(compiled: CompiledConstraints) -> _System | None:
+    """Return the constraints that proofs can use; None if they are too few or too many."""
+    table, terms, cells = sp.csr_array(compiled.coefficients), compiled.terms, compiled.n_cells
+    sizes = np.array([subset.size(cells) for subset in compiled.index_sets])
+    if not len(terms):
+        return None
+    if table.nnz + int(sizes[terms.numerator].sum() + sizes[terms.denominator].sum()) > MOST_ENTRIES:
+        return None
+    listed = np.concatenate([subset.members(cells) for subset in compiled.index_sets])
+    ends = np.append(0, np.cumsum(sizes))
+    members = sp.csr_array((np.ones(len(listed)), listed, ends), shape=(len(sizes), cells))
+    scale = abs(table).max(axis=1).toarray().ravel()
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        bounds = compiled.bounds / scale
+    filled = np.flatnonzero(np.isfinite(bounds) & (np.diff(table.indptr) > 0))
+    whole = _System(table[filled], bounds, [], terms, compiled.n_classes, members)
+    # rates over rows only, or over the same predicted rows only
+    usable = filled[~whole.of_ratio | whole.of_one_denominator]
+    if len(usable) < 2:
+        return None
+    rates = sp.csr_array(sp.diags_array(1.0 / scale[usable]) @ table[usable])
+    sources = [np.array([j]) for j in usable]
+    return replace(whole, rates=rates, bounds=bounds[usable] + _TOLERANCE, sources=sources)
+
+
 def _feasible_for_equal_cells(system: _System) -> bool:
     """Return whether predictions exist that meet all constraints if all cells have equally many rows."""
-    terms, ratio = system.terms, system.terms.ratio
-    sizes = np.array([len(system.members[s]) for s in terms.denominator.tolist()], dtype=np.float64)
-    share = sp.diags_array(np.where(ratio, 1.0, 1.0 / sizes)) @ system.counted(terms.numerator, terms.klass)
+    terms, ratio, cells = system.terms, system.terms.ratio, system.members.shape[1]
+    sizes = np.diff(system.members.indptr)[terms.denominator]
+    scale = np.where(ratio, 1.0, 1.0 / np.maximum(sizes, _SMALL))
+    share = sp.diags_array(scale) @ system.counted(terms.numerator, terms.klass)
     # the value of each term is a variable of its own, which keeps the system sparse
-    count, width = len(terms), system.cells * system.classes
-    wholes = sp.kron(sp.eye_array(system.cells), np.ones((1, system.classes)))
+    count, width = len(terms), cells * system.classes
+    wholes = sp.kron(sp.eye_array(cells), np.ones((1, system.classes)))
     over = system.counted(terms.denominator[system.first], terms.klass[system.first])
     moved = sp.diags_array(np.where(system.of_ratio, system.bounds, 0.0)) @ over
     found = _solve(
@@ -148,7 +218,7 @@ def _feasible_for_equal_cells(system: _System) -> bool:
         A_ub=sp.block_array([[-moved, system.rates]]),
         b_ub=np.where(system.of_ratio, 0.0, system.bounds),
         A_eq=sp.block_array([[share, -sp.eye_array(count)], [wholes, None]]),
-        b_eq=np.concatenate([np.zeros(count), np.ones(system.cells)]),
+        b_eq=np.concatenate([np.zeros(count), np.ones(cells)]),
         bounds=np.array([(0.0, np.inf)] * width + [(-np.inf, np.inf)] * count),
     )
     return found is not None
@@ -211,18 +281,21 @@ class _BySubset:
 
 def _corners(system: _System, read: NDArray[Any]) -> tuple[Any, Ints]:
     """Return the values of all terms at the corners, and the denominator that each corner is of."""
-    terms, columns, owner = system.terms, [], []
+    terms, columns, owner, members = system.terms, [], [], system.members
     for whole, subset in enumerate(np.unique(terms.denominator[read]).tolist()):
         here = read[terms.denominator[read] == subset]
         # which of the numerators count a row, for each kind of row of the subset, which may have no cell
-        counts = [np.isin(system.members[subset], system.members[s]) for s in terms.numerator[here].tolist()]
-        kinds, klass = np.unique(np.stack(counts, axis=1), axis=0), terms.klass[here]
+        inside = members[[subset]].indices
+        counts = members[terms.numerator[here]][:, inside].toarray().T > 0
+        kinds, klass = np.unique(counts, axis=0), terms.klass[here]
         kinds = kinds if len(kinds) else np.ones((1, len(here)), dtype=bool)
         found = [here[kind & (klass == k)] for kind in kinds for k in np.unique(klass)]
         found += [here[:0]] * (len(np.unique(klass)) < system.classes)
         columns += found
         owner += [whole] * len(found)
-    return rows_of(columns, len(terms)), np.array(owner, dtype=np.int64)
+    ends, places = np.cumsum([0, *map(len, columns)]), np.concatenate([_ONE_CELL[:0], *columns])
+    values = sp.csr_array((np.ones(len(places)), places, ends), shape=(len(columns), len(terms)))
+    return values, np.array(owner, dtype=np.int64)
 
 
 def _with_ranges(system: _System, by_subset: _BySubset) -> _System:
@@ -252,20 +325,20 @@ def _proof_by_counts(system: _System) -> Ints | None:
     rows, terms = np.flatnonzero(system.of_one_denominator), system.terms
     first, count = system.first[rows], len(rows)
     below = terms.denominator[first]
-    entries = sum(len(system.members[s]) for s in below.tolist()) * system.classes
+    entries = int(np.diff(system.members.indptr)[below].sum()) * system.classes
     if not count or entries > _MOST_COUNTS:
         return None
     predicted = sp.diags_array(1.0 * terms.ratio[first]) @ system.counted(below, terms.klass[first])
-    over = sp.diags_array(1.0 - terms.ratio[first]) @ system.counted(below) + predicted
+    over = sp.diags_array(1.0 - terms.ratio[first]) @ system.rows(below) + predicted
     above = system.rates[rows] @ system.counted(terms.numerator, terms.klass)
-    members = system.counted(np.arange(len(system.members)))
+    members = system.rows(np.arange(system.members.shape[0]))
     # solved with bounds a little looser still than they are then checked with
     loose, table = (above - sp.diags_array(system.bounds[rows] + more) @ over for more in (_TOLERANCE, 0.0))
     once = sp.csr_array(np.concatenate([np.ones(count), np.zeros(members.shape[0])])[None])
     found = _solve(
         np.concatenate([np.zeros(count), -np.ones(members.shape[0])]),
         A_ub=sp.vstack([sp.hstack([-loose.T, members.T]), once]),
-        b_ub=np.append(np.zeros(system.cells * system.classes), 1.0),
+        b_ub=np.append(np.zeros(members.shape[1]), 1.0),
     )
     if found is None:
         return None
@@ -277,76 +350,6 @@ def _proof_by_counts(system: _System) -> Ints | None:
 
 def _without_rounding(weights: Floats) -> Floats:
     return np.where(weights > _SMALL, weights, 0.0)
-
-
-@dataclass(frozen=True, eq=False)
-class _System:
-    """Constraints ``rates @ v <= bounds`` on terms v, with largest coefficient 1 and relaxed bounds.
-
-    `sources` are the declared constraints that each row follows from, and `members` the cells of each subset.
-    """
-
-    rates: Any
-    bounds: Floats
-    sources: list[Ints]
-    terms: Terms
-    cells: int
-    classes: int
-    members: list[Ints]
-
-    @classmethod
-    def of(cls, compiled: CompiledConstraints) -> _System | None:
-        """Return the constraints that proofs can use; None if they are too few or too many."""
-        table, terms, cells = sp.csr_array(compiled.coefficients), compiled.terms, compiled.n_cells
-        sizes = np.array([subset.size(cells) for subset in compiled.index_sets])
-        if not len(terms):
-            return None
-        if table.nnz + int(sizes[terms.numerator].sum() + sizes[terms.denominator].sum()) > MOST_ENTRIES:
-            return None
-        scale = abs(table).max(axis=1).toarray().ravel()
-        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            bounds = compiled.bounds / scale
-        members = [subset.members(cells) for subset in compiled.index_sets]
-        filled = np.flatnonzero(np.isfinite(bounds) & (np.diff(table.indptr) > 0))
-        whole = cls(table[filled], bounds, [], terms, cells, compiled.n_classes, members)
-        # rates over rows only, or over the same predicted rows only
-        usable = filled[~whole.of_ratio | whole.of_one_denominator]
-        if len(usable) < 2:
-            return None
-        table = table[usable]
-        table.data = table.data / np.repeat(scale[usable], np.diff(table.indptr))
-        sources = [np.array([j]) for j in usable]
-        return replace(whole, rates=table, bounds=bounds[usable] + _TOLERANCE, sources=sources)
-
-    @cached_property
-    def first(self) -> Ints:
-        """The first term of each constraint."""
-        found: Ints = self.rates.indices[self.rates.indptr[:-1]]
-        return found
-
-    @cached_property
-    def of_ratio(self) -> NDArray[np.bool_]:
-        """Which constraints read a rate among predicted rows."""
-        return np.logical_or.reduceat(self.terms.ratio[self.rates.indices], self.rates.indptr[:-1])
-
-    @cached_property
-    def of_one_denominator(self) -> NDArray[np.bool_]:
-        """Which constraints read rates of one denominator only."""
-        terms = self.terms
-        key = terms.denominator * (self.classes + 1) + np.where(terms.ratio, terms.klass + 1, 0)
-        read, starts = key[self.rates.indices], self.rates.indptr[:-1]
-        return np.asarray(np.minimum.reduceat(read, starts) == np.maximum.reduceat(read, starts))
-
-    def counted(self, subsets: Ints, classes: Ints | None = None) -> Any:
-        """Return zero-one rows over the Q * K counts h[q, k]: of a subset and a class, or of all classes."""
-        every, chosen = np.arange(self.classes), [self.members[s][:, None] * self.classes for s in subsets]
-        of = [every] * len(chosen) if classes is None else [every[k : k + 1] for k in classes]
-        columns = [(cells + ks).ravel() for cells, ks in zip(chosen, of, strict=True)]
-        return rows_of(columns, self.cells * self.classes)
-
-    def named(self, rows: NDArray[Any]) -> Ints:
-        """Return the declared constraints that some rows follow from."""
-        return np.unique(np.concatenate([_ONE_CELL[:0], *(self.sources[row] for row in rows.tolist())]))
 
 
 def _solve(cost: Floats, **conditions: Any) -> Any:

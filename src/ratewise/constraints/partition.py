@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ratewise.constraints.domain import Codes, Domain, Interval, Numeric, by_chunks, list_values, show_value
@@ -29,6 +30,8 @@ MAX_CELLS = 100_000
 MAX_NONZEROS = 20_000_000
 
 Indices = NDArray[np.int64]
+Leaf = Member | Within
+_NONE = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +49,8 @@ class Subset:
             return Subset(np.union1d(self.listed, other.listed), True)
         if self.others:
             return other & self
-        if other.others:
-            return Subset(np.setdiff1d(self.listed, other.listed, assume_unique=True), False)
-        return Subset(np.intersect1d(self.listed, other.listed, assume_unique=True), False)
+        combine = np.setdiff1d if other.others else np.intersect1d
+        return Subset(combine(self.listed, other.listed, assume_unique=True), False)
 
     def size(self, universe: int) -> int:
         """Return the number of positions in the set."""
@@ -64,26 +66,42 @@ class Subset:
         """Return the same set, listed by whichever side is smaller; equal sets come out equal."""
         if 2 * len(self.listed) < universe or (2 * len(self.listed) == universe and not self.others):
             return self
-        unlisted = Subset(self.listed, True).members(universe)
-        return Subset(unlisted, not self.others)
+        return Subset(Subset(self.listed, True).members(universe), not self.others)
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """The distinct terms, as positions: numerator subset, class, denominator subset, and whether a ratio."""
+
+    numerator: NDArray[np.int64]
+    klass: NDArray[np.int64]
+    denominator: NDArray[np.int64]
+    ratio: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.klass)
+
+
+def of_class(subsets: Any, klass: NDArray[np.int64], classes: int) -> Any:
+    """Return rows over cells as rows over cells by classes, each about one class."""
+    columns = subsets.indices * np.int64(classes) + np.repeat(klass, np.diff(subsets.indptr))
+    shape = subsets.shape[0], subsets.shape[1] * classes
+    return sp.csr_array((subsets.data, columns, subsets.indptr), shape=shape)
 
 
 def group_equal(count: int, sets: Iterable[Indices]) -> tuple[NDArray[np.int32], int]:
     """Return a number for each of 0..count-1, equal exactly for positions that lie in the same sets."""
     sets = list(sets)
-    sizes = np.fromiter(map(len, sets), dtype=np.int64, count=len(sets))
-    members = np.concatenate(sets) if sets else np.empty(0, dtype=np.int64)
-    owners = np.repeat(np.arange(len(sets), dtype=np.int32), sizes)
-    order = np.argsort(members, kind="stable")  # stable: each position lists its sets in increasing order
-    owners = owners[order]
+    members = np.concatenate([_NONE, *sets])
+    owners = np.repeat(np.arange(len(sets), dtype=np.int32), [len(one) for one in sets])
+    owners = owners[
+        np.argsort(members, kind="stable")
+    ]  # stable: a position lists its sets in increasing order
     ends = np.cumsum(np.bincount(members, minlength=count)).tolist()
     seen: dict[bytes, int] = {}
-    numbers = np.empty(count, dtype=np.int32)
-    start = 0
-    for position, end in enumerate(ends):
-        numbers[position] = seen.setdefault(owners[start:end].tobytes(), len(seen))
-        start = end
-    return numbers, len(seen)
+    parts = zip([0, *ends], ends, strict=False)
+    numbers = [seen.setdefault(owners[start:end].tobytes(), len(seen)) for start, end in parts]
+    return np.array(numbers, dtype=np.int32), len(seen)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +109,7 @@ class Axis:
     """One column that the constraints read (column None: the true label), cut into blocks.
 
     `block_of` gives the block of each value, or of each piece of the line between thresholds; with `other`
-    its last entry is the block of undeclared and missing values.
+    its last entry is the block of undeclared and missing values. `values` is None for a numeric column.
     """
 
     column: str | None
@@ -103,23 +121,21 @@ class Axis:
     other: bool
 
     @classmethod
-    def build(cls, column: str | None, leaves: Sequence[Member | Within], domain: Domain) -> Axis:
+    def build(cls, column: str | None, leaves: Sequence[Leaf], domain: Domain) -> Axis:
         """Merge the values of a column that none of the conditions separates."""
         declared = domain.values(column)
         values = None if isinstance(declared, Numeric) else declared
         spans = [span for leaf in leaves if isinstance(leaf, Within) for span in leaf.intervals]
         ends = {end for span in spans for end in (span.low, span.high) if math.isfinite(end)}
         thresholds = np.array(sorted(ends) if values is None else [], dtype=np.float64)
+        places = (-math.inf, *thresholds.tolist()) if values is None else values
         other = domain.other and column is not None
-        pieces = (len(thresholds) + 1 if values is None else len(values)) + other
-        codes = [_leaf_codes(leaf, domain, values, thresholds) for leaf in leaves]
-        block_of, blocks = group_equal(pieces, codes)
+        codes = [_leaf_codes(leaf, domain, values, places) for leaf in leaves]
+        block_of, blocks = group_equal(len(places) + other, codes)
         merged: dict[Predicate, Subset] = {}
         for leaf, inside in zip(leaves, codes, strict=True):
-            chosen = np.zeros(blocks, dtype=bool)
-            chosen[block_of[inside]] = True
             negated = isinstance(leaf, Member) and leaf.negated
-            merged[leaf] = Subset(np.flatnonzero(chosen), negated).compact(blocks)
+            merged[leaf] = Subset(np.unique(block_of[inside]).astype(np.int64), negated).compact(blocks)
         return cls(column, values, thresholds, block_of, blocks, merged, other)
 
     def codes(self, coded: Codes) -> tuple[Codes, NDArray[np.bool_] | None]:
@@ -145,28 +161,41 @@ class Axis:
         """Return the condition that a row's block is one of `blocks`; empty if all blocks are."""
         if len(blocks) == self.blocks:
             return ""
-        inside = np.flatnonzero(np.isin(self.block_of, list(blocks)))
-        unknown = self.other and len(inside) > 0 and inside[-1] == len(self.block_of) - 1
+        chosen = np.isin(self.block_of, list(blocks))
+        unknown = self.other and bool(chosen[-1])
         column = "label" if self.column is None else self.column
         if self.values is None:
-            spans = [span.describe(column) for span in self._spans(inside[:-1] if unknown else inside)]
+            inside = np.flatnonzero(chosen[: len(self.thresholds) + 1])
+            ends = [-math.inf, *self.thresholds.tolist(), math.inf]
+            runs = np.split(inside, np.flatnonzero(np.diff(inside) > 1) + 1) if len(inside) else []
+            spans = [Interval(ends[run[0]], ends[run[-1] + 1]).describe(column) for run in runs]
             return " | ".join([*spans, f"{column} unknown"] if unknown else spans)
-        if unknown:  # the values that are not inside: other values than the declared ones have no list
-            inside = np.flatnonzero(~np.isin(self.block_of, list(blocks)))
+        # with unknown values, those that are not inside: values other than the declared ones have no list
+        inside = np.flatnonzero(chosen != unknown)
         names = [show_value(self.values[code]) for code in inside[:6]]
         if len(inside) == 1:
             return f"{column}{'!=' if unknown else '='}{names[0]}"
         listed = f"{{{', '.join(names)}{', ...' if len(inside) > 6 else ''}}}"
         return f"{column} {'not in' if unknown else 'in'} {listed}"
 
-    def _spans(self, pieces: NDArray[np.int64]) -> list[Interval]:
-        ends = [-math.inf, *self.thresholds.tolist(), math.inf]
-        runs = np.split(pieces, np.flatnonzero(np.diff(pieces) > 1) + 1) if len(pieces) else []
-        return [Interval(ends[run[0]], ends[run[-1] + 1]) for run in runs]
+
+def _leaf_codes(
+    leaf: Leaf, domain: Domain, values: tuple[Any, ...] | None, places: tuple[Any, ...]
+) -> Indices:
+    """Return the values (or pieces of the line) that a condition names; of a negated one, those it denies."""
+    if isinstance(leaf, Member):
+        return np.array(sorted(domain.code(leaf.column, value) for value in leaf.values), dtype=np.int64)
+    if values is not None and not all(isinstance(value, int | float) for value in values):
+        listed = list_values(values)
+        raise InvalidInput(
+            f"column {leaf.column!r} is not numeric, so {leaf!r} has no meaning; its values: {listed}"
+        )
+    inside = [any(span.low <= place < span.high for span in leaf.intervals) for place in places]
+    return np.flatnonzero(inside)
 
 
 @dataclass(frozen=True, eq=False)
-class CellMap:
+class Partition:
     """Rows to cells: the axes, and the cell of each combination of their blocks."""
 
     domain: Domain
@@ -175,7 +204,20 @@ class CellMap:
     n_cells: int
 
     def code_cells(self, label_codes: Any, columns: Mapping[str, Any], *, coded: bool = False) -> Codes:
-        """Return the cell of each row, -1 for rows that are in no cell; see `CompiledConstraints`."""
+        """Return the cell of each row, -1 for rows in no cell, in the smallest integer type.
+
+        A row is in no cell if its label is not among the classes, or if the domain is not open (`other`) and the
+        row's value of a column that constraints read is undeclared. The cell of a row depends on that row
+        only, and no value of a row raises an error.
+
+        Parameters
+        ----------
+        label_codes : (n,) integers
+            Positions of the true labels in ``domain.classes``, -1 for other labels; see `Domain.code_labels`.
+        columns : mapping of name to (n,) array-like
+            The rows' values, or with `coded` results of `Domain.code_column`; columns that no constraint reads
+            may be missing and are never read.
+        """
         labels = _label_vector(label_codes)
         outside = (labels < 0) | (labels >= len(self.domain.classes))
         # one more than there are combinations: the number of blocks of a lone axis must fit as well
@@ -201,19 +243,15 @@ class CellMap:
 
     def cells(self, label_codes: Any, columns: Mapping[str, Any]) -> Codes:
         """Return `code_cells`, and raise if a row is in no cell. Not for private rows."""
-        labels = _label_vector(label_codes)
-        classes = len(self.domain.classes)
+        labels, classes = _label_vector(label_codes), len(self.domain.classes)
         if labels.size and not (labels.min() >= 0 and labels.max() < classes):
             raise InvalidInput(f"label_codes must lie in 0..{classes - 1}, the positions of the classes")
         read: dict[str, Any] = {}
         for name in (axis.column for axis in self.axes if axis.column is not None):
-            values = _column(columns, name)
-            read[name] = self.domain.code_column(name, values)
-            if self.domain.other:
-                continue
-            if not isinstance(self.domain.values(name), Numeric):
-                read[name] = self.domain.column_codes(name, values)
-            elif np.isnan(read[name]).any():
+            values, numeric = _column(columns, name), isinstance(self.domain.values(name), Numeric)
+            strict = not (self.domain.other or numeric)
+            read[name] = (self.domain.column_codes if strict else self.domain.code_column)(name, values)
+            if numeric and not self.domain.other and np.isnan(read[name]).any():
                 raise InvalidInput(
                     f"column {name!r} is numeric, by its declaration or because constraints name intervals "
                     "of it, but holds missing values, infinity or entries that are not numbers; convert it "
@@ -222,7 +260,7 @@ class CellMap:
         return self.code_cells(labels, read, coded=True)
 
     @cached_property
-    def names(self) -> tuple[str, ...]:
+    def cell_names(self) -> tuple[str, ...]:
         """What the rows of each cell have in common."""
         order = np.argsort(self.cell_of, kind="stable")
         parts = np.split(order, np.cumsum(np.bincount(self.cell_of, minlength=self.n_cells))[:-1])
@@ -237,107 +275,6 @@ class CellMap:
         return f"{self._describe(combinations[:1])} or {len(combinations) - 1} more combinations"
 
 
-def build_cells(predicates: Sequence[Predicate], domain: Domain) -> tuple[CellMap, list[Subset]]:
-    """Return the smallest partition that holds every predicate, and each predicate as a set of cells."""
-    axes = _axes(predicates, domain)
-    shape = tuple(axis.blocks for axis in axes)
-    universe = math.prod(shape)
-    if universe > MAX_COMBINATIONS:
-        raise InvalidInput(_too_many("combinations of values", universe, MAX_COMBINATIONS, axes))
-    place = _Evaluator(axes, shape)
-    sets: list[Subset] = []
-    listed = 0
-    for predicate in predicates:
-        sets.append(place.subset(predicate))
-        listed += len(sets[-1].listed)
-        if listed > MAX_NONZEROS:
-            raise InvalidInput(too_dense(listed))
-    cell_of, n_cells = group_equal(universe, (subset.listed for subset in sets))
-    if n_cells > MAX_CELLS:
-        raise InvalidInput(_too_many("cells", n_cells, MAX_CELLS, axes))
-    if n_cells < universe:
-        sets = [Subset(np.unique(cell_of[subset.listed]).astype(np.int64), subset.others) for subset in sets]
-    return CellMap(domain, axes, cell_of, n_cells), [subset.compact(n_cells) for subset in sets]
-
-
-class _Evaluator:
-    """Evaluates predicates on the crossed blocks of the axes that are read."""
-
-    def __init__(self, axes: tuple[Axis, ...], shape: tuple[int, ...]) -> None:
-        self._axes, self._shape = axes, shape
-        self._position = {axis.column: number for number, axis in enumerate(axes)}
-
-    def subset(self, predicate: Predicate) -> Subset:
-        match predicate:
-            case Truth():
-                return Subset(np.empty(0, dtype=np.int64), predicate.value)
-            case Member() | Within():
-                chosen = self._blocks(predicate)
-                return Subset(self._box({self._position[predicate.column]: chosen.listed}), chosen.others)
-            case Not():
-                return ~self.subset(predicate.parts[0])
-            case Either():
-                return ~self._all([~part for part in predicate.parts])
-        return self._all(predicate.parts)
-
-    def _blocks(self, leaf: Member | Within) -> Subset:
-        known = self._axes[self._position[leaf.column]].leaf_blocks
-        # the denial of a condition is met where an "or" is read as a denied "and"
-        return known[leaf] if leaf in known else ~known[~leaf]
-
-    def _all(self, parts: Iterable[Predicate]) -> Subset:
-        """Intersect; conditions on single columns first and together, as one box of blocks."""
-        box: dict[int, Indices] = {}
-        others = []
-        for part in parts:
-            if not isinstance(part, Member | Within):
-                others.append(part)
-                continue
-            number = self._position[part.column]
-            inside = self._blocks(part).members(self._shape[number])
-            box[number] = np.intersect1d(box.get(number, inside), inside, assume_unique=True)
-        result = Subset(self._box(box) if box else np.empty(0, dtype=np.int64), not box)
-        for part in others:
-            result = result & self.subset(part)
-        return result.compact(math.prod(self._shape))
-
-    def _box(self, chosen: Mapping[int, Indices]) -> Indices:
-        indices = np.zeros(1, dtype=np.int64)
-        for number, blocks in enumerate(self._shape):
-            inside = chosen[number] if number in chosen else np.arange(blocks)
-            indices = (indices[:, None] * blocks + inside).ravel()
-        return indices
-
-
-def _axes(predicates: Iterable[Predicate], domain: Domain) -> tuple[Axis, ...]:
-    leaves: dict[str | None, dict[Member | Within, None]] = {}
-    for predicate in predicates:
-        for leaf in predicate.leaves():
-            leaves.setdefault(leaf.column, {})[leaf] = None
-    order = [*domain.columns, None]  # declared order, the label last: cells of one group lie together
-    unknown = next((column for column in leaves if column not in order), None)
-    if unknown is not None:
-        domain.values(unknown)  # raises, and lists the columns
-    return tuple(Axis.build(column, list(leaves[column]), domain) for column in order if column in leaves)
-
-
-def _leaf_codes(
-    leaf: Member | Within, domain: Domain, values: tuple[Any, ...] | None, thresholds: NDArray[np.float64]
-) -> Indices:
-    """Return the values (or pieces of the line) that a condition names; of a negated one, those it denies."""
-    if isinstance(leaf, Member):
-        return np.array(sorted(domain.code(leaf.column, value) for value in leaf.values), dtype=np.int64)
-    if values is not None and not all(isinstance(value, int | float) for value in values):
-        listed = list_values(values)
-        raise InvalidInput(
-            f"column {leaf.column!r} is not numeric, so {leaf!r} has no meaning; its values: {listed}"
-        )
-    places = [-math.inf, *thresholds.tolist()] if values is None else values
-    spans = leaf.intervals
-    inside = [i for i, place in enumerate(places) if any(s.low <= place < s.high for s in spans)]
-    return np.array(inside, dtype=np.int64)
-
-
 def _label_vector(label_codes: Any) -> NDArray[Any]:
     codes = np.asarray(label_codes)
     if codes.ndim != 1 or codes.dtype.kind not in "iu":
@@ -347,19 +284,88 @@ def _label_vector(label_codes: Any) -> NDArray[Any]:
     return codes
 
 
-def _column(columns: Mapping[str, Any], name: str | None) -> Any:
+def _column(columns: Any, name: str) -> Any:
     try:
-        return columns[name]  # type: ignore[index]
+        return columns[name]
     except (KeyError, TypeError):
         raise InvalidInput(f"column {name!r} is read by a constraint but was not given") from None
 
 
-def too_dense(nonzeros: int) -> str:
-    """Return the message for constraints that list more cells than can be handled."""
-    return (
-        f"the constraints list at least {nonzeros:,} cells in their subsets, more than {MAX_NONZEROS:,}; "
-        "compare with versus='everyone', merge small groups, or constrain fewer classes"
-    )
+def build_cells(predicates: Sequence[Predicate], domain: Domain) -> tuple[Partition, list[Subset]]:
+    """Return the smallest partition that holds every predicate, and each predicate as a set of cells."""
+    leaves: dict[str | None, dict[Leaf, None]] = {}
+    for leaf in (leaf for predicate in predicates for leaf in predicate.leaves()):
+        leaves.setdefault(leaf.column, {})[leaf] = None
+    order = [*domain.columns, None]  # declared order, the label last: cells of one group lie together
+    axes = tuple(Axis.build(column, list(leaves[column]), domain) for column in order if column in leaves)
+    universe = math.prod(axis.blocks for axis in axes)
+    if universe > MAX_COMBINATIONS:
+        raise InvalidInput(_too_many("combinations of values", universe, MAX_COMBINATIONS, axes))
+    sets: list[Subset] = []
+    listed = 0
+    for predicate in predicates:
+        sets.append(_evaluate(predicate, axes).compact(universe))
+        listed += len(sets[-1].listed)
+        refuse_too_dense(listed)
+    cell_of, n_cells = group_equal(universe, (subset.listed for subset in sets))
+    if n_cells > MAX_CELLS:
+        raise InvalidInput(_too_many("cells", n_cells, MAX_CELLS, axes))
+    if n_cells < universe:
+        sets = [Subset(np.unique(cell_of[subset.listed]).astype(np.int64), subset.others) for subset in sets]
+    return Partition(domain, axes, cell_of, n_cells), [subset.compact(n_cells) for subset in sets]
+
+
+def _evaluate(predicate: Predicate, axes: tuple[Axis, ...]) -> Subset:
+    """Return the combinations of blocks in which a predicate holds."""
+    match predicate:
+        case Truth():
+            return Subset(_NONE, predicate.value)
+        case Member() | Within():
+            blocks = _blocks(predicate, axes)
+            return Subset(_box({predicate.column: blocks.listed}, axes), blocks.others)
+        case Not():
+            return ~_evaluate(predicate.parts[0], axes)
+        case Either():
+            return ~_intersect([~part for part in predicate.parts], axes)
+    return _intersect(predicate.parts, axes)
+
+
+def _intersect(parts: Sequence[Predicate], axes: tuple[Axis, ...]) -> Subset:
+    """Return where all parts hold; conditions on single columns first and together, as one box of blocks."""
+    box: dict[str | None, Indices] = {}
+    for leaf in (part for part in parts if isinstance(part, Leaf)):
+        axis = next(axis for axis in axes if axis.column == leaf.column)
+        inside = _blocks(leaf, axes).members(axis.blocks)
+        box[leaf.column] = np.intersect1d(box.get(leaf.column, inside), inside, assume_unique=True)
+    result = Subset(_box(box, axes), False) if box else Subset(_NONE, True)
+    for part in parts:
+        if not isinstance(part, Leaf):
+            result = result & _evaluate(part, axes)
+    return result
+
+
+def _blocks(leaf: Leaf, axes: tuple[Axis, ...]) -> Subset:
+    known = next(axis for axis in axes if axis.column == leaf.column).leaf_blocks
+    # the denial of a condition is met where an "or" is read as a denied "and"
+    return known[leaf] if leaf in known else ~known[~leaf]
+
+
+def _box(chosen: Mapping[str | None, Indices], axes: tuple[Axis, ...]) -> Indices:
+    """Return the combinations whose blocks are the chosen ones, any block for axes that are not mentioned."""
+    indices = np.zeros(1, dtype=np.int64)
+    for axis in axes:
+        inside = chosen[axis.column] if axis.column in chosen else np.arange(axis.blocks)
+        indices = (indices[:, None] * axis.blocks + inside).ravel()
+    return indices
+
+
+def refuse_too_dense(nonzeros: int) -> None:
+    """Raise if constraints list more cells than can be handled."""
+    if nonzeros > MAX_NONZEROS:
+        raise InvalidInput(
+            f"the constraints list at least {nonzeros:,} cells in their subsets, more than {MAX_NONZEROS:,}; "
+            "compare with versus='everyone', merge small groups, or constrain fewer classes"
+        )
 
 
 def _too_many(what: str, count: int, most: int, axes: Iterable[Axis]) -> str:

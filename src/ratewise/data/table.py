@@ -25,8 +25,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ratewise.constraints.compiled import CompiledConstraints
-from ratewise.constraints.compiler import as_constraints, named_values
+from ratewise.constraints.compiled import CompiledConstraints, as_constraints, named_values
 from ratewise.constraints.domain import Domain, Numeric, in_order, list_values, scalar
 from ratewise.constraints.families import Family
 from ratewise.data.cells import code_cells, parse_number

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from ratewise import _validate
 from ratewise.accounting import Event, Ledger
 from ratewise.accounting.events import NEIGHBOURS
-from ratewise.constraints.compiler import as_constraints
+from ratewise.constraints.compiled import as_constraints
 from ratewise.constraints.domain import Domain
 from ratewise.data.cells import parse_number, text_of
 from ratewise.data.schema import Schema

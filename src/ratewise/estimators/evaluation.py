@@ -42,8 +42,7 @@ from ratewise.accounting import (
     calibrate_plan,
 )
 from ratewise.accounting.events import NEIGHBOURS
-from ratewise.constraints.compiled import CompiledConstraints, Item
-from ratewise.constraints.compiler import compile_constraints, expand
+from ratewise.constraints.compiled import CompiledConstraints, Item, compile_constraints, expand
 from ratewise.constraints.domain import Domain, Numeric
 from ratewise.constraints.predicates import group
 from ratewise.constraints.rates import Expression, rate

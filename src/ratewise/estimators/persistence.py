@@ -28,7 +28,7 @@ from ratewise._files import (
 from ratewise.accounting import Ledger, PrivacyStatement, PrivacyUnit
 from ratewise.accounting.events import event_from_dict
 from ratewise.accounting.storage import read_records
-from ratewise.constraints.compiler import as_constraints, compile_constraints
+from ratewise.constraints.compiled import as_constraints, compile_constraints
 from ratewise.constraints.domain import Domain, Numeric
 from ratewise.constraints.text import format_constraint, parse_constraint
 from ratewise.data.cells import CellFormat, text_of

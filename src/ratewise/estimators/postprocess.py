@@ -49,8 +49,7 @@ from ratewise.accounting import (
     Ledger,
     PrivacyStatement,
 )
-from ratewise.constraints.compiled import CompiledConstraints
-from ratewise.constraints.compiler import compile_constraints
+from ratewise.constraints.compiled import CompiledConstraints, compile_constraints
 from ratewise.constraints.domain import Domain, Numeric
 from ratewise.data.cells import parse_number
 from ratewise.data.table import LabelledRows, declared_classes
@@ -518,7 +517,7 @@ def _solve(compiled: CompiledConstraints, grid: ScoreGrid, counts: _ScoreCounts)
     best = current = programme.table(programme.start())
     margins = np.zeros(len(compiled))
     rank = (math.inf, math.inf)
-    for turn in range(_ROUNDS if compiled.ratios.any() else 2):
+    for turn in range(_ROUNDS if compiled.terms.ratio.any() else 2):
         current = programme.table(programme.minimise(current, compiled.bounds - margins))
         values, deviations = programme.values(current)
         # aim below the bounds by what the noise of the histogram moves the values by

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ratewise import _validate
-from ratewise.constraints.compiler import compile_constraints, expand
+from ratewise.constraints.compiled import compile_constraints, expand
 from ratewise.constraints.domain import Domain, Numeric, encode, list_values, show_number
 from ratewise.constraints.rates import Constraint
 from ratewise.data.table import (

@@ -19,7 +19,7 @@ from ratewise._files import now
 from ratewise.accounting import Event, Ledger, PrivacyStatement, TrainingEvent, accountant
 from ratewise.accounting.events import merged, single
 from ratewise.accounting.statement import software_version
-from ratewise.constraints.compiler import as_constraints
+from ratewise.constraints.compiled import as_constraints
 from ratewise.constraints.domain import Domain, Numeric, list_values, show_number
 from ratewise.exceptions import InvalidType
 from ratewise.metrics.verdicts import CANNOT_TELL, HELD, MISSED, Certificate, short

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ratewise import _validate
-from ratewise.constraints.compiler import as_constraints, compile_constraints
+from ratewise.constraints.compiled import as_constraints, compile_constraints
 from ratewise.constraints.domain import Domain, Numeric, list_values
 from ratewise.constraints.families import Family
 from ratewise.data.schema import Schema

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from ratewise import _validate
 from ratewise._files import Path, strict_json, write_whole
-from ratewise.constraints.compiler import as_constraints
+from ratewise.constraints.compiled import as_constraints
 from ratewise.constraints.domain import list_values
 from ratewise.data.table import raw_columns
 from ratewise.estimators.evaluation import evaluate

@@ -14,7 +14,7 @@ import numpy as np
 from ratewise import _validate
 from ratewise._files import ModelFileError, Path, read_arrays, write_arrays
 from ratewise.accounting import Admission, Ledger, PrivacyStatement, UnprotectedEvent
-from ratewise.constraints.compiler import named_values
+from ratewise.constraints.compiled import named_values
 from ratewise.constraints.domain import list_values
 from ratewise.data.schema import Schema
 from ratewise.data.table import named_columns

@@ -20,8 +20,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ratewise.constraints.compiled import CompiledConstraints
-from ratewise.constraints.compiler import compile_constraints
+from ratewise.constraints.compiled import CompiledConstraints, compile_constraints
 from ratewise.constraints.domain import Domain, in_order, scalar
 from ratewise.data.table import needed_columns
 from ratewise.data.units import Units, id_units, row_units

@@ -522,8 +522,8 @@ def requested_items(
 def _row(
     item: _Requested, compiled: CompiledConstraints, found: NoisyIntervals, place: int, tolerance: float
 ) -> CertificateRow:
-    constant = float(compiled.reached(np.zeros(len(compiled)))[item.first])
-    sign = float(compiled.signs[item.first])
+    constraint = compiled.declared[item.first]
+    constant, sign = constraint.expression.constant, constraint.sign
 
     def reached(*values: Floats) -> tuple[float, ...]:
         return tuple(sorted(constant + sign * float(value[place]) for value in values))

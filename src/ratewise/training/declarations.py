@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from ratewise.accounting import PrivacyUnit
-from ratewise.constraints.compiler import compile_constraints, named_values
+from ratewise.constraints.compiled import compile_constraints, named_values
 from ratewise.constraints.domain import Domain, Numeric, list_values, scalar
-from ratewise.constraints.feasibility import largest_values
+from ratewise.constraints.feasibility import smallest_values
 from ratewise.data.cells import DEFAULT_FORMAT
 from ratewise.data.table import column_names, raw_columns, refuse_misspelt
 from ratewise.exceptions import InvalidInput, RatewiseWarning
@@ -137,7 +137,7 @@ def check_compiles(declared: Declarations, columns: tuple[str, ...]) -> None:
     )
     domain = Domain(classes, values, other=True)
     compiled = compile_constraints(declared.constraints, domain, allow_empty=not complete)
-    room = compiled.bounds - largest_values(compiled)
+    room = compiled.bounds + smallest_values(compiled, -1.0)
     idle = np.flatnonzero(room > _ROUNDING) if np.any(room < -_ROUNDING) else np.arange(len(compiled))
     if len(idle):
         warnings.warn(

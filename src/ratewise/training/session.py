@@ -32,8 +32,7 @@ import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from ratewise.accounting import Admission, Budget, Event, Ledger, PrivacyStatement, UnprotectedEvent
-from ratewise.constraints.compiled import CompiledConstraints
-from ratewise.constraints.compiler import compile_constraints, named_values
+from ratewise.constraints.compiled import CompiledConstraints, compile_constraints, named_values
 from ratewise.constraints.domain import Domain
 from ratewise.data.units import Units
 from ratewise.exceptions import CertificateWarning, InvalidInput
