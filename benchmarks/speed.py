@@ -144,7 +144,8 @@ def training(table: Any, family: Any = None, private: bool = True) -> Iterator[A
 def floor(session: Any) -> Iterator[None]:
     """Gather, look up, add by bin, draw noise: what every private step of an additive model has to do."""
     engine = session.engine
-    bins, basis = engine.bins.take(np.arange(len(engine.problem.labels))), engine.basis
+    basis = engine.basis
+    bins = (engine.bins.codes + basis.offsets[:-1]).T
     rng = np.random.default_rng(2)
     values = rng.standard_normal(basis.n_bins)
     n_rows = bins.shape[1]

@@ -187,18 +187,19 @@ def test_the_score_of_a_row_does_not_depend_on_the_rows_beside_it():
 
     rng = np.random.default_rng(2)
     table = rng.normal(size=(500, 3)) * 10.0 ** rng.integers(-6, 6, (500, 3))
-    bins = rng.integers(0, 500, (40, 64))
+    codes = rng.integers(0, 12, (64, 40))
+    offsets = np.arange(41) * 12
     groups = [(0,), *((place, place + 1, place + 2) for place in range(1, 40, 3))]
     for columns in (1, 3):
         scorer = Scorer(table[:, :columns], np.zeros(columns))
-        together = scorer.scores(bins, groups)
+        together = scorer.scores(codes, offsets, groups)
         for size in (1, 2, 3, 7, 31):
             for start in range(0, 64 - size, size):
-                part = np.ascontiguousarray(bins[:, start : start + size])
-                assert np.array_equal(scorer.scores(part, groups), together[start : start + size])
+                part = np.ascontiguousarray(codes[start : start + size])
+                assert np.array_equal(scorer.scores(part, offsets, groups), together[start : start + size])
                 assert np.array_equal(
-                    add_columns(table[:, 0], part, groups),
-                    add_columns(table[:, 0], bins, groups)[start : start + size],
+                    add_columns(table[:, 0], part, offsets, groups),
+                    add_columns(table[:, 0], codes, offsets, groups)[start : start + size],
                 )
 
 

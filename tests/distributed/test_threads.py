@@ -12,7 +12,7 @@ from ratewise.models import additive
 @pytest.mark.parametrize("ids", [None, "person"])
 @pytest.mark.parametrize("rates", ["hard", "soft"])
 def test_same_for_any_number_of_threads(people, fit, same, monkeypatch, ids, rates):
-    monkeypatch.setattr(additive, "_BLOCK_ENTRIES", 1)  # blocks of 256 rows
+    monkeypatch.setattr(additive, "BLOCK_ROWS", 256)
     frame = people if ids else people.drop(columns="person")
     config = TrainingConfig(steps=6, rates=rates)
     found = []
@@ -24,7 +24,7 @@ def test_same_for_any_number_of_threads(people, fit, same, monkeypatch, ids, rat
 
 
 def test_threads_warn_of_nothing(people, monkeypatch):
-    monkeypatch.setattr(additive, "_BLOCK_ENTRIES", 1)
+    monkeypatch.setattr(additive, "BLOCK_ROWS", 256)
     monkeypatch.setattr("ratewise.models.rows.available_threads", lambda: 3)
     model = RateConstrainedClassifier(epsilon=1.0, random_state=0, config=TrainingConfig(steps=3, l2=0.0))
     with warnings.catch_warnings():

@@ -197,12 +197,13 @@ class TableSubject:
         loop = make_loop(event, guarded, self._n_rows, dual, STILL, self._engine.units.n_rows)
         rest, shifts = self._shifts(loop)
         canaries = self._engine.bins.take(np.arange(self.n_canaries) * self._rows_per_id)
+        basis = self._engine.basis
         guarded.present[: self.n_canaries] = coins[0]
         before = loop.optimizer.parameters.copy()
         for number, record in enumerate(run_loop(loop, event, self._n_rows, streams), start=1):
             after = loop.optimizer.parameters.copy()
             along = shifts @ ((before - after) * (loop.expected_units / STILL) - rest) / CLIP**2
-            positive = self._engine.scorer(before).scores(canaries, self._engine.basis.groups)[:, 0] > 0
+            positive = self._engine.scorer(before).scores(canaries, basis.offsets, basis.groups)[:, 0] > 0
             before = after
             if number % steps == 0 and number < event.steps:
                 guarded.present[: self.n_canaries] = coins[number // steps]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -209,3 +209,27 @@ def id_units(
 def weight_step(max_rows: int) -> float:
     """Return the power of two that weights of rows are multiples of."""
     return 1.0 if max_rows == 1 else 2.0**-_WEIGHT_BITS
+
+
+def join_units(parts: Sequence[Units], first_rows: npt.NDArray[np.intp]) -> Units:
+    """Return the units of neighbouring parts of a table, whose rows begin at `first_rows`."""
+    first, n_units = parts[0], sum(part.n_units for part in parts)
+    if first.order is None:
+        return replace(first, n_units=n_units)
+    places = np.cumsum([0, *(len(part.order) for part in parts if part.order is not None)])
+    orders = [
+        part.order + row for part, row in zip(parts, first_rows, strict=False) if part.order is not None
+    ]
+    starts = [
+        part.starts[:-1] + place
+        for part, place in zip(parts, places, strict=False)
+        if part.starts is not None
+    ]
+    weights = [part.row_weights for part in parts if part.row_weights is not None]
+    return replace(
+        first,
+        n_units=n_units,
+        order=np.concatenate(orders),
+        starts=np.append(np.concatenate(starts), places[-1]),
+        row_weights=np.concatenate(weights) if weights else None,
+    )

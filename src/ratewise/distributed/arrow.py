@@ -25,7 +25,7 @@ from ratewise.exceptions import InvalidInput
 from ratewise.mechanisms.sampling import KeyedSample
 from ratewise.models.additive import AdditiveEngine, Problem, available_threads
 from ratewise.models.rows import code_problem, usable_rows
-from ratewise.preprocessing.basis import Basis, RowCodes, bin_offsets, code_rows, code_type
+from ratewise.preprocessing.basis import Basis, RowCodes, add_weights, bin_offsets, code_rows, code_type
 from ratewise.preprocessing.discovery import (
     ColumnDeclaration,
     RangeCounts,
@@ -242,10 +242,7 @@ class ArrowRows:
             features = FeatureTable(self.names, True, place.stop - place.start, tuple(columns.values()))
             coded = code_rows(features, grids)
             codes[place] = coded
-            weights = self._weights(place)
-            for number in range(len(grids)):
-                start, stop = offsets[number], offsets[number + 1]
-                totals[start:stop] += np.bincount(coded[:, number], weights, minlength=stop - start)
+            add_weights(totals, coded, self._weights(place), offsets)
         self._codes = RowCodes(codes, offsets)
         return np.split(totals, offsets[1:-1])
 

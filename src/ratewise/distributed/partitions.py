@@ -14,7 +14,6 @@ workers. A step sends the score table and the key of the sample, and receives on
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -27,13 +26,20 @@ from ratewise.constraints.compiled import CompiledConstraints
 from ratewise.constraints.domain import Domain
 from ratewise.data.cells import CellFormat
 from ratewise.data.table import FeatureTable
-from ratewise.data.units import Units, digest_ids, weight_step
+from ratewise.data.units import Units, digest_ids, join_units, weight_step
 from ratewise.distributed.layout import Layout, refuse_change, refuse_other_columns
 from ratewise.exceptions import InvalidInput
 from ratewise.mechanisms.sampling import KeyedSample
 from ratewise.models.additive import AdditiveEngine, BinSums, Problem, Scorer
 from ratewise.models.rows import Rows
-from ratewise.preprocessing.basis import Basis, RowCodes, bin_offsets, bin_weights, code_rows
+from ratewise.preprocessing.basis import (
+    Basis,
+    JoinedCodes,
+    RowCodes,
+    bin_offsets,
+    bin_weights,
+    code_rows,
+)
 from ratewise.preprocessing.discovery import (
     ColumnDeclaration,
     RangeCounts,
@@ -220,42 +226,35 @@ def bins_of(part: CodedPart, grids: tuple[Grid, ...], _: Any) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class PartEngine:
-    """The engines of neighbouring partitions, and the numbers of their units."""
+    """The engine of neighbouring partitions, and the numbers of their first unit and of the one after the last."""
 
-    engines: list[AdditiveEngine]
-    edges: list[int]
+    engine: AdditiveEngine
+    first: int
+    end: int
 
 
 def bind_parts(parts: list[CodedPart], basis: Basis, temperature: float, hard: bool) -> PartEngine:
-    """Return the engine of neighbouring partitions."""
-    engines = [
-        AdditiveEngine(part.codes, basis, part.problem, part.units, temperature, hard) for part in parts
-    ]
-    return PartEngine(engines, [part.first for part in parts] + [parts[-1].first + parts[-1].units.n_units])
+    """Return the engine of neighbouring partitions; their codes are not copied."""
+    rows = np.cumsum([0, *(len(part.problem.labels) for part in parts)])
+    units = join_units([part.units for part in parts], rows)
+    problems = [part.problem for part in parts]
+    cells = None if problems[0].cells is None else np.concatenate([one.cells for one in problems])
+    problem = replace(problems[0], labels=np.concatenate([one.labels for one in problems]), cells=cells)
+    codes = JoinedCodes([part.codes for part in parts], rows)
+    engine = AdditiveEngine(codes, basis, problem, units, temperature, hard)
+    return PartEngine(engine, parts[0].first, parts[0].first + units.n_units)
 
 
 def sums_of(
     part: PartEngine, sample: KeyedSample, scorer: Scorer, weights: Floats | None, clip: float, _: Any
 ) -> BinSums:
     """Return what partitions add to a step; **private**."""
-    units = sample.units(part.edges[0], part.edges[-1])
-    cuts = np.searchsorted(units, part.edges)
-    found: BinSums | None = None
-    for number, engine in enumerate(part.engines):
-        own = units[cuts[number] : cuts[number + 1]] - part.edges[number]
-        sums = engine.bin_sums(own, scorer, weights, clip)
-        if found is None:
-            found = sums
-        else:
-            found.add(sums)
-    assert found is not None  # noqa: S101 - there is at least one partition
-    return found
+    return part.engine.bin_sums(sample.units(part.first, part.end) - part.first, scorer, weights, clip)
 
 
 def predictions_of(part: PartEngine, scorer: Scorer, towards: int | None, _: Any) -> tuple[Floats, Floats]:
     """Return what partitions add to the counts of the certificate or of margins; **private**."""
-    counts = [engine.prediction_counts(scorer, towards) for engine in part.engines]
-    return functools.reduce(add, counts)
+    return part.engine.prediction_counts(scorer, towards)
 
 
 def add(one: Any, other: Any) -> Any:

@@ -28,14 +28,13 @@ import numpy.typing as npt
 from scipy.special import expit
 
 from ratewise.data.units import Units
-from ratewise.preprocessing.basis import Basis, JointCodes, RowCodes, add_columns
+from ratewise.preprocessing.basis import BLOCK_ROWS, Basis, JointCodes, RowCodes, add_columns, add_weights
 from ratewise.training.certificate import margin_code_count, margin_codes
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[Any]
 Block = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp] | None]
 
-_BLOCK_ENTRIES = 1 << 18  # rows handled at once, times columns; speed only
 _FEW_UNITS = 1 << 12  # below, joint codes take more time than they save
 _BITS = 52
 SOFT_STEP = 2.0**-24
@@ -45,10 +44,10 @@ class Bins(Protocol):
     """Bin numbers of rows, in memory or computed when asked."""
 
     def take(self, rows: npt.NDArray[np.intp]) -> Ints:
-        """Return the (d, len(rows)) bin numbers in the joint numbering; **private**."""
+        """Return the (len(rows), d) bins of rows, each column from 0; **private**."""
         ...
 
-    def norms(self, basis: Basis, rows: npt.NDArray[np.intp], bins: Ints) -> Floats:
+    def norms(self, basis: Basis, rows: npt.NDArray[np.intp], codes: Ints) -> Floats:
         """Return the norms of the rows' features, intercept included; **private**."""
         ...
 
@@ -216,6 +215,10 @@ class _Reading(NamedTuple):
     offsets: npt.NDArray[np.intp]
     joint: JointCodes | None
 
+    def scores(self, codes: Ints) -> Floats:
+        """Return the (n, C) scores of rows."""
+        return self.scorer.scores(codes, self.offsets, self.groups)
+
 
 @dataclass(eq=False)
 class AdditiveEngine(RowEngine):
@@ -310,7 +313,7 @@ class AdditiveEngine(RowEngine):
         def work(block: Block) -> BinSums:
             return self._block_sums(block, reading, weights, clip, grid)
 
-        for part in in_threads(work, list(self.units.blocks(sample, self._block_rows)), self.threads):
+        for part in in_threads(work, list(self.units.blocks(sample, BLOCK_ROWS)), self.threads):
             if found is None:
                 found = part
             else:
@@ -340,16 +343,14 @@ class AdditiveEngine(RowEngine):
     ) -> BinSums:
         rows, starts = block
         codes = reading.take(rows)
-        residuals, histogram = self.terms(rows, reading.scorer.scores(codes, reading.groups), weights)
+        residuals, histogram = self.terms(rows, reading.scores(codes), weights)
         clip_units(residuals, self.bins.norms(self.basis, rows, codes), starts, clip)
         residuals /= grid
-        steps, ends = np.trunc(residuals, out=residuals), reading.offsets.tolist()
-        sums = np.empty((ends[-1], self.n_outputs))
+        steps = np.trunc(residuals, out=residuals)
+        sums = np.zeros((self.n_outputs, int(reading.offsets[-1])))
         for output in range(self.n_outputs):
-            weight = np.ascontiguousarray(steps[:, output])
-            for code, start, stop in zip(codes, ends, ends[1:], strict=False):
-                sums[start:stop, output] = np.bincount(code, weight, stop)[start:]
-        return BinSums(sums, steps.sum(axis=0), histogram)
+            add_weights(sums[output], codes, np.ascontiguousarray(steps[:, output]), reading.offsets)
+        return BinSums(sums.T, steps.sum(axis=0), histogram)
 
     def counts_of(self, parameters: Floats, towards: int | None) -> tuple[Floats, Floats]:
         """Return `counts`, or `margin_counts` with `towards`; **private**."""
@@ -364,13 +365,9 @@ class AdditiveEngine(RowEngine):
         reading = self._reading(scorer, self.units.n_units)
 
         def scores(rows: npt.NDArray[np.intp]) -> Floats:
-            return reading.scorer.scores(reading.take(rows), reading.groups)
+            return reading.scores(reading.take(rows))
 
-        return count_predictions(self.problem, self.units, scores, self._block_rows, self.threads, towards)
-
-    @property
-    def _block_rows(self) -> int:
-        return max(256, _BLOCK_ENTRIES // max(len(self.basis.grids), 1))
+        return count_predictions(self.problem, self.units, scores, BLOCK_ROWS, self.threads, towards)
 
     def _grid(self, clip: float) -> float:
         """Return the unit that residuals are rounded to: sums of all rows stay exact integers."""
@@ -394,11 +391,12 @@ class Scorer:
     table: Floats
     intercept: Floats
 
-    def scores(self, bins: Ints, groups: Sequence[Sequence[int]]) -> Floats:
-        """Return the (n, C) scores of rows given by their (d, n) bins; groups as in `add_columns`."""
+    def scores(self, codes: Ints, offsets: npt.NDArray[np.intp], groups: Sequence[Sequence[int]]) -> Floats:
+        """Return the (n, C) scores of rows; arguments as for `add_columns`."""
         if self.table.shape[1] == 1:
-            return np.asarray(add_columns(self.table[:, 0], bins, groups) + self.intercept[0])[:, None]
-        return np.asarray(add_columns(self.table, bins, groups) + self.intercept)
+            scores = add_columns(self.table[:, 0], codes, offsets, groups)
+            return np.asarray(scores + self.intercept[0])[:, None]
+        return np.asarray(add_columns(self.table, codes, offsets, groups) + self.intercept)
 
     @staticmethod
     def predictions(scores: Floats) -> npt.NDArray[np.intp]:

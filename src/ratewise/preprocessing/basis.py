@@ -18,8 +18,9 @@ Scores are sums of one shape function per column, ``score(row) = intercept + sum
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,9 @@ _CELL_WEIGHT = 0.5
 _LONGEST_NUMBER = 3.0  # standard deviations; numbers are winsorised there
 _VISIBLE = 2.0  # noise levels
 _SMALL = 1 << 26  # bytes of norms up to which they and joint codes are kept
-_ENTRIES_AT_ONCE = 1 << 18
-_ROWS_AT_ONCE = 1 << 15
+BLOCK_ROWS = (
+    16_000  # handled at once: columns of doubles below the size from which memory is mapped anew; speed only
+)
 _MOST_CELLS, _COPIES, _MOST_COPIED = 512, 4, 1 << 14  # of joint codes; speed only
 
 
@@ -98,9 +100,10 @@ class Basis:
         """
         return np.asarray((self._transposed @ bin_sums).T) - np.outer(total, self.centre)
 
-    def norms(self, bins: npt.NDArray[Any]) -> Floats:
-        """Return the norm of each row's features, intercept included, from its (d, n) bins; **private**."""
-        return np.asarray(np.sqrt(add_columns(self.squared_norms, bins, self.groups) + 1.0))
+    def norms(self, codes: npt.NDArray[Any]) -> Floats:
+        """Return the norm of each row's features, intercept included, from its (n, d) bins; **private**."""
+        squares = add_columns(self.squared_norms, codes, self.offsets, self.groups)
+        return np.asarray(np.sqrt(squares + 1.0))
 
     @functools.cached_property
     def _transposed(self) -> sp.csr_array:
@@ -195,17 +198,21 @@ def column_groups(offsets: npt.NDArray[np.intp]) -> tuple[tuple[int, ...], ...]:
     return tuple(map(tuple, groups))
 
 
-def add_columns(table: Floats, bins: npt.NDArray[Any], groups: Sequence[Sequence[int]]) -> Floats:
-    """Return for each row the sum of the table's entries at its (d, n) bins.
+def add_columns(
+    table: Floats, codes: npt.NDArray[Any], offsets: npt.NDArray[np.intp], groups: Sequence[Sequence[int]]
+) -> Floats:
+    """Return for each row the sum of the table's entries at its (n, d) bins; column j's entries begin at ``offsets[j]``.
 
     Columns are added one after the other, group by group, so that the result for a row depends neither on the number of
     rows nor on whether groups are looked up at once.
     """
-    total: Floats = np.zeros((bins.shape[1], *table.shape[1:]))
+    total: Floats = np.zeros((len(codes), *table.shape[1:]))
+    ends = offsets.tolist()
     for group in groups:
-        part = table.take(bins[group[0]], axis=0)
-        for column in group[1:]:
-            part += table.take(bins[column], axis=0)
+        parts = (table[ends[column] : ends[column + 1]].take(codes[:, column], axis=0) for column in group)
+        part = next(parts)
+        for other in parts:
+            part += other
         total += part
     return total
 
@@ -227,39 +234,38 @@ def code_rows(features: FeatureTable, grids: tuple[Grid, ...]) -> npt.NDArray[An
     """Return the (n, d) bins of all rows, each column from 0; **private**."""
     codes = np.empty((features.n_rows, len(grids)), dtype=code_type(grids))
     for place, (column, grid) in enumerate(zip(features.columns, grids, strict=True)):
-        codes[:, place] = grid.code(column)
+        numbers = (
+            isinstance(column, np.ndarray) and column.dtype.kind == "f"
+        )  # others are coded once per value
+        for rows in row_blocks(features.n_rows) if numbers else (slice(None),):
+            codes[rows, place] = grid.code(column[rows])
     return codes
 
 
-class _Bins:
-    """Bin numbers of rows whose norms are computed when asked."""
-
-    def norms(self, basis: Basis, rows: npt.NDArray[np.intp], bins: npt.NDArray[Any]) -> Floats:  # noqa: ARG002
-        """Return the norms of the rows' features, computed from their bins."""
-        return basis.norms(bins)
-
-
 @dataclass(frozen=True, eq=False)
-class LazyBins(_Bins):
+class LazyBins:
     """Bin numbers computed from a numeric array when asked; nothing but the batch is held in memory."""
 
     features: FeatureTable
     grids: tuple[Grid, ...]
 
     def take(self, rows: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
-        """Return the (d, len(rows)) bin numbers of the rows in the joint numbering."""
+        """Return the (len(rows), d) bins of the rows, each column from 0."""
         array = self.features.array
         assert array is not None  # noqa: S101 - a memory map is an array
         columns = np.ascontiguousarray(array[rows].T)
-        bins = np.empty((len(self.grids), len(rows)), dtype=np.intp)
-        offsets = bin_offsets(self.grids)
+        codes = np.empty((len(rows), len(self.grids)), dtype=code_type(self.grids), order="F")
         for place, (column, grid) in enumerate(zip(columns, self.grids, strict=True)):
-            np.add(grid.code(column), offsets[place], out=bins[place])
-        return bins
+            codes[:, place] = grid.code(column)
+        return codes
+
+    def norms(self, basis: Basis, rows: npt.NDArray[np.intp], codes: npt.NDArray[Any]) -> Floats:  # noqa: ARG002
+        """Return the norms of the rows' features, computed from their bins."""
+        return basis.norms(codes)
 
 
 @dataclass(eq=False)
-class RowCodes(_Bins):
+class RowCodes:
     """Bin numbers of rows kept row by row, in memory or in a file: a sampled row is one read.
 
     Attributes
@@ -281,19 +287,16 @@ class RowCodes(_Bins):
         return not isinstance(self.codes, np.memmap) and len(self.codes) * 8 <= _SMALL
 
     def take(self, rows: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
-        """Return the (d, len(rows)) bin numbers of the rows in the joint numbering."""
-        bins = np.empty((self.codes.shape[1], len(rows)), dtype=np.intp)
-        np.add(self.codes.take(rows, axis=0).T, self.offsets[:-1, None], out=bins)
-        return bins
+        """Return the (len(rows), d) bins of the rows, each column from 0."""
+        return self.codes.take(rows, axis=0)
 
-    def norms(self, basis: Basis, rows: npt.NDArray[np.intp], bins: npt.NDArray[Any]) -> Floats:
+    def norms(self, basis: Basis, rows: npt.NDArray[np.intp], codes: npt.NDArray[Any]) -> Floats:
         """Return the norms of the rows' features; those of all rows are computed once, unless they are too many."""
         if not self._small:
-            return basis.norms(bins)
+            return basis.norms(codes)
         if self._norms is None:
-            blocks = range(0, len(self.codes), _ROWS_AT_ONCE)
-            taken = [np.arange(start, min(start + _ROWS_AT_ONCE, len(self.codes))) for start in blocks]
-            self._norms = np.concatenate([np.zeros(0), *(basis.norms(self.take(each)) for each in taken)])
+            parts = [self.codes[rows] for rows in row_blocks(len(self.codes))]
+            self._norms = np.concatenate([np.zeros(0), *map(basis.norms, parts)])
         return self._norms.take(rows)
 
     def joint(self, groups: Sequence[Sequence[int]]) -> tuple[JointCodes, RowCodes] | None:
@@ -304,6 +307,47 @@ class RowCodes(_Bins):
             joint = JointCodes.of(self.offsets)
             self._joint = joint, RowCodes(joint.code(self.codes), joint.offsets)
         return self._joint
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedCodes:
+    """Codes of neighbouring parts of a table, which stay where they are.
+
+    Attributes
+    ----------
+    parts : list of RowCodes
+    edges : (len(parts) + 1,) array
+        First row of each part, and the number of rows.
+    """
+
+    parts: list[RowCodes]
+    edges: npt.NDArray[np.intp]
+
+    def take(self, rows: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
+        """Return the (len(rows), d) bins of rows, which must be in rising order."""
+        cuts = np.searchsorted(rows, self.edges).tolist()
+        pieces = [
+            part.take(rows[start:stop] - first)
+            for part, start, stop, first in zip(self.parts, cuts, cuts[1:], self.edges.tolist(), strict=False)
+            if start < stop
+        ]
+        return np.concatenate(pieces) if pieces else self.parts[0].take(rows)
+
+    norms = LazyBins.norms
+
+
+def row_blocks(n_rows: int) -> Iterator[slice]:
+    """Yield slices of rows whose columns, as doubles, fit into the processor's cache."""
+    for start in range(0, n_rows, BLOCK_ROWS):
+        yield slice(start, min(start + BLOCK_ROWS, n_rows))
+
+
+def add_weights(
+    totals: Floats, codes: npt.NDArray[Any], weights: npt.NDArray[Any], offsets: npt.NDArray[np.intp]
+) -> None:
+    """Add the weights of rows to the totals of their bins of every column, in place; **private**."""
+    for column, (start, stop) in enumerate(pairwise(offsets.tolist())):
+        totals[start:stop] += np.bincount(codes[:, column], weights, minlength=stop - start)
 
 
 def bin_weights(
@@ -324,11 +368,9 @@ def bin_weights(
     """
     offsets = bin_offsets(grids)
     totals = np.zeros(int(offsets[-1]))
-    at_once = max(256, _ENTRIES_AT_ONCE // max(len(grids), 1))
-    for start in range(0, n_rows, at_once):
-        rows = np.arange(start, min(start + at_once, n_rows))
-        repeated = np.tile(weights(rows), len(grids))
-        totals += np.bincount(bins.take(rows).ravel(), repeated, minlength=len(totals))
+    for block in row_blocks(n_rows):
+        rows = np.arange(block.start, block.stop)
+        add_weights(totals, bins.take(rows), weights(rows), offsets)
     return np.split(totals, offsets[1:-1])
 
 
