@@ -168,16 +168,18 @@ class CellReader:
         self._missing_words = words | MISSING_WORDS | {""}
         spelled = (self._spelled(word) for word in words)
         self.missing_numbers = tuple(value for value in spelled if value is not None and value == value)
+        times = (_time_of_text(_clean(word), cell_format.date_order) for word in cell_format.missing)
+        self.missing_times = frozenset(time for time in times if time is not None)
 
     def number(self, cell: Any) -> tuple[float, int]:
         """Return the number and its code."""
         value = cell if type(cell) is str else _plain(cell)
         if type(value) is str:
             value = self._of_text(_clean(value), self._missing_words, symbols=True)
-        if type(value) is _Time:
+        if type(value) is _Time and value not in self.missing_times:
             return value.days + value.microseconds / US_PER_DAY, NUMBER
         if type(value) is not float:
-            return math.nan, MISSING if value is None else UNPARSABLE
+            return math.nan, MISSING if value is None or type(value) is _Time else UNPARSABLE
         if value != value or value in self.missing_numbers:
             return math.nan, MISSING
         return value, NUMBER
@@ -190,7 +192,7 @@ class CellReader:
         if type(value) is float:
             return MISSING_TEXT if value in self.missing_numbers else text_of_float(value)
         if type(value) is _Time:
-            return value.text()
+            return MISSING_TEXT if value in self.missing_times else value.text()
         if value is None:
             return MISSING_TEXT
         return value if type(value) is str else UNREADABLE_TEXT
@@ -213,6 +215,8 @@ class CellReader:
         if type(value) is float:
             known = value == value and value not in self.missing_numbers
             return CellKind.NUMBER if known else CellKind.MISSING
+        if type(value) is _Time and value in self.missing_times:
+            return CellKind.MISSING
         if type(value) is _Time:
             return CellKind.DURATION if value.duration or value.clock else CellKind.DATE
         return CellKind.UNREADABLE
@@ -341,8 +345,10 @@ def _of_fraction(cell: fractions.Fraction) -> float:
         return -math.inf if cell.numerator < 0 else math.inf
 
 
-def _of_datetime(cell: datetime.datetime) -> _Time:
+def _of_datetime(cell: datetime.datetime) -> Any:
     at = datetime.datetime
+    if not datetime.MINYEAR <= cell.year <= datetime.MAXYEAR:  # of pandas; Python's methods give another date
+        return _of_numpy(cell.to_datetime64())  # type: ignore[attr-defined]
     seconds = (cell.hour * 60 + cell.minute) * 60 + cell.second
     days, rest = at.toordinal(cell) - _EPOCH, seconds * 10**6 + cell.microsecond
     offset = at.utcoffset(cell)
@@ -583,7 +589,7 @@ def parse_number(values: Any, cell_format: CellFormat = DEFAULT_FORMAT) -> Parse
         known = parse_number(stored.entries, cell_format)
         return ParsedNumbers(stored.spread(known.values, math.nan), stored.spread(known.codes, MISSING))
     if stored.dtype.kind not in "OUSTV":
-        return _numbers_of_array(stored, reader.missing_numbers)
+        return _numbers_of_array(stored, reader)
     results = _each(stored, reader.number, np.dtype([("value", np.float64), ("code", np.uint8)]))
     return ParsedNumbers(results["value"].copy(), results["code"].copy())
 
@@ -605,7 +611,7 @@ def parse_text(values: Any, cell_format: CellFormat = DEFAULT_FORMAT) -> NDArray
     if isinstance(stored, _Dictionary):
         return stored.spread(parse_text(stored.entries, cell_format), MISSING_TEXT)
     if stored.dtype.kind not in "OUSTV":
-        return _texts_of_array(stored, reader.missing_numbers)
+        return _texts_of_array(stored, reader)
     return _each(stored, reader.text, np.dtype(object))
 
 
@@ -638,9 +644,9 @@ def _codes(stored: NDArray[Any] | _Dictionary, table: dict[str, int], reader: Ce
     if isinstance(stored, _Dictionary):
         return stored.spread(_codes(stored_column(stored.entries), table, reader), -2)
     if stored.dtype.kind in "biuf":
-        return _codes_of_numbers(_numbers_of_array(stored, reader.missing_numbers).values, table)
+        return _codes_of_numbers(_numbers_of_array(stored, reader).values, table)
     if stored.dtype.kind not in "OUSTV":
-        texts = _texts_of_array(stored, reader.missing_numbers).tolist()
+        texts = _texts_of_array(stored, reader).tolist()
         return np.fromiter(map(table.get, texts, repeat(-1)), dtype=np.intp, count=len(texts))
     return _each(stored, lambda cell: table.get(reader.text(cell), -1), np.dtype(np.intp))
 
@@ -671,7 +677,7 @@ def cell_kinds(values: Any, cell_format: CellFormat = DEFAULT_FORMAT) -> NDArray
     if isinstance(stored, _Dictionary):
         return stored.spread(cell_kinds(stored.entries, cell_format), int(CellKind.MISSING))
     if stored.dtype.kind not in "OUSTV":
-        codes = _numbers_of_array(stored, reader.missing_numbers).codes
+        codes = _numbers_of_array(stored, reader).codes
         known = {"M": CellKind.DATE, "m": CellKind.DURATION}.get(stored.dtype.kind, CellKind.NUMBER)
         return np.array([known, CellKind.MISSING, CellKind.UNREADABLE], dtype=np.uint8)[codes]
     return _each(stored, reader.kind, np.dtype(np.uint8))
@@ -729,16 +735,29 @@ def stored_column(values: Any) -> NDArray[Any] | _Dictionary:
     return _vector(_cells(values))
 
 
-def _cells(values: Any) -> NDArray[Any]:
+def _cells(values: Any, dtype: Any = None) -> NDArray[Any]:
     """Return a column of another library as an array.
 
     A conversion that fails because of one cell (a date beyond the calendar, a time of more than a day, text that is
     no UTF-8) or because of the type that one cell gave the column (integers of 128 bits) is done cell by cell.
     """
     try:
-        return np.asarray(values)
+        return np.asarray(values, dtype=dtype)
     except Exception:  # pandas, polars and Arrow raise errors of many kinds
         return np.fromiter(map(_cell, repeat(values), range(len(values))), dtype=object, count=len(values))
+
+
+def joined_cells(parts: Sequence[Any]) -> Any:
+    """Return the cells of series of pandas one after the other, each read as in its own series.
+
+    Series of several types become one of objects: their common type may not hold a cell of some of them.
+    """
+    import pandas as pd
+
+    if all(part.dtype == parts[0].dtype for part in parts):
+        return pd.concat(parts, ignore_index=True)
+    cells = [cell for part in parts for cell in _cells(part, object)]
+    return pd.Series(np.fromiter(cells, dtype=object, count=len(cells)), dtype=object)
 
 
 def _cell(values: Any, place: int) -> Any:
@@ -784,10 +803,21 @@ def _of_series(values: Any) -> NDArray[Any] | _Dictionary:
 # --------------------------------------------------------------------------- columns of fixed types
 
 
-def _numbers_of_array(array: NDArray[Any], missing: tuple[float, ...] = ()) -> ParsedNumbers:
+def _times_of_array(
+    array: NDArray[Any], reader: CellReader
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Return `days_of` an array of dates or durations; those that are declared to mean missing are no times."""
+    days, microseconds, absent = days_of(array)
+    for time in reader.missing_times:
+        if time.duration == (array.dtype.kind == "m") and not time.clock:
+            absent |= (days == time.days) & (microseconds == time.microseconds)
+    return days, microseconds, absent
+
+
+def _numbers_of_array(array: NDArray[Any], reader: CellReader) -> ParsedNumbers:
     """Return numbers of an array of booleans, numbers, dates or durations."""
     if array.dtype.kind in "mM":
-        days, microseconds, absent = days_of(array)
+        days, microseconds, absent = _times_of_array(array, reader)
         found = days + microseconds / US_PER_DAY
         found[absent] = math.nan
         return ParsedNumbers(found, np.where(absent, MISSING, NUMBER).astype(np.uint8))
@@ -799,21 +829,21 @@ def _numbers_of_array(array: NDArray[Any], missing: tuple[float, ...] = ()) -> P
             array = array.real
         found = array.astype(np.float64)
     codes[np.isnan(found)] = MISSING
-    for value in missing:
+    for value in reader.missing_numbers:
         codes[(found == value) & (codes == NUMBER)] = MISSING
     found[codes != NUMBER] = math.nan
     return ParsedNumbers(found, codes)
 
 
-def _texts_of_array(array: NDArray[Any], missing: tuple[float, ...]) -> NDArray[np.object_]:
+def _texts_of_array(array: NDArray[Any], reader: CellReader) -> NDArray[np.object_]:
     if array.dtype.kind in "mM":
-        days, microseconds, absent = days_of(array)
+        days, microseconds, absent = _times_of_array(array, reader)
         write = iso_date if array.dtype.kind == "M" else duration_text
         pairs = np.stack([days, microseconds], axis=1)
         distinct, places = np.unique(pairs, axis=0, return_inverse=True)
         texts = [write(int(day), int(rest)) for day, rest in distinct]
     else:
-        numbers = _numbers_of_array(array, missing)
+        numbers = _numbers_of_array(array, reader)
         absent = numbers.codes == MISSING
         distinct, places = np.unique(numbers.values, return_inverse=True)
         texts = [text_of_float(value) for value in distinct.tolist()]

@@ -587,16 +587,20 @@ def _array(X: Any, expected: Sequence[str] | None) -> FeatureTable:
         raise InvalidInput(
             f"X has {n_columns} features, but RateConstrainedClassifier is expecting {len(names)} features as input."
         )
-    if sparse:
-        return FeatureTable(names, False, n_rows, sparse=sp.csr_array(array))
+    if (
+        sparse
+    ):  # repeated entries of a row are added in double precision, whatever type other rows give the matrix
+        return FeatureTable(names, False, n_rows, sparse=sp.csr_array(array.astype(np.float64, copy=False)))
     columns = tuple(array[:, place] for place in range(n_columns))
     return FeatureTable(names, False, n_rows, columns, array if array.dtype.kind in "biuf" else None)
 
 
 def _as_array(X: Any) -> npt.NDArray[Any]:
     """Return a table as an array. Cells of a list of rows stay what they are, and are not looked at."""
-    if not isinstance(X, list | tuple) or not all(isinstance(row, list | tuple | np.ndarray) for row in X):
+    listed = isinstance(X, list | tuple)
+    if not listed or not all(hasattr(row, "__len__") and not isinstance(row, _NO_VECTOR) for row in X):
         return np.asarray(X)
+    X = [row if isinstance(row, list | tuple) else np.asarray(row) for row in X]
     arrays = all(isinstance(row, np.ndarray) for row in X)
     if len({row.shape if arrays else len(row) for row in X}) > 1:
         raise InvalidInput("the rows of X have different lengths; X must be a table")

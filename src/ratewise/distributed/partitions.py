@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from ratewise.constraints.compiled import CompiledConstraints
 from ratewise.constraints.domain import Domain
-from ratewise.data.cells import CellFormat
+from ratewise.data.cells import CellFormat, joined_cells
 from ratewise.data.table import FeatureTable
 from ratewise.data.units import Units, digest_ids, join_units, weight_step
 from ratewise.distributed.layout import Layout, refuse_change, refuse_other_columns
@@ -133,7 +133,7 @@ def split_by_id(
     pieces = []
     for part in range(n_parts):
         rows = np.flatnonzero(target == part)
-        pieces.append((frame.iloc[rows], digests[rows], rows + first))
+        pieces.append((frame[[*layout.columns]].iloc[rows], digests[rows], rows + first))
     return pieces
 
 
@@ -144,7 +144,8 @@ def join_by_id(pieces: list[Any]) -> GroupedRows:
     filled = [piece for piece in pieces if len(piece[1])] or pieces[:1]
     digests = np.concatenate([piece[1] for piece in filled])
     order = np.lexsort((np.concatenate([piece[2] for piece in filled]), digests))
-    frame = pd.concat([piece[0] for piece in filled], ignore_index=True)
+    columns = {name: joined_cells([piece[0][name] for piece in filled]) for name in filled[0][0].columns}
+    frame = pd.DataFrame(columns, copy=False)
     return GroupedRows(frame.iloc[order], digests[order])
 
 

@@ -311,7 +311,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         if sample_weight is not None:
             given = parse_number(read_vector(sample_weight, features.n_rows, "sample_weight")).values
             scale = (self.config or TrainingConfig()).max_sample_weight
-            weights = np.clip(np.nan_to_num(given / scale, nan=0.0), 0.0, 1.0)
+            weights = np.clip(np.nan_to_num(given, nan=0.0), 0.0, scale) / scale  # without overflow
         return declared, Rows(features, labels, groups, ids, weights, self.class_weight)
 
     def _declarations(self, names: tuple[str, ...], id_column: str | None, ids: bool) -> Declarations:

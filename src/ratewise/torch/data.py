@@ -11,6 +11,7 @@ maps the same file and reads its own share of the rows.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sized
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -31,6 +32,7 @@ from ratewise.preprocessing.discovery import size_histogram
 Numbers = npt.NDArray[np.intp]
 
 _CHUNK = 1 << 12
+_LOOKED_AT = 5  # items of a Dataset whose shape and type are looked at
 
 
 class Batch(NamedTuple):
@@ -122,7 +124,8 @@ class DatasetRows:
     """Rows of a map-style ``torch.utils.data.Dataset`` whose items are ``(x, label, groups)``.
 
     `groups` is a mapping of column to value, or a bare value if there is one column; items may be ``(x, label)`` if
-    no constraint reads a column. The domain has the declared classes and group values.
+    no constraint reads a column. The domain has the declared classes and group values. The shape and the type of the
+    inputs, those of most items, are public; an item of another shape is a row whose label is no class.
     """
 
     def __init__(self, dataset: Any, domain: Domain, constraints: CompiledConstraints | None = None) -> None:
@@ -142,8 +145,22 @@ class DatasetRows:
         self._columns, self.n_rows = tuple(domain.columns), len(dataset)
         if self.n_rows == 0:
             raise InvalidInput("data holds no rows")
-        first = _narrow(torch.as_tensor(self._parts(dataset[0])[0]))
-        self._shape, self._dtype = tuple(first.shape), first.dtype
+        self._shape, self._dtype = self._form()
+
+    def _form(self) -> tuple[tuple[int, ...], torch.dtype]:
+        """Return the shape and the type that most of a few items have: public, and not what a single row decides."""
+        found: Counter[tuple[tuple[int, ...], torch.dtype]] = Counter()
+        problems: list[Exception] = []
+        for row in sorted(set(np.linspace(0, self.n_rows - 1, _LOOKED_AT).astype(int).tolist())):
+            try:
+                x = _narrow(torch.as_tensor(self._parts(self._dataset[row])[0]))
+            except Exception as problem:
+                problems.append(problem)
+            else:
+                found[tuple(x.shape), x.dtype] += 1
+        if not found:
+            raise problems[0]
+        return found.most_common(1)[0][0]
 
     def take(self, rows: Numbers) -> Batch:
         """Return the rows of these numbers."""
@@ -163,9 +180,13 @@ class DatasetRows:
         """Return one row; an item that fails, or that has another shape, is a row whose label is no class."""
         try:
             x, label, groups = self._parts(self._dataset[row])
-            inputs = _narrow(torch.as_tensor(x)).to(self._dtype)
-            if tuple(inputs.shape) == self._shape:
-                return inputs, _plain(label), {name: _plain(groups[name]) for name in self._columns}
+            inputs = _narrow(torch.as_tensor(x))
+            if tuple(inputs.shape) == self._shape and inputs.is_complex() <= self._dtype.is_complex:
+                return (
+                    inputs.to(self._dtype),
+                    _plain(label),
+                    {name: _plain(groups[name]) for name in self._columns},
+                )
         except (MemoryError, torch.OutOfMemoryError):
             raise
         except Exception:  # noqa: S110 - whatever a data set does with a row must not be visible

@@ -1,0 +1,164 @@
+"""Further ways in which one row decides how other rows are read, or shows in a warning or an error."""
+
+import datetime
+import decimal
+import itertools
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import torch
+
+from ratewise import RateConstrainedClassifier, TrainingConfig
+from ratewise.constraints.domain import Domain
+from ratewise.data.cells import CellFormat, cell_kinds, parse_number, parse_text
+from ratewise.data.table import read_features
+from ratewise.distributed.partitions import join_by_id
+from ratewise.torch import DatasetRows
+
+pa = pytest.importorskip("pyarrow")
+
+# ------------------------------------------------------------------------------------ storage of cells
+
+
+def readings(column, cell_format):
+    return [
+        *parse_number(column, cell_format).values,
+        *parse_text(column, cell_format),
+        *cell_kinds(column, cell_format),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("word", "stored"),
+    [
+        ("1900-01-01", np.array(["1900-01-01", "2020-02-29"], "M8[ns]")),
+        ("1 Jan 1900", np.array(["1900-01-01", "2020-02-29"], "M8[D]")),
+        ("1900-01-01 06:30:00", np.array(["1900-01-01T06:30", "2020-02-29"], "M8[s]")),
+        ("0 days", np.array([0, 86_400], "m8[s]")),
+        ("00:00:00", [datetime.time(0), datetime.time(1)]),
+    ],
+)
+def test_times_that_mean_missing_do_so_in_every_storage(word, stored):
+    """One word turns a column of dates into text: what is declared to mean missing must not depend on it."""
+    declared = CellFormat(missing=(word,))
+    texts = parse_text(stored).tolist()
+    assert readings(stored, declared) == pytest.approx(readings(texts, declared), nan_ok=True)
+    assert readings(list(pd.Series(stored)), declared) == pytest.approx(
+        readings(texts, declared), nan_ok=True
+    )
+    assert parse_text(texts, declared).tolist() == ["", texts[1]]
+
+
+def test_dates_beyond_the_calendar_of_python_are_read_alike_in_every_storage():
+    stored = pd.Series(np.array(["20000-01-01", "-5000-03-01", "2020-02-29"], "M8[s]"))
+    mixed = pd.Series([*stored, "a word"], dtype=object)
+    assert parse_number(mixed).values[:3].tolist() == parse_number(stored).values.tolist()
+    assert parse_text(mixed)[:3].tolist() == parse_text(stored).tolist()
+
+
+@pytest.mark.parametrize("kind", [pd.Series, torch.tensor, lambda row: memoryview(np.array(row))])
+@pytest.mark.parametrize("odd", [["x", "y"], np.array(["x", "y"]), np.array([None, "y"])], ids=type)
+def test_rows_of_any_kind_keep_their_numbers_beside_text(kind, odd):
+    """As text of single precision 0.1 would be another number."""
+    rows = [kind(np.array([0.1, 0.2], np.float32)) for _ in range(4)]
+    for columns in zip(read_features(rows).columns, read_features([*rows, odd]).columns, strict=True):
+        first, second = (parse_number(column).values[:4].tolist() for column in columns)
+        assert first == second
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.bool_, np.float32])
+def test_repeated_entries_of_a_sparse_row_do_not_depend_on_the_type_of_others(kind):
+    def matrix(last):
+        entries = np.concatenate([np.array([100.1, 100.2, 1]).astype(kind), last])
+        return sp.coo_matrix((entries, ([0, 0, 1, 2], [0, 0, 1, 0])), shape=(3, 2))
+
+    first, second = (
+        read_features(matrix(last)).sparse.toarray() for last in (np.array([1], kind), np.array([300.5]))
+    )
+    assert first[:2].tolist() == second[:2].tolist()
+
+
+def test_partitions_of_other_types_are_joined_cell_by_cell():
+    """Rows of an id are brought together: the type of one partition must not change or refuse cells of another."""
+    stamps = {unit: pd.ArrowDtype(pa.timestamp(unit)) for unit in ("s", "ns")}
+    columns = {
+        "integers": pd.Series([2**60 + 1, None], dtype=pd.ArrowDtype(pa.int64())),
+        "floats": pd.Series([0.1, None], dtype=pd.ArrowDtype(pa.float32())),
+        "unsigned": pd.Series([1, 2**64 - 1], dtype="uint64"),
+        "seconds": pd.Series(np.array(["200000-01-01", "3000-01-01"], "M8[s]")),
+        "nanoseconds": pd.Series(np.array(["2000-01-01", "2020-02-29"], "M8[ns]")),
+        "arrow seconds": pd.Series(np.array(["3000-01-01", "2020-02-29"], "M8[s]")).astype(stamps["s"]),
+        "arrow nanoseconds": pd.Series([datetime.datetime(2020, 1, 1), None], dtype=stamps["ns"]),
+        "durations": pd.Series(np.array([10**12, 5], "m8[s]")),
+        "short durations": pd.Series(np.array([1, 5], "m8[ns]")),
+        "decimals": pd.Series([decimal.Decimal("1.1"), None], dtype=pd.ArrowDtype(pa.decimal128(5, 2))),
+        "zones": pd.Series(pd.to_datetime(["2020-01-01", "2021-06-01"])).dt.tz_localize("Europe/Berlin"),
+        "categories": pd.Series(["a", None], dtype="category"),
+        "sparse": pd.Series(pd.arrays.SparseArray([0.0, 0.1])),
+        "text": pd.Series(["a", "1"]),
+    }
+    for names in itertools.permutations(columns, 2):
+        pieces = [
+            (
+                pd.DataFrame({"v": columns[name]}),
+                np.arange(2 * k, 2 * k + 2, dtype=np.uint64),
+                np.arange(2) + 2 * k,
+            )
+            for k, name in enumerate(names)
+        ]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            joined = join_by_id(pieces).frame["v"]
+        apart = [parse_text(columns[name]).tolist() for name in names]
+        assert parse_text(joined).tolist() == [*apart[0], *apart[1]], names
+        numbers = [parse_number(columns[name]).values for name in names]
+        np.testing.assert_array_equal(parse_number(joined).values, np.concatenate(numbers), str(names))
+
+
+# ------------------------------------------------------------------------------- warnings and errors
+
+
+def test_a_huge_weight_of_a_row_does_not_show():
+    rng = np.random.default_rng(0)
+    x, weights = rng.normal(size=(60, 1)), np.ones(60)
+    weights[7] = 1e308
+    model = RateConstrainedClassifier(
+        classes=(0, 1), feature_bounds=(-3.0, 3.0), config=TrainingConfig(steps=2, max_sample_weight=1e-3)
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.fit(x, x[:, 0] > 0, sample_weight=weights)
+
+
+class Items(torch.utils.data.Dataset):
+    """Rows with inputs as lists of numbers, but for one."""
+
+    def __init__(self, place, odd):
+        self.place, self.odd = place, odd
+
+    def __len__(self):
+        return 9
+
+    def __getitem__(self, row):
+        if row == self.place and isinstance(self.odd, Exception):
+            raise self.odd
+        return self.odd if row == self.place else [0.5, 1.7], row % 2
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [[1, 0], [True, False], [1j, 0.0], [1.0, 2.0, 3.0], [], "abc", None, OSError("no such file")],
+    ids=repr,
+)
+@pytest.mark.parametrize("place", [0, 4, 8])
+def test_one_item_of_a_data_set_decides_neither_shape_nor_type_of_the_others(odd, place):
+    """Whole numbers in the first item would cut off the digits of all others; an item that fails is a blank row."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        batch = DatasetRows(Items(place, odd), Domain((0, 1), {}, other=True)).take(np.arange(9))
+    kept = np.arange(9) != place
+    assert batch.x[kept].tolist() == [torch.tensor([0.5, 1.7]).tolist()] * 8
+    assert batch.labels[kept].tolist() == [row % 2 for row in range(9) if row != place]
