@@ -20,7 +20,6 @@ from ratewise.estimators.evaluation import evaluate
 from ratewise.metrics.verdicts import CANNOT_TELL, HELD, MISSED
 from ratewise.report import Report
 from ratewise.runs import RunFolder
-from ratewise.runs.folder import domain_of
 
 PARITY = "demographic_parity(sex) <= 0.1"
 QUICK = ["--steps", "12", "--epsilon", "4", "--seed", "1"]
@@ -101,11 +100,14 @@ class TestTrain:
         folder = RunFolder.open(tmp_path / "run")
         assert folder.finished
         assert folder.schema is None
-        assert domain_of(folder.model()).classes == ("no", "yes")
-        assert domain_of(folder.model()).columns == {"sex": ("F", "M")}
+        domain = folder.model().constraints_.domain
+        assert (domain.classes, domain.columns) == (("no", "yes"), {"sex": ("F", "M")})
         statement = folder.statement()
         assert statement.epsilon <= 4.0
-        assert statement.outside == ("how the file is written (separator, decimal mark, encoding, header)",)
+        assert statement.outside == (
+            "how the file is written (separator, decimal mark, encoding, header)",
+            "that the label has a few different values",
+        )
         assert folder.certificate()[0].verdict in (HELD, MISSED, CANNOT_TELL)
 
     def test_groups_are_no_features_unless_named(self, world):

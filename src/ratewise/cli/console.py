@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -21,9 +21,10 @@ from typing import Any
 import click
 import numpy as np
 
+from ratewise.data.cells import parse_text
 from ratewise.data.files import FileTable
 from ratewise.data.files import read_table as read_file
-from ratewise.data.schema import Schema
+from ratewise.data.schema import MOST_CLASSES, Schema
 from ratewise.exceptions import InvalidInput, RatewiseWarning
 from ratewise.runs import RunFolder, Settings, Watch
 from ratewise.runs.folder import refuse_taken, refuse_unwritable
@@ -340,6 +341,21 @@ class Table:
     def columns(self) -> list[str]:
         """The names of the columns."""
         return [str(name) for name in self.frame.columns]
+
+    def with_label(self, label: str) -> Table:
+        """Return the table if a column can be the label of undeclared classes; otherwise raise.
+
+        This looks at the rows, outside the guarantee: a training would spend its budget for a constant.
+        """
+        count = len({*parse_text(self.frame[label])} - {""})
+        if 1 < count <= MOST_CLASSES:
+            return replace(self, outside=(*self.outside, "that the label has a few different values"))
+        found = f"{count:,} different values" if count != 1 else "the same value in every row"
+        remedy = "cut its values into a few ranges in a column of their own, " if count > MOST_CLASSES else ""
+        raise InvalidInput(
+            f"column {label!r} has {found} and cannot be the label as it is; nothing was spent: take another --label, "
+            f"{remedy}or declare the classes (--classes no,yes)"
+        )
 
     def new_run(
         self,

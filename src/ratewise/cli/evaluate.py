@@ -14,16 +14,19 @@ import numpy as np
 from ratewise.accounting import Budget, Ledger
 from ratewise.cli.console import current, read_table, reading_of, refuse_file
 from ratewise.cli.options import PLACE, file_options, force_option, ledger_options
-from ratewise.constraints.domain import list_values
+from ratewise.constraints.compiler import named_values
+from ratewise.constraints.domain import Domain, Numeric, list_values
 from ratewise.data.cells import text_of
 from ratewise.data.files import write_table
 from ratewise.data.table import as_column, named_columns
 from ratewise.estimators.evaluation import evaluate as certify_predictions
 from ratewise.exceptions import InvalidInput, RatewiseError
 from ratewise.metrics.verdicts import Certificate, short, text_table
+from ratewise.preprocessing.discovery import discover_values
 from ratewise.runs import RunFolder
-from ratewise.runs.folder import domain_of
+from ratewise.runs.run import constant_words
 from ratewise.training.config import TrainingConfig
+from ratewise.training.interfaces import LABEL
 
 if TYPE_CHECKING:
     from ratewise.estimators.classifier import RateConstrainedClassifier
@@ -40,6 +43,7 @@ _NO_LEDGER = (
     "budget went. The statement is the one of the day of training."
 )
 _FOLDS = 5
+_SECOND_CLASS = "another class"
 
 
 @click.command()
@@ -119,9 +123,10 @@ class LabelledTable:
 
     def __init__(self, folder: RunFolder, data: str, options: Mapping[str, Any]) -> None:
         self.folder, self.model, self.data = folder, folder.model(), data
-        self.domain = domain_of(self.model)
         self.frame = read_table(data, reading_of(options, folder.reading, data)).frame
-        names = (folder.settings.label, *self.domain.columns)
+        compiled, settings = self.model.constraints_, folder.settings
+        columns = settings.groups if settings.constraints else ()
+        names = (settings.label, *(columns if compiled is None else compiled.domain.columns))
         present = named_columns(self.frame, "the table")
         absent = [name for name in names if name not in present]
         if absent:
@@ -130,31 +135,55 @@ class LabelledTable:
                 "judge it (ratewise predict needs neither)"
             )
         self.groups: dict[str, Any] = {name: as_column(present[name], f"column {name!r}") for name in names}
-        self.labels = self._without_full_stops(self.groups.pop(folder.settings.label))
+        self.labels = self.groups.pop(settings.label)
+        self.constant = constant_words(self.model)
+        if self.constant:
+            current().warn(self.constant)
+            self.domain = self._values()
+        else:
+            classes = tuple(self.model.classes_.tolist())
+            self.domain = Domain(classes, {}, other=True) if compiled is None else compiled.domain
+            self.labels = self._without_full_stops(self.labels)
         self.predicted = self.model.predict(self.frame)
+
+    def _values(self) -> Domain:
+        """Return the classes and group values of these rows, for a model whose training found fewer than two classes.
+
+        The predicted class and those that constraints name are among the classes.
+        """
+        named = named_values(self.folder.settings.declared)
+        public = {LABEL: (*self.model.classes_.tolist(), *named.classes), **named.columns}
+        columns = {LABEL: self.labels, **self.groups}
+        found = discover_values(columns, noise=0.0, delta=0.0, rng=np.random.default_rng(0), named=public)
+        classes = found.pop(LABEL)
+        values: dict[str, Any] = {**found, **dict.fromkeys(named.numeric, Numeric())}
+        return Domain(classes if len(classes) > 1 else (*classes, _SECOND_CLASS), values, other=True)
 
     def judge(
         self, predicted: Any, tolerance: float, confidence: float = 0.95, **private: Any
     ) -> Certificate:
         """Return the certificate of predictions for these rows: by exact counts, or by a `private` release."""
         if not private and not np.any(self.domain.code_labels(self.labels) >= 0):
-            found = dict.fromkeys(map(text_of, self.labels[:1000]))
+            held = dict.fromkeys(map(text_of, self.labels[:1000]))
             raise InvalidInput(
                 f"no row of {self.data!r} has a label that the run knows: column "
-                f"{self.folder.settings.label!r} holds {list_values(found)}, the classes are "
+                f"{self.folder.settings.label!r} holds {list_values(held)}, the classes are "
                 f"{list_values(self.domain.classes)}; spell them as in the table of the run"
             )
-        return certify_predictions(
+        known: dict[str, Any] = {"classes": self.domain.classes, "group_values": self.domain.columns}
+        found = certify_predictions(
             self.folder.settings.declared or None,
             self.labels,
             predicted,
             sensitive_features=self.groups or None,
-            classes=self.domain.classes,
-            group_values=self.domain.columns,
             tolerance=tolerance,
             level=confidence,
+            # those of a constant model are read off these rows: a private evaluation has to find them itself
+            **({} if private and self.constant else known),
             **{"data_name": os.path.basename(self.data), **private},
         )
+        said = (self.constant,) if self.constant and predicted is self.predicted else ()
+        return replace(found, warnings=(*said, *found.warnings))
 
     def persons(self) -> dict[str, Any]:
         """Return the ids of a run that protects persons, and how their rows count, as arguments of an evaluation."""
@@ -194,21 +223,36 @@ class LabelledTable:
         from ratewise.report import Report
 
         folder, ledger = self.folder, _ledger(self.folder)
-        return Report.from_model(
-            self.model,
-            self.frame,
-            self.labels,
-            self.groups or None,
-            {name: other.model() for name, other in _named(folder, baselines).items()},
-            confidence=confidence,
-            tolerance=tolerance,
-            name=folder.path.name,
-            title=title or default_title(folder),
-            data=os.path.basename(self.data),
-            ledger=ledger,
-            target=folder.settings.label,
-            notes=() if ledger is not None else (_NO_LEDGER,),
+        rivals = {name: other.model() for name, other in _named(folder, baselines).items()}
+        known: dict[str, Any] = {
+            "confidence": confidence,
+            "tolerance": tolerance,
+            "name": folder.path.name,
+            "title": title or default_title(folder),
+            "data": os.path.basename(self.data),
+            "ledger": ledger,
+            "target": folder.settings.label,
+            "notes": () if ledger is not None else (_NO_LEDGER,),
+        }
+        if not self.constant:
+            return Report.from_model(
+                self.model, self.frame, self.labels, self.groups or None, rivals, **known
+            )
+        codes = self.domain.code_labels(self.labels)
+        used, domain = codes >= 0, self.domain
+        found = Report.from_predictions(
+            np.array(domain.classes, dtype=object)[codes[used]],
+            self.predicted[used],
+            {name: column[used] for name, column in self.groups.items()} or None,
+            folder.settings.declared or None,
+            baseline={name: other.predict(self.frame)[used] for name, other in rivals.items()},
+            classes=domain.classes,
+            group_values=domain.columns,
+            model=self.model,
+            statement=self.model.privacy_,
+            **{**known, "notes": (self.constant, *known["notes"])},
         )
+        return Report(replace(found.content, headline=self.constant.partition(". ")[0]))
 
     def keep(self, certificate: Certificate, report: Report) -> None:
         """Keep an evaluation in the run's folder; where nothing can be written, warn and go on."""
@@ -455,7 +499,7 @@ def report(run_folder: str, data: str | None, confidence: float, title: str | No
     if baseline and data is None:
         raise click.UsageError("--baseline needs DATA to measure the runs on")
     model = folder.model()
-    if len(model.classes_) < 2 or (data is None and not folder.evaluations):
+    if data is None and not folder.evaluations:
         found = released_report(folder, model, title)
     elif data is None:
         found = _last_report(folder, title)

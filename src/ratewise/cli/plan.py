@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -42,7 +41,7 @@ from ratewise.exceptions import InvalidInput, RatewiseWarning
 from ratewise.mechanisms.randomness import RandomStreams
 from ratewise.metrics.verdicts import short
 from ratewise.runs import RunFolder, Settings
-from ratewise.runs.folder import write_json
+from ratewise.runs.folder import json_bytes
 from ratewise.training.certificate import certificate_half_width
 from ratewise.training.config import TrainingConfig
 from ratewise.training.plan import CERTIFICATE, Plan, PublicFacts, plan_for
@@ -102,7 +101,7 @@ def schema(data: str, out: str | None, **values: Any) -> None:
     if out is None:
         console.result(text.rstrip("\n"), schema=description)
     elif out.lower().endswith(".json"):
-        write_json(Path(out), description)
+        write_whole(out, json_bytes(description))
     else:
         write_whole(out, text)
     console.warn(

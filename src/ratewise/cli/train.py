@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import math
 import os
@@ -17,6 +16,7 @@ from typing import Any
 import click
 
 from ratewise import _validate
+from ratewise._files import write_whole
 from ratewise.accounting import Budget, Event, Ledger, accountant
 from ratewise.cli.console import Stopped, Table, Watcher, current, plain_data, reading_of, refuse_folder
 from ratewise.cli.evaluate import compared, references, side_by_side
@@ -39,7 +39,7 @@ from ratewise.data.cells import text_of
 from ratewise.data.schema import Schema
 from ratewise.exceptions import BudgetExceeded, InvalidInput
 from ratewise.runs import Result, RunFolder, Settings, Watch, admit_run, session_for, train_run
-from ratewise.runs.folder import write_json
+from ratewise.runs.folder import json_bytes
 from ratewise.training.plan import Plan
 
 
@@ -239,14 +239,9 @@ def read_rows(
     table = Table.read(data, reading_of(fields))
     for listed in texts:
         _check_columns(listed, table.columns, "the columns of the table")
-    person = () if settings.privacy_id is None else (settings.privacy_id,)
-    for name in (settings.label, *settings.groups, *settings.features, *settings.leave_out, *person):
-        if name not in table.columns:
-            close = difflib.get_close_matches(name, table.columns, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise InvalidInput(
-                f"the table has no column {name!r}; its columns are {list_values(table.columns)}{hint}"
-            )
+    declared = settings.classes or (schema is not None and schema.classes)
+    if not declared and settings.label in table.columns:
+        table = table.with_label(settings.label)
     if settings.epsilon is None:
         return replace(table, outside=())
     if schema is None or schema.signed:
@@ -395,7 +390,8 @@ def sweep(ctx: click.Context, /, **values: Any) -> None:
         rows.append(
             {**compared(RunFolder.open(folder.path), folder.path.name, fields["test"], fields), **how}
         )
-        write_json(out / "sweep.json", plain_data({"total_epsilon": total, "runs": rows}))
+        content = json_bytes(plain_data({"total_epsilon": total, "runs": rows}))
+        write_whole(out / "sweep.json", content)
     if fields["test"] is not None:
         rows += references(folders[0], fields["test"], fields)
     spent = Ledger.open(ledger).total(delta) if math.isfinite(total) else total

@@ -5,17 +5,7 @@ state, and going on after a stop).
 """
 
 from ratewise.runs.folder import RunFolder
-from ratewise.runs.run import Columns, Result, Watch, admit_run, columns_of, session_for, train_run
+from ratewise.runs.run import Result, Watch, admit_run, session_for, train_run
 from ratewise.runs.settings import Settings
 
-__all__ = [
-    "Columns",
-    "Result",
-    "RunFolder",
-    "Settings",
-    "Watch",
-    "admit_run",
-    "columns_of",
-    "session_for",
-    "train_run",
-]
+__all__ = ["Result", "RunFolder", "Settings", "Watch", "admit_run", "session_for", "train_run"]

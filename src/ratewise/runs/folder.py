@@ -41,7 +41,6 @@ from ratewise._files import canonical, flush_folder, named, now, strict_json, um
 from ratewise.accounting import Admission, Budget, Ledger, PrivacyStatement
 from ratewise.accounting.statement import software_version
 from ratewise.accounting.storage import fcntl
-from ratewise.constraints.domain import Domain
 from ratewise.data.schema import Schema
 from ratewise.estimators.persistence import from_bytes, to_bytes
 from ratewise.exceptions import InvalidInput
@@ -52,37 +51,18 @@ from ratewise.training.plan import Plan
 if TYPE_CHECKING:
     from ratewise.estimators.classifier import RateConstrainedClassifier
 
-# --------------------------------------------------------------------------------------------- JSON
+FORMAT, VERSION = "ratewise-run", 2
+TRAINING, FINISHED = "training", "finished"
 
-
-def versions() -> dict[str, str]:
-    """Return the versions of what computes, for the record."""
-    names = ("ratewise", "numpy", "scipy", "scikit-learn", "dp-accounting", "pandas")
-    return {"python": platform.python_version(), **{name: software_version(name) for name in names}}
-
-
-def read_json(path: Path, what: str) -> Any:
-    """Return the content of a JSON file; anything else is an `InvalidInput` that names the file."""
-    try:
-        content = path.read_bytes()
-    except OSError as problem:
-        raise InvalidInput(
-            f"cannot read {str(path)!r}: {problem.strerror or type(problem).__name__}"
-        ) from None
-    return parse_json(content, path, what)
-
-
-def parse_json(content: bytes, path: Path, what: str) -> Any:
-    """Return plain data from bytes that were read already; `path` is named in messages."""
-    try:
-        return strict_json(content)
-    except ValueError:
-        raise InvalidInput(f"{str(path)!r} is no JSON, so it cannot be {what}") from None
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write plain data as JSON, in one step."""
-    write_whole(path, json_bytes(content))
+_FIELDS: dict[str, type | UnionType] = {
+    **dict.fromkeys(("format", "id", "status", "created", "changed", "data", "data_name", "sha256"), str),
+    **dict.fromkeys(("version", "rows", "units"), int),
+    **dict.fromkeys(("settings", "reading", "versions", "files", "ledger_mark"), dict),
+    **dict.fromkeys(("command", "outside"), list),
+    "ledger": str | None,
+}
+_RESULTS = {"model.npz", "certificate.json", "statement.json", "statement.txt"}
+_SOFTWARE = ("ratewise", "numpy", "scipy", "scikit-learn", "dp-accounting", "pandas")
 
 
 def json_bytes(content: Any) -> bytes:
@@ -90,42 +70,29 @@ def json_bytes(content: Any) -> bytes:
     return (json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n").encode("utf-8")
 
 
-# ------------------------------------------------------------------------------------------ digests
-
-
-def digest(content: bytes) -> str:
-    """Return the SHA-256 of some bytes, in hexadecimal digits."""
-    return hashlib.sha256(content).hexdigest()
-
-
 def sealed(description: Mapping[str, Any]) -> dict[str, Any]:
     """Return a description with the digest of all its other fields.
 
-    >>> is_sealed(sealed({"status": "finished"}))
-    True
-    >>> is_sealed({**sealed({"status": "finished"}), "status": "training"})
-    False
+    >>> first = sealed({"status": "finished"})
+    >>> sealed(first) == first, sealed({**first, "status": "training"}) == first
+    (True, False)
     """
     fields = {name: value for name, value in description.items() if name != "sha256"}
-    return {**fields, "sha256": digest(canonical(fields).encode("ascii"))}
+    return {**fields, "sha256": _digest(canonical(fields).encode("ascii"))}
 
 
-def is_sealed(description: Mapping[str, Any]) -> bool:
-    """Return whether the fields are those that were sealed."""
-    return bool(sealed(description)["sha256"] == description.get("sha256"))
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
-def ledger_mark(ledger: Ledger, records: int | None = None) -> dict[str, Any]:
+def _mark(ledger: Ledger, records: int | None = None) -> dict[str, Any]:
     """Return what identifies a ledger: how many records it has, and a digest of them and its header.
 
     A ledger only grows, so its first `records` records (None: all) have the same mark for ever.
     """
     document = strict_json(ledger.to_json())
     lines = [canonical(part) for part in (document["ledger"], *document["records"][:records])]
-    return {"records": len(lines) - 1, "sha256": digest("\n".join(lines).encode("ascii"))}
-
-
-# --------------------------------------------------------------------------- folders in one step
+    return {"records": len(lines) - 1, "sha256": _digest("\n".join(lines).encode("ascii"))}
 
 
 def refuse_taken(target: Path, force: bool, hint: str = "or --force to replace a run") -> None:
@@ -155,84 +122,12 @@ def refuse_unwritable(target: Path) -> None:
         ) from None
 
 
-def draft_beside(target: Path) -> Path:
-    """Return a new hidden folder beside the target, with the folders on the way."""
-    with named(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent))
-
-
-def place_of(ledger: str | os.PathLike[str], target: Path) -> str:
-    """Return where a shared ledger is: beside the run, it is found again when both are moved."""
-    place = Path(os.path.abspath(ledger))
-    return os.path.join("..", place.name) if place.parent == target.parent else str(place)
-
-
-def keep_ledgers(old: Path, draft: Path) -> None:
-    """Copy the ledgers of the run that is replaced, and of those that it replaced.
-
-    That of its training, and that of private evaluations: what was spent on those rows stays spent.
-    """
-    for name in ("ledger", "evaluations"):
-        kept = sorted((old / "earlier").glob(f"{name}-*.json"), key=lambda file: (len(file.name), file.name))
-        current = old / f"{name}.json"
-        for number, file in enumerate([*kept, *([current] if current.is_file() else [])], start=1):
-            (draft / "earlier").mkdir(exist_ok=True)
-            write_whole(draft / "earlier" / f"{name}-{number}.json", file.read_bytes())
-
-
-def take_place(draft: Path, target: Path) -> None:
-    """Give the folder its name; an earlier run is moved aside first and removed last."""
-    with named(target):
-        aside = None
-        if os.path.lexists(target):
-            aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".old", dir=target.parent))
-            os.replace(target, aside / "run")
-        os.rename(draft, target)
-        flush_folder(target.parent)
-    if aside is not None:
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-FORMAT = "ratewise-run"
-VERSION = 2
-TRAINING, FINISHED = "training", "finished"
-
-_FIELDS: dict[str, type | UnionType] = {
-    "format": str,
-    "version": int,
-    "id": str,
-    "status": str,
-    "created": str,
-    "changed": str,
-    "command": list,
-    "data": str,
-    "rows": int,
-    "units": int,
-    "settings": dict,
-    "ledger": str | None,
-    "reading": dict,
-    "data_name": str,
-    "versions": dict,
-    "files": dict,
-    "ledger_mark": dict,
-    "outside": list,
-    "sha256": str,
-}
-_AT_FIRST = frozenset(("plan.json",))
-_AT_LAST = frozenset((*("model.npz", "certificate.json", "statement.json", "statement.txt"),))
-_OPTIONAL = frozenset(("schema.json",))
-_EVALUATION = re.compile(r"evaluation-([1-9][0-9]*)\.json")
-
-
 class RunFolder:
     """A folder that holds a run; made by `create` or `open`."""
 
     def __init__(self, path: Path, description: dict[str, Any]) -> None:
         self.path = path
         self.description = description
-
-    # --- making and finding ----------------------------------------------------------------------------
 
     @classmethod
     def create(
@@ -274,53 +169,70 @@ class RunFolder:
         """
         target = Path(os.path.abspath(path))
         refuse_taken(target, force)
-        run_id = uuid.uuid4().hex[:12]
         description = {
             "format": FORMAT,
             "version": VERSION,
-            "id": run_id,
+            "id": uuid.uuid4().hex[:12],
             "status": TRAINING,
             "created": now(),
-            "changed": now(),
             "command": list(command),
             "data": os.path.abspath(data),
             "rows": rows,
             "units": plan.n_units,
             "settings": settings.to_dict(),
-            "ledger": None if ledger is None else place_of(ledger, target),
+            "ledger": None if ledger is None else _place_of(ledger, target),
             "reading": dict(reading or {}),
             "outside": list(outside),
             "data_name": f"rows of {os.path.basename(data)}",
-            "versions": versions(),
+            "versions": {"python": platform.python_version(), **{n: software_version(n) for n in _SOFTWARE}},
+            "files": {},
         }
-        draft = draft_beside(target)
+        with named(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent))
         try:
-            description = _fill(draft, description, settings, schema, plan, ledger)
-            keep_ledgers(target, draft)
-            take_place(draft, target)
+            os.chmod(draft, 0o777 & ~umask())
+            if ledger is None:
+                cap = None if settings.epsilon is None else Budget(float(settings.epsilon), float(plan.delta))
+                own = {"cap": cap, "adaptive": False, "neighbours": plan.neighbours, "unit": plan.unit}
+                found = Ledger.create(draft / "ledger.json", **own)
+            else:
+                found = Ledger.open(ledger)
+            contents = {"plan.json": json_bytes(_plan_to_dict(plan))}
+            if schema is not None:
+                contents["schema.json"] = json_bytes(schema.to_dict())
+            folder = cls(draft, description)
+            folder._write(contents, {**description, "ledger_mark": _mark(found)})
+            _keep_ledgers(target, draft)
+            _take_place(draft, target)
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
             raise
-        return cls(target, description)
+        return cls(target, folder.description)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RunFolder:
         """Read the folder of a run; anything else is rejected, and so are files that are not the run's own."""
-        target = Path(os.path.abspath(path))
+        target, shown = Path(os.path.abspath(path)), repr(os.fspath(path))
         if not target.is_dir():
-            raise InvalidInput(f"there is no run folder {os.fspath(path)!r}; ratewise train --out makes one")
-        if not (target / "run.json").is_file():
-            raise InvalidInput(f"{os.fspath(path)!r} is no run folder: there is no run.json in it")
-        description = read_json(target / "run.json", "a run folder's run.json")
+            raise InvalidInput(f"there is no run folder {shown}; ratewise train --out makes one")
+        place = target / "run.json"
+        if not place.is_file():
+            raise InvalidInput(f"{shown} is no run folder: there is no run.json in it")
+        try:
+            description = _parsed(place.read_bytes(), place)
+        except OSError as problem:
+            reason = problem.strerror or type(problem).__name__
+            raise InvalidInput(f"cannot read {str(place)!r}: {reason}") from None
         if not isinstance(description, dict) or description.get("format") != FORMAT:
-            raise InvalidInput(f"{os.fspath(path)!r} is no run folder: run.json is of another kind")
+            raise InvalidInput(f"{shown} is no run folder: run.json is of another kind")
         if description.get("version") != VERSION:
             found = description.get("version")
-            raise InvalidInput(f"{os.fspath(path)!r} has version {found!r}; this ratewise reads {VERSION}")
+            raise InvalidInput(f"{shown} has version {found!r}; this ratewise reads {VERSION}")
         if not _sound(description):
-            raise InvalidInput(f"{os.fspath(path)!r}: run.json has missing, unknown or wrong fields")
-        if not is_sealed(description):
-            raise _foreign(target / "run.json", "its checksum does not fit: it was edited or is damaged")
+            raise InvalidInput(f"{shown}: run.json has missing, unknown or wrong fields")
+        if sealed(description) != description:
+            raise _foreign(place, "its checksum does not fit: it was edited or is damaged")
         folder = cls(target, description)
         for name in description["files"]:
             folder._content(name)
@@ -351,26 +263,25 @@ class RunFolder:
     @property
     def schema(self) -> Schema | None:
         """The public description of the table, if one was given."""
-        if "schema.json" not in self.description["files"]:
-            return None
-        return Schema.from_dict(self._json("schema.json"))
+        given = "schema.json" in self.description["files"]
+        return Schema.from_dict(self._json("schema.json")) if given else None
+
+    @property
+    def checkpoint_path(self) -> Path:
+        """Where released state of an unfinished run is."""
+        return self.path / "checkpoint.npz"
 
     def ledger(self) -> Ledger:
         """Open the ledger, which must be the one the run began with, with nothing taken out since."""
         ledger = Ledger.open(self.path / (self.description["ledger"] or "ledger.json"))
         mark = self.description["ledger_mark"]
-        if ledger_mark(ledger, mark["records"]) != mark:
+        if _mark(ledger, mark["records"]) != mark:
             raise _foreign(Path(str(ledger.path)), "it is another ledger, or an older copy")
         return ledger
 
     def admission(self, ledger: Ledger) -> Admission | None:
         """Return the admission of this run, if the ledger has it."""
         return next((found for found in ledger.admissions if found.purpose == self.purpose), None)
-
-    @property
-    def checkpoint_path(self) -> Path:
-        """Where released state of an unfinished run is."""
-        return self.path / "checkpoint.npz"
 
     def model(self) -> RateConstrainedClassifier:
         """Read the classifier of a finished run."""
@@ -398,6 +309,35 @@ class RunFolder:
         """Read the newest of the evaluations, as plain data."""
         return self._json(self.evaluations[-1].name)
 
+    def _content(self, name: str) -> bytes:
+        """Return the bytes of a file that run.json names, if they are the run's own."""
+        path = self.path / name
+        try:
+            content = path.read_bytes()
+        except OSError as problem:
+            raise _foreign(path, f"cannot be read: {problem.strerror or type(problem).__name__}") from None
+        if _digest(content) != self.description["files"].get(name):
+            raise _foreign(path, "its SHA-256 is not the one in run.json: edited, damaged, or of another run")
+        return content
+
+    def _json(self, name: str) -> Any:
+        return _parsed(self._content(name), self.path / name)
+
+    # --- writing ---------------------------------------------------------------------------------------
+
+    def finish(self, classifier: RateConstrainedClassifier) -> None:
+        """Write the results, and only then that the run is finished."""
+        statement, certificate = classifier.privacy_, classifier.certificate_
+        contents = {
+            "model.npz": to_bytes(classifier),
+            "certificate.json": json_bytes(None if certificate is None else certificate.to_dict()),
+            "statement.json": json_bytes(statement.to_dict()),
+            "statement.txt": f"{statement}\n".encode(),
+        }
+        mark = _mark(self.ledger())
+        self._write(contents, {**self.description, "status": FINISHED, "ledger_mark": mark})
+        self.checkpoint_path.unlink(missing_ok=True)
+
     def keep_evaluation(self, evaluation: Any) -> Path:
         """Write an evaluation beside the earlier ones, and return its place."""
         with self._lock(wait=True):
@@ -406,6 +346,14 @@ class RunFolder:
             path = self.path / f"evaluation-{number}.json"
             self._write({path.name: json_bytes(evaluation)}, current)
         return path
+
+    def _write(self, contents: Mapping[str, bytes], description: Mapping[str, Any]) -> None:
+        """Write files, and then the run.json that names them: a kill in between leaves them unnamed."""
+        for name, content in contents.items():
+            write_whole(self.path / name, content)
+        files = {**description["files"], **{name: _digest(content) for name, content in contents.items()}}
+        self.description = sealed({**description, "files": files, "changed": now()})
+        write_whole(self.path / "run.json", json_bytes(self.description))
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
@@ -427,71 +375,29 @@ class RunFolder:
                     ) from None
             yield
 
-    def _content(self, name: str) -> bytes:
-        """Return the bytes of a file that run.json names, if they are the run's own."""
-        path = self.path / name
-        try:
-            content = path.read_bytes()
-        except OSError as problem:
-            raise _foreign(path, f"cannot be read: {problem.strerror or type(problem).__name__}") from None
-        if digest(content) != self.description["files"].get(name):
-            raise _foreign(path, "its SHA-256 is not the one in run.json: edited, damaged, or of another run")
-        return content
 
-    def _json(self, name: str) -> Any:
-        return parse_json(self._content(name), self.path / name, name)
-
-    # --- writing ---------------------------------------------------------------------------------------
-
-    def finish(self, classifier: RateConstrainedClassifier) -> None:
-        """Write the results, and only then that the run is finished."""
-        statement, certificate = classifier.privacy_, classifier.certificate_
-        contents = {
-            "model.npz": to_bytes(classifier),
-            "certificate.json": json_bytes(None if certificate is None else certificate.to_dict()),
-            "statement.json": json_bytes(statement.to_dict()),
-            "statement.txt": f"{statement}\n".encode(),
-        }
-        mark = ledger_mark(self.ledger())
-        self._write(contents, {**self.description, "status": FINISHED, "ledger_mark": mark})
-        self.checkpoint_path.unlink(missing_ok=True)
-
-    def _write(self, contents: Mapping[str, bytes], description: Mapping[str, Any]) -> None:
-        """Write files, and then the run.json that names them: a kill in between leaves them unnamed."""
-        for name, content in contents.items():
-            write_whole(self.path / name, content)
-        files = {**description["files"], **{name: digest(content) for name, content in contents.items()}}
-        self.description = sealed({**description, "files": files, "changed": now()})
-        write_json(self.path / "run.json", self.description)
-
-
-def domain_of(classifier: RateConstrainedClassifier) -> Domain:
-    """Return the classes and the values of the sensitive columns, declared or released."""
-    if classifier.model_ is None:
-        raise InvalidInput(
-            "training found fewer than two classes, so the model predicts a constant; train anew with declared "
-            "classes (--classes no,yes), more rows or a larger --epsilon"
-        )
-    compiled = classifier.constraints_
-    return (
-        Domain(tuple(classifier.classes_.tolist()), {}, other=True) if compiled is None else compiled.domain
-    )
+def _parsed(content: bytes, path: Path) -> Any:
+    try:
+        return strict_json(content)
+    except ValueError:
+        raise InvalidInput(f"{str(path)!r} is no JSON, so it cannot be a file of a run") from None
 
 
 def _sound(description: dict[str, Any]) -> bool:
-    """Tell whether every field of run.json is there and of its kind."""
+    """Tell whether every field of run.json is there and of its kind, and the files are those of a run."""
     if description.keys() != _FIELDS.keys() or description["status"] not in (TRAINING, FINISHED):
         return False
     if not all(isinstance(description[name], kind) for name, kind in _FIELDS.items()):
         return False
-    expected = _AT_FIRST | _AT_LAST if description["status"] == FINISHED else _AT_FIRST
-    names = {name for name in description["files"] if not _number(name)}
-    return expected <= names <= expected | _OPTIONAL
+    expected = {"plan.json", *(_RESULTS if description["status"] == FINISHED else ())}
+    return (
+        expected <= {name for name in description["files"] if not _number(name)} <= expected | {"schema.json"}
+    )
 
 
 def _number(name: str) -> int:
     """Return which evaluation a file is; 0 for any other file."""
-    found = _EVALUATION.fullmatch(name)
+    found = re.fullmatch(r"evaluation-([1-9][0-9]*)\.json", name)
     return int(found[1]) if found else 0
 
 
@@ -501,8 +407,7 @@ def _foreign(path: Path, problem: str) -> InvalidInput:
     )
 
 
-def plan_to_dict(plan: Plan) -> dict[str, Any]:
-    """Return a plan as plain data, for people and scripts."""
+def _plan_to_dict(plan: Plan) -> dict[str, Any]:
     return {
         "units": plan.n_units,
         "unit": plan.unit.to_dict(),
@@ -515,29 +420,33 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _fill(
-    draft: Path,
-    description: dict[str, Any],
-    settings: Settings,
-    schema: Schema | None,
-    plan: Plan,
-    ledger: str | os.PathLike[str] | None,
-) -> dict[str, Any]:
-    """Write the first files of a run, and return what run.json says."""
-    os.chmod(draft, 0o777 & ~umask())
-    contents = {"plan.json": json_bytes(plan_to_dict(plan))}
-    if schema is not None:
-        contents["schema.json"] = json_bytes(schema.to_dict())
-    for name, content in contents.items():
-        write_whole(draft / name, content)
-    if ledger is None:
-        cap = None if settings.epsilon is None else Budget(float(settings.epsilon), float(plan.delta))
-        found = Ledger.create(
-            draft / "ledger.json", cap=cap, adaptive=False, neighbours=plan.neighbours, unit=plan.unit
-        )
-    else:
-        found = Ledger.open(ledger)
-    files = {name: digest(content) for name, content in contents.items()}
-    made = sealed({**description, "files": files, "ledger_mark": ledger_mark(found)})
-    write_json(draft / "run.json", made)
-    return made
+def _place_of(ledger: str | os.PathLike[str], target: Path) -> str:
+    """Return where a shared ledger is: beside the run, it is found again when both are moved."""
+    place = Path(os.path.abspath(ledger))
+    return os.path.join("..", place.name) if place.parent == target.parent else str(place)
+
+
+def _keep_ledgers(old: Path, draft: Path) -> None:
+    """Copy the ledgers of the run that is replaced, and of those that it replaced.
+
+    That of its training, and that of private evaluations: what was spent on those rows stays spent.
+    """
+    for name in ("ledger", "evaluations"):
+        kept = sorted((old / "earlier").glob(f"{name}-*.json"), key=lambda file: (len(file.name), file.name))
+        current = old / f"{name}.json"
+        for number, file in enumerate([*kept, *([current] if current.is_file() else [])], start=1):
+            (draft / "earlier").mkdir(exist_ok=True)
+            write_whole(draft / "earlier" / f"{name}-{number}.json", file.read_bytes())
+
+
+def _take_place(draft: Path, target: Path) -> None:
+    """Give the folder its name; an earlier run is moved aside first and removed last."""
+    with named(target):
+        aside = None
+        if os.path.lexists(target):
+            aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".old", dir=target.parent))
+            os.replace(target, aside / "run")
+        os.rename(draft, target)
+        flush_folder(target.parent)
+    if aside is not None:
+        shutil.rmtree(aside, ignore_errors=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import time
 import warnings
@@ -26,18 +27,9 @@ from ratewise.preprocessing.discovery import discovery_threshold
 from ratewise.preprocessing.grids import ContinuousGrid
 from ratewise.runs.folder import RunFolder
 from ratewise.runs.settings import Settings
+from ratewise.training import plan as names
 from ratewise.training.interfaces import LABEL
 from ratewise.training.loop import StepRecord
-from ratewise.training.plan import (
-    CERTIFICATE,
-    CORRECTION,
-    DISCOVERY,
-    RANGES,
-    ROWS_PER_ID,
-    STATISTICS,
-    TRAINING,
-    Plan,
-)
 from ratewise.training.session import Session
 
 if TYPE_CHECKING:
@@ -45,26 +37,33 @@ if TYPE_CHECKING:
 
 KIND = "checkpoint"
 NOTHING: dict[str, Any] = {"released": {}, "loop": None, "history": {}}
-_ARRAYS = {STATISTICS: "statistics", CORRECTION: "correction", CERTIFICATE: "certificate"}
-_DUAL, _HISTORY = "dual.", "history."
+CHECKPOINT_EVERY = 20
+SECONDS_APART = 0.5  # between checkpoints of a run with quick steps
+_ARRAYS = {names.STATISTICS: "statistics", names.CORRECTION: "correction", names.CERTIFICATE: "certificate"}
+_NEARLY_ALL = 0.95  # share of a column in an outermost cell from which its declared bounds are doubted
+_NEARLY_ALL_ZERO = 0.99  # the same where the cell contains zero, which many columns hold nearly always
+
+
+# -------------------------------------------------------------------------------------- checkpoints
 
 
 def write_checkpoint(path: Path, state: Mapping[str, Any], run: str) -> None:
     """Write the state of a session (`Session.state`) of the run with this id, in one step."""
     released, loop = state["released"], state["loop"]
+    values, grids = released.get(names.DISCOVERY), released.get(names.RANGES)
     fields: dict[str, Any] = {
         "run": run,
-        "rows_per_id": released.get(ROWS_PER_ID),
-        "values": _values_to_plain(released.get(DISCOVERY)),
-        "grids": None if RANGES not in released else [grid_to_dict(g) for g in released[RANGES].values()],
+        "rows_per_id": released.get(names.ROWS_PER_ID),
+        "values": None if values is None else {name: list(found) for name, found in values.items()},
+        "grids": None if grids is None else [grid_to_dict(grid) for grid in grids.values()],
         "done": None if loop is None else int(loop["done"]),
         "dual": loop is not None and loop["dual"] is not None,
     }
     arrays = {short: released[name] for name, short in _ARRAYS.items() if name in released}
     if loop is not None:
         arrays |= {name: loop[name] for name in ("parameters", "velocity")}
-        arrays |= {f"{_DUAL}{name}": np.atleast_1d(value) for name, value in (loop["dual"] or {}).items()}
-        arrays |= {f"{_HISTORY}{name}": value for name, value in state["history"].items()}
+        arrays |= {f"dual.{name}": np.atleast_1d(value) for name, value in (loop["dual"] or {}).items()}
+        arrays |= {f"history.{name}": value for name, value in state["history"].items()}
     write_arrays(path, KIND, fields, arrays)
 
 
@@ -82,123 +81,32 @@ def read_checkpoint(path: Path, run: str | None = None) -> dict[str, Any]:
 
 
 def _state(fields: Mapping[str, Any], arrays: Mapping[str, Any]) -> dict[str, Any]:
-    if not all(np.all(np.isfinite(array)) for name, array in arrays.items() if name != f"{_DUAL}variance"):
+    if not all(np.all(np.isfinite(array)) for name, array in arrays.items() if name != "dual.variance"):
         raise ModelFileError("it holds numbers that are not finite")
     released: dict[str, Any] = {name: arrays[short] for name, short in _ARRAYS.items() if short in arrays}
     if fields["rows_per_id"] is not None:
-        released[ROWS_PER_ID] = int(fields["rows_per_id"])
+        released[names.ROWS_PER_ID] = int(fields["rows_per_id"])
     if fields["values"] is not None:
-        released[DISCOVERY] = {name: tuple(values) for name, values in fields["values"].items()}
+        released[names.DISCOVERY] = {name: tuple(values) for name, values in fields["values"].items()}
     if fields["grids"] is not None:
-        released[RANGES] = {grid.name: grid for grid in map(grid_from_dict, fields["grids"])}
+        released[names.RANGES] = {grid.name: grid for grid in map(grid_from_dict, fields["grids"])}
     if fields["done"] is None:
         return {**NOTHING, "released": released}
-    dual = {n.removeprefix(_DUAL): array for n, array in arrays.items() if n.startswith(_DUAL)}
+
+    def part(prefix: str) -> dict[str, Any]:
+        return {n.removeprefix(prefix): array for n, array in arrays.items() if n.startswith(prefix)}
+
+    dual = part("dual.")
     if "step" in dual:
         dual["step"] = dual["step"].reshape(())
-    loop = {
-        "done": int(fields["done"]),
-        "parameters": arrays["parameters"],
-        "velocity": arrays["velocity"],
-        "dual": dual if fields["dual"] else None,
-    }
+    loop = {name: arrays[name] for name in ("parameters", "velocity")}
+    loop |= {"done": int(fields["done"]), "dual": dual if fields["dual"] else None}
     if loop["velocity"].shape != loop["parameters"].shape or loop["done"] < 0:
         raise ModelFileError("its parts do not fit together")
-    history = {n.removeprefix(_HISTORY): array for n, array in arrays.items() if n.startswith(_HISTORY)}
-    return {"released": released, "loop": loop, "history": history}
+    return {"released": released, "loop": loop, "history": part("history.")}
 
 
-def _values_to_plain(values: Mapping[str, Any] | None) -> dict[str, list[Any]] | None:
-    return None if values is None else {name: list(found) for name, found in values.items()}
-
-
-CHECKPOINT_EVERY = 20
-SECONDS_APART = 0.5  # between checkpoints of a run with quick steps
-_NEARLY_ALL = 0.95  # share of a column in an outermost cell from which its declared bounds are doubted
-_NEARLY_ALL_ZERO = 0.99  # the same where the cell contains zero, which many columns hold nearly always
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Which column of a table has which role."""
-
-    label: str
-    groups: tuple[str, ...]
-    features: tuple[str, ...]
-    privacy_id: str | None
-
-
-@dataclass(frozen=True)
-class Watch:
-    """Callbacks of a run; everything that they see is released.
-
-    Parameters
-    ----------
-    on_start : callable
-        Called once before the first step with the session.
-    on_step : callable
-        Called after each step with its `StepRecord`; an exception stops the run between two steps.
-    """
-
-    on_start: Callable[[Session], object] = lambda _: None
-    on_step: Callable[[StepRecord], object] = lambda _: None
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a run left behind.
-
-    Attributes
-    ----------
-    folder : RunFolder
-    statement : PrivacyStatement
-    certificate : Certificate or None
-    steps : int
-        Steps that were taken.
-    messages : tuple of str
-        What the user should check, judged from released values.
-    """
-
-    folder: RunFolder
-    statement: PrivacyStatement
-    certificate: Certificate | None
-    steps: int
-    messages: tuple[str, ...]
-
-    @property
-    def summary(self) -> str:
-        """The certificate in one line."""
-        if self.certificate is not None:
-            return self.certificate.summary
-        if self.folder.settings.constraints:
-            return "The constraints cannot be judged: cannot tell (see the messages)."
-        return "No constraints were requested."
-
-
-def columns_of(frame: Any, settings: Settings, schema: Schema | None = None) -> Columns:
-    """Return the roles of the columns of a table; a column that is not there is an `InvalidInput`."""
-    present = named_columns(frame, "the table")
-    needed = named_values(settings.declared).columns or {}
-    groups = tuple(dict.fromkeys((*settings.groups, *needed)))
-    person = settings.privacy_id
-    features = settings.features
-    if schema is not None:
-        person = person or schema.privacy_id
-        features = features or tuple(schema.columns)
-    if not features:
-        used = {settings.label, *groups, *settings.leave_out, person}
-        features = tuple(name for name in present if name not in used)
-    asked = (settings.label, *groups, *features, *settings.leave_out, *(() if person is None else (person,)))
-    absent = [name for name in dict.fromkeys(asked) if name not in present]
-    if absent:
-        raise InvalidInput(
-            f"the table has no column {list_values(absent)}; its columns are {list_values(present)}"
-        )
-    if person is not None and person in (*features, *groups):
-        raise InvalidInput(f"column {person!r} is the privacy id and cannot be a feature or a group")
-    if not features:
-        raise InvalidInput("no column is left to predict from; name some with --features")
-    return Columns(settings.label, groups, features, person)
+# --------------------------------------------------------------------------- before anything is released
 
 
 def session_for(
@@ -220,26 +128,21 @@ def session_for(
 
     if schema is not None and schema.label != settings.label:
         raise InvalidInput(f"label is {settings.label!r}, but the schema's label is {schema.label!r}")
-    columns = columns_of(frame, settings, schema)
+    groups, features, person = _roles(named_columns(frame, "the table"), settings, schema)
+    same = ("epsilon", "delta", "neighbours", "model", "config", "rows_per_id", "id_weighting")
     classifier = RateConstrainedClassifier(
         settings.declared or None,
-        epsilon=settings.epsilon,
-        delta=settings.delta,
-        neighbours=settings.neighbours,
         classes=settings.declared_classes,
         schema=schema,
-        model=settings.model,
-        config=settings.config,
-        rows_per_id=settings.rows_per_id,
-        id_weighting=settings.id_weighting,
         random_state=seed,
+        **{name: getattr(settings, name) for name in same},
     )
     session = session_of(
         classifier,
-        frame[list(columns.features)],
-        frame[columns.label],
-        sensitive_features={name: frame[name] for name in columns.groups} or None,
-        privacy_ids=None if columns.privacy_id is None else frame[columns.privacy_id],
+        frame[features],
+        frame[settings.label],
+        sensitive_features={name: frame[name] for name in groups} or None,
+        privacy_ids=None if person is None else frame[person],
     )
     session.tolerance = settings.tolerance
     session.plan_units()
@@ -247,9 +150,35 @@ def session_for(
     return classifier, session
 
 
+def _roles(
+    present: Mapping[str, Any], settings: Settings, schema: Schema | None
+) -> tuple[list[str], list[str], str | None]:
+    """Return groups, features and privacy id; a column that is not there is an `InvalidInput`."""
+    groups = [*dict.fromkeys((*settings.groups, *named_values(settings.declared).columns))]
+    person, features = settings.privacy_id, list(settings.features)
+    if schema is not None:
+        person, features = person or schema.privacy_id, features or [*schema.columns]
+    if not features:
+        used = {settings.label, *groups, *settings.leave_out, person}
+        features = [name for name in present if name not in used]
+    asked = (settings.label, *groups, *features, *settings.leave_out, *(() if person is None else (person,)))
+    absent = [name for name in dict.fromkeys(asked) if name not in present]
+    if absent:
+        close = difflib.get_close_matches(absent[0], present, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise InvalidInput(
+            f"the table has no column {list_values(absent)}; its columns are {list_values(present)}{hint}"
+        )
+    if person is not None and person in (*features, *groups):
+        raise InvalidInput(f"column {person!r} is the privacy id and cannot be a feature or a group")
+    if not features:
+        raise InvalidInput("no column is left to predict from; name some with --features")
+    return groups, features, person
+
+
 def _check_findable(session: Session) -> None:
     """Raise if the rows cannot be enough to find two values of what is not declared, by public numbers."""
-    event: Any = session.plan.events.get(DISCOVERY)
+    event: Any = session.plan.events.get(names.DISCOVERY)
     missing = session.undeclared()
     if event is None or not missing:
         return
@@ -265,6 +194,41 @@ def _check_findable(session: Session) -> None:
         f"if about {least:,.0f} have it. Nothing was spent. Declare what is public: {'; '.join(remedies)} "
         "(ratewise schema drafts one); or use more rows or a larger --epsilon"
     )
+
+
+# ------------------------------------------------------------------------------------------ training
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Callbacks of a run, which see released values only.
+
+    `on_start` is called once before the first step with the session; `on_step` after each step with its
+    `StepRecord`: an exception stops the run between two steps.
+    """
+
+    on_start: Callable[[Session], object] = lambda _: None
+    on_step: Callable[[StepRecord], object] = lambda _: None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run left behind; `messages` say what the user should check, judged from released values."""
+
+    folder: RunFolder
+    statement: PrivacyStatement
+    certificate: Certificate | None
+    steps: int
+    messages: tuple[str, ...]
+
+    @property
+    def summary(self) -> str:
+        """The certificate in one line."""
+        if self.certificate is not None:
+            return self.certificate.summary
+        if self.folder.settings.constraints:
+            return "The constraints cannot be judged: cannot tell (see the messages)."
+        return "No constraints were requested."
 
 
 def train_run(
@@ -287,6 +251,8 @@ def train_run(
     every : int
         Steps between two checkpoints; quick steps are written at most twice a second.
     """
+    from ratewise.estimators.classifier import keep_session
+
     _validate.count(checkpoint_every=every)
     with folder.alone():
         if RunFolder.open(folder.path).finished:
@@ -296,12 +262,18 @@ def train_run(
             USED_SEEDS.add(ledger, session.streams)
         _connect(folder, session, ledger)
         _train(folder, session, watch or Watch(), every)
-        return _finish(folder, classifier, session)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RatewiseWarning)  # the messages of the result include it
+            keep_session(classifier, session, tuple(folder.description["outside"]))
+        folder.finish(classifier)
+        steps = len(classifier.history_.get("step", ()))
+        messages = tuple(_messages(classifier, session))
+        return Result(folder, classifier.privacy_, classifier.certificate_, steps, messages)
 
 
-def admit_run(folder: RunFolder, plan: Plan, ledger: Ledger) -> Admission:
+def admit_run(folder: RunFolder, plan: names.Plan, ledger: Ledger) -> Admission:
     """Admit the plan of a run to a ledger before any run of that ledger releases something."""
-    events: Any = plan.events or {TRAINING: UnprotectedEvent("training without noise")}
+    events: Any = plan.events or {names.TRAINING: UnprotectedEvent("training without noise")}
     return ledger.admit(events, purpose=folder.purpose, data=folder.description["data_name"], unit=plan.unit)
 
 
@@ -314,46 +286,33 @@ def _connect(folder: RunFolder, session: Session, ledger: Ledger) -> None:
             f"the table has {session.plan.n_units} rows or ids, the run was planned for "
             f"{folder.description['units']}; give the table that the run began with"
         )
-    admission = folder.admission(ledger)
-    saved = _saved(folder)
-    if admission is None:
-        if saved is not None:
-            raise _older_ledger(ledger)
-        return
-    if session.plan.private and admission.events != tuple(session.plan.events.values()):
+    admission, path = folder.admission(ledger), folder.checkpoint_path
+    state = read_checkpoint(path, folder.description["id"]) if path.exists() else NOTHING
+    counted = {} if admission is None else admission.released
+    older = admission is None and path.exists()
+    if admission is not None and session.plan.private:
+        if admission.events != tuple(session.plan.events.values()):
+            raise InvalidInput(
+                "the run was planned for another table, or by another version of ratewise; give the table that it "
+                "began with, or train anew"
+            )
+        older = counted[names.TRAINING] < (0 if state["loop"] is None else state["loop"]["done"])
+    if older:
         raise InvalidInput(
-            "the run was planned for another table, or by another version of ratewise; give the table that it "
-            "began with, or train anew"
+            f"{str(ledger.path)!r} does not count what checkpoint.npz holds, so it is an older copy; put the newest "
+            "ledger back, or train anew"
         )
-    state = NOTHING if saved is None else saved
-    done = 0 if state["loop"] is None else state["loop"]["done"]
+    if admission is None:
+        return
     if session.plan.private:
-        counted = admission.released
-        if counted[TRAINING] < done:
-            raise _older_ledger(ledger)
-        lost = [
-            name
-            for name, count in counted.items()
-            if count and name not in (TRAINING, CORRECTION, CERTIFICATE) and name not in state["released"]
-        ]
-        if lost or (counted[TRAINING] and state["loop"] is None):
+        later = (names.TRAINING, names.CORRECTION, names.CERTIFICATE)
+        lost = any(count and n not in (*later, *state["released"]) for n, count in counted.items())
+        if lost or (counted[names.TRAINING] and state["loop"] is None):
             raise BudgetExceeded(
                 "the run was killed while it prepared the features: what that cost is spent, and its plan does "
                 "not pay for it again; train anew with a budget of its own"
             )
     session.restore(state, admission)
-
-
-def _older_ledger(ledger: Ledger) -> InvalidInput:
-    return InvalidInput(
-        f"{str(ledger.path)!r} does not count what checkpoint.npz holds, so it is an older copy; put the newest "
-        "ledger back, or train anew"
-    )
-
-
-def _saved(folder: RunFolder) -> dict[str, Any] | None:
-    path = folder.checkpoint_path
-    return read_checkpoint(path, folder.description["id"]) if path.exists() else None
 
 
 def _train(folder: RunFolder, session: Session, watch: Watch, every: int) -> None:
@@ -384,22 +343,21 @@ def _train(folder: RunFolder, session: Session, watch: Watch, every: int) -> Non
     save()  # a kill while the results are written loses no step
 
 
-def _finish(folder: RunFolder, classifier: RateConstrainedClassifier, session: Session) -> Result:
-    from ratewise.estimators.classifier import keep_session
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RatewiseWarning)  # the messages of the result include it
-        keep_session(classifier, session, tuple(folder.description["outside"]))
-    folder.finish(classifier)
-    steps = len(classifier.history_.get("step", ()))
-    messages = tuple(_messages(session))
-    return Result(folder, classifier.privacy_, classifier.certificate_, steps, messages)
-
-
 # --------------------------------------------------------------- what to check, from released values
 
 
-def _messages(session: Session) -> Iterator[str]:
+def constant_words(classifier: RateConstrainedClassifier) -> str:
+    """Return what a classifier predicts for everyone, why, and what would help; "" if it is no constant."""
+    if classifier.model_ is not None:
+        return ""
+    return (
+        f"The model predicts {classifier.classes_[0]!s} for everyone: training found fewer than two classes that are "
+        "frequent enough at its budget. Declare the classes (--classes no,yes or a --schema), or use more rows "
+        "or a larger --epsilon"
+    )
+
+
+def _messages(classifier: RateConstrainedClassifier, session: Session) -> Iterator[str]:
     if session.history is not None and session.history.every == 1:
         lost = session.plan.steps - len(session.history.arrays()["step"])
         if lost > 0:
@@ -407,17 +365,14 @@ def _messages(session: Session) -> Iterator[str]:
                 f"{lost} of {session.plan.steps} steps were not taken: they may have been released before the run "
                 "was interrupted, and a step is never released twice"
             )
-    if len(session.classes) < 2:
-        yield (
-            "the private release found fewer than two classes, so the model predicts a constant: declare the "
-            "classes (--classes or --schema), or use more rows or a larger --epsilon"
-        )
+    if session.loop is None:
+        yield constant_words(classifier)
     if session.compiled is not None and session.certificate is None:
         yield (
             "the certificate was released before the run was interrupted, and its values are lost: the "
             "constraints are not judged; evaluate the run on other rows"
         )
-    for name, share, grid in doubtful_bounds(session):
+    for name, share, grid in _doubtful_bounds(session):
         yield (
             f"{share:.0%} of column {name!r} lie at one end of the declared bounds {grid.lower:g} to {grid.upper:g} "
             "or beyond it (released counts): check these bounds in the schema, or leave them out"
@@ -425,31 +380,25 @@ def _messages(session: Session) -> Iterator[str]:
     unused: dict[str, list[str]] = {}
     for name, reason in session.unused.items():
         unused.setdefault(reason, []).append(name)
-    for reason, names in unused.items():
-        many = "columns are" if len(names) > 1 else "column is"
-        yield f"{len(names)} {many} not used ({list_values(names)}): {reason}"
+    for reason, columns in unused.items():
+        many = "columns are" if len(columns) > 1 else "column is"
+        yield f"{len(columns)} {many} not used ({list_values(columns)}): {reason}"
 
 
-def doubtful_bounds(session: Session) -> Iterator[tuple[str, float, ContinuousGrid]]:
+def _doubtful_bounds(session: Session) -> Iterator[tuple[str, float, ContinuousGrid]]:
     """Yield declared columns nearly all of whose values are in an outermost cell of the bounds or outside.
 
     Judged from the released histograms: values outside the bounds are counted in the outermost cells.
     """
-    if session.basis is None:
-        return
-    for grid, counts in zip(session.grids, session.histograms, strict=True):
+    for grid, counts in zip(session.grids, session.histograms, strict=True) if session.basis else ():
         if not isinstance(grid, ContinuousGrid) or not session.declarations.columns[grid.name].complete:
             continue
         cells = np.asarray(counts[: grid.equal_cells])
-        noise = session.statistics_noise * math.sqrt(grid.equal_cells)
         total = float(cells.sum())
-        if total <= 10.0 * noise or total <= 0.0:
+        if total <= max(10.0 * session.statistics_noise * math.sqrt(grid.equal_cells), 0.0):
             continue
         width = (grid.upper - grid.lower) / grid.equal_cells
-        zero = grid.lower <= 0.0 < grid.lower + width
-        for share, least in (
-            (float(cells[0]) / total, _NEARLY_ALL_ZERO if zero else _NEARLY_ALL),
-            (float(cells[-1]) / total, _NEARLY_ALL),
-        ):
-            if share >= least:
+        least = _NEARLY_ALL_ZERO if grid.lower <= 0.0 < grid.lower + width else _NEARLY_ALL
+        for share, enough in ((float(cells[0]) / total, least), (float(cells[-1]) / total, _NEARLY_ALL)):
+            if share >= enough:
                 yield grid.name, min(share, 1.0), grid

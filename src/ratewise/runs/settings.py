@@ -12,8 +12,6 @@ from ratewise.constraints.text import format_constraint, parse_constraint
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.training.config import TrainingConfig
 
-_TEXTS = ("groups", "constraints", "classes", "features", "leave_out")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -61,8 +59,8 @@ class Settings:
     training: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in _TEXTS:
-            object.__setattr__(self, name, _texts(name, getattr(self, name)))
+        for name in ("groups", "constraints", "classes", "features", "leave_out"):
+            object.__setattr__(self, name, _validate.texts(**{name: getattr(self, name)}))
         if not isinstance(self.label, str) or not self.label:
             raise InvalidInput(f"label must name the column to predict, got {self.label!r}")
         if self.epsilon is not None:
@@ -73,46 +71,31 @@ class Settings:
         self._check_roles()
         _ = self.config
         # one spelling for one constraint, and errors before anything is read
-        written = tuple(format_constraint(parse_constraint(text)) for text in self.constraints)
-        object.__setattr__(self, "constraints", written)
+        object.__setattr__(self, "constraints", tuple(map(format_constraint, self.declared)))
 
     def _check_roles(self) -> None:
         if self.features and self.leave_out:
             raise InvalidInput("features and leave_out exclude each other; give one of them")
-        roles = {
-            "groups": self.groups,
-            "features": self.features,
-            "leave_out": self.leave_out,
-            "privacy_id": () if self.privacy_id is None else (self.privacy_id,),
-        }
-        for role, names in roles.items():
+        roles = {name: getattr(self, name) for name in ("groups", "features", "leave_out")}
+        for role, names in {**roles, "privacy_id": (self.privacy_id,)}.items():
             if self.label in names:
                 raise InvalidInput(f"column {self.label!r} is the label and cannot be in {role}")
-        if self.privacy_id is not None:
-            for role in ("groups", "features"):
-                if self.privacy_id in roles[role]:
-                    raise InvalidInput(
-                        f"column {self.privacy_id!r} is the privacy id and cannot be in {role}"
-                    )
+            if role in ("groups", "features") and self.privacy_id in names:
+                raise InvalidInput(f"column {self.privacy_id!r} is the privacy id and cannot be in {role}")
 
     @property
     def config(self) -> TrainingConfig:
         """The settings of training."""
         if not isinstance(self.training, Mapping):
             raise InvalidType(f"training must map names to settings, got {type(self.training).__name__}")
-        known = TrainingConfig().to_dict()
-        unknown = [name for name in self.training if name not in known]
-        if unknown:
-            raise InvalidInput(f"unknown setting of training {unknown[0]!r}; known are {', '.join(known)}")
+        _refuse_unknown("setting of training", self.training, TrainingConfig().to_dict())
         return TrainingConfig(**self.training)
 
     @property
     def declared_classes(self) -> list[Any] | None:
         """The declared classes; whole numbers if all of them are."""
-        if not self.classes:
-            return None
         whole = all(text.removeprefix("-").isdecimal() for text in self.classes)
-        return [int(text) for text in self.classes] if whole else list(self.classes)
+        return [int(text) if whole else text for text in self.classes] or None
 
     @property
     def declared(self) -> list[Any]:
@@ -121,28 +104,19 @@ class Settings:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data; tuples become lists."""
-        found = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        found["training"] = dict(self.training)
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
+        found = {name: list(v) if isinstance(v, tuple) else v for name, v in vars(self).items()}
+        return {**found, "training": dict(self.training)}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Settings:
         """Read what `to_dict` wrote; unknown fields are rejected."""
         if not isinstance(fields, Mapping) or "label" not in fields:
             raise InvalidInput("settings must be fields by name, a label among them")
-        known = {field.name for field in dataclasses.fields(cls)}
-        unknown = sorted(map(str, fields.keys() - known))
-        if unknown:
-            raise InvalidInput(
-                f"unknown settings: {', '.join(unknown)}; known are {', '.join(sorted(known))}"
-            )
+        _refuse_unknown("settings", fields, [field.name for field in dataclasses.fields(cls)])
         return cls(**fields)
 
 
-def _texts(name: str, value: Any) -> tuple[str, ...]:
-    if isinstance(value, str) or not isinstance(value, list | tuple):
-        raise InvalidType(f"{name} must be a list of texts, got {value!r}")
-    for item in value:
-        if not isinstance(item, str) or not item:
-            raise InvalidType(f"{name} must be a list of texts that are not empty, got {item!r}")
-    return tuple(value)
+def _refuse_unknown(what: str, given: Any, known: Any) -> None:
+    unknown = [str(name) for name in given if name not in known]
+    if unknown:
+        raise InvalidInput(f"unknown {what}: {', '.join(unknown)}; known are {', '.join(known)}")
