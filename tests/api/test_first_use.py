@@ -158,3 +158,63 @@ def test_what_cannot_work_is_one_message_and_leaves_no_file(words, remedy, tmp_p
     said = run("train", tmp_path / "people.csv", *words, "--out", tmp_path / "run", code=2)
     assert remedy in said
     assert [path.name for path in tmp_path.iterdir()] == ["people.csv"]
+
+
+def test_a_label_that_is_no_class_stops_before_the_budget_is_spent(tmp_path):
+    rng = np.random.default_rng(0)
+    frames = {
+        "amount": people().rename(columns={"einkommen": "y"}),
+        "grades": with_columns(y=rng.integers(0, 40, ROWS)),
+        "case numbers": with_columns(y=[f"C-{i}" for i in NUMBERS]),
+        "one value": with_columns(y="ja"),
+    }
+    for name, frame in frames.items():
+        frame.to_csv(tmp_path / "people.csv", index=False)
+        for command in ("train", "start"):
+            more = ("--yes",) if command == "start" else ()
+            said = run(
+                command, tmp_path / "people.csv", "--label", "y", *more, "--out", tmp_path / "run", code=2
+            )
+            assert said.splitlines()[-1].startswith("error: column 'y' has "), name
+            assert "nothing was spent: take another --label" in said
+            assert [path.name for path in tmp_path.iterdir()] == ["people.csv"]
+    declared = ("--classes", "ja,nein", "--steps", 5, "--out", tmp_path / "run")
+    run("train", tmp_path / "people.csv", "--label", "y", *declared)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_constant_model_is_evaluated_reported_compared_and_used(tmp_path, missing):
+    frame = people()
+    frame[LABEL] = np.where(NUMBERS % 60 == 0, "ja", "nein")  # too rare to be found
+    if missing:
+        frame.loc[NUMBERS % 7 == 0, "sex"] = None
+    frame.iloc[: ROWS // 2].to_csv(tmp_path / "train.csv", index=False)
+    frame.iloc[ROWS // 2 :].to_csv(tmp_path / "test.csv", index=False)
+    out, other, test = tmp_path / "run", tmp_path / "other", tmp_path / "test.csv"
+    words = (
+        "train",
+        tmp_path / "train.csv",
+        "--label",
+        LABEL,
+        "--constraint",
+        CONSTRAINT,
+        "--epsilon",
+        "0.5",
+    )
+    constant = "The model predicts nein for everyone: training found fewer than two classes"
+    assert f"warning: {constant}" in run(*words, "--out", out)
+    run(*words, "--classes", "ja,nein", "--steps", 5, "--out", other)
+    said = run("evaluate", out, test)
+    assert "Largest gap: requested .1, reached 0" in said
+    assert "Accuracy: .983" in said
+    assert f"Warning: {constant}" in said
+    assert "--classes no,yes" in said
+    for runs in ((out, other), (other, out)):
+        assert f"{out}: {constant}" in run("compare", *runs, "--data", test)
+    assert "epsilon 2" in run("evaluate", out, test, "--epsilon", "2")
+    for more in ((), (test,), (test, "--baseline", other)):
+        run("report", out, *more, "--card", tmp_path / "card.md", "--force")
+        assert constant in (out / "report.html").read_text()
+        assert constant in (tmp_path / "card.md").read_text()
+    run("predict", out, test, "--proba", "--out", tmp_path / "found.csv")
+    assert set(pd.read_csv(tmp_path / "found.csv")["prediction"]) == {"nein"}

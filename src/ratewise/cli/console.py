@@ -24,13 +24,12 @@ import numpy as np
 from ratewise.data.cells import parse_text
 from ratewise.data.files import FileTable
 from ratewise.data.files import read_table as read_file
-from ratewise.data.schema import MOST_CLASSES, Schema
+from ratewise.data.schema import FEW_NUMBERS, MOST_CLASSES
 from ratewise.exceptions import InvalidInput, RatewiseWarning
-from ratewise.runs import RunFolder, Settings, Watch
+from ratewise.runs import RunFolder, Watch
 from ratewise.runs.folder import refuse_taken, refuse_unwritable
 from ratewise.training.certificate import certificate_half_width
 from ratewise.training.loop import StepRecord
-from ratewise.training.plan import Plan
 from ratewise.training.session import Session
 
 HUMAN, QUIET, JSON = "human", "quiet", "json"
@@ -49,46 +48,35 @@ class Console:
 
     def note(self, text: str, **fields: Any) -> None:
         """Say what is going on."""
-        if self.mode == JSON:
-            self._line("note", message=text, **fields)
-        elif self.mode == HUMAN:
-            click.echo(text, err=True)
+        self._say("note", text, self.mode == HUMAN, message=text, **fields)
 
     def warn(self, text: str) -> None:
         """Say what the user should know; also when quiet."""
-        if self.mode == JSON:
-            self._line("warning", message=text)
-        else:
-            click.echo(f"warning: {text}", err=True)
+        self._say("warning", f"warning: {text}", message=text)
 
     def error(self, text: str, code: int) -> None:
         """Say why the command ends."""
-        if self.mode == JSON:
-            self._line("error", message=text, exit_code=code)
-        else:
-            click.echo(f"error: {text}", err=True)
+        self._say("error", f"error: {text}", message=text, exit_code=code)
 
     def result(self, text: str, **fields: Any) -> None:
         """Give what was asked for."""
-        if self.mode == JSON:
-            self._line("result", **fields)
-        else:
-            click.echo(text)
+        self._say("result", text, err=False, **fields)
 
     def done(self, text: str, **fields: Any) -> None:
         """Say how a job ended; a quiet one ends without words."""
-        if self.mode == JSON:
-            self._line("done", **fields)
-        elif self.mode == HUMAN:
-            click.echo(text)
+        self._say("done", text, self.mode == HUMAN, err=False, **fields)
 
     def step(self, **fields: Any) -> None:
         """Say how far a job is, in JSON mode."""
-        self._line("step", **fields)
+        self._say("step", "", False, **fields)
 
-    def _line(self, event: str, **fields: Any) -> None:
-        click.echo(json.dumps({"event": event, **plain_data(fields)}, allow_nan=False, ensure_ascii=False))
-        sys.stdout.flush()
+    def _say(self, event: str, text: str, shown: bool = True, err: bool = True, **fields: Any) -> None:
+        if self.mode == JSON:
+            content = {"event": event, **plain_data(fields)}
+            click.echo(json.dumps(content, allow_nan=False, ensure_ascii=False))
+            sys.stdout.flush()
+        elif shown:
+            click.echo(text, err=err)
 
     def show_warning(self, message: Warning | str, category: type[Warning], *_: Any) -> None:
         """Take the place of ``warnings.showwarning``: words without a place in the source."""
@@ -110,23 +98,18 @@ def plain_data(value: Any) -> Any:
 def current() -> Console:
     """Return the console of the running command."""
     context = click.get_current_context(silent=True)
-    found = None if context is None else context.find_object(Console)
-    return Console() if found is None else found
+    return (None if context is None else context.find_object(Console)) or Console()
 
+
+# ------------------------------------------------------------------------------------------ progress
 
 _SECONDS_BETWEEN = 0.5
 _LINES_APART = 10.0  # seconds, where standard error is a file
-_WIDE, _SHORT = 99, 8  # columns of a wide terminal, and of the bar on a narrow one
+_WIDE = 99  # columns
 
 
 class Stopped(Exception):  # noqa: N818 - reads as what happened
-    """The user asked to stop; the step that was going on is complete and written down.
-
-    Attributes
-    ----------
-    signal : int
-        How they asked: Ctrl-C is SIGINT.
-    """
+    """The user asked to stop, by `signal`; the step that was going on is complete and written down."""
 
     def __init__(self, message: str = "", signal: int = signal.SIGINT) -> None:
         super().__init__(message)
@@ -141,26 +124,20 @@ class Watcher:
     """
 
     def __init__(self, console: Console) -> None:
+        self.watch = Watch(on_start=self.on_start, on_step=self.on_step)
         self._console = console
         self._asked: int | None = None
-        self._items: Any = ()
         self._live = console.mode == HUMAN and sys.stderr.isatty()
         self._apart = _SECONDS_BETWEEN if self._live or console.mode == JSON else _LINES_APART
         self._last = -np.inf
         self._shown = False
         self._timed: tuple[int, float] | None = None  # a step and when it was over, once the pace is steady
 
-    @property
-    def watch(self) -> Watch:
-        """What `train_run` calls."""
-        return Watch(on_start=self.on_start, on_step=self.on_step)
-
     def on_start(self, session: Session) -> None:
         """Show what is planned."""
         plan, done = session.plan, 0 if session.loop is None else session.loop.optimizer.done
-        self._plan = plan
-        self._items = () if session.compiled is None else session.compiled.items
-        self._spent = plan.epsilon if plan.private else None
+        self._steps, self._epsilon = plan.steps, plan.epsilon if plan.private else None
+        self._items: Any = () if session.compiled is None else session.compiled.items
         going = f"going on after step {done} of" if done else "training for"
         count = len(self._items)
         said = "no constraints" if not count else f"{count} constraint{'s' * (count > 1)}"
@@ -179,7 +156,7 @@ class Watcher:
     def on_step(self, record: StepRecord) -> None:
         """Show the step, now and then; stop if asked to."""
         now = time.monotonic()
-        if now - self._last >= self._apart or record.step == self._plan.steps:
+        if now - self._last >= self._apart or record.step == self._steps:
             first, self._last = self._last < 0, now
             self._show(record, now)
             if not first:  # adding up many steps takes a moment: never more than a tenth of the time
@@ -195,44 +172,42 @@ class Watcher:
     def _seconds_left(self, step: int, now: float) -> float | None:
         """Return the time that the other steps will take at the pace since the first; None before that."""
         if self._timed is None or step <= self._timed[0]:
-            return 0.0 if step == self._plan.steps else None
-        return (now - self._timed[1]) / (step - self._timed[0]) * (self._plan.steps - step)
+            return 0.0 if step == self._steps else None
+        return round((now - self._timed[1]) / (step - self._timed[0]) * (self._steps - step), 1)
+
+    def _show(self, record: StepRecord, now: float) -> None:
+        left, worst = self._seconds_left(record.step, now), None
+        if record.values is not None:
+            worst = max((float(i.gap(record.values)) for i in self._items if i.is_gap), default=None)
+        if self._console.mode == JSON:
+            self._console.step(
+                step=record.step,
+                steps=self._steps,
+                epsilon=self._epsilon,  # of everything that was admitted: a plan counts as a whole
+                gradient_norm=record.gradient_norm,
+                largest_gap=worst,
+                seconds_left=left,
+            )
+        elif self._console.mode == HUMAN:
+            said = [f"{record.step}/{self._steps}"]
+            said.append("no privacy" if self._epsilon is None else f"epsilon {self._epsilon:.3f}")
+            said += [] if worst is None else [f"largest gap {worst:.3f}"]
+            said += [] if left is None else [f"{left:.0f} s left"]
+            width = shutil.get_terminal_size().columns - 1 if self._live else _WIDE
+            if width >= _WIDE:
+                said.insert(2, f"gradient {record.gradient_norm:.3g}")
+            size = 20 if width >= _WIDE else 8
+            full = round(record.step / self._steps * size)
+            line = f"[{'#' * full}{'.' * (size - full)}] step {', '.join(said)}"
+            # a line that is wider than the terminal would be broken in two, and pile up instead of moving
+            line = f"\r{line[:width]:<{min(width, _WIDE)}}" if self._live else line
+            click.echo(line, err=True, nl=not self._live)
+            self._shown = True
 
     def end(self) -> None:
         """End the line."""
         if self._live and self._shown:
             click.echo("", err=True)
-
-    def _show(self, record: StepRecord, now: float) -> None:
-        if self._console.mode not in (HUMAN, JSON):
-            return
-        steps = self._plan.steps
-        left = self._seconds_left(record.step, now)
-        worst = None
-        if record.values is not None:
-            worst = max((float(i.gap(record.values)) for i in self._items if i.is_gap), default=None)
-        epsilon = self._spent  # of everything that was admitted: a plan counts as a whole
-        if self._console.mode == JSON:
-            self._console.step(
-                step=record.step,
-                steps=steps,
-                epsilon=epsilon,
-                gradient_norm=record.gradient_norm,
-                largest_gap=worst,
-                seconds_left=None if left is None else round(left, 1),
-            )
-            return
-        said = {
-            "step": f"{record.step}/{steps}",
-            "epsilon": "no privacy" if epsilon is None else f"epsilon {epsilon:.3f}",
-            "gradient": f"gradient {record.gradient_norm:.3g}",
-            "gap": None if worst is None else f"largest gap {worst:.3f}",
-            "left": None if left is None else f"{left:.0f} s left",
-        }
-        width = shutil.get_terminal_size().columns - 1 if self._live else None  # a full line might be broken
-        line = _line(record.step / steps, {name: text for name, text in said.items() if text}, width)
-        click.echo(line if width is None else f"\r{line}", err=True, nl=not self._live)
-        self._shown = True
 
     @contextlib.contextmanager
     def stoppable(self) -> Iterator[None]:
@@ -254,29 +229,12 @@ class Watcher:
                 signal.signal(number, handler)
 
 
-def _line(share: float, said: dict[str, str], width: int | None = None) -> str:
-    """Return a bar and what is said beside it; on a narrow terminal less of both.
-
-    A line that is wider than the terminal would be broken in two, and pile up instead of moving.
-    """
-    if width is None or width >= _WIDE:
-        line = f"{_bar(share)} step {', '.join(said.values())}"
-    else:
-        line = f"{_bar(share, _SHORT)} {', '.join(said.values())}"
-        if len(line) > width:
-            line = f"{_bar(share, _SHORT)} {', '.join(text for name, text in said.items() if name != 'gradient')}"
-    return line if width is None else f"{line[:width]:<{min(width, _WIDE)}}"
-
-
-def _bar(share: float, width: int = 20) -> str:
-    full = round(share * width)
-    return f"[{'#' * full}{'.' * (width - full)}]"
-
-
 # -------------------------------------------------------------------------------------------- files
 
 _ARGUMENT = re.compile(r"(?<![\w'-])(sep|decimal|encoding|sheet|header|date_order)( is | out\b|=)")
-READING = ("missing", "sep", "decimal", "encoding", "header", "sheet", "date_order")
+_READING = ("missing", "sep", "decimal", "encoding", "header", "sheet", "date_order")
+_ROWS_OF_A_CLASS = 100  # fewer on average, and more numbers than FEW_NUMBERS, are taken for an amount
+_DETECTED = {"sep": "separator", "decimal": "decimal mark", "date_order": "order of dates"}
 
 
 def reading_of(
@@ -287,9 +245,9 @@ def reading_of(
     The sheet of an earlier workbook is kept for workbooks only.
     """
     workbook = path.lower().endswith((".xlsx", ".xlsm"))
-    before = {name: value for name, value in (before or {}).items() if name != "sheet" or workbook}
-    given = {name: fields.get(name) for name in READING if fields.get(name) not in (None, ())}
-    return {**before, **{name: list(v) if isinstance(v, tuple) else v for name, v in given.items()}}
+    kept = {name: value for name, value in (before or {}).items() if name != "sheet" or workbook}
+    given = {name: fields.get(name) for name in _READING if fields.get(name) not in (None, ())}
+    return {**kept, **{name: list(v) if isinstance(v, tuple) else v for name, v in given.items()}}
 
 
 def read_table(path: str, reading: Mapping[str, Any]) -> FileTable:
@@ -300,9 +258,8 @@ def read_table(path: str, reading: Mapping[str, Any]) -> FileTable:
         raise InvalidInput(
             _ARGUMENT.sub(lambda m: f"--{m[1].replace('_', '-')}{m[2]}", str(problem))
         ) from None
-    console = current()
     for finding in table.findings:
-        console.note(finding.for_command_line(), finding=finding.topic)
+        current().note(finding.for_command_line(), finding=finding.topic)
     return table
 
 
@@ -310,15 +267,8 @@ def read_table(path: str, reading: Mapping[str, Any]) -> FileTable:
 class Table:
     """A table that was read to train on.
 
-    Attributes
-    ----------
-    data : str
-        The file.
-    frame : data frame
-    given, reading : dict
-        The options that were given to read it, and all that read a further file in the same way.
-    outside : tuple of str
-        What was found out about the file by looking at it, outside the guarantee, in words for the statement.
+    `given` are the options that were given to read the file `data`, `reading` all that read a further file in the
+    same way, `outside` what was found out by looking at the file, outside the guarantee, for the statement.
     """
 
     data: str
@@ -332,8 +282,7 @@ class Table:
         """Read the file; what was detected is noted on the console."""
         current().note(f"reading {data}")
         found = read_table(data, given)
-        names = {"sep": "separator", "decimal": "decimal mark", "date_order": "order of dates"}
-        looked = [names.get(name, name) for name in found.options if name not in given]
+        looked = [_DETECTED.get(name, name) for name in found.options if name not in given]
         outside = (f"how the file is written ({', '.join(looked)})",) if looked else ()
         return cls(data, found.frame, dict(given), {**found.options, **given}, outside)
 
@@ -347,40 +296,27 @@ class Table:
 
         This looks at the rows, outside the guarantee: a training would spend its budget for a constant.
         """
-        count = len({*parse_text(self.frame[label])} - {""})
-        if 1 < count <= MOST_CLASSES:
+        column = self.frame[label]
+        count = len({*parse_text(column)} - {""})
+        amount = column.dtype.kind in "iuf" and count > FEW_NUMBERS and len(column) < _ROWS_OF_A_CLASS * count
+        if 1 < count <= MOST_CLASSES and not amount:
             return replace(self, outside=(*self.outside, "that the label has a few different values"))
         found = f"{count:,} different values" if count != 1 else "the same value in every row"
-        remedy = "cut its values into a few ranges in a column of their own, " if count > MOST_CLASSES else ""
+        remedy = "cut its values into a few ranges in a column of their own, " if count > 1 else ""
         raise InvalidInput(
             f"column {label!r} has {found} and cannot be the label as it is; nothing was spent: take another --label, "
             f"{remedy}or declare the classes (--classes no,yes)"
         )
 
-    def new_run(
-        self,
-        out: str | Path,
-        settings: Settings,
-        schema: Schema | None,
-        plan: Plan,
-        command: list[str],
-        ledger: str | None = None,
-        force: bool = False,
-    ) -> RunFolder:
-        """Make the folder of a run on this table."""
-        return RunFolder.create(
-            out,
-            settings=settings,
-            schema=schema,
-            plan=plan,
-            rows=len(self.frame),
-            data=self.data,
-            command=command,
-            reading=self.reading,
-            outside=self.outside,
-            ledger=ledger,
-            force=force,
-        )
+    def new_run(self, out: str | Path, **made: Any) -> RunFolder:
+        """Make the folder of a run on this table; further arguments are those of `RunFolder.create`."""
+        own: dict[str, Any] = {
+            "rows": len(self.frame),
+            "data": self.data,
+            "reading": self.reading,
+            "outside": self.outside,
+        }
+        return RunFolder.create(out, **own, **made)
 
 
 def refuse_folder(out: str, force: bool | None = False) -> None:

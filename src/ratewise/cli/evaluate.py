@@ -16,7 +16,7 @@ from ratewise.cli.console import current, read_table, reading_of, refuse_file
 from ratewise.cli.options import PLACE, file_options, force_option, ledger_options
 from ratewise.constraints.compiler import named_values
 from ratewise.constraints.domain import Domain, Numeric, list_values
-from ratewise.data.cells import text_of
+from ratewise.data.cells import parse_text, text_of
 from ratewise.data.files import write_table
 from ratewise.data.table import as_column, named_columns
 from ratewise.estimators.evaluation import evaluate as certify_predictions
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from ratewise.report import Report
 
 CONSTRAINT_MISSED = 4
-FORMAT = "ratewise-evaluation"
 NOT_COVERED = (
     "evaluation reads the rows of the test table without noise; the run's privacy guarantee does not cover "
     "what it shows of them"
@@ -62,24 +61,23 @@ def evaluate(ctx: click.Context, /, run_folder: str, data: str, strict: bool, **
 
     With --epsilon the rows of DATA are private, and what is shown is one noisy release of them.
     """
-    console = current()
-    if values["epsilon"] is None and values["ledger"] is not None:
+    console, epsilon, delta = current(), values["epsilon"], values["delta"]
+    if epsilon is None and values["ledger"] is not None:
         raise click.UsageError("--ledger is for private rows and needs --epsilon")
     folder = RunFolder.open(run_folder)
     tolerance = folder.settings.tolerance if values["tolerance"] is None else values["tolerance"]
-    epsilon, delta, confidence = (values[name] for name in ("epsilon", "delta", "confidence"))
     rows = LabelledTable(folder, data, values)
     if epsilon is None:
-        found = rows.judge(rows.predicted, tolerance, confidence)
-        rows.keep(found, rows.report(tolerance, confidence))
+        found = rows.judge(rows.predicted, tolerance, values["confidence"])
+        rows.keep(found, rows.report(tolerance, values["confidence"]))
         console.note(f"note: {NOT_COVERED}")
         console.result(str(found), **found.to_dict())
     else:
-        ledger = evaluation_ledger(folder, epsilon, delta, values["ledger"], values["ledger_cap"])
+        ledger = _evaluation_ledger(folder, epsilon, delta, values["ledger"], values["ledger_cap"])
         found = rows.judge(
             rows.predicted,
             tolerance,
-            confidence,
+            values["confidence"],
             epsilon=epsilon,
             delta=delta,
             neighbours=folder.settings.neighbours,
@@ -99,7 +97,7 @@ def evaluate(ctx: click.Context, /, run_folder: str, data: str, strict: bool, **
         ctx.exit(CONSTRAINT_MISSED)
 
 
-def evaluation_ledger(
+def _evaluation_ledger(
     folder: RunFolder, epsilon: float, delta: float, ledger: str | None, cap: float | None
 ) -> Ledger:
     """Return the ledger of private evaluations: the given one, or that of the run's folder.
@@ -118,7 +116,8 @@ def evaluation_ledger(
 class LabelledTable:
     """A labelled table beside the predictions of a run; `options` say how the file is read.
 
-    Undeclared classes and group values count as other: they belong to no class and to no named group.
+    Undeclared classes and group values count as other: they belong to no class and to no named group. The classes and
+    group values of a model that predicts a constant are those of the rows.
     """
 
     def __init__(self, folder: RunFolder, data: str, options: Mapping[str, Any]) -> None:
@@ -138,19 +137,15 @@ class LabelledTable:
         self.labels = self.groups.pop(settings.label)
         self.constant = constant_words(self.model)
         if self.constant:
-            current().warn(self.constant)
-            self.domain = self._values()
+            self.domain = self._values_of_rows()
         else:
             classes = tuple(self.model.classes_.tolist())
             self.domain = Domain(classes, {}, other=True) if compiled is None else compiled.domain
-            self.labels = self._without_full_stops(self.labels)
+            self.labels = self._without_full_stops()
         self.predicted = self.model.predict(self.frame)
 
-    def _values(self) -> Domain:
-        """Return the classes and group values of these rows, for a model whose training found fewer than two classes.
-
-        The predicted class and those that constraints name are among the classes.
-        """
+    def _values_of_rows(self) -> Domain:
+        """Return the classes, with the predicted one and those that constraints name, and the group values."""
         named = named_values(self.folder.settings.declared)
         public = {LABEL: (*self.model.classes_.tolist(), *named.classes), **named.columns}
         columns = {LABEL: self.labels, **self.groups}
@@ -158,6 +153,17 @@ class LabelledTable:
         classes = found.pop(LABEL)
         values: dict[str, Any] = {**found, **dict.fromkeys(named.numeric, Numeric())}
         return Domain(classes if len(classes) > 1 else (*classes, _SECOND_CLASS), values, other=True)
+
+    def _without_full_stops(self) -> Any:
+        """Return labels without a full stop that no class has, as in the test file of Adult; each by itself."""
+        classes = {text_of(name): name for name in self.domain.classes}
+        if not all(isinstance(name, str) for name in classes.values()):
+            return self.labels
+        found = []
+        for label in self.labels:
+            text = text_of(label)
+            found.append(classes.get(text if text in classes else text.removesuffix("."), label))
+        return np.array(found, dtype=object)
 
     def judge(
         self, predicted: Any, tolerance: float, confidence: float = 0.95, **private: Any
@@ -170,17 +176,21 @@ class LabelledTable:
                 f"{self.folder.settings.label!r} holds {list_values(held)}, the classes are "
                 f"{list_values(self.domain.classes)}; spell them as in the table of the run"
             )
-        known: dict[str, Any] = {"classes": self.domain.classes, "group_values": self.domain.columns}
+        labels, known = self.labels, {"classes": self.domain.classes, "group_values": self.domain.columns}
+        if private and self.constant:  # the domain was read off these rows, so no release may depend on it
+            named = named_values(self.folder.settings.declared).classes
+            classes = {text_of(name): name for name in (*self.model.classes_.tolist(), *named)}
+            known = {"classes": (*classes.values(), _SECOND_CLASS)}
+            texts = parse_text(labels)
+            labels = np.array([classes.get(text, _SECOND_CLASS) if text else None for text in texts], object)
         found = certify_predictions(
             self.folder.settings.declared or None,
-            self.labels,
+            labels,
             predicted,
             sensitive_features=self.groups or None,
             tolerance=tolerance,
             level=confidence,
-            # those of a constant model are read off these rows: a private evaluation has to find them itself
-            **({} if private and self.constant else known),
-            **{"data_name": os.path.basename(self.data), **private},
+            **{"data_name": os.path.basename(self.data), **known, **private},
         )
         said = (self.constant,) if self.constant and predicted is self.predicted else ()
         return replace(found, warnings=(*said, *found.warnings))
@@ -195,22 +205,8 @@ class LabelledTable:
             raise InvalidInput(
                 f"{self.data!r} lacks the column {person!r}: the run protects all rows of one id"
             )
-        return {
-            "privacy_ids": self.frame[person],
-            "rows_per_id": settings.rows_per_id,
-            "id_weighting": settings.id_weighting,
-        }
-
-    def _without_full_stops(self, labels: Any) -> Any:
-        """Return labels without a full stop that no class has, as in the test file of Adult; each by itself."""
-        classes = {text_of(name): name for name in self.domain.classes}
-        if not all(isinstance(name, str) for name in classes.values()):
-            return labels
-        texts = [text_of(label) for label in labels]
-        meant = [text if text in classes else text.removesuffix(".") for text in texts]
-        return np.array(
-            [classes.get(text, label) for text, label in zip(meant, labels, strict=True)], dtype=object
-        )
+        counted = {"rows_per_id": settings.rows_per_id, "id_weighting": settings.id_weighting}
+        return {"privacy_ids": self.frame[person], **counted}
 
     def report(
         self,
@@ -221,48 +217,41 @@ class LabelledTable:
     ) -> Report:
         """Return the report of the run on these rows, with other runs to compare it with."""
         from ratewise.report import Report
+        from ratewise.report.evaluation import OTHER
 
-        folder, ledger = self.folder, _ledger(self.folder)
-        rivals = {name: other.model() for name, other in _named(folder, baselines).items()}
-        known: dict[str, Any] = {
-            "confidence": confidence,
-            "tolerance": tolerance,
-            "name": folder.path.name,
-            "title": title or default_title(folder),
-            "data": os.path.basename(self.data),
-            "ledger": ledger,
-            "target": folder.settings.label,
-            "notes": () if ledger is not None else (_NO_LEDGER,),
-        }
+        known = _known(self.folder, title, data=self.data, confidence=confidence, tolerance=tolerance)
+        if known["ledger"] is None:
+            known["notes"] = (_NO_LEDGER,)
+        rivals = {name: other.model() for name, other in _named(self.folder, baselines).items()}
         if not self.constant:
             return Report.from_model(
                 self.model, self.frame, self.labels, self.groups or None, rivals, **known
             )
-        codes = self.domain.code_labels(self.labels)
-        used, domain = codes >= 0, self.domain
+        domain, codes, groups = self.domain, self.domain.code_labels(self.labels), {}
+        used = codes >= 0
+        for name, values in domain.columns.items():
+            column = domain.code_column(name, self.groups[name])[used]
+            groups[name] = column if isinstance(values, Numeric) else np.array([*values, OTHER])[column]
+        known["notes"] = (self.constant, *known.get("notes", ()))
         found = Report.from_predictions(
             np.array(domain.classes, dtype=object)[codes[used]],
             self.predicted[used],
-            {name: column[used] for name, column in self.groups.items()} or None,
-            folder.settings.declared or None,
+            groups or None,
+            self.folder.settings.declared or None,
             baseline={name: other.predict(self.frame)[used] for name, other in rivals.items()},
             classes=domain.classes,
             group_values=domain.columns,
             model=self.model,
             statement=self.model.privacy_,
-            **{**known, "notes": (self.constant, *known["notes"])},
+            **known,
         )
         return Report(replace(found.content, headline=self.constant.partition(". ")[0]))
 
     def keep(self, certificate: Certificate, report: Report) -> None:
         """Keep an evaluation in the run's folder; where nothing can be written, warn and go on."""
-        document = {
-            "format": FORMAT,
-            "certificate": certificate.to_dict(),
-            "report": json.loads(report.to_json()),
-        }
+        found = {"certificate": certificate.to_dict(), "report": json.loads(report.to_json())}
         try:
-            self.folder.keep_evaluation(document)
+            self.folder.keep_evaluation({"format": "ratewise-evaluation", **found})
         except OSError as problem:
             reason = problem.strerror or type(problem).__name__
             current().warn(f"this evaluation is not kept in {str(self.folder.path)!r}: {reason}")
@@ -277,20 +266,18 @@ class LabelledTable:
         """Return predictions without constraints and without privacy, of models that were trained on other rows."""
         from ratewise.estimators.classifier import RateConstrainedClassifier
 
-        names = list(self.model.feature_names_in_)
-        fold = np.arange(len(self.frame)) % _FOLDS
-        predicted = np.empty(len(self.frame), dtype=object)
-        labels = np.asarray(self.labels, dtype=object)
+        features = self.frame[list(self.model.feature_names_in_)]
+        labels, fold = np.asarray(self.labels, dtype=object), np.arange(len(features)) % _FOLDS
+        predicted = np.empty(len(features), dtype=object)
         for place in range(_FOLDS):
-            other, own = self.frame[fold != place], self.frame[fold == place]
+            own = fold == place
             reference = RateConstrainedClassifier(
                 epsilon=None,
                 classes=list(self.domain.classes),
-                config=reference_config(len(other)),
+                config=reference_config(int((~own).sum())),
                 random_state=0,
             )
-            reference.fit(other[names], labels[fold != place])
-            predicted[fold == place] = reference.predict(own[names])
+            predicted[own] = reference.fit(features[~own], labels[~own]).predict(features[own])
         return predicted
 
 
@@ -303,15 +290,23 @@ def _named(folder: RunFolder, others: Iterable[RunFolder]) -> dict[str, RunFolde
     """Return runs by the names of their folders; where two would be the same, by their whole paths."""
     found = list(others)
     names = [folder.path.name, *(other.path.name for other in found)]
-    return {
-        other.path.name if names.count(other.path.name) == 1 else str(other.path): other for other in found
-    }
+    return {str(o.path) if names.count(o.path.name) > 1 else o.path.name: o for o in found}
 
 
-def _ledger(folder: RunFolder) -> Ledger | None:
-    """Return the run's ledger; None for one that it shares and that is not here: the statement outlives it."""
+def _known(folder: RunFolder, title: str | None, data: str | None = None, **more: Any) -> dict[str, Any]:
+    """Return what a report says about a run besides its measurements.
+
+    The ledger is None if the run shares one that is not here: the statement outlives it.
+    """
     place = folder.description["ledger"]
-    return None if place is not None and not (folder.path / place).exists() else folder.ledger()
+    return {
+        "name": folder.path.name,
+        "title": title or default_title(folder),
+        "data": os.path.basename(data or folder.description["data"]),
+        "target": folder.settings.label,
+        "ledger": folder.ledger() if place is None or (folder.path / place).exists() else None,
+        **more,
+    }
 
 
 # ---------------------------------------------------------------------------------------- comparing
@@ -345,14 +340,15 @@ def compared(folder: RunFolder, name: str, data: str | None, options: Mapping[st
         found = Certificate.from_dict(folder.last_evaluation()["certificate"])
     elif folder.finished:
         found = folder.certificate()
-    return {
+    row: dict[str, Any] = {
         "run": name,
         "status": folder.description["status"],
         "asked_epsilon": settings.epsilon,
         "constraints": list(settings.constraints),
         "epsilon": folder.statement().epsilon if folder.finished else None,
-        **_judged(found),
+        "constant": constant_words(folder.model()) if folder.finished else "",
     }
+    return {**row, **_judged(found)}
 
 
 def references(folder: RunFolder, data: str, options: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -360,6 +356,13 @@ def references(folder: RunFolder, data: str, options: Mapping[str, Any]) -> list
     if not folder.finished:
         return []
     table = LabelledTable(folder, data, options)
+    row: dict[str, Any] = {
+        "status": "reference",
+        "asked_epsilon": None,
+        "constraints": [],
+        "epsilon": None,
+        "constant": "",
+    }
     found = []
     for name, predict in (
         ("unconstrained, no privacy", table.unconstrained),
@@ -369,14 +372,7 @@ def references(folder: RunFolder, data: str, options: Mapping[str, Any]) -> list
             judged = table.judge(predict(), folder.settings.tolerance)
         except RatewiseError:  # too few rows for such a model
             continue
-        row: dict[str, Any] = {
-            "run": name,
-            "status": "reference",
-            "asked_epsilon": None,
-            "constraints": [],
-            "epsilon": None,
-        }
-        found.append({**row, **_judged(judged)})
+        found.append({"run": name, **row, **_judged(judged)})
     return found
 
 
@@ -396,7 +392,7 @@ def _judged(certificate: Certificate | None) -> dict[str, Any]:
         "accuracy": None if certificate.accuracy is None else certificate.accuracy.value,
         "majority_accuracy": certificate.to_dict()["majority_accuracy"],
         "undecided": [
-            {"name": row.name, "verdict": row.verdict, "remedy": row.remedy}
+            {name: getattr(row, name) for name in ("name", "verdict", "remedy")}
             for row in certificate
             if row.remedy
         ],
@@ -405,42 +401,21 @@ def _judged(certificate: Certificate | None) -> dict[str, Any]:
 
 def side_by_side(rows: list[dict[str, Any]]) -> str:
     """Return runs as text: a summary line each, a table, and the remedies of what is not held."""
-    lines = [
-        f"{row['run']}: {row['summary']}" for row in rows if row["summary"] and row["status"] != "reference"
-    ]
     header = ["run", "epsilon", "accuracy", "largest gap", "verdict", "rows", "constraints"]
-    table = [
-        [
-            str(row["run"]),
-            _epsilon(row),
-            _number(row["accuracy"]),
-            _number(row["largest_gap"]),
-            row["verdict"] or "-",
-            row["rows"] or "-",
-            "; ".join(row["constraints"]) or "none",
-        ]
-        for row in rows
-    ]
-    lines += ["", text_table(header, table)] if lines else [text_table(header, table)]
+    lines, table, remedies = [], [], []
     for row in rows:
+        epsilon = {"reference": "-", "training": "(not finished)"}.get(row["status"])
+        epsilon = epsilon or ("none" if row["asked_epsilon"] is None else f"{row['epsilon']:.4g}")
+        numbers = ["-" if row[name] is None else short(row[name]) for name in ("accuracy", "largest_gap")]
+        words = [row["verdict"] or "-", row["rows"] or "-", "; ".join(row["constraints"]) or "none"]
+        table.append([str(row["run"]), epsilon, *numbers, *words])
         if row["status"] != "reference":
-            lines += [
-                f"{row['run']}: {item['verdict']}: {item['name']}: {item['remedy']}"
-                for item in row["undecided"]
+            lines += [f"{row['run']}: {row['summary']}"] if row["summary"] else []
+            remedies += [f"{row['run']}: {row['constant']}"] if row["constant"] else []
+            remedies += [
+                f"{row['run']}: {i['verdict']}: {i['name']}: {i['remedy']}" for i in row["undecided"]
             ]
-    return "\n".join(lines)
-
-
-def _epsilon(row: dict[str, Any]) -> str:
-    if row["status"] == "reference":
-        return "-"
-    if row["status"] != "finished":
-        return "(not finished)"
-    return "none" if row["asked_epsilon"] is None else f"{row['epsilon']:.4g}"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else short(value)
+    return "\n".join([*lines, *([""] if lines else []), text_table(header, table), *remedies])
 
 
 @click.command()
@@ -464,6 +439,8 @@ def predict(run_folder: str, data: str, out: str | None, proba: bool, force: boo
         refuse_file(out, force)
     frame = read_table(data, reading_of(values, folder.reading, data)).frame
     found = pd.DataFrame({"prediction": model.predict(frame)})
+    if constant := constant_words(model):
+        console.warn(constant)
     if proba:
         for name, column in zip(model.classes_, model.predict_proba(frame).T, strict=True):
             found[f"probability of {name}"] = column
@@ -490,6 +467,8 @@ def report(run_folder: str, data: str | None, confidence: float, title: str | No
 
     The run's own report.html is replaced.
     """
+    from ratewise.report import Report
+
     folder = RunFolder.open(run_folder)
     out, card, baseline = values["out"], values["card"], values["baseline"]
     page = out or str(folder.path / "report.html")
@@ -499,27 +478,22 @@ def report(run_folder: str, data: str | None, confidence: float, title: str | No
     if baseline and data is None:
         raise click.UsageError("--baseline needs DATA to measure the runs on")
     model = folder.model()
-    if data is None and not folder.evaluations:
-        found = released_report(folder, model, title)
-    elif data is None:
-        found = _last_report(folder, title)
-    else:
-        rows = LabelledTable(folder, data, values)
-        tolerance = folder.settings.tolerance
+    if data is not None:
+        rows, tolerance = LabelledTable(folder, data, values), folder.settings.tolerance
         certificate = rows.judge(rows.predicted, tolerance, confidence)
         found = rows.report(tolerance, confidence, [RunFolder.open(path) for path in baseline], title)
         rows.keep(certificate, found)
+    elif folder.evaluations:
+        found = Report.from_json(json.dumps(folder.last_evaluation()["report"]))
+        found = found if title is None else Report(replace(found.content, title=title))
+    else:
+        found = released_report(folder, model, title)
+    if constant := constant_words(model):
+        current().warn(constant)
     found.to_html(page)
     if card is not None:
         found.model_card(card)
     current().done(f"the page is {page}", out=page, card=card)
-
-
-def _last_report(folder: RunFolder, title: str | None) -> Report:
-    from ratewise.report import Report
-
-    found = Report.from_json(json.dumps(folder.last_evaluation()["report"]))
-    return found if title is None else Report(replace(found.content, title=title))
 
 
 def default_title(folder: RunFolder) -> str:
@@ -534,20 +508,9 @@ def default_title(folder: RunFolder) -> str:
 
 
 def released_report(
-    folder: RunFolder,
-    model: RateConstrainedClassifier,
-    title: str | None = None,
-    notes: Iterable[str] = (),
+    folder: RunFolder, model: RateConstrainedClassifier, title: str | None = None, notes: Iterable[str] = ()
 ) -> Report:
     """Return the report of what the training released; all of it is covered by the guarantee."""
     from ratewise.report import Report
 
-    return Report.from_training(
-        model,
-        name=folder.path.name,
-        title=title or default_title(folder),
-        data=os.path.basename(folder.description["data"]),
-        target=folder.settings.label,
-        ledger=_ledger(folder),
-        notes=notes,
-    )
+    return Report.from_training(model, **_known(folder, title, notes=notes))

@@ -19,7 +19,7 @@ import click
 from ratewise._files import write_whole
 from ratewise.cli.console import Table, reading_of, refuse_folder
 from ratewise.cli.evaluate import released_report
-from ratewise.cli.options import PLACE, Names, file_options, to_toml
+from ratewise.cli.options import PLACE, Listed, file_options, to_toml
 from ratewise.cli.plan import expected
 from ratewise.cli.train import show_result, watched
 from ratewise.constraints.domain import list_values
@@ -240,7 +240,10 @@ class Guide:
         settings, same = choices.settings, self.same_run(choices)
         table = self.table.with_label(choices.label)
         classifier, session = session_for(table.frame, settings)
-        folder = table.new_run(choices.out, settings, None, session.plan, shlex.split(same["command"]))
+        command = shlex.split(same["command"])
+        folder = table.new_run(
+            choices.out, settings=settings, schema=None, plan=session.plan, command=command
+        )
         write_whole(folder.path / "command.txt", same["command"] + "\n")
         write_whole(folder.path / "train.toml", same["toml"] + "\n")
         write_whole(folder.path / "train.py", same["script"])
@@ -280,12 +283,12 @@ def outlook(choices: Choices, columns: Sequence[str], n_units: int) -> str:
 @click.option("--yes", is_flag=True, help="Accept every suggestion that is not given as an option.")
 @click.option("--label", default=None, help="Column to predict.")
 @click.option("--privacy-id", default=None, metavar="COLUMN", help="Column of ids; empty protects rows.")
-@click.option("--groups", type=Names(), default=None, help="Columns whose groups are compared: a,b.")
+@click.option("--groups", type=Listed(str), default=None, help="Columns whose groups are compared: a,b.")
 @click.option("--kind", type=click.Choice([*KINDS]), default=None, help="Which constraint.")
 @click.option("--positive", default=None, metavar="CLASS", help="The class of 'opportunity'.")
 @click.option("--slack", type=float, default=None, help="Largest difference between groups.")
 @click.option("--epsilon", type=float, default=None, help="Privacy budget.")
-@click.option("--leave-out", type=Names(), default=None, help="Columns not to use.")
+@click.option("--leave-out", type=Listed(str), default=None, help="Columns not to use.")
 @click.option("--title", default=None, help="Heading of the report.")
 @click.option("--out", type=PLACE, default=None, metavar="FOLDER", help="Where everything is written.")
 @file_options

@@ -41,32 +41,22 @@ class NumberOr(click.ParamType[float | str | None]):
             self.fail(f"{value!r} is neither a number nor {self.word}", param, ctx)
 
 
-class Names(click.ParamType[tuple[str, ...]]):
-    """Names separated by commas; a list in a configuration file."""
+class Listed(click.ParamType[tuple[Any, ...]]):
+    """Texts or finite numbers (`kind` is str or float) separated by commas; a list in a configuration file."""
 
-    name = "names"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
-        """Return the names."""
-        items = value.split(",") if isinstance(value, str) else value
-        if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
-            self.fail("expected names, separated by commas", param, ctx)
-        return tuple(item.strip() for item in items if item.strip())
-
-
-class Numbers(click.ParamType[tuple[float, ...]]):
-    """Numbers separated by commas; a list in a configuration file."""
-
-    name = "numbers"
+    def __init__(self, kind: type) -> None:
+        self.kind, self.name = kind, "names" if kind is str else "numbers"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[float, ...]:
-        """Return the numbers."""
+    ) -> tuple[Any, ...]:
+        """Return the entries."""
         items = value.split(",") if isinstance(value, str) else value
         items = items if isinstance(items, list | tuple) else [items]
+        if self.kind is str:
+            if not all(isinstance(item, str) for item in items):
+                self.fail("expected names, separated by commas", param, ctx)
+            return tuple(item.strip() for item in items if item.strip())
         try:
             found = tuple(float(item) for item in items if not isinstance(item, bool))
         except (TypeError, ValueError):
@@ -94,22 +84,16 @@ def _options(*options: Callable[[Function], Function]) -> Callable[[Function], F
 
 
 _CONSTRAINT = 'Such as "demographic_parity(sex) <= 0.05" or "fnr(label=1, race=*) <= 0.2"; may be repeated.'
+_TOLERANCE = "A constraint is held if its interval ends at most this much above the bound."
 _number: dict[str, Any] = {"type": float, "default": None}
+_shown: dict[str, Any] = {"show_default": True}
 
 budget_options = _options(
     option("--constraint", "constraints", multiple=True, metavar="TEXT", help=_CONSTRAINT),
-    option(
-        "--epsilon", type=NumberOr("none"), default=1.0, show_default=True, help="Budget of all releases."
-    ),
+    option("--epsilon", type=NumberOr("none"), default=1.0, **_shown, help="Budget of all releases."),
     option("--delta", **_number, help="By default 1e-5, or half of 1/n if that is smaller."),
-    option("--neighbours", type=click.Choice(NEIGHBOURS), default="zero_out", show_default=True),
-    option(
-        "--tolerance",
-        type=float,
-        default=0.01,
-        show_default=True,
-        help="A constraint is held if its interval ends at most this much above the bound.",
-    ),
+    option("--neighbours", type=click.Choice(NEIGHBOURS), default="zero_out", **_shown),
+    option("--tolerance", type=float, default=0.01, **_shown, help=_TOLERANCE),
 )
 """What the privacy budget and the constraints are."""
 
@@ -119,14 +103,9 @@ TRAINING = (
 )
 """Options that are fields of `TrainingConfig`."""
 
+_MODELS = click.Choice(["additive", "linear"])
 plan_options = _options(
-    option(
-        "--model",
-        type=click.Choice(["additive", "linear"]),
-        default="additive",
-        show_default=True,
-        help="One shape function per feature, or linear scores.",
-    ),
+    option("--model", type=_MODELS, default="additive", **_shown, help="Shape functions, or linear scores."),
     option("--steps", type=int, default=None, help="Training steps."),
     option("--sampling-rate", **_number, help="Share of the rows (or ids) that a step reads."),
     option("--clip", **_number, help="Bound on the gradient of a row (or id)."),
@@ -153,50 +132,36 @@ file_options = _options(
 )
 """How the file is written; what is left out is detected, and reported."""
 
-id_option = option(
-    "--privacy-id", metavar="COLUMN", help="All rows with one entry of this column are protected together."
-)
+_TOGETHER = "All rows with one entry of this column are protected together."
+id_option = option("--privacy-id", metavar="COLUMN", help=_TOGETHER)
 table_options = _options(
     option("--label", default=None, help="Column to predict; by default that of the schema."),
-    option("--groups", type=Names(), default=(), help="Sensitive columns: a,b."),
-    option("--features", type=Names(), default=(), help="Columns to predict from: a,b."),
-    option("--leave-out", type=Names(), default=(), help="Columns not to use."),
+    option("--groups", type=Listed(str), default=(), help="Sensitive columns: a,b."),
+    option("--features", type=Listed(str), default=(), help="Columns to predict from: a,b."),
+    option("--leave-out", type=Listed(str), default=(), help="Columns not to use."),
     id_option,
 )
 """What the columns of the table are."""
 
 schema_option = option("--schema", type=PLACE, metavar="FILE", help="Public description of the table.")
-config_option = option(
-    "--config", type=PLACE, metavar="FILE", help="TOML, JSON or YAML with the fields of this command."
-)
+_CONFIG = "TOML, JSON or YAML with the fields of this command."
+config_option = option("--config", type=PLACE, metavar="FILE", help=_CONFIG)
 force_option = option("--force", is_flag=True, help="Replace what is there.")
 ledger_options = _options(
     option("--ledger", type=PLACE, metavar="FILE", help="A ledger of these rows, to admit what is released."),
     option("--ledger-cap", type=NumberOr("none"), help="Cap of a new --ledger, in epsilon."),
 )
 checkpoint_option = option(
-    "--checkpoint-every", type=int, default=20, show_default=True, help="Steps between checkpoints."
+    "--checkpoint-every", type=int, default=20, **_shown, help="Steps between checkpoints."
 )
+_CLASSES = "The possible labels, if they are public: no,yes. Otherwise they are found privately."
+_ROWS = "Rows of an id that are used at most; found privately by default."
+_WEIGHTING = "Whether rates are per id or per row."
 
 run_options = _options(
-    option(
-        "--classes",
-        type=Names(),
-        default=(),
-        help="The possible labels, if they are public: no,yes. Otherwise they are found privately.",
-    ),
-    option(
-        "--rows-per-id",
-        type=click.IntRange(min=1),
-        help="Rows of an id that are used at most; found privately by default.",
-    ),
-    option(
-        "--id-weighting",
-        type=click.Choice(["id", "row"]),
-        default="id",
-        show_default=True,
-        help="Whether rates are per id or per row.",
-    ),
+    option("--classes", type=Listed(str), default=(), help=_CLASSES),
+    option("--rows-per-id", type=click.IntRange(min=1), help=_ROWS),
+    option("--id-weighting", type=click.Choice(["id", "row"]), default="id", **_shown, help=_WEIGHTING),
     budget_options,
     plan_options,
     schema_option,
@@ -210,6 +175,8 @@ run_options = _options(
 """Everything that decides a run and where it is kept; for `train` and `sweep`."""
 
 
+# -------------------------------------------------------------------------------- files of settings
+
 _WORDS = re.compile(
     r"^(\s*[\w.\"'-]+\s*=\s*)(yes|no|on|off|true|false)(?=\s*(?:#.*)?$)", re.IGNORECASE | re.MULTILINE
 )
@@ -221,26 +188,19 @@ _SUITABLE: dict[str, tuple[str, tuple[type, ...]]] = {
     "integer range": ("a whole number", (int, str)),
     "float": ("a number", (int, float, str)),
     "number|none": ("a number or none", (int, float, str)),
-    "text": ("text", (str,)),
-    "path": ("text", (str,)),
-    "choice": ("text", (str,)),
+    **dict.fromkeys(("text", "path", "choice"), ("text", (str,))),
 }
 
 
 def read_plain(path: str) -> Any:
     """Return the content of a TOML, JSON or YAML file as plain data."""
-    place = Path(path)
-    kind = place.suffix.lower()
-    readers: dict[str, Callable[[str], Any]] = {
-        ".toml": _toml,
-        ".json": json.loads,
-        ".yaml": _yaml,
-        ".yml": _yaml,
-    }
+    kind = Path(path).suffix.lower()
+    readers: dict[str, Callable[[str], Any]] = {".toml": _toml, ".json": json.loads}
+    readers |= {".yaml": _yaml, ".yml": _yaml}
     if kind not in readers:
         raise InvalidInput(f"{path!r} must end in .toml, .json or .yaml")
     try:
-        text = place.read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8")
     except OSError as problem:
         raise InvalidInput(f"cannot read {path!r}: {problem.strerror or type(problem).__name__}") from None
     except UnicodeDecodeError:
@@ -258,8 +218,7 @@ def _toml(text: str) -> Any:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError:
-        plain = _WORDS.sub(lambda found: f"{found[1]}{str(truth('', found[2])).lower()}", text)
-        return tomllib.loads(plain)
+        return tomllib.loads(_WORDS.sub(lambda m: f"{m[1]}{str(truth('', m[2])).lower()}", text))
 
 
 def _yaml(text: str) -> Any:
@@ -317,9 +276,14 @@ def _parameter(command: click.Command, given: str, path: str) -> click.Parameter
 
 
 def _converted(context: click.Context, parameter: click.Parameter, value: Any, path: str) -> Any:
+    """Return a value as its flag would be; refuse true for a number, 1.5 for a whole one, a list for a text."""
     if parameter.multiple and isinstance(value, str):
         value = [value]
-    _refuse_unsuitable(parameter, value, path)
+    wanted, kinds = _SUITABLE.get(parameter.type.name, ("", (object,)))
+    for item in value if parameter.multiple and isinstance(value, list | tuple) else [value]:
+        fits = isinstance(item, kinds) and (not isinstance(item, bool) or bool in kinds or object in kinds)
+        if item is not None and not fits:
+            raise InvalidInput(f"{path!r}, field {parameter.name!r}: expected {wanted}, got {item!r}")
     try:
         return parameter.type_cast_value(context, value)
     except (click.BadParameter, TypeError, ValueError) as problem:
@@ -327,23 +291,8 @@ def _converted(context: click.Context, parameter: click.Parameter, value: Any, p
         raise InvalidInput(f"{path!r}, field {parameter.name!r}: {said}") from None
 
 
-def _refuse_unsuitable(parameter: click.Parameter, value: Any, path: str) -> None:
-    """Refuse what a field cannot mean: true for a number, 1.5 for a whole one, a list for a single text."""
-    wanted, kinds = _SUITABLE.get(parameter.type.name, ("", (object,)))
-    listed = parameter.multiple and isinstance(value, list | tuple)
-    for item in value if listed else [value]:
-        fits = isinstance(item, kinds) and (not isinstance(item, bool) or bool in kinds or object in kinds)
-        if item is not None and not fits:
-            raise InvalidInput(f"{path!r}, field {parameter.name!r}: expected {wanted}, got {item!r}")
-
-
-# ------------------------------------------------------------------------------------ writing TOML
-
-_BARE = re.compile(r"[A-Za-z0-9_-]+\Z")
-
-
-def to_toml(content: Mapping[str, Any]) -> str:
-    r"""Return tables, lists and scalars as TOML.
+def to_toml(content: Mapping[str, Any], place: tuple[str, ...] = ()) -> str:
+    r"""Return tables, lists and scalars as TOML; `place` is the path of the table in its document.
 
     >>> print(to_toml({"label": "income", "columns": {"hours per week": {"type": "number", "upper": 99.0}}}))
     label = "income"
@@ -352,27 +301,16 @@ def to_toml(content: Mapping[str, Any]) -> str:
     type = "number"
     upper = 99.0
     """
-    lines: list[str] = []
-    _table(content, (), lines)
-    return "\n".join(lines).strip("\n")
-
-
-def _table(content: Mapping[str, Any], place: tuple[str, ...], lines: list[str]) -> None:
-    scalars = {name: value for name, value in content.items() if not isinstance(value, Mapping)}
-    if place and (scalars or not content):
-        lines.append(f"\n[{'.'.join(map(_key, place))}]")
-    lines += [f"{_key(name)} = {_value(value)}" for name, value in scalars.items()]
-    for name, value in content.items():
-        if isinstance(value, Mapping):
-            _table(value, (*place, name), lines)
+    tables = {name: value for name, value in content.items() if isinstance(value, Mapping)}
+    lines = [f"{_key(name)} = {_value(value)}" for name, value in content.items() if name not in tables]
+    if place and (lines or not content):
+        lines.insert(0, f"[{'.'.join(map(_key, place))}]")
+    parts = ["\n".join(lines), *(to_toml(value, (*place, name)) for name, value in tables.items())]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _key(name: str) -> str:
-    return name if _BARE.match(name) else _text(name)
-
-
-def _text(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")  # JSON's escapes are TOML's
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _value(name)
 
 
 def _value(value: Any) -> str:
@@ -381,7 +319,7 @@ def _value(value: Any) -> str:
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, str):
-        return _text(value)
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # JSON's escapes are TOML's
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_value, value))}]"
     raise InvalidType(f"TOML cannot hold a {type(value).__name__}")

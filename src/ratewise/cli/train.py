@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import os
 import shlex
@@ -23,7 +24,7 @@ from ratewise.cli.evaluate import compared, references, side_by_side
 from ratewise.cli.options import (
     PLACE,
     TRAINING,
-    Numbers,
+    Listed,
     checkpoint_option,
     file_options,
     force_option,
@@ -63,16 +64,17 @@ def train(ctx: click.Context, /, **values: Any) -> None:
     every = _validate.count(checkpoint_every=fields["checkpoint_every"])
     refuse_folder(out, fields["force"])
     check_declared([fields["constraints"]], settings, schema)
-    table = read_rows(data, fields, settings, schema, [fields["constraints"]])
+    table = _read_rows(data, fields, settings, schema, [fields["constraints"]])
     prepared = session_for(table.frame, settings, schema, fields["seed"])
     plan = prepared[1].plan
-    ledger = shared_ledger(fields, plan)
-
-    def run(watch: Watch) -> Result:
-        folder = table.new_run(out, settings, schema, plan, own_command(), ledger, fields["force"])
-        return train_run(folder, *prepared, watch=watch, every=every)
-
-    show_result(watched(out, run))
+    made: dict[str, Any] = {"settings": settings, "schema": schema, "plan": plan, "command": _own_command()}
+    made |= {"ledger": _shared_ledger(fields, plan), "force": fields["force"]}
+    show_result(
+        watched(
+            out,
+            lambda watch: train_run(table.new_run(out, **made), *prepared, watch=watch, every=every),
+        )
+    )
 
 
 @click.command()
@@ -98,11 +100,10 @@ def resume(run_folder: str, data: str | None, checkpoint_every: int) -> None:
 
 def required(fields: dict[str, Any], name: str) -> str:
     """Return a field that may come from a flag or from the configuration file."""
-    value = fields[name]
-    if not value:
+    if not fields[name]:
         flag = name.upper() if name == "data" else f"--{name.replace('_', '-')}"
         raise click.UsageError(f"{flag} is missing; give it as a flag or in --config")
-    return str(value)
+    return str(fields[name])
 
 
 def given_schema(fields: dict[str, Any]) -> Schema | None:
@@ -125,41 +126,27 @@ def settings_from(fields: dict[str, Any]) -> Settings:
     """Return the settings; columns that constraints read are groups without being named."""
     if fields.get("features") and fields.get("leave_out"):
         raise click.UsageError("--features and --leave-out exclude each other; give one of them")
-    label = required(fields, "label")
-    refuse_label(fields["constraints"], label)
-    read = named_values([parse_constraint(text) for text in fields["constraints"]]).columns or {}
-    groups = tuple(dict.fromkeys((*fields["groups"], *sorted(read))))
+    label, texts = required(fields, "label"), tuple(fields["constraints"])
+    for text in texts:
+        for mention in read_constraint(text).mentions:
+            if mention.column == label:
+                said = f"{label!r} is the label, not a group; a true class is label(...), as in "
+                raise GrammarError(f"{said}rate(1, where=label(1))", text, mention.start)
+    read = named_values([parse_constraint(text) for text in texts]).columns
     names = (
         *("epsilon", "delta", "neighbours", "model", "tolerance", "title"),
         *("leave_out", "privacy_id", "rows_per_id", "id_weighting"),
     )
-    given = {name: fields[name] for name in names if fields.get(name) is not None}
-    features, classes = fields.get("features"), fields.get("classes")
+    lists = {n: fields.get(n) for n in ("features", "classes")}  # numbers in `ratewise plan`
+    given: dict[str, Any] = {name: value for name, value in lists.items() if isinstance(value, tuple)}
+    given |= {name: fields[name] for name in names if fields.get(name) is not None}
     return Settings(
         label=label,
-        groups=groups,
-        constraints=tuple(fields["constraints"]),
-        classes=classes if isinstance(classes, tuple) else (),
-        features=features if isinstance(features, tuple) else (),
+        groups=tuple(dict.fromkeys((*fields["groups"], *sorted(read)))),
+        constraints=texts,
         training={name: fields[name] for name in TRAINING if fields.get(name) is not None},
         **{"epsilon": None, **given},
     )
-
-
-# ------------------------------------------------------- constraint text against what is declared
-
-
-def refuse_label(texts: Sequence[str], label: str) -> None:
-    """Raise, with the place in the text, if the column to predict is taken for a group."""
-    for text in texts:
-        for mention in read_constraint(text).mentions:
-            if mention.column == label:
-                raise GrammarError(
-                    f"{label!r} is the label, not a group; a true class is label(...), as in "
-                    "rate(1, where=label(1))",
-                    text,
-                    mention.start,
-                )
 
 
 def check_declared(texts: Iterable[Sequence[str]], settings: Settings, schema: Schema | None) -> None:
@@ -169,16 +156,14 @@ def check_declared(texts: Iterable[Sequence[str]], settings: Settings, schema: S
     """
     classes = settings.declared_classes
     if schema is None:
-        for listed in texts:
-            for text in listed:
-                _check_classes(text, classes)
+        for text in itertools.chain.from_iterable(texts):
+            _check_classes(text, classes)
         return
     groups = {**{n: c for n, c in schema.columns.items() if n in settings.groups}, **schema.groups}
     described = schema.replace(groups=groups, **({} if classes is None else {"classes": classes}))
     values = described.group_values
     if not described.classes or any(name not in values for name in described.groups):
-        for listed in texts:
-            _check_columns(listed, (*schema.columns, *schema.groups), "the columns of the schema")
+        _check_columns(texts, [*schema.columns, *schema.groups], "the columns of the schema")
         return
     domain = Domain(described.classes, values, other=True)
     for listed in texts:
@@ -187,48 +172,38 @@ def check_declared(texts: Iterable[Sequence[str]], settings: Settings, schema: S
             compile_constraints(declared, domain)
         except InvalidInput:
             for text in listed:
-                _check_alone(text, domain)
+                found = read_constraint(text)
+                try:
+                    compile_constraints(found.constraint, domain)
+                except InvalidInput as problem:
+                    raise GrammarError(str(problem), text, found.bound_at) from None
             raise
 
 
 def _check_classes(text: str, classes: list[Any] | None) -> None:
     """Raise if a text leaves the class of a rate to a default, or names one that is not among the declared."""
     for mention in read_constraint(text).mentions:
-        if mention.column is not None:
-            continue
-        if classes is None and mention.call:
-            raise GrammarError(
+        said = ""
+        if mention.column is None and classes is None and mention.call:
+            said = (
                 f"{mention.call} means class {mention.value!r} unless label= is given; the classes are not declared, "
-                "so name the class, as in label=1 or label='yes', or declare the classes: --classes no,yes",
-                text,
-                mention.start,
+                "so name the class, as in label=1 or label='yes', or declare the classes: --classes no,yes"
             )
-        if classes is not None and text_of(mention.value) not in map(text_of, classes):
-            raise GrammarError(
-                f"{mention.value!r} is not among the classes: {list_values(classes)}; name one with label=",
-                text,
-                mention.start,
-            )
+        elif mention.column is None and classes and text_of(mention.value) not in map(text_of, classes):
+            said = f"{mention.value!r} is not among the classes: {list_values(classes)}; name one with label="
+        if said:
+            raise GrammarError(said, text, mention.start)
 
 
-def _check_alone(text: str, domain: Domain) -> None:
-    found = read_constraint(text)
-    try:
-        compile_constraints(found.constraint, domain)
-    except InvalidInput as problem:
-        raise GrammarError(str(problem), text, found.bound_at) from None
-
-
-def _check_columns(texts: Sequence[str], columns: Iterable[str], what: str) -> None:
-    known = list(columns)
-    for text in texts:
-        check_columns(read_constraint(text).mentions, known, text, what)
+def _check_columns(texts: Iterable[Sequence[str]], columns: list[str], what: str) -> None:
+    for text in itertools.chain.from_iterable(texts):
+        check_columns(read_constraint(text).mentions, columns, text, what)
 
 
 # ------------------------------------------------------------------------------ reading and running
 
 
-def read_rows(
+def _read_rows(
     data: str,
     fields: dict[str, Any],
     settings: Settings,
@@ -237,8 +212,7 @@ def read_rows(
 ) -> Table:
     """Read the table of a run; columns that are not there are an error that shows where they are named."""
     table = Table.read(data, reading_of(fields))
-    for listed in texts:
-        _check_columns(listed, table.columns, "the columns of the table")
+    _check_columns(texts, table.columns, "the columns of the table")
     declared = settings.classes or (schema is not None and schema.classes)
     if not declared and settings.label in table.columns:
         table = table.with_label(settings.label)
@@ -254,20 +228,18 @@ def read_rows(
     return replace(table, outside=(*table.outside, *schema.leaks))
 
 
-def shared_ledger(fields: dict[str, Any], plan: Plan) -> str | None:
+def _shared_ledger(fields: dict[str, Any], plan: Plan) -> str | None:
     """Return the path of the ledger that shall admit the run, making it if it is new."""
-    path = fields["ledger"]
+    path, cap = fields["ledger"], fields["ledger_cap"]
     if path is None:
         return None
     if not os.path.lexists(path):
-        cap = fields["ledger_cap"]
         if cap is None:
             raise click.UsageError(
                 "a new --ledger needs --ledger-cap: runs that follow each other share a cap"
             )
-        Ledger.create(
-            path, cap=Budget(float(cap), float(plan.delta)), neighbours=plan.neighbours, unit=plan.unit
-        )
+        budget = Budget(float(cap), float(plan.delta))
+        Ledger.create(path, cap=budget, neighbours=plan.neighbours, unit=plan.unit)
     ledger = Ledger.open(path)
     if not ledger.accepts(plan.neighbours):
         raise InvalidInput(
@@ -281,7 +253,7 @@ def shared_ledger(fields: dict[str, Any], plan: Plan) -> str | None:
     return str(path)
 
 
-def own_command() -> list[str]:
+def _own_command() -> list[str]:
     """Return the words of the command, without a seed: whoever knows it can subtract the noise."""
     words = ["ratewise", *sys.argv[1:]]
     for place, word in enumerate(words):
@@ -300,8 +272,11 @@ def watched(out: str, run: Callable[[Watch], Result]) -> Result:
         with watcher.stoppable():
             result = run(watcher.watch)
     except (Stopped, KeyboardInterrupt) as asked:
-        number = asked.signal if isinstance(asked, Stopped) else signal.SIGINT
-        raise Stopped(_how_to_go_on(out), number) from None
+        said = "stopped; nothing was made and nothing was spent"
+        if os.path.isfile(os.path.join(out, "run.json")):
+            place = shlex.quote(os.path.abspath(out))
+            said = f"stopped; what was released is written down. Go on with: ratewise resume {place}"
+        raise Stopped(said, asked.signal if isinstance(asked, Stopped) else signal.SIGINT) from None
     finally:
         watcher.end()
     for message in result.messages:
@@ -327,24 +302,17 @@ def show_result(result: Result, more: str = "", **fields: Any) -> None:
     )
 
 
-def _how_to_go_on(out: str) -> str:
-    if not os.path.isfile(os.path.join(out, "run.json")):
-        return "stopped; nothing was made and nothing was spent"
-    place = shlex.quote(os.path.abspath(out))
-    return f"stopped; what was released is written down. Go on with: ratewise resume {place}"
-
+# ------------------------------------------------------------------------------------------- sweeps
 
 SLACK = "{slack}"
 
 
 @click.command()
 @click.argument("data", type=PLACE, required=False)
-@click.option("--slack", type=Numbers(), default=(), help="Bounds to try in place of {slack}: 0.01,0.05.")
-@click.option("--epsilons", type=Numbers(), default=(), help="Budgets to try: 0.5,1,2.")
+@click.option("--slack", type=Listed(float), default=(), help="Bounds to try in place of {slack}: 0.01,0.05.")
+@click.option("--epsilons", type=Listed(float), default=(), help="Budgets to try: 0.5,1,2.")
 @click.option("--max-total", type=float, default=None, help="Refuse if all runs together spend more.")
-@click.option(
-    "--test", "test", type=PLACE, default=None, metavar="FILE", help="Labelled table to judge the runs on."
-)
+@click.option("--test", type=PLACE, default=None, metavar="FILE", help="Labelled table to judge the runs on.")
 @file_options
 @table_options
 @run_options
@@ -354,47 +322,60 @@ def sweep(ctx: click.Context, /, **values: Any) -> None:
 
     Write {slack} for the bound: --constraint "demographic_parity(sex) <= {slack}" --slack 0.01,0.05.
     """
-    console = current()
-    fields = merged(ctx, values)
-    data, out = required(fields, "data"), Path(os.path.abspath(required(fields, "out")))
+    console, fields = current(), merged(ctx, values)
+    data, out, test = required(fields, "data"), Path(os.path.abspath(required(fields, "out"))), fields["test"]
     if fields["ledger"] is not None:
         raise click.UsageError("a sweep keeps a ledger of its own; leave --ledger out")
     every = _validate.count(checkpoint_every=fields["checkpoint_every"])
     schema = given_schema(fields)
-    asked = pairs(fields)
+    asked = _pairs(fields)
     refuse_folder(str(out), force=None)
-    texts = [_filled(fields["constraints"], how["slack"]) for how, _ in asked]
-    check_declared(texts, asked[0][1], schema)
-    table = read_rows(data, fields, asked[0][1], schema, texts)
-    if fields["test"] is not None:  # what cannot be read is found before the first run has spent anything
-        _check_test(fields, asked[0][1])
-    seeds = [None if fields["seed"] is None else fields["seed"] + n for n in range(1, len(asked) + 1)]
-    prepared = [
-        session_for(table.frame, settings, schema, seed)
-        for (_, settings), seed in zip(asked, seeds, strict=True)
-    ]
+    texts, first = [text for _, text, _ in asked], asked[0][2]
+    check_declared(texts, first, schema)
+    table = _read_rows(data, fields, first, schema, texts)
+    if test is not None:  # what cannot be read is found before the first run has spent anything
+        columns = Table.read(test, reading_of(fields)).columns
+        absent = [name for name in (first.label, *first.groups) if name not in columns]
+        if absent:
+            raise InvalidInput(f"--test {test!r} lacks the column {', '.join(map(repr, absent))}")
+    prepared = []
+    for number, (_, _, settings) in enumerate(asked, start=1):
+        seed = None if fields["seed"] is None else fields["seed"] + number
+        prepared.append(session_for(table.frame, settings, schema, seed))
     plans = [session.plan for _, session in prepared]
-    total, delta = total_epsilon(plans), max(plan.delta for plan in plans)
-    _show_total(total, delta, len(plans), fields["max_total"])
-    ledger = _open_ledger(out, total, delta, plans[0])
+    total, delta = _total_epsilon(plans), max(plan.delta for plan in plans)
+    console.note(
+        f"{len(plans)} runs on the same rows: together epsilon {total:.4g} at delta {delta:g}",
+        total_epsilon=total,
+        runs=len(plans),
+    )
+    if fields["max_total"] is not None and total > fields["max_total"]:
+        raise BudgetExceeded(
+            f"all runs together would spend epsilon {total:.4g}, above --max-total {fields['max_total']:g}; nothing "
+            "was released: try fewer runs or smaller budgets"
+        )
+    out.mkdir(parents=True)
+    # a little above the total, for sums in another order
+    cap = Budget(total * (1 + 1e-3), float(delta)) if math.isfinite(total) else None
+    common = {"neighbours": plans[0].neighbours, "unit": plans[0].unit}
+    ledger = Ledger.create(out / "ledger.json", cap=cap, adaptive=False, **common)
     folders = []
-    for number, ((_, settings), plan) in enumerate(zip(asked, plans, strict=True), start=1):
-        place = out / f"run-{number:02d}"
-        folders.append(table.new_run(place, settings, schema, plan, own_command(), ledger))
-        admit_run(folders[-1], plan, Ledger.open(ledger))  # all runs, before the first one releases anything
+    for number, ((_, _, settings), plan) in enumerate(zip(asked, plans, strict=True), start=1):
+        made = {"settings": settings, "schema": schema, "plan": plan, "command": _own_command()}
+        folders.append(table.new_run(out / f"run-{number:02d}", ledger=out / "ledger.json", **made))
+        admit_run(folders[-1], plan, ledger)  # all runs, before the first one releases anything
     rows: list[dict[str, Any]] = []
-    for number, (folder, (how, _), ready) in enumerate(zip(folders, asked, prepared, strict=True), start=1):
+    for number, (folder, (how, _, _), ready) in enumerate(
+        zip(folders, asked, prepared, strict=True), start=1
+    ):
         console.note(f"run {number} of {len(asked)}: {_in_words(how)}")
         run = functools.partial(train_run, folder, *ready, every=every)
         watched(str(folder.path), lambda watch, run=run: run(watch=watch))  # type: ignore[misc]
-        rows.append(
-            {**compared(RunFolder.open(folder.path), folder.path.name, fields["test"], fields), **how}
-        )
-        content = json_bytes(plain_data({"total_epsilon": total, "runs": rows}))
-        write_whole(out / "sweep.json", content)
-    if fields["test"] is not None:
-        rows += references(folders[0], fields["test"], fields)
-    spent = Ledger.open(ledger).total(delta) if math.isfinite(total) else total
+        rows.append({**compared(RunFolder.open(folder.path), folder.path.name, test, fields), **how})
+        write_whole(out / "sweep.json", json_bytes(plain_data({"total_epsilon": total, "runs": rows})))
+    if test is not None:
+        rows += references(folders[0], test, fields)
+    spent = Ledger.open(out / "ledger.json").total(delta) if math.isfinite(total) else total
     console.result(
         f"{side_by_side(rows)}\n\nall {len(folders)} runs together: epsilon {spent:.4g} at delta {delta:g}. "
         "Choosing one of them uses them all: state this total, not the run's own",
@@ -404,24 +385,17 @@ def sweep(ctx: click.Context, /, **values: Any) -> None:
     )
 
 
-def pairs(fields: dict[str, Any]) -> list[tuple[dict[str, Any], Settings]]:
-    """Return what to vary and the settings of every run."""
-    texts = fields["constraints"]
+def _pairs(fields: dict[str, Any]) -> list[tuple[dict[str, Any], tuple[str, ...], Settings]]:
+    """Return what to vary, the constraints as text, and the settings of every run."""
     slacks: list[float | None] = [*fields["slack"]] or [None]
-    budgets = [*fields["epsilons"]] or [fields["epsilon"]]
-    if (slacks != [None]) != any(SLACK in text for text in texts):
+    if (slacks != [None]) != any(SLACK in text for text in fields["constraints"]):
         raise InvalidInput(f"--slack and {SLACK} in a --constraint go together; one is missing")
     found = []
-    for slack in slacks:
-        filled = _filled(texts, slack)
-        for epsilon in budgets:
-            settings = settings_from({**fields, "constraints": filled, "epsilon": epsilon})
-            found.append(({"slack": slack, "asked_epsilon": epsilon}, settings))
+    for slack, epsilon in itertools.product(slacks, fields["epsilons"] or [fields["epsilon"]]):
+        texts = tuple(text.replace(SLACK, repr(slack)) for text in fields["constraints"])
+        settings = settings_from({**fields, "constraints": texts, "epsilon": epsilon})
+        found.append(({"slack": slack, "asked_epsilon": epsilon}, texts, settings))
     return found
-
-
-def _filled(texts: Iterable[str], slack: float | None) -> tuple[str, ...]:
-    return tuple(text.replace(SLACK, repr(slack)) for text in texts)
 
 
 def _in_words(how: dict[str, Any]) -> str:
@@ -430,38 +404,9 @@ def _in_words(how: dict[str, Any]) -> str:
     return ", ".join([*said, "no privacy" if budget is None else f"epsilon {budget:g}"])
 
 
-def _check_test(fields: dict[str, Any], settings: Settings) -> None:
-    columns = Table.read(fields["test"], reading_of(fields)).columns
-    absent = [name for name in (settings.label, *settings.groups) if name not in columns]
-    if absent:
-        raise InvalidInput(f"--test {fields['test']!r} lacks the column {', '.join(map(repr, absent))}")
-
-
-def total_epsilon(plans: list[Plan]) -> float:
+def _total_epsilon(plans: list[Plan]) -> float:
     """Return epsilon of all plans together; infinite if one has no noise."""
     if not all(plan.private for plan in plans):
         return math.inf
     events: list[Event] = [event for plan in plans for event in plan.events.values()]
     return accountant.epsilon(events, max(plan.delta for plan in plans), neighbours=plans[0].neighbours)
-
-
-def _show_total(total: float, delta: float, runs: int, most: float | None) -> None:
-    current().note(
-        f"{runs} runs on the same rows: together epsilon {total:.4g} at delta {delta:g}",
-        total_epsilon=total,
-        runs=runs,
-    )
-    if most is not None and total > most:
-        raise BudgetExceeded(
-            f"all runs together would spend epsilon {total:.4g}, above --max-total {most:g}; nothing was "
-            "released: try fewer runs or smaller budgets"
-        )
-
-
-def _open_ledger(out: Path, total: float, delta: float, plan: Plan) -> str:
-    out.mkdir(parents=True)
-    # a little above the total, for sums in another order
-    cap = Budget(total * (1 + 1e-3), float(delta)) if math.isfinite(total) else None
-    path = out / "ledger.json"
-    Ledger.create(path, cap=cap, adaptive=False, neighbours=plan.neighbours, unit=plan.unit)
-    return str(path)
