@@ -14,7 +14,7 @@ import numpy as np
 from ratewise.accounting import Budget, Ledger
 from ratewise.cli.console import current, read_table, reading_of, refuse_file
 from ratewise.cli.options import PLACE, file_options, force_option, ledger_options
-from ratewise.constraints.compiler import named_values
+from ratewise.constraints.compiled import named_values
 from ratewise.constraints.domain import Domain, Numeric, list_values
 from ratewise.data.cells import parse_text, text_of
 from ratewise.data.files import write_table
