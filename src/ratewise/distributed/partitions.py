@@ -133,7 +133,7 @@ def split_by_id(
     pieces = []
     for part in range(n_parts):
         rows = np.flatnonzero(target == part)
-        pieces.append((frame[[*layout.columns]].iloc[rows], digests[rows], rows + first))
+        pieces.append((frame.iloc[rows], digests[rows], rows + first))
     return pieces
 
 
@@ -144,7 +144,9 @@ def join_by_id(pieces: list[Any]) -> GroupedRows:
     filled = [piece for piece in pieces if len(piece[1])] or pieces[:1]
     digests = np.concatenate([piece[1] for piece in filled])
     order = np.lexsort((np.concatenate([piece[2] for piece in filled]), digests))
-    columns = {name: joined_cells([piece[0][name] for piece in filled]) for name in filled[0][0].columns}
+    frames = [piece[0] for piece in filled]
+    shared = [name for name in frames[0].columns if all(name in frame.columns for frame in frames)]
+    columns = {name: joined_cells([frame[name] for frame in frames]) for name in shared}
     frame = pd.DataFrame(columns, copy=False)
     return GroupedRows(frame.iloc[order], digests[order])
 
