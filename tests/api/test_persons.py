@@ -26,7 +26,7 @@ from ratewise import (
     postprocess,
 )
 from ratewise.accounting import group_budget
-from ratewise.data.units import code_ids, digest_ids
+from ratewise.data.table import code_ids, digest_ids
 from ratewise.datasets import census_like
 from ratewise.estimators.evaluation import evaluate
 from ratewise.training.certificate import COUNT_SENSITIVITY

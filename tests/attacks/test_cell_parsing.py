@@ -105,6 +105,13 @@ HOSTILE = [
     ),
     *("2020-13-45", "2020-01-01", "2020-01-01T25:00", "0000-01-01", "9999-12-31T23:59:59-23:59", "10:70"),
     *("2020-01-01T00:00:00+99:99", "-999999999 days", "99999999999 days", "3 days 04:05:06.789"),
+    *(
+        "12 Mar 2021 10:00z",
+        "12 Mar 2021 10:00 utc",
+        "2020-01-01t10:00z",
+        "Feb 30, 2021",
+        "12 Mar 2021 13:00 pm",
+    ),
     *(b"abc", b"\xff\xfe", bytearray(b"5"), memoryview(b"6"), True, np.True_, 1j, complex(3, 0), np.nan * 1j),
     *([1, 2], (1,), {"a": 1}, {1}, frozenset(), np.array([1, 2]), np.array(3), object(), type, len),
     *(Raises(), Lies("x"), Lies("1"), BadFloat(2.0), BadInt(3), FakeInterval(), Colour.RED, uuid.UUID(int=7)),

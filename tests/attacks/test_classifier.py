@@ -155,8 +155,7 @@ HUGE = [1e78, 1e300, -1e300, 1e308, math.inf, -math.inf, math.nan, 5e-324, 2.0**
 @pytest.mark.parametrize("value", HUGE)
 def test_a_huge_value_changes_the_part_of_its_own_row_only(value):
     """Finding 8: a value beyond 1e77 switched every row to another code path."""
-    from ratewise.data.table import read_features
-    from ratewise.data.units import row_units
+    from ratewise.data.table import read_features, row_units
     from ratewise.models.additive import AdditiveEngine, Problem
     from ratewise.preprocessing.basis import RowCodes, build_basis, code_rows
     from ratewise.preprocessing.grids import ContinuousGrid
@@ -206,7 +205,7 @@ def test_the_score_of_a_row_does_not_depend_on_the_rows_beside_it():
 @pytest.mark.parametrize("other", [None, "abc", 0.5, b"x"])
 def test_ids_are_grouped_alike_in_every_storage(other):
     """A missing id turns integers into floats; large ids must not fall together because of it."""
-    from ratewise.data.units import code_ids
+    from ratewise.data.table import code_ids
 
     ids = [2**53, 2**53 + 1, 7, 7, 2**60, 2**60 + 3, 8]
     whole = code_ids(np.array(ids, dtype=np.int64))[0]

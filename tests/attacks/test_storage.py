@@ -15,8 +15,7 @@ from ratewise import RateConstrainedClassifier, TrainingConfig, demographic_pari
 from ratewise.constraints.domain import Domain, Numeric, at_least
 from ratewise.data.cells import UNREADABLE_TEXT, cell_kinds, code_cells, parse_number, parse_text
 from ratewise.data.files import read_table
-from ratewise.data.table import code_groups, code_labels, raw_columns, read_features
-from ratewise.data.units import digest_ids
+from ratewise.data.table import code_groups, code_labels, digest_ids, raw_columns, read_features
 from ratewise.estimators.evaluation import evaluate
 from ratewise.estimators.postprocess import postprocess
 from ratewise.mechanisms.noise import RoundedGaussianMechanism

@@ -11,7 +11,7 @@ from torch import nn
 
 from ratewise import Domain, demographic_parity
 from ratewise.constraints.compiled import compile_constraints
-from ratewise.data.units import id_units
+from ratewise.data.table import id_units
 from ratewise.torch import MLP, TensorRows, TorchRateConstrainedClassifier
 from ratewise.torch.engine import Objective, TorchEngine
 from ratewise.training.config import TrainingConfig

@@ -11,7 +11,7 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratewise.data.units import row_units
+from ratewise.data.table import row_units
 from ratewise.models.additive import AdditiveEngine, Problem
 from ratewise.models.linear import SparseEngine, prepare_sparse
 from ratewise.preprocessing.basis import RowCodes, build_basis

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from ratewise import Domain, demographic_parity
 from ratewise.accounting import GaussianEvent, Ledger, PrivacyUnit, TrainingEvent
 from ratewise.constraints.compiled import compile_constraints
-from ratewise.data.units import id_units, row_units
+from ratewise.data.table import id_units, row_units
 from ratewise.exceptions import SeedWarning
 from ratewise.torch import MLP, ProcessLost, TensorRows, Trainer, join
 from ratewise.torch.trainer import decode

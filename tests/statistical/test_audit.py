@@ -15,7 +15,7 @@ from ratewise.audit import (
     check_replay,
     check_sampling,
 )
-from ratewise.data.units import Units
+from ratewise.data.table import Units
 from ratewise.mechanisms.randomness import RandomStreams
 from ratewise.torch import clipping
 from ratewise.torch.audit import TorchSubject

@@ -16,7 +16,7 @@ from ratewise import RateConstrainedClassifier, demographic_parity
 from ratewise.accounting import Budget, GaussianEvent, LaplaceEvent, Ledger, TrainingEvent, epsilon, filter
 from ratewise.accounting import ledger as ledger_module
 from ratewise.audit import audit_step, check_ledger, check_noise, check_replay, check_sampling
-from ratewise.data import units
+from ratewise.data import table as units
 from ratewise.estimators import classifier as classifier_module
 from ratewise.exceptions import InvalidInput, LedgerError
 from ratewise.mechanisms.noise import RoundedGaussianMechanism

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratewise.data.units import id_units, row_units
+from ratewise.data.table import id_units, row_units
 from ratewise.models.additive import AdditiveEngine, Problem
 from ratewise.models.linear import ROW_NORM, SparseEngine, prepare_sparse
 from ratewise.preprocessing.basis import RowCodes, build_basis

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratewise.data.units import code_ids, id_units, row_units
+from ratewise.data.table import code_ids, id_units, row_units
 from ratewise.mechanisms.noise import NoNoise, RoundedGaussianMechanism
 from ratewise.preprocessing.discovery import rows_per_id, size_histogram
 

@@ -23,7 +23,7 @@ from ratewise.audit.bounds import gaussian_bound, many_runs_bound, one_run_bound
 from ratewise.constraints.compiled import CompiledConstraints, compile_constraints
 from ratewise.constraints.domain import Domain
 from ratewise.constraints.families import demographic_parity
-from ratewise.data.units import id_units, row_units
+from ratewise.data.table import id_units, row_units
 from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
 from ratewise.mechanisms.randomness import RandomStreams
 from ratewise.mechanisms.sampling import Rows, keyed_samples

@@ -26,7 +26,7 @@ from ratewise.constraints.domain import list_values
 from ratewise.constraints.families import demographic_parity, equal_opportunity, error_rate_parity
 from ratewise.constraints.text import format_constraint
 from ratewise.data.schema import Category, Number, Schema
-from ratewise.data.units import code_ids
+from ratewise.data.table import code_ids
 from ratewise.exceptions import InvalidInput
 from ratewise.metrics.verdicts import short
 from ratewise.runs import Result, Settings, Watch, session_for, train_run

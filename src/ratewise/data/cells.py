@@ -60,11 +60,16 @@ MISSING_WORDS = frozenset(
 _FLAGS = {"true": 1.0, "false": 0.0}
 _SYMBOLS = "$\u20ac\u00a3\u00a5%"  # a price or a percentage is a number
 _WIDTHLESS = "\ufeff\u200b\u200c\u200d\u2060\x00"
-_SPACES = "\u00a0\u2007\u2009\u202f"
+_SPACES = str.maketrans(dict.fromkeys("\u00a0\u2007\u2009\u202f", " "))
+_FIXED = "biufmM"  # kinds of arrays whose cells are all numbers, or all times; others are read cell by cell
+_CHUNK = 1 << 16  # cells read at a time
 
-US_PER_DAY = 86_400_000_000
+_US_PER_DAY = 86_400_000_000
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
 _FURTHEST_DAY = 10**8  # about 270,000 years: what dates can say; counts of days beyond are moved here
+
+Floats = NDArray[np.float64]
+_Times = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]
 
 
 @dataclass(frozen=True)
@@ -120,478 +125,30 @@ class CellKind(enum.IntEnum):
     UNREADABLE = 6
 
 
-def number_of(cell: Any, cell_format: CellFormat = DEFAULT_FORMAT) -> tuple[float, int]:
-    """Return one cell as a number and its code: the definition of `parse_number`.
-
-    >>> number_of("1.234,5", CellFormat(decimal=",", thousands="."))
-    (1234.5, 0)
-    """
-    return CellReader(cell_format).number(cell)
-
-
-def text_of(cell: Any, cell_format: CellFormat = DEFAULT_FORMAT) -> str:
-    """Return one cell, or one declared value, as canonical text: the definition of `parse_text`.
-
-    >>> text_of(3.0), text_of("003"), text_of("2020-01-05 00:00:00")
-    ('3', '3', '2020-01-05')
-    """
-    return CellReader(cell_format).text(cell)
-
-
-def date_of_days(days: float) -> str:
-    """Return the date, with the time if it is not midnight, of a number of days since 1970-01-01.
-
-    >>> date_of_days(18266.5)
-    '2020-01-05T12:00:00'
-    """
-    if not math.isfinite(days):
-        return MISSING_TEXT
-    day = math.floor(days)
-    return iso_date(_near(day), min(round((days - day) * US_PER_DAY), US_PER_DAY - 1))
-
-
-# --------------------------------------------------------------------------------------- single cells
-
-
-class CellReader:
-    """Reads single cells of one format."""
-
-    def __init__(self, cell_format: CellFormat) -> None:
-        self._format = cell_format
-        mark, point = cell_format.thousands, re.escape(cell_format.decimal)
-        self._grouped = None
-        if mark is not None:
-            group = rf"{re.escape(mark)}\d{{3}}"
-            self._grouped = re.compile(rf"[+-]?\d{{1,3}}(?:{group})+(?:{point}\d*)?\Z", re.ASCII)
-        words = frozenset(_clean(word).lower() for word in cell_format.missing)
-        self._missing_values = words | {"", "nan", "nat", "<na>"}
-        self._missing_words = words | MISSING_WORDS | {""}
-        spelled = (self._spelled(word) for word in words)
-        self.missing_numbers = tuple(value for value in spelled if value is not None and value == value)
-        times = (_time_of_text(_clean(word), cell_format.date_order) for word in cell_format.missing)
-        self.missing_times = frozenset(time for time in times if time is not None)
-
-    def number(self, cell: Any) -> tuple[float, int]:
-        """Return the number and its code."""
-        value = cell if type(cell) is str else _plain(cell)
-        if type(value) is str:
-            value = self._of_text(_clean(value), self._missing_words, symbols=True)
-        if type(value) is _Time and value not in self.missing_times:
-            return value.days + value.microseconds / US_PER_DAY, NUMBER
-        if type(value) is not float:
-            return math.nan, MISSING if value is None or type(value) is _Time else UNPARSABLE
-        if value != value or value in self.missing_numbers:
-            return math.nan, MISSING
-        return value, NUMBER
-
-    def text(self, cell: Any) -> str:
-        """Return the canonical text."""
-        value = cell if type(cell) is str else _plain(cell)
-        if type(value) is str:
-            value = self._of_text(_clean(value), self._missing_values, symbols=False)
-        if type(value) is float:
-            return MISSING_TEXT if value in self.missing_numbers else text_of_float(value)
-        if type(value) is _Time:
-            return MISSING_TEXT if value in self.missing_times else value.text()
-        if value is None:
-            return MISSING_TEXT
-        return value if type(value) is str else UNREADABLE_TEXT
-
-    def identity(self, cell: Any) -> str:
-        """Return the canonical text; of a tuple, the texts of its parts."""
-        if type(cell) is tuple:
-            return "".join(f"({len(part)}:{part})" for part in map(self.text, cell))
-        return self.text(cell)
-
-    def kind(self, cell: Any) -> CellKind:
-        """Return what the cell looks like."""
-        value = cell if type(cell) is str else _plain(cell)
-        if type(value) is str:
-            value = self._of_text(_clean(value), self._missing_values, symbols=True)
-        if type(value) is str:
-            return CellKind.WORD if value.lower() in self._missing_words else CellKind.TEXT
-        if value is None:
-            return CellKind.MISSING
-        if type(value) is float:
-            known = value == value and value not in self.missing_numbers
-            return CellKind.NUMBER if known else CellKind.MISSING
-        if type(value) is _Time and value in self.missing_times:
-            return CellKind.MISSING
-        if type(value) is _Time:
-            return CellKind.DURATION if value.duration or value.clock else CellKind.DATE
-        return CellKind.UNREADABLE
-
-    def _of_text(self, text: str, missing: frozenset[str], symbols: bool) -> Any:
-        """Return the number or the time that a text spells, None if it means missing, else the text."""
-        value = self._spelled(text)
-        if value is not None:
-            return value
-        if text.lower() in missing:
-            return None
-        if symbols:
-            value = self._spelled(text.strip(_SYMBOLS).strip())
-            if value is not None:
-                return value
-        time = _time_of_text(text, self._format.date_order)
-        return text if time is None else time
-
-    def _spelled(self, text: str) -> float | None:
-        """Return the number that a text spells, also NaN, or None."""
-        if (
-            not text or not text.isascii() or "_" in text
-        ):  # float() accepts 1_000 and the digits of all scripts
-            return None
-        if self._grouped is not None and self._grouped.match(text):
-            text = text.replace(str(self._format.thousands), "")
-        if self._format.decimal == ",":
-            text = text.replace(",", ".")
-        try:
-            return float(text)
-        except ValueError:
-            return _FLAGS.get(text.lower())
-
-
-class _Time(NamedTuple):
-    """A moment, a duration, or a time of day."""
-
-    days: int
-    microseconds: int
-    duration: bool = False
-    clock: bool = False
-
-    def text(self) -> str:
-        """Return the canonical text."""
-        if self.clock:
-            return _clock(self.microseconds)
-        return (duration_text if self.duration else iso_date)(self.days, self.microseconds)
-
-
-_UNREADABLE = object()
-
-
-def _plain(cell: Any) -> Any:
-    """Return a cell as text, float, `_Time`, None for missing, or `_UNREADABLE`; never raises.
-
-    Only types whose behaviour is known are converted; a subclass is read by the methods of its base, so that
-    no code of an unknown class decides.
-    """
-    kind = type(cell)
-    if cell is None or kind.__name__ in ("NAType", "NaTType", "MaskedConstant"):
-        return None
-    for base, convert in _CONVERSIONS:
-        if issubclass(kind, base):
-            try:
-                return convert(cell)
-            except Exception:  # the time zone of a date, or a method of a subclass, may raise anything
-                return _UNREADABLE
-    if kind.__module__.partition(".")[0] == "pandas":
-        try:
-            return _plain_pandas(cell)
-        except Exception:  # as above
-            return _UNREADABLE
-    return _UNREADABLE
-
-
-def _plain_pandas(cell: Any) -> Any:
-    if type(cell).__name__ == "Period":
-        return _of_datetime(cell.start_time)
-    return str.__str__(str(cell)) if type(cell).__name__ == "Interval" else _UNREADABLE
-
-
-def _of_bytes(cell: Any) -> str:
-    return bytes(cell).decode("utf-8", "replace")
-
-
-def _of_int(cell: int) -> float:
-    try:
-        return int.__float__(cell)
-    except OverflowError:
-        return -math.inf if int.__lt__(cell, 0) else math.inf
-
-
-def _of_numpy(cell: Any) -> Any:
-    if issubclass(type(cell), np.longdouble | np.clongdouble | np.datetime64 | np.timedelta64):
-        array = np.array([cell])
-        if array.dtype.kind in "mM":
-            days, rest, absent = days_of(array)
-            if absent[0]:
-                return None
-            return _Time(int(days[0]), int(rest[0]), duration=array.dtype.kind == "m")
-        with np.errstate(all="ignore"):
-            if array.dtype.kind == "f":
-                return float(array.astype(np.float64)[0])
-            if np.isnan(array[0]):
-                return None
-            return _UNREADABLE if array.imag[0] != 0 else float(array.real.astype(np.float64)[0])
-    plain = np.generic.item(cell)
-    return _UNREADABLE if issubclass(type(plain), np.generic) else _plain(plain)
-
-
-def _of_complex(cell: Any) -> Any:
-    value = complex.__complex__(cell)
-    if math.isnan(value.real) or math.isnan(value.imag):
-        return None
-    return value.real if value.imag == 0 else _UNREADABLE
-
-
-def _of_decimal(cell: decimal.Decimal) -> float | None:
-    return None if decimal.Decimal.is_nan(cell) else decimal.Decimal.__float__(cell)
-
-
-def _of_fraction(cell: fractions.Fraction) -> float:
-    try:
-        return cell.numerator / cell.denominator
-    except OverflowError:
-        return -math.inf if cell.numerator < 0 else math.inf
-
-
-def _of_datetime(cell: datetime.datetime) -> Any:
-    at = datetime.datetime
-    if not datetime.MINYEAR <= cell.year <= datetime.MAXYEAR:  # of pandas; Python's methods give another date
-        return _of_numpy(cell.to_datetime64())  # type: ignore[attr-defined]
-    seconds = (cell.hour * 60 + cell.minute) * 60 + cell.second
-    days, rest = at.toordinal(cell) - _EPOCH, seconds * 10**6 + cell.microsecond
-    offset = at.utcoffset(cell)
-    if offset is not None:
-        days, rest = days - offset.days, rest - offset.seconds * 10**6 - offset.microseconds
-    return _Time(days + rest // US_PER_DAY, rest % US_PER_DAY)
-
-
-def _of_timedelta(cell: datetime.timedelta) -> _Time:
-    return _Time(_near(cell.days), cell.seconds * 10**6 + cell.microseconds, duration=True)
-
-
-def _of_time(cell: datetime.time) -> _Time:
-    seconds = (cell.hour * 60 + cell.minute) * 60 + cell.second
-    return _Time(0, seconds * 10**6 + cell.microsecond, clock=True)
-
-
-_CONVERSIONS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
-    (
-        enum.Enum,
-        lambda cell: _UNREADABLE if issubclass(type(cell._value_), enum.Enum) else _plain(cell._value_),
-    ),
-    (str, str.__str__),
-    ((bytes, bytearray, memoryview), _of_bytes),
-    (int, _of_int),  # and bool
-    (float, float.__float__),  # and np.float64
-    (np.generic, _of_numpy),
-    (complex, _of_complex),
-    (decimal.Decimal, _of_decimal),
-    (fractions.Fraction, _of_fraction),
-    (datetime.datetime, _of_datetime),  # and pandas.Timestamp
-    (datetime.date, lambda cell: _Time(datetime.date.toordinal(cell) - _EPOCH, 0)),
-    (datetime.timedelta, _of_timedelta),  # and pandas.Timedelta
-    (datetime.time, _of_time),
-    (uuid.UUID, uuid.UUID.__str__),
-)
-
-
-# --------------------------------------------------------------------------------------- text of cells
-
-
-def _clean(text: str) -> str:
-    """Return text without surrounding white space, in one Unicode form that can be written to any file."""
-    if text.isascii():
-        return text.strip(" \t\r\n\v\f\x00")
-    for space in _SPACES:
-        text = text.replace(space, " ")
-    text = text.encode("utf-8", "replace").decode("utf-8")
-    return unicodedata.normalize("NFC", text).strip().strip(_WIDTHLESS).strip()
-
-
-def text_of_float(value: float) -> str:
-    """Return the canonical text of a number: whole numbers without a point."""
-    if value != value:
-        return MISSING_TEXT
-    return str(int(value)) if value.is_integer() and abs(value) < 1e16 else repr(value)
-
-
-def _near(days: int) -> int:
-    return max(-_FURTHEST_DAY, min(days, _FURTHEST_DAY))
-
-
-def _clock(microseconds: int) -> str:
-    seconds, rest = divmod(microseconds, 10**6)
-    fraction = f".{rest:06d}" if rest else ""
-    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{fraction}"
-
-
-def iso_date(days: int, microseconds: int) -> str:
-    """Return a date, with the time if it is not midnight."""
-    date = str(np.datetime64(days, "D"))
-    return date if microseconds == 0 else f"{date}T{_clock(microseconds)}"
-
-
-def duration_text(days: int, microseconds: int) -> str:
-    """Return a duration in days, with the remaining time if there is any."""
-    return f"{days} days" if microseconds == 0 else f"{days} days {_clock(microseconds)}"
-
-
-_CLOCK = r"(?P<h>\d{1,2}):(?P<m>\d{2})(?::(?P<s>\d{2})(?:\.(?P<f>\d+))?)?(?:\s?(?P<half>[AaPp])\.?[Mm]\.?)?"
-_ZONE = r"(?:\s?(?P<zone>Z|UTC|[+-]\d{2}:?\d{2}))?"
-_TIME = rf"(?:[T ,]\s?{_CLOCK}{_ZONE})?\Z"
-_YEAR_FIRST = re.compile(r"(?P<y>\d{4})([-/.])(?P<mo>\d{1,2})\2(?P<d>\d{1,2})" + _TIME, re.ASCII)
-_YEAR_LAST = re.compile(r"(?P<a>\d{1,2})([-/.])(?P<b>\d{1,2})\2(?P<y>\d{4}|\d{2})" + _TIME, re.ASCII)
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_MONTH = (
-    r"(?P<mo>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?"
-    r"|nov(?:ember)?|dec(?:ember)?)\.?"
-)
-_DAY, _YEAR, _MARK = r"(?P<d>\d{1,2})(?:st|nd|rd|th)?", r"(?P<y>\d{4}|\d{2})", r"(?:,? |[-/. ]?)"
-_NAMED = tuple(
-    re.compile(pattern + _TIME, re.ASCII | re.IGNORECASE)
-    for pattern in (
-        rf"{_DAY}{_MARK}{_MONTH}{_MARK}{_YEAR}",  # 12 Mar 2021, 12-MAR-21, 12MAR2021
-        rf"{_MONTH}[-/. ]?{_DAY}(?:, ?|[-/. ]){_YEAR}",  # March 12, 2021
-        rf"(?P<y>\d{{4}})[-/. ]?{_MONTH}[-/. ]?{_DAY}",  # 2021-Mar-12
-        rf"{_MONTH}(?:, ?|[-/. ])(?P<y>\d{{4}})(?P<d>)",  # Mar-2021: its first day
-    )
-)
-_LENGTH = re.compile(rf"(?P<n>-?\d{{1,9}}) days?(?:,? \+?{_CLOCK})?\Z", re.ASCII)
-_DAY_TIME = re.compile(_CLOCK + r"\Z", re.ASCII)
-
-
-def _time_of_text(text: str, order: str | None) -> _Time | None:
-    """Return the moment, duration or time of day that a text spells, or None."""
-    if len(text) > 60 or not (text[:1] in "0123456789-" or text[:3].lower() in _MONTHS):
-        return None
-    found = _YEAR_FIRST.match(text)
-    if found is not None:
-        return _moment(found, int(found["y"]), int(found["mo"]), int(found["d"]))
-    found = _LENGTH.match(text)
-    if found is not None:
-        rest = _since_midnight(found)
-        return None if rest is None else _Time(_near(int(found["n"])), rest, duration=True)
-    found = _DAY_TIME.match(text)
-    if found is not None:
-        rest = _since_midnight(found)
-        return None if rest is None else _Time(0, rest, clock=True)
-    found = next(filter(None, (pattern.match(text) for pattern in _NAMED)), None)
-    if found is not None:
-        month = _MONTHS.index(found["mo"][:3].lower()) + 1
-        return _moment(found, _full_year(found["y"]), month, int(found["d"] or 1))
-    found = None if order is None else _YEAR_LAST.match(text)
-    if found is None:
-        return None
-    year = _full_year(found["y"])
-    first, second = int(found["a"]), int(found["b"])
-    day, month = (first, second) if order == "dmy" else (second, first)
-    return _moment(found, year, month, day)
-
-
-def _full_year(digits: str) -> int:
-    year = int(digits)
-    return year if len(digits) == 4 else year + (2000 if year < 69 else 1900)
-
-
-def _moment(found: re.Match[str], year: int, month: int, day: int) -> _Time | None:
-    rest = _since_midnight(found)
-    try:
-        date = datetime.date(year, month, day)
-    except ValueError:
-        return None
-    if rest is None:
-        return None
-    zone = found["zone"]
-    if zone is not None and zone not in ("Z", "UTC"):
-        offset = (int(zone[1:3]) * 60 + int(zone[-2:])) * 60 * 10**6
-        rest -= offset if zone[0] == "+" else -offset
-    return _Time(date.toordinal() - _EPOCH + rest // US_PER_DAY, rest % US_PER_DAY)
-
-
-def _since_midnight(found: re.Match[str]) -> int | None:
-    """Return the microseconds of the time part, 0 without one, None if there is no such time."""
-    if found["h"] is None:
-        return 0
-    hours, minutes, seconds = int(found["h"]), int(found["m"]), int(found["s"] or 0)
-    if found["half"] is not None:
-        if not 1 <= hours <= 12:
-            return None
-        hours = hours % 12 + (12 if found["half"] in "pP" else 0)
-    if hours > 23 or minutes > 59 or seconds > 59:
-        return None
-    fraction = int(f"{found['f'] or 0:0<6}"[:6])
-    return ((hours * 60 + minutes) * 60 + seconds) * 10**6 + fraction
-
-
-# ------------------------------------------------------------------------------------- dates and durations
-
-_PARTS = {"h": 24, "m": 1440, "s": 86_400, "ms": 86_400_000, "us": US_PER_DAY}
-_FINER = {"ns": 10**3, "ps": 10**6, "fs": 10**9, "as": 10**12}
-
-
-def days_of(array: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Return whole days, the remaining microseconds (rounded down), and which entries are no time."""
-    absent = np.isnat(array)
-    unit, step = np.datetime_data(array.dtype)
-    if unit == "generic":
-        return np.zeros(len(array), np.int64), np.zeros(len(array), np.int64), np.ones(len(array), bool)
-    counts = np.where(absent, 0, array.astype(array.dtype.newbyteorder("=")).view(np.int64))
-    if step != 1:
-        counts = np.clip(counts, -(2**62) // step, 2**62 // step) * step
-    rest = np.zeros(len(array), dtype=np.int64)
-    if unit in ("Y", "M"):
-        counts = np.clip(counts, -3_000_000, 3_000_000)
-        if array.dtype.kind == "M":
-            days = counts.astype(f"datetime64[{unit}]").astype("datetime64[D]").view(np.int64)
-        else:
-            days = np.floor(counts * (365.2425 if unit == "Y" else 30.436875)).astype(np.int64)
-    elif unit in ("W", "D"):
-        days = np.clip(counts, -_FURTHEST_DAY, _FURTHEST_DAY) * (7 if unit == "W" else 1)
-    else:
-        counts = counts // _FINER.get(unit, 1)
-        parts = _PARTS.get(unit, US_PER_DAY)
-        days, rest = np.divmod(counts, parts)
-        rest = rest * (US_PER_DAY // parts)
-    return np.clip(days, -_FURTHEST_DAY, _FURTHEST_DAY), rest, absent
-
-
-_CHUNK = 1 << 16  # cells read at a time
-
-Floats = NDArray[np.float64]
-Codes = NDArray[np.uint8]
-
-
 class ParsedNumbers(NamedTuple):
-    """A column as numbers.
-
-    Attributes
-    ----------
-    values : (n,) float64 array
-        The number; NaN where there is none. Plus and minus infinity are numbers.
-    codes : (n,) uint8 array
-        `NUMBER`, `MISSING` or `UNPARSABLE`.
-    """
+    """A column as numbers: NaN where there is none, and `NUMBER`, `MISSING` or `UNPARSABLE` for each cell."""
 
     values: Floats
-    codes: Codes
+    codes: NDArray[np.uint8]
 
 
 # ------------------------------------------------------------------------------------- whole columns
 
 
 def parse_number(values: Any, cell_format: CellFormat = DEFAULT_FORMAT) -> ParsedNumbers:
-    """Return a column as float64, with a code for cells that hold no number.
+    """Return a column (list, array, series, Arrow array) as float64, with a code for cells that hold no number.
 
     Dates and times are days since 1970-01-01 in UTC (date and time truncated to microseconds), durations
-    are days, clock times are fractions of a day, booleans are 0 and 1.
-
-    Parameters
-    ----------
-    values : vector
-        List, tuple, NumPy or masked array, pandas or polars series, Arrow array.
-    cell_format : CellFormat
-        How text cells are written.
+    are days, clock times are fractions of a day, booleans are 0 and 1. Plus and minus infinity are numbers.
     """
-    stored, reader = stored_column(values), CellReader(cell_format)
+    stored, reader = stored_column(values), _Reader(cell_format)
     if isinstance(stored, _Dictionary):
         known = parse_number(stored.entries, cell_format)
         return ParsedNumbers(stored.spread(known.values, math.nan), stored.spread(known.codes, MISSING))
-    if stored.dtype.kind not in "OUSTV":
-        return _numbers_of_array(stored, reader)
-    results = _each(stored, reader.number, np.dtype([("value", np.float64), ("code", np.uint8)]))
-    return ParsedNumbers(results["value"].copy(), results["code"].copy())
+    if stored.dtype.kind in _FIXED:
+        return _numbers(stored, reader)
+    found = _each(stored, reader.number, np.dtype([("value", np.float64), ("code", np.uint8)]))
+    return ParsedNumbers(found["value"].copy(), found["code"].copy())
 
 
 def parse_text(values: Any, cell_format: CellFormat = DEFAULT_FORMAT) -> NDArray[np.object_]:
@@ -599,27 +156,21 @@ def parse_text(values: Any, cell_format: CellFormat = DEFAULT_FORMAT) -> NDArray
 
     Two cells have the same text exactly if they mean the same value: 1, 1.0, "1" and True do, and so do a
     timestamp and its ISO text. Objects that are no scalars give `UNREADABLE_TEXT`.
-
-    Parameters
-    ----------
-    values : vector
-        List, tuple, NumPy or masked array, pandas or polars series, Arrow array.
-    cell_format : CellFormat
-        How text cells are written.
     """
-    stored, reader = stored_column(values), CellReader(cell_format)
-    if isinstance(stored, _Dictionary):
-        return stored.spread(parse_text(stored.entries, cell_format), MISSING_TEXT)
-    if stored.dtype.kind not in "OUSTV":
-        return _texts_of_array(stored, reader)
-    return _each(stored, reader.text, np.dtype(object))
+    reader = _Reader(cell_format)
+    return _column(stored_column(values), reader.text, lambda array: _texts(array, reader), MISSING_TEXT)
 
 
-def parse_ids(values: NDArray[Any]) -> NDArray[np.object_]:
-    """Return a stored column that is no dictionary as texts (`CellReader.identity`), "" where a cell is missing."""
-    if values.dtype.kind not in "OUSTV":
-        return parse_text(values)
-    return _each(values, CellReader(DEFAULT_FORMAT).identity, np.dtype(object))
+def parse_ids(values: Any) -> NDArray[np.object_]:
+    """Return a column as texts that identify: as `parse_text`; of a tuple, the texts of its parts."""
+    reader = _Reader(DEFAULT_FORMAT)
+
+    def text(cell: Any) -> str:
+        if type(cell) is tuple:
+            return "".join(f"({len(part)}:{part})" for part in map(reader.text, cell))
+        return reader.text(cell)
+
+    return _column(stored_column(values), text, lambda array: _texts(array, reader), MISSING_TEXT)
 
 
 def code_cells(
@@ -633,54 +184,44 @@ def code_cells(
     >>> code_cells([1, "1.0", " b ", None, "c"], declared=("b", 1)).tolist()
     [1, 1, 0, -2, -1]
     """
+    reader = _Reader(cell_format)
     table: dict[str, int] = {}
     for place, value in enumerate(declared):
-        table.setdefault(text_of(value, cell_format), place)
+        table.setdefault(reader.text(value), place)
     table[MISSING_TEXT] = -2
-    return _codes(stored_column(values), table, CellReader(cell_format))
 
-
-def _codes(stored: NDArray[Any] | _Dictionary, table: dict[str, int], reader: CellReader) -> NDArray[np.intp]:
-    if isinstance(stored, _Dictionary):
-        return stored.spread(_codes(stored_column(stored.entries), table, reader), -2)
-    if stored.dtype.kind in "biuf":
-        return _codes_of_numbers(_numbers_of_array(stored, reader).values, table)
-    if stored.dtype.kind not in "OUSTV":
-        texts = _texts_of_array(stored, reader).tolist()
+    def codes(array: NDArray[Any]) -> NDArray[np.intp]:
+        if array.dtype.kind in "biuf":
+            return _codes_of_numbers(_numbers(array, reader).values, table)
+        texts = _texts(array, reader).tolist()
         return np.fromiter(map(table.get, texts, repeat(-1)), dtype=np.intp, count=len(texts))
-    return _each(stored, lambda cell: table.get(reader.text(cell), -1), np.dtype(np.intp))
 
-
-def _codes_of_numbers(numbers: Floats, table: dict[str, int]) -> NDArray[np.intp]:
-    """Return `code_cells` of numbers: their texts are equal exactly if they are."""
-    known = sorted((number, table[text]) for text in table if (number := _spelled(text)) is not None)
-    keys = np.array([number for number, _ in known] or [math.nan])
-    places = np.array([place for _, place in known] or [-1], dtype=np.intp)
-    found = np.minimum(np.searchsorted(keys, numbers), len(keys) - 1)
-    codes = np.where(keys[found] == numbers, places[found], -1)
-    codes[np.isnan(numbers)] = -2
-    return codes
-
-
-def _spelled(text: str) -> float | None:
-    """Return the number whose canonical text this is."""
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if text and text_of_float(number) == text else None
+    return _column(stored_column(values), lambda cell: table.get(reader.text(cell), -1), codes, -2, np.intp)
 
 
 def cell_kinds(values: Any, cell_format: CellFormat = DEFAULT_FORMAT) -> NDArray[np.uint8]:
     """Return what each cell of a column looks like, as values of `CellKind`; each cell by itself."""
-    stored, reader = stored_column(values), CellReader(cell_format)
+    reader = _Reader(cell_format)
+
+    def kinds(array: NDArray[Any]) -> NDArray[np.uint8]:
+        known = {"M": CellKind.DATE, "m": CellKind.DURATION}.get(array.dtype.kind, CellKind.NUMBER)
+        return np.array([known, CellKind.MISSING], dtype=np.uint8)[_numbers(array, reader).codes]
+
+    return _column(stored_column(values), reader.kind, kinds, int(CellKind.MISSING), np.uint8)
+
+
+def _column(
+    stored: NDArray[Any] | _Dictionary,
+    of_cell: Callable[[Any], Any],
+    of_array: Callable[[NDArray[Any]], NDArray[Any]],
+    missing: Any,
+    dtype: Any = object,
+) -> NDArray[Any]:
+    """Return the result of every row: of the entries of a dictionary, of an array of fixed type, or cell by cell."""
     if isinstance(stored, _Dictionary):
-        return stored.spread(cell_kinds(stored.entries, cell_format), int(CellKind.MISSING))
-    if stored.dtype.kind not in "OUSTV":
-        codes = _numbers_of_array(stored, reader).codes
-        known = {"M": CellKind.DATE, "m": CellKind.DURATION}.get(stored.dtype.kind, CellKind.NUMBER)
-        return np.array([known, CellKind.MISSING, CellKind.UNREADABLE], dtype=np.uint8)[codes]
-    return _each(stored, reader.kind, np.dtype(np.uint8))
+        known = _column(stored_column(stored.entries), of_cell, of_array, missing, dtype)
+        return stored.spread(known, missing)
+    return of_array(stored) if stored.dtype.kind in _FIXED else _each(stored, of_cell, np.dtype(dtype))
 
 
 def _each(stored: NDArray[Any], parse: Callable[[Any], Any], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -700,22 +241,74 @@ def _each(stored: NDArray[Any], parse: Callable[[Any], Any], dtype: np.dtype[Any
     return found
 
 
+def _numbers(array: NDArray[Any], reader: _Reader) -> ParsedNumbers:
+    """Return numbers of an array of a fixed type."""
+    if array.dtype.kind in "mM":
+        days, microseconds, absent = _times(array, reader)
+        found = days + microseconds / _US_PER_DAY
+        found[absent] = math.nan
+        return ParsedNumbers(found, absent.astype(np.uint8))
+    with np.errstate(all="ignore"):
+        found = array.astype(np.float64)
+    codes = np.isnan(found).astype(np.uint8)
+    for value in reader.missing_numbers:
+        codes[found == value] = MISSING
+    found[codes == MISSING] = math.nan
+    return ParsedNumbers(found, codes)
+
+
+def _texts(array: NDArray[Any], reader: _Reader) -> NDArray[np.object_]:
+    """Return canonical texts of an array of a fixed type; each distinct value is written once."""
+    if array.dtype.kind in "mM":
+        days, microseconds, absent = _times(array, reader)
+        distinct, places = np.unique(days * _US_PER_DAY + microseconds, return_inverse=True)
+        times = (divmod(moment, _US_PER_DAY) for moment in distinct.tolist())
+        texts = [_Time(day, rest, array.dtype.kind == "m").text() for day, rest in times]
+    else:
+        numbers = _numbers(array, reader)
+        absent = numbers.codes == MISSING
+        distinct, places = np.unique(numbers.values, return_inverse=True)
+        texts = list(map(_text_of_float, distinct.tolist()))
+    found: NDArray[np.object_] = np.array([*texts, None], dtype=object)[places.reshape(-1)]
+    found[absent] = MISSING_TEXT
+    return found
+
+
+def _times(array: NDArray[Any], reader: _Reader) -> _Times:
+    """Return `_days` of an array; times that are declared to mean missing are none."""
+    days, microseconds, absent = _days(array)
+    for time in reader.missing_times:
+        if time.duration == (array.dtype.kind == "m") and not time.clock:
+            absent |= (days == time.days) & (microseconds == time.microseconds)
+    return days, microseconds, absent
+
+
+def _codes_of_numbers(numbers: Floats, table: dict[str, int]) -> NDArray[np.intp]:
+    """Return `code_cells` of numbers: their texts are equal exactly if they are."""
+    spelled = ((number_of_text(text), place) for text, place in table.items())
+    known = sorted((number, place) for number, place in spelled if number == number)
+    keys = np.array([number for number, _ in known] or [math.nan])
+    places = np.array([place for _, place in known] or [-1], dtype=np.intp)
+    found = np.minimum(np.searchsorted(keys, numbers), len(keys) - 1)
+    codes = np.where(keys[found] == numbers, places[found], -1)
+    codes[np.isnan(numbers)] = -2
+    return codes
+
+
 # ------------------------------------------------------------------------------- storage of a column
 
 
 class _Dictionary(NamedTuple):
-    """A column stored as places in a list of entries; negative places are missing."""
+    """A column stored as places in a list of entries; the place -1 is a missing cell."""
 
     entries: Any
     places: NDArray[np.intp]
 
     def spread(self, results: NDArray[Any], missing: Any) -> NDArray[Any]:
         """Return the result of each row, given those of the entries."""
-        found = np.empty(len(self.places), dtype=results.dtype)
-        known = self.places >= 0
-        found[known] = results[self.places[known]]
-        found[~known] = missing
-        return found
+        with_missing = np.empty(len(results) + 1, dtype=results.dtype)
+        with_missing[:-1], with_missing[-1] = results, missing
+        return with_missing[self.places]
 
 
 def stored_column(values: Any) -> NDArray[Any] | _Dictionary:
@@ -726,9 +319,20 @@ def stored_column(values: Any) -> NDArray[Any] | _Dictionary:
         # np.asarray would turn a mix such as [1, "a"] into text
         return np.fromiter(values, dtype=object, count=len(values))
     if isinstance(values, np.ma.MaskedArray):
-        return _unmasked(values)
-    if hasattr(values, "dtype") and not isinstance(values, np.ndarray):
-        return _of_series(values)
+        found: NDArray[Any] = _vector(np.asarray(values)).astype(object)
+        found[_vector(np.ma.getmaskarray(values))] = None
+        return found
+    dtype = None if isinstance(values, np.ndarray) else getattr(values, "dtype", None)
+    kind = type(dtype).__name__
+    if kind == "CategoricalDtype":
+        held = values.cat if hasattr(values, "cat") else values
+        return _Dictionary(held.categories, np.asarray(held.codes, dtype=np.intp))
+    if kind == "DatetimeTZDtype":  # in UTC
+        values = values.dt.tz_convert(None) if hasattr(values, "dt") else values.tz_convert(None)
+    elif hasattr(dtype, "numpy_dtype") and getattr(dtype, "kind", "O") in "iufb":
+        values = values.to_numpy(dtype=np.float64, na_value=math.nan)
+    elif hasattr(getattr(dtype, "pyarrow_dtype", None), "index_type"):
+        values = getattr(values, "array", values).__arrow_array__()
     arrow: Any = getattr(values, "type", None)
     if hasattr(arrow, "index_type") and hasattr(values, "cast"):
         values = values.cast(arrow.value_type)  # as an array, a dictionary of Arrow loses which rows are null
@@ -778,78 +382,374 @@ def _vector(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-def _unmasked(values: Any) -> NDArray[Any]:
-    found: NDArray[Any] = _vector(np.asarray(values)).astype(object)
-    found[_vector(np.ma.getmaskarray(values))] = None
-    return found
+# --------------------------------------------------------------------------------------- single cells
 
 
-def _of_series(values: Any) -> NDArray[Any] | _Dictionary:
-    """Return the cells of a pandas or polars series, or of an array of pandas."""
-    kind = type(values.dtype).__name__
-    if kind == "CategoricalDtype":
-        held = values.cat if hasattr(values, "cat") else values
-        return _Dictionary(held.categories, np.asarray(held.codes, dtype=np.intp))
-    if kind == "DatetimeTZDtype":
-        naive = values.dt.tz_convert(None) if hasattr(values, "dt") else values.tz_convert(None)
-        return _vector(np.asarray(naive))  # in UTC
-    if hasattr(values.dtype, "numpy_dtype") and getattr(values.dtype, "kind", "O") in "iufb":
-        return _vector(values.to_numpy(dtype=np.float64, na_value=math.nan))
-    if hasattr(getattr(values.dtype, "pyarrow_dtype", None), "index_type"):
-        return stored_column(getattr(values, "array", values).__arrow_array__())
-    return _vector(_cells(values))
+def number_of(cell: Any, cell_format: CellFormat = DEFAULT_FORMAT) -> tuple[float, int]:
+    """Return one cell as a number and its code: the definition of `parse_number`.
+
+    >>> number_of("1.234,5", CellFormat(decimal=",", thousands="."))
+    (1234.5, 0)
+    """
+    return _Reader(cell_format).number(cell)
 
 
-# --------------------------------------------------------------------------- columns of fixed types
+def text_of(cell: Any, cell_format: CellFormat = DEFAULT_FORMAT) -> str:
+    """Return one cell, or one declared value, as canonical text: the definition of `parse_text`.
+
+    >>> text_of(3.0), text_of("003"), text_of("2020-01-05 00:00:00")
+    ('3', '3', '2020-01-05')
+    """
+    return _Reader(cell_format).text(cell)
 
 
-def _times_of_array(
-    array: NDArray[Any], reader: CellReader
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Return `days_of` an array of dates or durations; those that are declared to mean missing are no times."""
-    days, microseconds, absent = days_of(array)
-    for time in reader.missing_times:
-        if time.duration == (array.dtype.kind == "m") and not time.clock:
-            absent |= (days == time.days) & (microseconds == time.microseconds)
-    return days, microseconds, absent
+def number_of_text(text: str) -> float:
+    """Return the number whose canonical text this is, NaN if there is none."""
+    try:
+        number = float(text)
+    except ValueError:
+        return math.nan
+    return number if _text_of_float(number) == text else math.nan
 
 
-def _numbers_of_array(array: NDArray[Any], reader: CellReader) -> ParsedNumbers:
-    """Return numbers of an array of booleans, numbers, dates or durations."""
+def date_of_days(days: float) -> str:
+    """Return the date, with the time if it is not midnight, of a number of days since 1970-01-01.
+
+    >>> date_of_days(18266.5)
+    '2020-01-05T12:00:00'
+    """
+    if not math.isfinite(days):
+        return MISSING_TEXT
+    day = math.floor(days)
+    return _Time(_near(day), min(round((days - day) * _US_PER_DAY), _US_PER_DAY - 1)).text()
+
+
+class _Reader:
+    """Reads single cells of one format."""
+
+    def __init__(self, cell_format: CellFormat) -> None:
+        self._format = cell_format
+        mark, point = cell_format.thousands, re.escape(cell_format.decimal)
+        self._grouped = None
+        if mark is not None:
+            group = rf"{re.escape(mark)}\d{{3}}"
+            self._grouped = re.compile(rf"[+-]?\d{{1,3}}(?:{group})+(?:{point}\d*)?\Z", re.ASCII)
+        words = frozenset(_clean(word).lower() for word in cell_format.missing)
+        self._missing_values = words | {"", "nan", "nat", "<na>"}
+        self._missing_words = words | MISSING_WORDS | {""}
+        spelled = (self._spelled(word) for word in words)
+        self.missing_numbers = tuple(value for value in spelled if value is not None and value == value)
+        times = (_time_of_text(_clean(word), cell_format.date_order) for word in cell_format.missing)
+        self.missing_times = frozenset(time for time in times if time is not None)
+
+    def number(self, cell: Any) -> tuple[float, int]:
+        """Return the number and its code."""
+        value = self._read(cell, self._missing_words, symbols=True)
+        if type(value) is float:
+            return value, NUMBER
+        if type(value) is _Time:
+            return value.days + value.microseconds / _US_PER_DAY, NUMBER
+        return math.nan, MISSING if value is None else UNPARSABLE
+
+    def text(self, cell: Any) -> str:
+        """Return the canonical text."""
+        value = self._read(cell, self._missing_values, symbols=False)
+        if type(value) is float:
+            return _text_of_float(value)
+        if type(value) is _Time:
+            return value.text()
+        if value is None:
+            return MISSING_TEXT
+        return value if type(value) is str else UNREADABLE_TEXT
+
+    def kind(self, cell: Any) -> CellKind:
+        """Return what the cell looks like."""
+        value = self._read(cell, self._missing_values, symbols=True)
+        if type(value) is str:
+            return CellKind.WORD if value.lower() in self._missing_words else CellKind.TEXT
+        if type(value) is _Time:
+            return CellKind.DURATION if value.duration or value.clock else CellKind.DATE
+        if type(value) is float:
+            return CellKind.NUMBER
+        return CellKind.MISSING if value is None else CellKind.UNREADABLE
+
+    def _read(self, cell: Any, missing: frozenset[str], symbols: bool) -> Any:
+        """Return a number, a `_Time`, None if the cell means missing, other text, or `_UNREADABLE`."""
+        value = cell if type(cell) is str else _plain(cell)
+        if type(value) is str:
+            value = self._of_text(_clean(value), missing, symbols)
+        if type(value) is float and (value != value or value in self.missing_numbers):
+            return None
+        return None if type(value) is _Time and value in self.missing_times else value
+
+    def _of_text(self, text: str, missing: frozenset[str], symbols: bool) -> Any:
+        value = self._spelled(text)
+        if value is not None:
+            return value
+        if text.lower() in missing:
+            return None
+        if symbols:
+            value = self._spelled(text.strip(_SYMBOLS).strip())
+            if value is not None:
+                return value
+        time = _time_of_text(text, self._format.date_order)
+        return text if time is None else time
+
+    def _spelled(self, text: str) -> float | None:
+        """Return the number that a text spells, also NaN, or None."""
+        # float() accepts 1_000 and the digits of all scripts
+        if not text or not text.isascii() or "_" in text:
+            return None
+        if self._grouped is not None and self._grouped.match(text):
+            text = text.replace(str(self._format.thousands), "")
+        if self._format.decimal == ",":
+            text = text.replace(",", ".")
+        try:
+            return float(text)
+        except ValueError:
+            return _FLAGS.get(text.lower())
+
+
+class _Time(NamedTuple):
+    """A moment, a duration, or a time of day."""
+
+    days: int
+    microseconds: int
+    duration: bool = False
+    clock: bool = False
+
+    def text(self) -> str:
+        """Return the canonical text: an ISO date, with the time if it is not midnight, or days and the time."""
+        day = f"{self.days} days" if self.duration else str(np.datetime64(self.days, "D"))
+        if not self.microseconds and not self.clock:
+            return day
+        since = datetime.datetime.min + datetime.timedelta(microseconds=self.microseconds)
+        clock = since.time().isoformat()
+        return clock if self.clock else f"{day}{' ' if self.duration else 'T'}{clock}"
+
+
+_UNREADABLE = object()
+
+
+def _clean(text: str) -> str:
+    """Return text without surrounding white space, in one Unicode form that can be written to any file."""
+    if text.isascii():
+        return text.strip(" \t\r\n\v\f\x00")
+    text = text.translate(_SPACES).encode("utf-8", "replace").decode("utf-8")
+    return unicodedata.normalize("NFC", text).strip().strip(_WIDTHLESS).strip()
+
+
+def _text_of_float(value: float) -> str:
+    """Return the canonical text of a number: whole numbers without a point."""
+    if value != value:
+        return MISSING_TEXT
+    return str(int(value)) if value.is_integer() and abs(value) < 1e16 else repr(value)
+
+
+def _near(days: int) -> int:
+    return max(-_FURTHEST_DAY, min(days, _FURTHEST_DAY))
+
+
+# -------------------------------------------------------------------------------- cells that are objects
+
+
+def _plain(cell: Any) -> Any:
+    """Return a cell as text, float, `_Time`, None for missing, or `_UNREADABLE`; never raises.
+
+    Only types whose behaviour is known are converted; a subclass is read by the methods of its base, so that
+    no code of an unknown class decides.
+    """
+    kind = type(cell)
+    try:
+        if cell is None or kind.__name__ in ("NAType", "NaTType", "MaskedConstant"):
+            return None
+        for base, convert in _CONVERSIONS:
+            if issubclass(kind, base):
+                return convert(cell)
+        if kind.__module__.partition(".")[0] == "pandas":
+            if kind.__name__ == "Period":
+                return _of_datetime(cell.start_time)
+            return str.__str__(str(cell)) if kind.__name__ == "Interval" else _UNREADABLE
+    except Exception:  # the time zone of a date, or a method of a subclass, may raise anything
+        return _UNREADABLE
+    return _UNREADABLE
+
+
+def _of_int(cell: int) -> float:
+    try:
+        return int.__float__(cell)
+    except OverflowError:
+        return -math.inf if int.__lt__(cell, 0) else math.inf
+
+
+def _of_fraction(cell: fractions.Fraction) -> float:
+    try:
+        return cell.numerator / cell.denominator
+    except OverflowError:
+        return -math.inf if cell.numerator < 0 else math.inf
+
+
+def _of_numpy(cell: Any) -> Any:
+    if not issubclass(type(cell), np.longdouble | np.clongdouble | np.datetime64 | np.timedelta64):
+        plain = np.generic.item(cell)
+        return _UNREADABLE if issubclass(type(plain), np.generic) else _plain(plain)
+    array = np.array([cell])
     if array.dtype.kind in "mM":
-        days, microseconds, absent = _times_of_array(array, reader)
-        found = days + microseconds / US_PER_DAY
-        found[absent] = math.nan
-        return ParsedNumbers(found, np.where(absent, MISSING, NUMBER).astype(np.uint8))
+        days, rest, absent = _days(array)
+        return None if absent[0] else _Time(int(days[0]), int(rest[0]), array.dtype.kind == "m")
     with np.errstate(all="ignore"):
-        codes = np.zeros(len(array), dtype=np.uint8)
-        if array.dtype.kind == "c":
-            codes[array.imag != 0] = UNPARSABLE
-            codes[np.isnan(array)] = MISSING
-            array = array.real
-        found = array.astype(np.float64)
-    codes[np.isnan(found)] = MISSING
-    for value in reader.missing_numbers:
-        codes[(found == value) & (codes == NUMBER)] = MISSING
-    found[codes != NUMBER] = math.nan
-    return ParsedNumbers(found, codes)
+        return _of_complex(complex(array.astype(np.complex128)[0]))
 
 
-def _texts_of_array(array: NDArray[Any], reader: CellReader) -> NDArray[np.object_]:
-    if array.dtype.kind in "mM":
-        days, microseconds, absent = _times_of_array(array, reader)
-        write = iso_date if array.dtype.kind == "M" else duration_text
-        pairs = np.stack([days, microseconds], axis=1)
-        distinct, places = np.unique(pairs, axis=0, return_inverse=True)
-        texts = [write(int(day), int(rest)) for day, rest in distinct]
+def _of_complex(cell: complex) -> Any:
+    value = complex.__complex__(cell)
+    if math.isnan(value.real) or math.isnan(value.imag):
+        return None
+    return value.real if value.imag == 0 else _UNREADABLE
+
+
+def _of_datetime(cell: datetime.datetime) -> Any:
+    if not datetime.MINYEAR <= cell.year <= datetime.MAXYEAR:  # of pandas; Python's methods give another date
+        return _of_numpy(cell.to_datetime64())  # type: ignore[attr-defined]
+    days, rest = datetime.datetime.toordinal(cell) - _EPOCH, _since_midnight(cell)
+    offset = datetime.datetime.utcoffset(cell)
+    if offset is not None:
+        days, rest = days - offset.days, rest - offset.seconds * 10**6 - offset.microseconds
+    return _Time(days + rest // _US_PER_DAY, rest % _US_PER_DAY)
+
+
+def _since_midnight(cell: datetime.datetime | datetime.time) -> int:
+    return ((cell.hour * 60 + cell.minute) * 60 + cell.second) * 10**6 + cell.microsecond
+
+
+def _of_timedelta(cell: datetime.timedelta) -> _Time:
+    return _Time(_near(cell.days), cell.seconds * 10**6 + cell.microseconds, duration=True)
+
+
+_CONVERSIONS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
+    (
+        enum.Enum,
+        lambda cell: _UNREADABLE if issubclass(type(cell._value_), enum.Enum) else _plain(cell._value_),
+    ),
+    (str, str.__str__),
+    ((bytes, bytearray, memoryview), lambda cell: bytes(cell).decode("utf-8", "replace")),
+    (int, _of_int),  # and bool
+    (float, float.__float__),  # and np.float64
+    (np.generic, _of_numpy),
+    (complex, _of_complex),
+    (
+        decimal.Decimal,
+        lambda cell: None if decimal.Decimal.is_nan(cell) else decimal.Decimal.__float__(cell),
+    ),
+    (fractions.Fraction, _of_fraction),
+    (datetime.datetime, _of_datetime),  # and pandas.Timestamp
+    (datetime.date, lambda cell: _Time(datetime.date.toordinal(cell) - _EPOCH, 0)),
+    (datetime.timedelta, _of_timedelta),  # and pandas.Timedelta
+    (datetime.time, lambda cell: _Time(0, _since_midnight(cell), clock=True)),
+    (uuid.UUID, uuid.UUID.__str__),
+)
+
+_PARTS = {"h": 24, "m": 1440, "s": 86_400, "ms": 86_400_000, "us": _US_PER_DAY}
+_FINER = {"ns": 10**3, "ps": 10**6, "fs": 10**9, "as": 10**12}
+
+
+def _days(array: NDArray[Any]) -> _Times:
+    """Return whole days, the remaining microseconds (rounded down), and which entries are no time."""
+    absent = np.isnat(array)
+    unit, step = np.datetime_data(array.dtype)
+    rest = np.zeros(len(array), dtype=np.int64)
+    if unit == "generic":
+        return rest, rest, np.ones(len(array), bool)
+    counts = np.where(absent, 0, array.astype(array.dtype.newbyteorder("=")).view(np.int64))
+    if step != 1:
+        counts = np.clip(counts, -(2**62) // step, 2**62 // step) * step
+    if unit in ("Y", "M"):
+        counts = np.clip(counts, -3_000_000, 3_000_000)
+        if array.dtype.kind == "M":
+            days = counts.astype(f"datetime64[{unit}]").astype("datetime64[D]").view(np.int64)
+        else:
+            days = np.floor(counts * (365.2425 if unit == "Y" else 30.436875)).astype(np.int64)
+    elif unit in ("W", "D"):
+        days = np.clip(counts, -_FURTHEST_DAY, _FURTHEST_DAY) * (7 if unit == "W" else 1)
     else:
-        numbers = _numbers_of_array(array, reader)
-        absent = numbers.codes == MISSING
-        distinct, places = np.unique(numbers.values, return_inverse=True)
-        texts = [text_of_float(value) for value in distinct.tolist()]
-        if array.dtype.kind == "c":
-            texts, places = [*texts, UNREADABLE_TEXT], places.copy()
-            places[numbers.codes == UNPARSABLE] = len(texts) - 1
-    found: NDArray[np.object_] = np.array([*texts, None], dtype=object)[:-1][places.reshape(-1)]
-    found[absent] = MISSING_TEXT
-    return found
+        parts = _PARTS.get(unit, _US_PER_DAY)
+        days, rest = np.divmod(counts // _FINER.get(unit, 1), parts)
+        rest = rest * (_US_PER_DAY // parts)
+    return np.clip(days, -_FURTHEST_DAY, _FURTHEST_DAY), rest, absent
+
+
+# ------------------------------------------------------------------------------- dates and times in text
+
+
+_CLOCK = r"(?P<h>\d{1,2}):(?P<m>\d{2})(?::(?P<s>\d{2})(?:\.(?P<f>\d+))?)?(?:\s?(?P<half>[AaPp])\.?[Mm]\.?)?"
+_ZONE = r"(?:\s?(?P<zone>Z|UTC|[+-]\d{2}:?\d{2}))?"
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_MONTH = (
+    r"(?P<mo>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?"
+    r"|nov(?:ember)?|dec(?:ember)?)\.?"
+)
+_DAY, _YEAR, _MARK = r"(?P<d>\d{1,2})(?:st|nd|rd|th)?", r"(?P<y>\d{4}|\d{2})", r"(?:,? |[-/. ]?)"
+
+
+def _dates(*patterns: str) -> tuple[re.Pattern[str], ...]:
+    whole = rf"(?:[T ,]\s?{_CLOCK}{_ZONE})?\Z"
+    return tuple(re.compile(pattern + whole, re.ASCII | re.IGNORECASE) for pattern in patterns)
+
+
+_ANY_ORDER = _dates(
+    r"(?P<y>\d{4})([-/.])(?P<mo>\d{1,2})\2(?P<d>\d{1,2})",  # 2021-03-12
+    rf"{_DAY}{_MARK}{_MONTH}{_MARK}{_YEAR}",  # 12 Mar 2021, 12-MAR-21, 12MAR2021
+    rf"{_MONTH}[-/. ]?{_DAY}(?:, ?|[-/. ]){_YEAR}",  # March 12, 2021
+    rf"(?P<y>\d{{4}})[-/. ]?{_MONTH}[-/. ]?{_DAY}",  # 2021-Mar-12
+    rf"{_MONTH}(?:, ?|[-/. ])(?P<y>\d{{4}})(?P<d>)",  # Mar-2021: its first day
+)
+_DATES = {
+    None: _ANY_ORDER,
+    "dmy": (*_ANY_ORDER, *_dates(rf"(?P<d>\d{{1,2}})([-/.])(?P<mo>\d{{1,2}})\2{_YEAR}")),
+    "mdy": (*_ANY_ORDER, *_dates(rf"(?P<mo>\d{{1,2}})([-/.])(?P<d>\d{{1,2}})\2{_YEAR}")),
+}
+_LENGTH = re.compile(rf"(?P<n>-?\d{{1,9}}) days?(?:,? \+?{_CLOCK})?\Z", re.ASCII)
+_DAY_TIME = re.compile(_CLOCK + r"\Z", re.ASCII)
+
+
+def _time_of_text(text: str, order: str | None) -> _Time | None:
+    """Return the moment, duration or time of day that a text spells, or None."""
+    if len(text) > 60 or not (text[:1] in "0123456789-" or text[:3].lower() in _MONTHS):
+        return None
+    try:
+        for pattern in _DATES[order]:
+            found = pattern.match(text)
+            if found is not None:
+                return _moment(found)
+        found = _LENGTH.match(text)
+        if found is not None:
+            return _Time(_near(int(found["n"])), _time_part(found), duration=True)
+        found = _DAY_TIME.match(text)
+        return None if found is None else _Time(0, _time_part(found), clock=True)
+    except ValueError:  # there is no such date or time
+        return None
+
+
+def _moment(found: re.Match[str]) -> _Time:
+    year, month, rest = int(found["y"]), found["mo"], _time_part(found)
+    if len(found["y"]) == 2:
+        year += 2000 if year < 69 else 1900
+    number = int(month) if month.isdigit() else _MONTHS.index(month[:3].lower()) + 1
+    date = datetime.date(year, number, int(found["d"] or 1))
+    zone = found["zone"]
+    if zone is not None and zone.upper() not in ("Z", "UTC"):
+        offset = (int(zone[1:3]) * 60 + int(zone[-2:])) * 60 * 10**6
+        rest -= offset if zone[0] == "+" else -offset
+    return _Time(date.toordinal() - _EPOCH + rest // _US_PER_DAY, rest % _US_PER_DAY)
+
+
+def _time_part(found: re.Match[str]) -> int:
+    """Return the microseconds since midnight, 0 without a time; raises `ValueError` if there is no such time."""
+    if found["h"] is None:
+        return 0
+    hours, fraction = int(found["h"]), int(f"{found['f'] or 0:0<6}"[:6])
+    if found["half"] is not None:
+        if not 1 <= hours <= 12:
+            raise ValueError
+        hours = hours % 12 + (12 if found["half"] in "pP" else 0)
+    return _since_midnight(datetime.time(hours, int(found["m"]), int(found["s"] or 0), fraction))

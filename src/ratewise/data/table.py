@@ -1,9 +1,12 @@
-"""Columns of tables as users pass them: features, groups and labels, in any frame, array or mapping.
+"""Tables as users pass them: features, groups, labels and units of privacy, in any frame, array or mapping.
 
 Neither pandas nor polars is imported: a table is known by its methods. For private rows (`read_features`, `raw_columns`,
-`LabelledRows`) only structure (shape, names, complex storage) can be an error; the content of a cell never is.
-`sensitive_columns` and `read_domain` are for public rows: they raise on missing values and read undeclared values
+`LabelledRows`, `code_ids`) only structure (shape, names, complex storage) can be an error; the content of a cell never
+is. `sensitive_columns` and `read_domain` are for public rows: they raise on missing values and read undeclared values
 off the data. Messages name columns, never the value of a row nor how many rows are amiss.
+
+A unit of privacy is one row, or all rows of one id. The number of units is public; the rows of an id are private, and
+so is their number.
 
 >>> columns = sensitive_columns({"sex": ["F", "M", "F"]}, 3)
 >>> read_domain(columns, [0, 1, 1], classes=(0, 1))
@@ -14,114 +17,90 @@ Domain(classes=(0, 1), columns={'sex': ('F', 'M')})
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import math
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ratewise.constraints.compiled import CompiledConstraints, as_constraints, named_values
 from ratewise.constraints.domain import Domain, Numeric, in_order, list_values, scalar
 from ratewise.constraints.families import Family
-from ratewise.data.cells import code_cells, parse_number
+from ratewise.data.cells import NUMBER, code_cells, number_of_text, parse_ids, parse_number, stored_column
 from ratewise.exceptions import InvalidInput, InvalidType
 
 LONE_NAME = "group"
 MOST_FLOATS = 50  # distinct floats up to which a column is taken for a list of groups
 
 _CHUNK = 1 << 18  # rows looked at a time, so that ten million rows of text need no second copy
-_MISSING_TYPES = ("NAType", "NaTType")  # pandas' own markers, without importing pandas
 _NO_VECTOR = (str, bytes, Mapping, set, frozenset)
-
-
-# --------------------------------------------------------------------------------------------- any table
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was found out about a file or a table, for its owner to confirm.
+    """One thing that was found out about a file or a table, for its owner to confirm."""
 
-    Parameters
-    ----------
-    topic : str
-        What it is about, such as "separator" or "identifier".
-    message : str
-        One plain sentence, or a few.
-    option : str or None
-        The argument that overrides what was decided: "sep" is `--sep` on the command line.
-    column : str or None
-        The column that it concerns.
-    severe : bool
-        Whether the owner must decide something before the table can be used.
-    """
-
-    topic: str
-    message: str
-    option: str | None = None
+    topic: str  # what it is about, such as "separator" or "identifier"
+    message: str  # a plain sentence, or a few
+    option: str | None = (
+        None  # the argument that overrides what was decided: "sep" is `--sep` on the command line
+    )
     column: str | None = None
-    severe: bool = False
+    severe: bool = False  # whether the owner must decide something before the table can be used
 
     def __str__(self) -> str:
         return self.message if self.option is None else f"{self.message} (To change it: {self.option}=.)"
 
     def for_command_line(self) -> str:
-        """Return the message with the option in the terms of the command line.
-
-        >>> Finding("separator", "Fields are separated by semicolons.", "sep").for_command_line()
-        'Fields are separated by semicolons. (To change it: --sep.)'
-        """
+        """Return the message with the option in the terms of the command line."""
         if self.option is None:
             return self.message
         return f"{self.message} (To change it: --{self.option.replace('_', '-')}.)"
 
 
-def named_columns(table: Any, what: str, lone_name: str | None = None) -> dict[str, Any]:
-    """Return the columns of a table by name; names that are whole numbers become text.
+# ------------------------------------------------------------------------------------- columns by name
 
-    Parameters
-    ----------
-    table : pandas or polars frame, Arrow table, mapping of columns, or record array
-    what : str
-        Name of the argument, for messages.
-    lone_name : str, optional
-        Name of a vector that has none; without it a vector is refused.
+
+def named_columns(table: Any, what: str, lone_name: str | None = None) -> dict[str, Any]:
+    """Return the columns of a frame, Arrow table, mapping of columns or record array by name.
+
+    Names that are whole numbers become text; `what` is the argument, for messages. A vector without a name is called
+    `lone_name`, or refused without one.
     """
+    found: dict[str, Any] = {}
+    for name, column in _columns(table, what, lone_name):
+        text = _column_name(name, what)
+        if text in found:
+            raise InvalidInput(f"{what} has two columns named {text!r}; rename one of them")
+        found[text] = column
+    return found
+
+
+def _columns(table: Any, what: str, lone_name: str | None) -> Iterable[tuple[Any, Any]]:
     if hasattr(table, "collect") and not hasattr(table, "shape"):
         raise InvalidType(f"{what} is a lazy frame; call .collect() on it first")
     fields = getattr(getattr(table, "dtype", None), "names", None)
     if isinstance(table, Mapping):
-        return _by_name(table.keys(), table.values(), what)
+        return table.items()
     if hasattr(table, "iloc") and hasattr(table, "columns"):  # by position: names may repeat
-        columns = [table.iloc[:, place] for place in range(len(table.columns))]
-        return _by_name(table.columns, columns, what)
+        return ((name, table.iloc[:, place]) for place, name in enumerate(table.columns))
     if hasattr(table, "column_names"):
-        return _by_name(table.column_names, table.columns, what)
+        return zip(table.column_names, table.columns, strict=True)
     if hasattr(table, "columns") or fields:
-        names = fields or table.columns
-        return _by_name(names, [table[name] for name in names], what)
+        return ((name, table[name]) for name in fields or table.columns)
     if lone_name is None:
         raise InvalidType(
             f"{what} must be a table with named columns (a data frame, a mapping of columns), "
             f"got {type(table).__name__}"
         )
     name = getattr(table, "name", None)
-    lone = lone_name if name is None or name == "" or callable(name) else name
-    return _by_name([lone], [_lone_column(table)], what)
-
-
-def _by_name(names: Iterable[Any], columns: Iterable[Any], what: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, column in zip(names, columns, strict=True):
-        text = _column_name(name, what)
-        if text in found:
-            raise InvalidInput(f"{what} has two columns named {text!r}; rename one of them")
-        found[text] = column
-    return found
+    return [(lone_name if name is None or name == "" or callable(name) else name, _lone_column(table))]
 
 
 def _column_name(name: Any, what: str) -> str:
@@ -136,15 +115,17 @@ def _column_name(name: Any, what: str) -> str:
 
 
 def _lone_column(data: Any) -> Any:
-    if isinstance(data, list | tuple):
-        lengths = {len(entry) if isinstance(entry, list | tuple | np.ndarray) else 1 for entry in data}
-        if len(lengths) == 1 and 1 not in lengths:
-            raise InvalidInput(_unnamed(lengths.pop()))
-        # a row of one entry is that entry; nothing that another entry contains decides how it is read
-        return [entry[0] if isinstance(entry, list | tuple) and len(entry) == 1 else entry for entry in data]
     shape: tuple[int, ...] = getattr(data, "shape", (len(data),) if hasattr(data, "__array__") else ())
+    if isinstance(data, list | tuple):
+        widths = {len(entry) if isinstance(entry, list | tuple | np.ndarray) else 1 for entry in data}
+        shape = (len(data), *widths) if len(widths) == 1 else (len(data), 1)
+        # a row of one entry is that entry; nothing that another entry contains decides how it is read
+        data = [entry[0] if isinstance(entry, list | tuple) and len(entry) == 1 else entry for entry in data]
     if len(shape) == 2 and shape[1] != 1:
-        raise InvalidInput(_unnamed(shape[1]))
+        raise InvalidInput(
+            f"sensitive_features is an array of {shape[1]} columns without names; pass a data frame "
+            "or a dict such as {'sex': ..., 'race': ...}, so that constraints can name them"
+        )
     if not shape:
         raise InvalidType(
             "sensitive_features must be a data frame, a dict of columns or a vector with one entry per row, "
@@ -153,11 +134,45 @@ def _lone_column(data: Any) -> Any:
     return data
 
 
-def _unnamed(columns: int) -> str:
-    return (
-        f"sensitive_features is an array of {columns} columns without names; pass a data frame "
-        "or a dict such as {'sex': ..., 'race': ...}, so that constraints can name them"
-    )
+def _vector(data: Any, what: str) -> Any:
+    """Return a column without the second axis of an array of one column; entries are not looked at."""
+    if not hasattr(data, "__len__") and hasattr(data, "__array__"):
+        data = np.asarray(data)
+    if not hasattr(data, "__len__") or isinstance(data, _NO_VECTOR):
+        raise InvalidType(f"{what} must be a vector with one entry per row, got {type(data).__name__}")
+    if isinstance(data, list | tuple):  # np.asarray would turn a mix such as [1, "a"] into text
+        return np.fromiter(data, dtype=object, count=len(data))
+    shape: tuple[int, ...] = np.shape(data) if hasattr(data, "shape") else (len(data),)
+    if len(shape) == 2 and shape[1] == 1:
+        return data.iloc[:, 0] if hasattr(data, "iloc") else np.asarray(data)[:, 0]
+    if len(shape) != 1:
+        raise InvalidType(
+            f"{what} must be a vector with one entry per row, got an array of {len(shape)} dimensions"
+        )
+    return data
+
+
+def read_vector(values: Any, n_rows: int, what: str) -> Any:
+    """Return a vector with one entry per row; only its shape can be wrong."""
+    if values is None:
+        raise InvalidInput(f"fit requires {what} to be passed, but the target {what} is None")
+    shape: tuple[int, ...] = tuple(getattr(values, "shape", (0,)))
+    if len(shape) == 2 and shape[1] == 1:
+        from sklearn.exceptions import DataConversionWarning
+
+        warnings.warn(
+            f"A column-vector {what} was passed when a 1d array was expected; pass {what}.ravel()",
+            DataConversionWarning,
+            stacklevel=5,
+        )
+    elif len(shape) > 1:
+        raise InvalidInput(f"{what} should be a 1d array, got an array of shape {shape} instead.")
+    found = _vector(values, what)
+    if len(found) != n_rows:
+        raise InvalidInput(
+            f"Found input variables with inconsistent numbers of samples: X has {n_rows} rows, {what} has {len(found)}"
+        )
+    return found
 
 
 # ------------------------------------------------------------------------------------- sensitive columns
@@ -172,63 +187,13 @@ def raw_columns(
 ) -> dict[str, Any]:
     """Return the columns of `sensitive_features` by name as they are given; only their number of entries is checked.
 
-    For private rows: nothing that an entry contains raises an error.
-
-    Parameters
-    ----------
-    sensitive_features : table, mapping of name to column, record array, vector, or None
-        None gives no columns.
-    n_rows : int
-        Number of rows that each column must have.
-    lone_name : str, optional
-        Name for a vector that has none of its own; "group" unless told.
-    needed : collection of str, optional
-        The columns to keep; the others are neither checked nor returned, and each of these must be there.
-        None keeps all.
+    For private rows: nothing that an entry contains raises an error. A vector without a name of its own is called
+    `lone_name`, or "group". Columns that are not `needed` are neither checked nor returned; None keeps all.
     """
-    found = _selected(sensitive_features, lone_name, needed)
-    uncut = isinstance(sensitive_features, Mapping)
-    return {name: _raw(name, column, n_rows, uncut) for name, column in found.items()}
-
-
-def sensitive_columns(
-    sensitive_features: Any,
-    n_rows: int,
-    *,
-    lone_name: str | None = None,
-    needed: Collection[str] | None = None,
-) -> dict[str, Any]:
-    """Return the columns by name, none of their entries missing; for public rows. Arguments as in `raw_columns`.
-
-    Returns
-    -------
-    dict
-        Vectors that `Domain.column_codes` and `CompiledConstraints.cells` understand. Categorical columns of
-        pandas stay as they are, everything else is a NumPy array.
-    """
-    found = raw_columns(sensitive_features, n_rows, lone_name=lone_name, needed=needed)
-    return {name: _checked(name, column) for name, column in found.items()}
-
-
-def column_names(sensitive_features: Any) -> set[str]:
-    """Return the names of the columns, those of no use included; a vector without a name is "group".
-
-    >>> column_names({"sex": ["F", "M"]})
-    {'sex'}
-    """
-    return set(_selected(sensitive_features, None, None))
-
-
-def _selected(
-    sensitive_features: Any, lone_name: str | None, needed: Collection[str] | None
-) -> dict[str, Any]:
-    """Return the needed columns by name; a vector without a name is called `lone_name`."""
-    found: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     if sensitive_features is not None:
-        found = named_columns(sensitive_features, "sensitive_features", lone_name or LONE_NAME)
-    if needed is None:
-        return found
-    absent = [name for name in sorted(needed) if name not in found]
+        given = named_columns(sensitive_features, "sensitive_features", lone_name or LONE_NAME)
+    absent = [name for name in sorted(needed or ()) if name not in given]
     listed = f"column{'s' if len(absent) > 1 else ''} {list_values(absent)}"
     if absent and sensitive_features is None:
         raise InvalidInput(
@@ -237,71 +202,114 @@ def _selected(
         )
     if absent:
         raise InvalidInput(
-            f"sensitive_features lacks {listed}, which the constraints read; its columns are {list_values(found)}"
+            f"sensitive_features lacks {listed}, which the constraints read; its columns are {list_values(given)}"
         )
-    return {name: column for name, column in found.items() if name in needed}
+    found = {}
+    for name in given if needed is None else [name for name in given if name in needed]:
+        column = found[name] = _vector(given[name], f"column {name!r} of sensitive_features")
+        if len(column) != n_rows:
+            # scikit-learn splits what has as many entries as there are rows; a dict has as many as columns
+            hint = (
+                "; inside GridSearchCV or cross_validate pass a data frame (or a record array) rather than a "
+                "dict, which scikit-learn does not split"
+            )
+            unsplit = isinstance(sensitive_features, Mapping) and len(column) > n_rows
+            raise InvalidInput(
+                f"sensitive_features must have one entry per row of the data: column {name!r} has {len(column)}, "
+                f"expected {n_rows}{hint if unsplit else ''}"
+            )
+    return found
 
 
-def _raw(name: str, column: Any, n_rows: int, uncut: bool) -> Any:
-    """Return a column after a check of its shape."""
-    column = _vector(column, f"column {name!r} of sensitive_features")
-    if len(column) != n_rows:
-        # scikit-learn splits what has as many entries as there are rows; a dict has as many as columns
-        hint = (
-            "; inside GridSearchCV or cross_validate pass a data frame (or a record array) rather than a "
-            "dict, which scikit-learn does not split"
-        )
-        raise InvalidInput(
-            f"sensitive_features must have one entry per row of the data: column {name!r} has {len(column)}, "
-            f"expected {n_rows}{hint if uncut and len(column) > n_rows else ''}"
-        )
-    return column
+def column_names(sensitive_features: Any) -> set[str]:
+    """Return the names of the columns, those of no use included; a vector without a name is "group"."""
+    return set(named_columns(sensitive_features, "sensitive_features", LONE_NAME))
 
 
-def _vector(data: Any, what: str) -> Any:
-    """Return a column as it is given, without the second axis of an array of one column; entries are not read."""
-    if not hasattr(data, "__len__") or isinstance(data, _NO_VECTOR):
-        raise InvalidType(f"{what} must be a vector with one entry per row, got {type(data).__name__}")
-    shape: tuple[int, ...] = np.shape(data) if hasattr(data, "shape") else (len(data),)
-    if len(shape) == 2 and shape[1] == 1:
-        return data.iloc[:, 0] if hasattr(data, "iloc") else np.asarray(data)[:, 0]
-    if len(shape) != 1:
+def declared_values(group_values: Any) -> dict[str, Any]:
+    """Return declared values by column; None declares nothing."""
+    if group_values is None:
+        return {}
+    if not isinstance(group_values, Mapping):
         raise InvalidType(
-            f"{what} must be a vector with one entry per row, got an array of {len(shape)} dimensions"
+            f"group_values must map column names to their values, got {type(group_values).__name__}; "
+            "write {'sex': ('Female', 'Male')}"
         )
-    return data
+    found = {}
+    for name, values in group_values.items():
+        _refuse_iterator("group_values", values)
+        # values without an order are sorted, so that every run sees the same domain
+        ordered = in_order(values) if isinstance(values, set | frozenset) else values
+        found[_column_name(name, "group_values")] = ordered
+    return found
 
 
-def _checked(name: str, data: Any) -> Any:
-    column = as_column(data, f"column {name!r} of sensitive_features")
-    try:
-        missing = has_missing(column)
-    except InvalidType:
-        raise InvalidType(
-            f"column {name!r} of sensitive_features holds entries that are no scalars but unhashable things "
-            "such as lists; a group is one text or number"
-        ) from None
-    if missing:
+def declared_classes(classes: Any) -> Any:
+    """Return declared classes in sorted order, as scikit-learn's ``classes_``."""
+    _refuse_iterator("classes", classes)
+    if isinstance(classes, str | bytes | Mapping) or not isinstance(classes, Iterable):
+        return classes  # refused by Domain, with the reason
+    return in_order(scalar(classes=value) for value in classes)
+
+
+def _refuse_iterator(name: str, values: Any) -> None:
+    if isinstance(values, Iterator):
+        raise InvalidType(f"{name} must be a list or tuple: an iterator can be read only once")
+
+
+def refuse_misspelt(declared: Mapping[str, Any], columns: Mapping[str, Any], fine: Collection[str]) -> None:
+    """Raise if values are declared for a column that is nowhere while those of another are not declared."""
+    unknown = [name for name in declared if name not in columns and name not in fine]
+    if unknown and any(name not in declared for name in columns):
         raise InvalidInput(
-            f"sensitive_features holds missing values in column {name!r}; drop those rows, or give them "
-            "a group of their own such as 'unknown'"
+            f"group_values declares column {unknown[0]!r}, but the columns of sensitive_features are "
+            f"{list_values(columns)}"
         )
-    return np.asarray(column) if isinstance(column, np.ma.MaskedArray) else column
+
+
+def needed_columns(constraints: Any) -> set[str] | None:
+    """Return the columns that the declarations read; None if some family names none, which means all."""
+    named = named_values(constraints)
+    return None if named.all_columns else set(named.columns)
+
+
+def interval_columns(constraints: Any) -> set[str]:
+    """Return the columns of which the declarations only name intervals, so that no value need be known."""
+    return set(named_values(constraints).numeric)
 
 
 # ------------------------------------------------------------------------------------------ public rows
+
+
+def sensitive_columns(sensitive_features: Any, n_rows: int, **options: Any) -> dict[str, Any]:
+    """Return the columns by name, none of their entries missing; for public rows. Arguments as in `raw_columns`.
+
+    Categorical columns of pandas stay as they are, everything else is a NumPy array.
+    """
+    found = raw_columns(sensitive_features, n_rows, **options)
+    for name in found:
+        column = as_column(found[name], f"column {name!r} of sensitive_features")
+        try:
+            missing = has_missing(column)
+        except InvalidType:
+            raise InvalidType(
+                f"column {name!r} of sensitive_features holds entries that are no scalars but unhashable things "
+                "such as lists; a group is one text or number"
+            ) from None
+        if missing:
+            raise InvalidInput(
+                f"sensitive_features holds missing values in column {name!r}; drop those rows, or give them "
+                "a group of their own such as 'unknown'"
+            )
+        found[name] = np.asarray(column) if isinstance(column, np.ma.MaskedArray) else column
+    return found
 
 
 def as_column(data: Any, what: str) -> Any:
     """Return one column as a vector: pandas categoricals as they are, everything else as a NumPy array."""
     if _is_categorical(data):
         return data
-    column = _vector(
-        np.asarray(data) if hasattr(data, "__array__") and not hasattr(data, "__len__") else data, what
-    )
-    if isinstance(column, list | tuple):
-        # np.asarray would turn a mix such as [1, "a"] into text
-        return np.fromiter(column, dtype=object, count=len(column))
+    column = _vector(data, what)
     return column if isinstance(column, np.ma.MaskedArray) else np.asarray(column)
 
 
@@ -312,7 +320,7 @@ def has_missing(column: Any) -> bool:
     if isinstance(column, np.ma.MaskedArray) and np.ma.is_masked(column):
         return True
     if column.dtype.kind in "fcmM":
-        return bool((np.isnat if column.dtype.kind in "mM" else np.isnan)(column).any())
+        return bool(np.isnan(column).any())
     return column.dtype.kind == "O" and any(map(_is_missing, _entries(column)))
 
 
@@ -322,9 +330,9 @@ def _is_categorical(data: Any) -> bool:
 
 
 def _is_missing(value: Any) -> bool:
-    if value is None or type(value).__name__ in _MISSING_TYPES:
-        return True
-    return isinstance(value, float | np.floating) and math.isnan(value)
+    if isinstance(value, float | np.floating):
+        return math.isnan(value)
+    return value is None or type(value).__name__ in ("NAType", "NaTType")
 
 
 def _entries(column: Any) -> set[Any]:
@@ -353,30 +361,19 @@ def read_domain(
 ) -> Domain:
     """Return the domain; what is not declared is read off the data. Not for private rows.
 
-    Parameters
-    ----------
-    columns : mapping of name to vector
-        As `sensitive_columns` returns them.
-    labels : vector
-        Read only if `classes` is None.
-    classes : iterable, optional
-        The declared classes; kept in sorted order, as scikit-learn's ``classes_``.
-    group_values : mapping, optional
-        For each column its possible values, or ``Numeric()``.
-    numeric : collection of str
-        Columns of which only intervals are named (see `interval_columns`): numeric without a look.
+    `columns` are those of `sensitive_columns`; `labels` are read only if `classes` is None; columns of which only
+    intervals are named (`interval_columns`) are `numeric` without a look.
     """
     declared = declared_values(group_values)
     refuse_misspelt(declared, columns, numeric)
+    values: dict[str, Any] = {**dict.fromkeys(numeric, Numeric()), **declared}
     if classes is None:
         classes = distinct(as_column(labels, "y"), "y")
-    values: dict[str, Any] = {}
-    for name, column in columns.items():
-        if name in declared:
-            values[name] = declared[name]
-        else:
-            values[name] = Numeric() if name in numeric else distinct_or_numeric(column, f"column {name!r}")
-    return Domain(declared_classes(classes), values)
+    known = {
+        name: values[name] if name in values else distinct_or_numeric(column, f"column {name!r}")
+        for name, column in columns.items()
+    }
+    return Domain(declared_classes(classes), known)
 
 
 def distinct(column: Any, what: str) -> tuple[Any, ...]:
@@ -396,113 +393,27 @@ def distinct_or_numeric(column: Any, what: str) -> tuple[Any, ...] | Numeric:
     return Numeric() if many and all(isinstance(value, int | float) for value in entries) else entries
 
 
-def declared_values(group_values: Any) -> dict[str, Any]:
-    """Return declared values by column; None declares nothing."""
-    if group_values is None:
-        return {}
-    if not isinstance(group_values, Mapping):
-        raise InvalidType(
-            f"group_values must map column names to their values, got {type(group_values).__name__}; "
-            "write {'sex': ('Female', 'Male')}"
-        )
-    return {_column_name(name, "group_values"): _listed(values) for name, values in group_values.items()}
-
-
-def refuse_misspelt(declared: Mapping[str, Any], columns: Mapping[str, Any], fine: Collection[str]) -> None:
-    """Raise if values are declared for a column that is nowhere while those of another are not declared."""
-    if all(name in declared for name in columns):
-        return
-    unknown = next((name for name in declared if name not in columns and name not in fine), None)
-    if unknown is not None:
-        raise InvalidInput(
-            f"group_values declares column {unknown!r}, but the columns of sensitive_features are "
-            f"{list_values(columns)}"
-        )
-
-
-def _listed(values: Any) -> Any:
-    """Sort values that come without an order, so that every run sees the same domain."""
-    _refuse_iterator("group_values", values)
-    return in_order(values) if isinstance(values, set | frozenset) else values
-
-
-def _refuse_iterator(name: str, values: Any) -> None:
-    if isinstance(values, Iterator):
-        raise InvalidType(f"{name} must be a list or tuple: an iterator can be read only once")
-
-
-def declared_classes(classes: Any) -> Any:
-    """Return declared classes in sorted order, as scikit-learn's ``classes_``."""
-    _refuse_iterator("classes", classes)
-    if isinstance(classes, str | bytes | Mapping) or not isinstance(classes, Iterable):
-        return classes  # refused by Domain, with the reason
-    return in_order(scalar(classes=value) for value in classes)
-
-
-# ------------------------------------------------------------------------- what declarations read
-
-
-def needed_columns(constraints: Any) -> set[str] | None:
-    """Return the columns that the declarations read; None if some family names none, which means all.
-
-    >>> from ratewise.constraints.families import demographic_parity, false_negative_rate
-    >>> sorted(needed_columns([demographic_parity("sex", max_gap=0.1), false_negative_rate(0.2, by="race")]))
-    ['race', 'sex']
-    >>> needed_columns(demographic_parity(max_gap=0.1)) is None
-    True
-    """
-    named = named_values(constraints)
-    return None if named.all_columns else set(named.columns)
-
-
-def interval_columns(constraints: Any) -> set[str]:
-    """Return the columns of which the declarations only name intervals, so that no value need be known.
-
-    >>> from ratewise.constraints.predicates import below, group
-    >>> from ratewise.constraints.rates import rate
-    >>> interval_columns(rate(1, where=group(age=below(25), sex="F")) <= 0.3)
-    {'age'}
-    """
-    return set(named_values(constraints).numeric)
-
-
 # ---------------------------------------------------------------------------------------------- features
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureTable:
-    """Columns of features.
+    """Columns of features."""
 
-    Attributes
-    ----------
-    names : tuple of str
-        Column names; ``x0``, ``x1``, ... for arrays.
-    named : bool
-        Whether the names are the user's.
-    n_rows : int
-    columns : tuple
-        One vector per column; empty for a sparse matrix.
-    array : numeric array or None
-        The columns as one array, if they came as one.
-    sparse : CSR matrix or None
-    """
-
-    names: tuple[str, ...]
-    named: bool
+    names: tuple[str, ...]  # x0, x1, ... for arrays
+    named: bool  # whether the names are the user's
     n_rows: int
-    columns: tuple[Any, ...] = ()
-    array: npt.NDArray[Any] | None = None
-    sparse: Any = None
+    columns: tuple[Any, ...] = ()  # one vector per column; empty for a sparse matrix
+    array: NDArray[Any] | None = None  # the columns as one numeric array, if they came as one
+    sparse: Any = None  # a CSR matrix
 
     @property
     def mapped(self) -> bool:
         """Whether the features lie in a file that is not to be read into memory as a whole."""
         array: Any = self.array
-        while array is not None:
-            if isinstance(array, np.memmap):
-                return True
+        while array is not None and not isinstance(array, np.memmap):
             array = getattr(array, "base", None)
-        return False
+        return array is not None
 
     def column(self, name: str) -> Any:
         """Return a column by name."""
@@ -510,23 +421,17 @@ class FeatureTable:
 
 
 def read_features(X: Any, *, expected: Sequence[str] | None = None) -> FeatureTable:
-    """Return features as columns.
+    """Return a frame, mapping of columns, two-dimensional array, list of rows or sparse matrix as columns.
 
-    Parameters
-    ----------
-    X : data frame, mapping of columns, two-dimensional array, list of rows, or sparse matrix
-    expected : sequence of str, optional
-        Names of the columns that a model was trained on: a table with names may have them in another order,
-        and may have more columns, which are ignored.
+    `expected` are the names of the columns that a model was trained on: a table with names may have them in another
+    order, and may have more columns, which are ignored.
     """
     if hasattr(X, "collect") and not hasattr(X, "shape"):
         raise InvalidType("X is a lazy frame; call .collect() on it first")
-    if sp.issparse(X):  # one of the sparse formats is a mapping too
-        return _array(X, expected)
     fields = getattr(getattr(X, "dtype", None), "names", None)
-    if isinstance(X, Mapping) or hasattr(X, "columns") or hasattr(X, "column_names") or fields:
-        return _frame(X, expected)
-    return _array(X, expected)
+    named = isinstance(X, Mapping) or hasattr(X, "columns") or hasattr(X, "column_names") or fields
+    # one of the sparse formats is a mapping too
+    return _frame(X, expected) if named and not sp.issparse(X) else _array(X, expected)
 
 
 def _frame(X: Any, expected: Sequence[str] | None) -> FeatureTable:
@@ -542,11 +447,7 @@ def _frame(X: Any, expected: Sequence[str] | None) -> FeatureTable:
     for name, column in found.items():
         if getattr(column, "ndim", 1) != 1:
             raise InvalidInput(f"column {name!r} of X must be one-dimensional")
-        if getattr(getattr(column, "dtype", None), "kind", "") == "c":
-            raise InvalidInput(
-                f"Complex data not supported: column {name!r} of X holds complex numbers; pass real and "
-                "imaginary parts"
-            )
+        _refuse_complex(column, f"column {name!r} of X")
         found[name] = column if hasattr(column, "__len__") else list(column)
     lengths = {len(column) for column in found.values()}
     if len(lengths) > 1:
@@ -570,10 +471,7 @@ def _array(X: Any, expected: Sequence[str] | None) -> FeatureTable:
         raise InvalidType(
             f"X must be a table: a data frame, a two-dimensional array or a sparse matrix, got {type(X).__name__}"
         )
-    if array.dtype.kind == "c":
-        raise InvalidInput(
-            "Complex data not supported: X holds complex numbers; pass real and imaginary parts"
-        )
+    _refuse_complex(array, "X")
     if array.ndim != 2:
         raise InvalidInput(
             f"Expected 2D array, got {array.ndim}D array instead. Reshape your data either using "
@@ -595,7 +493,7 @@ def _array(X: Any, expected: Sequence[str] | None) -> FeatureTable:
     return FeatureTable(names, False, n_rows, columns, array if array.dtype.kind in "biuf" else None)
 
 
-def _as_array(X: Any) -> npt.NDArray[Any]:
+def _as_array(X: Any) -> NDArray[Any]:
     """Return a table as an array. Cells of a list of rows stay what they are, and are not looked at."""
     listed = isinstance(X, list | tuple)
     if not listed or not all(hasattr(row, "__len__") and not isinstance(row, _NO_VECTOR) for row in X):
@@ -610,43 +508,17 @@ def _as_array(X: Any) -> npt.NDArray[Any]:
     return np.fromiter(cells, dtype=object, count=len(cells)).reshape(len(X), -1)
 
 
-def _refuse_empty(n_rows: int, n_columns: int) -> None:
-    shape = f"(shape=({n_rows}, {n_columns}))"
-    if n_columns == 0:
-        raise InvalidInput(f"0 feature(s) {shape} while a minimum of 1 is required.")
-    if n_rows == 0:
-        raise InvalidInput(f"Found array with 0 sample(s) {shape} while a minimum of 1 is required.")
-
-
-def read_vector(values: Any, n_rows: int, what: str) -> Any:
-    """Return a vector with one entry per row; only its shape can be wrong."""
-    if values is None:
-        raise InvalidInput(f"fit requires {what} to be passed, but the target {what} is None")
-    found = values
-    if not hasattr(found, "__len__") and hasattr(found, "__array__"):
-        found = np.asarray(found)
-    if not hasattr(found, "__len__") or isinstance(found, str | bytes | Mapping):
-        raise InvalidType(f"{what} must be a vector with one entry per row, got {type(values).__name__}")
-    if isinstance(found, list | tuple):
-        # numbers beside text stay what they are
-        found = np.fromiter(found, dtype=object, count=len(found))
-    shape = tuple(np.shape(found)) if hasattr(found, "shape") else (len(found),)
-    if len(shape) == 2 and shape[1] == 1:
-        from sklearn.exceptions import DataConversionWarning
-
-        warnings.warn(
-            f"A column-vector {what} was passed when a 1d array was expected; pass {what}.ravel()",
-            DataConversionWarning,
-            stacklevel=5,
-        )
-        found = found.iloc[:, 0] if hasattr(found, "iloc") else np.asarray(found)[:, 0]
-    elif len(shape) != 1:
-        raise InvalidInput(f"{what} should be a 1d array, got an array of shape {shape} instead.")
-    if len(found) != n_rows:
+def _refuse_complex(column: Any, what: str) -> None:
+    if getattr(getattr(column, "dtype", None), "kind", "") == "c":
         raise InvalidInput(
-            f"Found input variables with inconsistent numbers of samples: X has {n_rows} rows, {what} has {len(found)}"
+            f"Complex data not supported: {what} holds complex numbers; pass real and imaginary parts"
         )
-    return found
+
+
+def _refuse_empty(n_rows: int, n_columns: int) -> None:
+    for count, what in ((n_columns, "0 feature(s)"), (n_rows, "Found array with 0 sample(s)")):
+        if not count:
+            raise InvalidInput(f"{what} (shape=({n_rows}, {n_columns})) while a minimum of 1 is required.")
 
 
 # ------------------------------------------------------------------------------------- labels and groups
@@ -681,15 +553,9 @@ def code_groups(columns: Mapping[str, Any], domain: Domain) -> dict[str, NDArray
 class LabelledRows:
     """Labels and sensitive columns of n rows, with what is publicly known about them.
 
-    Parameters
-    ----------
-    constraints : any form of declarations, or None
-    y : (n,) column
-        Labels.
-    sensitive_features : data frame, mapping, vector or None
-        Only columns that constraints read are kept (all of them without constraints).
-    classes, group_values : optional
-        Declared classes and values of columns. Values that constraints name count as declared.
+    Only columns that constraints read are kept (all of them without constraints). Values that constraints name count
+    as declared. `unknown` holds the columns whose values are not declared, by the names under which they are to be
+    found, and `named` the public values that constraints name, by the same names.
     """
 
     def __init__(
@@ -712,32 +578,20 @@ class LabelledRows:
         self._y = y
         self._columns = raw_columns(sensitive_features, self.n_rows, lone_name=lone, needed=needed)
         self._classes = None if classes is None else declared_classes(classes)
-        declared = declared_values(group_values)
         by_family = {name for item in self.declarations if isinstance(item, Family) for name in item.columns}
-        self._values: dict[str, Any] = {}
-        for name in self._columns:
-            if name in declared:
-                self._values[name] = declared[name]
-            elif name in named.numeric:
-                self._values[name] = Numeric()
-            elif named.columns.get(name) and name not in by_family and not named.all_columns:
-                self._values[name] = named.columns[name]
-        self._named = {LABEL: named.classes, **{f"group {n}": v for n, v in named.columns.items()}}
-        if self._classes is not None:
+        known: dict[str, Any] = {}
+        if not named.all_columns:
+            known = {
+                name: values for name, values in named.columns.items() if values and name not in by_family
+            }
+        known |= {**dict.fromkeys(named.numeric, Numeric()), **declared_values(group_values)}
+        self._values = {name: known[name] for name in self._columns if name in known}
+        self.named = {LABEL: named.classes, **{f"group {n}": v for n, v in named.columns.items()}}
+        self.unknown = {f"group {n}": column for n, column in self._columns.items() if n not in known}
+        if self._classes is None:
+            self.unknown = {LABEL: y, **self.unknown}
+        else:
             Domain(self._classes, self._values, other=True)  # validates what is declared
-
-    @property
-    def unknown(self) -> dict[str, Any]:
-        """The columns whose values are not declared, by the names under which they are to be found."""
-        found = {
-            f"group {name}": column for name, column in self._columns.items() if name not in self._values
-        }
-        return found if self._classes is not None else {LABEL: self._y, **found}
-
-    @property
-    def named(self) -> dict[str, tuple[Any, ...]]:
-        """Public values by the names of `unknown`."""
-        return self._named
 
     def domain(self, found: Mapping[str, tuple[Any, ...]]) -> Domain:
         """Return the domain, with the values that were found for `unknown`."""
@@ -765,8 +619,187 @@ class LabelledRows:
 
     def forget(self) -> LabelledRows:
         """Return what codes other rows, without any of these rows."""
-        other = object.__new__(LabelledRows)
-        other.__dict__.update(vars(self))
-        other._y = np.empty(0)
+        other = copy.copy(self)
+        other._y, other.unknown = np.empty(0), {}
         other._columns = {name: np.empty(0) for name in self._columns}
         return other
+
+
+# ------------------------------------------------------------------------------------- units of privacy
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.intp]
+
+_WEIGHT_BITS = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """Which rows belong to which unit.
+
+    Weights bound what an id adds to a histogram to L1 norm 1: ``1 / (rows used)`` per row, so that every person counts
+    the same, or ``1 / max_rows``, so that every row does. They are rounded down to multiples of `step`, so that sums of
+    them are exact.
+    """
+
+    n_units: int  # public
+    n_rows: int  # public bound on the number of rows in use
+    order: Rows | None = None  # rows in use, those of a unit side by side; None if every row is a unit
+    starts: Rows | None = None  # where each unit begins in `order`, and its end
+    row_weights: Floats | None = None  # by row of the table; None means 1 for every row in use
+    step: float = 1.0  # power of two that all weights are multiples of
+
+    def blocks(self, sample: Rows | None, at_once: int) -> Iterator[tuple[Rows, Rows | None]]:
+        """Yield the rows of sampled units, and where each unit starts among them (None: one row each).
+
+        No sample means all units. A unit may have no rows; the start of the last units may then be the number of rows.
+        """
+        if self.order is None or self.starts is None:
+            length = self.n_units if sample is None else len(sample)
+            for start in range(0, max(length, 1), at_once):
+                stop = min(start + at_once, length)
+                yield (np.arange(start, stop) if sample is None else sample[start:stop]), None
+            return
+        if sample is None:
+            sample = np.arange(self.n_units)
+        lengths = self.starts[sample + 1] - self.starts[sample]
+        ends = np.cumsum(lengths)
+        first = 0
+        while first < len(sample):
+            done = ends[first - 1] if first else 0
+            last = max(first + 1, int(np.searchsorted(ends, done + at_once, side="right")))
+            counts = lengths[first:last]
+            begins = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.intp)
+            places = np.repeat(self.starts[sample[first:last]] - begins, counts)
+            places += np.arange(len(places))
+            yield self.order[places], begins
+            first = last
+
+    def weights(self, rows: Rows) -> Floats | None:
+        """Return the weights of rows; None if all are 1."""
+        return None if self.row_weights is None else self.row_weights.take(rows)
+
+    def side_by_side(self) -> Units:
+        """Return the same units of a table that has only the rows in use, in the order of `order`."""
+        if self.order is None:
+            return self
+        return replace(self, order=np.arange(len(self.order)), row_weights=self.weights(self.order))
+
+    def table_weights(self, usable: NDArray[np.bool_]) -> NDArray[Any]:
+        """Return the weight of every row of the table, 0 for rows that are not in use or not `usable`."""
+        if self.order is None:  # every row has weight 1: a byte is enough
+            return usable
+        found: Floats = np.zeros(len(usable))
+        found[self.order] = 1.0 if self.row_weights is None else self.row_weights[self.order]
+        return found * usable
+
+
+def row_units(n_rows: int) -> Units:
+    """Return units of one row each."""
+    return Units(n_rows, n_rows)
+
+
+def id_units(
+    codes: Rows, n_units: int, max_rows: int, weighting: str, usable: NDArray[np.bool_] | None = None
+) -> Units:
+    """Return units of the rows with one id: of those `usable`, the first `max_rows` in the order of the table.
+
+    `codes` are the unit numbers of the rows. With weighting "id" every id has total weight 1, with "row" every row has
+    weight ``1 / max_rows``. A unit may end up with no row.
+    """
+    rows = np.arange(len(codes)) if usable is None else np.flatnonzero(usable)
+    order = rows[np.argsort(codes[rows], kind="stable")]
+    starts = np.searchsorted(codes[order], np.arange(n_units + 1))
+    position = np.arange(len(order)) - np.repeat(starts[:-1], np.diff(starts))
+    order, used = order[position < max_rows], np.minimum(np.diff(starts), max_rows)
+    starts = np.concatenate([[0], np.cumsum(used)])
+    if max_rows == 1:  # the same numbers as without ids
+        return Units(n_units, n_units, order, starts)
+    weights = np.zeros(len(codes))
+    count = np.repeat(used, used) if weighting == "id" else np.full(len(order), max_rows)
+    step = weight_step(max_rows)
+    weights[order] = np.floor(1.0 / (count * step)) * step
+    return Units(n_units, n_units * max_rows, order, starts, weights, step)
+
+
+def join_units(parts: Sequence[Units], first_rows: Rows) -> Units:
+    """Return the units of neighbouring parts of a table, whose rows begin at `first_rows`."""
+    first, n_units = parts[0], sum(part.n_units for part in parts)
+    held = [(part.order, part.starts) for part in parts if part.order is not None and part.starts is not None]
+    if not held:
+        return replace(first, n_units=n_units)
+    places = np.cumsum([0, *(len(order) for order, _ in held)])
+    orders = [order + row for (order, _), row in zip(held, first_rows, strict=False)]
+    starts = [begins[:-1] + place for (_, begins), place in zip(held, places, strict=False)]
+    weights = [part.row_weights for part in parts if part.row_weights is not None]
+    return replace(
+        first,
+        n_units=n_units,
+        order=np.concatenate(orders),
+        starts=np.append(np.concatenate(starts), places[-1]),
+        row_weights=np.concatenate(weights) if weights else None,
+    )
+
+
+def weight_step(max_rows: int) -> float:
+    """Return the power of two that weights of rows are multiples of."""
+    return 1.0 if max_rows == 1 else 2.0**-_WEIGHT_BITS
+
+
+def code_ids(ids: Any) -> tuple[Rows, int]:
+    """Return a number for the unit of each row, and the number of units; rows without an id are one unit.
+
+    Two rows belong to one unit exactly if the texts of their ids are equal (`parse_ids`). Whole numbers are compared in
+    double precision, however they are stored: one missing id turns a column of integers into floats, and must not
+    change the units of others. Units are numbered in the order of the digests of their ids, which is the same however
+    rows are ordered or spread over partitions; if no two rows share an id, in the order of the rows. Samples are drawn
+    independently of these numbers.
+    """
+    distinct, codes = np.unique(digest_ids(ids), return_inverse=True)
+    if len(distinct) == codes.size:  # one row per id: number units as rows are numbered without ids
+        return np.arange(codes.size), codes.size
+    return codes.reshape(-1).astype(np.intp), len(distinct)
+
+
+def digest_ids(ids: Any) -> NDArray[np.uint64]:
+    """Return 64 bits for the canonical text of each id.
+
+    Numbers are mixed by a bijection; the digests of other texts are those of BLAKE2. Two ids that shared a digest,
+    by chance or on purpose, would be one unit.
+
+    >>> bool(np.array_equal(digest_ids([7, 8]), digest_ids(["7", "8.0"])))
+    True
+    """
+    stored = stored_column(ids)
+    if not isinstance(stored, np.ndarray):
+        return stored.spread(digest_ids(stored.entries), _MISSING_ID)
+    if stored.dtype.kind in "biuf":
+        numbers = parse_number(stored)
+        found = _mixed(numbers.values)
+        found[numbers.codes != NUMBER] = _MISSING_ID
+        return found
+    texts = parse_ids(stored).tolist()
+    places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+    return _digests(list(places))[
+        np.fromiter(map(places.__getitem__, texts), dtype=np.intp, count=len(texts))
+    ]
+
+
+def _digests(texts: list[str]) -> NDArray[np.uint64]:
+    numbers = np.array(list(map(number_of_text, texts)), dtype=np.float64)
+    found = _mixed(numbers)
+    for place in np.flatnonzero(np.isnan(numbers)):
+        digest = hashlib.blake2b(texts[place].encode(errors="surrogatepass"), digest_size=8).digest()
+        found[place] = int.from_bytes(digest, "little")
+    return found
+
+
+def _mixed(numbers: Floats) -> NDArray[np.uint64]:
+    """Return the bits of numbers, spread by the finaliser of SplitMix64, a bijection."""
+    words = (numbers + 0.0).view(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(words ^ (words >> np.uint64(31)))
+
+
+_MISSING_ID = _digests([""])[0]

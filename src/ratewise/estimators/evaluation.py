@@ -46,8 +46,15 @@ from ratewise.constraints.compiled import CompiledConstraints, Item, compile_con
 from ratewise.constraints.domain import Domain, Numeric
 from ratewise.constraints.predicates import group
 from ratewise.constraints.rates import Expression, rate
-from ratewise.data.table import LabelledRows, code_labels, declared_classes, read_vector
-from ratewise.data.units import code_ids, id_units, weight_step
+from ratewise.data.table import (
+    LabelledRows,
+    code_ids,
+    code_labels,
+    declared_classes,
+    id_units,
+    read_vector,
+    weight_step,
+)
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.mechanisms.noise import Mechanism, NoNoise, RoundedGaussianMechanism
 from ratewise.mechanisms.randomness import USED_SEEDS, streams_for, warn_of_seed

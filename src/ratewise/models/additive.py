@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from ratewise.data.units import Units
+from ratewise.data.table import Units
 from ratewise.preprocessing.basis import BLOCK_ROWS, Basis, JointCodes, RowCodes, add_columns, add_weights
 from ratewise.training.certificate import margin_code_count, margin_codes
 

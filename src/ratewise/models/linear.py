@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from ratewise.data.units import Units
+from ratewise.data.table import Units
 from ratewise.mechanisms.noise import summation_slack
 from ratewise.models.additive import Problem, RowEngine, Sums, clip_units, count_predictions
 

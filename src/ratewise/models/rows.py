@@ -12,8 +12,7 @@ import numpy.typing as npt
 from ratewise.constraints.compiled import CompiledConstraints
 from ratewise.constraints.domain import Domain
 from ratewise.data.cells import CellFormat, code_cells, text_of
-from ratewise.data.table import FeatureTable, code_groups, code_labels
-from ratewise.data.units import Units, code_ids, id_units, row_units
+from ratewise.data.table import FeatureTable, Units, code_groups, code_ids, code_labels, id_units, row_units
 from ratewise.mechanisms.sampling import KeyedSample
 from ratewise.models.additive import AdditiveEngine, Bins, Problem, available_threads
 from ratewise.models.linear import SparseEngine, prepare_sparse

@@ -21,7 +21,7 @@ from ratewise import _validate
 from ratewise.accounting import PrivacyUnit, TrainingEvent
 from ratewise.audit.checks import FALSE_ALARM, Check, scale_p_value
 from ratewise.audit.games import CLIP, STILL, Bools, Floats, Sight, WorstRows, checked_event, opponents
-from ratewise.data.units import id_units
+from ratewise.data.table import id_units
 from ratewise.exceptions import RatewiseError
 from ratewise.mechanisms.noise import RoundedGaussianMechanism
 from ratewise.mechanisms.randomness import RandomStreams, SecureGenerator

@@ -23,8 +23,7 @@ from torch import Tensor
 
 from ratewise.constraints.compiled import CompiledConstraints, compile_constraints
 from ratewise.constraints.domain import Domain, in_order, scalar
-from ratewise.data.table import needed_columns
-from ratewise.data.units import Units, id_units, row_units
+from ratewise.data.table import Units, id_units, needed_columns, row_units
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.models.rows import Rows
 from ratewise.preprocessing.discovery import size_histogram

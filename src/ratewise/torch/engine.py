@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ratewise import _validate
-from ratewise.data.units import Units, row_units
+from ratewise.data.table import Units, row_units
 from ratewise.exceptions import InvalidInput, InvalidType, RatewiseError, UnsupportedCombination
 from ratewise.mechanisms.randomness import KEY_BYTES, SecureGenerator
 from ratewise.mechanisms.sampling import Rows

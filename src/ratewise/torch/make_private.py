@@ -43,8 +43,7 @@ from torch.utils.data import (
 
 from ratewise import _validate
 from ratewise.accounting import Budget, Ledger, Phase, PrivacyUnit
-from ratewise.data.table import read_vector
-from ratewise.data.units import code_ids, id_units, row_units
+from ratewise.data.table import code_ids, id_units, read_vector, row_units
 from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
 from ratewise.mechanisms.sampling import Rows
 from ratewise.metrics.verdicts import Certificate

@@ -32,7 +32,7 @@ from ratewise import _validate
 from ratewise._files import arrays_from_bytes, arrays_to_bytes, read_bytes, write_whole
 from ratewise.accounting import Ledger, Phase, PrivacyUnit
 from ratewise.constraints.compiled import CompiledConstraints
-from ratewise.data.units import Units, row_units
+from ratewise.data.table import Units, row_units
 from ratewise.exceptions import InvalidInput, InvalidType, LedgerError, RatewiseError, UnsupportedCombination
 from ratewise.mechanisms.noise import Mechanism
 from ratewise.mechanisms.randomness import KEY_BYTES, USED_SEEDS, RandomStreams, streams_for, warn_of_seed

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ratewise.constraints.compiled import CompiledConstraints
 from ratewise.constraints.domain import Domain
 from ratewise.data.cells import CellFormat
-from ratewise.data.units import Units
+from ratewise.data.table import Units
 from ratewise.mechanisms.sampling import KeyedSample
 from ratewise.preprocessing.basis import Basis
 from ratewise.preprocessing.discovery import ColumnDeclaration, RangeCounts, ValueCounts

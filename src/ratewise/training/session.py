@@ -34,7 +34,7 @@ from threadpoolctl import threadpool_limits
 from ratewise.accounting import Admission, Budget, Event, Ledger, PrivacyStatement, UnprotectedEvent
 from ratewise.constraints.compiled import CompiledConstraints, compile_constraints, named_values
 from ratewise.constraints.domain import Domain
-from ratewise.data.units import Units
+from ratewise.data.table import Units
 from ratewise.exceptions import CertificateWarning, InvalidInput
 from ratewise.mechanisms.noise import Mechanism
 from ratewise.mechanisms.randomness import RandomStreams
