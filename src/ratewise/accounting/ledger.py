@@ -50,8 +50,7 @@ from ratewise.accounting.storage import (
 )
 from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType, LedgerError, RatewiseWarning
 
-STRIDE = 64
-"""Steps that a phase reserves at a time at first; later, a quarter of the steps that it has run."""
+STRIDE = 64  # steps that a phase reserves at a time at first; later, a quarter of the steps that it has run
 
 
 class Admission:
@@ -83,9 +82,8 @@ class Admission:
         `BudgetExceeded` if the planned repetitions were released already, and `LedgerError` if the ledger
         cannot be written.
         """
-        for name in (name for name in self.names if self.left(name)) if key is None else (key,):
-            position = self._position(name)
-            self.ledger._release(self._plan, position, self._plan.planned(position))
+        for name in [name for name in self.names if self.left(name)] if key is None else [key]:
+            self.ledger._release(self._plan, self._position(name))
 
     def phase(self, key: str | int, *, stride: int = STRIDE) -> Phase:
         """Return a context in which a loop records each of its steps before it happens; see `Phase`.
@@ -93,16 +91,14 @@ class Admission:
         A killed process leaves at most ``max(stride, ran // 4)`` steps recorded that did not run.
         """
         position = self._position(key)
-        if self.events[position].repeats is None:
-            kind = self.events[position].kind
-            raise InvalidType(
-                f"{self.names[position]!r} is a {kind} event, which has no steps; use release()"
-            )
+        name, event = self.names[position], self.events[position]
+        if event.repeats is None:
+            raise InvalidType(f"{name!r} is a {event.kind} event, which has no steps; use release()")
         return Phase(self, position, _validate.count(stride=stride))
 
     def total(self, delta: float | None = None) -> float:
         """Return epsilon of the whole plan by exact composition; None stands for the cap's delta."""
-        return self.ledger._epsilon(merged(self.events), self.ledger._delta(delta))
+        return self.ledger._epsilon(merged(self.events), delta)
 
     def statement(self, delta: float | None = None, **facts: Any) -> PrivacyStatement:
         """Return the guarantee of this plan, all of it, whether or not all of it was released.
@@ -116,15 +112,7 @@ class Admission:
                 f". It is plan {plans.index(self.id) + 1} of {len(plans)} on a ledger with the cap {ledger.cap}; "
                 "ledger.statement() gives the guarantee of all of them together"
             )
-        return PrivacyStatement(
-            epsilon=self.total(delta),
-            delta=ledger._delta(delta),
-            neighbours=ledger.neighbours,
-            unit=self.unit,
-            events=merged(self.events),
-            terms=terms,
-            **facts,
-        )
+        return ledger._statement(merged(self.events), delta, unit=self.unit, terms=terms, **facts)
 
     def _position(self, key: str | int) -> int:
         if isinstance(key, str) and key in self.names:
@@ -230,9 +218,11 @@ class Ledger:
     unit : PrivacyUnit or None
         What is protected. None: that of the first plan. Plans for another unit are rejected.
 
-    Notes ----- Copies, such as those of scikit-learn's ``clone``, are the same object, because two copies
-    would each miss what is admitted in the other; an unpickled ledger, or one in memory that a forked process
-    inherits, is read-only.
+    Notes
+    -----
+    `path` is that of the file; None in memory. Copies, such as those of scikit-learn's ``clone``, are the
+    same object, because two copies would each miss what is admitted in the other; an unpickled ledger, or one
+    in memory that a forked process inherits, is read-only.
     """
 
     # by `process_total`; False for parts of a plan that was admitted elsewhere
@@ -251,6 +241,7 @@ class Ledger:
 
     def _take_up(self, records: Records, file: AtomicFile | None, frozen: str = "") -> None:
         self._records, self._file, self._frozen = records, file, frozen
+        self.path = None if file is None else file.path
         self._seen = file.signature() if file is not None else None
         self._lock = threading.RLock()
         self._open: weakref.WeakSet[Phase] = weakref.WeakSet()
@@ -342,11 +333,6 @@ class Ledger:
         return self._current().unit
 
     @property
-    def path(self) -> str | None:
-        """Path of the file; None in memory."""
-        return None if self._file is None else self._file.path
-
-    @property
     def records(self) -> tuple[Record, ...]:
         """All records, in order."""
         return tuple(self._current().all)
@@ -372,7 +358,7 @@ class Ledger:
 
         In adaptive use this is a measure of what was spent, not a guarantee: `statement` gives that.
         """
-        return self._epsilon(self.events(), self._delta(delta))
+        return self._epsilon(self.events(), delta)
 
     @property
     def spent(self) -> float:
@@ -428,25 +414,19 @@ class Ledger:
         For a fixed plan, epsilon is that of everything admitted. In adaptive use it is the cap: that is what
         a filter guarantees, at whatever point somebody stops.
         """
-        delta = self._delta(delta)
-        events = self.events()
-        epsilon = self._epsilon(events, delta)
+        facts = {"unit": self.unit or PrivacyUnit(), "terms": self.terms, **facts}
         if self.cap is not None and self._filter() is not None:
-            if delta < self.cap.delta:
+            if self._delta(delta) < self.cap.delta:
                 raise InvalidInput(
                     f"delta must be at least the cap's {self.cap.delta:g} in adaptive use, got {delta:g}: a "
                     "filter guarantees its cap"
                 )
-            epsilon = self.cap.epsilon
-        return PrivacyStatement(
-            epsilon=epsilon,
-            delta=delta,
-            neighbours=self.neighbours,
-            unit=self.unit or PrivacyUnit(),
-            events=events,
-            terms=self.terms,
-            **facts,
-        )
+            facts["epsilon"] = self.cap.epsilon
+        return self._statement(self.events(), delta, **facts)
+
+    def _statement(self, events: tuple[Event, ...], delta: float | None, **facts: Any) -> PrivacyStatement:
+        facts = {"epsilon": self._epsilon(events, delta), "neighbours": self.neighbours, **facts}
+        return PrivacyStatement(delta=self._delta(delta), events=events, **facts)
 
     def to_json(self) -> str:
         """Return the whole ledger as a versioned JSON document with a checksum."""
@@ -552,7 +532,8 @@ class Ledger:
             )
         return None
 
-    def _epsilon(self, events: tuple[Event, ...], delta: float) -> float:
+    def _epsilon(self, events: tuple[Event, ...], delta: float | None) -> float:
+        delta = self._delta(delta)
         return self._composed(events, delta) if events else 0.0
 
     def _delta(self, delta: float | None) -> float:
@@ -564,10 +545,11 @@ class Ledger:
 
     # --- the file ----------------------------------------------------------------------------------------
 
-    def _release(self, plan: PlanRecord, position: int, wanted: int) -> int:
-        """Record that repetitions may happen, as many as wanted and left (negative: did not happen)."""
+    def _release(self, plan: PlanRecord, position: int, wanted: int | None = None) -> int:
+        """Record that repetitions may happen: all that are left, or as wanted (negative: did not happen)."""
         with self._writing():
-            granted = min(wanted, self._records.left(plan.plan, position))
+            left = self._records.left(plan.plan, position)
+            granted = left if wanted is None else min(wanted, left)
             if granted == 0:
                 raise BudgetExceeded(
                     f"all planned repetitions of {plan.names[position]!r} were released already; admit another "

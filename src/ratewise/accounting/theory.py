@@ -1,10 +1,8 @@
 """Closed forms: the theorems and lemmas of the RaCO-DP paper.
 
-``docs/theory.md`` lists where they differ from the paper and why. They serve to plan and to see how
-quantities scale. They do **not** decide what a run costs: that is the accountant, which needs far less noise
-for the same guarantee.
-
-Arguments have the same meaning everywhere:
+``docs/theory.md`` has the proofs, and lists where the formulas differ from the paper. They serve to plan and
+to see how quantities scale. They do **not** decide what a run costs: that is the accountant, which needs far
+less noise for the same guarantee. Arguments have the same meaning everywhere:
 
 - ``gradient_noise`` is a *multiplier*: standard deviation over sensitivity. ``gradient_std`` is *absolute*:
   the standard deviation of each coordinate of the released gradient, which is on the scale of a mean.
@@ -38,12 +36,12 @@ _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
 _POSITIVE = (
-    *("epsilon", "temperature", "denominator", "laplace_scale", "clip_norm", "expected_batch", "smoothness"),
-    *("rows", "sample_rows"),
+    "epsilon temperature denominator laplace_scale clip_norm expected_batch smoothness rows sample_rows"
 )
-_NUMBERS: dict[str, Callable[..., float]] = {
-    **dict.fromkeys(_POSITIVE, _validate.positive),
-    **dict.fromkeys(("delta", "failure"), _validate.inside),
+_NUMBERS: dict[str, Callable[..., float]] = {  # all others are at least 0
+    **dict.fromkeys(_POSITIVE.split(), _validate.positive),
+    "delta": _validate.inside,
+    "failure": _validate.inside,
     "least_denominator": functools.partial(_validate.positive, hint="put a floor under denominators"),
     "sampling_rate": _validate.fraction,
     "lagrangian_rise": _validate.real,
@@ -118,8 +116,7 @@ def paper_noise(epsilon: float, delta: float, sampling_rate: float, steps: int) 
         laplace_scale  = 2 max( 1/epsilon, r sqrt(T ln(T/delta))/epsilon )
         gradient_noise = 10 max( ln(T/delta)/epsilon, r sqrt(T) ln(T/delta)/epsilon )
 
-    and claims (epsilon, delta) for every epsilon, which is false from epsilon 6 or so on, and for delta near
-    1.
+    and claims (epsilon, delta) for every epsilon, which is false from about 6 on, and for delta near 1.
     """
     log = math.log(steps / delta)
     return TheoremNoise(
@@ -133,17 +130,8 @@ def proven_noise(epsilon: float, delta: float, sampling_rate: float, steps: int)
     """Return noise for which a pencil-and-paper proof of (epsilon, delta) goes through.
 
     With l = ln(T/delta) and m = max(1, r sqrt(T l)/epsilon): laplace_scale = 3.5 m, gradient_noise = 10
-    sqrt(l) m.
-
-    **Theorem.** If T/delta >= 100 and epsilon <= l, then T steps with this noise are (epsilon, delta)-private
+    sqrt(l) m. If T/delta >= 100 and epsilon <= l, then T steps with this noise are (epsilon, delta)-private
     under adding or removing one row. Other arguments are refused.
-
-    *Proof.* A histogram is e_L = 1/(3.5 m)-private. A gradient is (e_G, d_G)-private with d_G = delta/(2T)
-    and e_G = sqrt(2 ln(1.25/d_G))/gradient_noise <= sqrt(2.4 l)/(10 sqrt(l) m) < 0.155/m, because ln(2.5) is
-    at most 0.2 l. Together e_0 = e_L + e_G < 0.4407/m. Sampling gives e' = ln(1 + r(exp(e_0) - 1)) <=
-    r (exp(0.4407) - 1)/m <= 0.554 r/m <= 0.554 epsilon/sqrt(T l) and d' = r d_G. Advanced composition with
-    slack delta/2 gives e' sqrt(2 T ln(2/delta)) + T e'^2/2 <= 0.841 epsilon + 0.154 epsilon^2/l <= epsilon,
-    because ln 2 is at most 0.151 l, and T d' + delta/2 <= delta.
     """
     log = math.log(steps / delta)
     hint = "the proof needs it; ratewise.accounting.calibrate has no such limit"
@@ -181,9 +169,8 @@ def sampled_rate_error(sampling_rate: float, rows: int, failure: float) -> float
     """Bound |p - p_r|, the error of a rate estimated from a Poisson sample with a *constant* denominator.
 
     p is the mean of numbers x_i in [0, 1] over the rows, p_r = (sum of sampled x_i)/(r * rows). With u =
-    ln(2/failure)/(r * rows), it is at most u/3 + sqrt(u^2/9 + 2 (1 - r) u): Bernstein's inequality for the
-    sum of (B_i - r) x_i. Times L it holds for the norm of vectors with norm at most L (Pinelis 1994), such as
-    gradients.
+    ln(2/failure)/(r * rows), Bernstein's inequality gives u/3 + sqrt(u^2/9 + 2 (1 - r) u). Times L it holds
+    for the norm of vectors with norm at most L (Pinelis 1994), such as gradients.
     """
     u = math.log(2.0 / failure) / (sampling_rate * rows)
     return u / 3.0 + math.sqrt(u * u / 9.0 + 2.0 * (1.0 - sampling_rate) * u)
@@ -197,11 +184,7 @@ def subsample_rate_error(sample_rows: float, failure: float) -> float:
 
 @_formula
 def subsample_mean_error(sample_rows: float, failure: float) -> float:
-    """Bound the error of a mean of vectors of norm at most 1 over a sample of realised size m.
-
-    The expected error is at most 1/sqrt(m); bounded differences 2/m give the rest; both carry over to
-    sampling without replacement because exp(s |x|) is convex (Hoeffding 1963, section 6).
-    """
+    """Bound the error of a mean of vectors of norm at most 1 over a sample of that realised size."""
     return (1.0 + math.sqrt(2.0 * math.log(1.0 / failure))) / math.sqrt(sample_rows)
 
 
@@ -251,8 +234,7 @@ def ratio_error(
 
         | (mu_X + X)/(mu_Y + Y) - mu_X/mu_Y |  <=  (t_X + (mu_X/mu_Y) t_Y)/(mu_Y - t_Y)      if t_Y < mu_Y
 
-    and infinity otherwise: the noisy denominator may then be near 0. The difference is (X - (mu_X/mu_Y)
-    Y)/(mu_Y + Y).
+    and infinity otherwise: the noisy denominator may then be near 0.
     """
     if numerator > denominator:
         raise InvalidInput(f"numerator must be at most denominator = {denominator:g}, got {numerator:g}")
@@ -298,21 +280,13 @@ class LagrangianRegularity(NamedTuple):
 
 @_formula
 def softmax_lipschitz(temperature: float) -> float:
-    """Return the Lipschitz constant of one coordinate of softmax(tau z) in z.
-
-    Its gradient tau s_k (e_k - s) has norm at most tau s_k (1 - s_k) sqrt(2); reached for two classes at 1/2.
-    """
+    """Return the Lipschitz constant of one coordinate of softmax(tau z) in z; reached for two classes."""
     return math.sqrt(2.0) / 4.0 * temperature
 
 
 @_formula
 def softmax_smoothness(temperature: float) -> float:
-    """Return the Lipschitz constant of the gradient of one coordinate of softmax(tau z) in z.
-
-    The Hessian is tau^2 s_k [ (e_k - s)(e_k - s)' - (diag(s) - s s') ], a difference of two positive
-    semi-definite matrices of norms at most 2 s_k (1 - s_k)^2 <= 8/27 and, by Gershgorin,
-    2 s_k max_i s_i(1 - s_i) <= 8/27.
-    """
+    """Return a Lipschitz constant of the gradient of one coordinate of softmax(tau z) in z."""
     return 8.0 / 27.0 * temperature**2
 
 
@@ -367,9 +341,6 @@ def lagrangian_regularity(
         lipschitz          G = L_l + c R L_P
         primal_smoothness  a = beta_l + c R beta_P
         joint_smoothness   ( a + sqrt(a^2 + 4 m^2) )/2      with  m = c L_P sqrt(J)
-
-    *Proof of the last.* A move (u, v) of (theta, lambda) changes the gradient in theta by at most
-    a |u| + m |v| and the gradient in lambda by at most m |u|; the norm of [[a, m], [m, 0]] is the value.
     """
     slope, weight = rate_lipschitz(model, temperature), alpha_norm * multiplier_radius
     bend = model.loss_smoothness + weight * rate_smoothness(model, temperature)
@@ -410,8 +381,13 @@ class RateProblem:
     @property
     def regularity(self) -> LagrangianRegularity:
         """Lipschitz and smoothness constants of the Lagrangian."""
-        names = ("temperature", "alpha_norm", "multiplier_radius", "constraints")
-        return lagrangian_regularity(self.model, **{name: getattr(self, name) for name in names})
+        return lagrangian_regularity(
+            self.model,
+            temperature=self.temperature,
+            alpha_norm=self.alpha_norm,
+            multiplier_radius=self.multiplier_radius,
+            constraints=self.constraints,
+        )
 
 
 class GradientErrors(NamedTuple):
