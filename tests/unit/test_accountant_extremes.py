@@ -16,7 +16,7 @@ from ratewise.accounting import (
     curve,
     losses,
 )
-from ratewise.accounting.selection import stopping_parameter
+from ratewise.accounting.accountant import stopping_parameter
 from ratewise.exceptions import InvalidInput
 
 

@@ -142,7 +142,7 @@ class TestBothDirections:
         curve = accounting.curve(TrainingEvent(0.2, 200, 8.0))
         found, exact = curve.epsilon_or_enough(1e-5, enough), curve.epsilon(1e-5)
         assert found == exact if found <= enough else enough < found <= exact
-        one_way = curve._directions[0].epsilon(1e-5)
+        one_way = curve._ways[0].epsilon(1e-5)
         assert 1.0 < one_way < exact  # so both cases occur
         assert found == (one_way if enough <= 1.0 else exact)
 

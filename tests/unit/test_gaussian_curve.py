@@ -74,7 +74,7 @@ class TestWhereItIsUsed:
     )
     def test_anything_else_is_composed(self, other):
         events = GaussianEvent(3.0), other
-        assert [type(part) for part in curve(events)._directions] == [Composition, Composition]
+        assert [type(part) for part in curve(events)._ways] == [Composition, Composition]
         assert curve(events).epsilon(1e-5) > curve(events[0]).epsilon(1e-5)
 
     def test_replacing_agrees_with_the_composition(self):

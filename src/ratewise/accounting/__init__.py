@@ -1,16 +1,19 @@
 """Differential privacy accounting: what is released, what it costs, and noise from a target budget.
 
-Read `events` (what happens), `losses` and `selection` (the mathematics), `accountant` (epsilon and delta),
-`calibration` (the inverse), `filter` (adaptive choices), `ledger` and `storage` (admission) and `statement`
-(the guarantee in words). `theory` has the closed-form bounds of the paper.
+Read `events` (what happens), `losses` (the mathematics), `accountant` (epsilon and delta, and noise from a
+target), `filter` (adaptive choices), `ledger` and `storage` (admission) and `statement` (the guarantee in
+words). `theory` has the closed-form bounds of the paper.
 """
 
-from ratewise.accounting.accountant import PrivacyCurve, curve, delta, epsilon
-from ratewise.accounting.calibration import (
+from ratewise.accounting.accountant import (
     Calibration,
     PlanCalibration,
+    PrivacyCurve,
     calibrate,
     calibrate_plan,
+    curve,
+    delta,
+    epsilon,
     group_budget,
 )
 from ratewise.accounting.events import (

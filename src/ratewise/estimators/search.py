@@ -16,7 +16,6 @@ import math
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -25,10 +24,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clo
 from sklearn.utils.validation import check_is_fitted
 
 from ratewise import _validate
-from ratewise.accounting import Budget, Event, Ledger, PrivacyCurve, epsilon
+from ratewise.accounting import Budget, Event, Ledger, epsilon
+from ratewise.accounting.accountant import SelectionCurve, stopping_parameter
 from ratewise.accounting.events import GaussianEvent, OutsideEvent, SelectionEvent
-from ratewise.accounting.losses import Array
-from ratewise.accounting.selection import SelectionCurve, stopping_parameter
 from ratewise.constraints.domain import list_values
 from ratewise.estimators.classifier import RateConstrainedClassifier, keep_session, session_of
 from ratewise.exceptions import InvalidInput, InvalidType, RatewiseError, RatewiseWarning
@@ -478,7 +476,6 @@ SHAPES = {"geometric": 1.0, "logarithmic": 0.0, "poisson": math.inf}
 
 _TIGHT = 0.992
 _ROUNDS = 40
-_ROUGH = 1e-3  # excess of a curve that only guides a choice
 _OUTSIDE_DELTA = 0.99
 
 
@@ -533,19 +530,8 @@ def selection_event(
     distinct = tuple(dict.fromkeys(candidates))
     if len(distinct) == 1:
         return SelectionEvent(distinct[0], mean_trials, shape)
-    curves = [PrivacyCurve(candidate, neighbours) for candidate in distinct]
-    rough = [PrivacyCurve(candidate, neighbours, tolerance=_ROUGH) for candidate in distinct]
-
-    def deltas(of: list[PrivacyCurve], epsilons: Array) -> Array:
-        return np.asarray(np.max([curve.delta(epsilons) for curve in of], axis=0))
-
-    def largest(share: float) -> float:
-        return max(curve.epsilon(share) for curve in curves)
-
     stated = _OUTSIDE_DELTA * delta  # other releases of the plan need some of delta, too
-    bound = SelectionCurve(
-        partial(deltas, curves), largest, partial(deltas, rough), mean_trials, shape
-    ).epsilon(stated)
+    bound = SelectionCurve(distinct, neighbours, mean_trials, shape).epsilon(stated)
     words = f"the best of a random number of trials, {mean_trials:g} on average, of different plans"
     return OutsideEvent(bound, stated, neighbours, words)
 
