@@ -116,9 +116,7 @@ class PrivacyCurve:
                     f"neighbours is {neighbours!r}, but an outside event states its guarantee for "
                     f"{event.neighbours!r}; account everything under one relation"
                 )
-        # the chance that any threshold release shows what only one neighbour has, from above
-        spared = sum(math.log1p(-event.delta) for event in self.events if isinstance(event, ThresholdEvent))
-        self._threshold_delta = -math.expm1(spared) * (1.0 + 1e-12)
+        self._threshold_delta = _threshold_delta(self.events)
         self._unprotected = any(isinstance(event, UnprotectedEvent) for event in self.events)
         # the curves whose largest value is the answer
         self._ways: tuple[Composition | GaussianCurve | SelectionCurve, ...] = ()
@@ -232,6 +230,12 @@ def _parts(
     if gaussians:
         counts[sampled(RowLoss(join_gaussian_noise(gaussians)), 1.0)] = 1
     return (*parts, *counts.items())
+
+
+def _threshold_delta(events: tuple[Event, ...]) -> float:
+    """Return the chance that any threshold release shows what only one neighbour has, from above."""
+    spared = sum(math.log1p(-event.delta) for event in events if isinstance(event, ThresholdEvent))
+    return -math.expm1(spared) * (1.0 + 1e-12)
 
 
 def _base(event: Event) -> tuple[RowLoss, float, int]:

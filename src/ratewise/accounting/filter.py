@@ -6,9 +6,8 @@ next plan may depend on earlier outputs, "admit what keeps the composed epsilon 
 
 The filter fixes a Renyi order a > 1 before the first release. A plan is described by a pair of numbers:
 
-    rho     with  E[exp((a - 1) L); L finite] <= exp((a - 1) rho)    for its privacy loss L, in both
-    directions delta   with  P(L infinite) <= delta                             (threshold releases, cut
-    tails)
+    rho     with  E[exp((a - 1) L); L finite] <= exp((a - 1) rho)    for its privacy loss L, both directions
+    delta   with  P(L infinite) <= delta                             (threshold releases, cut tails)
 
 and it is admitted if the sum of all rho stays within R and the sum of all delta within D, where
 
@@ -32,9 +31,7 @@ from ratewise.accounting.accountant import PrivacyCurve
 from ratewise.accounting.events import Budget, Event
 from ratewise.accounting.losses import GaussianCurve
 
-RESERVED_SHARE = 0.5
-"""Part of the cap's delta that is set aside, before the first release, for losses without moments."""
-
+RESERVED_SHARE = 0.5  # of the cap's delta: set aside, before the first release, for losses without moments
 _TAIL = 1e-9  # of the cap's delta: tails of a plan that are left out of its divergence
 _LOWEST_SHARE = 0.125  # smallest order considered, minus one, as a part of the best one for Gaussians
 _ORDERS = 13

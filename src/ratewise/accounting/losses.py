@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Protocol
@@ -65,11 +65,9 @@ class Loss(Protocol):
 
     def span(self, tail: float) -> Window:
         """Return losses (low, high) with at most `tail` of P's finite mass outside on either side."""
-        ...
 
     def masses(self, edges: Array) -> Masses:
         """Return the masses of the buckets between neighbouring edges."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -196,7 +194,7 @@ class AddLoss(RemoveLoss):
 
 @dataclass(frozen=True)
 class ReplaceLoss:
-    """Poisson sampling and a Gaussian release, one row replaced by its opposite.
+    """Poisson sampling (rate below 1) and a Gaussian release, one row replaced by its opposite.
 
     (1-rate) N(0) + rate N(-1) against (1-rate) N(0) + rate N(+1); the loss falls as x grows.
     """
@@ -218,25 +216,20 @@ class ReplaceLoss:
 
     def _mixture(self, x: Array, shift: float) -> Array:
         """Return the chance that a mixture of centres 0 and -shift is at most x."""
-        kept = (1 - self.rate) * ndtr(x / self.noise) if self.rate < 1 else 0.0
+        kept = (1 - self.rate) * ndtr(x / self.noise)
         return np.asarray(kept + self.rate * ndtr((x + shift) / self.noise))
 
     def _loss(self, x: float) -> float:
-        v = self.noise**-2
-        stay = math.log1p(-self.rate) if self.rate < 1 else -math.inf
-        move = math.log(self.rate)
-        upper = np.logaddexp(stay, move + (-0.5 - x) * v)
-        return float(upper - np.logaddexp(stay, move + (-0.5 + x) * v))
+        stay, move, v = math.log1p(-self.rate), math.log(self.rate), self.noise**-2
+        upper, lower = (np.logaddexp(stay, move + (-0.5 - sign * x) * v) for sign in (1, -1))
+        return float(upper - lower)
 
     def _position(self, loss: Array) -> Array:
-        v = self.noise**-2
-        if self.rate == 1:
-            return -loss / (2 * v)
         half = np.abs(loss) / 2
         log_sinh = half - math.log(2) + np.log(-np.expm1(-2 * np.maximum(half, 1e-300)))
-        log_y = v / 2 + math.log1p(-self.rate) - math.log(self.rate) + log_sinh
+        log_y = self.noise**-2 / 2 + math.log1p(-self.rate) - math.log(self.rate) + log_sinh
         arcsinh = np.where(log_y > 300, log_y + math.log(2), np.arcsinh(np.exp(np.minimum(log_y, 300))))
-        return np.asarray(-np.sign(loss) * (arcsinh + half) / v)
+        return np.asarray(-np.sign(loss) * (arcsinh + half) * self.noise**2)
 
 
 @dataclass(frozen=True)
@@ -344,29 +337,22 @@ def discretise(loss: Loss, width: float, tail: float) -> LossGrid:
     # one bucket to spare on either side, so that no atom at the end of the support falls off by rounding
     first, last = math.floor(low / width) - 1, math.ceil(high / width) + 1
     edges = width * np.arange(first, last + 1, dtype=np.float64)
-    buckets = loss.masses(edges)
-    upper = _upper_share(buckets, edges[:-1], width)
+    p, q, below, above = loss.masses(edges)
+    # Mass u at the upper edge and p - u at the lower one keep the mass under Q if
+    # (p - u) e^-a + u e^-(a + width) = q. Rounding may only push the share u / p up; where q is too small to
+    # be represented the whole bucket moves up.
+    known = (p > 0) & (q > 0)
+    log_ratio = np.zeros_like(p)
+    np.log(q, out=log_ratio, where=known)
+    log_ratio -= np.log(p, out=np.zeros_like(p), where=known)
+    share = np.expm1(np.minimum(edges[:-1] + log_ratio, 0.0)) / math.expm1(-width)
+    slack = 8 * _EPS * (1.0 + np.abs(edges[:-1])) / width
+    upper = np.where(known, np.clip(share + slack, 0.0, 1.0), 1.0)
     mass = np.zeros(len(edges))
-    mass[1:] = buckets.p * upper
-    mass[:-1] += buckets.p * (1 - upper)
-    mass[0] += buckets.p_below
-    return LossGrid(width, first, mass, buckets.p_above)
-
-
-def _upper_share(buckets: Masses, lower_edges: Array, width: float) -> Array:
-    """Return the share of each bucket's mass that goes to its upper edge.
-
-    Mass u at the upper edge and p - u at the lower one keep the mass under Q if
-    ``(p - u) e^-a + u e^-(a + width) = q``. Rounding may only push the share up; where q is too small to be
-    represented the whole bucket moves up.
-    """
-    known = (buckets.p > 0) & (buckets.q > 0)
-    log_ratio = np.zeros_like(buckets.p)
-    np.log(buckets.q, out=log_ratio, where=known)
-    log_ratio -= np.log(buckets.p, out=np.zeros_like(buckets.p), where=known)
-    share = np.expm1(np.minimum(lower_edges + log_ratio, 0.0)) / math.expm1(-width)
-    slack = 8 * _EPS * (1.0 + np.abs(lower_edges)) / width
-    return np.where(known, np.clip(share + slack, 0.0, 1.0), 1.0)
+    mass[1:] = p * upper
+    mass[:-1] += p * (1 - upper)
+    mass[0] += below
+    return LossGrid(width, first, mass, above)
 
 
 def _buckets(cdf: Array, sf: Array) -> tuple[Array, float, float]:
@@ -418,28 +404,21 @@ class _Grids:
         finite = sum(count * math.log1p(-min(grid.infinite, 1.0 - 1e-16)) for grid, count in self.parts)
         return min(1.0, -math.expm1(finite))
 
-    def _tilted(self, tilt: float) -> Iterator[tuple[int, Array, float, Array]]:
-        for grid, count in self.parts:
-            yield count, grid.losses, *grid.tilted(tilt)
-
-    def log_mgf(self, tilt: float) -> float:
-        """Return log E exp(tilt * sum) over the finite losses."""
-        return sum(count * log_mgf for count, _, log_mgf, _ in self._tilted(tilt))
-
     def cumulant(self, tilt: float) -> tuple[float, float]:
-        """Return `log_mgf` and its derivative, the mean of the tilted sum."""
+        """Return log E exp(tilt * sum) over the finite losses, and its derivative, the tilted sum's mean."""
         total = slope = 0.0
-        for count, losses, log_mgf, weights in self._tilted(tilt):
+        for grid, count in self.parts:
+            log_mgf, weights = grid.tilted(tilt)
             total += count * log_mgf
-            slope += count * float(weights @ losses)
+            slope += count * float(weights @ grid.losses)
         return total, slope
 
     def deviation(self, tilt: float) -> float:
         """Return the standard deviation of the tilted sum, at least one grid width."""
-        variance = sum(
-            count * float(weights @ np.square(losses - weights @ losses))
-            for count, losses, _, weights in self._tilted(tilt)
-        )
+        variance = 0.0
+        for grid, count in self.parts:
+            weights = grid.tilted(tilt)[1]
+            variance += count * float(weights @ np.square(grid.losses - weights @ grid.losses))
         return math.sqrt(max(variance, self.width**2))
 
     def window(self, tilt: float) -> Window:
@@ -454,20 +433,18 @@ class _Grids:
 
         def distance(log_s: float, sign: float) -> float:
             s = math.exp(log_s)
-            bound = (coarse.log_mgf(tilt + sign * s) - scale + _WINDOW_TAIL) / s - sign * centre
+            bound = (coarse.cumulant(tilt + sign * s)[0] - scale + _WINDOW_TAIL) / s - sign * centre
             return math.log(max(bound, 1e-300))
 
         def edge(sign: float) -> float:
+            bounds = (gaussian - 6.0, gaussian + 0.5)
             found = optimize.minimize_scalar(
-                lambda log_s: distance(log_s, sign),
-                bounds=(gaussian - 6.0, gaussian + 0.5),
-                method="bounded",
-                options={"xatol": 0.05},
+                distance, args=(sign,), bounds=bounds, method="bounded", options={"xatol": 0.05}
             )
             s = sign * math.exp(float(found.x))
-            return (self.log_mgf(tilt + s) - log_scale + _WINDOW_TAIL) / s  # valid for every s
+            return (self.cumulant(tilt + s)[0] - log_scale + _WINDOW_TAIL) / s  # valid for every s
 
-        log_scale = self.log_mgf(tilt)
+        log_scale = self.cumulant(tilt)[0]
         low, high = self.span
         return max(low, edge(-1.0)), min(high, edge(1.0))
 
@@ -486,7 +463,10 @@ class _Grids:
             middle = round(float(weights @ grid.losses) / width)
             shift += count * middle
             steps += count
-            law = fft.rfft(_fold(weights, grid.first - middle, size))
+            start = (grid.first - middle) % size  # on a circle of the given size, its index 0 at loss 0
+            padded = np.zeros(-(-(start + len(weights)) // size) * size)
+            padded[start : start + len(weights)] = weights
+            law = fft.rfft(padded.reshape(-1, size).sum(axis=0))
             with np.errstate(divide="ignore", invalid="ignore"):  # the power of an exact 0 comes out as 0
                 spectrum *= law if count == 1 else np.exp(count * np.log(law))
         weights = np.roll(np.maximum(fft.irfft(spectrum, size), 0.0), -((first - shift) % size))
@@ -494,14 +474,6 @@ class _Grids:
         # both allowances are relative to the scale at the asked epsilon, which falls above the window
         rounding = _ROUNDING * (steps + 1) + math.exp(-_WINDOW_TAIL)
         return _TiltedSum(positions, weights, tilt, log_scale, rounding, self.infinite, self.span[1])
-
-
-def _fold(law: Array, first: int, size: int) -> Array:
-    """Return the law on a circle of the given size, its index 0 at loss 0."""
-    start = first % size
-    padded = np.zeros(-(-(start + len(law)) // size) * size)
-    padded[start : start + len(law)] = law
-    return np.asarray(padded.reshape(-1, size).sum(axis=0))
 
 
 @dataclass(frozen=True)
@@ -629,7 +601,7 @@ class Composition:
         choose = functools.partial(_tilt_for_epsilon, epsilon=epsilon)
         coarse = self._grids(self._widths(tail)[0], tail)
         tilt, _ = choose(coarse)
-        bound = _exp(coarse.log_mgf(tilt) - tilt * epsilon) + coarse.infinite
+        bound = _exp(coarse.cumulant(tilt)[0] - tilt * epsilon) + coarse.infinite
         if bound < enough:
             return _Chernoff(epsilon, bound)
         return self._refined(*self._place(choose, tail), tail, tolerance)

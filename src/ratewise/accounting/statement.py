@@ -42,6 +42,7 @@ FORMAT = "ratewise-privacy-statement"
 VERSION = 2
 WIDTH = 88
 
+_LISTS = ("public", "found", "outside")
 FIXED_LIST = "exact composition of a plan that was fixed before its first release"
 
 _ZERO_OUT = (
@@ -106,17 +107,11 @@ class PrivacyStatement:
             raise InvalidInput(f"delta must be below 1, got {delta:g}; 1e-5 is a usual choice")
         for name in ("terms", "accountant", "ratewise_version", "dp_accounting_version"):
             _validate.text(**{name: getattr(self, name)})
-        canonical = {
-            "epsilon": float(epsilon),
-            "delta": delta,
-            "events": () if self.events in ((), []) else as_events(self.events),
-            "n_units": None if self.n_units is None else _validate.count(n_units=self.n_units),
-            **{
-                name: _validate.texts(**{name: getattr(self, name)})
-                for name in ("public", "found", "outside")
-            },
-        }
-        for name, value in canonical.items():
+        events = () if self.events in ((), []) else as_events(self.events)
+        number = None if self.n_units is None else _validate.count(n_units=self.n_units)
+        lists = {name: _validate.texts(**{name: getattr(self, name)}) for name in _LISTS}
+        checked = {"epsilon": float(epsilon), "delta": delta, "events": events, "n_units": number, **lists}
+        for name, value in checked.items():
             object.__setattr__(self, name, value)
 
     @property
@@ -175,19 +170,14 @@ class PrivacyStatement:
         return cls.from_dict(description)
 
     def __str__(self) -> str:
-        lines = []
-        if self.outside:
-            title = "NOT COVERED: this was read off the private data outside the guarantee below:"
-            lines += [_listed(title, self.outside), ""]
-        public = list(self.public)
-        if self.n_units is not None:
-            public.insert(0, f"the number of {self.unit.noun}: {self.n_units:,}")
-        lines += [_wrap(self._guarantee()), _wrap(self._protected())]
-        lines.append(_listed("Taken as public:", public, nothing="nothing was named."))
-        if self.found:
-            lines.append(_listed("Found by private releases:", self.found))
-        lines.append(_listed("Released:", self.mechanism, nothing="nothing."))
+        size = () if self.n_units is None else (f"the number of {self.unit.noun}: {self.n_units:,}",)
         software = f"ratewise {self.ratewise_version}, dp-accounting {self.dp_accounting_version}"
+        title = "NOT COVERED: this was read off the private data outside the guarantee below:"
+        lines = [_listed(title, self.outside), ""] if self.outside else []
+        lines += [_wrap(self._guarantee()), _wrap(self._protected())]
+        lines.append(_listed("Taken as public:", (*size, *self.public), nothing="nothing was named."))
+        lines += [_listed("Found by private releases:", self.found)] if self.found else []
+        lines.append(_listed("Released:", self.mechanism, nothing="nothing."))
         lines += [_wrap(f"Composition: {self.terms}."), _wrap(f"Accountant: {self.accountant}; {software}.")]
         return "\n".join(lines)
 
@@ -229,12 +219,9 @@ def state(
 
     Facts are `n_units`, `public`, `found` and `outside` of `PrivacyStatement`.
     """
-    listed = as_events(events)
-    epsilon = accountant.epsilon(listed, delta, neighbours=neighbours)
-    unit = PrivacyUnit() if unit is None else unit
-    return PrivacyStatement(
-        epsilon=epsilon, delta=delta, neighbours=neighbours, unit=unit, events=listed, **facts
-    )
+    curve = accountant.curve(events, neighbours)
+    facts = {"unit": unit or PrivacyUnit(), "neighbours": neighbours, "events": curve.events, **facts}
+    return PrivacyStatement(epsilon=curve.epsilon(_validate.inside(delta=delta)), delta=delta, **facts)
 
 
 def _upwards(epsilon: float) -> str:

@@ -53,9 +53,7 @@ except ImportError:  # pragma: no cover - Windows has no flock
 
 FORMAT = "ratewise-ledger"
 VERSION = 2
-
-LOCK_PATIENCE = 120.0
-"""Seconds to wait for another process before giving up."""
+LOCK_PATIENCE = 120.0  # seconds to wait for another process before giving up
 
 
 @dataclass(frozen=True)
@@ -94,10 +92,8 @@ class PlanRecord:
     version: str
 
     def __post_init__(self) -> None:
-        for name in ("plan", "data"):
-            _validate.text(required=True, **{name: getattr(self, name)})
-        for name in ("purpose", "version"):
-            _validate.text(**{name: getattr(self, name)})
+        for name, required in {"plan": True, "data": True, "purpose": False, "version": False}.items():
+            _validate.text(required=required, **{name: getattr(self, name)})
         for name in self.names:
             _validate.text(required=True, name=name)
         if not isinstance(self.unit, PrivacyUnit):
@@ -145,17 +141,17 @@ def record_from_dict(description: Any) -> Record:
         raise InvalidType(f"a record must be a mapping, got {description!r}")
     fields = dict(description)
     kind = fields.pop("record", None)
-    if kind not in ("plan", "release"):
+    if kind == "release":
+        return ReleaseRecord(**described(ReleaseRecord, fields, "a release record"))
+    if kind != "plan":
         raise InvalidInput(f"record must be plan or release, got {kind!r}")
-    cls = PlanRecord if kind == "plan" else ReleaseRecord
-    fields = described(cls, fields, f"a {kind} record")
-    if cls is PlanRecord:
-        if not isinstance(fields["events"], list) or not isinstance(fields["names"], list):
-            raise InvalidType("events and names of a plan must be lists")
-        fields["names"] = tuple(fields["names"])
-        fields["events"] = tuple(event_from_dict(event) for event in fields["events"])
-        fields["unit"] = PrivacyUnit.from_dict(fields["unit"])
-    return cls(**fields)
+    fields = described(PlanRecord, fields, "a plan record")
+    if not isinstance(fields["events"], list) or not isinstance(fields["names"], list):
+        raise InvalidType("events and names of a plan must be lists")
+    fields["names"] = tuple(fields["names"])
+    fields["events"] = tuple(event_from_dict(event) for event in fields["events"])
+    fields["unit"] = PrivacyUnit.from_dict(fields["unit"])
+    return PlanRecord(**fields)
 
 
 class Records:
@@ -331,7 +327,16 @@ class AtomicFile:
         remedy = "nothing may be released until there is space and permission to write there"
         with self._explained("cannot write the ledger {}", remedy):
             try:
-                self._write_temporary(text.encode("ascii"))
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(self._temporary)
+                handle = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+                try:
+                    content = text.encode("ascii")
+                    while content:
+                        content = content[os.write(handle, content) :]
+                    os.fsync(handle)
+                finally:
+                    os.close(handle)
                 os.replace(self._temporary, self.path)
                 flush_folder(self._folder)
             except OSError:
@@ -349,41 +354,30 @@ class AtomicFile:
         with self._explained("cannot create the lock file of the ledger {}", remedy):
             handle = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            self._wait_for(handle)
+            deadline = time.monotonic() + LOCK_PATIENCE
+            while not self._lock_now(fcntl, handle):
+                if time.monotonic() > deadline:
+                    raise LedgerError(
+                        f"another process has held the ledger {self.path!r} for {LOCK_PATIENCE:g} seconds; "
+                        "end it, then try again"
+                    )
+                time.sleep(0.002)
             yield
         finally:
             # Unlock by name: a forked child may hold a copy of the handle, and closing ours would not do.
             fcntl.flock(handle, fcntl.LOCK_UN)
             os.close(handle)
 
-    def _write_temporary(self, content: bytes) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._temporary)
-        handle = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-        try:
-            while content:
-                content = content[os.write(handle, content) :]
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-    def _wait_for(self, handle: int) -> None:
-        assert fcntl is not None  # noqa: S101 - for the type checker
-        deadline = time.monotonic() + LOCK_PATIENCE
-        while True:
-            with self._explained("cannot lock the ledger {}", "keep it on a file system that has locks"):
-                try:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    return
-                except OSError as error:
-                    if error.errno not in (errno.EAGAIN, errno.EACCES, errno.EINTR):
-                        raise
-            if time.monotonic() > deadline:
-                raise LedgerError(
-                    f"another process has held the ledger {self.path!r} for {LOCK_PATIENCE:g} seconds; "
-                    "end it, then try again"
-                )
-            time.sleep(0.002)
+    def _lock_now(self, system: ModuleType, handle: int) -> bool:
+        """Lock the file unless another process holds it; return whether it is ours."""
+        with self._explained("cannot lock the ledger {}", "keep it on a file system that has locks"):
+            try:
+                system.flock(handle, system.LOCK_EX | system.LOCK_NB)
+            except OSError as error:
+                if error.errno not in (errno.EAGAIN, errno.EACCES, errno.EINTR):
+                    raise
+                return False
+        return True
 
     @contextlib.contextmanager
     def _explained(self, problem: str, remedy: str = "") -> Iterator[None]:

@@ -1,6 +1,6 @@
 """Closed forms: the theorems and lemmas of the RaCO-DP paper.
 
-``docs/theory.md`` has the proofs, and lists where the formulas differ from the paper. They serve to plan and
+``docs/theory.md`` has the formulas, their proofs and where they differ from the paper. They serve to plan and
 to see how quantities scale. They do **not** decide what a run costs: that is the accountant, which needs far
 less noise for the same guarantee. Arguments have the same meaning everywhere:
 
@@ -89,10 +89,7 @@ def _formula(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _R
     return checked
 
 
-# --- noise for a budget ----------------------------------------------------------------------------------
-#
-# A step reads one Poisson sample twice: the histogram of predictions (sensitivity 1, Laplace noise) and the
-# clipped gradient (sensitivity C/B with B the expected batch, Gaussian noise), for add-or-remove.
+# --- noise for a budget: a step reads one Poisson sample twice, for add-or-remove --------------------------
 
 
 class TheoremNoise(NamedTuple):
@@ -111,12 +108,7 @@ class TheoremNoise(NamedTuple):
 def paper_noise(epsilon: float, delta: float, sampling_rate: float, steps: int) -> TheoremNoise:
     """Return the noise of the paper's privacy theorem, word for word; **this is not a guarantee**.
 
-    With r the sampling rate and T the steps, the theorem asks for::
-
-        laplace_scale  = 2 max( 1/epsilon, r sqrt(T ln(T/delta))/epsilon )
-        gradient_noise = 10 max( ln(T/delta)/epsilon, r sqrt(T) ln(T/delta)/epsilon )
-
-    and claims (epsilon, delta) for every epsilon, which is false from about 6 on, and for delta near 1.
+    The theorem claims (epsilon, delta), which is false from about epsilon 6 on, and for delta near 1.
     """
     log = math.log(steps / delta)
     return TheoremNoise(
@@ -129,8 +121,7 @@ def paper_noise(epsilon: float, delta: float, sampling_rate: float, steps: int) 
 def proven_noise(epsilon: float, delta: float, sampling_rate: float, steps: int) -> TheoremNoise:
     """Return noise for which a pencil-and-paper proof of (epsilon, delta) goes through.
 
-    With l = ln(T/delta) and m = max(1, r sqrt(T l)/epsilon): laplace_scale = 3.5 m, gradient_noise = 10
-    sqrt(l) m. If T/delta >= 100 and epsilon <= l, then T steps with this noise are (epsilon, delta)-private
+    If T/delta >= 100 and epsilon <= ln(T/delta), then T steps with this noise are (epsilon, delta)-private
     under adding or removing one row. Other arguments are refused.
     """
     log = math.log(steps / delta)
@@ -153,10 +144,7 @@ def unclipped_sensitivity(
     expected_batch: float,
     least_denominator: float,
 ) -> float:
-    """Return how far one row can move the summed gradient when nothing is clipped.
-
-    The row adds grad loss/B + sum_j lambda_j sum_{I,k} alpha_{j,I,k}/N_I * grad soft_k.
-    """
+    """Return how far one row can move the summed gradient when nothing is clipped."""
     multipliers = alpha_norm * multiplier_radius
     return loss_lipschitz / expected_batch + multipliers * rate_lipschitz / least_denominator
 
@@ -166,11 +154,9 @@ def unclipped_sensitivity(
 
 @_formula
 def sampled_rate_error(sampling_rate: float, rows: int, failure: float) -> float:
-    """Bound |p - p_r|, the error of a rate estimated from a Poisson sample with a *constant* denominator.
+    """Bound the error of a rate estimated from a Poisson sample with a *constant* denominator, r * rows.
 
-    p is the mean of numbers x_i in [0, 1] over the rows, p_r = (sum of sampled x_i)/(r * rows). With u =
-    ln(2/failure)/(r * rows), Bernstein's inequality gives u/3 + sqrt(u^2/9 + 2 (1 - r) u). Times L it holds
-    for the norm of vectors with norm at most L (Pinelis 1994), such as gradients.
+    Times L it holds for the norm of means of vectors with norm at most L, such as gradients.
     """
     u = math.log(2.0 / failure) / (sampling_rate * rows)
     return u / 3.0 + math.sqrt(u * u / 9.0 + 2.0 * (1.0 - sampling_rate) * u)
@@ -202,11 +188,7 @@ def rows_for_normaliser(sampling_rate: float, subsets: int, failure: float) -> f
 
 @_formula
 def laplace_sum_quantile(laplace_scale: float, terms: int, failure: float) -> float:
-    """Return t such that the sum of `terms` independent Laplace draws exceeds t in size rarely.
-
-    The smaller of two bounds, b the scale, k the number of terms: k b ln(k/failure) (some draw exceeds its
-    share; exact for k = 1), and 2b sqrt(k x) + b x with x = ln(2/failure) (the sum is sub-gamma).
-    """
+    """Return t such that the sum of `terms` independent Laplace draws exceeds t in size rarely."""
     x = math.log(2.0 / failure)
     return laplace_scale * min(terms * math.log(terms / failure), 2.0 * math.sqrt(terms * x) + x)
 
@@ -227,14 +209,9 @@ def ratio_error(
     numerator_terms: int = 1,
     denominator_terms: int = 1,
 ) -> float:
-    """Bound how far Laplace noise moves a ratio of counts.
+    """Bound how far sums of Laplace draws, dependent or not, move a ratio of counts to which they are added.
 
-    With X and Y sums of numerator_terms and denominator_terms Laplace draws (dependent or not), t_X and t_Y
-    their quantiles at failure/2 each (`laplace_sum_quantile`), with probability at least 1 - failure::
-
-        | (mu_X + X)/(mu_Y + Y) - mu_X/mu_Y |  <=  (t_X + (mu_X/mu_Y) t_Y)/(mu_Y - t_Y)      if t_Y < mu_Y
-
-    and infinity otherwise: the noisy denominator may then be near 0.
+    It is infinite if the noisy denominator may be near 0.
     """
     if numerator > denominator:
         raise InvalidInput(f"numerator must be at most denominator = {denominator:g}, got {numerator:g}")
@@ -245,10 +222,7 @@ def ratio_error(
     return (top + numerator / denominator * bottom) / (denominator - bottom)
 
 
-# --- regularity ------------------------------------------------------------------------------------------
-#
-# The Lagrangian is  mean loss(theta) + sum_j lambda_j (Gamma_j(theta) - gamma_j)  with soft rates, so that
-# Gamma_j is a combination, with coefficients alpha_j, of means of softmax(tau h(theta; x))_k.
+# --- regularity of the Lagrangian, mean loss(theta) + sum_j lambda_j (Gamma_j(theta) - gamma_j) ------------
 
 
 @dataclass(frozen=True)
@@ -280,7 +254,7 @@ class LagrangianRegularity(NamedTuple):
 
 @_formula
 def softmax_lipschitz(temperature: float) -> float:
-    """Return the Lipschitz constant of one coordinate of softmax(tau z) in z; reached for two classes."""
+    """Return the Lipschitz constant of one coordinate of softmax(tau z) in z."""
     return math.sqrt(2.0) / 4.0 * temperature
 
 
@@ -334,14 +308,7 @@ def lagrangian_regularity(
     multiplier_radius: float,
     constraints: int,
 ) -> LagrangianRegularity:
-    """Return Lipschitz and smoothness constants of the Lagrangian.
-
-    With L_P, beta_P the constants of a soft rate, c the alpha_norm, R the multiplier_radius, J constraints::
-
-        lipschitz          G = L_l + c R L_P
-        primal_smoothness  a = beta_l + c R beta_P
-        joint_smoothness   ( a + sqrt(a^2 + 4 m^2) )/2      with  m = c L_P sqrt(J)
-    """
+    """Return Lipschitz and smoothness constants of the Lagrangian."""
     slope, weight = rate_lipschitz(model, temperature), alpha_norm * multiplier_radius
     bend = model.loss_smoothness + weight * rate_smoothness(model, temperature)
     cross = alpha_norm * slope * math.sqrt(constraints)
@@ -373,21 +340,16 @@ class RateProblem:
 
     def __post_init__(self) -> None:
         _check_fields(self)
-        for name in ("alpha_norm", "multiplier_radius"):
-            _validate.positive(**{name: getattr(self, name)})
+        _validate.positive(alpha_norm=self.alpha_norm)
+        _validate.positive(multiplier_radius=self.multiplier_radius)
         if self.smallest_cell > self.rows:
             raise InvalidInput(f"smallest_cell must be at most rows = {self.rows}, got {self.smallest_cell}")
 
     @property
     def regularity(self) -> LagrangianRegularity:
         """Lipschitz and smoothness constants of the Lagrangian."""
-        return lagrangian_regularity(
-            self.model,
-            temperature=self.temperature,
-            alpha_norm=self.alpha_norm,
-            multiplier_radius=self.multiplier_radius,
-            constraints=self.constraints,
-        )
+        names = ("temperature", "alpha_norm", "multiplier_radius", "constraints")
+        return lagrangian_regularity(self.model, **{name: getattr(self, name) for name in names})
 
 
 class GradientErrors(NamedTuple):
@@ -403,16 +365,10 @@ def gradient_errors(
 ) -> GradientErrors:
     """Bound the errors of both gradients of one step, together, with probability at least 1 - failure.
 
-    With m = r n/2 (no subset has fewer sampled rows, except with probability failure/7), t_1 and t_K the
-    quantiles of one and of K Laplace draws, G_P the Lipschitz constant of a soft rate::
-
-        dual   <= c [ (t_1 + t_K)/(m - t_K) + Hoeffding(m) ]
-        primal <= gaussian_norm(d) + L_l Bernstein(r, |D|) + c R G_P [ t_K/(m - t_K) + vector Hoeffding(m) ]
-
-    Each of the seven things that can go wrong gets failure/7, shared over subsets and classes. Infinite if
-    the noise can swallow a denominator (t_K >= m), or if n is too small for m to be a lower bound.
+    Infinite if the noise can swallow a denominator, or if the smallest cell is too small for half its
+    expected sample to be a lower bound of its sample.
     """
-    part = failure / 7.0
+    part = failure / 7.0  # for each of the seven things that can go wrong, shared over subsets and classes
     subsets = problem.subsets or 2 * problem.constraints
     pairs = subsets * problem.classes
     least = sampling_rate * problem.smallest_cell / 2.0
@@ -453,11 +409,8 @@ def sgda_step_sizes(
 ) -> StepSizes:
     """Return the step sizes of the convergence theorem.
 
-    With G, beta the constants `lipschitz` and `primal_smoothness` of the Lagrangian, e and f the primal and
-    dual errors, which hold in every step, and D a bound on the Moreau envelope of Phi at the start minus its
-    least value::
-
-        primal = sqrt( D/(2 T beta (G^2 + e^2)) )          dual = primal * G (G + e)/f^2
+    `lipschitz` and `smoothness` are `lipschitz` and `primal_smoothness` of the Lagrangian, `errors` hold in
+    every step, and `envelope_gap` bounds the Moreau envelope of Phi at the start minus its least value.
     """
     e = _validate.non_negative(primal_error=errors.primal)
     f = _validate.positive(dual_error=errors.dual, hint="any small number will do")
@@ -479,14 +432,7 @@ def sgda_stationarity(
 ) -> float:
     """Return alpha such that some iterate of descent-ascent is an (alpha, alpha/(2 beta))-stationary point.
 
-    With h, k the primal and dual step, E = h G (G + e), for every whole number M from 1 to T::
-
-        gap   = E M + ceil(T/M)/T * R^2/k + 2 R f + lagrangian_rise/T
-        alpha = sqrt( 8/3 * [ D/(h T) + 2 beta gap + 2 beta h (G^2 + e^2) + 2 e^2 ] )
-
-    and the best M is taken. `gap` bounds the mean over steps of Phi(theta) - L(theta, lambda), and
-    `lagrangian_rise` bounds L(theta_T, lambda_T) - L(theta_0, lambda_0). Other letters as in
-    `sgda_step_sizes`.
+    `lagrangian_rise` bounds L(theta_T, lambda_T) - L(theta_0, lambda_0); others as in `sgda_step_sizes`.
     """
     h, k = _validate.positive(primal_step=step_sizes.primal), _validate.positive(dual_step=step_sizes.dual)
     e = _validate.non_negative(primal_error=errors.primal)
@@ -495,6 +441,7 @@ def sgda_stationarity(
     ideal = math.sqrt(spread / drift) if drift > 0 else float(steps)
     near = {1, steps, *(min(steps, max(1, round(ideal * factor))) for factor in (0.8, 1.0, 1.25))}
     blocks = min(drift * size + math.ceil(steps / size) / steps * spread for size in near)
+    # bounds the mean over steps of Phi(theta) - L(theta, lambda)
     gap = blocks + 2.0 * multiplier_radius * f + max(lagrangian_rise, 0.0) / steps
     squared = (
         envelope_gap / (h * steps)
@@ -534,21 +481,20 @@ def convergence_plan(
 ) -> ConvergencePlan:
     """Return the parameter choice of the paper's convergence theorem, with provable noise and every constant.
 
-    Steps T = min( (n epsilon/sqrt(d))^(4/3), n epsilon/K ), at least 1, as in the paper; sampling rate
-    1/sqrt(T) unless given (the paper asks for at least that, so that the second entry of both maxima in the
-    noise wins). Noise: `proven_noise` for (epsilon, delta), on the unclipped sensitivity with every
-    denominator floored at r n/4. Errors: `gradient_errors` at failure/T.
+    The sampling rate is 1/sqrt(T) unless given: the paper asks for at least that. The noise is `proven_noise`
+    on the unclipped sensitivity with every denominator floored at r n/4.
     """
     scaled = problem.smallest_cell * epsilon
     ideal = min((scaled / math.sqrt(problem.parameters)) ** (4.0 / 3.0), scaled / problem.classes)
     steps = max(1, int(ideal))
     rate = _validate.fraction(sampling_rate=steps**-0.5 if sampling_rate is None else sampling_rate)
     noise = proven_noise(epsilon, delta, rate, steps)
+    radius, regularity = problem.multiplier_radius, problem.regularity
     std = noise.gradient_noise * unclipped_sensitivity(
         loss_lipschitz=problem.model.loss_lipschitz,
         rate_lipschitz=rate_lipschitz(problem.model, problem.temperature),
         alpha_norm=problem.alpha_norm,
-        multiplier_radius=problem.multiplier_radius,
+        multiplier_radius=radius,
         expected_batch=rate * problem.rows,
         least_denominator=rate * problem.smallest_cell / 4.0,
     )
@@ -556,14 +502,9 @@ def convergence_plan(
     errors = gradient_errors(problem, sampling_rate=rate, gradient_std=std, laplace_scale=scale, failure=each)
     if math.isinf(errors.dual):
         return ConvergencePlan(steps, rate, noise, std, errors, None, math.inf)
-    common: dict[str, Any] = {
-        "steps": steps,
-        "lipschitz": problem.regularity.lipschitz,
-        "smoothness": problem.regularity.primal_smoothness,
-        "errors": errors,
-        "envelope_gap": envelope_gap,
-    }
-    sizes, radius = sgda_step_sizes(**common), problem.multiplier_radius
+    common: dict[str, Any] = {"steps": steps, "errors": errors, "envelope_gap": envelope_gap}
+    common |= {"lipschitz": regularity.lipschitz, "smoothness": regularity.primal_smoothness}
+    sizes = sgda_step_sizes(**common)
     alpha = sgda_stationarity(
         **common, step_sizes=sizes, multiplier_radius=radius, lagrangian_rise=lagrangian_rise
     )
