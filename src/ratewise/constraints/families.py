@@ -351,7 +351,10 @@ def crossed(columns: tuple[str, ...], domain: Domain) -> list[Predicate]:
         raise InvalidInput(
             f"crossing {list_values(columns)} gives {total:,} groups, more than {MAX_GROUPS:,}; name fewer columns"
         )
-    single = [[Member(c, (value,)) for value in values] for c, values in zip(columns, listed, strict=True)]
+    single = [
+        [Member(c, frozenset((value,))) for value in values]
+        for c, values in zip(columns, listed, strict=True)
+    ]
     return [conjunction(combination) for combination in itertools.product(*single)]
 
 
@@ -470,7 +473,7 @@ def _compared(domain: Domain) -> tuple[Any, ...]:
 def _errors(domain: Domain) -> Measure:
     """Return the error rate, as 1 minus the rate of correct predictions, which has fewer terms."""
     return lambda subset: Expression(
-        ((Term(k, label(k) & subset, subset, False), -1.0) for k in domain.classes), 1.0
+        tuple((Term(k, label(k) & subset, subset, False), -1.0) for k in domain.classes), 1.0
     )
 
 

@@ -17,7 +17,7 @@ Numeric columns are cut by **half-open** intervals, so intervals that share an e
 row without a number is in no interval, and in the complement of every interval.
 
 Equality is up to normalisation: order and repetition do not matter, ``~~p`` is ``p``, conditions on the same
-column are merged. It is not logical equivalence; the compiler merges predicates that select the same cells of
+column are merged. It is not logical equivalence; compilation merges predicates that select the same cells of
 a domain.
 """
 
@@ -25,6 +25,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NoReturn
 
 import numpy as np
@@ -44,32 +46,12 @@ from ratewise.exceptions import InvalidInput, InvalidType
 
 __all__ = ["Interval", "Predicate", "at_least", "below", "between", "everyone", "group", "label"]
 
-_COLLECTIONS = (set, frozenset, list, tuple, range, np.ndarray)
-
 
 class Predicate:
     """A condition on a row's public columns and its true label. Combine with ``&``, ``|`` and ``~``."""
 
-    __slots__ = ("_hash", "_key")
-    _key: tuple[Any, ...]
-    _hash: int
-
-    def _freeze(self, *key: Any) -> None:
-        object.__setattr__(self, "_key", key)
-        object.__setattr__(self, "_hash", hash((type(self).__name__, key)))
-
-    def __setattr__(self, name: str, value: Any) -> NoReturn:
-        raise AttributeError(f"a predicate is immutable, cannot set {name}")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Hashes of text differ between processes, so a pickle must rebuild rather than restore.
-        return type(self), self._key
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (type(self) is type(other) and self._key == other._key)
-
-    def __hash__(self) -> int:
-        return self._hash
+    parts: tuple[Predicate, ...] = ()
+    """The predicates this one is made of, in printing order; empty for a condition on one column."""
 
     def __and__(self, other: object) -> Predicate:
         return conjunction((self, other)) if isinstance(other, Predicate) else NotImplemented
@@ -78,7 +60,7 @@ class Predicate:
         return disjunction((self, other)) if isinstance(other, Predicate) else NotImplemented
 
     def __invert__(self) -> Predicate:
-        return Not(self)
+        return Not((self,))
 
     def __bool__(self) -> NoReturn:
         raise InvalidType(
@@ -94,44 +76,29 @@ class Predicate:
         """The predicate as report text, such as ``label=1 & sex=Female``."""
         return _prose(self)[0]
 
-    @property
-    def parts(self) -> tuple[Predicate, ...]:
-        """The predicates this one is made of, in printing order; empty for a condition on one column."""
-        return ()
-
     def leaves(self) -> Iterator[Member | Within]:
         """Yield the conditions on single columns that the predicate is built from."""
         for part in self.parts:
             yield from part.leaves()
 
 
-def _field(position: int, doc: str) -> Any:
-    return property(lambda self: self._key[position], doc=doc)
-
-
+@dataclass(frozen=True, repr=False)
 class Truth(Predicate):
     """Everyone, or nobody."""
 
-    __slots__ = ()
-    value = _field(0, "True for everyone, False for nobody.")
-
-    def __init__(self, value: bool) -> None:
-        self._freeze(value)
+    value: bool
 
     def __invert__(self) -> Predicate:
         return Truth(not self.value)
 
 
+@dataclass(frozen=True, repr=False)
 class Member(Predicate):
     """The column's value is (or, `negated`, is not) one of `values`; column None is the true label."""
 
-    __slots__ = ()
-    column = _field(0, "Name of the column; None for the true label.")
-    values = _field(1, "The values named.")
-    negated = _field(2, "Whether the condition is that the value is none of them.")
-
-    def __init__(self, column: str | None, values: Iterable[Any], negated: bool = False) -> None:
-        self._freeze(column, frozenset(values), negated)
+    column: str | None
+    values: frozenset[Any]
+    negated: bool = False
 
     def __invert__(self) -> Member:
         return Member(self.column, self.values, not self.negated)
@@ -141,68 +108,49 @@ class Member(Predicate):
         yield self
 
 
+@dataclass(frozen=True, repr=False)
 class Within(Predicate):
     """The column's number lies in one of `intervals`, half-open, kept disjoint and in order.
 
     A row without a number is in no interval, so the complement is not the union of the other intervals.
     """
 
-    __slots__ = ()
-    column = _field(0, "Name of the column.")
-    intervals = _field(1, "The intervals.")
-
-    def __init__(self, column: str, intervals: Iterable[Interval]) -> None:
-        self._freeze(column, tuple(intervals))
+    column: str
+    intervals: tuple[Interval, ...]
 
     def leaves(self) -> Iterator[Member | Within]:
         """Yield itself."""
         yield self
 
 
-class _Combined(Predicate):
-    __slots__ = ("_parts",)
-    _parts: tuple[Predicate, ...]
-
-    def __init__(self, members: Iterable[Predicate]) -> None:
-        self._freeze(frozenset(members))
-
-    @property
-    def parts(self) -> tuple[Predicate, ...]:
-        """The joined predicates, in printing order."""
-        try:
-            return self._parts
-        except AttributeError:  # sorted when first asked for: most are never printed
-            object.__setattr__(self, "_parts", tuple(sorted(self._key[0], key=_print_order)))
-            return self._parts
-
-
-class Both(_Combined):
-    """Every part holds; made by ``&``."""
-
-    __slots__ = ()
-
-
-class Either(_Combined):
-    """At least one part holds; made by ``|``."""
-
-    __slots__ = ()
-
-
+@dataclass(frozen=True, repr=False)
 class Not(Predicate):
     """The part does not hold; made by ``~`` of a combination."""
 
-    __slots__ = ()
-
-    def __init__(self, part: Predicate) -> None:
-        self._freeze(part)
-
-    @property
-    def parts(self) -> tuple[Predicate, ...]:
-        """The denied predicate."""
-        return self._key
+    parts: tuple[Predicate, ...]
 
     def __invert__(self) -> Predicate:
         return self.parts[0]
+
+
+@dataclass(frozen=True, repr=False)
+class _Combined(Predicate):
+    members: frozenset[Predicate]
+
+    @cached_property
+    def parts(self) -> tuple[Predicate, ...]:  # type: ignore[override]
+        """The joined predicates, in printing order."""
+        return tuple(sorted(self.members, key=_print_order))
+
+
+@dataclass(frozen=True, repr=False)
+class Both(_Combined):
+    """Every part holds; made by ``&``."""
+
+
+@dataclass(frozen=True, repr=False)
+class Either(_Combined):
+    """At least one part holds; made by ``|``."""
 
 
 everyone = Truth(True)
@@ -234,8 +182,7 @@ def label(*values: Any) -> Predicate:
     """
     if not values:
         raise InvalidInput("label() needs at least one class; for all rows write everyone")
-    hint = "give classes one by one: label(0, 1)"
-    return Member(None, [_value("label", value, hint) for value in values])
+    return _values(None, "label", values, "give classes one by one: label(0, 1)")
 
 
 def conjunction(parts: Iterable[Predicate]) -> Predicate:
@@ -248,35 +195,26 @@ def disjunction(parts: Iterable[Predicate]) -> Predicate:
     return _join(Either, parts)
 
 
-def conjuncts(predicate: Predicate) -> frozenset[Predicate]:
-    """Return the predicates whose ``&`` is the given one."""
-    if isinstance(predicate, Both):
-        return frozenset(predicate.parts)
-    return frozenset() if predicate == everyone else frozenset((predicate,))
-
-
 def _condition(column: str, value: Any) -> Predicate:
-    if isinstance(value, Interval):
-        return Within(column, (value,))
-    if not isinstance(value, _COLLECTIONS):
-        return Member(column, (_value(column, value),))
-    items = list(value)
+    several = isinstance(value, set | frozenset | list | tuple | range | np.ndarray)
+    items = list(value) if several else [value]
     if not items:
         raise InvalidInput(f"{column} must name at least one value, got an empty {type(value).__name__}")
-    spans = [item for item in items if isinstance(item, Interval)]
+    spans = [Within(column, (item,)) for item in items if isinstance(item, Interval)]
     if not spans:
-        return Member(column, [_value(column, item) for item in items])
+        return _values(column, column, items)
     if len(spans) < len(items):
         raise InvalidType(f"{column} mixes intervals with single values; join them with | instead")
-    return disjunction(Within(column, (span,)) for span in spans)
+    return disjunction(spans)
 
 
-def _value(name: str, value: Any, hint: str = "") -> Any:
-    if isinstance(value, Predicate):
-        raise InvalidType(
-            f"{name} must be a value, got the predicate {value!r}; join predicates with &, | or ~"
-        )
-    return scalar(hint, **{name: value})
+def _values(column: str | None, name: str, values: Iterable[Any], hint: str = "") -> Member:
+    for value in values:
+        if isinstance(value, Predicate):
+            raise InvalidType(
+                f"{name} must be a value, got the predicate {value!r}; join predicates with &, | or ~"
+            )
+    return Member(column, frozenset(scalar(hint, **{name: value}) for value in values))
 
 
 def _join(kind: type[Both] | type[Either], parts: Iterable[Predicate]) -> Predicate:
@@ -291,7 +229,7 @@ def _join(kind: type[Both] | type[Either], parts: Iterable[Predicate]) -> Predic
     if absorbing in left or any(map(left.issuperset, denied)):
         return absorbing
     if len(left) > 1:
-        return kind(left)
+        return kind(frozenset(left))
     return left.pop() if left else neutral
 
 
@@ -299,10 +237,7 @@ def _flat(kind: type[_Combined], parts: Iterable[Predicate]) -> Iterator[Predica
     for part in parts:
         if not isinstance(part, Predicate):
             raise InvalidType(f"expected a predicate such as group(sex='Female'), got {type(part).__name__}")
-        if isinstance(part, kind):
-            yield from part.parts
-        else:
-            yield part
+        yield from part.parts if isinstance(part, kind) else (part,)
 
 
 def _merge(kind: type[_Combined], a: Predicate, b: Predicate) -> Predicate:
@@ -311,7 +246,7 @@ def _merge(kind: type[_Combined], a: Predicate, b: Predicate) -> Predicate:
     if isinstance(a, Within) and isinstance(b, Within):
         if kind is Either:
             outside = _common_intervals(_outside(a.intervals), _outside(b.intervals))
-            return Within(a.column, _outside(tuple(outside)))
+            return Within(a.column, _outside(outside))
         common = _common_intervals(a.intervals, b.intervals)
         return Within(a.column, common) if common else nobody
     return a  # equal combinations, or an absorbed column
@@ -326,9 +261,9 @@ def _common_values(a: Member, b: Member) -> Predicate:
     return Member(a.column, common) if common else nobody
 
 
-def _common_intervals(a: Iterable[Interval], b: tuple[Interval, ...]) -> list[Interval]:
+def _common_intervals(a: Iterable[Interval], b: tuple[Interval, ...]) -> tuple[Interval, ...]:
     pairs = ((max(x.low, y.low), min(x.high, y.high)) for x in a for y in b)
-    return [Interval(low, high) for low, high in pairs if low < high]
+    return tuple(Interval(low, high) for low, high in pairs if low < high)
 
 
 def _outside(intervals: tuple[Interval, ...]) -> tuple[Interval, ...]:
@@ -339,6 +274,8 @@ def _outside(intervals: tuple[Interval, ...]) -> tuple[Interval, ...]:
 
 
 # ------------------------------------------------------------------------------------- printing
+
+_OR, _AND, _NOT, _CALL = range(4)
 
 
 def _print_order(part: Predicate) -> tuple[bool, str]:
@@ -352,34 +289,39 @@ def _bracket(piece: tuple[str, int], outer: int) -> str:
     return text if strength >= outer else f"({text})"
 
 
-_OR, _AND, _NOT, _CALL = range(4)
-
-
 def _code(predicate: Predicate) -> tuple[str, int]:
     """Return Python text and how tightly its outermost operator binds."""
     match predicate:
         case Truth():
             return ("everyone", _CALL) if predicate.value else ("~everyone", _NOT)
+        case Member(negated=True):
+            return f"~{_code(~predicate)[0]}", _NOT
+        case Member(column=None):
+            return f"label({', '.join(map(repr, in_order(predicate.values)))})", _CALL
         case Member() | Within():
-            return _leaf_code(predicate)
+            return _group_code([predicate]), _CALL
         case Not():
             return f"~{_bracket(_code(predicate.parts[0]), _NOT)}", _NOT
         case Either():
             return " | ".join(_bracket(_code(part), _AND) for part in predicate.parts), _OR
-        case _:
-            return _both_code(predicate.parts)
-
-
-def _leaf_code(leaf: Member | Within) -> tuple[str, int]:
-    if isinstance(leaf, Member) and leaf.negated:
-        return f"~{_leaf_code(~leaf)[0]}", _NOT
-    if isinstance(leaf, Member) and leaf.column is None:
-        return f"label({', '.join(map(repr, in_order(leaf.values)))})", _CALL
-    return _group_code([leaf]), _CALL
+    # conditions on different columns are gathered into one group(...)
+    together: dict[str | None, Any] = {}
+    alone: list[str] = []
+    for part in predicate.parts:
+        plain = isinstance(part, Within) or (isinstance(part, Member) and not part.negated and part.column)
+        column = getattr(part, "column", None)
+        if plain and column not in together:
+            together[column] = part
+        else:
+            alone.append(_bracket(_code(part), _AND))
+    if together:
+        at = 1 if alone and alone[0].startswith("label(") else 0
+        alone.insert(at, _group_code(together.values()))
+    return " & ".join(alone), (_CALL if len(alone) == 1 else _AND)
 
 
 def _group_code(leaves: Iterable[Member | Within]) -> str:
-    pairs = [(leaf.column, _leaf_values(leaf)) for leaf in leaves]
+    pairs = [(str(leaf.column), _leaf_values(leaf)) for leaf in leaves]
     if all(is_word(column) for column, _ in pairs):
         return f"group({', '.join(f'{column}={value}' for column, value in pairs)})"
     return f"group(**{{{', '.join(f'{column!r}: {value}' for column, value in pairs)}}})"
@@ -397,26 +339,11 @@ def _shown_intervals(within: Within) -> tuple[Interval, ...]:
     """Return the intervals; the whole line, which no function makes by itself, as two halves."""
     if within.intervals == (Interval(-math.inf, math.inf),):
         return Interval(-math.inf, 0.0), Interval(0.0, math.inf)
-    return tuple(within.intervals)
-
-
-def _both_code(parts: tuple[Predicate, ...]) -> tuple[str, int]:
-    """Join with ``&``, gathering plain conditions on different columns into one ``group(...)``."""
-    together: dict[str, Member | Within] = {}
-    alone: list[str] = []
-    for part in parts:
-        plain = isinstance(part, Within) or (isinstance(part, Member) and not part.negated and part.column)
-        if plain and part.column not in together:  # type: ignore[attr-defined]
-            together[part.column] = part  # type: ignore[attr-defined,assignment]
-        else:
-            alone.append(_bracket(_code(part), _AND))
-    if together:
-        at = 1 if alone and alone[0].startswith("label(") else 0
-        alone.insert(at, _group_code(together.values()))
-    return " & ".join(alone), (_CALL if len(alone) == 1 else _AND)
+    return within.intervals
 
 
 def _prose(predicate: Predicate) -> tuple[str, int]:
+    """Return report text and how tightly its outermost operator binds."""
     match predicate:
         case Truth():
             return ("everyone" if predicate.value else "nobody"), _CALL
@@ -433,9 +360,8 @@ def _prose(predicate: Predicate) -> tuple[str, int]:
             return " | ".join(spans), (_CALL if len(spans) == 1 else _OR)
         case Not():
             return f"not ({_prose(predicate.parts[0])[0]})", _NOT
-        case _:
-            mark, strength = (" & ", _AND) if isinstance(predicate, Both) else (" | ", _OR)
-            return mark.join(_bracket(_prose(part), strength + 1) for part in predicate.parts), strength
+    mark, strength = (" & ", _AND) if isinstance(predicate, Both) else (" | ", _OR)
+    return mark.join(_bracket(_prose(part), strength + 1) for part in predicate.parts), strength
 
 
 def _show_column(column: str | None) -> str:

@@ -28,13 +28,12 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn, SupportsIndex, overload
+from typing import Any, NamedTuple, NoReturn
 
 from ratewise import _validate
 from ratewise.constraints.domain import scalar, show_number, show_value
-from ratewise.constraints.predicates import Either, Predicate, Within, conjunction, conjuncts, everyone
+from ratewise.constraints.predicates import Both, Either, Predicate, Within, conjunction, everyone
 from ratewise.exceptions import InvalidInput, InvalidType
 
 STRICT = "rates are bounded with <= or >=; a strict {0} cannot be distinguished from {0}="
@@ -60,9 +59,9 @@ def rate(k: Any, where: Predicate = everyone, out_of: Predicate | Rows | None = 
     k = scalar("rate(k, where=...) takes the predicted class first", k=k)
     where = a_predicate(where=where)
     if out_of is None:
-        return Expression([(Term(k, where, where, False), 1.0)])
+        return Expression(((Term(k, where, where, False), 1.0),))
     of = out_of.where if isinstance(out_of, Rows) else a_predicate(out_of=out_of)
-    return Expression([(Term(k, where & of, of, not isinstance(out_of, Rows)), 1.0)])
+    return Expression(((Term(k, where & of, of, not isinstance(out_of, Rows)), 1.0),))
 
 
 def rows(where: Predicate) -> Rows:
@@ -118,7 +117,8 @@ class Term(NamedTuple):
 
     def _inside(self) -> Predicate:
         """Return the conditions of `where` that `of` does not have, for printing."""
-        beyond = conjunction(conjuncts(self.where) - conjuncts(self.of))
+        mine, theirs = (p.members if isinstance(p, Both) else {p} for p in (self.where, self.of))
+        beyond = conjunction(mine - theirs)
         return beyond if beyond & self.of == self.where else self.where
 
     @property
@@ -139,30 +139,22 @@ class Term(NamedTuple):
         return f"P({event} | {', '.join(given)})" if given else f"P({event})"
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Expression:
     """A linear combination of rates plus a constant. Immutable; arithmetic gives new ones."""
 
-    __slots__ = ("constant", "terms")
-    __array_ufunc__ = None  # np.float64(0.1) <= rate(1) must reach our comparison, not NumPy's
     terms: tuple[tuple[Term, float], ...]
-    constant: float
+    constant: float = 0.0
+    __array_ufunc__ = None  # np.float64(0.1) <= rate(1) must reach our comparison, not NumPy's
 
-    def __init__(self, terms: Iterable[tuple[Term, float]], constant: float = 0.0) -> None:
+    def __post_init__(self) -> None:
         merged: dict[Term, float] = {}
-        for term, coefficient in terms:
+        for term, coefficient in self.terms:
             merged[term] = merged.get(term, 0.0) + coefficient
-        kept = tuple((term, coefficient) for term, coefficient in merged.items() if coefficient)
-        for number in (constant, *merged.values()):
+        for number in (self.constant, *merged.values()):
             if not math.isfinite(number):
                 raise InvalidInput(f"a coefficient of the expression overflows: {number}; scale it down")
-        object.__setattr__(self, "terms", kept)
-        object.__setattr__(self, "constant", constant)
-
-    def __setattr__(self, name: str, value: Any) -> NoReturn:
-        raise AttributeError(f"an expression is immutable, cannot set {name}")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Expression, (self.terms, self.constant)
+        object.__setattr__(self, "terms", tuple(term for term in merged.items() if term[1]))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Expression):
@@ -206,7 +198,8 @@ class Expression:
         if not _is_number(other):
             return NotImplemented
         factor = _validate.real(factor=other)
-        return Expression(((term, c * factor) for term, c in self.terms), self.constant * factor + 0.0)
+        terms = tuple((term, c * factor) for term, c in self.terms)
+        return Expression(terms, self.constant * factor + 0.0)
 
     __rmul__ = __mul__
 
@@ -221,7 +214,7 @@ class Expression:
         divisor = _validate.real(divisor=other)
         if divisor == 0:
             raise InvalidInput("divisor must not be 0, got 0")
-        return Expression(((term, c / divisor) for term, c in self.terms), self.constant / divisor)
+        return Expression(tuple((term, c / divisor) for term, c in self.terms), self.constant / divisor)
 
     def __abs__(self) -> Magnitude:
         return Magnitude(self)
@@ -264,15 +257,12 @@ class Expression:
         return _sum(self, lambda term: term.name)
 
 
+@dataclass(frozen=True, repr=False)
 class Magnitude:
     """The absolute value of an expression; only an upper bound on it is a pair of rate constraints."""
 
-    __slots__ = ("expression",)
-    __array_ufunc__ = None
     expression: Expression
-
-    def __init__(self, expression: Expression) -> None:
-        self.expression = expression
+    __array_ufunc__ = None
 
     def __repr__(self) -> str:
         return f"abs({self.expression!r})"
@@ -287,6 +277,7 @@ class Magnitude:
         )
 
 
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
 class Constraint:
     """A bound on an expression: ``expression <= bound`` or ``expression >= bound``.
 
@@ -294,26 +285,15 @@ class Constraint:
     given with `named` does not matter.
     """
 
-    __slots__ = ("_name", "bound", "expression", "sense")
     expression: Expression
     sense: str
     bound: float
-    _name: str | None
+    given_name: str | None = None
 
-    def __init__(self, expression: Expression, sense: str, bound: float, name: str | None = None) -> None:
-        if not expression.terms:
+    def __post_init__(self) -> None:
+        if not self.expression.terms:
             raise InvalidInput("a constraint must read at least one rate; here they cancel to a constant")
-        put = object.__setattr__
-        put(self, "expression", expression)
-        put(self, "sense", sense)
-        put(self, "bound", bound + 0.0)
-        put(self, "_name", name)
-
-    def __setattr__(self, name: str, value: Any) -> NoReturn:
-        raise AttributeError(f"a constraint is immutable, cannot set {name}")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Constraint, (self.expression, self.sense, self.bound, self._name)
+        object.__setattr__(self, "bound", self.bound + 0.0)
 
     @property
     def sign(self) -> float:
@@ -344,8 +324,8 @@ class Constraint:
     @property
     def name(self) -> str:
         """The constraint as report text, or the name it was given."""
-        if self._name is not None:
-            return self._name
+        if self.given_name is not None:
+            return self.given_name
         return f"{self.expression.name} {self.sense} {show_number(self.bound)}"
 
     def named(self, name: str) -> Constraint:
@@ -359,7 +339,7 @@ class Constraint:
 
     def __repr__(self) -> str:
         text = f"{self.expression!r} {self.sense} {show_number(self.bound)}"
-        return text if self._name is None else f"({text}).named({self._name!r})"
+        return text if self.given_name is None else f"({text}).named({self.given_name!r})"
 
 
 class Constraints(tuple[Constraint, ...]):
@@ -370,14 +350,6 @@ class Constraints(tuple[Constraint, ...]):
     def named(self, name: str) -> Constraints:
         """Return the same constraints with a name for reports, marked by the side they bound."""
         return Constraints(c.named(f"{name} (at {'most' if c.sense == '<=' else 'least'})") for c in self)
-
-    @overload
-    def __getitem__(self, index: SupportsIndex) -> Constraint: ...
-    @overload
-    def __getitem__(self, index: slice) -> Constraints: ...
-    def __getitem__(self, index: Any) -> Any:
-        item = super().__getitem__(index)
-        return Constraints(item) if isinstance(index, slice) else item
 
     def __repr__(self) -> str:
         return f"Constraints([{', '.join(map(repr, self))}])"

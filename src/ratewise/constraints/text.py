@@ -708,7 +708,7 @@ def format_constraint(constraint: _Declared) -> str:
 
 
 def _several(constraints: Constraints) -> str:
-    if len(constraints) == 2 and all(one._name is None for one in constraints):
+    if len(constraints) == 2 and all(one.given_name is None for one in constraints):
         first, second = constraints
         if first.expression == second.expression and repr(first.expression) == repr(second.expression):
             expression, bounds = repr(first.expression), (first.bound, second.bound)

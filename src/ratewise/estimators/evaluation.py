@@ -460,7 +460,7 @@ class _Measured:
         # coefficients are positive and all different, so that nothing cancels and no other sum equals it
         everyone = [rate(k) >= _UNBOUNDED for k in domain.classes[:2]]
         terms = dict.fromkeys(term for c in (*everyone, *declared, *rates) for term, _ in c.expression.terms)
-        together = Expression((term, 1.0 + place) for place, term in enumerate(terms))
+        together = Expression(tuple((term, 1.0 + place) for place, term in enumerate(terms)))
         self._anchor = together >= _UNBOUNDED
         self.compiled = self._compile(list(declarations), domain)
         self._rates = self._compile(rates, domain)
