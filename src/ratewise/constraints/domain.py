@@ -1,10 +1,6 @@
 """The public facts that constraints are compiled against, and the coding of rows by them.
 
-A `Domain` holds the classes and, for each column that constraints may read, its values or `Numeric()`.
-
 >>> domain = Domain(classes=(0, 1), columns={"sex": ("Female", "Male"), "age": Numeric()}, other=True)
->>> domain.columns["sex"]
-('Female', 'Male')
 >>> domain.code_labels([1, 0, None, "1", "unknown"])
 array([ 1,  0, -1,  1, -1], dtype=int8)
 >>> domain.code_column("sex", ["Male", float("nan"), "Female", ["a", "list"]])
@@ -14,18 +10,14 @@ array([31., 42., nan, nan])
 
 Rows are coded by total functions: the code of a row depends on that row and on the declarations only, and no
 value of a row raises an error. This is part of the privacy guarantee, because an error that depends on a row
-is an answer about that row.
-
-* A label that is not among the classes has code -1. Such a row is in no cell and adds nothing to any sum.
-* An undeclared or missing value of a column has the code after the last declared value. With ``other=True``
-  it is a value of its own: the row belongs to `everyone` and to complements such as
-  ``~group(sex="Female")``, and to no group that names a value. With ``other=False`` the declared values are
-  taken as exhaustive, and a row with another value, in a column that constraints read, is in no cell.
-* In a numeric column the same holds for NaN, infinities and entries that are not numbers.
+is an answer about that row. A label that is not among the classes has code -1: the row is in no cell and adds
+nothing to any sum. An undeclared or missing value of a column (a numeric one: anything but a finite number) has
+the code after the last declared value; `Domain` says what becomes of such rows.
 """
 
 from __future__ import annotations
 
+import contextlib
 import keyword
 import math
 import re
@@ -35,9 +27,10 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from functools import cached_property, partial
 from itertools import repeat
 from types import NoneType
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +47,7 @@ Codes = NDArray[Any]
 _CHUNK = 1 << 16  # rows coded at a time, so that ten million rows of text need no second copy
 _NUMBER_TEXT = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*", re.ASCII)
 _LONGEST_NUMBER = 400  # characters; longer texts are not parsed as numbers
+# types are compared by identity: even the hash of a class can be code of its metaclass
 _BUILTIN = frozenset(map(id, (str, int, float, bool, bytes, NoneType)))
 _CONVERTED = frozenset(map(id, (int, float, bool, Decimal, Fraction)))
 _NUMERIC = frozenset(map(id, (int, float, bool, NoneType)))
@@ -70,7 +64,7 @@ def code_values(data: Any, declared: Iterable[Any], what: str = "values") -> Cod
     >>> code_values(["b", 1, None, object(), b"b"], declared=("a", "b", "1"))
     array([ 1,  2, -1, -1, -1], dtype=int8)
     """
-    return Coding(tuple(declared)).codes(data, what)
+    return _Coding(tuple(declared)).codes(data, what)
 
 
 def read_numbers(data: Any, what: str = "values") -> NDArray[np.float64]:
@@ -83,64 +77,61 @@ def read_numbers(data: Any, what: str = "values") -> NDArray[np.float64]:
     """
     categories = _categories(data)
     if categories is not None:
-        codes, values = categories
-        table: NDArray[np.float64] = np.append(read_numbers(values, what), np.nan)
-        return np.take(table, codes, mode="wrap")
-    array = as_vector(data, what)
+        table: NDArray[np.float64] = np.append(read_numbers(categories[1], what), np.nan)
+        return np.take(table, categories[0], mode="wrap")
+    array = _as_vector(data, what)
+    numbers = np.full(len(array), np.nan)
     if array.dtype.kind in "biuf":
         with np.errstate(all="ignore"):
             numbers = array.astype(np.float64)
     elif array.dtype.kind in "OUT":
-        numbers = np.empty(len(array))
         for start in range(0, len(array), _CHUNK):
             numbers[start : start + _CHUNK] = _numbers_of(array[start : start + _CHUNK].tolist())
-    else:
-        numbers = np.full(len(array), np.nan)
-    numbers[~np.isfinite(numbers)] = np.nan
-    mask = _mask(data)
-    if mask is not None:
-        numbers[mask] = np.nan
+    numbers[~np.isfinite(numbers) | _masked(data)] = np.nan
     return numbers
 
 
-class Coding:
+class _Coding:
     """The declared values of one column, and the codes of the entries that match them."""
 
-    __slots__ = ("_kinds", "_table", "exact", "values")
-
     def __init__(self, values: tuple[Any, ...]) -> None:
-        self.values = values
         self.exact = {value: code for code, value in enumerate(values)}
-        self._table = {**_aliases(self.exact), **self.exact}
+        other_forms: dict[Any, set[int]] = {}
+        for value, code in self.exact.items():
+            for form in _other_forms(value):
+                other_forms.setdefault(form, set()).add(code)
+        unique = {form: codes.pop() for form, codes in other_forms.items() if len(codes) == 1}
+        self._table = {**unique, **self.exact}
         self._kinds = _BUILTIN | {id(type(value)) for value in values} | {id(Decimal), id(Fraction)}
 
     def codes(self, data: Any, what: str) -> Codes:
         """Return the code of each entry, -1 if it matches no declared value."""
         categories = _categories(data)
         if categories is not None:
-            codes, values = categories
-            table = np.append(self.codes(values, what), -1)
-            return by_chunks(codes, len(self.values), table.__getitem__)
-        array = as_vector(data, what)
-        if array.dtype.kind in "biuf":
-            found = self._of_numbers(array, self._numbers())
-        elif array.dtype.kind in "mM":
-            found = self._of_numbers(array.view(np.int64), self._times(array.dtype))
-        else:
-            found = by_chunks(array, len(self.values), self._of_objects)
-        mask = _mask(data)
-        if mask is not None:
-            found[mask] = -1
+            table = np.append(self.codes(categories[1], what), -1)
+            return by_chunks(categories[0], len(self.exact), table.__getitem__)
+        array = _as_vector(data, what)
+        look_up: Callable[[NDArray[Any]], Any] = self._of_objects
+        if array.dtype.kind in "mM":
+            array, look_up = array.view(np.int64), partial(_look_up, self._times(array.dtype))
+        elif array.dtype.kind in "biuf":
+            look_up = partial(_look_up, self._table)
+            if (
+                array.dtype.kind == "f" and array.dtype.itemsize < 8
+            ):  # 0.1 means the nearest number of the type
+                largest, kind = float(np.finfo(array.dtype).max), array.dtype.type
+                numbers = [k for k in self._table if isinstance(k, float) and abs(k) <= largest]
+                rounded = {float(kind(k)): self._table[k] for k in numbers}
+                look_up = partial(_look_up, {**rounded, **self._table})
+        found = by_chunks(array, len(self.exact), look_up)
+        found[np.broadcast_to(_masked(data), found.shape)] = -1
         return found
 
     def _of_objects(self, array: NDArray[Any]) -> NDArray[np.int32]:
         items = array.tolist()
-        # types are compared by identity: even the hash of a class can be code of its metaclass
         if set(map(id, map(type, items))) <= _BUILTIN:
-            codes: Iterable[int] = map(self._table.get, items, repeat(-1))
-        else:
-            codes = map(self._one, items)
-        return np.fromiter(codes, dtype=np.int32, count=len(items))
+            return _look_up(self._table, array)
+        return np.fromiter(map(self._one, items), dtype=np.int32, count=len(items))
 
     def _one(self, value: Any) -> int:
         value = _plain(value)
@@ -151,53 +142,24 @@ class Coding:
         except Exception:  # a value that cannot be hashed or compared, such as a signalling NaN, matches none
             return -1
 
-    def _numbers(self) -> list[tuple[Any, int]]:
-        return [(key, code) for key, code in self._table.items() if isinstance(key, bool | int | float)]
-
-    def _times(self, dtype: np.dtype[Any]) -> list[tuple[Any, int]]:
-        """Return the declared dates, times and durations as integers in the unit of `dtype`."""
-        kind = date if dtype.kind == "M" else timedelta
-        found = self._numbers()
+    def _times(self, dtype: np.dtype[Any]) -> dict[int, int]:
+        """Return the codes of the declared dates, times and durations, as integers in the unit of `dtype`."""
+        found = {}
         for value, code in self.exact.items():
-            if isinstance(value, kind):
-                try:
-                    found.append((int(np.array(value, dtype=dtype).view(np.int64)), code))
-                except (OverflowError, TypeError, ValueError):  # outside the range of the unit
-                    continue
+            if isinstance(value, date if dtype.kind == "M" else timedelta):
+                with contextlib.suppress(
+                    OverflowError, TypeError, ValueError
+                ):  # outside the range of the unit
+                    found[int(np.array(value, dtype=dtype).view(np.int64))] = code
         return found
 
-    def _of_numbers(self, array: NDArray[Any], numbers: list[tuple[Any, int]]) -> Codes:
-        """Code by bisection among the declared numbers; declared text matches no number."""
-        if array.dtype.kind == "b":
-            array = array.view(np.uint8)
-        # 0.5 or 10**30 can match no entry of an integer column, and must not be rounded into one
-        numbers = [(value, code) for value, code in numbers if _fits(value, array.dtype)]
-        if not numbers:
-            return np.full(len(array), -1, dtype=np.int8)
-        numbers.sort()
-        keys = np.array([value for value, _ in numbers], dtype=array.dtype)
-        codes = np.array([code for _, code in numbers], dtype=np.int32)
 
-        def find(part: NDArray[Any]) -> NDArray[Any]:
-            place = np.searchsorted(keys, part)
-            np.minimum(place, len(keys) - 1, out=place)
-            found = codes[place]
-            found[keys[place] != part] = -1
-            return found
-
-        return by_chunks(array, len(self.values), find)
-
-
-def _aliases(exact: Mapping[Any, int]) -> dict[Any, int]:
-    """Return other forms of the declared values, each of one value only: numbers and truth values as text."""
-    found: dict[Any, set[int]] = {}
-    for value, code in exact.items():
-        for alias in _other_forms(value):
-            found.setdefault(alias, set()).add(code)
-    return {alias: codes.pop() for alias, codes in found.items() if len(codes) == 1}
+def _look_up(table: Mapping[Any, int], array: NDArray[Any]) -> NDArray[np.int32]:
+    return np.fromiter(map(table.get, array.tolist(), repeat(-1)), dtype=np.int32, count=len(array))
 
 
 def _other_forms(value: Any) -> list[Any]:
+    """Return what else means a declared value: a number or a truth value as text, or text as one."""
     if isinstance(value, bool):
         return [str(value)]
     if value in ("True", "False"):
@@ -229,24 +191,20 @@ def _plain(value: Any) -> Any:
 
 def _numbers_of(items: list[Any]) -> Any:
     if set(map(id, map(type, items))) <= _NUMERIC:
-        try:
+        with contextlib.suppress(OverflowError):  # an integer beyond the floats; others are read as before
             return np.array(items, dtype=np.float64)
-        except OverflowError:  # an integer beyond the floats; every other entry is read as before
-            pass
     return np.fromiter(map(_number, items), dtype=np.float64, count=len(items))
 
 
 def _number(value: Any) -> float:
     """Return a scalar as a finite float, NaN if it is none."""
     value = _plain(value)
-    kind = type(value)
-    if kind is str:
-        if len(value) > _LONGEST_NUMBER or not _NUMBER_TEXT.fullmatch(value):
-            return math.nan
-    elif id(kind) not in _CONVERTED:
-        return math.nan
+    if type(value) is str:
+        readable = len(value) <= _LONGEST_NUMBER and _NUMBER_TEXT.fullmatch(value) is not None
+    else:
+        readable = id(type(value)) in _CONVERTED
     try:
-        number = float(value)
+        number = float(value) if readable else math.nan
     except (OverflowError, ValueError):  # beyond the floats, or a signalling NaN
         return math.nan
     return number if math.isfinite(number) else math.nan
@@ -261,9 +219,9 @@ def _categories(data: Any) -> tuple[NDArray[Any], Any] | None:
     return None
 
 
-def _mask(data: Any) -> NDArray[np.bool_] | None:
-    """Return which entries of a masked array are missing."""
-    return np.ma.getmaskarray(data) if isinstance(data, np.ma.MaskedArray) else None
+def _masked(data: Any) -> Any:
+    """Return which entries of a masked array are missing; False if `data` is none."""
+    return np.ma.getmask(data) if isinstance(data, np.ma.MaskedArray) else False
 
 
 def by_chunks(array: NDArray[Any], count: int, translate: Callable[[NDArray[Any]], NDArray[Any]]) -> Codes:
@@ -274,7 +232,7 @@ def by_chunks(array: NDArray[Any], count: int, translate: Callable[[NDArray[Any]
     return codes
 
 
-def as_vector(data: Any, what: str) -> NDArray[Any]:
+def _as_vector(data: Any, what: str) -> NDArray[Any]:
     """Return a column as a one-dimensional array, without a common type for the entries of a list."""
     if isinstance(data, list | tuple):
         # np.asarray would turn a mix such as [1, "a"] into text
@@ -282,12 +240,6 @@ def as_vector(data: Any, what: str) -> NDArray[Any]:
     if isinstance(data, str | bytes) or np.ndim(data) != 1:
         raise InvalidType(f"{what} must be one-dimensional, one entry per row")
     return np.asarray(data)
-
-
-def _fits(value: Any, dtype: np.dtype[Any]) -> bool:
-    if dtype.kind in "iu":
-        return bool(value == value // 1 and np.iinfo(dtype).min <= value <= np.iinfo(dtype).max)
-    return abs(value) <= float(np.finfo(dtype).max) or (isinstance(value, float) and math.isinf(value))
 
 
 # -------------------------------------------------------------------------------------------- the domain
@@ -298,6 +250,7 @@ class Numeric:
     """A numeric column: its values are not listed, and constraints name intervals of it."""
 
 
+@dataclass(frozen=True, init=False)
 class Domain:
     """The classes and the columns' values, declared by the user or found by a release; immutable.
 
@@ -314,11 +267,9 @@ class Domain:
         rows with other values are in no cell.
     """
 
-    __slots__ = ("_codings", "_columns", "classes", "other")
     classes: tuple[Any, ...]
+    columns: dict[str, tuple[Any, ...] | Numeric]
     other: bool
-    _columns: dict[str, tuple[Any, ...] | Numeric]
-    _codings: dict[str | None, Coding]
 
     def __init__(
         self,
@@ -335,42 +286,28 @@ class Domain:
         if not isinstance(other, bool):
             raise InvalidType(f"other must be True or False, got {other!r}")
         declared = {name: _column_values(name, values, other) for name, values in (columns or {}).items()}
-        codings: dict[str | None, Coding] = {None: Coding(known)}
-        codings.update((n, Coding(v)) for n, v in declared.items() if not isinstance(v, Numeric))
-        for name, value in zip(self.__slots__, (codings, declared, known, other), strict=True):
-            object.__setattr__(self, name, value)
-
-    def __setattr__(self, name: str, value: Any) -> NoReturn:
-        raise AttributeError(f"a domain is immutable, cannot set {name}")
+        vars(self).update(classes=known, columns=declared, other=other)  # the class is frozen
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (self.classes, self._columns, self.other)
-
-    @property
-    def columns(self) -> dict[str, tuple[Any, ...] | Numeric]:
-        """The declared columns, by name."""
-        return dict(self._columns)
-
-    def __eq__(self, other: object) -> bool:
-        mine = self.classes, self._columns, self.other
-        return isinstance(other, Domain) and mine == (other.classes, other._columns, other.other)
+        # without the codings, which hold addresses of types
+        return partial(Domain, other=self.other), (self.classes, self.columns)
 
     def __hash__(self) -> int:
-        return hash((self.classes, frozenset(self._columns.items()), self.other))
+        return hash((self.classes, frozenset(self.columns.items()), self.other))
 
-    def __repr__(self) -> str:
-        other = ", other=True" if self.other else ""
-        return f"Domain(classes={self.classes!r}, columns={self._columns!r}{other})"
+    @cached_property
+    def _codings(self) -> dict[str | None, _Coding]:
+        found: Any = {None: self.classes, **self.columns}
+        return {name: _Coding(values) for name, values in found.items() if not isinstance(values, Numeric)}
 
     def values(self, column: str | None) -> tuple[Any, ...] | Numeric:
         """Return the declared values of a column (None: the classes)."""
         if column is None:
             return self.classes
-        try:
-            return self._columns[column]
-        except KeyError:
-            known = ", ".join(map(repr, self._columns)) or "none"
-            raise InvalidInput(f"column {column!r} is not declared; the columns are: {known}") from None
+        if column not in self.columns:
+            known = ", ".join(map(repr, self.columns)) or "none"
+            raise InvalidInput(f"column {column!r} is not declared; the columns are: {known}")
+        return self.columns[column]
 
     def code(self, column: str | None, value: Any) -> int:
         """Return the position of a value among the declared ones (column None: among the classes)."""
@@ -413,10 +350,6 @@ class Domain:
         return encode(data, values, f"column {column!r}")
 
 
-def _restored(classes: Any, columns: Any, other: bool) -> Domain:
-    return Domain(classes, columns, other=other)
-
-
 def list_values(values: Iterable[Any], most: int = 12) -> str:
     """Return public values as text for a message, shortened after `most`."""
     items = list(values)
@@ -428,21 +361,16 @@ def encode(data: Any, values: tuple[Any, ...], what: str) -> Codes:
     """Return `code_values`, and raise if an entry is undeclared. Not for private rows."""
     codes = code_values(data, values, what)
     if codes.size and codes.min() < 0:
+        kind, hint = getattr(getattr(data, "dtype", None), "kind", "") or "?", ""
+        if kind in "biuf" and all(isinstance(value, str) for value in values):
+            hint = ". The data are numbers and the declared values text: convert one of them"
+        if kind in "UST" and not any(isinstance(value, str) for value in values):
+            hint = ". The data are text and the declared values are not: convert one of them"
         raise InvalidInput(
             f"{what}: some entries are missing or not declared; declared are {list_values(values)}: "
-            f"declare every value that may occur, or drop those rows{_mismatch(data, values)}"
+            f"declare every value that may occur, or drop those rows{hint}"
         )
     return codes
-
-
-def _mismatch(data: Any, values: tuple[Any, ...]) -> str:
-    """Return a hint if the data are numbers and the declared values text, or the reverse."""
-    kind = getattr(getattr(data, "dtype", None), "kind", "") or "?"
-    if kind in "biuf" and all(isinstance(value, str) for value in values):
-        return ". The data are numbers and the declared values text: convert one of them"
-    if kind in "UST" and not any(isinstance(value, str) for value in values):
-        return ". The data are text and the declared values are not: convert one of them"
-    return ""
 
 
 def _column_values(name: Any, values: Any, may_be_empty: bool) -> tuple[Any, ...] | Numeric:

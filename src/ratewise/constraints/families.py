@@ -5,12 +5,8 @@ depends on the classes and the groups, so it is expanded against a public `Domai
 
 >>> people = Domain(classes=(0, 1), columns={"sex": ("Female", "Male")})
 >>> family = demographic_parity("sex", max_gap=0.05)
->>> family
-demographic_parity('sex', max_gap=0.05)
->>> for constraint in family.expand(people):
-...     print(constraint)
-P(1 | sex=Female) - P(1 | sex!=Female) <= 0.05
-P(1 | sex=Female) - P(1 | sex!=Female) >= -0.05
+>>> print(*family.expand(people), sep=", ")
+P(1 | sex=Female) - P(1 | sex!=Female) <= 0.05, P(1 | sex=Female) - P(1 | sex!=Female) >= -0.05
 >>> print(family.name)
 demographic_parity(sex) <= 0.05
 >>> print(family.describe(people))
@@ -101,24 +97,19 @@ class Family(ABC):
                 raise InvalidType(f"{self.kind} takes each of {', '.join(names)} once, {given}")
             keywords = {**dict(zip(names, arguments, strict=False)), **keywords}
             columns = keywords.pop("by", ())
-        low, high = (keywords.pop(name, None) if name else None for name in (self.lower, self.upper))
-        unknown = next((name for name in keywords if name not in self.options), None)
-        if unknown is not None:
+        low, high = (_checked_bound(name, keywords.pop(name or "", None)) for name in (self.lower, self.upper))
+        for unknown in (name for name in keywords if name not in self.options):
             known = ", ".join((*self.bounds(), *self.options))
             raise InvalidType(f"{self.kind} has no argument {unknown!r}; it has: {known}")
         if low is None and high is None:
             wanted = " or ".join(f"{name}=" for name in self.bounds())
             raise InvalidInput(f"{self.kind} needs a bound: {wanted}")
-        low, high = _checked_bound(self.lower, low), _checked_bound(self.upper, high)
         if low is not None and high is not None and low > high:
             raise InvalidInput(f"{self.lower} must be at most {self.upper}, got {low:g} and {high:g}")
-        settings = {**self.options, **keywords}
-        vars(self).update(  # the class is frozen
-            columns=_checked_columns("by" if self.by_keyword else "columns", columns),
-            low=low,
-            high=high,
-            settings=tuple((name, self.check_option(name, value)) for name, value in settings.items()),
-        )
+        columns = _checked_columns("by" if self.by_keyword else "columns", columns)
+        options = {**self.options, **keywords}.items()
+        settings = tuple((name, self.check_option(name, value)) for name, value in options)
+        vars(self).update(columns=columns, low=low, high=high, settings=settings)  # the class is frozen
 
     def __bool__(self) -> bool:
         raise InvalidType(f"{self!r} has no truth value; give several families as a list")

@@ -1,24 +1,19 @@
 """Predicates over public columns and the true label: which rows a rate is about.
 
 A predicate is a declaration: it holds no rows, and can be compared, hashed, pickled and printed as the Python code
-that rebuilds it.
+that rebuilds it. Equality is up to normalisation: order and repetition do not matter, and conditions on the same
+column are merged. Compilation merges predicates that select the same cells of a domain.
 
 >>> women = group(sex="Female")
 >>> women & label(1)
 label(1) & group(sex='Female')
->>> ~women | group(age=below(25))
-group(age=below(25)) | ~group(sex='Female')
 >>> group(race={"A", "B"}) == group(race="A") | group(race="B")
 True
 >>> (women & label(1)).name
 'label=1 & sex=Female'
 
-Numeric columns are cut by **half-open** intervals, so intervals that share an end neither overlap nor leave a gap. A
-row without a number is in no interval, and in the complement of every interval.
-
-Equality is up to normalisation: order and repetition do not matter, ``~~p`` is ``p``, conditions on the same
-column are merged. It is not logical equivalence; compilation merges predicates that select the same cells of
-a domain.
+Numeric columns are cut by **half-open** intervals. A row without a number is in no interval, and in the
+complement of every interval.
 """
 
 from __future__ import annotations
