@@ -97,7 +97,9 @@ class Family(ABC):
                 raise InvalidType(f"{self.kind} takes each of {', '.join(names)} once, {given}")
             keywords = {**dict(zip(names, arguments, strict=False)), **keywords}
             columns = keywords.pop("by", ())
-        low, high = (_checked_bound(name, keywords.pop(name or "", None)) for name in (self.lower, self.upper))
+        low, high = (
+            _checked_bound(name, keywords.pop(name or "", None)) for name in (self.lower, self.upper)
+        )
         for unknown in (name for name in keywords if name not in self.options):
             known = ", ".join((*self.bounds(), *self.options))
             raise InvalidType(f"{self.kind} has no argument {unknown!r}; it has: {known}")

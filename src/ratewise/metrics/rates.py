@@ -11,8 +11,6 @@
 ...     print(row.name, round(row.reached, 3), row.holds)
 P(1 | sex=F) - P(1 | sex!=F) <= 0.3 -0.333 True
 P(1 | sex=F) - P(1 | sex!=F) >= -0.3 -0.333 False
->>> report.all_hold, round(report.max_violation, 3)
-(False, 0.033)
 
 Nothing here is private: reports read the rows they are given. Use them on data whose rates may be published.
 """
@@ -29,8 +27,7 @@ from numpy.typing import NDArray
 
 from ratewise import _validate
 from ratewise.constraints.compiled import compile_constraints, expand
-from ratewise.constraints.domain import Domain, Numeric, encode, list_values, show_number
-from ratewise.constraints.rates import Constraint
+from ratewise.constraints.domain import Numeric, encode, list_values, show_number
 from ratewise.data.table import (
     as_column,
     distinct,
@@ -42,9 +39,12 @@ from ratewise.data.table import (
 )
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.metrics.intervals import mix_intervals, moments, share_interval
-from ratewise.metrics.verdicts import RowSequence, html_table, number, plain, text_table
+from ratewise.metrics.verdicts import RowSequence, plain_data
 
 _SUM_ROUNDING = 1e-3  # soft predictions of float32 models sum to one only roughly
+_ROUNDING = 1e-9  # a rate computed as 0.05 + 1e-17 holds a bound of 0.05
+
+# -------------------------------------------------------------------------------------------- input
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,26 +66,26 @@ class Predictions:
         truth = _labels(y_true, "y_true")
         if not len(truth):
             raise InvalidInput("y_true is empty; a report needs at least one row")
-        guess = None if y_pred is None else _labels(y_pred, "y_pred")
-        if guess is not None and len(guess) != len(truth):
+        labels = [truth] if y_pred is None else [truth, _labels(y_pred, "y_pred")]
+        if len(labels[-1]) != len(truth):
             raise InvalidInput(
-                f"y_pred must have one entry per row of y_true: {len(guess)} against {len(truth)}"
+                f"y_pred must have one entry per row of y_true: {len(labels[-1])} against {len(truth)}"
             )
-        known = _classes(classes, (truth,) if guess is None else (truth, guess))
+        known = read_domain({}, truth, _found_classes(labels) if classes is None else classes).classes
         codes = encode(truth, known, "y_true")
-        if guess is None:
+        if y_pred is None:
             return cls(known, truth, codes, _probabilities(y_prob, len(truth), known))
-        return cls(known, truth, codes, encode(guess, known, "y_pred"))
+        return cls(known, truth, codes, encode(labels[1], known, "y_pred"))
 
 
 def _labels(labels: Any, name: str) -> Any:
     try:
-        np.ndim(labels)
+        shape = np.shape(labels)
     except ValueError:  # entries of unlike length
         raise InvalidInput(f"{name} must be one label per row, got entries that are no scalars") from None
-    if np.ndim(labels) == 2 and np.shape(labels)[1] > 1:
+    if len(shape) == 2 and shape[1] > 1:
         raise InvalidInput(
-            f"{name} must be one label per row, got an array with {np.shape(labels)[1]} columns; "
+            f"{name} must be one label per row, got an array with {shape[1]} columns; "
             "give probabilities as y_prob"
         )
     column = as_column(labels, name)
@@ -94,9 +94,7 @@ def _labels(labels: Any, name: str) -> Any:
     return column
 
 
-def _classes(declared: Iterable[Any] | None, labels: tuple[Any, ...]) -> tuple[Any, ...]:
-    if declared is not None:
-        return read_domain({}, labels[0], declared).classes
+def _found_classes(labels: list[Any]) -> set[Any]:
     found = set().union(*(distinct(column, "y") for column in labels))
     if len({isinstance(value, str) for value in found}) > 1:
         raise InvalidInput(
@@ -104,7 +102,7 @@ def _classes(declared: Iterable[Any] | None, labels: tuple[Any, ...]) -> tuple[A
         )
     if len(found) < 2:
         raise InvalidInput("the labels hold one class only; declare all of them with classes=")
-    return read_domain({}, labels[0], found).classes
+    return found
 
 
 def _probabilities(y_prob: Any, n_rows: int, classes: tuple[Any, ...]) -> NDArray[np.float64]:
@@ -123,6 +121,9 @@ def _probabilities(y_prob: Any, n_rows: int, classes: tuple[Any, ...]) -> NDArra
     return np.asarray(table / sums[:, None])
 
 
+# ------------------------------------------------------------------------------------ rates by group
+
+
 @dataclass(frozen=True)
 class ClassRates:
     """The rates of one class in one group, each class against all others; NaN where nothing counts."""
@@ -139,10 +140,8 @@ class ClassRates:
     @classmethod
     def of(cls, confusion: NDArray[np.float64], k: int) -> ClassRates:
         """Return the rates of class k from a table of counts, true class by predicted class."""
-        hit, true, predicted = (
-            float(n) for n in (confusion[k, k], confusion[k].sum(), confusion[:, k].sum())
-        )
-        total = float(confusion.sum())
+        counts = confusion[k, k], confusion[k].sum(), confusion[:, k].sum(), confusion.sum()
+        hit, true, predicted, total = map(float, counts)
         false_alarm, negative = predicted - hit, total - true
         return cls(
             base_rate=_share(true, total),
@@ -159,12 +158,12 @@ class ClassRates:
         """Return the number of rows that each rate is a share of, in a group of `count` rows."""
         shares = (self.base_rate, self.selection_rate)
         true, predicted = (0 if math.isnan(share) else round(share * count) for share in shares)
-        return {
-            **dict.fromkeys(("base_rate", "selection_rate"), count),
-            **dict.fromkeys(("true_positive_rate", "false_negative_rate"), true),
-            **dict.fromkeys(("false_positive_rate", "true_negative_rate"), count - true),
-            **dict.fromkeys(("precision", "false_discovery_rate"), predicted),
-        }
+        among = (count, count, true, count - true, true, count - true, predicted, predicted)
+        return dict(zip(ClassRates.__dataclass_fields__, among, strict=True))
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else math.nan
 
 
 @dataclass(frozen=True)
@@ -183,9 +182,8 @@ class GroupRow:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the row as plain data; NaN becomes None."""
-        rates = {k: {name: plain(v) for name, v in vars(rate).items()} for k, rate in self.rates.items()}
-        counts = {"group": dict(self.values), "count": self.count, "accuracy": plain(self.accuracy)}
-        return {**counts, "rates": rates}
+        data = plain_data(self)
+        return {"group": data.pop("values"), **data}
 
 
 @dataclass(frozen=True, repr=False)
@@ -239,12 +237,6 @@ class GroupRates(RowSequence[GroupRow]):
     def __repr__(self) -> str:
         return f"<GroupRates: {len(self)} groups, {self.overall.count} rows, {len(self.classes)} classes>"
 
-    def __str__(self) -> str:
-        return text_table(*self._table())
-
-    def _repr_html_(self) -> str:
-        return html_table(*self._table(), repr(self).strip("<>"))
-
     def _table(self) -> tuple[list[str], list[list[str]]]:
         shown = self.classes[1:] if len(self.classes) == 2 else self.classes
         columns = {"selected": "selection_rate", "TPR": "true_positive_rate", "FPR": "false_positive_rate"}
@@ -253,8 +245,13 @@ class GroupRates(RowSequence[GroupRow]):
         body = []
         for row in (*self.rows, self.overall):
             rates = [getattr(row.rates[k], rate) for k in shown for rate in columns.values()]
-            body.append([row.name, str(row.count), *map(number, (row.accuracy, *rates))])
+            body.append([row.name, str(row.count), *map(_four, (row.accuracy, *rates))])
         return head, body
+
+
+def _four(value: float) -> str:
+    """Return a rate as text; a dash where there is none."""
+    return "-" if math.isnan(value) else f"{value:.4f}"
 
 
 def group_rates(
@@ -304,20 +301,19 @@ def group_rates(
                 f"column {name!r} is numeric and has no list of groups; cut it into ranges, or name by="
             )
         place = place * len(values) + domain.column_codes(name, columns[name])
+    size, shape = len(data.classes), tuple(map(len, listed.values()))
     if columns and all(name in (group_values or {}) for name in columns):
-        shown = np.arange(math.prod(map(len, listed.values())))
+        shown = np.arange(math.prod(shape))
     else:
         shown, place = np.unique(place, return_inverse=True)
-    size, shape = len(data.classes), tuple(map(len, listed.values()))
     flat = (place.reshape(-1) * size + data.truth_codes) * size + data.predictions
     tables = np.bincount(flat, minlength=len(shown) * size * size).astype(np.float64).reshape(-1, size, size)
     rows = []
-    for combination, table in zip(shown.tolist(), tables, strict=True):
-        codes = np.unravel_index(combination, shape) if shape else ()
+    for combination, table in zip(shown.tolist() if columns else (), tables, strict=bool(columns)):
+        codes = np.unravel_index(combination, shape)
         group = {name: values[c] for (name, values), c in zip(listed.items(), codes, strict=True)}
         rows.append(_group_row(group, table, data.classes))
-    overall = _group_row({}, tables.sum(axis=0), data.classes)
-    return GroupRates(tuple(rows) if columns else (), overall, data.classes)
+    return GroupRates(tuple(rows), _group_row({}, tables.sum(axis=0), data.classes), data.classes)
 
 
 def _group_row(values: dict[str, Any], confusion: NDArray[np.float64], classes: tuple[Any, ...]) -> GroupRow:
@@ -326,11 +322,7 @@ def _group_row(values: dict[str, Any], confusion: NDArray[np.float64], classes: 
     return GroupRow(values, int(total), _share(float(np.trace(confusion)), total), rates)
 
 
-def _share(part: float, whole: float) -> float:
-    return part / whole if whole else math.nan
-
-
-_ROUNDING = 1e-9  # a rate computed as 0.05 + 1e-17 holds a bound of 0.05
+# ---------------------------------------------------------------------------------- constraints on predictions
 
 
 @dataclass(frozen=True)
@@ -365,9 +357,7 @@ class RateRow:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the row as plain data, fit for JSON: NaN becomes None."""
-        found = {**vars(self), "violation": self.violation, "interval": [plain(end) for end in self.interval]}
-        numbers = {name: plain(v) if isinstance(v, float) else v for name, v in found.items()}
-        return {**numbers, "holds": self.holds}
+        return {**plain_data(self), "violation": plain_data(self.violation), "holds": self.holds}
 
 
 @dataclass(frozen=True, repr=False)
@@ -393,7 +383,7 @@ class RateReport(RowSequence[RateRow]):
     @property
     def max_violation(self) -> float:
         """Largest amount by which a bound is exceeded; 0 if none is."""
-        return max((row.violation for row in self.rows if row.holds is not None), default=0.0)
+        return 0.0 if self.worst is None else self.worst.violation
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return the rows as plain data, fit for JSON."""
@@ -404,20 +394,15 @@ class RateReport(RowSequence[RateRow]):
         held = sum(row.holds is True for row in self.rows)
         return f"<RateReport: {held} of {len(self)} constraints held by {kind} rates on {self.n_rows} rows>"
 
-    def __str__(self) -> str:
-        return text_table(self._head(), [_cells(row) for row in self.rows])
-
-    def _repr_html_(self) -> str:
-        return html_table(self._head(), [_cells(row) for row in self.rows], repr(self).strip("<>"))
-
-    def _head(self) -> list[str]:
-        return [
-            "constraint",
-            "reached",
-            "bound",
-            f"{show_number(100 * self.confidence)}% interval",
-            "holds",
-        ]
+    def _table(self) -> tuple[list[str], list[list[str]]]:
+        level, body = f"{show_number(100 * self.confidence)}% interval", []
+        for row in self.rows:
+            low, high = row.interval
+            span = "-" if math.isnan(low) else f"[{low:.4f}, {high:.4f}]"
+            holds = {None: "no rows", True: "yes", False: "no"}[row.holds]
+            bound = f"{row.sense} {show_number(row.bound)}"
+            body.append([row.name, _four(row.reached), bound, span, holds])
+        return ["constraint", "reached", "bound", level, "holds"], body
 
 
 def rate_report(
@@ -462,57 +447,25 @@ def rate_report(
     Intervals take the rows as independent draws of a population; see `ratewise.metrics.intervals`.
     """
     level = _validate.inside(confidence=confidence)
-    columns_read = needed_columns(constraints)
+    needed = needed_columns(constraints)
     data = Predictions.read(y_true, y_pred, y_prob, classes)
-    columns = sensitive_columns(
-        sensitive_features,
-        len(data.truth),
-        lone_name=next(iter(columns_read)) if columns_read and len(columns_read) == 1 else None,
-        needed=columns_read,
-    )
+    lone = next(iter(needed)) if needed and len(needed) == 1 else None
+    columns = sensitive_columns(sensitive_features, len(data.truth), lone_name=lone, needed=needed)
     numeric = interval_columns(constraints)
     domain = read_domain(columns, data.truth, data.classes, group_values, numeric=numeric)
-    declared = [(c, None if family is None else family.name) for c, family in expand(constraints, domain)]
-    rows = _rows(declared, domain, data, columns, level)
-    return RateReport(tuple(rows), level, y_prob is not None, len(data.truth))
-
-
-def _rows(
-    declared: list[tuple[Constraint, str | None]],
-    domain: Domain,
-    data: Predictions,
-    columns: dict[str, Any],
-    confidence: float,
-) -> list[RateRow]:
-    """Return a row per declared constraint.
-
-    Compiling keeps the tightest of several bounds on the same rates; a report shows each, so what was left
-    out is compiled again until nothing is left.
-    """
-    found: dict[int, RateRow] = {}
-    families = {id(constraint): family for constraint, family in declared}
-    waiting = {id(constraint): constraint for constraint, _ in declared}
-    while waiting:
+    declared = list(expand(constraints, domain))
+    found: dict[int, tuple[float, tuple[float, float]]] = {}
+    # compiling keeps the tightest of several bounds on the same rates: what was left out is compiled again
+    while waiting := {id(one): one for one, _ in declared if id(one) not in found}:
         compiled = compile_constraints(list(waiting.values()), domain, to_hold=False)
         cells = compiled.cells(data.truth_codes, columns)
-        values, low, high = mix_intervals(compiled, moments(compiled, cells, data.predictions), confidence)
-        reached, ends = compiled.reached(values), (compiled.reached(low), compiled.reached(high))
-        for j, constraint in enumerate(compiled.declared):
-            del waiting[id(constraint)]
-            first, second = float(ends[0][j]), float(ends[1][j])
-            found[id(constraint)] = RateRow(
-                name=constraint.name,
-                family=families[id(constraint)],
-                reached=float(reached[j]),
-                sense=constraint.sense,
-                bound=constraint.bound,
-                interval=(first, second) if constraint.sense == "<=" else (second, first),
-            )
-    return [found[id(constraint)] for constraint, _ in declared]
-
-
-def _cells(row: RateRow) -> list[str]:
-    low, high = row.interval
-    span = "-" if math.isnan(low) else f"[{low:.4f}, {high:.4f}]"
-    holds = {None: "no rows", True: "yes", False: "no"}[row.holds]
-    return [row.name, number(row.reached), f"{row.sense} {show_number(row.bound)}", span, holds]
+        ends = mix_intervals(compiled, moments(compiled, cells, data.predictions), level)
+        for one, reached, *limits in zip(compiled.declared, *map(compiled.reached, ends), strict=True):
+            low, high = limits if one.sense == "<=" else limits[::-1]
+            found[id(one)] = float(reached), (float(low), float(high))
+    rows = []
+    for one, family in declared:
+        reached, interval = found[id(one)]
+        name = None if family is None else family.name
+        rows.append(RateRow(one.name, name, reached, one.sense, one.bound, interval))
+    return RateReport(tuple(rows), level, y_prob is not None, len(data.truth))

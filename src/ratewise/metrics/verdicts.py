@@ -1,17 +1,10 @@
 """What is certified about a model's predictions: one row and one verdict per requested constraint.
 
-For a constraint ``value <= bound`` with the interval ``(low, high)`` of its value, the verdict is
-
-================  =====================================================================
-``held``          if ``high <= bound + tolerance``
-``missed``        if it is not held and ``low > bound``
-``cannot tell``   otherwise, and if a group has too few rows beside the noise
-================  =====================================================================
-
-A verdict is about the rows that were counted: training rows, a private hold-out or a public table, whose counts are exact
-and whose interval is one number. How far the people in general may differ from these rows is said by the population
-interval. `ratewise.training.certificate.certify` is the only caller of `verdict_of`, for Python, the command line, reports
-and JSON.
+For a constraint ``value <= bound`` with the interval ``(low, high)`` of its value, the verdict is *held* if
+``high <= bound + tolerance``, otherwise *missed* if ``low > bound``, otherwise (or if a group has too few rows beside
+the noise) *cannot tell*. It is about the rows that were counted: training rows, a private hold-out or a public table,
+whose counts are exact and whose interval is one number. The population interval says how far the people in general
+may differ from these rows. `ratewise.training.certificate.certify` is the only caller of `verdict_of`.
 """
 
 from __future__ import annotations
@@ -27,16 +20,6 @@ from ratewise.constraints.domain import show_number
 from ratewise.exceptions import InvalidInput
 
 # ------------------------------------------------------------------------------------------ small tables
-
-
-def plain(number: float) -> float | None:
-    """Return the number, or None for NaN, which JSON does not know."""
-    return None if math.isnan(number) else number
-
-
-def number(value: float) -> str:
-    """Return a rate as text; a dash where there is none."""
-    return "-" if math.isnan(value) else f"{value:.4f}"
 
 
 def text_table(head: list[str], rows: list[list[str]]) -> str:
@@ -60,14 +43,11 @@ def html_table(head: list[str], rows: list[list[str]], caption: str) -> str:
     )
 
 
-# ------------------------------------------------------------------------------------------------ verdicts
-
-
 Row = TypeVar("Row")
 
 
 class RowSequence(Sequence[Row]):
-    """A sequence of the `rows` of a table."""
+    """A sequence of the `rows` of a table, which is printed as `_table` (head, body) says."""
 
     rows: tuple[Row, ...]
 
@@ -80,6 +60,46 @@ class RowSequence(Sequence[Row]):
     def __getitem__(self, index: slice) -> tuple[Row, ...]: ...
     def __getitem__(self, index: Any) -> Any:
         return self.rows[index]
+
+    def _table(self) -> tuple[list[str], list[list[str]]]:
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return text_table(*self._table())
+
+    def _repr_html_(self) -> str:
+        return html_table(*self._table(), repr(self).strip("<>"))
+
+
+def plain_data(value: Any) -> Any:
+    """Return dataclasses, dictionaries and tuples as plain data, fit for JSON: numbers not finite become None."""
+    if is_dataclass(value):
+        return {field.name: plain_data(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, dict):
+        return {name: plain_data(item) for name, item in value.items()}
+    if isinstance(value, tuple):
+        return [plain_data(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _restored(kind: Any, description: Mapping[str, Any], **given: Any) -> Any:
+    """Return the dataclass that `plain_data` described, by the types of its fields."""
+    read: dict[Any, Any] = {
+        "float": _number,
+        "str | None": lambda value: None if value is None else str(value),
+        "tuple[float, float]": lambda ends: tuple(map(_number, ends)),
+        "tuple[str, ...]": lambda texts: tuple(map(str, texts)),
+        **{kind.__name__: kind for kind in (str, int, bool)},
+    }
+    rest = [field for field in fields(kind) if field.name not in given]
+    return kind(**given, **{field.name: read[field.type](description[field.name]) for field in rest})
+
+
+# ------------------------------------------------------------------------------------------------ verdicts
 
 
 HELD, MISSED, CANNOT_TELL = "held", "missed", "cannot tell"
@@ -110,44 +130,22 @@ class Estimate:
     value: float
     interval: tuple[float, float]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data; NaN becomes None."""
-        return _plain_data(self)
-
-    @classmethod
-    def from_dict(cls, description: Mapping[str, Any]) -> Estimate:
-        """Return the estimate that `to_dict` described."""
-        low, high = (_number(end) for end in description["interval"])
-        return cls(str(description["name"]), _number(description["value"]), (low, high))
-
     def __str__(self) -> str:
         if math.isnan(self.value):
             return "unknown"
-        return f"{short(self.value)} ({short(self.interval[0])} to {short(self.interval[1])})"
+        return f"{short(self.value)} ({_ends(self.interval)})"
 
 
 @dataclass(frozen=True)
 class CertificateRow:
     """One requested constraint; a two-sided constraint is one row.
 
-    Attributes
-    ----------
-    name : str
-    family : str or None
-        The family that it was declared by.
-    kind : "gap", "<=", ">=" or "within"
-        ``gap``: the absolute value of a difference is bounded, and `estimate` and `interval` are about it.
-    bounds : (float, float)
-        Smallest and largest value requested, infinite where there is none.
-    estimate : float
-        Private estimate of the value (of the gap) on the rows; always inside `interval`.
-    interval, population_interval : (float, float)
-        Simultaneous intervals for the rows, and for the population that they were drawn from.
-    verdict : "held", "missed" or "cannot tell"
-    remedy : str
-        What would help, if the constraint is not held; otherwise empty.
-    resolved : bool
-        Whether there are rows enough to measure it; otherwise estimate and intervals say nothing.
+    `family` is the family that it was declared by. `kind` is "gap", "<=", ">=" or "within"; of a gap, `estimate` and
+    `interval` are about the absolute value. `bounds` are the smallest and largest value requested, infinite where
+    there is none. `estimate` is the private estimate on the rows, always inside `interval`; `interval` and
+    `population_interval` are simultaneous intervals for the rows, and for the population that they were drawn
+    from. `verdict` is "held", "missed" or "cannot tell"; `remedy` says what would help if it is not held. Unless
+    `resolved`, there are too few rows to measure it, and estimate and intervals say nothing.
     """
 
     name: str
@@ -183,72 +181,23 @@ class CertificateRow:
         low, high = (show_number(bound) for bound in self.bounds)
         return {"within": f"{low} to {high}", ">=": f">= {low}"}.get(self.kind, f"<= {high}")
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data; infinite bounds become None."""
-        return _plain_data(self)
-
-    @classmethod
-    def from_dict(cls, description: Mapping[str, Any]) -> CertificateRow:
-        """Return the row that `to_dict` described."""
-        low, high = description["bounds"]
-        family = description["family"]
-        return cls(
-            name=str(description["name"]),
-            family=None if family is None else str(family),
-            kind=str(description["kind"]),
-            bounds=(-math.inf if low is None else float(low), math.inf if high is None else float(high)),
-            estimate=float(description["estimate"]),
-            interval=_pair(description["interval"]),
-            population_interval=_pair(description["population_interval"]),
-            verdict=str(description["verdict"]),
-            remedy=str(description["remedy"]),
-            resolved=bool(description["resolved"]),
-        )
-
     def __str__(self) -> str:
-        population = _ends(self.population_interval)
         if not self.resolved:
             return f"{self.verdict}: {self.name}: too few rows to measure it"
-        return (
-            f"{self.verdict}: {self.name}: reached {short(self.estimate)} ({_ends(self.interval)}); "
-            f"population {population}"
-        )
-
-    @property
-    def subject(self) -> str:
-        """The bounded quantity as text, without its bounds."""
-        parts = re.split(r" [<>]= ", self.name)
-        return parts[1] if len(parts) == 3 else parts[0]
+        reached = f"reached {short(self.estimate)} ({_ends(self.interval)})"
+        return f"{self.verdict}: {self.name}: {reached}; population {_ends(self.population_interval)}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Certificate(RowSequence[CertificateRow]):
     """What is certified about the predictions of one model on some rows; made by `certify`.
 
-    A sequence of `CertificateRow`, one per requested constraint. ``str()`` starts with `summary`.
-
-    Attributes
-    ----------
-    rows : tuple of CertificateRow
-    tolerance : float
-        A constraint counts as held if the upper end of its interval is at most the bound plus this.
-    level : float
-        Probability, over the noise, that all intervals contain the true values.
-    n_units : int
-        Public number of units.
-    unit : str
-        What a unit is, in the plural: rates are over these.
-    data : str
-        What was counted, such as "training rows".
-    accuracy : Estimate or None
-    majority_accuracy : float
-        Accuracy of always predicting the most common class; NaN if unknown.
-    warnings : tuple of str
-    noise_std : float
-        Standard deviation of the noise on each count.
-    groups : tuple of Estimate
-        Further rates, by group; each interval has the level by itself.
-    notes : tuple of str
+    A sequence of `CertificateRow`, one per requested constraint. ``str()`` starts with `summary`. A constraint counts
+    as held if the upper end of its interval is at most the bound plus `tolerance`; `level` is the probability, over
+    the noise, that all intervals contain the true values. `n_units` is the public number of units, `unit` what
+    a unit is, in the plural, and `data` what was counted. `noise_std` is the standard deviation of the noise on
+    each count, `majority_accuracy` the accuracy of always predicting the most common class (NaN if unknown), and
+    `groups` are further rates, by group; each of their intervals has the level by itself.
     """
 
     rows: tuple[CertificateRow, ...]
@@ -289,19 +238,18 @@ class Certificate(RowSequence[CertificateRow]):
         if row is None:
             return "No constraints were requested."
         gaps = row.kind == "gap"
-        subject = "Largest gap" if gaps else row.subject
+        parts = re.split(r" [<>]= ", row.name)  # bounds may be on either side of the quantity
+        subject = "Largest gap" if gaps else parts[len(parts) == 3]
         asked = short(row.bounds[1]) if gaps else row.requested
         exact = row.half_width <= ROUNDING
         interval = f"population {_ends(row.population_interval)}" if exact else _ends(row.interval)
         reached = f"requested {asked}, reached {short(row.estimate)} ({interval})"
         if not row.resolved:
             subject, reached = row.name, "too few rows to measure it"
-        line = f"{subject}: {reached}: {row.verdict}"
-        line += f" (tolerance {short(self.tolerance)})"
-        if len(self) > 1:
-            counts = ((sum(r.verdict == v for r in self.rows), v) for v in (HELD, MISSED, CANNOT_TELL))
-            line += "; of " + f"{len(self)} constraints " + ", ".join(f"{c} {v}" for c, v in counts if c)
-        return line
+        line = f"{subject}: {reached}: {row.verdict} (tolerance {short(self.tolerance)})"
+        counts = ((sum(r.verdict == v for r in self.rows), v) for v in (HELD, MISSED, CANNOT_TELL))
+        together = f"; of {len(self)} constraints " + ", ".join(f"{c} {v}" for c, v in counts if c)
+        return line + together if len(self) > 1 else line
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of the text."""
@@ -331,26 +279,22 @@ class Certificate(RowSequence[CertificateRow]):
     def __repr__(self) -> str:
         return f"<Certificate: {self.summary}>"
 
-    def _repr_html_(self) -> str:
+    def _table(self) -> tuple[list[str], list[list[str]]]:
         head = ["constraint", "requested", "reached", "interval", "population interval", "verdict", "remedy"]
-        body = [
-            [
-                row.name,
-                row.requested,
-                short(row.estimate),
-                *(f"{short(low)} to {short(high)}" for low, high in (row.interval, row.population_interval)),
-                row.verdict,
-                row.remedy,
-            ]
-            for row in self.rows
-        ]
+        body = []
+        for row in self.rows:
+            intervals = map(_ends, (row.interval, row.population_interval))
+            body.append([row.name, row.requested, short(row.estimate), *intervals, row.verdict, row.remedy])
+        return head, body
+
+    def _repr_html_(self) -> str:
         rest = [line for line in self.lines() if line.startswith(("Accuracy", "Warning"))]
-        table = html_table(head, body, self.summary)
+        table = html_table(*self._table(), self.summary)
         return table + "".join(f"<p>{html.escape(line)}</p>" for line in rest)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data, fit for JSON."""
-        data = _plain_data(self)
+        data = plain_data(self)
         rows = data.pop("rows")
         return {"summary": self.summary, "verdict": self.verdict, **data, "constraints": rows}
 
@@ -358,23 +302,19 @@ class Certificate(RowSequence[CertificateRow]):
     def from_dict(cls, description: Mapping[str, Any]) -> Certificate:
         """Return the certificate that `to_dict` described."""
         try:
-            accuracy = description["accuracy"]
-            return cls(
-                rows=tuple(CertificateRow.from_dict(row) for row in description["constraints"]),
-                tolerance=float(description["tolerance"]),
-                level=float(description["level"]),
-                n_units=int(description["n_units"]),
-                noise_std=float(description["noise_std"]),
-                unit=str(description["unit"]),
-                data=str(description["data"]),
-                accuracy=None if accuracy is None else Estimate.from_dict(accuracy),
-                majority_accuracy=_number(description["majority_accuracy"]),
-                warnings=tuple(map(str, description["warnings"])),
-                groups=tuple(Estimate.from_dict(estimate) for estimate in description["groups"]),
-                notes=tuple(map(str, description["notes"])),
+            rows, accuracy = [], description["accuracy"]
+            for row in description["constraints"]:
+                low, high = row["bounds"]
+                bounds = -math.inf if low is None else float(low), math.inf if high is None else float(high)
+                rows.append(_restored(CertificateRow, row, bounds=bounds))
+            groups = tuple(_restored(Estimate, estimate) for estimate in description["groups"])
+            accuracy = None if accuracy is None else _restored(Estimate, accuracy)
+            found: Certificate = _restored(
+                cls, description, rows=tuple(rows), groups=groups, accuracy=accuracy
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidInput(f"this is no description of a certificate: {error!r}") from None
+        return found
 
 
 def short(value: float) -> str:
@@ -393,25 +333,3 @@ def short(value: float) -> str:
 
 def _ends(interval: tuple[float, float]) -> str:
     return f"{short(interval[0])} to {short(interval[1])}"
-
-
-def _plain_data(record: Any) -> dict[str, Any]:
-    """Return a dataclass as plain data, fit for JSON: numbers that are not finite become None."""
-    return {field.name: _plain_value(getattr(record, field.name)) for field in fields(record)}
-
-
-def _plain_value(value: Any) -> Any:
-    if is_dataclass(value):
-        return _plain_data(value)
-    if isinstance(value, tuple):
-        return [_plain_value(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _number(value: Any) -> float:
-    return math.nan if value is None else float(value)
-
-
-def _pair(ends: Sequence[Any]) -> tuple[float, float]:
-    low, high = ends
-    return float(low), float(high)
