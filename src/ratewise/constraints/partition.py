@@ -58,9 +58,13 @@ class Subset:
 
     def members(self, universe: int) -> Indices:
         """Return all positions in the set, in order."""
-        if not self.others:
-            return self.listed
-        return np.setdiff1d(np.arange(universe, dtype=np.int64), self.listed, assume_unique=True)
+        return np.flatnonzero(self.mask(universe)) if self.others else self.listed
+
+    def mask(self, universe: int) -> NDArray[np.bool_]:
+        """Return which positions are in the set."""
+        mask = np.full(universe, self.others)
+        mask[self.listed] ^= True
+        return mask
 
     def compact(self, universe: int) -> Subset:
         """Return the same set, listed by whichever side is smaller; equal sets come out equal."""

@@ -2,33 +2,28 @@
 
 From exact counts (`mix_intervals`)
 -----------------------------------
-The rows are taken as independent draws from a population, and an interval is about that population's value.
-For one constraint, with L the sum that it bounds:
+The rows are independent draws from a population, and an interval is about that population's value. For one
+constraint, with L the sum that it bounds:
 
 1. Terms with the same denominator are one mean. Means whose rows overlap, such as a group's rate and
    everyone's, are cut into parts over disjoint rows: the sum over parts A of N_A/N times the mean over A.
 2. Each mean gets exact (Clopper-Pearson) limits l, u, given how many rows it rests on.
-3. The limits are L - sqrt(sum (m - l)^2) and L + sqrt(sum (u - m)^2). Where means were cut, the sums also
-   hold what L would move by if the number of rows in each part lay at its exact Poisson limits.
+3. The limits are L - sqrt(sum (m - l)^2) and L + sqrt(sum (u - m)^2) (MOVER, the method of variance estimates
+   recovery). Where means were cut, the sums also hold what L would move by if the number of rows in each part
+   lay at its exact Poisson limits.
 
-This is the method of variance estimates recovery (MOVER): with Wilson limits and two shares it is Newcombe's
-interval. A single rate, ratios such as precision included, keeps its exact limits. Only where a ratio and a
-share rest on the same rows (precision minus recall, say) no such cut exists, since one counts rows by their
-prediction and the other does not; there the sums of step 3 carry the correlation of the means under
-multinomial sampling instead.
-
-A mean of more than two values, or of soft predictions, varies less than a share with the same mean. Its
-limits are those of a share on n/f rows, f the ratio of the two variances, drawn towards 1 in small samples.
+A single rate, ratios such as precision included, keeps its exact limits. Where a ratio and a share rest on the same
+rows (precision minus recall, say) no such cut exists, since one counts rows by their prediction and the other
+does not; there the sums of step 3 carry the correlation of the means under multinomial sampling instead. A mean of
+more than two values, or of soft predictions, has the limits of a share on n/f rows, f the ratio of its variance
+to that of such a share, drawn towards 1 in small samples.
 
 From a histogram released with Gaussian noise (`noisy_intervals`)
 -----------------------------------------------------------------
-These intervals hold simultaneously and are post-processing.
-A released histogram is ``H = H0 + s Z`` with Z standard normal. If independent estimates of the cell sizes are
-given, the counts of each cell are first adjusted to them by inverse-variance weighting (`adjust_to_totals`); the
-errors of a cell then have covariance ``s^2 (I - w 1 1^T)``, ``w = s^2 / (K s^2 + s_T^2)``. For two classes and
-exact sizes this halves the variance of a rate.
-
-A constraint is a sum of means ``m_d = A_d.H0 / B_d.H0``, one per distinct denominator.
+A released histogram is ``H = H0 + s Z`` with Z standard normal; the intervals are post-processing, and hold together.
+If independent estimates of the cell sizes are given, the counts of each cell are first adjusted to them by
+inverse-variance weighting (`adjust_to_totals`); the errors of a cell then have covariance ``s^2 (I - w 1 1^T)``,
+``w = s^2 / (K s^2 + s_T^2)``. A constraint is a sum of means ``m_d = A_d.H0 / B_d.H0``, one per denominator.
 
 1. *One mean.* ``A.H - m B.H`` is exactly normal with mean 0 at the true m, so the set
    ``{m : |A.H - m B.H| <= c sd(A.H - m B.H)}`` (Fieller) has exact coverage, whatever the size of the
@@ -121,21 +116,15 @@ def moments(compiled: CompiledConstraints, cells: NDArray[np.int32], predictions
     sums = compiled.histogram(cells, predictions)
     if predictions.ndim == 1:
         return Moments(sums)
-    classes = range(compiled.n_classes)
-    squares = np.empty((compiled.n_cells, compiled.n_classes, compiled.n_classes))
-    for k in classes:
-        for other in classes[k:]:
-            product = predictions[:, k] * predictions[:, other]
-            squares[:, k, other] = np.bincount(cells, product, minlength=compiled.n_cells)
-            squares[:, other, k] = squares[:, k, other]
-    return Moments(sums, squares)
+    products = [compiled.histogram(cells, column[:, None] * predictions) for column in predictions.T]
+    return Moments(sums, np.stack(products, axis=1))
 
 
 def mix_intervals(
     compiled: CompiledConstraints, data: Moments, confidence: float = 0.95
 ) -> tuple[Floats, Floats, Floats]:
     """Return values, lower and upper limits of the normal forms; NaN where a rate has no rows."""
-    known: dict[bytes, tuple[float, float, float]] = {}
+    known: dict[bytes, Floats] = {}
     out = np.empty((3, len(compiled)))
     table = compiled.coefficients
     for j in range(len(compiled)):
@@ -143,12 +132,10 @@ def mix_intervals(
         numbers, coefficients = table.indices[part], table.data[part]
         key, mirror = (numbers.tobytes() + c.tobytes() for c in (coefficients, -coefficients))
         if mirror in known:  # the lower bound of a two-sided constraint
-            value, low, high = known[mirror]
-            out[:, j] = -value, -high, -low
+            out[:, j] = -known[mirror][[0, 2, 1]]
             continue
         means = _Means.of(compiled, j)
-        value, low, high = (means.scale * number for number in _interval(means, data, confidence))
-        out[:, j] = known[key] = value, low, high
+        out[:, j] = known[key] = means.scale * np.array(_interval(means, data, confidence))
     return out[0], out[1], out[2]
 
 
@@ -181,9 +168,10 @@ class _Means:
         ratio = terms.ratio[numbers[first]]
         for d, r in enumerate(numbers[first]):
             chosen = terms.klass[r] if ratio[d] else slice(None)
-            inside[d].T[chosen] = _mask(compiled, int(terms.denominator[r]))
+            inside[d].T[chosen] = compiled.index_sets[terms.denominator[r]].mask(compiled.n_cells)
         for d, r, coefficient in zip(place, numbers, coefficients, strict=True):
-            x[d, :, terms.klass[r]] += coefficient * _mask(compiled, int(terms.numerator[r]))
+            mask = compiled.index_sets[terms.numerator[r]].mask(compiled.n_cells)
+            x[d, :, terms.klass[r]] += coefficient * mask
         return cls(x, inside, ratio, scale)
 
     def rows(self, data: Moments) -> Floats:
@@ -203,41 +191,24 @@ class _Means:
 
     def scatter(self, data: Moments, mean: Floats) -> Floats:
         """Return sums over rows of products of deviations, for each pair of means."""
-        deviation = self.x - mean[:, None, None] * self.inside
-        return data.products(deviation)
-
-    def ratio_meets_share(self) -> bool:
-        """Return whether some row can count in a ratio and in a share."""
-        return bool((self.inside[self.ratio].any(axis=0) & self.inside[~self.ratio].any(axis=0)).any())
-
-
-def _mask(compiled: CompiledConstraints, subset: int) -> Bools:
-    """Return which cells a subset holds."""
-    chosen = compiled.index_sets[subset]
-    mask = np.full(compiled.n_cells, chosen.others)
-    mask[chosen.listed] ^= True
-    return mask
+        return data.products(self.x - mean[:, None, None] * self.inside)
 
 
 def _interval(means: _Means, data: Moments, confidence: float) -> tuple[float, float, float]:
+    """Return the sum of some means and its limits."""
     rows = means.rows(data)
     if not (rows > 0).all():
         return np.nan, np.nan, np.nan
     total = float((means.totals(data) / rows).sum())
-    join = _correlated if means.ratio_meets_share() else _disjoint
-    below, above = join(means, data, confidence)
-    return total, total - below, total + above
-
-
-def _disjoint(means: _Means, data: Moments, confidence: float) -> tuple[float, float]:
-    """Return how far the limits lie from the sum, by cutting the means where they overlap."""
-    if len(means.x) == 1 or not (np.count_nonzero(means.inside, axis=0) > 1).any():
+    ratio, share = means.inside[means.ratio].any(axis=0), means.inside[~means.ratio].any(axis=0)
+    if (ratio & share).any():  # some row can count in a ratio and in a share
+        below, above = _correlated(means, data, confidence)
+    elif len(means.x) > 1 and (np.count_nonzero(means.inside, axis=0) > 1).any():
+        below, above = _cut(means, data, confidence)
+    else:
         low, high, mean = _limits(means, data, confidence)
-        return _length(mean - low), _length(high - mean)
-    parts, joined = _parts(means, data)
-    low, high, mean = _limits(parts, data, confidence)
-    down, up = _composition(means, (low, high, parts.rows(data)), joined, data, confidence)
-    return math.hypot(_length(mean - low), down), math.hypot(_length(high - mean), up)
+        below, above = _length(mean - low), _length(high - mean)
+    return total, total - below, total + above
 
 
 def _correlated(means: _Means, data: Moments, confidence: float) -> tuple[float, float]:
@@ -250,51 +221,34 @@ def _correlated(means: _Means, data: Moments, confidence: float) -> tuple[float,
     return _length(mean - low, together), _length(high - mean, together)
 
 
-def _parts(means: _Means, data: Moments) -> tuple[_Means, NDArray[np.bool_]]:
-    """Return the same sum as means over disjoint rows, and of which means each is a part (parts x means).
+def _cut(means: _Means, data: Moments, confidence: float) -> tuple[float, float]:
+    """Return how far the limits lie from the sum, by cutting the means where they overlap.
 
-    A mean over D is the sum over its parts A of N_A/N_D times the mean over A.
+    A mean over D is the sum over its parts A, which are disjoint, of N_A/N_D times the mean over A. The sum also lies
+    off because the sample holds more or fewer rows of each part: one row more of part A moves the mean over D by
+    (mean over A - mean over D)/N_D. There the mean over A is taken at whichever of its limits is worse, the number of
+    rows at its exact Poisson limits. A part without a row in the sample is not taken for one without a row in the
+    population: of it the worst is assumed.
     """
     flat = means.inside.reshape(len(means.inside), -1).T
-    joined, part_of = np.unique(flat, axis=0, return_inverse=True)
+    joined, part_of = np.unique(flat, axis=0, return_inverse=True)  # of which means each is a part
     inside = np.arange(len(joined))[:, None, None] == part_of.reshape(means.inside.shape[1:])
     kept = joined.any(axis=1)
-    joined, inside = joined[kept], inside[kept]
+    joined, inside, rows = joined[kept], inside[kept], means.rows(data)
     sizes = np.tensordot(inside.astype(np.float64), data.sums)
-    x = np.tensordot(joined / means.rows(data), means.x, axes=1) * inside * sizes[:, None, None]
-    return _Means(x, inside, joined @ means.ratio), joined
-
-
-def _composition(
-    means: _Means,
-    parts: tuple[Floats, Floats, Floats],
-    joined: NDArray[np.bool_],
-    data: Moments,
-    confidence: float,
-) -> tuple[float, float]:
-    """Return how far the sum may lie off because the sample holds more or fewer rows of each part.
-
-    One row more of part A moves the mean over D by (mean over A - mean over D)/N_D. The mean over A is taken
-    at whichever of its limits is worse, the number of rows at its exact Poisson limits. A part without a row
-    in the sample is not taken for one without a row in the population: of it the worst is assumed.
-    """
-    low, high, sizes = parts
-    below, above, mean = _limits(means, data, confidence)
-    limits = (below, mean, above, *means.range())
-    least, base, most, lowest, highest = (joined @ (limit / means.rows(data)) for limit in limits)
-    some, counted = sizes > 0, np.maximum(sizes, np.finfo(float).tiny)
-    slopes = np.where(some, np.stack([low, high]) / counted - base, [lowest - most, highest - least])
-    fewer, more = _count_limits(sizes, confidence)
+    x = np.tensordot(joined / rows, means.x, axes=1) * inside * sizes[:, None, None]
+    low, high, mean = _limits(_Means(x, inside, joined @ means.ratio), data, confidence)
+    below, above, base = _limits(means, data, confidence)
+    limits = (below, base, above, *means.range())
+    least, base, most, lowest, highest = (joined @ (limit / rows) for limit in limits)
+    slopes = np.stack([low, high]) / np.maximum(sizes, np.finfo(float).tiny) - base
+    slopes = np.where(sizes > 0, slopes, [lowest - most, highest - least])
+    tail = (1.0 - confidence) / 2.0
+    fewer = sizes - np.where(sizes > 0, gammaincinv(np.maximum(sizes, 1e-9), tail), 0.0)
+    more = gammaincinv(sizes + 1.0, 1.0 - tail) - sizes
     down = np.maximum(slopes * fewer, -slopes * more).max(axis=0)
     up = np.maximum(slopes * more, -slopes * fewer).max(axis=0)
-    return _length(down), _length(up)
-
-
-def _count_limits(counts: Floats, confidence: float) -> tuple[Floats, Floats]:
-    """Return how far below and above a Poisson count its exact limits lie."""
-    tail = (1.0 - confidence) / 2.0
-    below = np.where(counts > 0, gammaincinv(np.maximum(counts, 1e-9), tail), 0.0)
-    return counts - below, gammaincinv(counts + 1.0, 1.0 - tail) - counts
+    return math.hypot(_length(mean - low), _length(down)), math.hypot(_length(high - mean), _length(up))
 
 
 def _limits(means: _Means, data: Moments, confidence: float) -> tuple[Floats, Floats, Floats]:
@@ -373,11 +327,11 @@ def noisy_intervals(
     chosen = np.arange(len(compiled)) if members is None else np.asarray(members, dtype=np.int64)
     table, beta = adjust_to_totals(histogram, noise_std, cell_totals, cell_totals_std)
     critical = sidak_value(level, len(chosen) if simultaneous else 1)
+    sums = [_NoisySum(_Means.of(compiled, int(j)), table, noise_std, beta) for j in chosen]
     small = len(chosen) * table.size * _DRAWS <= _LARGEST_PRODUCT
     if simultaneous and len(chosen) > 1 and noise_std > 0 and small:
-        along = [_direction(_Means.of(compiled, int(j)), table, noise_std, beta) for j in chosen]
-        critical = critical_value(np.array(along), level)
-    found = [_noisy_interval(_Means.of(compiled, int(j)), table, noise_std, beta, critical) for j in chosen]
+        critical = critical_value(np.array([one.direction() for one in sums]), level)
+    found = [one.interval(critical) for one in sums]
     estimate, middle, low, high, least, most, resolved, needed = np.array(found).reshape(-1, 8).T
     confidence = 1.0 - 2.0 * float(ndtr(-critical))
     people = Moments(np.maximum(nearest_table(table, max(float(table.sum()), 0.0)), 0.0))
@@ -472,50 +426,45 @@ def critical_value(directions: Floats, level: float) -> float:
     return min(float(np.quantile(largest, min(place, 1.0), method="higher")), bound)
 
 
-def _noisy_interval(means: _Means, table: Floats, noise: float, beta: Floats, critical: float) -> list[float]:
-    """Return estimate, centre, limits, range, whether resolved, and the denominator that would be."""
-    above, below = means.x, means.inside.astype(np.float64)
-    a, b = np.tensordot(above, table, 2), np.tensordot(below, table, 2)
-    u, v = (noise * _whiten(part, beta).reshape(len(part), -1) for part in (above, below))
-    lows, highs = means.range()
-    inside = [fieller(*numbers, critical) for numbers in zip(a, b, *_moments(u, v), strict=True)]
-    finite = np.array([limits is not None for limits in inside], dtype=bool)
-    limits = np.array([limit or (-np.inf, np.inf) for limit in inside])
-    known = (limits[:, 0] > lows) | (limits[:, 1] < highs) | ((noise == 0) & finite)
-    ratio = np.divide(a, b, out=(lows + highs) / 2.0, where=known)
-    errors = u - ratio[:, None] * v
-    size = np.linalg.norm(errors, axis=1)
-    unit = errors / np.where(size > 0, size, 1.0)[:, None]
-    together = unit @ unit.T
-    np.fill_diagonal(together, 1.0)
-    down, up = np.where(known[:, None], np.abs(limits - ratio[:, None]), 0.0).T
-    middle = float(ratio.sum())
-    low = middle - _length(down, together) - float(((highs - lows) / 2.0)[~known].sum())
-    high = middle + _length(up, together) + float(((highs - lows) / 2.0)[~known].sum())
-    estimate = float(np.clip(np.divide(a, b, out=ratio.copy(), where=b > 0), lows, highs).sum())
-    spread = np.linalg.norm(v, axis=1)
-    needed = float((critical * spread).max(initial=0.0))
-    ends = (estimate, middle, low, high, float(lows.sum()), float(highs.sum()))
-    return [*(means.scale * end for end in ends), float(finite.all()), needed]
+class _NoisySum:
+    """A sum of means ``a / b`` of a noisy table; ``u.Z`` and ``v.Z`` are the errors of a and b."""
 
+    def __init__(self, means: _Means, table: Floats, noise: float, beta: Floats) -> None:
+        parts = means.x, means.inside.astype(np.float64)
+        self.scale, self._noise, (self._lows, self._highs) = means.scale, noise, means.range()
+        self._a, self._b = (np.tensordot(part, table, 2) for part in parts)
+        # functions of the counts as functions of standard normal noise; see `adjust_to_totals`
+        white = (part - beta[:, None] * part.sum(axis=2, keepdims=True) for part in parts)
+        self._u, self._v = (noise * part.reshape(len(part), -1) for part in white)
 
-def _direction(means: _Means, table: Floats, noise: float, beta: Floats) -> Floats:
-    """Return the unit vector, over standard normal noise, along which the value errs to first order."""
-    above, below = means.x, means.inside.astype(np.float64)
-    a, b = np.tensordot(above, table, 2), np.tensordot(below, table, 2)
-    u, v = (_whiten(part, beta).reshape(len(part), -1) for part in (above, below))
-    lows, highs = means.range()
-    floor = np.maximum(b, noise * np.linalg.norm(v, axis=1))
-    floor = np.where(floor > 0, floor, 1.0)
-    errors = ((u - np.clip(a / floor, lows, highs)[:, None] * v) / floor[:, None]).sum(axis=0)
-    size = float(np.linalg.norm(errors))
-    return np.asarray(errors / size if size > 0 else errors)
+    def interval(self, critical: float) -> list[float]:
+        """Return estimate, centre, limits, range, whether resolved, and the denominator that would be."""
+        a, b, u, v, lows, highs = self._a, self._b, self._u, self._v, self._lows, self._highs
+        spreads = np.square(u).sum(axis=1), (u * v).sum(axis=1), np.square(v).sum(axis=1)
+        inside = [fieller(*numbers, critical) for numbers in zip(a, b, *spreads, strict=True)]
+        finite = np.array([limits is not None for limits in inside], dtype=bool)
+        limits = np.array([limit or (-np.inf, np.inf) for limit in inside])
+        known = (limits[:, 0] > lows) | (limits[:, 1] < highs) | ((self._noise == 0) & finite)
+        ratio = np.divide(a, b, out=(lows + highs) / 2.0, where=known)
+        errors = u - ratio[:, None] * v
+        size = np.linalg.norm(errors, axis=1)
+        unit = errors / np.where(size > 0, size, 1.0)[:, None]
+        together = unit @ unit.T
+        np.fill_diagonal(together, 1.0)
+        down, up = np.where(known[:, None], np.abs(limits - ratio[:, None]), 0.0).T
+        middle, unresolved = float(ratio.sum()), float(((highs - lows) / 2.0)[~known].sum())
+        low = middle - _length(down, together) - unresolved
+        high = middle + _length(up, together) + unresolved
+        estimate = float(np.clip(np.divide(a, b, out=ratio.copy(), where=b > 0), lows, highs).sum())
+        needed = critical * float(np.sqrt(spreads[2]).max(initial=0.0))
+        ends = (estimate, middle, low, high, float(lows.sum()), float(highs.sum()))
+        return [*(self.scale * end for end in ends), float(finite.all()), needed]
 
-
-def _whiten(parts: Floats, beta: Floats) -> Floats:
-    """Return functions of the counts as functions of standard normal noise (see `adjust_to_totals`)."""
-    return np.asarray(parts - beta[:, None] * parts.sum(axis=2, keepdims=True))
-
-
-def _moments(u: Floats, v: Floats) -> tuple[Floats, Floats, Floats]:
-    return np.square(u).sum(axis=1), (u * v).sum(axis=1), np.square(v).sum(axis=1)
+    def direction(self) -> Floats:
+        """Return the unit vector, over standard normal noise, along which the sum errs to first order."""
+        floor = np.maximum(self._b, np.linalg.norm(self._v, axis=1))
+        floor = np.where(floor > 0, floor, 1.0)
+        ratio = np.clip(self._a / floor, self._lows, self._highs)
+        errors = ((self._u - ratio[:, None] * self._v) / floor[:, None]).sum(axis=0)
+        size = float(np.linalg.norm(errors))
+        return np.asarray(errors / size if size > 0 else errors)
