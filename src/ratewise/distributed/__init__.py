@@ -1,6 +1,6 @@
 """Tables that are larger than memory or spread over machines: Arrow data sets, Dask and Spark data frames.
 
-`open_rows` turns such a table into a source of rows for a session (`ratewise.training.interfaces.RowSource`). Rows stay
+`open_rows` turns such a table into a source of rows for a session (`ratewise.training.session.RowSource`). Rows stay
 where they are; a session asks for sums over units. Sums are exact, membership in a sample is a keyed function of
 the unit, and noise is added once, by the session: results do not depend on how rows are spread.
 """

@@ -37,7 +37,7 @@ from ratewise.preprocessing.discovery import (
 )
 from ratewise.preprocessing.grids import Grid
 from ratewise.training.config import TrainingConfig
-from ratewise.training.interfaces import LABEL
+from ratewise.training.session import LABEL
 
 Floats = npt.NDArray[np.float64]
 
@@ -63,7 +63,7 @@ def open_parquet(path: str) -> Any:
 
 @dataclass(eq=False)
 class ArrowRows:
-    """Rows of a data set, for a session; see `ratewise.training.interfaces.RowSource`.
+    """Rows of a data set, for a session; see `ratewise.training.session.RowSource`.
 
     Parameters
     ----------

@@ -299,7 +299,7 @@ class PartitionEngine(AdditiveEngine):
 
 @dataclass(eq=False)
 class PartitionedRows:
-    """Rows in partitions, for a session; see `ratewise.training.interfaces.RowSource`.
+    """Rows in partitions, for a session; see `ratewise.training.session.RowSource`.
 
     Parameters
     ----------

@@ -46,10 +46,9 @@ from ratewise.training.declarations import (
     needed_columns,
     read_groups,
 )
-from ratewise.training.interfaces import RowSource
 from ratewise.training.loop import GradientDescent, StepRecord
 from ratewise.training.plan import Plan, explain_plan
-from ratewise.training.session import Session
+from ratewise.training.session import RowSource, Session
 
 if TYPE_CHECKING:
     from ratewise.report import Report

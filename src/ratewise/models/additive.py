@@ -132,7 +132,7 @@ class Problem:
 
 
 class RowEngine(ABC):
-    """What engines of scores that are linear in the parameters have in common (`ratewise.training.interfaces.Engine`).
+    """What engines of scores that are linear in the parameters have in common (`ratewise.training.loop.Engine`).
 
     Parameters are one row per score function, intercepts last.
     """

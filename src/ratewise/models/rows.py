@@ -27,7 +27,7 @@ from ratewise.preprocessing.discovery import (
 )
 from ratewise.preprocessing.grids import Grid
 from ratewise.training.config import TrainingConfig
-from ratewise.training.interfaces import LABEL
+from ratewise.training.session import LABEL
 
 Floats = npt.NDArray[np.float64]
 

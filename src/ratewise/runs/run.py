@@ -28,9 +28,8 @@ from ratewise.preprocessing.grids import ContinuousGrid
 from ratewise.runs.folder import RunFolder
 from ratewise.runs.settings import Settings
 from ratewise.training import plan as names
-from ratewise.training.interfaces import LABEL
 from ratewise.training.loop import StepRecord
-from ratewise.training.session import Session
+from ratewise.training.session import LABEL, Session
 
 if TYPE_CHECKING:
     from ratewise.estimators.classifier import RateConstrainedClassifier

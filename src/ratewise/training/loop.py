@@ -11,7 +11,8 @@
         dual.update(histogram)                                    # post-processing
         yield StepRecord(...)                                     # released values, nothing else
 
-An empty sample releases its noise and counts like any other. Sums are divided by the constant n * q.
+An empty sample releases its noise and counts like any other. Sums are divided by the constant n * q. To add a model
+class, implement `Engine`: every method is a sum over units in which one unit has bounded norm.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -27,12 +28,81 @@ import numpy.typing as npt
 from ratewise.exceptions import InvalidInput
 from ratewise.mechanisms.randomness import RandomStreams
 from ratewise.training.dual import DualUpdate
-from ratewise.training.interfaces import Engine, Optimizer, Release
 
 Floats = npt.NDArray[np.float64]
 
 LARGEST = 1e30  # parameters beyond this norm are no model
 _MOST_VALUES = 4_000_000  # of a history
+
+
+class Engine(Protocol):
+    """The only object that reads rows during a step."""
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of parameters."""
+        ...
+
+    @property
+    def count_step(self) -> float:
+        """Power of two that all prediction counts are multiples of."""
+        ...
+
+    def slack(self, rows: float) -> float:
+        """Return a bound on the rounding errors of the gradient sum, relative to the clipping norm."""
+        ...
+
+    def sums(self, sample: Any, parameters: Any, weights: Floats | None, clip: float) -> Any:
+        """Return `.gradient` (clipped sum) and `.histogram` (prediction counts) of a sample; **private**."""
+        ...
+
+    def counts(self, parameters: Any) -> tuple[Floats, Floats]:
+        """Return cells by predicted class and labels by whether predicted correctly, over all units; **private**."""
+        ...
+
+    def margin_counts(self, parameters: Any, towards: int) -> tuple[Floats, Floats]:
+        """Return cells and labels by `ratewise.training.certificate.margin_codes` over all units; **private**."""
+        ...
+
+    def shifted(self, parameters: Any, towards: int, amount: float) -> Any:
+        """Return parameters for `counts` with `amount` added to the score of class `towards`."""
+        ...
+
+
+class Release(Protocol):
+    """Adds noise to a private value; `ratewise.mechanisms.noise.Mechanism` for arrays."""
+
+    def release(self, value: Any, rng: np.random.Generator, /) -> Any:
+        """Return the value with fresh noise on every entry."""
+        ...
+
+
+class Optimizer(Protocol):
+    """Moves parameters by released gradients: post-processing. `ratewise.training.loop.GradientDescent` for arrays."""
+
+    done: int
+
+    @property
+    def parameters(self) -> Any:
+        """The model, as the engine takes it."""
+        ...
+
+    @property
+    def relative_rate(self) -> float:
+        """Learning rate of the coming step relative to the first one."""
+        ...
+
+    def step(self, total: Any, expected_units: float) -> float:
+        """Move by a released sum over the constant `expected_units`; return the norm of that mean."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """Return what is needed to go on later."""
+        ...
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from what `state` returned."""
+        ...
 
 
 class StepRecord(NamedTuple):

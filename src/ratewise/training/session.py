@@ -25,7 +25,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -34,14 +34,23 @@ from threadpoolctl import threadpool_limits
 from ratewise.accounting import Admission, Budget, Event, Ledger, PrivacyStatement, UnprotectedEvent
 from ratewise.constraints.compiled import CompiledConstraints, compile_constraints, named_values
 from ratewise.constraints.domain import Domain
+from ratewise.data.cells import CellFormat
 from ratewise.data.table import Units
 from ratewise.exceptions import CertificateWarning, InvalidInput
 from ratewise.mechanisms.noise import Mechanism
 from ratewise.mechanisms.randomness import RandomStreams
-from ratewise.mechanisms.sampling import keyed_samples
+from ratewise.mechanisms.sampling import KeyedSample, keyed_samples
 from ratewise.metrics.verdicts import Certificate
 from ratewise.preprocessing.basis import Basis, build_basis
-from ratewise.preprocessing.discovery import release_grids, release_values, rows_per_id, rows_per_id_words
+from ratewise.preprocessing.discovery import (
+    ColumnDeclaration,
+    RangeCounts,
+    ValueCounts,
+    release_grids,
+    release_values,
+    rows_per_id,
+    rows_per_id_words,
+)
 from ratewise.preprocessing.grids import ContinuousGrid, Grid, UnusedGrid
 from ratewise.training import defaults
 from ratewise.training.certificate import (
@@ -55,8 +64,7 @@ from ratewise.training.certificate import (
 from ratewise.training.config import TrainingConfig
 from ratewise.training.declarations import Declarations
 from ratewise.training.dual import dual_update
-from ratewise.training.interfaces import LABEL, Release, RowSource
-from ratewise.training.loop import GradientDescent, History, Loop, StepRecord
+from ratewise.training.loop import GradientDescent, History, Loop, Release, StepRecord
 from ratewise.training.plan import (
     CERTIFICATE,
     CORRECTION,
@@ -70,10 +78,83 @@ from ratewise.training.plan import (
     plan_for,
 )
 
-__all__ = ["Session"]
+__all__ = ["LABEL", "RowSource", "Session"]
 
 Floats = npt.NDArray[np.float64]
 OnStep = Callable[[StepRecord], object]
+
+
+LABEL = "label"  # the name of the label column in `RowSource.count_values`
+
+
+class RowSource(Protocol):
+    """The rows of a fit: in memory (`ratewise.models.rows`) or in partitions (`ratewise.distributed`).
+
+    Its methods return sums over units, which are **private** until a mechanism releases them. Sums are exact (integers,
+    or multiples of a power of two), so that they do not depend on the order or the partition of rows, and units are
+    numbered in a way that does not either: rows by their place in the table, ids by the order of a digest of the id.
+    """
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the features; public."""
+        ...
+
+    @property
+    def named(self) -> bool:
+        """Whether the names are the user's."""
+        ...
+
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        """Names of the sensitive columns; public."""
+        ...
+
+    @property
+    def sparse(self) -> bool:
+        """Whether the features are a sparse matrix, which is used as it is."""
+        ...
+
+    def count_units(self) -> int:
+        """Return the number of units, rows or distinct ids; public."""
+        ...
+
+    def count_sizes(self, classes: tuple[Any, ...] | None) -> Floats:
+        """Return the number of ids by the logarithm of their number of usable rows; **private**.
+
+        A row is usable if it has a label, that of a class if classes are given.
+        """
+        ...
+
+    def bound(self, max_rows: int, weighting: str, classes: tuple[Any, ...] | None) -> Units:
+        """Fix which usable rows each unit contributes; called once, after `count_units`."""
+        ...
+
+    def use_domain(self, domain: Domain, compiled: CompiledConstraints | None) -> None:
+        """Code labels and groups; rows whose label is no class have no weight in all later sums."""
+        ...
+
+    def count_values(self, names: tuple[str, ...]) -> dict[str, ValueCounts]:
+        """Return the distinct values of sensitive columns and of `LABEL`, with their weights; **private**."""
+        ...
+
+    def count_ranges(self, formats: Mapping[str, CellFormat]) -> dict[str, RangeCounts]:
+        """Return the range cells and text values of features, with their weights; **private**."""
+        ...
+
+    def bin_weights(self, grids: tuple[Grid, ...]) -> list[Floats]:
+        """Code the features and return the weight of the rows of each bin, by column; **private**."""
+        ...
+
+    def engine(
+        self, basis: Basis | None, columns: Mapping[str, ColumnDeclaration], config: TrainingConfig
+    ) -> Any:
+        """Return the engine of the training steps."""
+        ...
+
+    def select(self, sample: KeyedSample) -> Any:
+        """Return a sample as the engine takes it; **private**."""
+        ...
 
 
 @dataclass(eq=False)
