@@ -1,13 +1,11 @@
 """Followers of a training run: a progress bar, and callbacks that write to MLflow or TensorBoard.
 
 They see released values only: what a `StepRecord` holds, and the numbers of a report. A report is measured on rows
-without noise, so log it only where its numbers may be told.
+without noise, so log it only where its numbers may be told. Both libraries are imported when a callback is made.
 
 ::
 
     model = RateConstrainedClassifier(constraints, callback=TensorBoardCallback("runs/first"))
-
-Neither library is needed to import this module; each is imported when its callback is made.
 """
 
 from __future__ import annotations
@@ -17,9 +15,8 @@ import importlib
 import math
 import sys
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ratewise import _validate
 from ratewise.exceptions import InvalidType
@@ -33,21 +30,6 @@ _WIDTH = 24
 _MOST_CONSTRAINTS = 100
 
 
-# ------------------------------------------------------------------------------------------ progress
-
-
-class Screen(Protocol):
-    """Where a bar is shown."""
-
-    def show(self, share: float, words: str) -> None:
-        """Show how much is done, 0 to 1, and what there is to say."""
-        ...
-
-    def end(self) -> None:
-        """Leave the last state standing."""
-        ...
-
-
 class Progress:
     """Show steps done, the largest constraint value as released, and the time left.
 
@@ -56,45 +38,35 @@ class Progress:
     steps : int
     enabled : bool
         False shows nothing and costs next to nothing.
-    screen : Screen, optional
+    screen : Line or Output, optional
         By default a notebook's output if there is one, else standard error.
     """
 
-    def __init__(self, steps: int, *, enabled: bool, screen: Screen | None = None) -> None:
+    def __init__(self, steps: int, *, enabled: bool, screen: Any = None) -> None:
         self._steps = steps
         self._screen = (screen or find_screen()) if enabled else None
-        self._last = time.monotonic() if enabled else 0.0
+        self._last = time.monotonic()
         self._apart = _SECONDS_BETWEEN
-        self._timed: tuple[int, float] | None = None  # a step and when it was over
+        self._first: tuple[int, float] | None = None  # a step and when it was over: the first one warms up
 
     def show(self, record: Any) -> None:
         """Show a record, at most twice a second and once at the end."""
         if self._screen is None:
             return
-        now = time.monotonic()
-        if self._timed is None:  # the first step warms up: it does not tell the pace of the others
-            self._timed = record.step, now
-        if now - self._last < self._apart and record.step < self._steps:
+        now, step = time.monotonic(), record.step
+        self._first = self._first or (step, now)
+        if now - self._last < self._apart and step < self._steps:
             return
         self._last = now
-        self._screen.show(
-            record.step / self._steps, self._words(record, self._seconds_left(record.step, now))
-        )
-        # adding up many steps takes a moment: never more than a tenth of the time
-        self._apart = max(_SECONDS_BETWEEN, 10 * (time.monotonic() - now))
-
-    def _seconds_left(self, step: int, now: float) -> float | None:
-        if self._timed is None or step <= self._timed[0]:
-            return 0.0 if step == self._steps else None
-        return (now - self._timed[1]) / (step - self._timed[0]) * (self._steps - step)
-
-    def _words(self, record: Any, left: float | None) -> str:
-        said = [f"step {record.step}/{self._steps}"]
+        said = [f"step {step}/{self._steps}"]
         if record.values is not None:
             said.append(f"largest constraint value {record.values.max():+.3f}")
-        if left is not None:
-            said.append(f"{left:.0f} s left")
-        return ", ".join(said)
+        if step > self._first[0] or step == self._steps:
+            pace = (now - self._first[1]) / max(step - self._first[0], 1)
+            said.append(f"{pace * (self._steps - step):.0f} s left")
+        self._screen.show(step / self._steps, ", ".join(said))
+        # adding up many steps takes a moment: never more than a tenth of the time
+        self._apart = max(_SECONDS_BETWEEN, 10 * (time.monotonic() - now))
 
     def __enter__(self) -> Self:
         return self
@@ -117,10 +89,7 @@ class Line:
         """Write the bar; on a terminal, over the old one."""
         done = round(_WIDTH * min(1.0, max(0.0, share)))
         line = f"[{'#' * done}{'.' * (_WIDTH - done)}] {words}"
-        if self._over:
-            self._stream.write(f"\r{line.ljust(self._length)}")
-        else:
-            self._stream.write(f"{line}\n")
+        self._stream.write(f"\r{line.ljust(self._length)}" if self._over else f"{line}\n")
         self._length = len(line)
         self._stream.flush()
 
@@ -139,11 +108,11 @@ class Output:
 
     def show(self, share: float, words: str) -> None:
         """Replace the output."""
-        drawn = _Bar(share, words)
+        bar = _Bar(min(1.0, max(0.0, share)), words)
         if self._handle is None:
-            self._handle = self._display(drawn, display_id=True)
+            self._handle = self._display(bar, display_id=True)
         else:
-            self._handle.update(drawn)
+            self._handle.update(bar)
 
     def end(self) -> None:
         """Leave the last state standing."""
@@ -153,8 +122,7 @@ class _Bar:
     """What a notebook shows: a progress element, or its words where there is no HTML."""
 
     def __init__(self, share: float, words: str) -> None:
-        self._share = min(1.0, max(0.0, share))
-        self._words = words
+        self._share, self._words = share, words
 
     def _repr_html_(self) -> str:
         label = html.escape(self._words)
@@ -167,28 +135,16 @@ class _Bar:
         return self._words
 
 
-def find_screen() -> Screen:
+def find_screen() -> Line | Output:
     """Return the notebook's output if this runs in one, else standard error. IPython is never imported."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     display = getattr(sys.modules.get("IPython.display"), "display", None)
     # a kernel can show HTML, IPython in a terminal cannot
-    if display is not None and getattr(shell, "kernel", None) is not None:
-        return Output(display)
-    return Line()
-
-
-# ------------------------------------------------------------------------------------------ trackers
+    return Output(display) if display and getattr(shell, "kernel", None) is not None else Line()
 
 
 def scalars(record: StepRecord, names: Sequence[str] | None = None) -> dict[str, float]:
-    """Return the numbers of a record by name; NaN and infinities, which trackers refuse, are left out.
-
-    Parameters
-    ----------
-    record : StepRecord
-    names : sequence of str, optional
-        Names of the constraints, in order; without them only the largest value and multiplier are given.
-    """
+    """Return the finite numbers of a record by name; with `names` of the constraints, also those of each of them."""
     found = {"gradient_norm": float(record.gradient_norm)}
     for kind, values in (("value", record.values), ("multiplier", record.multipliers)):
         if values is not None and len(values):
@@ -197,25 +153,33 @@ def scalars(record: StepRecord, names: Sequence[str] | None = None) -> dict[str,
     return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
-class _Callback(ABC):
-    """Writes the first record and every n-th."""
+class _Callback:
+    """Writes the first record and every n-th with a function of name, value and step."""
 
-    def __init__(self, every: int, names: Sequence[str] | None) -> None:
-        self._every = _validate.count(every=every)
-        self._names = names
+    def __init__(
+        self, write: Callable[[str, float, int], Any], every: int, names: Sequence[str] | None
+    ) -> None:
+        self._write, self._every, self._names = write, _validate.count(every=every), names
 
     def __call__(self, record: StepRecord) -> None:
         if record.step == 1 or record.step % self._every == 0:
             for name, value in scalars(record, self._names).items():
                 self._write(name, value, record.step)
 
-    @abstractmethod
-    def _write(self, name: str, value: float, step: int) -> None: ...
-
     def log_report(self, report: Report) -> None:
-        """Write the numbers of a report (see `report_scalars`)."""
-        for name, value in report_scalars(report).items():
-            self._write(name, value, 0)
+        """Write the numbers of a report: accuracy, worst gap, epsilon, verdicts, values reached."""
+        content = report.content
+        first = content.models[0]
+        numbers = {
+            "accuracy": first.accuracy.value,
+            "worst_gap": first.worst,
+            "epsilon": first.epsilon,
+            **{state.replace(" ", "_"): float(count) for state, count in content.counts.items()},
+            **{f"reached/{one.name}": one.reached for one in content.by_worst()[:_MOST_CONSTRAINTS]},
+        }
+        for name, value in numbers.items():
+            if value is not None:
+                self._write(f"report/{name}", value, 0)
 
 
 class TensorBoardCallback(_Callback):
@@ -232,17 +196,13 @@ class TensorBoardCallback(_Callback):
     """
 
     def __init__(self, log: Any, *, every: int = 10, names: Sequence[str] | None = None) -> None:
-        super().__init__(every, names)
-        if callable(getattr(log, "add_scalar", None)):
-            self._writer = log
-        elif isinstance(log, str) or hasattr(log, "__fspath__"):
+        if isinstance(log, str) or hasattr(log, "__fspath__"):
             module = _load("torch.utils.tensorboard", "TensorBoard", "pip install torch tensorboard")
-            self._writer = module.SummaryWriter(str(log))
-        else:
+            log = module.SummaryWriter(str(log))
+        if not callable(getattr(log, "add_scalar", None)):
             raise InvalidType(f"log must be a folder or a writer with add_scalar, got {type(log).__name__}")
-
-    def _write(self, name: str, value: float, step: int) -> None:
-        self._writer.add_scalar(name, value, step)
+        super().__init__(log.add_scalar, every, names)
+        self._writer = log
 
     def close(self) -> None:
         """Write out what is still waiting."""
@@ -250,52 +210,22 @@ class TensorBoardCallback(_Callback):
 
 
 class MLflowCallback(_Callback):
-    """Writes released values to the MLflow run that is active, or to the one named.
+    """Writes released values to the MLflow run named by `run_id`, by default to the active one.
 
-    Parameters
-    ----------
-    run_id : str, optional
-        By default the active run.
-    every, names
-        As in `TensorBoardCallback`.
-    client : optional
-        Anything with MLflow's ``log_metric``; by default the module ``mlflow``.
+    Other parameters as for `TensorBoardCallback`. Names keep the signs that MLflow takes, at most 250 of them.
     """
 
     def __init__(
-        self,
-        run_id: str | None = None,
-        *,
-        every: int = 10,
-        names: Sequence[str] | None = None,
-        client: Any = None,
+        self, run_id: str | None = None, *, every: int = 10, names: Sequence[str] | None = None
     ) -> None:
-        super().__init__(every, names)
-        self._run = run_id
-        self._client = _load("mlflow", "MLflow", "pip install mlflow") if client is None else client
+        client = _load("mlflow", "MLflow", "pip install mlflow")
+        options = {} if run_id is None else {"run_id": run_id}
 
-    def _write(self, name: str, value: float, step: int) -> None:
-        options = {} if self._run is None else {"run_id": self._run}
-        self._client.log_metric(_plain(name), value, step=step, **options)
+        def write(name: str, value: float, step: int) -> None:
+            plain = "".join(sign if sign.isalnum() or sign in "_-. /" else "_" for sign in name)[:250]
+            client.log_metric(plain, value, step=step, **options)
 
-
-def report_scalars(report: Report) -> dict[str, float]:
-    """Return the numbers of a report worth tracking: accuracy, worst gap, epsilon, states, rates reached."""
-    content = report.content
-    first = content.models[0]
-    numbers = {
-        "report/accuracy": first.accuracy.value,
-        "report/worst_gap": first.worst,
-        "report/epsilon": first.epsilon,
-        **{f"report/{state.replace(' ', '_')}": float(count) for state, count in content.counts.items()},
-        **{f"report/reached/{one.name}": one.reached for one in content.by_worst()[:_MOST_CONSTRAINTS]},
-    }
-    return {name: value for name, value in numbers.items() if value is not None}
-
-
-def _plain(name: str) -> str:
-    """Return a name that MLflow takes: letters, digits and a few signs, at most 250 of them."""
-    return "".join(sign if sign.isalnum() or sign in "_-. /" else "_" for sign in name)[:250]
+        super().__init__(write, every, names)
 
 
 def _load(module: str, what: str, remedy: str) -> Any:
