@@ -21,7 +21,7 @@ from ratewise.constraints.compiled import compile_constraints
 from ratewise.constraints.domain import Domain
 from ratewise.metrics import intervals
 from ratewise.metrics.intervals import critical_value, noisy_intervals, sidak_value
-from ratewise.training.certificate import certify, requested_items
+from ratewise.training.certificate import certify
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +88,7 @@ def true_values(compiled, table, members):
 def needed_widths(scenario, repeats, *, seed, totals_std=None, population=False):
     """Return for each release the factor by which its intervals just contain all true values together."""
     compiled, table, noise = scenario()
-    members = [item.first for item in requested_items(compiled)]
+    members = [item.members[0] for item in compiled.items]
     truth, known = true_values(compiled, table, members)
     rng = np.random.default_rng(seed)
     needed = []

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +47,7 @@ from ratewise.metrics.verdicts import (
     short,
     verdict_of,
 )
-from ratewise.training.plan import CERTIFICATE, CORRECTION, Plan
+from ratewise.training.plan import CERTIFICATE, Plan
 
 if TYPE_CHECKING:
     from ratewise.training.dual import DualUpdate
@@ -173,12 +173,12 @@ def certify(
         raise InvalidInput(
             f"histogram must be {compiled.n_cells} x {compiled.n_classes}, got shape {table.shape}"
         )
-    requested = list(requested_items(compiled, items))
+    requested = list(compiled.items if items is None else items)
     found = noisy_intervals(
         compiled,
         table,
         noise,
-        members=[item.first for item in requested],
+        members=[item.members[0] for item in requested],
         cell_totals=None if cell_totals is None else np.asarray(cell_totals, dtype=np.float64),
         cell_totals_std=cell_totals_std,
         level=inside,
@@ -218,24 +218,25 @@ def judged(
     Training has measured the sizes of cells as well, with noise of its own; they shorten the intervals.
     """
     histogram, outcomes = unpack_counts(released, compiled.n_cells, compiled.n_classes)
-    stds = _count_stds(plan, CERTIFICATE)
-    sizes = None if dual is None or not dual.step or not plan.private else dual.cell_sizes()
+    noise, outcomes_noise = plan_stds(plan, CERTIFICATE)
+    sizes, sizes_noise = dual.cell_sizes() if dual is not None and dual.step and plan.private else (None, 0.0)
     return certify(
         compiled,
         histogram,
-        stds[0],
+        noise,
         n_units=plan.n_units,
         outcomes=outcomes,
-        outcomes_std=stds[1],
-        cell_totals=None if sizes is None else sizes[0],
-        cell_totals_std=0.0 if sizes is None else sizes[1],
+        outcomes_std=outcomes_noise,
+        cell_totals=sizes,
+        cell_totals_std=sizes_noise,
         tolerance=tolerance,
         notes=() if shift is None else (shift.describe(compiled),),
         unit="rows" if plan.unit.kind == "row" else "ids",
     )
 
 
-def _count_stds(plan: Plan, name: str) -> tuple[float, float]:
+def plan_stds(plan: Plan, name: str) -> tuple[float, float]:
+    """Return `count_stds` of a release of the plan; 0 without noise."""
     event = plan.events.get(name)
     return count_stds(float(event.noise)) if isinstance(event, GaussianEvent) else (0.0, 0.0)
 
@@ -353,20 +354,6 @@ def choose_shift(
     return Shift(towards, best[2], excess, best[0])
 
 
-def shift_for(
-    released: Floats, compiled: CompiledConstraints, plan: Plan, dual: DualUpdate, tolerance: float
-) -> Shift | None:
-    """Return the correction of a trained model from the released counts of its margins."""
-    return choose_shift(
-        released,
-        compiled,
-        _count_stds(plan, CORRECTION),
-        towards=dual.largest_class,
-        cell_totals=dual.cell_sizes()[0],
-        tolerance=tolerance,
-    )
-
-
 def _sides(found: list[tuple[float, float, float]]) -> Iterator[list[tuple[float, float, float]]]:
     """Yield the shifts up and down, the smallest first."""
     for sign in (1.0, -1.0):
@@ -443,7 +430,7 @@ def expected_half_widths(
         compiled,
         np.outer(sizes, split),
         _validate.non_negative(noise_std=noise_std),
-        members=[item.first for item in requested_items(compiled)],
+        members=[item.members[0] for item in compiled.items],
         cell_totals=None if cell_totals_std is None else sizes,
         cell_totals_std=cell_totals_std or 0.0,
         level=level,
@@ -454,10 +441,7 @@ def expected_half_widths(
 
 def certificate_half_widths(compiled: CompiledConstraints, plan: Plan) -> Floats:
     """Return the half-width to expect of each of the certificate's intervals, from public facts; 0 without noise."""
-    event = plan.events.get(CERTIFICATE)
-    if not isinstance(event, GaussianEvent):
-        return np.zeros(len(compiled.items))
-    return expected_half_widths(compiled, plan.n_units, count_stds(float(event.noise))[0])
+    return expected_half_widths(compiled, plan.n_units, plan_stds(plan, CERTIFICATE)[0])
 
 
 def certificate_half_width(compiled: CompiledConstraints, plan: Plan) -> float:
@@ -496,80 +480,44 @@ def _room(item: Item) -> float:
 # ----------------------------------------------------------------------------------------------- rows
 
 
-@dataclass(frozen=True)
-class _Requested:
-    """One requested bound: its name, the constraint whose normal form is measured, the bounds as declared."""
-
-    name: str
-    family: str | None
-    first: int
-    bounds: tuple[float, float]
-
-
-def requested_items(
-    compiled: CompiledConstraints, items: Sequence[Item] | None = None
-) -> Iterator[_Requested]:
-    """Yield the requested bounds; the two sides of one expression are one."""
-    for item in compiled.items if items is None else items:
-        low, high = (
-            -math.inf if item.low is None else item.low,
-            math.inf if item.high is None else item.high,
-        )
-        family = None if item.family is None else item.family.name
-        yield _Requested(item.name, family, int(item.members[0]), (low, high))
-
-
 def _row(
-    item: _Requested, compiled: CompiledConstraints, found: NoisyIntervals, place: int, tolerance: float
+    item: Item, compiled: CompiledConstraints, found: NoisyIntervals, place: int, tolerance: float
 ) -> CertificateRow:
-    constraint = compiled.declared[item.first]
-    constant, sign = constraint.expression.constant, constraint.sign
+    declared = compiled.declared[item.members[0]]  # its normal form was measured
+    constant, sign = declared.expression.constant, declared.sign
 
     def reached(*values: Floats) -> tuple[float, ...]:
         return tuple(sorted(constant + sign * float(value[place]) for value in values))
 
     (estimate,) = reached(found.estimate)
-    interval = reached(found.low, found.high)
-    population = reached(found.population_low, found.population_high)
-    low, high = item.bounds
+    intervals = reached(found.low, found.high), reached(found.population_low, found.population_high)
+    low = -math.inf if item.low is None else item.low
+    high = math.inf if item.high is None else item.high
     kind = ">=" if math.isinf(high) else "<=" if math.isinf(low) else "within"
-    bounds = item.bounds
     if kind == "within" and abs(low + high) <= ROUNDING:
-        kind, bounds, estimate = "gap", (-math.inf, high), abs(estimate)
-        interval, population = _absolute(interval), _absolute(population)
-    ends = interval[0], interval[1]
-    verdict = verdict_of(ends, bounds, tolerance) if found.resolved[place] else CANNOT_TELL
+        kind, low, estimate = "gap", -math.inf, abs(estimate)
+        intervals = _absolute(intervals[0]), _absolute(intervals[1])
+    (lower, upper), population = intervals
+    resolved = bool(found.resolved[place])
     row = CertificateRow(
         name=item.name,
-        family=item.family,
+        family=None if item.family is None else item.family.name,
         kind=kind,
-        bounds=bounds,
+        bounds=(low, high),
         estimate=estimate,
-        interval=ends,
+        interval=(lower, upper),
         population_interval=(population[0], population[1]),
-        verdict=verdict,
-        resolved=bool(found.resolved[place]),
+        verdict=verdict_of((lower, upper), (low, high), tolerance) if resolved else CANNOT_TELL,
+        resolved=resolved,
     )
-    remedy = _remedy(row, tolerance, float(found.rows_needed[place]))
-    return CertificateRow(**{**vars(row), "remedy": remedy})
+    return replace(row, remedy=_remedy(row, tolerance, float(found.rows_needed[place])))
 
 
 def _groupless(name: str) -> CertificateRow:
     """Return the row of a family without groups: nothing is known about it."""
     remedy = "No value is frequent enough to be found as a group: declare the values, merge them, or use more rows."
-    everything = (0.0, 1.0)
-    return CertificateRow(
-        name,
-        name,
-        "<=",
-        (-math.inf, math.inf),
-        0.5,
-        everything,
-        everything,
-        CANNOT_TELL,
-        remedy,
-        resolved=False,
-    )
+    known, bounds = (0.0, 1.0), (-math.inf, math.inf)
+    return CertificateRow(name, name, "<=", bounds, 0.5, known, known, CANNOT_TELL, remedy, resolved=False)
 
 
 def _absolute(interval: tuple[float, ...]) -> tuple[float, float]:

@@ -56,9 +56,10 @@ from ratewise.training import defaults
 from ratewise.training.certificate import (
     COUNT_SENSITIVITY,
     Shift,
+    choose_shift,
     judged,
     packed_tables,
-    shift_for,
+    plan_stds,
     undecidable,
 )
 from ratewise.training.config import TrainingConfig
@@ -488,7 +489,14 @@ class Session:
         dual, parameters = self.loop.dual, self.loop.optimizer.parameters
         assert dual is not None  # noqa: S101 - there are constraints
         released = self._counts(CORRECTION, lambda: self.engine.margin_counts(parameters, dual.largest_class))
-        self.shift = shift_for(released, self.compiled, self.plan, dual, self.certificate_tolerance)
+        self.shift = choose_shift(
+            released,
+            self.compiled,
+            plan_stds(self.plan, CORRECTION),
+            towards=dual.largest_class,
+            cell_totals=dual.cell_sizes()[0],
+            tolerance=self.certificate_tolerance,
+        )
 
     @np.errstate(all="ignore")
     def certify(self) -> None:
