@@ -26,7 +26,7 @@ from ratewise.preprocessing.discovery import discover_values
 from ratewise.runs import RunFolder
 from ratewise.runs.run import constant_words
 from ratewise.training.config import TrainingConfig
-from ratewise.training.interfaces import LABEL
+from ratewise.training.session import LABEL
 
 if TYPE_CHECKING:
     from ratewise.estimators.classifier import RateConstrainedClassifier
