@@ -7,8 +7,8 @@ missed (``evaluate --strict``), 130 stopped by Ctrl-C.
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import warnings
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -49,8 +49,8 @@ class Commands(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Take the flags that all commands share wherever they stand."""
         end = args.index("--") if "--" in args else len(args)
-        shared = [word for word in args[:end] if word in _SHARED]
-        return super().parse_args(ctx, [*shared, *(w for w in args[:end] if w not in _SHARED), *args[end:]])
+        args[:end] = sorted(args[:end], key=lambda word: word not in _SHARED)
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
         """Return the names of the commands."""
@@ -60,8 +60,9 @@ class Commands(click.Group):
         """Load a command."""
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"ratewise.cli.{COMMANDS[cmd_name][0]}")
-        command: click.Command = getattr(module, cmd_name)
+        command: click.Command = getattr(
+            importlib.import_module(f"ratewise.cli.{COMMANDS[cmd_name][0]}"), cmd_name
+        )
         _startup.ready()
         return command
 
@@ -89,12 +90,10 @@ class Commands(click.Group):
     def _in_flags(self, ctx: click.Context, said: str) -> str:
         """Return a message about an argument of the library in terms of the command: ``--steps must be ...``."""
         name, space, rest = said.partition(" ")
-        if name in _TERMS:
-            return f"{_TERMS[name]}{space}{rest}"
         command = self.get_command(ctx, ctx.invoked_subcommand or "")
         flags = {str(p.name): p.opts[0] for p in (command.params if command else ()) if p.opts[0][:2] == "--"}
-        if name in flags and rest.startswith(("must ", "is ")):
-            return f"{flags[name]}{space}{rest}"
+        if name in _TERMS or (name in flags and rest.startswith(("must ", "is "))):
+            return f"{_TERMS.get(name) or flags[name]}{space}{rest}"
         start, _, last = said.rpartition(" cannot be in ")
         return f"{start} cannot be in {flags[last]}" if start and last in flags else said
 
@@ -107,10 +106,6 @@ def _console(ctx: click.Context) -> Console:
 
 def _judged(problem: BaseException) -> tuple[int, str | None]:
     """Return the exit code and the words; no words for what nobody foresaw, which shows its traceback."""
-    if isinstance(problem, BudgetExceeded):
-        return NO_BUDGET, str(problem)
-    if isinstance(problem, InvalidInput | InvalidType):
-        return WRONG_INPUT, str(problem)
     from ratewise.cli.console import Stopped
 
     if isinstance(problem, Stopped):
@@ -118,13 +113,24 @@ def _judged(problem: BaseException) -> tuple[int, str | None]:
     if isinstance(problem, KeyboardInterrupt | click.Abort):
         return INTERRUPTED, str(problem) or "stopped"
     if isinstance(problem, RatewiseError):
-        return FAILED, str(problem)
+        wrong = WRONG_INPUT if isinstance(problem, InvalidInput | InvalidType) else FAILED
+        return NO_BUDGET if isinstance(problem, BudgetExceeded) else wrong, str(problem)
     if isinstance(problem, OSError):
         place = f" {problem.filename!r}" if problem.filename else ""
         return FAILED, f"{problem.strerror or type(problem).__name__}{place}"
     if isinstance(problem, MemoryError):
         return FAILED, "out of memory; use fewer rows, or float32 columns in Parquet"
     return FAILED, None
+
+
+def _show_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked:
+        try:
+            found = version("ratewise")
+        except PackageNotFoundError:
+            found = "unknown"
+        click.echo(f"ratewise, version {found}")
+        ctx.exit()
 
 
 @click.group(
@@ -134,26 +140,11 @@ def _judged(problem: BaseException) -> tuple[int, str | None]:
 )
 @click.option("--quiet", "-q", is_flag=True, help="No notes and no progress.")
 @click.option("--json", "as_json", is_flag=True, help="JSON lines on standard output.")
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=lambda ctx, _, asked: _show_version(ctx) if asked else None,
-    help="Show the version.",
-)
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version,
+              help="Show the version.")  # fmt: skip
 @click.pass_context
 def cli(ctx: click.Context, quiet: bool, as_json: bool) -> None:
     """Classifiers under differential privacy with constraints on prediction rates of groups."""
     from ratewise.cli.console import HUMAN, JSON, QUIET, Console
 
     ctx.obj = Console(JSON if as_json else QUIET if quiet else HUMAN)
-
-
-def _show_version(ctx: click.Context) -> None:
-    try:
-        version = importlib.metadata.version("ratewise")
-    except importlib.metadata.PackageNotFoundError:
-        version = "unknown"
-    click.echo(f"ratewise, version {version}")
-    ctx.exit()

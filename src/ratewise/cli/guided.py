@@ -11,6 +11,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,24 +53,8 @@ KINDS = {
 class Choices:
     """What a person decides about a run.
 
-    Attributes
-    ----------
-    data, out : str
-        The file, and the folder that everything is written to.
-    label : str
-    privacy_id : str
-        Column of ids that are protected; empty protects rows.
-    groups : tuple of str
-        Columns whose groups are compared.
-    kind : str
-        One of `KINDS`.
-    positive : str
-        The class of "opportunity".
-    slack : float
-        Largest difference between a group and the others.
-    epsilon : float
-    leave_out : tuple of str
-    title : str
+    `out` is the folder that everything is written to. An empty `privacy_id` protects rows. `kind` is one of `KINDS`,
+    `positive` the class of "opportunity", `slack` the largest difference between a group and the others.
     """
 
     data: str
@@ -85,6 +70,11 @@ class Choices:
     title: str = ""
 
     @property
+    def positive_class(self) -> Any:
+        """The class of "opportunity", as a whole number if it is one."""
+        return int(self.positive) if self.positive.isdecimal() else self.positive
+
+    @property
     def constraints(self) -> tuple[str, ...]:
         """The constraints as text, one for each column of groups."""
         if self.kind not in KINDS:
@@ -93,42 +83,35 @@ class Choices:
             return ()
         if not self.groups:
             raise InvalidInput("name at least one column of groups, or choose no constraint")
-        if self.kind == "opportunity" and not self.positive:
-            raise InvalidInput(
-                "name the class that people should be found to have equally often (--positive)"
-            )
-        positive: Any = int(self.positive) if self.positive.isdecimal() else self.positive
-        made: dict[str, Callable[[str], Any]] = {
-            "parity": lambda name: demographic_parity(name, max_gap=self.slack),
-            "opportunity": lambda name: equal_opportunity(name, max_gap=self.slack, positive=positive),
-            "errors": lambda name: error_rate_parity(name, max_gap=self.slack),
-        }
-        return tuple(format_constraint(made[self.kind](name)) for name in self.groups)
+        more: dict[str, Any] = {}
+        if self.kind == "opportunity":
+            if not self.positive:
+                raise InvalidInput(
+                    "name the class that people should be found to have equally often (--positive)"
+                )
+            more = {"positive": self.positive_class}
+        family: Any = {
+            "parity": demographic_parity,
+            "opportunity": equal_opportunity,
+            "errors": error_rate_parity,
+        }[self.kind]
+        return tuple(format_constraint(family(name, max_gap=self.slack, **more)) for name in self.groups)
 
     @property
     def settings(self) -> Settings:
         """The settings of the run."""
-        return Settings(
-            label=self.label,
-            groups=self.groups,
-            constraints=self.constraints,
-            epsilon=self.epsilon,
-            privacy_id=self.privacy_id or None,
-            leave_out=self.leave_out,
-            title=self.title,
-        )
+        same = ("label", "groups", "constraints", "epsilon", "leave_out", "title")
+        return Settings(privacy_id=self.privacy_id or None, **{name: getattr(self, name) for name in same})
 
     def configuration(self, reading: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of a configuration file for ``ratewise train --config``."""
-        optional = {
-            "groups": list(self.groups),
-            "constraints": list(self.constraints),
-            "privacy_id": self.privacy_id,
-            "leave_out": list(self.leave_out),
-            "title": self.title,
-            **reading,
+        named = ("groups", "constraints", "privacy_id", "leave_out", "title")
+        optional = {**{name: getattr(self, name) for name in named}, **reading}
+        given = {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in optional.items()
+            if value not in ("", (), [], None)
         }
-        given = {name: value for name, value in optional.items() if value not in ("", [], None)}
         return {"data": self.data, "label": self.label, **given, "epsilon": self.epsilon, "out": self.out}
 
     def command(self, reading: Mapping[str, Any]) -> str:
@@ -178,30 +161,14 @@ model.save("model.ratewise")
 """
 
 
-def suggested(data: str, columns: Sequence[str]) -> Choices:
+def _suggested(data: str, columns: Sequence[str]) -> Choices:
     """Return suggestions that follow from the names of the columns."""
     label = next((name for name in columns if _LABEL.search(name)), columns[-1])
     others = [name for name in columns if name != label]
     person = next((name for name in others if _ID.search(name)), "")
     groups = tuple(name for name in others if _GROUP.search(name) and name != person)[:1]
     stem = re.sub(r"\W+", "-", Path(data).name.split(".")[0]).strip("-") or "table"
-    return Choices(
-        data=data, out=f"{stem}-run", label=label, privacy_id=person, groups=groups, kind="parity" if groups else "none"
-    )  # fmt: skip
-
-
-def check(choices: Choices, columns: Sequence[str]) -> Choices:
-    """Return the choices if they fit the columns, or raise with what to change."""
-    named = (choices.label, *choices.groups, *choices.leave_out, *filter(None, [choices.privacy_id]))
-    for name in named:
-        if name not in columns:
-            raise InvalidInput(f"the table has no column {name!r}; its columns are {list_values(columns)}")
-    if not 0.0 < choices.epsilon < float("inf"):
-        raise InvalidInput(f"epsilon must be a number above 0, got {choices.epsilon!r}")
-    if not 0.0 <= choices.slack <= 1.0:
-        raise InvalidInput(f"the largest difference must be between 0 and 1, got {choices.slack!r}")
-    _ = choices.settings
-    return choices
+    return Choices(data, f"{stem}-run", label, person, groups, "parity" if groups else "none")
 
 
 class Guide:
@@ -212,38 +179,78 @@ class Guide:
         self.columns = self.table.columns
         if len(self.columns) < 2:
             raise InvalidInput(f"{data!r} has one column only; a label and at least one feature are needed")
-        self.suggestion = suggested(data, self.columns)
+        self.suggestion = _suggested(data, self.columns)
+
+    def column(self, name: str) -> str:
+        """Return the name of a column of the table, or raise."""
+        found = name if name in self.columns else name.strip()
+        if found not in self.columns:
+            raise InvalidInput(f"{found!r} is no column; the columns are {list_values(self.columns)}")
+        return found
+
+    def label(self, name: str) -> str:
+        """Return the name of a column that can be the label, or raise."""
+        found = self.column(name)
+        self.table.with_label(found)
+        return found
+
+    def check(self, choices: Choices) -> Choices:
+        """Return the choices if they fit the columns, or raise with what to change."""
+        named = (choices.label, *choices.groups, *choices.leave_out, *filter(None, [choices.privacy_id]))
+        for name in named:
+            self.column(name)
+        if not 0.0 < choices.epsilon < float("inf"):
+            raise InvalidInput(f"epsilon must be a number above 0, got {choices.epsilon!r}")
+        if not 0.0 <= choices.slack <= 1.0:
+            raise InvalidInput(f"the largest difference must be between 0 and 1, got {choices.slack!r}")
+        _ = choices.settings
+        return choices
 
     def same_run(self, choices: Choices) -> dict[str, str]:
         """Return the run as a command, a TOML file and a Python script."""
         given = self.table.given
-        return {
-            "command": choices.command(given),
-            "toml": to_toml(choices.configuration(given)),
-            "script": choices.script(given),
-        }
+        toml = to_toml(choices.configuration(given))
+        return {"command": choices.command(given), "toml": toml, "script": choices.script(given)}
 
     def outlooks(self, choices: Choices) -> list[str]:
-        """Return what to expect at the chosen epsilon and at customary ones, a line each."""
+        """Return what to expect at the chosen epsilon and at customary ones, a line each.
+
+        Computed from made-up rows. Groups are taken to be two of equal size; nothing of the file but its size and the
+        names of its columns is used.
+        """
         frame = self.table.frame
         units = code_ids(frame[choices.privacy_id])[1] if choices.privacy_id else len(frame)
-        wanted = sorted({*EPSILONS, choices.epsilon})
-        return [outlook(replace(choices, epsilon=epsilon), self.columns, max(units, 2)) for epsilon in wanted]
+        used = {choices.label, choices.privacy_id, *choices.groups, *choices.leave_out}
+        schema = Schema(
+            {name: Number(-5, 5) for name in self.columns if name not in used} or {"x": Number(-5, 5)},
+            label=choices.label,
+            classes=[choices.positive_class, "other class"] if choices.positive else [0, 1],
+            groups={name: Category(["a", "b"]) for name in choices.groups},
+        )
+        lines = []
+        for epsilon in sorted({*EPSILONS, choices.epsilon}):
+            settings = replace(choices, epsilon=epsilon).settings
+            found = expected(max(units, 2), settings, schema, most=_MOST_MADE_UP)
+            accuracy, width = found["rehearsal"], found["certificate_half_width"]
+            known = "" if width is None else f"; rates of groups are known to about +-{short(width)}"
+            lines.append(
+                f"epsilon {epsilon:g}: accuracy {accuracy['accuracy']:.3f} on made-up rows "
+                f"({accuracy['accuracy_without']:.3f} without privacy){known}"
+            )
+        return lines
 
     def train(self, choices: Choices, watch: Watch | None = None) -> Result:
         """Train the run, and write the report, the command, the TOML file and the script into its folder.
 
         The report shows released values alone: everything in the folder is covered by the guarantee.
         """
-        check(choices, self.columns)
+        settings = self.check(choices).settings
         refuse_folder(choices.out, force=None)
-        settings, same = choices.settings, self.same_run(choices)
-        table = self.table.with_label(choices.label)
+        same, table = self.same_run(choices), self.table.with_label(choices.label)
         classifier, session = session_for(table.frame, settings)
         command = shlex.split(same["command"])
-        folder = table.new_run(
-            choices.out, settings=settings, schema=None, plan=session.plan, command=command
-        )
+        made = {"settings": settings, "schema": None, "plan": session.plan, "command": command}
+        folder = table.new_run(choices.out, **made)
         write_whole(folder.path / "command.txt", same["command"] + "\n")
         write_whole(folder.path / "train.toml", same["toml"] + "\n")
         write_whole(folder.path / "train.py", same["script"])
@@ -251,28 +258,6 @@ class Guide:
         page = released_report(folder, classifier, notes=result.messages)
         page.to_html(folder.path / "report.html")
         return result
-
-
-def outlook(choices: Choices, columns: Sequence[str], n_units: int) -> str:
-    """Return the accuracy and the certificate's width to expect, from made-up rows, as a line of text.
-
-    Groups are taken to be two of equal size; nothing of the file but its size and the names of its columns is used.
-    """
-    used = {choices.label, choices.privacy_id, *choices.groups, *choices.leave_out}
-    positive = int(choices.positive) if choices.positive.isdecimal() else choices.positive
-    schema = Schema(
-        {name: Number(-5, 5) for name in columns if name not in used} or {"x": Number(-5, 5)},
-        label=choices.label,
-        classes=[positive, "other class"] if choices.positive else [0, 1],
-        groups={name: Category(["a", "b"]) for name in choices.groups},
-    )
-    found = expected(n_units, choices.settings, schema, most=_MOST_MADE_UP)
-    rehearsal, width = found["rehearsal"], found["certificate_half_width"]
-    known = "" if width is None else f"; rates of groups are known to about +-{short(width)}"
-    return (
-        f"epsilon {choices.epsilon:g}: accuracy {rehearsal['accuracy']:.3f} on made-up rows "
-        f"({rehearsal['accuracy_without']:.3f} without privacy){known}"
-    )
 
 
 # ------------------------------------------------------------------------------------- the terminal
@@ -319,77 +304,58 @@ def start(data: str, yes: bool, **values: Any) -> None:
 
 def _ask(guide: Guide, choices: Choices, given: Mapping[str, Any]) -> Choices:
     """Ask for what was not given, each question with a suggestion."""
-    columns = guide.columns
-    click.echo(f"The columns are: {', '.join(columns)}")
+    click.echo(f"The columns are: {', '.join(guide.columns)}")
 
     def asked(name: str, question: str, convert: Callable[[str], Any], shown: str = "") -> None:
         nonlocal choices
-        if name in given:
-            return
-        default = shown or str(getattr(choices, name))
-        choices = replace(choices, **{name: click.prompt(question, default=default, value_proc=convert)})
+        if name not in given:
+            default = shown or str(getattr(choices, name))
+            answer = click.prompt(question, default=default, value_proc=partial(_answer, convert))
+            choices = replace(choices, **{name: answer})
 
-    asked("label", "Which column should be predicted", lambda text: _column(text, columns))
+    asked("label", "Which column should be predicted", guide.label)
     asked(
         "privacy_id",
         "Who is protected: type rows, or the column that identifies people with several rows",
-        lambda text: "" if text.strip().lower() in ("rows", "") else _column(text, columns),
+        lambda text: "" if text.lower() in ("rows", "") else guide.column(text),
         choices.privacy_id or "rows",
     )
     asked(
         "groups",
         "Which columns form the groups to compare (separated by commas; none)",
-        lambda text: _columns(text, columns),
+        lambda text: () if text.lower() in ("none", "") else tuple(map(guide.column, text.split(","))),
         ",".join(choices.groups) or "none",
     )
     if not choices.groups and "kind" not in given:
         choices = replace(choices, kind="none")
     elif "kind" not in given:
         choices = replace(choices, kind="parity" if choices.kind == "none" else choices.kind)
-        numbered = list(KINDS)
-        for place, name in enumerate(numbered, start=1):
-            click.echo(f"  {place}. {KINDS[name]}")
-        asked(
-            "kind",
-            "Which constraint",
-            lambda text: _numbered(text, numbered),
-            str(numbered.index(choices.kind) + 1),
-        )
+        for place, words in enumerate(KINDS.values(), start=1):
+            click.echo(f"  {place}. {words}")
+        asked("kind", "Which constraint", _kind, str([*KINDS].index(choices.kind) + 1))
     if choices.kind == "opportunity":
-        asked("positive", "Which class", str.strip, choices.positive or "1")
+        asked("positive", "Which class", str, choices.positive or "1")
     if choices.kind != "none":
-        asked("slack", "Largest difference between a group and the others (0.05 is 5 points)", _number)
+        asked("slack", "Largest difference between a group and the others (0.05 is 5 points)", float)
     if "epsilon" not in given:
         click.echo("Privacy budget (smaller is more private):")
         for line in guide.outlooks(choices):
             click.echo(f"  {line}")
-    asked("epsilon", "Epsilon", _number)
-    asked("out", "Folder for the results", str.strip)
-    return check(choices, columns)
+    asked("epsilon", "Epsilon", float)
+    asked("out", "Folder for the results", str)
+    return guide.check(choices)
 
 
-def _column(text: str, columns: Sequence[str]) -> str:
-    if text.strip() not in columns:
-        raise click.BadParameter(f"{text.strip()!r} is no column")
-    return text.strip()
-
-
-def _columns(text: str, columns: Sequence[str]) -> tuple[str, ...]:
-    if text.strip().lower() in ("none", ""):
-        return ()
-    return tuple(_column(part, columns) for part in text.split(","))
-
-
-def _numbered(text: str, names: Sequence[str]) -> str:
-    if text.strip() in names:
-        return text.strip()
-    if not text.strip().isdecimal() or not 1 <= int(text) <= len(names):
-        raise click.BadParameter(f"type a number from 1 to {len(names)}")
-    return names[int(text) - 1]
-
-
-def _number(text: str) -> float:
+def _answer(convert: Callable[[str], Any], text: str) -> Any:
+    """Return what an answer means; what it cannot mean is said, and asked again."""
     try:
-        return float(text)
-    except ValueError:
-        raise click.BadParameter(f"{text!r} is no number") from None
+        return convert(text.strip())
+    except ValueError as problem:
+        raise click.BadParameter(str(problem)) from None
+
+
+def _kind(text: str) -> str:
+    numbered = dict(zip(map(str, range(1, len(KINDS) + 1)), KINDS, strict=True))
+    if text not in KINDS and text not in numbered:
+        raise InvalidInput(f"type a number from 1 to {len(KINDS)}")
+    return numbered.get(text, text)

@@ -80,30 +80,20 @@ def schema(data: str, out: str | None, **values: Any) -> None:
         refuse_file(out, values["force"], (".toml", ".json"))
     frame = read_table(data, reading_of(values)).frame
     try:
-        found = draft_schema(
-            frame,
-            label=label,
-            groups=values["groups"],
-            leave_out=values["leave_out"],
-            features=values["features"] or None,
-            privacy_id=values["privacy_id"],
-            positive=values["positive"],
-        )
+        given = {name: values[name] for name in ("groups", "leave_out", "privacy_id", "positive")}
+        found = draft_schema(frame, label=label, features=values["features"] or None, **given)
     except InvalidInput as problem:  # in the terms of the command line
-        said = re.sub(
-            r"To change it: (\w+)=", lambda m: f"To change it: --{m[1].replace('_', '-')}", str(problem)
-        )
+        option = re.compile(r"(?<=To change it: )(\w+)=")
+        said = option.sub(lambda m: f"--{m[1].replace('_', '-')}", str(problem))
         raise InvalidInput(said) from None
     for finding in found.findings:
         console.note(finding.for_command_line(), finding=finding.topic)
     description = found.schema.to_dict()
-    text = _HEAD.format(data=os.path.basename(data)) + to_toml(description) + "\n"
+    text = _HEAD.format(data=os.path.basename(data)) + to_toml(description)
     if out is None:
-        console.result(text.rstrip("\n"), schema=description)
-    elif out.lower().endswith(".json"):
-        write_whole(out, json_bytes(description))
+        console.result(text, schema=description)
     else:
-        write_whole(out, text)
+        write_whole(out, json_bytes(description) if out.lower().endswith(".json") else f"{text}\n")
     console.warn(
         "this schema was READ OFF THE DATA: smallest and largest entries and rare values are in it. Keep it "
         "as confidential as the rows until a person has checked it and written signed = true"
@@ -130,7 +120,7 @@ def plan(ctx: click.Context, /, **values: Any) -> None:
         raise click.UsageError("--rows must be at least 1; give it as a flag or in --config")
     settings, described = _described(fields)
     shown = expected(fields["rows"], settings, described, rehearsal=fields["rehearse"])
-    console.result("\n".join(in_lines(shown)), **shown)
+    console.result("\n".join(_in_lines(shown)), **shown)
 
 
 def _described(fields: dict[str, Any]) -> tuple[Settings, Schema]:
@@ -171,22 +161,13 @@ def _column(text: str) -> tuple[str, Any]:
 def expected(
     n_units: int, settings: Settings, schema: Schema, *, rehearsal: bool = True, most: int = MOST_ROWS
 ) -> dict[str, Any]:
-    """Return what a plan would release, the width of the certificate, and accuracy on made-up rows.
+    """Return what a plan would release, the width of the certificate, and accuracy on at most `most` made-up rows.
 
-    Parameters
-    ----------
-    n_units : int
-        Number of rows or ids.
-    settings : Settings
-    schema : Schema
-        The table; what it does not declare is planned to be found privately.
-    rehearsal : bool
-        Whether to train on made-up rows.
-    most : int
-        Made-up rows at most.
+    What the schema does not declare is planned to be found privately; made-up rows have two values instead.
     """
-    found = _plan(n_units, settings, schema)
-    domain = _domain(schema)
+    found, values = _plan(n_units, settings, schema), schema.group_values
+    groups = {name: values.get(name, ("a", "b")) for name in schema.groups}
+    domain = Domain(schema.classes or (0, 1), groups, other=True)
     compiled = compile_constraints(settings.declared, domain, allow_empty=True)
     width = certificate_half_width(compiled, found) if len(compiled) and CERTIFICATE in found.events else None
     shown: dict[str, Any] = {
@@ -202,37 +183,27 @@ def expected(
         "certificate_half_width": width,
     }
     if rehearsal:
-        shown["rehearsal"] = rehearse(n_units, settings, schema, domain, most=most)
+        shown["rehearsal"] = _rehearse(min(n_units, most), min(_TEST_ROWS, most), settings, schema, domain)
     return shown
 
 
 def _plan(n_units: int, settings: Settings, schema: Schema) -> Plan:
-    undeclared = [
-        name
-        for name, column in schema.columns.items()
-        if not (column.bounded if isinstance(column, Number) else column.values)
-    ]
+    columns, person = schema.columns.values(), settings.privacy_id
+    declared = [column.bounded if isinstance(column, Number) else bool(column.values) for column in columns]
     discovered = (not schema.classes) + sum(name not in schema.group_values for name in schema.groups)
-    norms = sum(
-        2 if isinstance(column, Number) or not column.values else 1 for column in schema.columns.values()
-    )
+    norms = sum(2 if isinstance(column, Number) or not column.values else 1 for column in columns)
     facts = PublicFacts(
         n_units=n_units,
-        n_columns=len(schema.columns),
+        n_columns=len(columns),
         n_discovered=int(discovered),
-        n_unbounded=len(undeclared),
+        n_unbounded=declared.count(False),
         statistics_norm=float(np.sqrt(norms)),
         constrained=bool(settings.constraints),
-        find_rows_per_id=settings.privacy_id is not None and settings.rows_per_id is None,
+        find_rows_per_id=person is not None and settings.rows_per_id is None,
     )
     unit = PrivacyUnit()
-    if settings.privacy_id is not None:
-        unit = PrivacyUnit(
-            "id",
-            column=settings.privacy_id,
-            max_rows=settings.rows_per_id,
-            weighting=settings.id_weighting,
-        )
+    if person is not None:
+        unit = PrivacyUnit("id", person, settings.rows_per_id, settings.id_weighting)
     return plan_for(
         facts,
         settings.config,
@@ -243,35 +214,21 @@ def _plan(n_units: int, settings: Settings, schema: Schema) -> Plan:
     )
 
 
-def _domain(schema: Schema) -> Domain:
-    """Return the declared classes and values; where none are declared, two made-up ones."""
-    values = schema.group_values
-    groups = {name: values.get(name, ("a", "b")) for name in schema.groups}
-    return Domain(schema.classes or (0, 1), groups, other=True)
-
-
-def rehearse(
-    n_units: int, settings: Settings, schema: Schema, domain: Domain, *, most: int = MOST_ROWS, seed: int = 0
-) -> dict[str, Any]:
+def _rehearse(rows: int, test: int, settings: Settings, schema: Schema, domain: Domain) -> dict[str, Any]:
     """Return accuracy with and without the plan on made-up rows; every number here is made up or public.
 
     Features are independent normal numbers, of which up to eight are informative about the label; groups are
-    drawn at random. There are as many rows as planned, but at most `most`: with more the loss is smaller.
+    drawn at random. With more rows than these the loss is smaller.
     """
-    rng = np.random.default_rng(seed)
-    rows = min(n_units, most)
+    rng = np.random.default_rng(0)
     weights = np.zeros((len(schema.columns), len(domain.classes)))
     weights[:_INFORMATIVE] = rng.standard_normal(weights[:_INFORMATIVE].shape)
-    train, test = (_people(rng, n, weights, domain) for n in (rows, min(_TEST_ROWS, most)))
+    people, others = (_people(rng, n, weights, domain) for n in (rows, test))
     plain = replace(settings, epsilon=None, constraints=())
-    with_plan = _accuracy(settings, settings.config, domain, train, test)
-    without = _accuracy(plain, reference_config(rows), domain, train, test)
-    return {
-        "rows": rows,
-        "accuracy": with_plan,
-        "accuracy_without": without,
-        "loss": max(0.0, without - with_plan),
-    }
+    with_plan = _accuracy(settings, settings.config, domain, people, others)
+    without = _accuracy(plain, reference_config(rows), domain, people, others)
+    loss = max(0.0, without - with_plan)
+    return {"rows": rows, "accuracy": with_plan, "accuracy_without": without, "loss": loss}
 
 
 def _people(
@@ -308,30 +265,28 @@ def _accuracy(settings: Settings, config: TrainingConfig, domain: Domain, train:
     return float(model.score(test[0], test[1]))
 
 
-def in_lines(shown: dict[str, Any]) -> list[str]:
-    """Return what to expect as lines of text."""
+def _in_lines(shown: dict[str, Any]) -> Iterator[str]:
+    """Yield what to expect as lines of text."""
     private = shown["epsilon"] is not None
-    unit = "rows" if shown["unit"] == "row" else "ids"
     budget = f"epsilon {shown['epsilon']:g}, delta {shown['delta']:g}" if private else "none, no privacy"
-    lines = [
-        f"budget:       {budget}",
-        f"steps:        {shown['steps']}, each reading about {shown['units_per_step']:.0f} of {shown['units']} {unit}",
-    ]
-    lines += [f"release:      {name}: {words}" for name, words in shown["releases"].items()]
+    unit, width = "rows" if shown["unit"] == "row" else "ids", shown["certificate_half_width"]
+    yield f"budget:       {budget}"
+    yield f"steps:        {shown['steps']}, each reading about {shown['units_per_step']:.0f} of {shown['units']} {unit}"
+    for name, words in shown["releases"].items():
+        yield f"release:      {name}: {words}"
     if shown["constraints"]:
-        lines.append(f"constraints:  {shown['constraints']} over {shown['cells']} cells")
-    if shown["certificate_half_width"] is not None:
-        lines.append(
-            f"certificate:  intervals of about +-{short(shown['certificate_half_width'])} for the rates of the "
-            "training rows, if groups are of equal size"
+        yield f"constraints:  {shown['constraints']} over {shown['cells']} cells"
+    if width is not None:
+        yield (
+            f"certificate:  intervals of about +-{short(width)} for the rates of the training rows, if groups are of "
+            "equal size"
         )
-    rehearsal = shown.get("rehearsal")
-    if rehearsal is not None:
-        lines.append(
-            f"accuracy:     on {rehearsal['rows']:,} made-up rows, {rehearsal['accuracy']:.3f} with this plan and "
-            f"{rehearsal['accuracy_without']:.3f} without privacy and constraints: a loss of {rehearsal['loss']:.3f}"
+    if "rehearsal" in shown:
+        found = shown["rehearsal"]
+        yield (
+            f"accuracy:     on {found['rows']:,} made-up rows, {found['accuracy']:.3f} with this plan and "
+            f"{found['accuracy_without']:.3f} without privacy and constraints: a loss of {found['loss']:.3f}"
         )
-    return lines
 
 
 _MEANING = (
@@ -376,13 +331,8 @@ def audit(run: str | None, **values: Any) -> None:
 def _event(run: str | None, values: dict[str, Any]) -> TrainingEvent:
     """Return the training of a run, as its ledger has it, or the one that is described by options."""
     if run is None:
-        return TrainingEvent(
-            values["sampling_rate"],
-            values["steps"],
-            gradient_noise=values["gradient_noise"],
-            histogram_noise=values["histogram_noise"],
-            histogram=values["histogram"],
-        )
+        names = ("sampling_rate", "steps", "gradient_noise", "histogram_noise", "histogram")
+        return TrainingEvent(**{name: values[name] for name in names})
     folder = RunFolder.open(run)
     admission = folder.admission(folder.ledger())
     for event in () if admission is None else admission.events:
@@ -397,17 +347,14 @@ def _findings(event: TrainingEvent, values: dict[str, Any]) -> Iterator[AuditRes
     from ratewise.audit import audit_one_run, audit_step, check_noise, check_replay, check_sampling
 
     level = {"delta": values["delta"], "confidence": values["confidence"]}
-    alone = dataclasses.replace(
-        event, sampling_rate=1.0
-    )  # sampling hides what the noise does; it comes below
+    # sampling hides what the noise does; it comes below
+    alone = dataclasses.replace(event, sampling_rate=1.0)
     kinds = [("gradient", "likelihood")]
     if event.histogram_noise is not None:
         kinds += [("histogram", "likelihood"), ("histogram", "difference"), ("together", "likelihood")]
     for releases, attack in kinds:
-        subject = _subject(values, alone, 1, None)
-        yield audit_step(
-            alone, games=values["games"], releases=releases, attack=attack, subject=subject, **level
-        )
+        how: dict[str, Any] = {"games": values["games"], "releases": releases, "attack": attack}
+        yield audit_step(alone, subject=_subject(values, alone, 1, None), **how, **level)
     subject = _subject(values, event, values["canaries"], 0)
     yield audit_one_run(event, canaries=values["canaries"], subject=subject, **level)
     streams = RandomStreams.from_seed()
@@ -423,10 +370,10 @@ def _findings(event: TrainingEvent, values: dict[str, Any]) -> Iterator[AuditRes
 def _subject(
     values: dict[str, Any], event: TrainingEvent, n_canaries: int, n_opponents: int | None
 ) -> Subject:
-    from ratewise.audit import TableSubject
-
     rows_per_id = _validate.count(rows_per_id=values["rows_per_id"])
     if values["engine"] == "numpy":
+        from ratewise.audit import TableSubject
+
         return TableSubject(event, n_canaries, n_opponents, rows_per_id)
     try:
         from ratewise.torch.audit import TorchSubject

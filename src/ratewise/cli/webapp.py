@@ -14,7 +14,6 @@ import os
 import secrets
 import threading
 from dataclasses import fields, replace
-from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
@@ -25,8 +24,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import click
 
+from ratewise import _validate
 from ratewise.cli.console import current, reading_of, refuse_folder
-from ratewise.cli.guided import KINDS, Choices, Guide, check
+from ratewise.cli.guided import KINDS, Choices, Guide
 from ratewise.cli.options import PLACE, file_options
 from ratewise.exceptions import InvalidInput, RatewiseError
 from ratewise.runs import Watch
@@ -59,15 +59,19 @@ def app(data: str, port: int, **values: Any) -> None:
 
 
 class AppServer(ThreadingHTTPServer):
-    """The server of one file: at most one training at a time."""
+    """The server of one file: at most one training at a time, in the background.
+
+    `state` is what the page shows of the training: released values only.
+    """
 
     daemon_threads = True
 
     def __init__(self, guide: Guide, port: int = 0) -> None:
         self.guide = guide
         self.token = secrets.token_urlsafe(24)
-        self.job: Job | None = None
-        self.lock = threading.Lock()
+        self.state: dict[str, Any] = {"share": 0.0, "text": "", "done": False, "error": ""}
+        self.job: threading.Thread | None = None
+        self._lock = threading.Lock()
         super().__init__(("127.0.0.1", port), Handler)
 
     @property
@@ -76,54 +80,42 @@ class AppServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}/?token={self.token}"
 
     def begin(self, choices: Choices) -> None:
-        """Start training in the background, unless one is going on."""
-        with self.lock:
-            if self.job is not None and not self.job.ended:
+        """Start training, unless one is going on."""
+        with self._lock:
+            if self.job is not None and not (self.state["done"] or self.state["error"]):
                 raise InvalidInput("a training is going on; wait until it ends")
-            check(choices, self.guide.columns)
-            refuse_folder(choices.out, force=None)
-            self.job = Job(self.guide, choices)
+            refuse_folder(self.guide.check(choices).out, force=None)
+            self.state = {"share": 0.0, "text": "preparing", "done": False, "error": ""}
+            self.job = threading.Thread(target=self._train, args=(choices,), daemon=True)
         self.job.start()
 
+    def _train(self, choices: Choices) -> None:
+        steps = choices.settings.config.steps or 200
 
-class Job(threading.Thread):
-    """A training in the background, with what the page shows of it: released values only."""
+        def on_step(record: StepRecord) -> None:
+            self.state = {
+                **self.state,
+                "share": record.step / steps,
+                "text": f"step {record.step} of {steps}",
+            }
 
-    def __init__(self, guide: Guide, choices: Choices) -> None:
-        super().__init__(daemon=True)
-        self._guide, self._choices = guide, choices
-        self.state: dict[str, Any] = {"share": 0.0, "text": "preparing", "done": False, "error": ""}
-
-    @property
-    def ended(self) -> bool:
-        """Whether it has succeeded or failed."""
-        return bool(self.state["done"] or self.state["error"])
-
-    def run(self) -> None:
-        """Train and keep the result for the page."""
-        choices, guide = self._choices, self._guide
-        watch = Watch(on_step=partial(self._on_step, choices.settings.config.steps or 200))
         try:
-            result = guide.train(choices, watch)
-        except RatewiseError as problem:
-            self.state = {**self.state, "error": str(problem)}
-            return
+            result = self.guide.train(choices, Watch(on_step=on_step))
         except Exception as problem:  # shown on the page: nobody reads the log of a thread
-            self.state = {**self.state, "error": f"training failed: {type(problem).__name__}: {problem}"}
+            known = isinstance(problem, RatewiseError)
+            said = str(problem) if known else f"training failed: {type(problem).__name__}: {problem}"
+            self.state = {**self.state, "error": said}
             return
         self.state = {
+            **self.state,
             "share": 1.0,
             "text": "finished",
-            "error": "",
             "summary": result.summary,
             "messages": list(result.messages),
             "folder": str(result.folder.path),
+            **self.guide.same_run(choices),
             "done": True,
-            **guide.same_run(choices),
         }
-
-    def _on_step(self, steps: int, record: StepRecord) -> None:
-        self.state = {**self.state, "share": record.step / steps, "text": f"step {record.step} of {steps}"}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -144,10 +136,10 @@ class Handler(BaseHTTPRequestHandler):
             nonce = secrets.token_urlsafe(16)
             self._send(page(self.server, nonce), "text/html; charset=utf-8", nonce=nonce)
         elif place.path == "/status":
-            job = self.server.job
-            self._json({"share": 0.0, "text": "", "done": False, "error": ""} if job is None else job.state)
-        elif place.path == "/report":
-            self._report()
+            self._json(self.server.state)
+        elif place.path == "/report" and self.server.state["done"]:
+            made = (Path(self.server.state["folder"]) / "report.html").read_text(encoding="utf-8")
+            self._send(made, "text/html; charset=utf-8", styled=True)
         else:
             self._json({"error": "there is no such page"}, HTTPStatus.NOT_FOUND)
 
@@ -171,14 +163,6 @@ class Handler(BaseHTTPRequestHandler):
                 self._json({"error": "there is no such page"}, HTTPStatus.NOT_FOUND)
         except (RatewiseError, ValueError, TypeError) as problem:
             self._json({"error": str(problem)}, HTTPStatus.BAD_REQUEST)
-
-    def _report(self) -> None:
-        job = self.server.job
-        if job is None or not job.state["done"]:
-            self._json({"error": "there is no report yet"}, HTTPStatus.NOT_FOUND)
-            return
-        made = (Path(job.state["folder"]) / "report.html").read_text(encoding="utf-8")
-        self._send(made, "text/html; charset=utf-8", styled=True)
 
     def _allowed(self, token: str) -> bool:
         """Check host, origin and token; answer and return False if one is wrong."""
@@ -210,9 +194,7 @@ class Handler(BaseHTTPRequestHandler):
         if nonce:
             policy += f"; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; connect-src 'self'"
         elif styled:
-            policy += (
-                "; style-src 'unsafe-inline'; script-src 'unsafe-inline'"  # the page itself names its script
-            )
+            policy += "; style-src 'unsafe-inline'; script-src 'unsafe-inline'"  # the page names its script
         self.send_response(status)
         for name, value in {**_HEADERS, "Content-Security-Policy": policy}.items():
             self.send_header(name, value)
@@ -231,20 +213,16 @@ def choices_from(guide: Guide, said: Any) -> Choices:
     if not isinstance(said, dict) or not said.keys() <= known:
         raise InvalidInput("the request must hold the fields of the form")
     groups = said.pop("groups", [])
-    texts = {name: value for name, value in said.items() if name not in ("slack", "epsilon")}
-    if not isinstance(groups, list) or not all(isinstance(t, str) for t in (*groups, *texts.values())):
+    numbers = {name: said.pop(name, getattr(guide.suggestion, name)) for name in ("slack", "epsilon")}
+    if not isinstance(groups, list) or not all(isinstance(text, str) for text in (*groups, *said.values())):
         raise InvalidInput("the request must hold the fields of the form")
-    numbers = {}
-    for name in ("slack", "epsilon"):
-        value = said.get(name, getattr(guide.suggestion, name))
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise InvalidInput(f"{name} must be a number")
-        numbers[name] = float(value)
-    out = texts.get("out", guide.suggestion.out)
+    for name, value in numbers.items():
+        numbers[name] = _validate.real(**{name: value})
+    out = said.get("out", guide.suggestion.out)
     if not out or out in (".", "..") or Path(out).name != out or os.path.isabs(out):
         raise InvalidInput("the folder must be a plain name; it is made where ratewise app was started")
-    found = replace(guide.suggestion, **{**texts, **numbers, "groups": tuple(groups)})
-    return check(found, guide.columns)
+    found = replace(guide.suggestion, **{**said, **numbers, "groups": tuple(groups)})
+    return guide.check(found)
 
 
 def page(server: AppServer, nonce: str) -> str:
