@@ -102,15 +102,15 @@ def canonical(value: Any) -> str:
 
 def strict_json(content: bytes | str) -> Any:
     """Parse JSON, and raise `ValueError` for anything that is not strictly JSON."""
+
+    def refuse(name: str) -> Any:
+        raise ValueError(f"{name} is not JSON")
+
     try:
         decoded = content.decode("utf-8") if isinstance(content, bytes) else content
-        return json.loads(decoded, parse_constant=_refuse_constant)
+        return json.loads(decoded, parse_constant=refuse)
     except RecursionError:
         raise ValueError("nested too deeply") from None
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
 
 
 # --- arrays in a file ------------------------------------------------------------------------------------------
@@ -126,30 +126,28 @@ def write_arrays(path: Path, kind: str, fields: Mapping[str, Any], arrays: Mappi
 
 
 def arrays_to_bytes(kind: str, fields: Mapping[str, Any], arrays: Mapping[str, Any]) -> bytes:
-    """Return fields and arrays of float64, float32, int64 or bool as the content of a file.
-
-    Parameters
-    ----------
-    kind : str
-        What the file is; `read_arrays` must be told the same.
-    fields : mapping
-        Plain data that JSON can hold.
-    arrays : mapping of name to array
-    """
-    members = {name: _npy(array) for name, array in arrays.items()}
-    header = {
-        "format": FORMAT,
-        "version": VERSION,
-        "kind": kind,
-        "fields": dict(fields),
-        "arrays": {name: _described(array, members[name]) for name, array in arrays.items()},
-    }
+    """Return plain fields and arrays of float64, float32, int64 or bool as the content of a file of this kind."""
+    described: dict[str, Any] = {}
+    members: dict[str, str | bytes] = {}
+    for name, array in arrays.items():
+        found, buffer = np.asarray(array), io.BytesIO()
+        if found.dtype.name not in _KINDS:
+            raise InvalidType(f"arrays in a file must be {', '.join(_KINDS)}, got {found.dtype}")
+        stored = np.ascontiguousarray(found, dtype=_KINDS[found.dtype.name])
+        np.lib.format.write_array(buffer, stored, version=(1, 0), allow_pickle=False)
+        members[f"{name}.npy"] = content = buffer.getvalue()
+        described[name] = {
+            "dtype": found.dtype.name,
+            "shape": list(found.shape),
+            "sha256": _digest(content),
+        }
+    header = {"format": FORMAT, "version": VERSION, "kind": kind, "fields": dict(fields), "arrays": described}
     header["sha256"] = _digest(_compact(header))
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr(_stamped(_HEADER), _compact(header))
-        for name, content in members.items():
-            archive.writestr(_stamped(f"{name}.npy"), content)
+        for name, part in {_HEADER: _compact(header), **members}.items():
+            # one date: the same bytes for the same content
+            archive.writestr(zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0)), part)
     return buffer.getvalue()
 
 
@@ -171,9 +169,8 @@ def arrays_from_bytes(content: bytes, kind: str, path: Path) -> tuple[dict[str, 
             raise zipfile.BadZipFile
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             header = _header(archive, kind)
-            return header["fields"], {
-                name: _array(archive, name, described) for name, described in header["arrays"].items()
-            }
+            arrays = {name: _array(archive, name, said) for name, said in header["arrays"].items()}
+            return header["fields"], arrays
     except ModelFileError as problem:
         raise ModelFileError(f"{os.fspath(path)!r} {problem}") from None
     except (zipfile.BadZipFile, ValueError, KeyError, OSError, EOFError, NotImplementedError, RuntimeError):
@@ -201,75 +198,55 @@ def _digest(content: str | bytes) -> str:
     return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()
 
 
-def _stamped(name: str) -> zipfile.ZipInfo:
-    return zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))  # the same bytes for the same content
-
-
-def _npy(array: Any) -> bytes:
-    found = np.asarray(array)
-    if found.dtype.name not in _KINDS:
-        raise InvalidType(f"arrays in a file must be {', '.join(_KINDS)}, got {found.dtype}")
-    buffer = io.BytesIO()
-    np.lib.format.write_array(
-        buffer,
-        np.ascontiguousarray(found, dtype=_KINDS[found.dtype.name]),
-        version=(1, 0),
-        allow_pickle=False,
-    )
-    return buffer.getvalue()
-
-
-def _described(array: Any, content: bytes) -> dict[str, Any]:
-    found = np.asarray(array)
-    return {"dtype": found.dtype.name, "shape": list(found.shape), "sha256": _digest(content)}
-
-
 def _header(archive: zipfile.ZipFile, kind: str) -> dict[str, Any]:
+    """Return the header, compared with the members and their sizes before an array is read."""
     listed = archive.infolist()
+    foreign = ModelFileError("is no file that ratewise wrote; nothing in it was run")
     if not listed or listed[0].filename != _HEADER:
-        raise ModelFileError("is no file that ratewise wrote; nothing in it was run")
+        raise foreign
     if any(info.compress_type != zipfile.ZIP_STORED for info in listed):
         raise ModelFileError("holds compressed parts, which ratewise does not write; nothing in it was run")
     if listed[0].file_size > _LARGEST_HEADER:
         raise ModelFileError("has a header beyond all measure")
     header = strict_json(archive.read(_HEADER))
-    expected = {"format", "version", "kind", "fields", "arrays", "sha256"}
     if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise ModelFileError("is no file that ratewise wrote; nothing in it was run")
+        raise foreign
     if header.get("version") != VERSION:
         raise ModelFileError(f"has version {header.get('version')!r}; this ratewise reads version {VERSION}")
     claimed = header.pop("sha256", None)
-    if header.keys() != expected - {"sha256"} or _digest(_compact(header)) != claimed:
+    known = {"format", "version", "kind", "fields", "arrays"}
+    if header.keys() != known or _digest(_compact(header)) != claimed:
         raise ModelFileError("was edited or is damaged: its checksum does not fit; take the original file")
     if header["kind"] != kind:
         raise ModelFileError(f"holds {str(header['kind'])[:40]!r}, expected {kind!r}")
-    _check_members(listed, header)
+    _check_members(header, listed[1:])
     return header
 
 
-def _check_members(listed: list[zipfile.ZipInfo], header: Mapping[str, Any]) -> None:
-    arrays = header["arrays"]
+def _check_members(header: Mapping[str, Any], listed: list[zipfile.ZipInfo]) -> None:
+    arrays, sizes = header["arrays"], {info.filename: info.file_size for info in listed}
     if not isinstance(arrays, dict) or not isinstance(header["fields"], dict):
         raise ModelFileError("has a header of the wrong shape")
-    if sorted(info.filename for info in listed[1:]) != sorted(f"{name}.npy" for name in arrays):
+    if sorted(info.filename for info in listed) != sorted(f"{name}.npy" for name in arrays):
         raise ModelFileError("holds parts that its header does not name; take the original file")
-    sizes = {info.filename: info.file_size for info in listed}
-    for name, described in arrays.items():
-        said: dict[str, Any] = described if isinstance(described, dict) else {}
-        shape: Any = said.get("shape")
-        known = str(said.get("dtype")) in _KINDS and isinstance(shape, list)
-        if not known or not all(type(side) is int and 0 <= side < 1 << 40 for side in shape):
+    for name, said in arrays.items():
+        shape: Any = said.get("shape") if isinstance(said, dict) else None
+        if not isinstance(shape, list) or str(said.get("dtype")) not in _KINDS or not all(map(_side, shape)):
             raise ModelFileError(f"describes the array {name!r} in an unknown way")
-        expected = math.prod(shape) * np.dtype(described["dtype"]).itemsize
+        expected = math.prod(shape) * np.dtype(said["dtype"]).itemsize
         if not expected <= sizes[f"{name}.npy"] <= expected + _NPY_HEADER:
             raise ModelFileError(f"holds an array {name!r} of another size than its header says")
 
 
-def _array(archive: zipfile.ZipFile, name: str, described: Mapping[str, Any]) -> npt.NDArray[Any]:
+def _side(side: Any) -> bool:
+    return type(side) is int and 0 <= side < 1 << 40
+
+
+def _array(archive: zipfile.ZipFile, name: str, said: Mapping[str, Any]) -> npt.NDArray[Any]:
     content = archive.read(f"{name}.npy")
-    if _digest(content) != described["sha256"]:
+    if _digest(content) != said["sha256"]:
         raise ModelFileError(f"was edited or is damaged: the checksum of {name!r} does not fit")
     array = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
-    if array.dtype.str != _KINDS[described["dtype"]] or list(array.shape) != described["shape"]:
+    if array.dtype.str != _KINDS[said["dtype"]] or list(array.shape) != said["shape"]:
         raise ModelFileError(f"holds an array {name!r} of another type or shape than its header says")
     return array

@@ -13,12 +13,6 @@ import threading
 from types import FrameType
 
 
-def _is_command() -> bool:
-    if sys.argv and os.path.basename(sys.argv[0]).removesuffix(".exe") == "ratewise":
-        return True
-    return ("-m", "ratewise") in itertools.pairwise(sys.orig_argv)
-
-
 def _stop(number: int, _: FrameType | None) -> None:
     os.write(2, b"error: stopped before anything was done\n")
     os._exit(128 + number)  # half an import cannot be unwound; nothing was opened yet
@@ -30,6 +24,8 @@ def ready() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+_script = bool(sys.argv) and os.path.basename(sys.argv[0]).removesuffix(".exe") == "ratewise"
+_command = _script or ("-m", "ratewise") in itertools.pairwise(sys.orig_argv)
 _untouched = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # a shell may have it ignored
-if _untouched and _is_command() and threading.current_thread() is threading.main_thread():
+if _untouched and _command and threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, _stop)

@@ -27,8 +27,8 @@ def _single(arguments: dict[str, Any]) -> tuple[str, Any]:
     return name, value
 
 
-def real(*, hint: str = "", **argument: Any) -> float:
-    """Return a finite real number as ``float``; booleans, text and NaN are refused."""
+def real(*, hint: str = "", rule: str = "", holds: Callable[[float], bool] = bool, **argument: Any) -> float:
+    """Return a finite real number as ``float``; booleans, text and NaN are refused, and what breaks the rule."""
     name, value = _single(argument)
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise InvalidType(_say(name, "a number", value, hint))
@@ -38,46 +38,35 @@ def real(*, hint: str = "", **argument: Any) -> float:
         number = math.inf
     if not math.isfinite(number):
         raise InvalidInput(_say(name, "finite", value, hint))
-    return number
-
-
-def positive(*, hint: str = "", **argument: Any) -> float:
-    """Return a finite number above zero."""
-    return _within("above 0", lambda number: number > 0, hint, argument)
-
-
-def non_negative(*, hint: str = "", **argument: Any) -> float:
-    """Return a finite number that is zero or more."""
-    return _within("at least 0", lambda number: number >= 0, hint, argument)
-
-
-def fraction(*, hint: str = "", **argument: Any) -> float:
-    """Return a number in (0, 1]."""
-    return _within("above 0 and at most 1", lambda number: 0 < number <= 1, hint, argument)
-
-
-def inside(*, hint: str = "", **argument: Any) -> float:
-    """Return a number strictly between 0 and 1."""
-    return _within("strictly between 0 and 1", lambda number: 0 < number < 1, hint, argument)
-
-
-def _within(rule: str, holds: Callable[[float], bool], hint: str, argument: dict[str, Any]) -> float:
-    number = real(hint=hint, **argument)
-    if not holds(number):
-        name, value = _single(argument)
+    if rule and not holds(number):
         raise InvalidInput(_say(name, rule, value, hint))
     return number
 
 
-def count(*, at_least: int = 1, hint: str = "", **argument: Any) -> int:
+def positive(**argument: Any) -> float:
+    """Return a finite number above zero."""
+    return real(rule="above 0", holds=lambda number: number > 0, **argument)
+
+
+def non_negative(**argument: Any) -> float:
+    """Return a finite number that is zero or more."""
+    return real(rule="at least 0", holds=lambda number: number >= 0, **argument)
+
+
+def fraction(**argument: Any) -> float:
+    """Return a number in (0, 1]."""
+    return real(rule="above 0 and at most 1", holds=lambda number: 0 < number <= 1, **argument)
+
+
+def inside(**argument: Any) -> float:
+    """Return a number strictly between 0 and 1."""
+    return real(rule="strictly between 0 and 1", holds=lambda number: 0 < number < 1, **argument)
+
+
+def count(*, at_least: int = 1, **argument: Any) -> int:
     """Return a whole number; ``3.0`` is taken as 3, ``3.5`` and ``True`` are refused."""
-    name, value = _single(argument)
-    number = real(hint=hint, **argument)
-    if number != int(number):
-        raise InvalidInput(_say(name, "a whole number", value, hint))
-    if number < at_least:
-        raise InvalidInput(_say(name, f"at least {at_least}", value, hint))
-    return int(number)
+    real(rule="a whole number", holds=float.is_integer, **argument)
+    return int(real(rule=f"at least {at_least}", holds=lambda number: number >= at_least, **argument))
 
 
 def one_of(choices: tuple[Any, ...], *, hint: str = "", **argument: Any) -> Any:

@@ -52,18 +52,9 @@ among people of equal true income ("odds"); in brackets the requested bound. Mea
 class Row:
     """One model, and what it reached on people it has not seen.
 
-    Attributes
-    ----------
-    name : str
-    model : RateConstrainedClassifier
-    accuracy : float
-    rates_gap, odds_gap : float
-        Largest gap between women and men in the rate of predicted high income: among all, and among people of
-        equal true income.
-    rates_asked, odds_asked : float or None
-        The bound that the model was trained with; None for none.
-    epsilon : float
-        Spent, by the model's ledger; infinite without privacy.
+    The gaps are the largest between women and men in the rate of predicted high income: among all (`rates_gap`), and
+    among people of equal true income (`odds_gap`). `rates_asked` and `odds_asked` are the bounds of the training, if
+    any. `epsilon` was spent, by the model's ledger; infinite without privacy.
     """
 
     name: str
