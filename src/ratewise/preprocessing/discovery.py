@@ -46,7 +46,7 @@ from ratewise.preprocessing.grids import (
 Floats = npt.NDArray[np.float64]
 
 RANGES = MagnitudeGrid(per_decade=2, least=-6.0, most=12.0)
-_SURE = 4.5  # noise levels from which a range cell is taken to be occupied
+_DOUBT = 1e-3  # probability that any of the empty cells of a release is taken to be occupied
 
 
 def discovery_threshold(noise: float, delta: float, columns: int, max_rows: int = 1) -> float:
@@ -57,6 +57,14 @@ def discovery_threshold(noise: float, delta: float, columns: int, max_rows: int 
     """
     tail = -math.expm1(math.log1p(-delta) / (columns * max_rows))  # 1 - (1 - delta)^(1/(m k))
     return 1.0 - noise * math.sqrt(columns) * float(ndtri(tail))
+
+
+def visible_from(n_cells: int) -> float:
+    """Return the number of standard deviations of the noise from which a count is taken to be above zero.
+
+    One of `n_cells` empty cells exceeds it with a probability of at most a thousandth.
+    """
+    return -float(ndtri(_DOUBT / n_cells))
 
 
 def discover_values(
@@ -269,19 +277,21 @@ def release_grids(
     many = 2 * len(counted)
     parts = [np.concatenate([part.ranges, part.values.weights]) for part in counted.values()]
     released, least = _release(parts, many, noise, delta, rng, step, max_rows)
-    std = noise * math.sqrt(many)
+    visible = visible_from(len(counted) * RANGES.n_cells) * noise * math.sqrt(many)
     grids: dict[str, Grid] = {}
     for (name, part), counts in zip(counted.items(), released, strict=True):
         texts = part.values.texts
         kept = [text for text, count in zip(texts, counts[RANGES.n_cells :], strict=True) if count >= least]
-        grids[name] = _grid_from(name, counts[: RANGES.n_cells], sorted(kept), std, formats[name], log_cells)
+        grids[name] = _grid_from(
+            name, counts[: RANGES.n_cells], sorted(kept), visible, formats[name], log_cells
+        )
     return grids
 
 
 def _grid_from(
-    name: str, ranges: Floats, values: list[str], noise: float, cell_format: CellFormat, log_cells: int
+    name: str, ranges: Floats, values: list[str], least: float, cell_format: CellFormat, log_cells: int
 ) -> Grid:
-    visible = ranges > max(_SURE * noise, 0.5)
+    visible = ranges > max(least, 0.5)
     numbers = np.flatnonzero(visible[: RANGES.text_cell])
     number_count = float(ranges[numbers].sum())
     text_count = float(ranges[RANGES.text_cell])
@@ -315,8 +325,7 @@ def rows_per_id_words(most: int) -> str:
 def rows_per_id(histogram: Floats, mechanism: Mechanism, rng: np.random.Generator, share: float = 0.9) -> int:
     """Return a power of two that is at least the number of rows of most ids; 1 if noise hides all counts.
 
-    Counts below four standard deviations of the noise are not used: one of the 20 empty cells would exceed this in
-    fewer than one of a thousand releases.
+    Counts that one of the empty cells could have are not used (`visible_from`).
 
     Parameters
     ----------
@@ -324,6 +333,7 @@ def rows_per_id(histogram: Floats, mechanism: Mechanism, rng: np.random.Generato
         As `size_histogram` returns it; **private**.
     """
     released = mechanism.release(histogram, rng)
-    released = np.where(released > 4.0 * mechanism.standard_deviation, released, 0.0)
+    least = visible_from(len(released)) * mechanism.standard_deviation
+    released = np.where(released > least, released, 0.0)
     reached = np.cumsum(released)
     return int(2 ** int(np.searchsorted(reached, share * reached[-1])))
