@@ -19,7 +19,7 @@ from ratewise.constraints.compiled import CompiledConstraints
 from ratewise.constraints.domain import Domain
 from ratewise.data.cells import CellFormat
 from ratewise.data.table import FeatureTable, Units, digest_ids, id_units, row_units
-from ratewise.distributed.layout import Layout, refuse_change, refuse_other_columns
+from ratewise.distributed.partitions import Layout, refuse_change, refuse_other_columns
 from ratewise.exceptions import InvalidInput
 from ratewise.mechanisms.sampling import KeyedSample
 from ratewise.models.additive import AdditiveEngine, Problem, available_threads

@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ratewise.distributed.layout import Layout
-from ratewise.distributed.partitions import PartitionedRows, runs
+from ratewise.distributed.partitions import Layout, PartitionedRows, runs
 from ratewise.exceptions import ClusterLost, RatewiseError
 
 PATIENCE = 60.0  # seconds to wait for a worker if there is none

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ratewise.distributed.layout import Layout
-from ratewise.distributed.partitions import PartitionedRows
+from ratewise.distributed.partitions import Layout, PartitionedRows
 from ratewise.exceptions import ClusterLost, InvalidInput, RatewiseError
 
 _MARK = "ratewise-refused:"  # starts the message of an error that a worker raised on purpose
