@@ -54,9 +54,9 @@ STRIDE = 64  # steps that a phase reserves at a time at first; later, a quarter 
 
 
 class Admission:
-    """A plan that a ledger has admitted; all of it counts. `Ledger.admit` returns it.
+    """A plan that a ledger has admitted; all of it counts. `id` serves `Ledger.admission`, after a crash.
 
-    `id` serves `Ledger.admission`, after a crash. An event is referred to by its name or its position.
+    An event is referred to by its name or its position.
     """
 
     def __init__(self, ledger: Ledger, plan: PlanRecord) -> None:
@@ -128,10 +128,9 @@ class Admission:
 class Phase:
     """A loop of releases, each of which is recorded before it happens: call `step` before every release.
 
-    Steps are reserved on the ledger in strides. Leaving the ``with`` block, in whatever way, returns the
-    steps that were reserved and not taken, so that the loop can go on later. A process that is killed inside
-    leaves them reserved: they may have happened. One phase may be stepped by several threads, but only in the
-    process that began it. `ran` is the number of steps that were allowed so far.
+    Steps are reserved on the ledger in strides. Leaving the ``with`` block returns those that were not taken;
+    a process that is killed inside leaves them reserved: they may have happened. One phase may be stepped by
+    several threads, but only in the process that began it. `ran` counts the steps that were allowed so far.
     """
 
     def __init__(self, admission: Admission, position: int, stride: int) -> None:
@@ -170,10 +169,9 @@ class Phase:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with self._lock:
-            unused = self._reserved - self.ran
             if self._state != "open":
                 return
-            self._state = "closed"
+            self._state, unused = "closed", self._reserved - self.ran
             try:
                 if unused:
                     self._reserve(-unused)
@@ -237,9 +235,9 @@ class Ledger:
         unit: PrivacyUnit | None = None,
     ) -> None:
         chosen = cap is not None if adaptive is None else adaptive
-        self._take_up(Records(Header(uuid.uuid4().hex, chosen, neighbours, cap, unit)), None)
+        self._take_up(Records(Header(uuid.uuid4().hex, chosen, neighbours, cap, unit)))
 
-    def _take_up(self, records: Records, file: AtomicFile | None, frozen: str = "") -> None:
+    def _take_up(self, records: Records, file: AtomicFile | None = None, frozen: str = "") -> Self:
         self._records, self._file, self._frozen = records, file, frozen
         self.path = None if file is None else file.path
         self._seen = file.signature() if file is not None else None
@@ -249,12 +247,7 @@ class Ledger:
             lambda events, delta: accountant.epsilon(events, delta, neighbours=records.header.neighbours)
         )
         _alive.add(self)
-
-    @classmethod
-    def _of(cls, records: Records, file: AtomicFile | None = None, frozen: str = "") -> Self:
-        ledger = cls.__new__(cls)
-        ledger._take_up(records, file, frozen)
-        return ledger
+        return self
 
     # --- opening ---------------------------------------------------------------------------------------
 
@@ -269,7 +262,7 @@ class Ledger:
                     f"{file.path!r} exists already; go on with it by Ledger.open(path), or take another name"
                 )
             file.write(new.document())
-            return cls._of(new, file)
+            return cls.__new__(cls)._take_up(new, file)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
@@ -281,7 +274,7 @@ class Ledger:
         file = AtomicFile(path)
         # The signature is taken before the content, so a change in between is noticed later, not missed.
         seen = file.signature() if file.exists() else None
-        ledger = cls._of(read_records(file.read(), source=f"the ledger {file.path!r}"), file)
+        ledger = cls.__new__(cls)._take_up(read_records(file.read(), f"the ledger {file.path!r}"), file)
         ledger._seen = seen
         return ledger
 
@@ -437,7 +430,12 @@ class Ledger:
         """Go on, in memory, with a ledger that `to_json` wrote; the other one must not be used any more."""
         if not isinstance(document, (str, bytes)):
             raise InvalidType(f"document must be JSON text, got {type(document).__name__}")
-        return cls._of(read_records(document, source="the ledger document"))
+        return cls.__new__(cls)._take_up(read_records(document, "the ledger document"))
+
+    @classmethod
+    def read_only(cls, document: str, reason: str) -> Self:
+        """Return a copy of a ledger that `to_json` wrote; admitting to it raises `LedgerError` with the reason."""
+        return cls.__new__(cls)._take_up(read_records(document, "the stored ledger"), frozen=reason)
 
     # --- admitting ---------------------------------------------------------------------------------------
 
@@ -452,7 +450,9 @@ class Ledger:
         """Admit a plan as a whole, before any of it is released; if this raises, none of it may be.
 
         In adaptive use the first plan may also spend the whole cap by exact composition, because it is fixed
-        before any output is seen; nothing can be admitted after it.
+        before any output is seen; nothing can be admitted after it. Raises `BudgetExceeded` if the plan does
+        not fit under the cap, `LedgerError` if something of a fixed plan was released already or the ledger
+        cannot be written, and `InvalidInput` if the plan protects another unit than the ledger.
 
         Parameters
         ----------
@@ -462,15 +462,6 @@ class Ledger:
             What the plan is for, in words, and the name of the data set that it reads.
         unit : PrivacyUnit or None
             What the noise of the events is measured against; None: that of the ledger, or one row.
-
-        Raises
-        ------
-        BudgetExceeded
-            The plan does not fit under the cap.
-        LedgerError
-            The ledger is opened for a fixed plan of which something was released, or it cannot be written.
-        InvalidInput
-            The plan protects another unit than the ledger.
         """
         listed = as_events(events.values() if isinstance(events, Mapping) else events)
         names = events if isinstance(events, Mapping) else [f"{e.kind} {i}" for i, e in enumerate(listed, 1)]
@@ -582,7 +573,7 @@ class Ledger:
                 return self._records
             seen = self._file.signature()
             if seen != self._seen:
-                found = read_records(self._file.read(), source=f"the ledger {self._file.path!r}")
+                found = read_records(self._file.read(), f"the ledger {self._file.path!r}")
                 if not found.extends(self._records):
                     raise LedgerError(
                         f"the ledger {self._file.path!r} was replaced by another one or by an older copy of "
@@ -604,7 +595,7 @@ class Ledger:
         if self.path is None:
             way_out = "Ledger.from_json(ledger.to_json()), if the original is not used any more"
         copied = f"this ledger is a copy from a pickle and can only be read; to go on, use {way_out}"
-        return _unpickle, (type(self), self.to_json(), self._frozen or copied)
+        return type(self).read_only, (self.to_json(), self._frozen or copied)
 
     def __repr__(self) -> str:
         number = len(self._records.plans)
@@ -614,10 +605,6 @@ class Ledger:
             f"Ledger({number} plan{'' if number == 1 else 's'}, {copy}{place}, cap={self.cap}, "
             f"adaptive={self.adaptive}, neighbours={self.neighbours!r})"
         )
-
-
-def _unpickle(cls: type[Ledger], document: str, frozen: str) -> Ledger:
-    return cls._of(read_records(document, source="the pickled ledger"), frozen=frozen)
 
 
 _alive: weakref.WeakSet[Ledger] = weakref.WeakSet()

@@ -232,7 +232,7 @@ class Records:
             )
 
 
-def read_records(content: bytes | str, *, source: str) -> Records:
+def read_records(content: bytes | str, source: str) -> Records:
     """Read and verify a document that `Records.document` wrote; `source` is named in every message.
 
     Raises `LedgerVersion` for a ledger of another version, and `LedgerCorrupt` for what is truncated, was

@@ -27,7 +27,6 @@ from ratewise._files import (
 )
 from ratewise.accounting import Ledger, PrivacyStatement, PrivacyUnit
 from ratewise.accounting.events import event_from_dict
-from ratewise.accounting.storage import read_records
 from ratewise.constraints.compiled import as_constraints, compile_constraints
 from ratewise.constraints.domain import Domain, Numeric
 from ratewise.constraints.text import format_constraint, parse_constraint
@@ -140,7 +139,7 @@ def _restored(said: Mapping[str, Any], arrays: Arrays) -> RateConstrainedClassif
     certificate = said["certificate"]
     found.certificate_ = None if certificate is None else Certificate.from_dict(certificate)
     found.privacy_ = PrivacyStatement.from_dict(said["statement"])
-    found.ledger_ = Ledger._of(read_records(said["ledger"], source="the ledger"), frozen=_READ_ONLY)
+    found.ledger_ = Ledger.read_only(said["ledger"], _READ_ONLY)
     found.plan_ = _plan_from(said["plan"])
     return found
 
