@@ -12,9 +12,9 @@ bits (`docs/guarantees.md`, section 13). Which draws take a slow path depends on
 
 *Table* (`NormalTable`, normal draws of scale ``2**16`` or more, about 2 ns each) looks most draws up by 16
 random bits. *Inversion* (all others, about 30 ns each): a 64-bit word gives a sign and the first 63 binary
-digits of a uniform number u; ``|Z|`` is the quantile of u, which a double computes to about 50 bits. That
-determines the rounded value unless ``s * |Z|`` is too close to a rounding boundary or u is tiny; then 192
-further digits are drawn and the comparison is made in decimal arithmetic.
+digits of a uniform number u; ``|Z|`` is the quantile of u, which a double computes to about 50 bits. If
+``s * |Z|`` is too close to a rounding boundary or u is tiny, 192 further digits are drawn and the comparison
+is made in decimal arithmetic.
 
 >>> rounded_normal(2.0, 5, np.random.default_rng(0))
 array([ 2., -1.,  0.,  0.,  1.])
@@ -36,13 +36,20 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr, ndtri
 
-from ratewise import _validate
 from ratewise.mechanisms.randomness import ByteGenerator
 
 Floats = npt.NDArray[np.float64]
 
-# Half the width of the undecided band, in units of s. The quantile is off by less than 2**-46 (tested).
-_BAND = 2.0**-42
+_INDEX_BITS = 16  # of the table of segments: 256 kB
+_PROPOSAL_BITS = 14
+_SEGMENTS_PER_SCALE = 6  # log2 of the segments in one s, or up to twice as many
+_REACH = 8.0  # segments cover so many s on either side
+_DOUBT = 2.0**-40  # rounding errors of masses (which are below 2**-7) and levels are below 2**-50
+_SMALLEST_SCALE, _LARGEST_SCALE = 2.0**16, 2.0**38
+CHUNK = 1 << 16  # draws made at once: their arrays stay in the cache
+_AT_ONCE = 4096  # draws that a pool makes at once
+
+_BAND = 2.0**-42  # half the undecided band, in units of s; quantiles are off by less than 2**-46 (tested)
 _FURTHER = 192  # digits drawn for an undecided draw
 # Digits of the decimal arithmetic: tails down to 2**-256 minus 1/2 lose 77, 77 more are compared.
 _CONTEXT = decimal.Context(prec=170, Emin=-10_000, Emax=10_000)
@@ -54,7 +61,7 @@ _PI = Decimal(
 
 def rounded_normal(s: float, size: int | tuple[int, ...], rng: np.random.Generator) -> Floats:
     """Return independent draws of ``round(s * Z)``, Z standard normal, as whole floats."""
-    if not NormalTable.covers(s):
+    if not _SMALLEST_SCALE <= s < _LARGEST_SCALE:
         return _inverted(s, size, rng, _NORMAL)
     found = np.empty(size)
     normal_table(s).fill(found.reshape(-1), rng)
@@ -123,11 +130,6 @@ class NormalTable:
         self._heights = np.concatenate([proposals * self._unit, [self._unit, 0.0]])
         self._rate = float((1.0 - floors.sum()) / (self._unit * 2.0**_PROPOSAL_BITS))
         self._low = np.dtype("<u2" if bits <= 16 else "<u4")
-
-    @staticmethod
-    def covers(s: float) -> bool:
-        """Return whether a table serves this scale."""
-        return _SMALLEST_SCALE <= s < _LARGEST_SCALE
 
     def fill(self, out: Floats, rng: np.random.Generator) -> None:
         """Write an independent draw into every entry of a one-dimensional array."""
@@ -207,23 +209,12 @@ class NormalTable:
         right, left = self._upper_tail(self._end - 1), self._upper_tail(self._end)
         if level < right:
             return _quantile(level, self.s, _NORMAL)
-        if level < right + left:
-            return -_quantile(level - right, self.s, _NORMAL)
-        return None
+        return -_quantile(level - right, self.s, _NORMAL) if level < right + left else None
 
     def _upper_tail(self, n: int) -> Decimal:
         """Return P(N > n), for n >= -1."""
         edge = (n + Decimal("0.5")) / Decimal(self.s)
         return _normal_tail(edge) if edge >= 0 else 1 - _normal_tail(-edge)
-
-
-_INDEX_BITS = 16  # of the table of segments: 256 kB
-_PROPOSAL_BITS = 14
-_SEGMENTS_PER_SCALE = 6  # log2 of the segments in one s, or up to twice as many
-_REACH = 8.0  # segments cover so many s on either side
-_DOUBT = 2.0**-40  # rounding errors of masses (which are below 2**-7) and levels are below 2**-50
-_SMALLEST_SCALE, _LARGEST_SCALE = 2.0**16, 2.0**38
-CHUNK = 1 << 16  # draws made at once: their arrays stay in the cache
 
 
 @functools.lru_cache(maxsize=16)
@@ -337,7 +328,6 @@ class Prefetched:
             return self._draws[self._at - count : self._at]
 
 
-_AT_ONCE = 4096
 _pools: weakref.WeakSet[Prefetched] = weakref.WeakSet()
 
 
@@ -348,19 +338,3 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
-
-
-def probability(kind: str, s: float, k: Any) -> Floats:
-    """Return the law P(N = k) in double precision, for checks: the oracle of the tests and of the audit."""
-    s = _validate.positive(s=s)
-    k = np.abs(np.asarray(k, dtype=np.float64))
-    low, high = (k - 0.5) / s, (k + 0.5) / s
-    if _validate.one_of(("normal", "laplace"), kind=kind) == "normal":
-        return np.asarray(ndtr(-low) - ndtr(-high))
-    inner = np.exp(-np.abs(low)) / 2
-    return np.asarray(np.where(k == 0, -np.expm1(-high), inner - np.exp(-high) / 2))
-
-
-def grid_below(deviation: float, fineness: int = 20) -> float:
-    """Return the power of two that is `fineness` octaves below a deviation."""
-    return math.ldexp(1.0, math.frexp(deviation)[1] - 1 - fineness)

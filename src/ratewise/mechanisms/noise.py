@@ -24,15 +24,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ratewise import _validate
-from ratewise.mechanisms.discrete import CHUNK, Prefetched, grid_below, rounded_laplace, rounded_normal
+from ratewise.mechanisms.discrete import CHUNK, Prefetched, rounded_laplace, rounded_normal
 from ratewise.mechanisms.randomness import SecureGenerator
 
 Floats = npt.NDArray[np.float64]
 
-_MOST_STEPS, _LEAST_STEPS = np.array(2.0**52), np.array(-(2.0**52))  # faster than Python numbers
-
-
 Arrays = Sequence[npt.NDArray[Any]]
+_Piece = list[tuple[int, int, int]]  # number of an array, start and stop
+
+_MOST_STEPS, _LEAST_STEPS = np.array(2.0**52), np.array(-(2.0**52))  # faster than Python numbers
+_THREADS_FROM = 8 * CHUNK  # entries from which on a second thread pays
 
 
 class Mechanism(Protocol):
@@ -41,19 +42,12 @@ class Mechanism(Protocol):
     @property
     def standard_deviation(self) -> float:
         """Standard deviation of the noise on each entry, in units of the value, before rounding."""
-        ...
 
     def release(self, value: Floats, rng: np.random.Generator) -> Floats:
         """Return a new array: the value with fresh noise on every entry."""
-        ...
 
     def release_parts(self, parts: Arrays, rng: np.random.Generator, out: Arrays | None = None) -> None:
         """Release one value that is held in several arrays into others, in their precision, or in place."""
-        ...
-
-
-_Piece = list[tuple[int, int, int]]  # number of an array, start and stop
-_THREADS_FROM = 8 * CHUNK  # entries from which on a second thread pays
 
 
 @dataclass(frozen=True)
@@ -76,14 +70,11 @@ class _OnGrid:
     def __post_init__(self) -> None:
         noise = _validate.positive(noise=self.noise)
         sensitivity = _validate.positive(sensitivity=self.sensitivity)
-        grid = grid_below(noise * sensitivity, 20 if self.whole else self._fineness)
-        checked: dict[str, Any] = {
-            "noise": noise,
-            "sensitivity": sensitivity,
-            "slack": _validate.non_negative(slack=self.slack),
-            "grid": min(grid, self.step) if self.whole else grid,  # multiples of the step lie on the grid
-            "_noise": Prefetched(type(self)._draw),
-        }
+        octave = math.frexp(noise * sensitivity)[1] - 1
+        grid = math.ldexp(1.0, octave - (20 if self.whole else self._fineness))
+        grid = min(grid, self.step) if self.whole else grid  # multiples of the step lie on the grid
+        slack, source = _validate.non_negative(slack=self.slack), Prefetched(type(self)._draw)
+        checked = {"noise": noise, "sensitivity": sensitivity, "slack": slack, "grid": grid, "_noise": source}
         for name, found in checked.items():
             object.__setattr__(self, name, found)
 
@@ -107,9 +98,9 @@ class _OnGrid:
     def release_parts(self, parts: Arrays, rng: np.random.Generator, out: Arrays | None = None) -> None:
         """Release arrays that together are one value into other arrays, or in place, as `release` would.
 
-        Arrays in single precision get the released number rounded to it, which is post-processing; it still
-        lies on the grid, a power of two. With the secure source two threads share the work; a seeded
-        generator is read by one, so that results never depend on the number of threads.
+        Arrays in single precision get the released number rounded to it, which is post-processing. With the
+        secure source two threads share the work; a seeded generator is read by one, so that results never
+        depend on the number of threads.
         """
         out = parts if out is None else out
         values, results = [part.reshape(-1) for part in parts], [part.reshape(-1) for part in out]
@@ -160,18 +151,9 @@ class RoundedGaussianMechanism(_OnGrid):
     with noise multiplier `noise`, whatever the number of entries: an exact draw of a rounded Gaussian is
     added in integers to the value rounded to multiples of `grid` (a power of two that does not depend on
     data). Rounding d entries can move two neighbouring values apart by another ``grid * sqrt(d)``, and
-    rounding errors in the sums that are released by ``slack * sensitivity``. The noise is `noise` times the
-    sensitivity **with both added**.
-
-    Parameters
-    ----------
-    noise, sensitivity : float
-    whole : bool
-        The value holds integers, such as counts: rounding does nothing to it and costs nothing.
-    slack : float
-        Relative bound on rounding errors in the sums that are released, see `summation_slack`.
-    step : float
-        With `whole`: the value holds multiples of this power of two instead of integers.
+    rounding errors in the sums that are released by ``slack * sensitivity`` (see `summation_slack`). The
+    noise is `noise` times the sensitivity **with both added**. A value that is `whole` holds multiples of
+    `step`, a power of two, such as counts: rounding does nothing to it and costs nothing.
     """
 
     _draw, _rounding = staticmethod(rounded_normal), staticmethod(math.sqrt)

@@ -26,10 +26,9 @@ from ratewise.mechanisms.randomness import KEY_BYTES, KeyedGenerator
 
 Rows = npt.NDArray[np.intp]
 
-# Above this rate one uniform draw per row is cheaper than one exponential draw per kept row (measured).
-_DENSE_RATE = 0.35
-# Draws made at once: enough to drown the cost of a call, few enough to stay in cache.
-_DRAWS_AT_ONCE = 1 << 15
+_DENSE_RATE = 0.35  # above it one uniform draw per row is cheaper than an exponential one per kept row
+_DRAWS_AT_ONCE = 1 << 15  # few enough to stay in cache
+BLOCK = 1 << 20  # units of a keyed sample that are drawn together
 
 
 @dataclass(frozen=True)
@@ -66,9 +65,17 @@ class PoissonSampler:
         return np.flatnonzero(kept)
 
     def _by_gaps(self, rng: np.random.Generator) -> Rows:
+        # P(gap > k) = (1 - rate)**k: the floor of an exponential variable of rate -log(1 - rate)
         pieces, last = [], -1
         while last < self.n_rows:
-            piece = self._gaps(self.n_rows - last, rng)
+            length = self.n_rows - last
+            expected = length * self.rate
+            size = min(int(expected + 4.0 * math.sqrt(expected)) + 8, 2 * _DRAWS_AT_ONCE)
+            draws = rng.standard_exponential(size)
+            draws /= -math.log1p(-self.rate)
+            np.minimum(draws, float(length), out=draws)  # cut off past the last row
+            piece: Rows = draws.astype(np.intp)
+            piece += 1
             np.cumsum(piece, out=piece)
             piece += last
             last = int(piece[-1])
@@ -76,43 +83,15 @@ class PoissonSampler:
         kept = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
         return kept[: np.searchsorted(kept, self.n_rows)]
 
-    def _gaps(self, length: int, rng: np.random.Generator) -> Rows:
-        """Draw distances from one kept row to the next: P(gap > k) = (1 - rate)**k, cut off past `length`.
-
-        The floor of an exponential variable with rate -log(1 - q) is geometric with parameter q.
-        """
-        expected = length * self.rate
-        size = min(int(expected + 4.0 * math.sqrt(expected)) + 8, 2 * _DRAWS_AT_ONCE)
-        draws = rng.standard_exponential(size)
-        draws /= -math.log1p(-self.rate)
-        np.minimum(draws, float(length), out=draws)
-        gaps: Rows = draws.astype(np.intp)
-        gaps += 1
-        return gaps
-
-
-BLOCK = 1 << 20  # units of a keyed sample that are drawn together
-
 
 @dataclass(frozen=True)
 class KeyedSample:
     """A Poisson sample of numbered units that does not depend on how the units are spread over processes.
 
-    Units are cut into blocks. Which units of a block take part is a cryptographic function of the key, the
-    step and the block: to whoever does not know the key, every unit is kept independently with probability
-    `rate`.
-
-    Parameters
-    ----------
-    n_units : int
-        Units of all processes together.
-    rate : float in (0, 1]
-    key : bytes
-        32 secret bytes. Whoever knows them knows the sample.
-    step : int
-        Samples of one key at different steps are independent.
-    block : int
-        Units drawn together; it must be the same in all processes.
+    Units are cut into blocks. Which units of a block take part is a cryptographic function of the key (32
+    secret bytes), the step and the block: to whoever does not know the key, every unit is kept independently
+    with probability `rate`. `n_units` counts the units of all processes together; `block` is the number of
+    units drawn together and must be the same in all processes.
     """
 
     n_units: int
@@ -135,9 +114,8 @@ class KeyedSample:
 
     def _of_block(self, number: int) -> Rows:
         start = number * self.block
-        length = min(self.block, self.n_units - start)
-        stream = cast(np.random.Generator, KeyedGenerator(self.key, self.step, number))
-        (units,) = PoissonSampler(length, self.rate).batches(1, stream)
+        sampler = PoissonSampler(min(self.block, self.n_units - start), self.rate)
+        (units,) = sampler.batches(1, cast(np.random.Generator, KeyedGenerator(self.key, self.step, number)))
         return units + start
 
 
