@@ -438,7 +438,7 @@ def test_edits_are_named(good, change, words):
         (lambda d: d["records"][0].update(time="now"), "missing or unknown fields: time"),
         (lambda d: d["records"][0].update(record="poem"), "record must be plan or release"),
         (lambda d: d["records"][0].update(record=["x"]), "record must be plan or release"),
-        (lambda d: d["records"][0].update(events=None), "must be lists"),
+        (lambda d: d["records"][0].update(events=None), "must be a list of events"),
         (lambda d: d["records"][0].update(events=[None, None]), "event description"),
         (lambda d: d["records"][0]["events"].pop(), "a name of its own"),
         (lambda d: d["records"][0].update(names=["a", "a"]), "a name of its own"),

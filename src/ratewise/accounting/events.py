@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self, cast
 
 from ratewise import _validate
 from ratewise.exceptions import InvalidInput, InvalidType
@@ -34,20 +35,65 @@ _MOST_EPSILON = 10**6
 _UNPROTECTED = "this gives no protection: record an UnprotectedEvent"
 
 
+class Described:
+    """Base of frozen dataclasses that JSON can hold; their fields are checked and put into canonical types."""
+
+    def __post_init__(self) -> None:
+        for name, value in self._checked().items():
+            object.__setattr__(self, name, value)
+
+    def _checked(self) -> dict[str, Any]:
+        return {}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready description; `from_dict` reads it back."""
+        return {name: _plain(value) for name, value in vars(self).items()}
+
+    @classmethod
+    def from_dict(cls, description: Any) -> Self:
+        """Read back what `to_dict` wrote; anything else raises `InvalidInput` or `InvalidType`."""
+        what = "a" + re.sub("([A-Z])", r" \1", cls.__name__).lower()  # such as "a privacy unit"
+        if not isinstance(description, Mapping):
+            raise InvalidType(f"{what} must be a mapping, got {description!r:.60}")
+        expected = {field.name for field in dataclasses.fields(cast(Any, cls))}
+        if description.keys() != expected:
+            odd = ", ".join(sorted(map(str, description.keys() ^ expected)))
+            raise InvalidInput(f"{what} has missing or unknown fields: {odd}; use what to_dict() wrote")
+        return cls(**{name: _parsed(name, value) for name, value in description.items()})
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value.to_dict() if isinstance(value, Described) else value
+
+
+def _parsed(name: str, value: Any) -> Any:
+    """Return a field of a description with nested descriptions read, and lists as tuples."""
+    if name in ("events", "candidate"):
+        if not isinstance(value, list | tuple):
+            raise InvalidType(f"{name} must be a list of events, got {value!r:.60}")
+        return tuple(event_from_dict(event) for event in value)
+    kinds: dict[str, type[Described]] = {"unit": PrivacyUnit, "cap": Budget}
+    if name in kinds and value is not None:
+        return kinds[name].from_dict(value)
+    return tuple(value) if isinstance(value, list) else value
+
+
 @dataclass(frozen=True)
-class Budget:
+class Budget(Described):
     """A bound on the privacy loss: (`epsilon`, `delta`)."""
 
     epsilon: float
     delta: float
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", _validate.positive(epsilon=self.epsilon))
-        object.__setattr__(self, "delta", _validate.inside(delta=self.delta))
+    def _checked(self) -> dict[str, Any]:
+        epsilon = _validate.positive(epsilon=self.epsilon)
+        return {"epsilon": epsilon, "delta": _validate.inside(delta=self.delta)}
 
 
 @dataclass(frozen=True)
-class PrivacyUnit:
+class PrivacyUnit(Described):
     """What one neighbouring data set has and the other has not: a row, or all rows of one id.
 
     For ids, `column` is the name of their column, at most `max_rows` rows of an id are used, and `weighting`
@@ -59,15 +105,14 @@ class PrivacyUnit:
     max_rows: int | None = None
     weighting: str | None = None
 
-    def __post_init__(self) -> None:
+    def _checked(self) -> dict[str, Any]:
         _validate.one_of(("row", "id"), kind=self.kind)
         _validate.one_of(("id", "row", None), weighting=self.weighting)
         if self.kind == "row" and (self.column, self.max_rows, self.weighting) != (None, None, None):
             raise InvalidInput("column, max_rows and weighting describe ids; leave them out for kind='row'")
         if self.column is not None:
             _validate.text(required=True, column=self.column)
-        if self.max_rows is not None:
-            object.__setattr__(self, "max_rows", _validate.count(max_rows=self.max_rows))
+        return {} if self.max_rows is None else {"max_rows": _validate.count(max_rows=self.max_rows)}
 
     @property
     def noun(self) -> str:
@@ -77,15 +122,6 @@ class PrivacyUnit:
     def protects_same(self, other: PrivacyUnit) -> bool:
         """Return whether both protect the same thing, whatever number of rows they use."""
         return (self.kind, self.column) == (other.kind, other.column)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-ready description; `PrivacyUnit.from_dict` reads it back."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, description: Any) -> PrivacyUnit:
-        """Read back what `to_dict` wrote."""
-        return cls(**described(cls, description, "a privacy unit"))
 
     def __str__(self) -> str:
         if self.kind == "row":
@@ -99,7 +135,7 @@ class PrivacyUnit:
 
 
 @dataclass(frozen=True)
-class Event:
+class Event(Described):
     """Base of all events: what was, or will be, released. `str` gives a sentence without full stop."""
 
     kind: ClassVar[str]
@@ -107,11 +143,7 @@ class Event:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready description; `event_from_dict` reads it back."""
-        return {"kind": self.kind, **vars(self)}
-
-    def _set(self, **values: Any) -> None:
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+        return {"kind": self.kind, **super().to_dict()}
 
 
 @dataclass(frozen=True)
@@ -144,7 +176,7 @@ class TrainingEvent(Event):
     histogram_noise: float | None = None
     histogram: str | None = "gaussian"
 
-    def __post_init__(self) -> None:
+    def _checked(self) -> dict[str, Any]:
         rate = _validate.fraction(sampling_rate=self.sampling_rate)
         if rate < _SMALLEST_RATE:
             raise InvalidInput(f"sampling_rate must be at least {_SMALLEST_RATE:g}, got {rate!r}")
@@ -164,8 +196,9 @@ class TrainingEvent(Event):
             )
         elif gradient is None:
             raise InvalidInput("a training event needs gradient_noise or histogram_noise, got None for both")
-        self._set(sampling_rate=rate, steps=_times(steps=self.steps), gradient_noise=gradient)
-        self._set(histogram_noise=noise, histogram=law if noise is not None else None)
+        law = None if noise is None else law
+        found = {"sampling_rate": rate, "steps": _times(steps=self.steps), "gradient_noise": gradient}
+        return {**found, "histogram_noise": noise, "histogram": law}
 
     @property
     def joint_gaussian_noise(self) -> float | None:
@@ -207,8 +240,8 @@ class _RepeatedEvent(Event):
     noise: float
     count: int = 1
 
-    def __post_init__(self) -> None:
-        self._set(noise=_noise(noise=self.noise), count=_times(count=self.count))
+    def _checked(self) -> dict[str, Any]:
+        return {"noise": _noise(noise=self.noise), "count": _times(count=self.count)}
 
     def __str__(self) -> str:
         return f"{_number(self.count, 'release')} with {self._law} {self.noise:.6g} times its sensitivity"
@@ -245,8 +278,8 @@ class ThresholdEvent(Event):
     noise: float
     delta: float
 
-    def __post_init__(self) -> None:
-        self._set(noise=_noise(noise=self.noise), delta=_validate.inside(delta=self.delta))
+    def _checked(self) -> dict[str, Any]:
+        return {"noise": _noise(noise=self.noise), "delta": _validate.inside(delta=self.delta)}
 
     def __str__(self) -> str:
         return (
@@ -273,10 +306,10 @@ class SelectionEvent(Event):
     mean_trials: float
     shape: float = 1.0
 
-    def __post_init__(self) -> None:
+    def _checked(self) -> dict[str, Any]:
         candidate = as_events(self.candidate, name="candidate")
         shape = math.inf
-        if self.shape != math.inf:
+        if self.shape not in (math.inf, "poisson"):
             shape = _validate.non_negative(shape=self.shape)
             _at_most(_MOST_SHAPE, "math.inf means a Poisson number", shape=self.shape)
         mean = _validate.positive(mean_trials=self.mean_trials)
@@ -286,13 +319,11 @@ class SelectionEvent(Event):
                 f"mean_trials must be above 1 for shape {shape:g}, got {mean:g}; "
                 "a single candidate needs no selection: record its events as they are"
             )
-        self._set(candidate=candidate, mean_trials=mean, shape=shape)
+        return {"candidate": candidate, "mean_trials": mean, "shape": shape}
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready description; an infinite shape is written as the word "poisson"."""
-        candidate = [event.to_dict() for event in self.candidate]
-        shape = "poisson" if self.shape == math.inf else self.shape
-        return {**super().to_dict(), "candidate": candidate, "shape": shape}
+        return {**super().to_dict(), "shape": "poisson" if self.shape == math.inf else self.shape}
 
     def __str__(self) -> str:
         law = {math.inf: "Poisson", 1.0: "geometric", 0.0: "logarithmic"}.get(
@@ -316,17 +347,15 @@ class OutsideEvent(Event):
     neighbours: str = "add_or_remove"
     description: str = ""
 
-    def __post_init__(self) -> None:
-        delta, epsilon = (
-            _validate.non_negative(delta=self.delta),
-            _validate.non_negative(epsilon=self.epsilon),
-        )
+    def _checked(self) -> dict[str, Any]:
+        delta = _validate.non_negative(delta=self.delta)
+        epsilon = _validate.non_negative(epsilon=self.epsilon)
         if delta >= 1:
             raise InvalidInput(f"delta must be below 1, got {self.delta!r}")
         _at_most(_MOST_EPSILON, _UNPROTECTED, epsilon=self.epsilon)
         _validate.text(description=self.description)
         _validate.one_of(NEIGHBOURS, neighbours=self.neighbours)
-        self._set(epsilon=epsilon, delta=delta)
+        return {"epsilon": epsilon, "delta": delta}
 
     def __str__(self) -> str:
         return (
@@ -364,26 +393,7 @@ def event_from_dict(description: Mapping[str, Any]) -> Event:
     kind = fields.pop("kind", None)
     if not isinstance(kind, str) or kind not in _KINDS:
         raise InvalidInput(f"kind must be one of {', '.join(sorted(_KINDS))}, got {kind!r}")
-    cls = _KINDS[kind]
-    fields = described(cls, fields, f"a {kind} event")
-    if cls is SelectionEvent:
-        candidate = fields["candidate"]
-        if not isinstance(candidate, list | tuple):
-            raise InvalidType(f"candidate of a selection must be a list of events, got {candidate!r}")
-        fields["candidate"] = tuple(event_from_dict(inner) for inner in candidate)
-        fields["shape"] = math.inf if fields["shape"] == "poisson" else fields["shape"]
-    return cls(**fields)
-
-
-def described(cls: Any, description: Any, what: str) -> dict[str, Any]:
-    """Return the fields that a description has of a dataclass, which must be all of them and no others."""
-    if not isinstance(description, Mapping):
-        raise InvalidType(f"{what} must be a mapping, got {description!r:.60}")
-    expected = {field.name for field in dataclasses.fields(cls)}
-    if description.keys() != expected:
-        odd = ", ".join(sorted(map(str, description.keys() ^ expected)))
-        raise InvalidInput(f"{what} has missing or unknown fields: {odd}; use what to_dict() wrote")
-    return dict(description)
+    return _KINDS[kind].from_dict(fields)
 
 
 def as_events(events: Event | Iterable[Event], *, name: str = "events") -> tuple[Event, ...]:

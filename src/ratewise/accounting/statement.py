@@ -29,12 +29,11 @@ from ratewise._files import strict_json
 from ratewise.accounting import accountant
 from ratewise.accounting.events import (
     NEIGHBOURS,
+    Described,
     Event,
     PrivacyUnit,
     UnprotectedEvent,
     as_events,
-    described,
-    event_from_dict,
 )
 from ratewise.exceptions import InvalidInput, InvalidType
 
@@ -73,7 +72,7 @@ def software_version(distribution: str = "ratewise") -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrivacyStatement:
+class PrivacyStatement(Described):
     """What is guaranteed, and on which conditions.
 
     An infinite epsilon means that there is no guarantee. `n_units` is the public number of rows (or ids).
@@ -97,7 +96,7 @@ class PrivacyStatement:
     ratewise_version: str = field(default_factory=software_version)
     dp_accounting_version: str = field(default_factory=lambda: software_version("dp-accounting"))
 
-    def __post_init__(self) -> None:
+    def _checked(self) -> dict[str, Any]:
         epsilon, delta = self.epsilon, _validate.non_negative(delta=self.delta)
         if epsilon != math.inf:
             epsilon = _validate.non_negative(epsilon=epsilon, hint="math.inf means no guarantee")
@@ -110,9 +109,7 @@ class PrivacyStatement:
         events = () if self.events in ((), []) else as_events(self.events)
         number = None if self.n_units is None else _validate.count(n_units=self.n_units)
         lists = {name: _validate.texts(**{name: getattr(self, name)}) for name in _LISTS}
-        checked = {"epsilon": float(epsilon), "delta": delta, "events": events, "n_units": number, **lists}
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+        return {"epsilon": float(epsilon), "delta": delta, "events": events, "n_units": number, **lists}
 
     @property
     def private(self) -> bool:
@@ -126,16 +123,12 @@ class PrivacyStatement:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready description; an infinite epsilon is written as the word "infinity"."""
-        fields = {
-            name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()
-        }
-        fields["epsilon"] = "infinity" if self.epsilon == math.inf else self.epsilon
-        fields["events"] = [event.to_dict() for event in self.events]
-        fields["unit"] = self.unit.to_dict()
-        return {"format": FORMAT, "version": VERSION, **fields, "mechanism": list(self.mechanism)}
+        epsilon = "infinity" if self.epsilon == math.inf else self.epsilon
+        fields = {**super().to_dict(), "epsilon": epsilon, "mechanism": list(self.mechanism)}
+        return {"format": FORMAT, "version": VERSION, **fields}
 
     @classmethod
-    def from_dict(cls, description: Mapping[str, Any]) -> PrivacyStatement:
+    def from_dict(cls, description: Any) -> PrivacyStatement:
         """Read back what `to_dict` wrote; the words of the mechanism are derived anew."""
         if not isinstance(description, Mapping):
             raise InvalidType(f"a statement description must be a mapping, got {type(description).__name__}")
@@ -145,14 +138,9 @@ class PrivacyStatement:
             raise InvalidInput(f"format must be {FORMAT!r}, got {form!r}; use what to_dict() wrote")
         if version != VERSION or isinstance(version, bool):
             raise InvalidInput(f"version must be {VERSION}, got {version!r}; read it with a newer ratewise")
-        fields = described(cls, fields, "a statement")
-        if fields["epsilon"] == "infinity":
+        if fields.get("epsilon") == "infinity":
             fields["epsilon"] = math.inf
-        if not isinstance(fields["events"], (list, tuple)):
-            raise InvalidType(f"events must be a list, got {type(fields['events']).__name__}")
-        fields["events"] = tuple(event_from_dict(event) for event in fields["events"])
-        fields["unit"] = PrivacyUnit.from_dict(fields["unit"])
-        return cls(**fields)
+        return super().from_dict(fields)
 
     def to_json(self) -> str:
         """Return the statement as strict JSON."""

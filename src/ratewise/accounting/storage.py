@@ -14,7 +14,6 @@ file (where the system has ``flock``; elsewhere one process at a time may write)
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import errno
 import hashlib
 import json
@@ -27,15 +26,7 @@ from typing import Any
 
 from ratewise import _validate
 from ratewise._files import canonical, flush_folder, strict_json
-from ratewise.accounting.events import (
-    NEIGHBOURS,
-    Budget,
-    Event,
-    PrivacyUnit,
-    described,
-    event_from_dict,
-    single,
-)
+from ratewise.accounting.events import NEIGHBOURS, Budget, Described, Event, PrivacyUnit, single
 from ratewise.exceptions import (
     InvalidInput,
     InvalidType,
@@ -57,7 +48,7 @@ LOCK_PATIENCE = 120.0  # seconds to wait for another process before giving up
 
 
 @dataclass(frozen=True)
-class Header:
+class Header(Described):
     """What a ledger fixes once, when it is opened for the first time."""
 
     id: str
@@ -66,7 +57,7 @@ class Header:
     cap: Budget | None = None
     unit: PrivacyUnit | None = None
 
-    def __post_init__(self) -> None:
+    def _checked(self) -> dict[str, Any]:
         _validate.text(id=self.id)
         _validate.one_of((True, False), adaptive=self.adaptive)
         _validate.one_of(NEIGHBOURS, neighbours=self.neighbours)
@@ -76,10 +67,11 @@ class Header:
             raise InvalidType(f"unit must be a PrivacyUnit or None, got {self.unit!r}")
         if self.adaptive and self.cap is None:
             raise InvalidInput("adaptive use needs a cap, got cap=None; for example cap=Budget(1.0, 1e-5)")
+        return {}
 
 
 @dataclass(frozen=True)
-class PlanRecord:
+class PlanRecord(Described):
     """Events that were admitted together. `order` is that of the filter, in the first plan of a filter."""
 
     plan: str
@@ -91,10 +83,10 @@ class PlanRecord:
     order: float | None
     version: str
 
-    def __post_init__(self) -> None:
+    def _checked(self) -> dict[str, Any]:
         for name, required in {"plan": True, "data": True, "purpose": False, "version": False}.items():
             _validate.text(required=required, **{name: getattr(self, name)})
-        for name in self.names:
+        for name in _validate.instance(tuple, names=self.names):
             _validate.text(required=True, name=name)
         if not isinstance(self.unit, PrivacyUnit):
             raise InvalidType(f"unit must be a PrivacyUnit or None, got {self.unit!r}")
@@ -102,11 +94,11 @@ class PlanRecord:
             raise InvalidInput(f"plan {self.plan!r} must give each of its events a name of its own")
         if self.order is not None and not _validate.real(order=self.order) > 1:
             raise InvalidInput(f"order must be above 1, got {self.order!r}")
+        return {}
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready description; `record_from_dict` reads it back."""
-        events = [event.to_dict() for event in self.events]
-        return {"record": "plan", **vars(self), "events": events, "unit": self.unit.to_dict()}
+        return {"record": "plan", **super().to_dict()}
 
     def planned(self, position: int) -> int:
         """Return how many repetitions of an event are planned."""
@@ -114,22 +106,23 @@ class PlanRecord:
 
 
 @dataclass(frozen=True)
-class ReleaseRecord:
+class ReleaseRecord(Described):
     """`count` repetitions of the event at `position` of a plan may happen (negative: did not happen)."""
 
     plan: str
     position: int
     count: int
 
-    def __post_init__(self) -> None:
+    def _checked(self) -> dict[str, Any]:
         _validate.text(required=True, plan=self.plan)
         _validate.count(at_least=0, position=self.position)
         if _validate.real(count=self.count) != int(self.count) or self.count == 0:
             raise InvalidInput(f"count must be a whole number other than 0, got {self.count!r}")
+        return {}
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready description; `record_from_dict` reads it back."""
-        return {"record": "release", **vars(self)}
+        return {"record": "release", **super().to_dict()}
 
 
 Record = PlanRecord | ReleaseRecord
@@ -141,17 +134,9 @@ def record_from_dict(description: Any) -> Record:
         raise InvalidType(f"a record must be a mapping, got {description!r}")
     fields = dict(description)
     kind = fields.pop("record", None)
-    if kind == "release":
-        return ReleaseRecord(**described(ReleaseRecord, fields, "a release record"))
-    if kind != "plan":
+    if kind not in ("plan", "release"):
         raise InvalidInput(f"record must be plan or release, got {kind!r}")
-    fields = described(PlanRecord, fields, "a plan record")
-    if not isinstance(fields["events"], list) or not isinstance(fields["names"], list):
-        raise InvalidType("events and names of a plan must be lists")
-    fields["names"] = tuple(fields["names"])
-    fields["events"] = tuple(event_from_dict(event) for event in fields["events"])
-    fields["unit"] = PrivacyUnit.from_dict(fields["unit"])
-    return PlanRecord(**fields)
+    return PlanRecord.from_dict(fields) if kind == "plan" else ReleaseRecord.from_dict(fields)
 
 
 class Records:
@@ -195,7 +180,7 @@ class Records:
     def document(self, *more: str) -> str:
         """Return the records (with `more` lines at their end) as a JSON document, one record per line."""
         lines = [*self._lines, *more]
-        header = canonical(dataclasses.asdict(self.header))
+        header = canonical(self.header.to_dict())
         listed = ",\n".join(lines)
         return (
             f'{{\n"format": "{FORMAT}",\n"version": {VERSION},\n"ledger": {header},\n'
@@ -261,10 +246,7 @@ def read_records(content: bytes | str, source: str) -> Records:
     if checksum != fitting:
         raise _corrupt(source, "its checksum does not match: it was changed by hand or damaged")
     try:
-        cap, unit = header.get("cap"), header.get("unit")
-        cap = None if cap is None else Budget(**cap)
-        unit = None if unit is None else PrivacyUnit.from_dict(unit)
-        found = Records(Header(**{**header, "cap": cap, "unit": unit}))
+        found = Records(Header.from_dict(header))
         for record, line in zip(records, lines, strict=True):
             found.append(record_from_dict(record), line)
     except (RatewiseError, TypeError) as error:

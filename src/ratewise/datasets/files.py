@@ -106,7 +106,16 @@ def _fetch(file: KnownFile, address: str, home: str) -> Path:
         with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
             archive, fresh = Path(scratch) / "archive.zip", Path(scratch) / target.name
             _download(address, archive, file, home)
-            fresh.write_bytes(_content(archive, target.name, address, home))
+            try:
+                with zipfile.ZipFile(archive) as opened:
+                    members = {member.rsplit("/", 1)[-1]: member for member in opened.namelist()}
+                    content = opened.read(members[target.name])
+            except Exception as damage:  # of many types: of zipfile, of each way to compress, of seeking
+                raise DataCorrupt(
+                    f"{address} came damaged, or is no zip archive that holds {target.name}; try again, or get "
+                    f"the file by hand from {home}"
+                ) from damage
+            fresh.write_bytes(content)
             _verify(fresh, file.sha256)
             os.replace(fresh, target)
     except RatewiseError:
@@ -120,30 +129,15 @@ def _fetch(file: KnownFile, address: str, home: str) -> Path:
     return target
 
 
-def _content(archive: Path, name: str, address: str, home: str) -> bytes:
-    try:
-        with zipfile.ZipFile(archive) as opened:
-            members = {member.rsplit("/", 1)[-1]: member for member in opened.namelist()}
-            return opened.read(members[name])
-    except Exception as damage:  # of many types: of zipfile, of each way to compress, of seeking
-        raise DataCorrupt(
-            f"{address} came damaged, or is no zip archive that holds {name}; try again, or get the file by "
-            f"hand from {home}"
-        ) from damage
-
-
 def _download(address: str, target: Path, file: KnownFile, home: str) -> None:
     if not address.startswith("https://"):
         raise InvalidInput(f"data are fetched over https only, got {address!r}")
     try:
-        with (
-            urllib.request.urlopen(address, timeout=30) as source,  # noqa: S310 - https, checked above
-            target.open("wb") as out,
-        ):
+        # S310: https, checked above
+        with urllib.request.urlopen(address, timeout=30) as source, target.open("wb") as out:  # noqa: S310
             shutil.copyfileobj(source, out)
     except (http.client.HTTPException, OSError) as problem:
-        reason = getattr(problem, "reason", problem)
         raise DataNotFound(
-            f"cannot fetch {address} ({reason}); without a network get the file from {home}, put it "
-            f"into a folder as {file.path} and name that folder in data_home or ${VARIABLE}"
+            f"cannot fetch {address} ({getattr(problem, 'reason', problem)}); without a network get the file "
+            f"from {home}, put it into a folder as {file.path} and name that folder in data_home or ${VARIABLE}"
         ) from None

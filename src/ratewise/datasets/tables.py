@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import resources
 from typing import Any, NamedTuple
 
@@ -79,15 +79,20 @@ def codes(column: Any, values: tuple[Any, ...], name: str) -> npt.NDArray[np.int
 class Table:
     """Rows of a public data set with its public schema; made by the loaders.
 
-    `frame` has the columns as published, label included; `X` the encoded features, within `feature_bounds`;
-    `y` the labels, values of `classes`; `sensitive` the sensitive columns, with values of `group_values`.
+    `frame` has the columns as published, label included; `X` the encoded features; `y` the labels, values of
+    `classes`; `sensitive` the sensitive columns, with values of `group_values`. `feature_bounds`, of shape
+    (2, d), are the public lower and upper bounds of the encoded features.
     """
 
     frame: Any
     X: npt.NDArray[np.float32]
     y: npt.NDArray[Any]
     sensitive: Any
-    schema: Schema = field(compare=False)
+    schema: Schema
+    feature_names: tuple[str, ...]
+    feature_bounds: npt.NDArray[np.float64]
+    classes: tuple[Any, ...]
+    group_values: dict[str, tuple[Any, ...]]
 
     def __len__(self) -> int:
         return len(self.y)
@@ -106,36 +111,16 @@ class Table:
         """The published label column, as in scikit-learn's bunches."""
         return self.frame[self.schema.label]
 
-    @property
-    def feature_names(self) -> tuple[str, ...]:
-        """Names of the encoded features."""
-        return feature_names(self.schema)
-
-    @property
-    def feature_bounds(self) -> npt.NDArray[np.float64]:
-        """Public lower and upper bounds of the encoded features, shape (2, d)."""
-        hot = len(self.feature_names) - len(self.schema.feature_bounds)
-        pairs = [*self.schema.feature_bounds.values(), *[(0.0, 1.0)] * hot]
-        return np.array(pairs, dtype=np.float64).reshape(-1, 2).T
-
-    @property
-    def classes(self) -> tuple[Any, ...]:
-        """Possible labels."""
-        return tuple(self.schema.classes)
-
-    @property
-    def group_values(self) -> dict[str, tuple[Any, ...]]:
-        """Possible values of each sensitive column."""
-        return self.schema.group_values
-
 
 def table(frame: Any, y: Any, sensitive: Mapping[str, Any], schema: Schema) -> Table:
     """Return a checked table: labels and groups hold known values only."""
-    labels = np.asarray(schema.classes)[codes(y, schema.classes, schema.label)]
-    groups = pandas().DataFrame(
-        {name: np.asarray(v)[codes(sensitive[name], v, name)] for name, v in schema.group_values.items()}
-    )
-    return Table(frame, encode(frame, schema), labels, groups, schema)
+    classes, group_values, names = tuple(schema.classes), schema.group_values, feature_names(schema)
+    labels = np.asarray(classes)[codes(y, classes, schema.label)]
+    groups = {name: np.asarray(v)[codes(sensitive[name], v, name)] for name, v in group_values.items()}
+    bounds = [*schema.feature_bounds.values(), *[(0.0, 1.0)] * (len(names) - len(schema.feature_bounds))]
+    bounds_of = np.array(bounds, dtype=np.float64).reshape(-1, 2).T
+    X, known = encode(frame, schema), pandas().DataFrame(groups)
+    return Table(frame, X, labels, known, schema, names, bounds_of, classes, group_values)
 
 
 def pandas() -> Any:
