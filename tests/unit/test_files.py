@@ -349,6 +349,62 @@ def test_line_ends_of_windows_and_old_macs(put):
         expected(read_table(put(text().replace("\n", end))).frame)
 
 
+TABLE = text(
+    names=("id", "name", "pay", "day"),
+    rows=[(i, "Ana Bo"[i % 2 :], i * 1.5, f"2020-01-0{i}") for i in range(1, 9)],
+)
+
+
+@pytest.mark.parametrize(
+    ("footer", "count"),
+    [
+        ("Total: 8 rows\n", 1),
+        ("Total,,54,\n", 1),
+        ("Total,8,54,2020-01-09\n", 1),
+        ("\nSource: Ministry of Health, 2020\n* estimated\n", 2),
+        ("------\n(8 rows affected)\n", 2),
+        ('"Generated on 1 May, by a program"\n', 1),
+        (",,,\n,,,\n", 2),
+    ],
+)
+def test_totals_and_remarks_after_the_table_are_left_out(put, footer, count):
+    table = read_table(put(TABLE + footer))
+    assert table.frame.equals(read_table(put(TABLE)).frame)
+    assert topics(table) == ["footer"]
+    assert table.findings[0].message.startswith(f"{count} line")
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "9,,,\n",
+        "9,Total,1.5,2020-01-09\n",
+        "9,,,2020-01-09\n",
+        "n/a,Ana,1.5,2020-01-09\n",
+        "A9,Ana,1.5,2020-01-09\n",
+    ],
+)
+def test_incomplete_rows_at_the_end_are_rows(put, last):
+    table = read_table(put(TABLE + last))
+    assert len(table.frame) == 9
+    assert "footer" not in topics(table)
+
+
+def test_values_that_begin_like_totals_are_values(put):
+    rows = [("Shell", 1), ("BP", 2), ("Repsol", 3), ("Total Energies", 4)]
+    assert len(read_table(put(text(names=("company", "x"), rows=rows))).frame) == 4
+    rows = [(kind, place) for place in range(4) for kind in ("men", "women", "Total")]
+    assert len(read_table(put(text(names=("kind", "x"), rows=rows))).frame) == 12
+
+
+def test_a_line_that_names_the_separator_and_names_of_two_lines(put):
+    table = read_table(put("sep=;\nx;y\n1,5;a\n2,5;b\n"))
+    assert table.frame.to_dict("list") == {"x": [1.5, 2.5], "y": ["a", "b"]}
+    table = read_table(put('"first\nname",x,y\nAna,1,a\nBo,2,b\n'))
+    assert list(table.frame.columns) == ["first name", "x", "y"]
+    assert table.findings == ()
+
+
 # ----------------------------------------------------------------------------------- compressed, others
 
 
@@ -451,6 +507,36 @@ def test_json_lines_and_records(put):
     assert topics(nested) == ["nested"]
 
 
+def test_arff(put):
+    content = """% weather
+@relation 'the weather'
+@attribute outlook {sunny, 'light rain'}
+@ATTRIBUTE 'degrees C' numeric
+@attribute day date "yyyy-MM-dd"
+@attribute note string
+
+@data
+sunny,  85.5, "2020-01-01", 'it\\'s hot'
+'light rain', ?, "2020-01-02", 'wet, cold'
+% the end
+sunny, 70, ?, ?
+"""
+    frame = read_table(put(content, "weather.arff")).frame
+    assert list(frame.columns) == ["outlook", "degrees C", "day", "note"]
+    assert frame["outlook"].tolist() == ["sunny", "light rain", "sunny"]
+    assert frame["degrees C"].tolist() == pytest.approx([85.5, np.nan, 70], nan_ok=True)
+    assert frame["day"].isna().tolist() == [False, False, True]
+    assert str(frame["day"].dtype).startswith("datetime64")
+    assert frame["note"].tolist() == ["it's hot", "wet, cold", None]
+
+
+def test_footers_of_sheets(tmp_path):
+    rows = [NAMES, *TYPED, [], ["Total", None, 999.4], ["Source: the registry"]]
+    table = read_table(workbook(tmp_path / "people.xlsx", {"A": rows}))
+    expected(table.frame)
+    assert topics(table) == ["footer"]
+
+
 def test_what_is_written_is_read_back(tmp_path, put):
     frame = read_table(put(text())).frame
     write_table(frame, str(tmp_path / "again.csv"))
@@ -478,6 +564,10 @@ def test_what_is_written_is_read_back(tmp_path, put):
         ("a.xlsx", b"PK\x03\x04xx", "damaged; write it again"),
         ("a.xlsx", b"hello", "no Excel workbook"),
         ("a.jsonl", b"{'a'", "as JSON: "),
+        ("a.html", b"<table></table>", "web page; save the table"),
+        ("a.arff", b"@relation a\n@attribute x numeric\n", "no line @data"),
+        ("a.arff", b"@attribute x numeric\n@data\n{0 1}\n", "sparse ARFF"),
+        ("a.arff", b"@attribute x numeric\n@data\n1,2\n", "rows of other lengths"),
     ],
 )
 def test_files_that_cannot_be_read(put, name, content, said):

@@ -1,6 +1,7 @@
 import copy
 import json
 import pickle
+import re
 import tomllib
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from ratewise.cli.options import to_toml
 from ratewise.constraints.domain import Numeric
 from ratewise.data.cells import CellFormat
-from ratewise.data.schema import Category, Date, Number, Schema, draft_schema, rounded_bounds
+from ratewise.data.schema import Category, Date, Number, Schema, draft_schema, label_findings, rounded_bounds
 from ratewise.exceptions import InvalidInput, InvalidType
 
 
@@ -419,3 +420,28 @@ def test_bounds_are_rounded_outward(lower, upper, expected):
     found = rounded_bounds(lower, upper)
     assert found == pytest.approx(expected, rel=1e-9, abs=0)
     assert found[0] <= lower < upper <= found[1]
+
+
+@pytest.mark.parametrize(
+    ("label", "classes", "said"),
+    [
+        (np.linspace(0, 1, 30), (), "30 different values in 30 rows; choose a column of classes, or cut"),
+        ([f"person {row}" for row in range(40)] * 2, (), None),
+        ([f"person {row}" for row in range(60)] * 2, (), "60 different values in 120 rows"),
+        (["yes"] * 40, (), "same value in every row"),
+        (["yes", "no"] * 20, (), None),
+        (["1", "0"] * 20, (0, 1), None),
+        (
+            ["yes", "no"] * 20,
+            (0, 1),
+            r"other values than the declared classes 0, 1 in 40 of 40 rows; declare",
+        ),
+        (["yes", "no", "maybe"] * 20, ("yes", "no"), None),
+    ],
+)
+def test_labels_that_cannot_be_learnt_are_severe(label, classes, said):
+    found = [str(finding) for finding in label_findings("y", label, classes) if finding.severe]
+    assert len(found) == (said is not None)
+    if said is not None:
+        assert re.search(said, found[0])
+    assert "person" not in " ".join(found)

@@ -26,22 +26,25 @@ import dataclasses
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ratewise import _validate
-from ratewise.constraints.domain import Numeric, in_order, list_values, show_number
+from ratewise.constraints.domain import Numeric, in_order, list_values
 from ratewise.data.cells import (
     DEFAULT_FORMAT,
     NUMBER,
     UNPARSABLE,
     CellFormat,
     CellKind,
+    ParsedNumbers,
     cell_kinds,
+    code_cells,
     date_of_days,
     number_of,
     parse_number,
@@ -53,18 +56,23 @@ from ratewise.exceptions import InvalidInput, InvalidType
 
 __all__ = ["Category", "Column", "Date", "Number", "Schema"]
 
-# ----------------------------------------------------------------------------------------------- columns
-
-
 FIRST_DAY = -719162.0  # 0001-01-01
 LAST_DAY = 2932896.0  # 9999-12-31
+
+# ----------------------------------------------------------------------------------------------- columns
 
 
 class _Declaration:
     """Shared by columns and schemas: compared by what is written, so that 1, 1.0 and True differ."""
 
+    def _written(self) -> dict[str, Any]:
+        """Return the fields that say something."""
+        values = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}  # type: ignore[arg-type]
+        empty: tuple[Any, ...] = (None, "", (), {}, DEFAULT_FORMAT)
+        return {name: value for name, value in values.items() if value not in empty}
+
     def __repr__(self) -> str:
-        said = ", ".join(f"{name}={value!r}" for name, value in _said(self).items())
+        said = ", ".join(f"{name}={value!r}" for name, value in self._written().items())
         return f"{type(self).__name__}({said})"
 
     def __eq__(self, other: object) -> bool:
@@ -74,14 +82,21 @@ class _Declaration:
         return hash(repr(self))
 
 
-def _said(declared: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass that say something."""
-    values = {item.name: getattr(declared, item.name) for item in dataclasses.fields(declared)}
-    return {name: value for name, value in values.items() if value not in (None, "", (), {}, DEFAULT_FORMAT)}
+class _Column(_Declaration):
+    type: ClassVar[str]
+    title: str | None
+
+    def __post_init__(self) -> None:
+        if self.title is not None and (not isinstance(self.title, str) or not self.title.strip()):
+            raise InvalidType(f"title must be text, got {self.title!r}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, without what is None."""
+        return {"type": self.type, **self._written()}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Number(_Declaration):
+class Number(_Column):
     """A column of numbers, clipped to public bounds. Dates and durations are numbers of days.
 
     A cell that holds no number is missing; `ratewise.data.cells.parse_number` defines how cells are read.
@@ -100,39 +115,31 @@ class Number(_Declaration):
     title: str | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("lower", "upper"):
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, self._bound(name, value))
-        _check_title(self.title)
         if self.lower is None or self.upper is None:
             return
+        shown = f"got {self._shown(self.lower)} and {self._shown(self.upper)}"
         if not self.lower < self.upper:
-            shown = f"{self._written(self.lower)} and {self._written(self.upper)}"
-            raise InvalidInput(f"lower must be below upper, got {shown}")
+            raise InvalidInput(f"lower must be below upper, {shown}")
         if not math.isfinite(self.upper - self.lower):
-            raise InvalidInput(
-                f"lower and upper are too far apart to be scaled, got {self.lower:g} and {self.upper:g}"
-            )
+            raise InvalidInput(f"lower and upper are too far apart to be scaled, {shown}")
 
-    @staticmethod
-    def _bound(name: str, value: Any) -> float:
+    def _bound(self, name: str, value: Any) -> float:
         if cell_kinds([value])[0] in (CellKind.DATE, CellKind.DURATION):
             return number_of(value)[0]
         return _validate.real(**{name: value})
 
-    @staticmethod
-    def _written(value: float) -> Any:
-        return show_number(value)
+    def _shown(self, value: float) -> str:
+        return text_of(value)
 
     @property
     def bounded(self) -> bool:
         """Whether both bounds are declared."""
         return self.lower is not None and self.upper is not None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data, without what is None."""
-        return {"type": self.type, **_said(self)}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -147,28 +154,23 @@ class Date(Number):
 
     type: ClassVar[str] = "date"
 
-    @staticmethod
-    def _bound(name: str, value: Any) -> float:
+    def _bound(self, name: str, value: Any) -> float:
         days, code = number_of(value)
         if code != NUMBER or isinstance(value, bool) or not FIRST_DAY <= days <= LAST_DAY + 1:
             raise InvalidInput(f"{name} must be a date such as '2020-12-31', got {value!r}")
         return days
 
-    @staticmethod
-    def _written(value: float) -> Any:
+    def _shown(self, value: float) -> str:
         return date_of_days(value)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data with ISO dates, without what is None."""
-        said = super().to_dict()
-        return {
-            name: self._written(value) if name in ("lower", "upper") else value
-            for name, value in said.items()
-        }
+        bounds = {"lower": self.lower, "upper": self.upper}
+        return super().to_dict() | {n: date_of_days(days) for n, days in bounds.items() if days is not None}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Category(_Declaration):
+class Category(_Column):
     """A column of values from a list; every other value is "other". True and false are a category, too.
 
     Cells and declared values are compared by their canonical text (`ratewise.data.cells.text_of`), so that
@@ -190,20 +192,19 @@ class Category(_Declaration):
     labels: Any = None
 
     def __post_init__(self) -> None:
-        _check_title(self.title)
+        super().__post_init__()
         values = () if self.values is None else _plain_values("values", self.values)
         object.__setattr__(self, "values", values)
         object.__setattr__(self, "labels", _value_labels(self.labels, values))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, without what is None."""
-        said = {"type": self.type, **_said(self)}
-        return {**said, "values": list(self.values)} if self.values else said
+        return super().to_dict() | ({"values": list(self.values)} if self.values else {})
 
 
 Column = Number | Category
 
-_TYPES: dict[str, Any] = {
+_TYPES: dict[Any, Any] = {
     **dict.fromkeys(("number", "continuous", "numeric"), Number),
     **dict.fromkeys(("date", "datetime"), Date),
     **dict.fromkeys(("category", "categorical", "binary", "boolean"), Category),
@@ -214,11 +215,9 @@ def _plain_values(name: str, values: Any) -> tuple[Any, ...]:
     """Return distinct plain scalars; text alone is refused, being a list of letters."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise InvalidType(f"{name} must be a list of values, got {type(values).__name__}")
-    items = tuple(value.item() if isinstance(value, np.generic) else value for value in values)
-    if not items:
-        raise InvalidInput(f"{name} must hold at least one value, got none")
     seen: dict[str, Any] = {}
-    for item in items:
+    for value in values:
+        item = value.item() if isinstance(value, np.generic) else value
         if not isinstance(item, str | bool | int | float):
             raise InvalidType(
                 f"{name} must hold text, numbers or booleans, got {type(item).__name__}; convert the column"
@@ -230,7 +229,9 @@ def _plain_values(name: str, values: Any) -> tuple[Any, ...]:
             hint = "" if seen[text] == item else f": cells cannot tell it from {seen[text]!r}"
             raise InvalidInput(f"{name} must hold each value once, got {item!r} twice{hint}")
         seen[text] = item
-    return items
+    if not seen:
+        raise InvalidInput(f"{name} must hold at least one value, got none")
+    return tuple(seen.values())
 
 
 def _value_labels(labels: Any, values: Iterable[Any]) -> dict[str, str]:
@@ -246,18 +247,13 @@ def _value_labels(labels: Any, values: Iterable[Any]) -> dict[str, str]:
     return {text_of(value): label for value, label in labels.items()}
 
 
-def _check_title(title: Any) -> None:
-    if title is not None and (not isinstance(title, str) or not title.strip()):
-        raise InvalidType(f"title must be text, got {title!r}")
-
-
 # -------------------------------------------------------------------------------------------- the schema
 
 
 FORMAT = "ratewise-schema"
 VERSION = 1
 _TEXTS = ("name", "unit", "note")
-_LABEL = {
+_LABEL = {  # fields of the table "label" of plain data, and the arguments that they are
     "name": "label",
     "classes": "classes",
     "positive": "positive",
@@ -302,19 +298,20 @@ class Schema(_Declaration):
     """
 
     columns: dict[str, Column]
-    label: str = field(kw_only=True)
-    classes: Any = field(default=None, kw_only=True)
-    groups: Any = field(default=(), kw_only=True)
-    signed: bool = field(default=True, kw_only=True)
-    positive: Any = field(default=None, kw_only=True)
-    privacy_id: str | None = field(default=None, kw_only=True)
-    leave_out: Any = field(default=(), kw_only=True)
-    class_labels: Any = field(default=None, kw_only=True)
-    cell_format: CellFormat = field(default=DEFAULT_FORMAT, kw_only=True)
-    title: str = field(default="", kw_only=True)
-    name: str = field(default="", kw_only=True)
-    unit: str = field(default="", kw_only=True)
-    note: str = field(default="", kw_only=True)
+    _: KW_ONLY
+    label: str
+    classes: Any = None
+    groups: Any = ()
+    signed: bool = True
+    positive: Any = None
+    privacy_id: str | None = None
+    leave_out: Any = ()
+    class_labels: Any = None
+    cell_format: CellFormat = DEFAULT_FORMAT
+    title: str = ""
+    name: str = ""
+    unit: str = ""
+    note: str = ""
 
     def __post_init__(self) -> None:
         features = _described("columns", self.columns)
@@ -323,11 +320,19 @@ class Schema(_Declaration):
         classes = () if self.classes is None else tuple(in_order(_plain_values("classes", self.classes)))
         if len(classes) == 1:
             raise InvalidInput(f"classes must hold at least two values, got {list_values(classes)}")
+        positive = self.positive
+        if positive is not None and classes:
+            place = int(code_cells([positive], classes)[0])
+            if place < 0:
+                raise InvalidInput(
+                    f"positive must be one of the classes ({list_values(classes)}), got {positive!r}"
+                )
+            positive = classes[place]
         normalised = {
             "columns": features,
             "classes": classes,
             "groups": _groups(self.groups, features),
-            "positive": _positive(self.positive, classes),
+            "positive": positive,
             "leave_out": _names("leave_out", self.leave_out),
             "class_labels": _value_labels(self.class_labels, classes),
         }
@@ -343,19 +348,18 @@ class Schema(_Declaration):
         self._refuse_two_roles()
 
     def _refuse_two_roles(self) -> None:
-        label, person = _name("label", self.label), self.privacy_id
-        if person is not None:
-            _name("privacy_id", person)
+        (label,), person = _names("label", [self.label]), self.privacy_id
+        _names("privacy_id", [] if person is None else [person])
         for place, described in (("columns", self.columns), ("groups", self.groups)):
             if label in described:
                 raise InvalidInput(f"label {label!r} is also among the {place}; a label cannot be a feature")
             if person in described:
                 raise InvalidInput(f"privacy_id {person!r} is also among the {place}; remove it there")
-            for name in self.leave_out:
-                if name in described:
-                    raise InvalidInput(
-                        f"leave_out names {name!r}, which is also among the {place}; choose one"
-                    )
+            unused = [name for name in self.leave_out if name in described]
+            if unused:
+                raise InvalidInput(
+                    f"leave_out names {unused[0]!r}, which is also among the {place}; choose one"
+                )
         if label == person or label in self.leave_out:
             raise InvalidInput(f"label {label!r} is also the privacy_id or left out; choose one role")
 
@@ -364,36 +368,29 @@ class Schema(_Declaration):
     @property
     def feature_bounds(self) -> dict[str, tuple[float, float]]:
         """Bounds of the continuous and date features that have both; dates are days since 1970-01-01."""
+        numbers = {name: column for name, column in self.columns.items() if isinstance(column, Number)}
         return {
             name: (column.lower, column.upper)
-            for name, column in self.columns.items()
-            if isinstance(column, Number) and column.lower is not None and column.upper is not None
+            for name, column in numbers.items()
+            if column.lower is not None and column.upper is not None
         }
 
     @property
     def categories(self) -> dict[str, tuple[Any, ...]]:
         """Values of the categorical features that declare them."""
-        return {
-            name: column.values
-            for name, column in self.columns.items()
-            if isinstance(column, Category) and column.values
-        }
+        values = {name: getattr(column, "values", ()) for name, column in self.columns.items()}
+        return {name: listed for name, listed in values.items() if listed}
 
     @property
     def group_values(self) -> dict[str, Any]:
         """Values of each sensitive column, or ``Numeric()``; columns that leave them open are not listed."""
-        return {
-            name: column.values if isinstance(column, Category) else Numeric()
-            for name, column in self.groups.items()
-            if not isinstance(column, Category) or column.values
-        }
+        values = {name: getattr(column, "values", Numeric()) for name, column in self.groups.items()}
+        return {name: listed for name, listed in values.items() if listed != ()}
 
     def title_of(self, name: str) -> str:
         """Return what a column is called in reports: its title, or its name."""
-        if name == self.label:
-            return self.title or name
-        column = self.columns.get(name) or self.groups.get(name)
-        return name if column is None or column.title is None else column.title
+        column = self if name == self.label else self.columns.get(name) or self.groups.get(name)
+        return getattr(column, "title", None) or name
 
     def value_label(self, name: str, value: Any) -> str:
         """Return a value of a column for reports: "3: American Indian", or the value alone.
@@ -422,26 +419,22 @@ class Schema(_Declaration):
 
     def replace(self, **changes: Any) -> Schema:
         """Return the same schema with other arguments where they are given."""
-        return Schema(**{**_said(self), "signed": self.signed, **changes})
+        return Schema(**{**self._written(), "signed": self.signed, **changes})
 
     # --- plain data ------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data without None, fit for JSON and TOML; `from_dict` reads it back."""
-        said = _said(self)
-        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in said.items()}
-        label = {key: plain[argument] for key, argument in _LABEL.items() if argument in plain}
-        cells = {} if self.cell_format == DEFAULT_FORMAT else _said(self.cell_format)
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "signed": self.signed,
-            **{name: plain[name] for name in (*_TEXTS, "privacy_id", "leave_out") if name in plain},
-            **({"cells": {**cells, "missing": list(self.cell_format.missing)}} if cells else {}),
-            "label": label,
-            "groups": {name: column.to_dict() for name, column in self.groups.items()},
-            "columns": {name: column.to_dict() for name, column in self.columns.items()},
-        }
+        plain = {n: list(v) if isinstance(v, tuple) else v for n, v in self._written().items()}
+        found: dict[str, Any] = {"format": FORMAT, "version": VERSION, "signed": self.signed}
+        found |= {name: plain[name] for name in (*_TEXTS, "privacy_id", "leave_out") if name in plain}
+        if "cell_format" in plain:
+            cells = {name: value for name, value in vars(self.cell_format).items() if value is not None}
+            found["cells"] = {**cells, "missing": list(self.cell_format.missing)}
+        found["label"] = {key: plain[argument] for key, argument in _LABEL.items() if argument in plain}
+        for name, described in (("groups", self.groups), ("columns", self.columns)):
+            found[name] = {key: column.to_dict() for key, column in described.items()}
+        return found
 
     @classmethod
     def from_dict(cls, description: Mapping[str, Any]) -> Schema:
@@ -466,22 +459,16 @@ class Schema(_Declaration):
         label = _fields("label", {"name": label} if isinstance(label, str) else label, ("name",), _LABEL)
         fields |= {_LABEL[key]: value for key, value in label.items()}
         fields["signed"] = truth("signed", fields["signed"])
-        for name in ("classes", "leave_out"):
-            if name in fields:
-                _listed(name, fields[name])
+        cells = _fields("cells", fields.pop("cells", {}), (), vars(DEFAULT_FORMAT))
+        for within, name in ((fields, "classes"), (fields, "leave_out"), (cells, "missing")):
+            _check_list(name, within.get(name, []))
+        if not isinstance(fields["columns"], Mapping):
+            given = type(fields["columns"]).__name__
+            raise InvalidType(f"columns must be a table of columns by name, got {given}")
         for name in ("columns", "groups"):
             described = fields.get(name, {})
             if isinstance(described, Mapping):
                 fields[name] = {key: _column_from(f"{name}.{key}", item) for key, item in described.items()}
-            elif name == "columns":
-                raise InvalidType(
-                    f"columns must be a table of columns by name, got {type(described).__name__}"
-                )
-        cells = _fields(
-            "cells", fields.pop("cells", {}), (), [f.name for f in dataclasses.fields(CellFormat)]
-        )
-        if "missing" in cells:
-            cells["missing"] = tuple(_listed("cells.missing", cells["missing"]))
         return cls(**fields, cell_format=CellFormat(**cells))
 
 
@@ -501,10 +488,9 @@ def _fields(
     return dict(description)
 
 
-def _listed(what: str, values: Any) -> Any:
+def _check_list(what: str, values: Any) -> None:
     if not isinstance(values, list | tuple):
         raise InvalidType(f"{what} must be a list, got {type(values).__name__}")
-    return values
 
 
 def truth(what: str, value: Any) -> bool:
@@ -530,34 +516,21 @@ def _column_from(what: str, description: Any) -> Column:
         raise InvalidInput(f"{what}: type must be 'number', 'date' or 'category', got {kind!r}")
     del fields["type"]
     try:
-        if "values" in fields:
-            _listed("values", fields["values"])
+        _check_list("values", fields.get("values", []))
         found: Column = make(**fields)
     except (InvalidInput, InvalidType) as problem:
         raise type(problem)(f"{what}: {problem}") from None
     return found
 
 
-def _name(what: str, name: Any) -> str:
-    if not isinstance(name, str) or not name:
-        raise InvalidType(f"{what} must be the name of a column, text that is not empty; got {name!r}")
-    return name
-
-
 def _names(what: str, names: Any) -> tuple[str, ...]:
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise InvalidType(f"{what} must be a list of names, got {names!r}")
-    return tuple(dict.fromkeys(_name(what, name) for name in names))
-
-
-def _positive(positive: Any, classes: tuple[Any, ...]) -> Any:
-    """Return the declared class that is meant."""
-    if positive is None or not classes:
-        return positive
-    found = {text_of(value): value for value in classes}
-    if text_of(positive) not in found:
-        raise InvalidInput(f"positive must be one of the classes ({list_values(classes)}), got {positive!r}")
-    return found[text_of(positive)]
+    listed = tuple(names)
+    for name in listed:
+        if not isinstance(name, str) or not name:
+            raise InvalidType(f"{what} must be the name of a column, text that is not empty; got {name!r}")
+    return tuple(dict.fromkeys(listed))
 
 
 def _described(what: str, columns: Any) -> dict[str, Column]:
@@ -565,8 +538,7 @@ def _described(what: str, columns: Any) -> dict[str, Column]:
         raise InvalidType(
             f"{what} must map names to Number(...), Date(...) or Category(...), got {type(columns).__name__}"
         )
-    for name, column in columns.items():
-        _name(what, name)
+    for name, column in zip(_names(what, columns.keys()), columns.values(), strict=True):
         if not isinstance(column, Number | Category):
             raise InvalidType(
                 f"{what}[{name!r}] must be Number(lower, upper), Date(lower, upper) or Category(values), got "
@@ -603,6 +575,12 @@ _TYPED = 0.95  # share of numbers, or dates, from which a column is one of numbe
 _RARE = 5  # rows from which a value is listed, in tables of 100 times as many rows
 _LARGEST = 1e300  # beyond, widths of ranges overflow
 _MARGIN = 0.1  # of the range, on either side of the bounds
+_SUMMARIES = {  # of what concerns several columns alike
+    "missing": "Cells without a value: {}. They stay missing; nothing is filled in.",
+    "few_values": "Whole numbers with few values are taken for numbers: {}. If they are codes, write "
+    'type = "category" and list the values.',
+    "rare": "Values of few rows are not listed and count as other: {}.",
+}
 _IDENTIFIER = re.compile(
     r"(?:^|[_\W])(?:id|uid|uuid|guid|ssn|person|customer|client|member|subject|patient|respondent|record|case|index|rownames?|serial)"
     r"(?:[_\W]*(?:id|no|nr|num|number))?[_\W]*$|#$|(?<=[a-z])I[Dd]$",
@@ -634,17 +612,13 @@ def draft_schema(
     Parameters
     ----------
     frame : data frame, Arrow table, mapping of columns or record array
-    label : str
-        The column to predict.
-    groups : collection of str
-        The sensitive columns. They are not made features.
-    leave_out : collection of str
-        Columns that are neither label, group nor feature.
+    label, privacy_id : str
+        The column to predict, and the column that identifies the unit of privacy.
+    groups, leave_out : collection of str
+        The sensitive columns, which are not made features, and columns of no use.
     features : collection of str, optional
         The features; without it all other columns that can be used. A column named here is used even if it
         looks like an identifier.
-    privacy_id : str, optional
-        The column that identifies the unit of privacy.
     positive : value, optional
         The class that rates are about.
     cell_format : CellFormat
@@ -660,38 +634,42 @@ def draft_schema(
     roles = {"the label": (label,), "among the groups": groups, "left out": leave_out}
     roles |= {"among the features": features or (), "the privacy id": person}
     _check_roles(columns, roles)
-    drafting = _Drafting(cell_format)
-    classes = drafting.classes(label, columns[label])
-    sensitive = {name: drafting.group(name, columns[name]) for name in groups}
+    notes: dict[str, list[str]] = {topic: [] for topic in _SUMMARIES}
+    cells = {name: _Cells(name, data, cell_format, notes) for name, data in columns.items()}
+    cells[label].check_label(())
+    sensitive = {name: cells[name].group() for name in groups}
     described: dict[str, Column] = {}
     left_out = [*leave_out]
     for name in columns:
         if name in (label, *groups, *leave_out, *person):
             continue
-        found = None
-        if features is None or name in features:
-            found = drafting.feature(name, columns[name], wanted=features is not None)
+        wanted = features is not None and name in features
+        found = cells[name].feature(wanted) if features is None or wanted else None
         if found is None:
             left_out.append(name)
         else:
             described[name] = found
+    findings = [finding for name in (label, *groups, *columns) for finding in cells[name].taken_findings()]
     if not described:
         said = "No column is left to predict from; name some of the columns."
-        drafting.add("features", said, "features", severe=True)
-    drafting.summarise()
-    drafting.refuse_severe()
+        findings.append(Finding("features", said, "features", severe=True))
+    findings += [Finding(topic, _SUMMARIES[topic].format(", ".join(of))) for topic, of in notes.items() if of]
+    severe = " ".join(str(finding) for finding in findings if finding.severe)
+    if severe:
+        others = " ".join(str(finding) for finding in findings if not finding.severe)
+        raise InvalidInput(f"decisions are needed: {severe}{others and f' Also found: {others}'}")
     schema = Schema(
         described,
         label=label,
-        classes=classes,
-        groups={name: column for name, column in sensitive.items() if column is not None},
+        classes=cells[label].values(cells[label].texts),
+        groups=sensitive,
         signed=False,
         positive=positive,
         privacy_id=privacy_id,
         leave_out=left_out,
         cell_format=cell_format,
     )
-    return Draft(schema, tuple(drafting.findings))
+    return Draft(schema, tuple(findings))
 
 
 def _check_roles(columns: Collection[str], roles: Mapping[str, Collection[str]]) -> None:
@@ -710,219 +688,68 @@ def _check_roles(columns: Collection[str], roles: Mapping[str, Collection[str]])
         raise InvalidInput("; ".join(problems))
 
 
-class _Drafting:
-    """Describes one column after another and collects what is found."""
+def label_findings(
+    name: str, data: Any, classes: Sequence[Any] = (), cell_format: CellFormat = DEFAULT_FORMAT
+) -> list[Finding]:
+    """Return what is wrong with a label column; a finding that is `severe` makes training pointless.
 
-    def __init__(self, cell_format: CellFormat) -> None:
+    It looks at the raw column for the data holder, outside the guarantee: for the command line, before a run. With
+    declared `classes`, other values are not used for training; without them, most values must be found privately.
+
+    >>> found = label_findings("pay", [100 + row / 7 for row in range(60)])
+    >>> [(finding.topic, finding.severe) for finding in found]
+    [('label', True)]
+    """
+    cells = _Cells(name, data, cell_format, {})
+    cells.check_label(classes)
+    return cells.findings
+
+
+class _Cells:
+    """One column of a draft: what its cells are and how often, and what was found."""
+
+    def __init__(self, name: str, data: Any, cell_format: CellFormat, notes: dict[str, list[str]]) -> None:
+        self._name, self._data, self._format, self._notes = name, data, cell_format, notes
         self.findings: list[Finding] = []
-        self._format = cell_format
-        self._missing: list[str] = []
-        self._few: list[str] = []
-        self._rare: list[str] = []
 
-    def add(
-        self,
-        topic: str,
-        message: str,
-        option: str | None = None,
-        column: str | None = None,
-        severe: bool = False,
-    ) -> None:
-        """Add a finding."""
-        self.findings.append(Finding(topic, message, option, column, severe))
+    @cached_property
+    def _kinds(self) -> list[int]:
+        """The number of cells of each `CellKind`."""
+        kinds = cell_kinds(self._data, self._format)
+        return [int(count) for count in np.bincount(kinds, minlength=len(CellKind))]
 
-    def summarise(self) -> None:
-        """Add one finding for what concerns several columns alike."""
-        if self._missing:
-            said = (
-                f"Cells without a value: {', '.join(self._missing)}. They stay missing; nothing is filled in."
-            )
-            self.add("missing", said)
-        if self._few:
-            self.add(
-                "few_values",
-                f"Whole numbers with few values are taken for numbers: {list_values(self._few)}. If they are "
-                'codes, write type = "category" and list the values.',
-            )
-        if self._rare:
-            said = f"Values of few rows are not listed and count as other: {', '.join(self._rare)}."
-            self.add("rare", said)
+    @cached_property
+    def texts(self) -> Counter[str]:
+        """How often each value occurs."""
+        found = Counter(parse_text(self._data, self._format).tolist())
+        del found[""]
+        return found
 
-    def refuse_severe(self) -> None:
-        """Raise one error that lists all decisions that are needed, and all other findings."""
-        severe = [str(finding) for finding in self.findings if finding.severe]
-        others = [str(finding) for finding in self.findings if not finding.severe]
-        if severe:
-            found = f" Also found: {' '.join(others)}" if others else ""
-            raise InvalidInput(f"decisions are needed: {' '.join(severe)}{found}")
+    @cached_property
+    def _numbers(self) -> ParsedNumbers:
+        return parse_number(self._data, self._format)
 
-    def classes(self, name: str, data: Any) -> list[Any] | None:
-        """Return the classes of the label."""
-        found, gaps = self._texts(data)
-        if gaps:
-            said = f"{_rows(gaps)} of column {name!r} without a label: not used for training."
-            self.add("label", said, column=name)
-        if len(found) < 2:
-            said = f"The label {name!r} has the same value in every row; a classifier needs two classes."
-            self.add("label", said, "label", name, severe=True)
-            return None
-        if len(found) > MOST_CLASSES:
-            said = (
-                f"The label {name!r} has {len(found)} different values; choose a column of classes, or cut "
-            )
-            self.add("label", said + "the numbers into a few ranges.", "label", name, severe=True)
-            return None
-        rare = sum(count < _RARE for count in found.values())
-        if rare and len(data) >= 100:
-            said = f"{rare} of the {len(found)} classes have fewer than {_RARE} rows."
-            self.add("label", said, column=name)
-        return self._values(data, found)
+    @cached_property
+    def _distinct(self) -> NDArray[np.float64]:
+        return np.unique(self._numbers.values[~np.isnan(self._numbers.values)])
 
-    def group(self, name: str, data: Any) -> Column | None:
-        """Return a sensitive column: groups if its values are few, else a number or a date."""
-        kinds = self._kinds(data)
-        self._note_missing(name, kinds)
-        found, gaps = self._texts(data)
-        if not found:
-            said = f"The sensitive column {name!r} holds nothing but missing cells."
-            self.add("groups", said, "groups", name, severe=True)
-            return None
-        if gaps:
-            said = f"Rows without a value of the sensitive column {name!r} belong to none of its groups."
-            self.add("groups", said, column=name)
-        typed = _typed(kinds)
-        if typed is not None:
-            distinct = self._distinct(data)
-            if typed != CellKind.NUMBER or len(distinct) > FEW_NUMBERS or not _whole(distinct):
-                return self._number(name, data, typed)
-            numerals = {text_of(value) for value in distinct.tolist()}
-            found = Counter({text: count for text, count in found.items() if text in numerals})
-        if len(found) > MOST_VALUES:
-            said = f"The sensitive column {name!r} has {len(found)} different values; merge them into groups."
-            self.add("groups", said, "groups", name, severe=True)
-            return None
-        return Category(self._values(data, found))
+    @cached_property
+    def _type(self) -> CellKind | None:
+        """Whether nearly all cells with a value are numbers, dates or durations; None for categories."""
+        known = sum(self._kinds) - self._kinds[CellKind.MISSING] - self._kinds[CellKind.WORD]
+        for kind in (CellKind.NUMBER, CellKind.DATE, CellKind.DURATION):
+            if known and self._kinds[kind] >= _TYPED * known:
+                return kind
+        return None
 
-    def feature(self, name: str, data: Any, wanted: bool) -> Column | None:
-        """Return what a feature is; None if it is left out."""
-        kinds = self._kinds(data)
-        known = int(kinds.sum() - kinds[CellKind.MISSING])
-        if not known or kinds[CellKind.UNREADABLE] == known:
-            held = "lists or other nested values" if known else "nothing but missing cells"
-            self._leave_out("empty", name, f"holds {held}")
-            return None
-        typed = _typed(kinds)
-        if typed is None:
-            return self._category(name, data, kinds, wanted)
-        distinct = self._distinct(data)
-        if len(distinct) == 1:
-            self._leave_out("constant", name, "has the same value in every row")
-            return None
-        if not wanted and typed == CellKind.NUMBER and self._identifier(name, data, distinct):
-            return None
-        self._note_missing(name, kinds)
-        if distinct.tolist() in ([0.0, 1.0], [1.0, 2.0]):
-            return Category(self._values(data, map(text_of, distinct.tolist())))
-        if len(distinct) <= 20 and typed == CellKind.NUMBER and _whole(distinct):
-            self._few.append(name)
-        return self._number(name, data, typed)
+    @property
+    def _whole(self) -> bool:
+        return bool(np.all(self._distinct == np.round(self._distinct)))
 
-    def _category(self, name: str, data: Any, kinds: NDArray[np.int64], wanted: bool) -> Column | None:
-        found, _ = self._texts(data)
-        n_known = sum(found.values())
-        if len(found) == 1:
-            self._leave_out("constant", name, "has the same value in every row")
-            return None
-        share = len(found) / n_known
-        if not wanted and n_known >= 20 and share > 0.5:
-            length = np.mean([len(text) for text in found])
-            words = np.mean([text.count(" ") for text in found])
-            if length > 40 or words >= 3:
-                self._leave_out("free_text", name, "holds free text, different in most rows")
-                return None
-            numbered = np.mean([re.search(r"\d{3}", text) is not None for text in found]) > 0.9
-            if share > 0.9 or _IDENTIFIER.search(name) or numbered:
-                self._leave_out("identifier", name, "identifies rows, as names and case numbers do")
-                return None
-        self._note_missing(name, kinds)
-        least = min(_RARE, max(1, len(data) // 100))
-        common = {text: count for text, count in found.most_common(MOST_VALUES) if count >= least}
-        if len(common) < 2:
-            self._leave_out("free_text", name, f"has {len(found)} values, nearly all of them rare")
-            return None
-        if len(common) < len(found):
-            self._rare.append(f"{name} ({len(found) - len(common)})")
-        return Category(self._values(data, common))
-
-    def _identifier(self, name: str, data: Any, distinct: NDArray[np.float64]) -> bool:
-        """Return whether a column of numbers identifies rows or persons; reported if it does."""
-        numbers = parse_number(data, self._format).values
-        known = numbers[~np.isnan(numbers)]
-        if not _whole(distinct) or len(known) < 20:
-            return False
-        steps = np.diff(np.clip(known, -_LARGEST, _LARGEST))
-        if len(distinct) == len(known) and (np.all(steps == 1) or _IDENTIFIER.search(name)):
-            self._leave_out("identifier", name, "numbers the rows")
-            return True
-        if _IDENTIFIER.search(name) and len(distinct) >= 20:
-            said = (
-                f"Column {name!r} looks like an identifier of persons with several rows each, and is left out. "
-                "If so, name it as the unit of privacy."
-            )
-            self.add("identifier", said, "privacy_id", name)
-            return True
-        return False
-
-    def _number(self, name: str, data: Any, typed: CellKind) -> Number:
-        parsed = parse_number(data, self._format)
-        odd = int(np.sum(parsed.codes == UNPARSABLE))
-        if odd:
-            what = "dates" if typed == CellKind.DATE else "numbers"
-            said = f"In {_rows(odd)} column {name!r} holds text instead of {what}, which counts as missing."
-            self.add("unparsable", said, column=name)
-        known = parsed.values[np.isfinite(parsed.values)]
-        infinite = int(np.sum(np.isinf(parsed.values)))
-        if infinite:
-            said = f"In {_rows(infinite)} column {name!r} holds infinite values, which are clipped to the bounds."
-            self.add("infinite", said, column=name)
-        if not len(known):
-            return Number()
-        lower, upper = float(known.min()), float(known.max())
-        if typed == CellKind.DATE:
-            return Date(*_rounded_dates(lower, upper))
-        if max(abs(lower), abs(upper)) > _LARGEST:
-            said = f"Some values of column {name!r} are too large for bounds, which are left open."
-            self.add("bounds", said, column=name)
-            return Number()
-        return Number(*rounded_bounds(lower, upper))
-
-    def _leave_out(self, topic: str, name: str, why: str) -> None:
-        self.add(topic, f"Column {name!r} {why}; it is left out.", "features", name)
-
-    def _note_missing(self, name: str, kinds: NDArray[np.int64]) -> None:
-        gaps = int(kinds[CellKind.MISSING])
-        if _typed(kinds) is not None:
-            gaps += int(kinds[CellKind.WORD])
-        if gaps:
-            self._missing.append(f"{name} {gaps} ({gaps / kinds.sum():.0%})")
-
-    def _kinds(self, data: Any) -> NDArray[np.int64]:
-        """Return the number of cells of each kind."""
-        return np.bincount(cell_kinds(data, self._format), minlength=len(CellKind))
-
-    def _texts(self, data: Any) -> tuple[Counter[str], int]:
-        """Return how often each value occurs, and the number of missing cells."""
-        found = Counter(parse_text(data, self._format).tolist())
-        return found, found.pop("", 0)
-
-    def _distinct(self, data: Any) -> NDArray[np.float64]:
-        numbers = parse_number(data, self._format).values
-        return np.unique(numbers[~np.isnan(numbers)])
-
-    def _values(self, data: Any, found: Iterable[str]) -> list[Any]:
+    def values(self, found: Iterable[str]) -> list[Any]:
         """Return values in order, of the type that they have in the data: text, booleans or numbers."""
         texts = list(found)
-        sample = [cell for cell in list(data[:100]) if text_of(cell)]
+        sample = [cell for cell in list(self._data[:100]) if text_of(cell)]
         numbers = parse_number(texts, self._format)
         if any(isinstance(cell, str) for cell in sample) or np.any(numbers.codes != NUMBER):
             return sorted(texts)
@@ -931,18 +758,151 @@ class _Drafting:
             return [bool(value) for value in ordered]
         return [int(value) if value.is_integer() else value for value in ordered]
 
+    def taken_findings(self) -> list[Finding]:
+        """Return the findings, once."""
+        found, self.findings = self.findings, []
+        return found
 
-def _typed(kinds: NDArray[np.int64]) -> CellKind | None:
-    """Return whether nearly all cells with a value are numbers, dates or durations; None for categories."""
-    known = kinds.sum() - kinds[CellKind.MISSING] - kinds[CellKind.WORD]
-    for kind in (CellKind.NUMBER, CellKind.DATE, CellKind.DURATION):
-        if known and kinds[kind] >= _TYPED * known:
-            return kind
-    return None
+    def _say(self, topic: str, message: str, option: str | None = None, severe: bool = False) -> None:
+        self.findings.append(Finding(topic, message, option, self._name, severe))
 
+    def check_label(self, classes: Sequence[Any]) -> None:
+        """Report what is wrong with a label, given the declared classes."""
+        name, found, known = f"The label {self._name!r}", self.texts, self.texts.total()
+        if known < len(self._data):
+            gaps = _rows(len(self._data) - known)
+            self._say("label", f"{gaps} of column {self._name!r} without a label: not used for training.")
+        if classes:
+            inside = sum(found[text_of(value, self._format)] for value in classes)
+            if inside < 0.5 * known:
+                said = f"{name} holds other values than the declared classes {list_values(classes)} in "
+                said += f"{known - inside} of {_rows(known)}; declare the classes that it holds, or choose another label."
+                self._say("label", said, "classes", severe=True)
+        elif len(found) < 2:
+            said = f"{name} has the same value in every row; a classifier needs two classes."
+            self._say("label", said, "label", severe=True)
+        elif len(found) > MOST_CLASSES or (known >= 20 and len(found) > 0.5 * known):
+            said = f"{name} has {len(found)} different values in {_rows(known)}; choose a column of classes, or cut "
+            self._say("label", said + "the numbers into a few ranges.", "label", severe=True)
+        elif len(self._data) >= 100 and (rare := sum(count < _RARE for count in found.values())):
+            self._say("label", f"{rare} of the {len(found)} classes have fewer than {_RARE} rows.")
 
-def _whole(numbers: NDArray[np.float64]) -> bool:
-    return bool(np.all(numbers == np.round(numbers)))
+    def group(self) -> Column | None:
+        """Return a sensitive column: groups if its values are few, else a number or a date."""
+        name, found = f"sensitive column {self._name!r}", dict(self.texts)
+        self._note_missing()
+        if not found:
+            said = f"The {name} holds nothing but missing cells."
+            self._say("groups", said, "groups", severe=True)
+            return None
+        if self.texts.total() < len(self._data):
+            self._say("groups", f"Rows without a value of the {name} belong to none of its groups.")
+        if self._type is not None:
+            if self._type != CellKind.NUMBER or len(self._distinct) > FEW_NUMBERS or not self._whole:
+                return self._number()
+            found = dict.fromkeys(map(text_of, self._distinct.tolist()), 0)
+        if len(found) > MOST_VALUES:
+            said = f"The {name} has {len(found)} different values; merge them into groups."
+            self._say("groups", said, "groups", severe=True)
+            return None
+        return Category(self.values(found))
+
+    def feature(self, wanted: bool) -> Column | None:
+        """Return what a feature is; None if it is left out."""
+        reason = self._reason_to_leave_out(wanted)
+        if reason is not None:
+            topic, why, option = reason
+            self._say(topic, f"Column {self._name!r} {why}; it is left out.", option)
+            return None
+        self._note_missing()
+        if self._type is None:
+            rare = len(self.texts) - len(self._common)
+            self._notes["rare"] += [f"{self._name} ({rare})"] if rare else []
+            return Category(self.values(self._common))
+        distinct = self._distinct.tolist()
+        if distinct in ([0.0, 1.0], [1.0, 2.0]):
+            return Category(self.values(map(text_of, distinct)))
+        if len(distinct) <= 20 and self._type == CellKind.NUMBER and self._whole:
+            self._notes["few_values"].append(repr(self._name))
+        return self._number()
+
+    @property
+    def _common(self) -> list[str]:
+        """The values that are frequent enough to be listed."""
+        least = min(_RARE, max(1, len(self._data) // 100))
+        return [text for text, count in self.texts.most_common(MOST_VALUES) if count >= least]
+
+    def _reason_to_leave_out(self, wanted: bool) -> tuple[str, str, str] | None:
+        """Return topic, reason and option if the column is no feature; identifiers are, if the user asks for them."""
+        known = sum(self._kinds) - self._kinds[CellKind.MISSING]
+        found: tuple[str, str] | None = None
+        if not known or self._kinds[CellKind.UNREADABLE] == known:
+            found = (
+                "empty",
+                f"holds {'lists or other nested values' if known else 'nothing but missing cells'}",
+            )
+        elif len(self.texts if self._type is None else self._distinct) == 1:
+            found = "constant", "has the same value in every row"
+        elif self._type == CellKind.NUMBER and not wanted:
+            return self._number_identifies()
+        elif self._type is None:
+            found = None if wanted else self._text_identifies()
+            if found is None and len(self._common) < 2:
+                found = "free_text", f"has {len(self.texts)} values, nearly all of them rare"
+        return None if found is None else (*found, "features")
+
+    def _text_identifies(self) -> tuple[str, str] | None:
+        found, known = self.texts, self.texts.total()
+        share = len(found) / known
+        if known < 20 or share <= 0.5:
+            return None
+        length = np.mean([len(text) for text in found])
+        words = np.mean([text.count(" ") for text in found])
+        if length > 40 or words >= 3:
+            return "free_text", "holds free text, different in most rows"
+        numbered = np.mean([re.search(r"\d{3}", text) is not None for text in found]) > 0.9
+        if share > 0.9 or _IDENTIFIER.search(self._name) or numbered:
+            return "identifier", "identifies rows, as names and case numbers do"
+        return None
+
+    def _number_identifies(self) -> tuple[str, str, str] | None:
+        known = self._numbers.values[~np.isnan(self._numbers.values)]
+        named = _IDENTIFIER.search(self._name) is not None
+        if not self._whole or len(known) < 20:
+            return None
+        steps = np.diff(np.clip(known, -_LARGEST, _LARGEST))
+        if len(self._distinct) == len(known) and (named or np.all(steps == 1)):
+            return "identifier", "numbers the rows", "features"
+        if named and len(self._distinct) >= 20:
+            said = "looks like an identifier of persons with several rows each (if so, name it as the unit of privacy)"
+            return "identifier", said, "privacy_id"
+        return None
+
+    def _number(self) -> Number:
+        name, values = f"column {self._name!r}", self._numbers.values
+        odd, infinite = int(np.sum(self._numbers.codes == UNPARSABLE)), int(np.sum(np.isinf(values)))
+        if odd:
+            what = "dates" if self._type == CellKind.DATE else "numbers"
+            said = f"In {_rows(odd)} {name} holds text instead of {what}, which counts as missing."
+            self._say("unparsable", said)
+        if infinite:
+            said = f"In {_rows(infinite)} {name} holds infinite values, which are clipped to the bounds."
+            self._say("infinite", said)
+        known = values[np.isfinite(values)]
+        if not len(known):
+            return Number()
+        lower, upper = float(known.min()), float(known.max())
+        if self._type == CellKind.DATE:
+            return Date(*_rounded_dates(lower, upper))
+        if max(abs(lower), abs(upper)) > _LARGEST:
+            self._say("bounds", f"Some values of {name} are too large for bounds, which are left open.")
+            return Number()
+        return Number(*rounded_bounds(lower, upper))
+
+    def _note_missing(self) -> None:
+        gaps = self._kinds[CellKind.MISSING] + (0 if self._type is None else self._kinds[CellKind.WORD])
+        if gaps:
+            self._notes["missing"].append(f"{self._name} {gaps} ({gaps / sum(self._kinds):.0%})")
 
 
 def _rows(count: int) -> str:
