@@ -182,6 +182,22 @@ def test_a_label_that_is_no_class_stops_before_the_budget_is_spent(tmp_path):
     run("train", tmp_path / "people.csv", "--label", "y", *declared)
 
 
+def test_classes_that_the_table_does_not_have_stop_before_the_budget_is_spent(tmp_path):
+    people().to_csv(tmp_path / "people.csv", index=False)
+    words = ("train", tmp_path / "people.csv", "--label", LABEL, "--out", tmp_path / "run")
+    for more in (("--classes", "0,1"), ("--constraint", "fnr(label=1, sex=*) <= 0.2")):
+        said = run(*words, *more, code=2)
+        assert "column 'genehmigt' holds 'ja', 'nein'; nothing was spent" in said
+        assert [path.name for path in tmp_path.iterdir()] == ["people.csv"]
+    run(*words, "--classes", "ja,nein,vielleicht", "--steps", 5)
+    drafted = ("schema", tmp_path / "people.csv", "--label", LABEL, "--out", tmp_path / "schema.toml")
+    run(*drafted)
+    text = (tmp_path / "schema.toml").read_text()
+    (tmp_path / "schema.toml").write_text(text.replace('"ja", "nein"', "0, 1"))
+    more = ("--schema", tmp_path / "schema.toml", "--steps", 5, "--force")
+    assert "rows or ids have a label among the classes (released counts)" in run(*words, *more)
+
+
 @pytest.mark.parametrize("missing", [False, True])
 def test_a_constant_model_is_evaluated_reported_compared_and_used(tmp_path, missing):
     frame = people()

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -21,7 +21,8 @@ from typing import Any
 import click
 import numpy as np
 
-from ratewise.data.cells import parse_text
+from ratewise.constraints.domain import list_values
+from ratewise.data.cells import parse_text, text_of
 from ratewise.data.files import FileTable
 from ratewise.data.files import read_table as read_file
 from ratewise.data.schema import FEW_NUMBERS, MOST_CLASSES
@@ -291,20 +292,30 @@ class Table:
         """The names of the columns."""
         return [str(name) for name in self.frame.columns]
 
-    def with_label(self, label: str) -> Table:
-        """Return the table if a column can be the label of undeclared classes; otherwise raise.
+    def with_label(self, label: str, classes: Sequence[Any] = (), named: Sequence[Any] = ()) -> Table:
+        """Return the table if a column can be the label; otherwise raise, before a training spends its budget.
 
-        This looks at the rows, outside the guarantee: a training would spend its budget for a constant.
+        `classes` are the declared ones, `named` those that constraints name. This looks at the rows, outside the
+        guarantee, and is listed there.
         """
         column = self.frame[label]
-        count = len({*parse_text(column)} - {""})
-        amount = column.dtype.kind in "iuf" and count > FEW_NUMBERS and len(column) < _ROWS_OF_A_CLASS * count
-        if 1 < count <= MOST_CLASSES and not amount:
-            return replace(self, outside=(*self.outside, "that the label has a few different values"))
-        found = f"{count:,} different values" if count != 1 else "the same value in every row"
-        remedy = "cut its values into a few ranges in a column of their own, " if count > 1 else ""
+        found = {*parse_text(column)} - {""}
+        unknown = [name for name in classes or named if text_of(name) not in found]
+        if unknown and (named or len(unknown) == len(classes)):
+            given = "--classes lists" if classes else "a constraint names"
+            raise InvalidInput(
+                f"{given} {list_values(unknown)}, but column {label!r} holds {list_values(sorted(found), 8)}; nothing was "
+                "spent: spell classes as in the table, or take another --label"
+            )
+        amount = column.dtype.kind in "iuf" and len(found) > FEW_NUMBERS
+        amount = amount and len(column) < _ROWS_OF_A_CLASS * len(found)
+        if classes or (1 < len(found) <= MOST_CLASSES and not amount):
+            seen = "some rows have a declared class" if classes else "the label has a few different values"
+            return replace(self, outside=(*self.outside, f"that {seen}"))
+        what = f"{len(found):,} different values" if len(found) != 1 else "the same value in every row"
+        remedy = "cut its values into a few ranges in a column of their own, " if len(found) > 1 else ""
         raise InvalidInput(
-            f"column {label!r} has {found} and cannot be the label as it is; nothing was spent: take another --label, "
+            f"column {label!r} has {what} and cannot be the label as it is; nothing was spent: take another --label, "
             f"{remedy}or declare the classes (--classes no,yes)"
         )
 

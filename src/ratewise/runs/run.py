@@ -371,6 +371,13 @@ def _messages(classifier: RateConstrainedClassifier, session: Session) -> Iterat
             "the certificate was released before the run was interrupted, and its values are lost: the "
             "constraints are not judged; evaluate the run on other rows"
         )
+    histograms = session.histograms if session.basis is not None else ()
+    counted = max((float(np.sum(counts)) for counts in histograms), default=math.inf)
+    if session.declarations.classes is not None and counted < 0.5 * session.plan.n_units:
+        yield (
+            f"about {max(counted, 0.0):,.0f} of {session.plan.n_units:,} rows or ids have a label among the classes "
+            "(released counts): spell the classes as in the table"
+        )
     for name, share, grid in _doubtful_bounds(session):
         yield (
             f"{share:.0%} of column {name!r} lie at one end of the declared bounds {grid.lower:g} to {grid.upper:g} "
