@@ -286,7 +286,7 @@ def profile(network: str, batch: int, steps: int = 10) -> None:
     from ratewise.torch import clipping
 
     watch = Stopwatch()
-    watch.wrap(clipping._Tape, "add", "forming what is kept of each layer")
+    watch.wrap(PerRowClipper, "_keep", "forming what is kept of each layer")
     watch.wrap(PerRowClipper, "_backward", "backward (with what is kept)")
     watch.wrap(clipping, "_weights", "norms")
     watch.wrap(clipping, "_total", "weighted sums")

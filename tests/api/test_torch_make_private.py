@@ -10,7 +10,7 @@ from ratewise import demographic_parity
 from ratewise.accounting import Budget, Ledger
 from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType, UnsupportedCombination
 from ratewise.torch import MLP, DatasetRows, Trainer, make_private
-from ratewise.torch.data import declared
+from ratewise.torch.estimator import declared
 from ratewise.training.config import TrainingConfig
 from ratewise.training.plan import TRAINING
 
@@ -137,7 +137,7 @@ def test_sample_of_a_step_that_failed_is_never_read_again():
 
     module = MLP(D, 2, (6,))
     private = parts(module, FailsOnce(module.parameters(), lr=0.1))
-    sampler, seen = private.optimizer._session.trainer._sampler, []
+    sampler, seen = private.optimizer.trainer._sampler, []
     draw = sampler.rows
     sampler.rows = lambda step: (seen.append(step), draw(step))[1]
     with pytest.raises(RuntimeError, match="out of memory"):

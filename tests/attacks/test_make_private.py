@@ -187,7 +187,7 @@ def standardised(logits, labels):
 def test_loss_that_looks_at_the_batch_moves_nothing_but_its_row():
     """With z / z.std(0) as a loss, one row moved the clipped sum by 60 clips."""
     private = parts(loss=standardised, config=TrainingConfig(clip=1.0, sampling_rate=1.0))
-    engine = private.optimizer._session.trainer.engine
+    engine = private.optimizer.trainer.engine
     table = private.optimizer.dual.table
     rows = np.arange(N)
     whole = engine.sums(rows, None, table, 1.0).gradient
@@ -202,7 +202,7 @@ def test_loss_that_looks_at_the_batch_moves_nothing_but_its_row():
 def outcome(loop, rows=None):
     """What a loop shows to the outside: the error, the steps taken and the samples drawn."""
     model, optimizer, loader, criterion = parts()
-    session, drawn = optimizer._session, []
+    session, drawn = optimizer, []
     draw = session.trainer._sampler.rows
     session.trainer._sampler.rows = lambda step: (drawn.append(step), draw(step) if rows is None else rows)[1]
     error = None
@@ -328,7 +328,7 @@ def test_every_item_is_a_step_and_a_scheduler_sees_as_many():
             optimizer.step()
             scheduler.step()
             items += 1
-    assert items == STEPS == optimizer._session.trainer.steps_done
+    assert items == STEPS == optimizer.trainer.steps_done
     assert optimizer.original.param_groups[0]["lr"] == pytest.approx(0.1 * 0.5**STEPS)
     assert optimizer.ledger.admissions[0].released[TRAINING] == STEPS
 

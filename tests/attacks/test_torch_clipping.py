@@ -18,7 +18,6 @@ from torch.nn import functional
 from ratewise.accounting import PrivacyUnit, TrainingEvent
 from ratewise.torch import TensorRows, Trainer
 from ratewise.torch.clipping import PerRowClipper, _weights, clipping_slack
-from ratewise.torch.clipping import _Tape as Tape
 from ratewise.torch.engine import Objective, TorchEngine
 from ratewise.torch.gradients import Convolved, Dense, Geometry, OneHot, Outer, bounds, combined
 from ratewise.training.config import TrainingConfig
@@ -435,14 +434,14 @@ def test_what_is_computed_for_a_row_does_not_depend_on_the_others(name, monkeypa
     x = torch.stack([attack(10.0**power) for power in range(-4, 20)]).float()
     engine = engine_of(make(), x, np.arange(24) % 2)
     found = []
-    add = Tape.add
+    add = PerRowClipper._keep
 
     def keep(self, parameter, make):
         add(self, parameter, make)
-        if id(parameter) in self.shares:
-            found[-1].append(self.shares[id(parameter)][-1].per_row()[:1].clone())
+        if id(parameter) in self._shares:
+            found[-1].append(self._shares[id(parameter)][-1].per_row()[:1].clone())
 
-    monkeypatch.setattr(Tape, "add", keep)
+    monkeypatch.setattr(PerRowClipper, "_keep", keep)
     for others in ([], [9], [9, 10, 11, 12, 13], range(9, 24)):
         found.append([])
         sums_of(engine, [0, *others])

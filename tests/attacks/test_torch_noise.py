@@ -73,7 +73,7 @@ def by_make_private(seed, plan):
     )
     torch.manual_seed(seed)
     buffers = [torch.zeros_like(parameter) for parameter in module.parameters()]
-    while optimizer._session.trainer.steps_done < STEPS:
+    while optimizer.trainer.steps_done < STEPS:
         for x, targets, cells in loader:
             criterion(model(x), targets, cells).backward()
             optimizer.step()

@@ -21,7 +21,7 @@ def noise_of_pytorch(patch):
     """Finding 1: continuous noise from a generator of PyTorch, whose state can be recovered."""
 
     def release(self, value, rng):
-        noisy = [part + self.standard_deviation * torch.randn(part.shape) for part in value]
+        noisy = [part + self.mechanism.standard_deviation * torch.randn(part.shape) for part in value]
         return [part.to(given) for part, given in zip(noisy, self._like, strict=True)]
 
     patch.setattr(TotalRelease, "release", release)
@@ -88,7 +88,7 @@ def errors_for_rows(patch):
 
     patch.setattr(clipping, "_weights", raising)
     patch.setattr(
-        audit.TorchEngine, "_total_sums", lambda self, block, clip, _: self._block_sums(block, clip)
+        engine.TorchEngine, "_total_sums", lambda self, block, clip, _: self._block_sums(block, clip)
     )
 
 

@@ -1,8 +1,7 @@
 """Lower bounds on epsilon from the results of guessing games.
 
-All of them hold with probability at least `confidence` over the games, whatever the mechanism and the
-adversary do, as long as how to guess was fixed without looking at the games that are counted.
-`gaussian_bound` alone assumes more, and says what.
+They hold with probability at least `confidence` over the games, whatever the mechanism and the adversary do, if
+how to guess was fixed without looking at the games that are counted. `gaussian_bound` alone assumes more.
 """
 
 from __future__ import annotations
@@ -121,10 +120,8 @@ def one_run_bound(
         raise InvalidInput(f"guesses must be at most canaries ({canaries}), got {guesses}")
     if _one_run_p_value(canaries, guesses, correct, 0.0, delta) >= alpha:
         return 0.0
-    low, high = 0.0, 1.0
-    while high < 1024 and _one_run_p_value(canaries, guesses, correct, high, delta) < alpha:
-        low, high = high, 2.0 * high
-    for _ in range(60):
+    low, high = 0.0, 1024.0
+    for _ in range(70):
         middle = (low + high) / 2.0
         rejected = _one_run_p_value(canaries, guesses, correct, middle, delta) < alpha
         low, high = (middle, high) if rejected else (low, middle)

@@ -18,7 +18,7 @@ from ratewise import _validate
 from ratewise.accounting import Event, Ledger, TrainingEvent
 from ratewise.accounting import epsilon as account
 from ratewise.accounting.events import single
-from ratewise.audit.games import WorstRows, checked_event, make_dual, make_loop, run_loop
+from ratewise.audit.games import WorstRows, make_dual, make_loop, run_loop
 from ratewise.mechanisms.randomness import RandomStreams
 from ratewise.mechanisms.sampling import keyed_samples
 from ratewise.models.additive import Sums
@@ -48,10 +48,8 @@ def check_sampling(
     streams = RandomStreams.from_seed() if streams is None else streams
     steps, n_rows = _validate.count(steps=steps), _validate.count(n_rows=n_rows)
     rate = _validate.fraction(rate=rate)
-    taken = np.zeros((steps, n_rows))
-    number = 0
-    samples = keyed_samples(n_rows, rate, steps, streams.sampling)
-    for number, sample in enumerate(samples, start=1):
+    taken, number = np.zeros((steps, n_rows)), 0
+    for number, sample in enumerate(keyed_samples(n_rows, rate, steps, streams.sampling), start=1):
         taken[number - 1, sample.units(0, n_rows)] = 1.0
     if number != steps:
         return Check("sampling", False, f"{number} batches instead of {steps}")
@@ -66,24 +64,21 @@ def check_sampling(
 def check_noise(event: TrainingEvent, *, steps: int = 3000, streams: RandomStreams | None = None) -> Check:
     """Check that what a silent training releases is noise of the promised law, a fresh draw per entry."""
     streams = RandomStreams.from_seed() if streams is None else streams
-    event = checked_event(event).with_steps(steps)
+    event = _validate.instance(TrainingEvent, event=event).with_steps(steps)
     rows = WorstRows(3, 0, counted=event.histogram_noise is not None)
-    n_rows = len(rows.labels)
-    dual = None if rows.constraints is None else make_dual(rows.constraints, event, n_rows)
-    loop = make_loop(event, _Silent(rows), n_rows, dual, 1.0)
-    gradient, tables, before = [], [], np.zeros(_Silent.n_parameters)
-    for record in run_loop(loop, event, n_rows, streams):
+    loop = make_loop(event, _Counting(rows, silent=True), rows.units, make_dual(rows, event), 1.0)
+    released, before = [], np.zeros(_Counting.n_parameters)
+    for record in run_loop(loop, event, rows.n_units, streams):
         after = loop.optimizer.parameters.copy()
-        gradient.append((before - after) * loop.expected_units / (event.gradient_noise or 1.0))
+        gradient = (before - after) * loop.expected_units / (event.gradient_noise or 1.0)
+        table = np.zeros(0) if record.histogram is None else record.histogram.ravel()
+        released.append(np.concatenate([gradient, table / (event.histogram_noise or 1.0)]))
         before = after
-        if record.histogram is not None:
-            tables.append(record.histogram.ravel())
-    p_values = [scale_p_value(np.array(gradient), "gaussian")]
-    columns = [np.array(gradient)]
-    if tables:
-        columns.append(np.array(tables) / (event.histogram_noise or 1.0))
-        p_values.append(scale_p_value(columns[1], event.histogram or "gaussian"))
-    p_values.append(_dependence_p_value(np.hstack(columns)))
+    noise = np.array(released)
+    gradients, tables = np.split(noise, [_Counting.n_parameters], axis=1)
+    p_values = [scale_p_value(gradients, "gaussian"), _dependence_p_value(noise)]
+    if tables.size:
+        p_values.append(scale_p_value(tables, event.histogram or "gaussian"))
     p_value = min(1.0, min(p_values) * len(p_values))
     return Check("noise", p_value > FALSE_ALARM, f"p-value {p_value:.3g} over {steps} steps")
 
@@ -94,33 +89,26 @@ def check_replay(event: TrainingEvent, *, steps: int = 40, streams: RandomStream
     Bounds are out of reach, so that multipliers move whatever the noise.
     """
     streams = RandomStreams.from_seed() if streams is None else streams
-    event = checked_event(event).with_steps(steps)
+    event = _validate.instance(TrainingEvent, event=event).with_steps(steps)
     if event.histogram_noise is None:
         return Check("replay", True, "nothing is counted")
-    step = _first_difference(event, WorstRows(3, 3, counted=True), streams)
-    if step is not None:
-        return Check("replay", False, f"step {step} used something else than what was released")
-    return Check("replay", True, f"{steps} steps")
-
-
-def _first_difference(event: TrainingEvent, rows: WorstRows, streams: RandomStreams) -> int | None:
-    """Return the first step that a replay of a training does not lead to, if there is one."""
-    n_rows = len(rows.labels)
+    rows = WorstRows(3, 3, counted=True)
     gains = {"rate": 0.5, "damping": 1.0, "margin": _OUT_OF_REACH}
-    used, replayed = (make_dual(rows.constraints, event, n_rows, **gains) for _ in range(2))  # type: ignore[arg-type]
-    loop = make_loop(event, _Counting(rows), n_rows, used, 1.0)
-    for record in run_loop(loop, event, n_rows, streams):
+    used, replayed = (make_dual(rows, event, **gains) for _ in range(2))
+    assert used is not None and replayed is not None  # noqa: S101, PT018 - there are constraints
+    loop = make_loop(event, _Counting(rows), rows.units, used, 1.0)
+    for record in run_loop(loop, event, rows.n_units, streams):
         if record.histogram is None:
             continue
         replayed.update(record.histogram, 1.0)
-        pairs = (
+        pairs: tuple[tuple[Any, Any], ...] = (
             (record.values, replayed.estimate),
             (record.multipliers, replayed.multipliers),
             (used.table, replayed.table),  # what rows meet in the next step
         )
-        if not all(_equal(*pair) for pair in pairs):
-            return record.step
-    return None
+        if not all(np.array_equal(*pair, equal_nan=True) for pair in pairs):
+            return Check("replay", False, f"step {record.step} used something else than what was released")
+    return Check("replay", True, f"{steps} steps")
 
 
 def check_ledger(ledger: Ledger, happened: list[Event], delta: float = 1e-5) -> Check:
@@ -143,49 +131,28 @@ def check_ledger(ledger: Ledger, happened: list[Event], delta: float = 1e-5) -> 
     )
 
 
-class _Silent:
-    """An engine whose sums are all zero."""
+class _Counting:
+    """An engine whose gradients are zero and that counts its rows, unless it is silent."""
 
     n_parameters = 4
     count_step = 1.0
 
-    def __init__(self, rows: WorstRows) -> None:
-        found = rows.constraints
-        self._shape = None if found is None else (found.n_cells, found.n_classes)
+    def __init__(self, rows: WorstRows, *, silent: bool = False) -> None:
+        self._rows, self._silent = rows, silent
 
     def slack(self, rows: float) -> float:  # noqa: ARG002 - one signature
         """Return that nothing is rounded."""
         return 0.0
 
     def sums(self, sample: Any, parameters: Any, weights: Any, clip: float) -> Sums:  # noqa: ARG002
-        """Return zeros."""
-        return Sums(np.zeros(self.n_parameters), self._tally(sample))
-
-    def counts(self, parameters: Any) -> tuple[Floats, Floats]:  # noqa: ARG002 - one signature
-        """Return zeros."""
-        return np.zeros((1, 2)), np.zeros((2, 2))
-
-    def _tally(self, sample: Any) -> Floats | None:  # noqa: ARG002 - one signature
-        return None if self._shape is None else np.zeros(self._shape)
-
-
-class _Counting(_Silent):
-    """A silent engine that counts its rows."""
-
-    def __init__(self, rows: WorstRows) -> None:
-        super().__init__(rows)
-        self._cells = rows.cells
-
-    def _tally(self, sample: Any) -> Floats:
-        shape = self._shape or (0, 0)
-        counts = np.bincount(2 * self._cells[sample].astype(np.intp), minlength=shape[0] * shape[1])
-        return counts.reshape(shape).astype(np.float64)
-
-
-def _equal(one: Floats | None, other: Floats | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return bool(np.array_equal(one, other, equal_nan=True))
+        """Return no gradient, and the counts."""
+        compiled, cells = self._rows.constraints, self._rows.cells
+        if compiled is None or cells is None:
+            return Sums(np.zeros(self.n_parameters), None)
+        counts = np.zeros((compiled.n_cells, compiled.n_classes))
+        if not self._silent:
+            np.add.at(counts, (cells[sample], 0), 1.0)
+        return Sums(np.zeros(self.n_parameters), counts)
 
 
 def _chi_square(observed: npt.NDArray[Any], expected: Floats) -> float:

@@ -11,7 +11,7 @@ import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +23,8 @@ from ratewise.audit.bounds import gaussian_bound, many_runs_bound, one_run_bound
 from ratewise.constraints.compiled import CompiledConstraints, compile_constraints
 from ratewise.constraints.domain import Domain
 from ratewise.constraints.families import demographic_parity
-from ratewise.data.table import id_units, row_units
-from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
+from ratewise.data.table import Units, id_units, row_units
+from ratewise.exceptions import InvalidInput, UnsupportedCombination
 from ratewise.mechanisms.randomness import RandomStreams
 from ratewise.mechanisms.sampling import Rows, keyed_samples
 from ratewise.models.additive import AdditiveEngine, Problem
@@ -42,10 +42,8 @@ ATTACKS = ("likelihood", "difference")
 
 _TUNING = 0.3  # share of the games that serve to choose a threshold
 CLIP = 1.0
-# Long enough that a row's gradient is clipped.
-_LONG = 1e6
-# So small that the model stays where it is: every step then shows the worst case.
-STILL = 1e-20
+_LONG = 1e6  # so long that a row's gradient is clipped
+STILL = 1e-20  # a learning rate at which the model stays where it is: every step shows the worst case
 _MOST_ROWS = 20_000  # every canary has a feature of its own
 
 
@@ -57,51 +55,39 @@ class Sight(NamedTuple):
     beside: Floats | None = None  # an entry that no row adds to: under independent noise it tells nothing
 
 
-class Subject(Protocol):
-    """A training that can be attacked."""
-
-    @property
-    def event(self) -> TrainingEvent:
-        """What is played: noise, rate and kinds of release."""
-        ...
-
-    @property
-    def n_canaries(self) -> int:
-        """How many rows may be there or not."""
-        ...
-
-    def play(self, coins: Bools, steps: int, streams: RandomStreams) -> Iterator[Sight]:
-        """Play ``len(coins)`` games of `steps` steps, canary i being there in game g if ``coins[g, i]``."""
-        ...
-
-
 class WorstRows:
     """Rows that show the most of themselves.
 
     Every canary has a feature of its own, so large that its gradient is clipped, and a cell of its own.
     Opponents, rows that are always there, pull the other way along the first canary's feature: rules that let
     one row change what others add (an average over the rows that came) are at their worst then. One cell
-    stays empty.
+    stays empty. With `rows_per_id` above 1, each of them is a person with so many copies of the row.
     """
 
-    def __init__(self, n_canaries: int, n_opponents: int, *, counted: bool) -> None:
+    def __init__(self, n_canaries: int, n_opponents: int, *, counted: bool, rows_per_id: int = 1) -> None:
         n_canaries = _validate.count(n_canaries=n_canaries)
-        n_rows = n_canaries + _validate.count(at_least=0, n_opponents=n_opponents)
-        if n_rows > _MOST_ROWS:
-            raise InvalidInput(f"canaries and opponents must be at most {_MOST_ROWS} rows, got {n_rows}")
-        self.X = np.zeros((n_rows, n_canaries))
-        self.X[np.arange(n_canaries), np.arange(n_canaries)] = _LONG
-        self.X[n_canaries:, 0] = -_LONG
-        self.labels = np.zeros(n_rows, dtype=np.int64)  # a residual of a half pulls all of them
+        n_units = n_canaries + _validate.count(at_least=0, n_opponents=n_opponents)
+        if n_units > _MOST_ROWS:
+            raise InvalidInput(f"canaries and opponents must be at most {_MOST_ROWS} rows, got {n_units}")
+        most = _validate.count(rows_per_id=rows_per_id)
+        self.n_units, self.n_canaries = n_units, n_canaries
+        self.persons = np.repeat(np.arange(n_units), most)
+        self.units: Units = row_units(n_units) if most == 1 else id_units(self.persons, n_units, most, "id")
+        X = np.zeros((n_units, n_canaries))
+        X[np.arange(n_canaries), np.arange(n_canaries)] = _LONG
+        X[n_canaries:, 0] = -_LONG
+        self.X = X[self.persons]
+        self.labels = np.zeros(len(self.X), dtype=np.int64)  # a residual of a half pulls all of them
         self.constraints: CompiledConstraints | None = None
+        self.cells: npt.NDArray[Any] | None = None
         if counted:
-            groups = np.minimum(np.arange(n_rows), n_canaries)
             self.constraints = compile_constraints(
                 [demographic_parity("cell", max_gap=1.0)],
                 Domain(classes=(0, 1), columns={"cell": list(range(n_canaries + 2))}),
             )
+            groups = np.minimum(self.persons, n_canaries)
             self.cells = self.constraints.cells(self.labels, {"cell": groups})
-            self._own = self.cells[:n_canaries].astype(np.intp)
+            self._own = self.cells[: n_canaries * most : most].astype(np.intp)
             self._empty = max(set(range(self.constraints.n_cells)) - set(self.cells.tolist()))
 
     def sight(self, along: Floats, histogram: Floats | None, positive: Bools) -> Sight:
@@ -111,144 +97,137 @@ class WorstRows:
         predicted = positive.astype(np.intp)
         return Sight(along, histogram[self._own, predicted], histogram[self._empty, predicted])
 
-    def engine(self, rows_per_id: int = 1) -> AdditiveEngine:
+    def engine(self) -> AdditiveEngine:
         """Return the engine of additive models on these rows.
 
-        Column i is categorical, and canary i is the only row with the first of its values. The opponents
-        share that of the first column and have the other label. With several rows per id, every row is a
-        person with that many copies of it.
+        Column i is categorical, and canary i is the only unit with the first of its values. The opponents
+        share that of the first column and have the other label.
         """
-        n_rows, n_canaries = self.X.shape
-        grids = tuple(CategoricalGrid(f"x{place}", ("rare", "common")) for place in range(n_canaries))
+        grids = tuple(CategoricalGrid(f"x{place}", ("rare", "common")) for place in range(self.n_canaries))
         common = np.array([0.0, _LONG, 0.0, 0.0])  # released counts: rare values have the largest weight
-        basis = build_basis(grids, [common] * n_canaries, 0.0, _LONG, 1.0)
-        codes = np.where(self.X != 0.0, 0, 1)
-        labels = np.where(np.arange(n_rows) < n_canaries, self.labels, 1)
-        cells = None if self.constraints is None else self.cells
+        basis = build_basis(grids, [common] * self.n_canaries, 0.0, _LONG, 1.0)
+        labels = np.where(self.persons < self.n_canaries, self.labels, 1)
         n_cells = 0 if self.constraints is None else self.constraints.n_cells
-        problem, units = Problem(labels, cells, 2, n_cells), row_units(n_rows)
-        if rows_per_id > 1:
-            persons = np.repeat(np.arange(n_rows), rows_per_id)
-            codes, problem = codes[persons], problem.take(persons)
-            units = id_units(persons, n_rows, rows_per_id, "id")
-        return AdditiveEngine(RowCodes(codes, basis.offsets), basis, problem, units)
+        codes = RowCodes(np.where(self.X != 0.0, 0, 1), basis.offsets)
+        return AdditiveEngine(codes, basis, Problem(labels, self.cells, 2, n_cells), self.units)
 
 
-def make_loop(
-    event: TrainingEvent,
-    engine: Any,
-    n_rows: int,
-    dual: DualUpdate | None,
-    learning_rate: float,
-    most_rows: int | None = None,
-) -> Loop:
+def make_loop(event: TrainingEvent, engine: Any, units: Units, dual: Any, learning_rate: float) -> Loop:
     """Return the shipped loop with the mechanisms of the shipped plan, without momentum and penalty."""
-    most_rows = n_rows if most_rows is None else most_rows
-    plan = Plan(
-        n_rows, event.sampling_rate, event.steps, {TRAINING: event}, PrivacyUnit(), "zero_out", math.inf, 0.0
-    )
+    plan = plan_of(event, units.n_units)
     optimizer = GradientDescent(
         np.zeros(engine.n_parameters), learning_rate, event.steps, momentum=0.0, schedule="constant"
     )
-    gradient = plan.gradient_mechanism(CLIP, engine.slack(float(most_rows)))
+    gradient = plan.gradient_mechanism(CLIP, engine.slack(float(units.n_rows)))
     counts = plan.histogram_mechanism(engine.count_step)
     return Loop(engine, optimizer, dual, gradient, counts, CLIP, plan.expected_units)
 
 
-def run_loop(loop: Loop, event: TrainingEvent, n_rows: int, streams: RandomStreams) -> Iterator[StepRecord]:
+def plan_of(event: TrainingEvent, n_units: int) -> Plan:
+    """Return the plan of a training that is this event and nothing else."""
+    rate, steps = event.sampling_rate, event.steps
+    return Plan(n_units, rate, steps, {TRAINING: event}, PrivacyUnit(), "zero_out", math.inf, 1e-5)
+
+
+def run_loop(loop: Loop, event: TrainingEvent, n_units: int, streams: RandomStreams) -> Iterator[StepRecord]:
     """Run a loop on samples as the session draws them."""
-    samples = keyed_samples(n_rows, event.sampling_rate, event.steps, streams.sampling)
-    return loop.run((sample.units(0, n_rows) for sample in samples), streams)
+    samples = keyed_samples(n_units, event.sampling_rate, event.steps, streams.sampling)
+    return loop.run((sample.units(0, n_units) for sample in samples), streams)
 
 
-def make_dual(
-    constraints: CompiledConstraints, event: TrainingEvent, n_rows: int, **gains: Any
-) -> DualUpdate:
+def make_dual(rows: WorstRows, event: TrainingEvent, **gains: Any) -> DualUpdate | None:
     """Return the shipped dual update; without gains the multipliers stay 0."""
+    if rows.constraints is None:
+        return None
     noise = (event.histogram_noise or 1.0) * (math.sqrt(2.0) if event.histogram == "laplace" else 1.0)
     options = {"rate": 0.0, "damping": 0.0, **gains}
     return DualUpdate(
-        constraints, total=float(n_rows), sampling_rate=event.sampling_rate, noise=noise, **options
+        rows.constraints, total=float(rows.n_units), sampling_rate=event.sampling_rate, noise=noise, **options
     )
 
 
-class TableSubject:
-    """The engine of additive models with worst-case rows; `n_opponents` None is what makes the worst case.
+class Subject:
+    """A training of worst-case rows that can be attacked; subclasses say which engine trains.
 
-    With `rows_per_id` above 1, canaries and opponents are persons with that many rows each.
+    `n_opponents` None is what makes the worst case. With `rows_per_id` above 1, canaries and opponents are persons
+    with that many rows each.
     """
 
     def __init__(
-        self, event: TrainingEvent, n_canaries: int = 1, n_opponents: int | None = 9, rows_per_id: int = 1
+        self,
+        event: TrainingEvent,
+        n_canaries: int = 1,
+        n_opponents: int | None = None,
+        rows_per_id: int = 1,
     ) -> None:
-        self.event = checked_event(event)
-        n_opponents = opponents(event) if n_opponents is None else n_opponents
-        self._rows = WorstRows(n_canaries, n_opponents, counted=event.histogram_noise is not None)
-        self._n_rows, self.n_canaries = self._rows.X.shape
-        self._rows_per_id = _validate.count(rows_per_id=rows_per_id)
-        self._engine = self._rows.engine(self._rows_per_id)
+        self.event = _validate.instance(TrainingEvent, event=event)
+        if n_opponents is None:  # in a sampled batch they would hide the canary
+            n_opponents = 9 if event.sampling_rate >= 1 else 0
+        counted = event.histogram_noise is not None
+        self.rows = WorstRows(n_canaries, n_opponents, counted=counted, rows_per_id=rows_per_id)
+        self.n_canaries = self.rows.n_canaries
 
     def play(self, coins: Bools, steps: int, streams: RandomStreams) -> Iterator[Sight]:
-        """Play the games one after another in one long run of the shipped loop."""
-        event = self.event.with_steps(len(coins) * steps)
-        guarded = _Present(self._engine, np.ones(self._n_rows, dtype=np.bool_))
-        compiled = self._rows.constraints
-        dual = None if compiled is None else make_dual(compiled, event, self._n_rows)
-        loop = make_loop(event, guarded, self._n_rows, dual, STILL, self._engine.units.n_rows)
-        rest, shifts = self._shifts(loop)
-        canaries = self._engine.bins.take(np.arange(self.n_canaries) * self._rows_per_id)
-        basis = self._engine.basis
-        guarded.present[: self.n_canaries] = coins[0]
-        before = loop.optimizer.parameters.copy()
-        for number, record in enumerate(run_loop(loop, event, self._n_rows, streams), start=1):
-            after = loop.optimizer.parameters.copy()
-            along = shifts @ ((before - after) * (loop.expected_units / STILL) - rest) / CLIP**2
-            positive = self._engine.scorer(before).scores(canaries, basis.offsets, basis.groups)[:, 0] > 0
-            before = after
-            if number % steps == 0 and number < event.steps:
-                guarded.present[: self.n_canaries] = coins[number // steps]
-            yield self._rows.sight(along, record.histogram, positive)
+        """Play ``len(coins)`` games of `steps` steps, canary i being there in game g if ``coins[g, i]``.
 
-    def _shifts(self, loop: Loop) -> tuple[Floats, Floats]:
-        """Return, of sums without noise: what the opponents add, and what each canary adds to that."""
-        rows, theta = np.arange(self._n_rows), loop.optimizer.parameters
+        The games are played one after another in one long run of the shipped loop.
+        """
+        present = np.ones(self.rows.n_units, dtype=np.bool_)
+        present[: self.n_canaries] = coins[0]
+        event = self.event.with_steps(len(coins) * steps)
+        for number, seen in enumerate(self.released(event, present, streams), start=1):
+            if number % steps == 0 and number < event.steps:
+                present[: self.n_canaries] = coins[number // steps]
+            yield self.rows.sight(*seen)
+
+    def released(
+        self, event: TrainingEvent, present: Bools, streams: RandomStreams
+    ) -> Iterator[tuple[Floats, Floats | None, Bools]]:
+        """Yield what each step on the present units releases: the sum along each canary's gradient, the histogram.
+
+        The third entry is whether each canary was predicted positive.
+        """
+        raise NotImplementedError
+
+
+def only_present(engine: Any, present: Bools) -> None:
+    """Let an engine see the units that are present in a step, and no others."""
+    whole = engine.sums
+    engine.sums = lambda sample, *rest: whole(sample[present[sample]], *rest)
+
+
+class TableSubject(Subject):
+    """The engine of additive models with worst-case rows."""
+
+    def released(
+        self, event: TrainingEvent, present: Bools, streams: RandomStreams
+    ) -> Iterator[tuple[Floats, Floats | None, Bools]]:
+        """Yield what each step of the shipped loop releases."""
+        engine, n_units = self.rows.engine(), self.rows.n_units
+        basis = engine.basis
+        everyone, theta = np.arange(n_units), np.zeros(engine.n_parameters)
 
         def total(sample: Rows) -> Floats:
-            return loop.engine.sums(sample, theta, None, CLIP).gradient  # type: ignore[no-any-return]
+            return engine.sums(sample, theta, None, CLIP).gradient
 
-        if self.event.sampling_rate >= 1 and self.n_canaries == 1:
-            rest = total(rows[1:])
-            return rest, (total(rows) - rest)[None, :]
-        # who else takes part is left to chance, or does not pull along a canary's feature
-        return np.zeros_like(theta), np.array([total(rows[i : i + 1]) for i in range(self.n_canaries)])
-
-
-def opponents(event: TrainingEvent) -> int:
-    """Return how many opponents make the worst case; in a sampled batch they would hide the canary."""
-    return 9 if event.sampling_rate >= 1 else 0
-
-
-def checked_event(event: Any) -> TrainingEvent:
-    """Return the event, or raise if it is none."""
-    if not isinstance(event, TrainingEvent):
-        raise InvalidType(f"event must be a TrainingEvent, got {type(event).__name__}")
-    return event
-
-
-class _Present:
-    """An engine that sees the rows that are there, and no others."""
-
-    def __init__(self, engine: AdditiveEngine, present: Bools) -> None:
-        self._engine = engine
-        self.present = present
-        self.n_parameters = engine.n_parameters
-        self.count_step = engine.count_step
-        self.slack = engine.slack
-        self.counts = engine.counts
-
-    def sums(self, sample: Rows, parameters: Floats, weights: Floats | None, clip: float) -> Any:
-        """Return the engine's sums over the rows that are there."""
-        return self._engine.sums(sample[self.present[sample]], parameters, weights, clip)
+        # what each canary adds; who else takes part is left to chance, or does not pull along its feature
+        rest, shifts = (
+            np.zeros_like(theta),
+            np.array([total(everyone[i : i + 1]) for i in range(self.n_canaries)]),
+        )
+        if event.sampling_rate >= 1 and self.n_canaries == 1:
+            rest = total(everyone[1:])
+            shifts = (total(everyone) - rest)[None, :]
+        canaries = engine.bins.take(np.searchsorted(self.rows.persons, np.arange(self.n_canaries)))
+        only_present(engine, present)
+        loop = make_loop(event, engine, self.rows.units, make_dual(self.rows, event), STILL)
+        before = loop.optimizer.parameters.copy()
+        for record in run_loop(loop, event, n_units, streams):
+            after = loop.optimizer.parameters.copy()
+            along = shifts @ ((before - after) * (loop.expected_units / STILL) - rest) / CLIP**2
+            positive = engine.scorer(before).scores(canaries, basis.offsets, basis.groups)[:, 0] > 0
+            before = after
+            yield along, record.histogram, positive
 
 
 # --- what the adversary makes of it -------------------------------------------------------------------------
@@ -323,7 +302,8 @@ def audit_training(event: TrainingEvent, *, games: int = 1000, **options: Any) -
         Another engine with rows of its own; by default that of additive models with worst-case rows.
     random_state : int, generator or None
     """
-    return _many_runs(event, "training", checked_event(event).steps, games, **options)
+    event = _validate.instance(TrainingEvent, event=event)
+    return _many_runs(event, "training", event.steps, games, **options)
 
 
 def audit_one_run(
@@ -342,11 +322,11 @@ def audit_one_run(
 
     `guesses` of the canaries (a fifth unless told, fixed beforehand) are called: those with the highest
     scores "in", as many with the lowest "out". Much cheaper than many trainings, and less sharp: expect
-    about half of the true epsilon where many trainings would find three quarters.
+    about half of the true epsilon where many trainings would find three quarters. Other options are those of
+    `audit_training`.
     """
-    checked_event(event)
     if subject is None:
-        subject = TableSubject(event, n_canaries=_validate.count(canaries=canaries), n_opponents=0)
+        subject = TableSubject(event, _validate.count(canaries=canaries), n_opponents=0)
     count = subject.n_canaries
     called = max(2, count // 5) if guesses is None else _validate.count(at_least=2, guesses=guesses)
     if called > count:
@@ -359,27 +339,20 @@ def audit_one_run(
     correct = int(coins[0][order[-half:]].sum() + (~coins[0][order[:half]]).sum())
     return AuditResult(
         lower_bound=one_run_bound(count, 2 * half, correct, delta=delta, confidence=confidence),
-        claimed=claimed_epsilon(subject.event, event.steps, releases, delta),
-        delta=delta,
-        confidence=confidence,
-        kind="one run",
-        releases=releases,
-        attack=attack,
-        games=count,
+        claimed=_claimed(subject.event, event.steps, releases, delta),
+        delta=delta, confidence=confidence, kind="one run", releases=releases, attack=attack, games=count,
         detail=f"{correct} of {2 * half} guesses about {count} canaries were right",
-    )
+    )  # fmt: skip
 
 
-def claimed_epsilon(event: TrainingEvent, steps: int, releases: str, delta: float) -> float:
+def _claimed(event: TrainingEvent, steps: int, releases: str, delta: float) -> float:
     """Return what the accountant says of `steps` steps of which only the named releases are seen."""
-    seen = TrainingEvent(
-        sampling_rate=event.sampling_rate,
-        steps=steps,
-        gradient_noise=None if releases == "histogram" else event.gradient_noise,
-        histogram_noise=None if releases == "gradient" else event.histogram_noise,
-        histogram=None if releases == "gradient" else event.histogram,
-    )
-    return account([seen], delta)
+    hidden: dict[str, Any] = {
+        "together": {},
+        "gradient": {"histogram_noise": None, "histogram": None},
+        "histogram": {"gradient_noise": None},
+    }[releases]
+    return account([dataclasses.replace(event, steps=steps, **hidden)], delta)
 
 
 def _many_runs(
@@ -397,40 +370,25 @@ def _many_runs(
 ) -> AuditResult:
     games = _validate.count(at_least=20, games=games)
     subject = TableSubject(event) if subject is None else subject
+    event, level = subject.event, dict[str, Any](delta=delta, confidence=confidence)
     streams = RandomStreams.from_seed(random_state)
     coins = streams.preparation.random((games, subject.n_canaries)) < 0.5
     coins[:, 1:] = False
-    score = _scores(subject, coins, steps, streams, releases, attack)[:, 0]
+    score, inside = _scores(subject, coins, steps, streams, releases, attack)[:, 0], coins[:, 0]
     tuning = int(games * _TUNING)
-    threshold = _threshold(score[:tuning], coins[:tuning, 0], delta, confidence)
-    hits = _hits(score[tuning:] > threshold, coins[tuning:, 0])
+    threshold = _threshold(score[:tuning], inside[:tuning], level)
+    hits = _hits(score[tuning:] > threshold, inside[tuning:])
+    sharper = None
+    if event.sampling_rate >= 1 and delta and (event.histogram != "laplace" or releases == "gradient"):
+        middle = float(np.median(score[:tuning]))  # between the laws, where both error rates are known best
+        sharper = gaussian_bound(**_hits(score[tuning:] > middle, inside[tuning:]), **level)
     words = "guessed in: {hits_in} of {games_in} when it was, {hits_out} of {games_out} not"
     return AuditResult(
-        lower_bound=many_runs_bound(**hits, delta=delta, confidence=confidence),
-        claimed=claimed_epsilon(subject.event, steps, releases, delta),
-        delta=delta,
-        confidence=confidence,
-        kind=kind,
-        releases=releases,
-        attack=attack,
-        games=games - tuning,
-        detail=words.format(**hits),
-        sharper_bound=_sharper(subject.event, releases, score, coins[:, 0], delta, confidence),
-    )
-
-
-def _sharper(
-    event: TrainingEvent, releases: str, score: Floats, inside: Bools, delta: float, confidence: float
-) -> float | None:
-    """Return the bound for releases that are Gaussian without sampling, at the point where it is sharpest."""
-    laplace = event.histogram == "laplace" and releases != "gradient"
-    if event.sampling_rate < 1 or laplace or delta == 0:
-        return None
-    tuning = int(len(score) * _TUNING)
-    middle = float(np.median(score[:tuning]))  # between the two laws, where both error rates are known best
-    return gaussian_bound(
-        **_hits(score[tuning:] > middle, inside[tuning:]), delta=delta, confidence=confidence
-    )
+        lower_bound=many_runs_bound(**hits, **level),
+        claimed=_claimed(event, steps, releases, delta),
+        kind=kind, releases=releases, attack=attack, games=games - tuning, detail=words.format(**hits),
+        sharper_bound=sharper, **level,
+    )  # fmt: skip
 
 
 def _hits(guessed_in: Bools, inside: Bools) -> dict[str, int]:
@@ -443,23 +401,16 @@ def _hits(guessed_in: Bools, inside: Bools) -> dict[str, int]:
     }
 
 
-def _threshold(score: Floats, inside: Bools, delta: float, confidence: float) -> float:
+def _threshold(score: Floats, inside: Bools, level: dict[str, Any]) -> float:
     """Return where guessing "in" begins, by the bound that the games for tuning would give."""
-    candidates = np.quantile(score, np.append(np.linspace(0.02, 0.98, 49), 1 - np.logspace(-1.8, -4.5, 40)))
-    there, absent = np.sort(score[inside]), np.sort(score[~inside])
-    if not len(there) or not len(absent):
-        return float(np.median(score))
-    between = (absent[-1] + there[0]) / 2.0  # the best choice if there is no noise
-    best, found = float(np.median(score)), -1.0
-    for candidate in (between, *np.unique(candidates)):
-        hits_in = len(there) - int(np.searchsorted(there, candidate, side="right"))
-        hits_out = len(absent) - int(np.searchsorted(absent, candidate, side="right"))
-        bound = many_runs_bound(
-            hits_in, len(there), hits_out, len(absent), delta=delta, confidence=confidence
-        )
-        if bound > found:
-            best, found = float(candidate), bound
-    return best
+    middle = float(np.median(score))
+    if inside.all() or not inside.any():
+        return middle
+    quantiles = np.append(np.linspace(0.02, 0.98, 49), 1 - np.logspace(-1.8, -4.5, 40))
+    between = (score[~inside].max() + score[inside].min()) / 2.0  # the best choice if there is no noise
+    candidates = [between, *np.unique(np.quantile(score, quantiles))]
+    bounds = [many_runs_bound(**_hits(score > candidate, inside), **level) for candidate in candidates]
+    return float(candidates[int(np.argmax(bounds))])
 
 
 def _scores(
@@ -481,12 +432,12 @@ def _scores(
 
 def _evidence(event: TrainingEvent, sight: Sight, releases: str, attack: str) -> Floats:
     """Return the log likelihood ratio of one step: that the canary was there, against that it was not."""
-    loss: Floats = np.zeros_like(sight.gradient)
     if attack == "difference":
         if sight.tally is None or sight.beside is None:
             raise UnsupportedCombination("the difference attack needs a histogram")
         # under a shared draw the difference is exact; under the claimed noise it has twice the variance
         return np.asarray(sight.tally - sight.beside, dtype=np.float64)
+    loss: Floats = np.zeros_like(sight.gradient)
     if releases != "histogram" and event.gradient_noise is not None:
         loss = loss + (sight.gradient - 0.5) / event.gradient_noise**2
     if releases != "gradient" and sight.tally is not None and event.histogram_noise is not None:

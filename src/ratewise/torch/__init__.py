@@ -12,8 +12,8 @@ except ImportError as error:  # pragma: no cover - a test runs it in a fresh int
     raise ImportError("ratewise.torch needs PyTorch: pip install ratewise[torch]") from error
 
 from ratewise.torch.clipping import PerRowClipper
-from ratewise.torch.data import DatasetRows, TensorRows
 from ratewise.torch.distributed import Processes, ProcessLost, join, share_of
+from ratewise.torch.engine import DatasetRows, TensorRows
 from ratewise.torch.estimator import TorchRateConstrainedClassifier
 from ratewise.torch.make_private import make_private
 from ratewise.torch.networks import MLP, ResNet, SmallCNN, TransformerEncoder, resnet16

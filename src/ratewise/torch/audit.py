@@ -17,96 +17,44 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ratewise import _validate
-from ratewise.accounting import PrivacyUnit, TrainingEvent
+from ratewise.accounting import TrainingEvent
 from ratewise.audit.checks import FALSE_ALARM, Check, scale_p_value
-from ratewise.audit.games import CLIP, STILL, Bools, Floats, Sight, WorstRows, checked_event, opponents
-from ratewise.data.table import id_units
+from ratewise.audit.games import CLIP, STILL, Bools, Floats, Subject, only_present, plan_of
 from ratewise.exceptions import RatewiseError
 from ratewise.mechanisms.noise import RoundedGaussianMechanism
 from ratewise.mechanisms.randomness import RandomStreams, SecureGenerator
 from ratewise.mechanisms.sampling import Rows
-from ratewise.torch.data import TensorRows
-from ratewise.torch.engine import Loss, Objective, TorchEngine
+from ratewise.torch.engine import Loss, Objective, TensorRows, TorchEngine
 from ratewise.torch.trainer import Trainer
 from ratewise.training.config import TrainingConfig
-from ratewise.training.plan import TRAINING, Plan
 
 
-class TorchSubject:
-    """The shipped PyTorch trainer with a linear module and the worst-case rows of `WorstRows`.
+class TorchSubject(Subject):
+    """The shipped PyTorch trainer with a linear module and worst-case rows."""
 
-    Parameters are those of `ratewise.audit.TableSubject`. With more than one row per id, canaries and opponents are
-    persons with that many rows each.
-    """
-
-    def __init__(
-        self,
-        event: TrainingEvent,
-        n_canaries: int = 1,
-        n_opponents: int | None = None,
-        rows_per_id: int = 1,
-    ) -> None:
-        n_opponents = opponents(checked_event(event)) if n_opponents is None else n_opponents
-        self.n_canaries = n_canaries
-        self.event = event
-        self._rows = WorstRows(n_canaries, n_opponents, counted=event.histogram_noise is not None)
-        self._rows_per_id = _validate.count(rows_per_id=rows_per_id)
-
-    def play(self, coins: Bools, steps: int, streams: RandomStreams) -> Iterator[Sight]:
-        """Play the games one after another in one long run of the shipped trainer."""
-        total = len(coins) * steps
-        trainer, present = self._trainer(total, streams)
-        # the gradient of a canary by its class 1 logit, after clipping: C / sqrt(2) for each of two logits
-        along = CLIP / np.sqrt(2.0)
-        present[: self.n_canaries] = coins[0]
-        before = self._weights(trainer)
-        for number, record in enumerate(trainer.steps(), start=1):
-            after = self._weights(trainer)
-            released = (before - after) * (trainer.plan.expected_units / STILL)
-            seen = (released[1] - released[0]) * along / CLIP**2
-            sight = self._rows.sight(seen, record.histogram, before[1] > before[0])
-            before = after
-            if number % steps == 0 and number < total:
-                present[: self.n_canaries] = coins[number // steps]
-            yield sight
-
-    def _trainer(self, steps: int, streams: RandomStreams) -> tuple[Trainer, Bools]:
+    def released(
+        self, event: TrainingEvent, present: Bools, streams: RandomStreams
+    ) -> Iterator[tuple[Floats, Floats | None, Bools]]:
+        """Yield what each step of the shipped trainer releases."""
+        rows = self.rows
         module = nn.Linear(self.n_canaries, 2, bias=False, dtype=torch.float64)
         nn.init.zeros_(module.weight)
-        counted, n_units, most = self._rows.constraints, len(self._rows.X), self._rows_per_id
-        persons = np.repeat(np.arange(n_units), most)
-        rows = TensorRows(
-            torch.from_numpy(self._rows.X[persons]),
-            self._rows.labels[persons],
-            None if counted is None else self._rows.cells[persons],
-        )
-        units = None if most == 1 else id_units(persons, n_units, most, "id")
-        plan = _plan(n_units, self.event.with_steps(steps))
         config = TrainingConfig(
             clip=CLIP, learning_rate=STILL, momentum=0.0, schedule="constant", dual_rate=0.0, dual_damping=0.0
         )
         trainer = Trainer(
-            module, rows, plan, counted, units=units, config=config, n_classes=2, streams=streams
-        )
-        present = np.ones(plan.n_units, dtype=np.bool_)
-        whole = trainer.engine.sums
-
-        def sums(sample: Rows, *rest: Any) -> Any:
-            return whole(sample[present[sample]], *rest)
-
-        trainer.engine.sums = sums  # type: ignore[method-assign, assignment]
-        return trainer, present
-
-    @staticmethod
-    def _weights(trainer: Trainer) -> Floats:
-        (weight,) = trainer.engine.parameters
-        return np.array(weight.detach().numpy(), dtype=np.float64)
-
-
-def _plan(n_units: int, event: TrainingEvent) -> Plan:
-    rate, steps = event.sampling_rate, event.steps
-    return Plan(n_units, rate, steps, {TRAINING: event}, PrivacyUnit(), "zero_out", float("inf"), 1e-5)
+            module, TensorRows(torch.from_numpy(rows.X), rows.labels, rows.cells), plan_of(event, rows.n_units),
+            rows.constraints, units=rows.units, config=config, n_classes=2, streams=streams,
+        )  # fmt: skip
+        only_present(trainer.engine, present)
+        before = np.zeros((2, self.n_canaries))
+        for record in trainer.steps():
+            after = np.array(module.weight.detach().numpy())
+            released = (before - after) * (trainer.plan.expected_units / STILL)
+            # the gradient of a canary by its class 1 logit, after clipping: C / sqrt(2) for each of two logits
+            along = (released[1] - released[0]) / np.sqrt(2.0) / CLIP
+            positive, before = before[1] > before[0], after
+            yield along, record.histogram, positive
 
 
 # -------------------------------------------------------------------- adversarial modules and rows
@@ -185,7 +133,7 @@ def check_network_dropout() -> Check:
 
 def check_network_noise(steps: int = 40) -> Check:
     """Check the noise that a training without rows releases: exact, on its grid, of the secure source."""
-    plan = _plan(64, TrainingEvent(0.5, steps, gradient_noise=1.0, histogram=None))
+    plan = plan_of(TrainingEvent(0.5, steps, gradient_noise=1.0, histogram=None), 64)
     rows = TensorRows(torch.zeros(64, _WIDTH, dtype=torch.float64), np.zeros(64, np.int64))
     config, runs = TrainingConfig(schedule="constant", learning_rate=1.0, momentum=0.0), []
     for _ in range(2):
@@ -193,8 +141,13 @@ def check_network_noise(steps: int = 40) -> Check:
         module = nn.Linear(_WIDTH, 4, dtype=torch.float64)
         for parameter in module.parameters():
             nn.init.zeros_(parameter)
-        trainer = Trainer(module, rows, plan, config=config, n_classes=4)
-        runs.append(_released_noise(trainer))
+        trainer, steps_of = Trainer(module, rows, plan, config=config, n_classes=4), []
+        only_present(trainer.engine, np.zeros(64, dtype=np.bool_))
+        for _ in trainer.steps():
+            steps_of.append(-torch.cat([p.detach().reshape(-1) for p in module.parameters()]).numpy())
+            for parameter in module.parameters():
+                nn.init.zeros_(parameter)
+        runs.append(np.array(steps_of) * trainer.plan.expected_units)
     release: Any = trainer.loop.gradient_mechanism
     mechanism, stream = release.mechanism, trainer.streams.gradient
     if not isinstance(stream, SecureGenerator) or not isinstance(mechanism, RoundedGaussianMechanism):
@@ -358,16 +311,3 @@ _MIXERS: dict[str, Callable[[Tensor], Tensor]] = {
     "a condition on the batch": lambda x: 100 * x if bool(x.max() > 3) else x,
     "a value read from the batch": lambda x: x / float(x.abs().max()),
 }
-
-
-def _released_noise(trainer: Trainer) -> Floats:
-    """Return what every step of a training releases whose samples are empty, one row per step."""
-    whole, steps = trainer.engine.sums, []
-    trainer.engine.sums = lambda rows, *rest: whole(rows[:0], *rest)  # type: ignore[method-assign]
-    parameters = trainer.engine.parameters
-    for _ in trainer.steps():
-        steps.append(torch.cat([-p.detach().reshape(-1) for p in parameters]).numpy().copy())
-        with torch.no_grad():
-            for parameter in parameters:
-                parameter.zero_()
-    return np.array(steps) * trainer.plan.expected_units

@@ -8,9 +8,8 @@
     sums = clipper.clipped_sum(losses, clip)    # sensitive: not yet private
     # add noise of std sigma * clip, once, before anything leaves
 
-Layers whose per-row gradients have a closed form run with their parameters detached: autograd then forms input
-gradients only. When the backward reaches such a layer, its input and output gradient become a share
-(`ratewise.torch.gradients`). Any other use of a parameter sees one copy per row, whose gradient is that of the row.
+Layers with a closed form run with their parameters detached; when the backward reaches one, its input and output
+gradient become a share (`ratewise.torch.gradients`). Any other use of a parameter sees one copy per row.
 """
 
 from __future__ import annotations
@@ -47,222 +46,6 @@ from ratewise.torch.isolation import Batched, check_module, run_by_row
 
 _ROOM = 2.0**-40  # for the rounding of weights
 _SMALLEST_WEIGHT = 2.0**-100  # a row that would have to be scaled down further adds nothing
-
-
-class _Tape:
-    """The shares of one backward, by parameter."""
-
-    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
-        # requires a gradient, so that the backward reaches layers whose input needs none
-        self.anchor = torch.zeros((), device=parameters[0].device, requires_grad=True)
-        self.token: Tensor | None = None  # one entry per row, while rows run
-        self.trainable = {id(parameter) for parameter in parameters}
-        self.shares: dict[int, list[Share]] = {}
-        self._rows: int | None = None
-
-    def start(self, rows: int) -> None:
-        self._rows, self.shares = rows, {key: [] for key in self.trainable}
-
-    def take(self) -> dict[int, list[Share]]:
-        """Hand over what was written; nothing stays here."""
-        taken, self.shares, self._rows = self.shares, {}, None
-        return taken
-
-    def arrive(self, layer: str, gradient: Tensor) -> None:
-        """Refuse a gradient whose first axis is not the rows."""
-        if self._rows is None:
-            raise UnsupportedCombination(
-                f"layer {layer!r} met an ordinary backward, which adds rows up before they can be clipped; "
-                "use the criterion that make_private returned, or PerRowClipper.clipped_sum"
-            )
-        if gradient.shape[0] != self._rows:
-            raise UnsupportedCombination(
-                f"layer {layer!r} works on {tuple(gradient.shape)} while there are {self._rows} losses; the "
-                "first axis must be the rows in every layer (batch_first=True for sequences)"
-            )
-
-    def add(self, parameter: nn.Parameter | None, make: Callable[[], Share]) -> None:
-        """Keep one share of a trainable parameter; those of frozen ones are never formed."""
-        if parameter is not None and id(parameter) in self.trainable:
-            self.shares[id(parameter)].append(make())
-
-
-class _Passage(torch.autograd.Function):
-    """Runs a layer forward on a batch, and lets it see its output gradient on the way back."""
-
-    @staticmethod
-    def forward(ctx: Any, _anchor: Tensor, x: Tensor, layer: TappedLayer) -> Tensor:
-        ctx.layer = layer
-        out, *kept = layer.run(x)
-        ctx.save_for_backward(*kept)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        ctx.layer.tape.arrive(ctx.layer.name, gradients[0])
-        return None, ctx.layer.back(gradients[0], *ctx.saved_tensors, ctx.needs_input_grad[1]), None
-
-
-class _Copies(torch.autograd.Function):
-    """One parameter seen as one copy per row; the backward brings one gradient per row."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, _anchor: Tensor, rows: int, parameter: nn.Parameter, name: str, tape: _Tape
-    ) -> Tensor:
-        ctx.parameter, ctx.name, ctx.tape = parameter, name, tape
-        return parameter.detach().expand(rows, *parameter.shape)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, ...]:
-        ctx.tape.arrive(ctx.name, gradients[0])
-        ctx.tape.add(ctx.parameter, lambda: Dense(widen(gradients[0])))
-        return None, None, None, None, None
-
-
-class TappedLayer:
-    """The forward of a layer with a closed form; parameters are held here while copies stand in their place."""
-
-    least_axes = 2  # of a batch
-    any_position = False  # whether the first axis of an input may be positions of a row
-
-    def __init__(self, layer: Any, name: str, tape: _Tape) -> None:
-        self.layer, self.name, self.tape = layer, name, tape
-        self.weight, self.bias = layer.weight, getattr(layer, "bias", None)
-
-    def __call__(self, input: Tensor) -> Tensor:
-        """Compute what the layer computes for one row, inside `torch.func.vmap`."""
-        if input.dim() >= self.least_axes and input.shape[0] == 1:
-            return self._of_rows(input.squeeze(0)).unsqueeze(0)
-        if self.any_position:
-            return self._of_rows(input)
-        # several pictures of one row, for example: through the copies of the parameters
-        found: Tensor = type(self.layer).forward(self.layer, input)
-        return found
-
-    def _of_rows(self, row: Tensor) -> Tensor:
-        found: Tensor = Batched.apply(self.tape.token, row, self.on_batch)  # type: ignore[no-untyped-call]
-        return found
-
-    def on_batch(self, x: Tensor) -> Tensor:
-        """Compute what the layer computes for all rows."""
-        out: Tensor = _Passage.apply(self.tape.anchor, self.cast(x), self)  # type: ignore[no-untyped-call]
-        return out
-
-    def cast(self, x: Tensor) -> Tensor:
-        """Return the input in the precision that autocast asks for."""
-        if torch.is_autocast_enabled(x.device.type) and x.dtype != torch.float64:
-            return x.to(torch.get_autocast_dtype(x.device.type))
-        return x
-
-    def detached(self, like: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return weight and bias in the precision of the input, outside autograd's view."""
-        kind = like.dtype if torch.is_autocast_enabled(like.device.type) else self.weight.dtype
-        return self.weight.detach().to(kind), None if self.bias is None else self.bias.detach().to(kind)
-
-    run: Callable[..., tuple[Tensor, ...]]  # takes an input, returns the output and what the way back needs
-    back: Callable[..., Tensor | None]  # writes down the shares, and returns the input gradient
-
-
-class _Linear(TappedLayer):
-    any_position = True
-
-    def run(self, x: Tensor) -> tuple[Tensor, ...]:
-        weight, bias = self.detached(x)
-        return functional.linear(x, weight, bias), x, weight
-
-    def back(self, gradient: Tensor, x: Tensor, weight: Tensor, needs_input: bool) -> Tensor | None:
-        left, right = (side.reshape(len(side), -1, side.shape[-1]) for side in (gradient, x))
-        self.tape.add(self.weight, lambda: small(Outer(left, right, weight.shape)))
-        self.tape.add(self.bias, lambda: Dense(widen(left).sum(1)))
-        return gradient @ weight if needs_input else None
-
-
-class _Embedding(TappedLayer):
-    least_axes, any_position = 1, True
-
-    def cast(self, x: Tensor) -> Tensor:
-        """Return the ids; one that is not in the table counts as the nearest that is, without an error."""
-        return x.clamp(0, self.layer.num_embeddings - 1)
-
-    def run(self, x: Tensor) -> tuple[Tensor, ...]:
-        return functional.embedding(x, self.weight.detach()), x
-
-    def back(self, gradient: Tensor, ids: Tensor, _needs_input: bool) -> None:
-        ids = ids.reshape(len(ids), -1).long()
-        right = gradient.reshape(*ids.shape, gradient.shape[-1])
-        if self.layer.padding_idx is not None:
-            right = right.masked_fill((ids == self.layer.padding_idx)[:, :, None], 0.0)
-        self.tape.add(self.weight, lambda: OneHot(ids, right, self.weight.shape))
-
-
-class _Convolution(TappedLayer):
-    def __init__(self, layer: Any, name: str, tape: _Tape) -> None:
-        super().__init__(layer, name, tape)
-        self.least_axes = layer.weight.dim()
-        padding = tuple(layer._reversed_padding_repeated_twice)[::-2]
-        self._geometry = Geometry(layer.stride, padding, layer.dilation, layer.groups)
-
-    def run(self, x: Tensor) -> tuple[Tensor, ...]:
-        weight, bias = self.detached(x)
-        return self._geometry.forward(x, weight, bias), x, weight
-
-    def back(self, gradient: Tensor, x: Tensor, weight: Tensor, needs_input: bool) -> Tensor | None:
-        share = Convolved(x, gradient, widen(weight), self._geometry)
-        self.tape.add(self.weight, lambda: small(share))
-        self.tape.add(self.bias, lambda: Dense(widen(gradient).flatten(2).sum(2)))
-        return self._geometry.backward(gradient, x, weight, of_input=True) if needs_input else None
-
-
-class _GroupNorm(TappedLayer):
-    """In float32 at least, whatever autocast asks for.
-
-    Rows are normalised by themselves, so a batch of N rows with C channels is one row of N * C channels to
-    the backward kernel. Its weight gradient then IS the N per-row gradients, at no cost.
-    """
-
-    def cast(self, x: Tensor) -> Tensor:
-        return widen(x)
-
-    def run(self, x: Tensor) -> tuple[Tensor, ...]:
-        x = x.contiguous()
-        sizes = x.shape[0], x.shape[1], math.prod(x.shape[2:]), self.layer.num_groups
-        out, mean, scale = torch.native_group_norm(x, *self.detached(x), *sizes, self.layer.eps)
-        return out, x, mean, scale
-
-    def back(
-        self, gradient: Tensor, x: Tensor, mean: Tensor, scale: Tensor, needs_input: bool
-    ) -> Tensor | None:
-        rows, channels = x.shape[:2]
-        flat = 1, rows * channels, math.prod(x.shape[2:])
-        dx, weight, bias = torch.ops.aten.native_group_norm_backward(
-            gradient.reshape(flat), x.reshape(flat), mean.reshape(1, -1), scale.reshape(1, -1),
-            self.weight.detach().repeat(rows), *flat, rows * self.layer.num_groups, [needs_input, True, True],
-        )  # fmt: skip
-        self.tape.add(self.weight, lambda: Dense(weight.reshape(rows, channels)))
-        self.tape.add(self.bias, lambda: Dense(bias.reshape(rows, channels)))
-        return dx.reshape(x.shape) if needs_input else None
-
-
-_KNOWN: dict[type[nn.Module], type[TappedLayer]] = {
-    nn.Linear: _Linear,
-    nn.Embedding: _Embedding,
-    **dict.fromkeys((nn.Conv1d, nn.Conv2d, nn.Conv3d), _Convolution),
-    nn.GroupNorm: _GroupNorm,
-}
-
-
-def closed_form(layer: nn.Module) -> type[TappedLayer] | None:
-    """Return how to tap a layer, or None if no closed form is known for what it computes.
-
-    Exact types count: a subclass, a method of the instance, a weight that is itself computed (weight norm,
-    parametrisations) or another padding than with zeros on both sides changes what is computed.
-    """
-    replaced = any(callable(getattr(type(layer), name, None)) for name in vars(layer))
-    owned = isinstance(layer._parameters.get("weight"), nn.Parameter) and not layer._modules
-    around = getattr(layer, "_reversed_padding_repeated_twice", ())
-    even = getattr(layer, "padding_mode", "zeros") == "zeros" and around[::2] == around[1::2]
-    return _KNOWN.get(type(layer)) if owned and even and not replaced else None
 
 
 def clipping_slack(most_rows: float) -> float:
@@ -315,12 +98,16 @@ class PerRowClipper:
         self.module = module
         self._named = {name: p for name, p in module.named_parameters() if p.requires_grad}
         self.parameters: list[nn.Parameter] = list(self._named.values())
-        self._tape = _Tape(self.parameters)
-        self._layers: dict[nn.Module, TappedLayer] = {}
+        # requires a gradient, so that the backward reaches layers whose input needs none
+        self._anchor = torch.zeros((), device=self.parameters[0].device, requires_grad=True)
+        self._token: Tensor | None = None  # one entry per row, while rows run
+        self._rows: int | None = None  # of the backward that runs
+        self._shares: dict[int, list[Share]] = {}
+        self._layers: dict[nn.Module, _Tapped] = {}
         for name, layer in module.named_modules():
-            tapped = closed_form(layer)
-            if tapped is not None and any(id(p) in self._tape.trainable for p in layer.parameters()):
-                self._layers[layer] = tapped(layer, name, self._tape)
+            rule = _closed_form(layer)
+            if rule is not None and any(p.requires_grad for p in layer.parameters()):
+                self._layers[layer] = _Tapped(layer, name, self, rule)
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -351,10 +138,10 @@ class PerRowClipper:
             return tree_map(lambda leaf: leaf[:0], self._forward(*args, **kwargs))
         before = [parameter._version for parameter in self.parameters]
         copies = {
-            name: _Copies.apply(self._tape.anchor, rows, parameter, name, self._tape)  # type: ignore[no-untyped-call]
+            name: _Copies.apply(self._anchor, rows, parameter, name, self)  # type: ignore[no-untyped-call]
             for name, parameter in self._named.items()
         }
-        token = torch.zeros(rows, device=self._tape.anchor.device)
+        token = torch.zeros(rows, device=self._anchor.device)
         with _called_as(self.module, None):
             found = run_by_row(self._one_row, (token, copies, args, kwargs), "module")
         if before != [parameter._version for parameter in self.parameters]:
@@ -366,13 +153,13 @@ class PerRowClipper:
 
     def _one_row(self, token: Tensor, copies: dict[str, Tensor], args: Any, kwargs: Any) -> Any:
         args, kwargs = _on_tensors(lambda leaf: leaf.unsqueeze(0), (args, kwargs))
-        self._tape.token = token
+        self._token = token
         for layer, tapped in self._layers.items():
             layer.__dict__["forward"] = tapped
         try:
             return torch.func.functional_call(self.module, copies, args, kwargs)
         finally:
-            self._tape.token = None
+            self._token = None
             for layer in self._layers:
                 del layer.__dict__["forward"]
 
@@ -422,7 +209,7 @@ class PerRowClipper:
                 # a share is dropped as soon as it is summed, so that sums take the place of shares
                 totals = [_total(shares.pop(id(p), None), p, weights) for p in self.parameters]
         finally:
-            self._tape.take()
+            self._shares, self._rows = {}, None
         if bound is None and not all(bool(torch.isfinite(total).all()) for total in totals):
             raise InvalidInput(
                 "a row's loss or gradient is not finite, and without a clip it reaches the sum; check the "
@@ -431,11 +218,11 @@ class PerRowClipper:
         return totals
 
     def _backward(self, losses: Tensor) -> dict[int, Share]:
-        """Run one backward without touching ``grad``, and return what the layers wrote down."""
+        """Run one backward without touching ``grad``, and return the share of each parameter."""
         if not losses.requires_grad:
             raise InvalidInput("losses do not depend on the module; compute them inside recording()")
-        self._tape.start(losses.shape[0])
-        inputs = [self._tape.anchor, *self.parameters]
+        self._rows, self._shares = losses.shape[0], {id(p): [] for p in self.parameters}
+        inputs = [self._anchor, *self.parameters]
         direct = torch.autograd.grad(losses, inputs, torch.ones_like(losses), allow_unused=True)[1:]
         outside = [name for name, got in zip(self._named, direct, strict=True) if got is not None]
         if outside:
@@ -444,7 +231,26 @@ class PerRowClipper:
                 ", where rows cannot be told apart; call the layer (tie weights by sharing the parameter), "
                 "and model.train() before a loop of your own"
             )
-        return {key: combined(parts) for key, parts in self._tape.take().items() if parts}
+        shares, self._shares = self._shares, {}
+        return {key: combined(parts) for key, parts in shares.items() if parts}
+
+    def _arrive(self, layer: str, gradient: Tensor) -> None:
+        """Refuse a gradient whose first axis is not the rows."""
+        if self._rows is None:
+            raise UnsupportedCombination(
+                f"layer {layer!r} met an ordinary backward, which adds rows up before they can be clipped; "
+                "use the criterion that make_private returned, or PerRowClipper.clipped_sum"
+            )
+        if gradient.shape[0] != self._rows:
+            raise UnsupportedCombination(
+                f"layer {layer!r} works on {tuple(gradient.shape)} while there are {self._rows} losses; the "
+                "first axis must be the rows in every layer (batch_first=True for sequences)"
+            )
+
+    def _keep(self, parameter: nn.Parameter | None, make: Callable[[], Share]) -> None:
+        """Keep one share of a trainable parameter; those of frozen ones are never formed."""
+        if parameter is not None and id(parameter) in self._shares:
+            self._shares[id(parameter)].append(make())
 
 
 def _on_tensors(change: Callable[[Tensor], Tensor], values: Any) -> Any:
@@ -489,3 +295,168 @@ def _total(share: Share | None, parameter: nn.Parameter, weights: Tensor) -> Ten
     if share is not None:
         return share.weighted(weights)
     return torch.zeros(parameter.shape, dtype=torch.float64, device=wide_device(parameter))
+
+
+# ----------------------------------------------------------------------------- layers with a closed form
+
+
+class _Copies(torch.autograd.Function):
+    """One parameter seen as one copy per row; the backward brings one gradient per row."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, _anchor: Tensor, rows: int, parameter: nn.Parameter, name: str, clipper: PerRowClipper
+    ) -> Tensor:
+        ctx.parameter, ctx.name, ctx.clipper = parameter, name, clipper
+        return parameter.detach().expand(rows, *parameter.shape)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, ...]:
+        ctx.clipper._arrive(ctx.name, gradients[0])
+        ctx.clipper._keep(ctx.parameter, lambda: Dense(widen(gradients[0])))
+        return None, None, None, None, None
+
+
+class _Passage(torch.autograd.Function):
+    """Runs a layer forward on a batch, and lets it see its output gradient on the way back."""
+
+    @staticmethod
+    def forward(ctx: Any, _anchor: Tensor, x: Tensor, tapped: _Tapped) -> Tensor:
+        out, ctx.back = tapped.rule(tapped, x)
+        ctx.tapped = tapped
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        ctx.tapped.clipper._arrive(ctx.tapped.name, gradients[0])
+        back, ctx.back = ctx.back, None  # what it holds is freed as soon as it was used
+        return None, back(gradients[0], ctx.needs_input_grad[1]), None
+
+
+class _Tapped:
+    """The forward of a layer with a closed form; parameters are held here while copies stand in their place."""
+
+    def __init__(self, layer: Any, name: str, clipper: PerRowClipper, rule: _Rule) -> None:
+        self.layer, self.name, self.clipper, self.rule = layer, name, clipper, rule
+        self.weight, self.bias = layer.weight, getattr(layer, "bias", None)
+        self._any_position = rule in (_linear, _embedding)  # the first axis of an input may be positions
+        self._least_axes = 1 if rule is _embedding else layer.weight.dim() if rule is _convolution else 2
+
+    def __call__(self, input: Tensor) -> Tensor:
+        """Compute what the layer computes for one row, inside `torch.func.vmap`."""
+        if input.dim() >= self._least_axes and input.shape[0] == 1:
+            return self._of_rows(input.squeeze(0)).unsqueeze(0)
+        if self._any_position:
+            return self._of_rows(input)
+        # several pictures of one row, for example: through the copies of the parameters
+        found: Tensor = type(self.layer).forward(self.layer, input)
+        return found
+
+    def _of_rows(self, row: Tensor) -> Tensor:
+        found: Tensor = Batched.apply(self.clipper._token, row, self.on_batch)  # type: ignore[no-untyped-call]
+        return found
+
+    def on_batch(self, x: Tensor) -> Tensor:
+        """Compute what the layer computes for all rows."""
+        if self.rule is _embedding:  # an id that is not in the table counts as the nearest that is
+            x = x.clamp(0, self.layer.num_embeddings - 1)
+        elif self.rule is _group_norm:
+            x = widen(x)
+        elif torch.is_autocast_enabled(x.device.type) and x.dtype != torch.float64:
+            x = x.to(torch.get_autocast_dtype(x.device.type))
+        out: Tensor = _Passage.apply(self.clipper._anchor, x, self)  # type: ignore[no-untyped-call]
+        return out
+
+    def detached(self, like: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return weight and bias in the precision of the input, outside autograd's view."""
+        kind = like.dtype if torch.is_autocast_enabled(like.device.type) else self.weight.dtype
+        return self.weight.detach().to(kind), None if self.bias is None else self.bias.detach().to(kind)
+
+    def keep(self, weight: Callable[[], Share], bias: Callable[[], Share]) -> None:
+        """Keep the shares of weight and bias, where these exist and are trained."""
+        self.clipper._keep(self.weight, weight)
+        self.clipper._keep(self.bias, bias)
+
+
+def _linear(tapped: _Tapped, x: Tensor) -> tuple[Tensor, _Back]:
+    weight, bias = tapped.detached(x)
+
+    def back(gradient: Tensor, needs_input: bool) -> Tensor | None:
+        left, right = (side.reshape(len(side), -1, side.shape[-1]) for side in (gradient, x))
+        tapped.keep(lambda: small(Outer(left, right, weight.shape)), lambda: Dense(widen(left).sum(1)))
+        return gradient @ weight if needs_input else None
+
+    return functional.linear(x, weight, bias), back
+
+
+def _embedding(tapped: _Tapped, ids: Tensor) -> tuple[Tensor, _Back]:
+    def back(gradient: Tensor, _needs_input: bool) -> None:
+        flat = ids.reshape(len(ids), -1).long()
+        right = gradient.reshape(*flat.shape, gradient.shape[-1])
+        if tapped.layer.padding_idx is not None:
+            right = right.masked_fill((flat == tapped.layer.padding_idx)[:, :, None], 0.0)
+        tapped.clipper._keep(tapped.weight, lambda: OneHot(flat, right, tapped.weight.shape))
+
+    return functional.embedding(ids, tapped.weight.detach()), back
+
+
+def _convolution(tapped: _Tapped, x: Tensor) -> tuple[Tensor, _Back]:
+    layer, (weight, bias) = tapped.layer, tapped.detached(x)
+    padding = tuple(layer._reversed_padding_repeated_twice)[::-2]
+    geometry = Geometry(layer.stride, padding, layer.dilation, layer.groups)
+
+    def back(gradient: Tensor, needs_input: bool) -> Tensor | None:
+        share = Convolved(x, gradient, widen(weight), geometry)
+        tapped.keep(lambda: small(share), lambda: Dense(widen(gradient).flatten(2).sum(2)))
+        return geometry.backward(gradient, x, weight, of_input=True) if needs_input else None
+
+    return geometry.forward(x, weight, bias), back
+
+
+def _group_norm(tapped: _Tapped, x: Tensor) -> tuple[Tensor, _Back]:
+    """Normalise in float32 at least, whatever autocast asks for.
+
+    Rows are normalised by themselves, so a batch of N rows with C channels is one row of N * C channels to
+    the backward kernel. Its weight gradient then IS the N per-row gradients, at no cost.
+    """
+    x, (rows, channels), groups = x.contiguous(), x.shape[:2], tapped.layer.num_groups
+    pixels = math.prod(x.shape[2:])
+    out, mean, scale = torch.native_group_norm(
+        x, *tapped.detached(x), rows, channels, pixels, groups, tapped.layer.eps
+    )
+
+    def back(gradient: Tensor, needs_input: bool) -> Tensor | None:
+        flat = 1, rows * channels, pixels
+        dx, weight, bias = torch.ops.aten.native_group_norm_backward(
+            gradient.reshape(flat), x.reshape(flat), mean.reshape(1, -1), scale.reshape(1, -1),
+            tapped.weight.detach().repeat(rows), *flat, rows * groups, [needs_input, True, True],
+        )  # fmt: skip
+        tapped.keep(
+            lambda: Dense(weight.reshape(rows, channels)), lambda: Dense(bias.reshape(rows, channels))
+        )
+        return dx.reshape(x.shape) if needs_input else None
+
+    return out, back
+
+
+_Back = Callable[[Tensor, bool], Tensor | None]  # takes the output gradient, returns that of the input
+_Rule = Callable[[_Tapped, Tensor], tuple[Tensor, _Back]]
+_RULES: dict[type[nn.Module], _Rule] = {
+    nn.Linear: _linear,
+    nn.Embedding: _embedding,
+    **dict.fromkeys((nn.Conv1d, nn.Conv2d, nn.Conv3d), _convolution),
+    nn.GroupNorm: _group_norm,
+}
+
+
+def _closed_form(layer: nn.Module) -> _Rule | None:
+    """Return the rule of a layer, or None if no closed form is known for what it computes.
+
+    Exact types count: a subclass, a method of the instance, a weight that is itself computed (weight norm,
+    parametrisations) or another padding than with zeros on both sides changes what is computed.
+    """
+    replaced = any(callable(getattr(type(layer), name, None)) for name in vars(layer))
+    owned = isinstance(layer._parameters.get("weight"), nn.Parameter) and not layer._modules
+    around = getattr(layer, "_reversed_padding_repeated_twice", ())
+    even = getattr(layer, "padding_mode", "zeros") == "zeros" and around[::2] == around[1::2]
+    return _RULES.get(type(layer)) if owned and even and not replaced else None

@@ -7,14 +7,6 @@ the prediction counts (`TotalRelease`).
 **Why noise is added once.** The guarantee is about sums over *all* units, whose sensitivity does not depend on
 which process computed them. Process 0 receives the total, releases it, and sends the released value to the others.
 Parts are sent without noise, so the processes and the network between them must be trusted.
-
-Samples do not depend on how units are spread over processes:
-
->>> key = bytes(32)
->>> whole = BlockSampler(5000, 0.01, key)
->>> parts = [BlockSampler(5000, 0.01, key, owned) for owned in (range(0, 1700), range(1700, 5000))]
->>> bool(np.array_equal(np.concatenate([part.rows(7) for part in parts]), whole.rows(7)))
-True
 """
 
 from __future__ import annotations
@@ -22,8 +14,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -47,40 +38,15 @@ class ProcessLost(RatewiseError, RuntimeError):  # noqa: N818 - reads as what ha
 
 
 class Processes:
-    """One process alone: nothing to exchange. `ProcessGroup` has the same methods for several.
+    """The process alone, or all of an initialised ``torch.distributed`` group (`join` tells which).
 
-    `rank` is the number of this process, of `world` processes.
+    `rank` is the number of this process, of `world` processes. Process 0 leads: it keeps the ledger, draws the noise
+    and writes the checkpoint.
     """
 
-    rank, world = 0, 1
-
-    @property
-    def leads(self) -> bool:
-        """Whether this process keeps the ledger, draws the noise and writes the checkpoint."""
-        return self.rank == 0
-
-    def collect(self, tensors: Sequence[Tensor]) -> None:
-        """Replace each tensor of process 0 by its sum over processes; those of the others hold nothing then."""
-
-    def share(self, tensors: Sequence[Tensor]) -> None:
-        """Replace each tensor by that of process 0."""
-
-    def share_bytes(self, data: bytes | None) -> bytes | None:
-        """Return what process 0 gave."""
-        return data
-
-    def led(self, action: Callable[[], _T]) -> _T | None:
-        """Do something in process 0 only; if it fails there, every process stops."""
-        return action()
-
-
-class ProcessGroup(Processes):
-    """The processes of an initialised ``torch.distributed`` group, by gloo or nccl."""
-
-    def __init__(self) -> None:
-        self.rank = dist.get_rank()
-        self.world = dist.get_world_size()
-        self._device = torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
+    def __init__(self, *, grouped: bool = False) -> None:
+        self.rank, self.world = (dist.get_rank(), dist.get_world_size()) if grouped else (0, 1)
+        self.leads = self.rank == 0
 
     def collect(self, tensors: Sequence[Tensor]) -> None:
         """Replace each tensor of process 0 by its sum over processes, in one exchange per type.
@@ -97,6 +63,8 @@ class ProcessGroup(Processes):
 
     def share_bytes(self, data: bytes | None) -> bytes | None:
         """Return what process 0 gave: some bytes, or None."""
+        if self.world == 1:
+            return data
         length = torch.tensor([-1 if data is None else len(data)])
         self.share([length])
         if int(length) < 0:
@@ -109,6 +77,8 @@ class ProcessGroup(Processes):
 
     def led(self, action: Callable[[], _T]) -> _T | None:
         """Do something in process 0 only; if it fails there, every process stops."""
+        if self.world == 1:
+            return action()
         done, failure = None, None
         if self.leads:
             try:
@@ -124,9 +94,12 @@ class ProcessGroup(Processes):
 
     def _exchange(self, work: Callable[..., Any], tensors: Sequence[Tensor]) -> None:
         """Do one exchange with process 0 for all tensors of a type together."""
+        if self.world == 1:
+            return
+        device = "cuda" if dist.get_backend() == "nccl" else "cpu"
         for kind in dict.fromkeys(tensor.dtype for tensor in tensors):
             same = [tensor.detach() for tensor in tensors if tensor.dtype == kind]
-            flat = torch.cat([tensor.reshape(-1) for tensor in same]).to(self._device)
+            flat = torch.cat([tensor.reshape(-1) for tensor in same]).to(device)
             try:
                 work(flat, 0)
             except (RuntimeError, ValueError) as problem:
@@ -135,17 +108,8 @@ class ProcessGroup(Processes):
                     f"process {self.rank} of {self.world} lost another process ({reason}); nothing more is "
                     "released: start the processes again and resume from the last checkpoint"
                 ) from problem
-            for tensor, piece in zip(
-                same, torch.split(flat, [tensor.numel() for tensor in same]), strict=True
-            ):
+            for tensor, piece in zip(same, torch.split(flat, [one.numel() for one in same]), strict=True):
                 tensor.copy_(piece.view_as(tensor))
-
-
-@contextmanager
-def leader_only(context: AbstractContextManager[_T], processes: Processes) -> Iterator[_T | None]:
-    """Enter and leave a context in process 0; the others wait until it has been entered."""
-    with ExitStack() as stack:
-        yield processes.led(lambda: stack.enter_context(context))
 
 
 class TotalRelease:
@@ -159,11 +123,6 @@ class TotalRelease:
         self, mechanism: Mechanism, processes: Processes, like: Sequence[Tensor] | None = None
     ) -> None:
         self.mechanism, self.processes, self._like = mechanism, processes, like
-
-    @property
-    def standard_deviation(self) -> float:
-        """Standard deviation of the noise on each entry."""
-        return self.mechanism.standard_deviation
 
     def release(self, value: Any, rng: np.random.Generator) -> Any:
         """Return the total with noise; tensors given are used up, and are one value for the mechanism."""
@@ -188,7 +147,13 @@ class BlockSampler:
     """A Poisson sample of the owned units for each step (`ratewise.mechanisms.sampling.KeyedSample`).
 
     `n_units` are the units of all processes together, `owned` those of this process (all by default). The secret
-    `key` is kept in memory only; each run, and each resumed run, draws its own.
+    `key` is kept in memory only; each run, and each resumed run, draws its own. Samples do not depend on how units are
+    spread over processes:
+
+    >>> whole = BlockSampler(5000, 0.01, bytes(32))
+    >>> parts = [BlockSampler(5000, 0.01, bytes(32), owned) for owned in (range(1700), range(1700, 5000))]
+    >>> bool(np.array_equal(np.concatenate([part.rows(7) for part in parts]), whole.rows(7)))
+    True
     """
 
     def __init__(
@@ -231,28 +196,32 @@ def join(timeout: float = PATIENCE) -> Processes:
     timeout : float
         Seconds after which a process that does not answer ends the run with `ProcessLost`.
     """
-    if dist.is_available() and dist.is_initialized():
-        return ProcessGroup() if dist.get_world_size() > 1 else Processes()
-    world = os.environ.get("WORLD_SIZE", "1")
-    if not world.isdigit() or int(world) < 1:
-        raise InvalidInput(f"WORLD_SIZE must be a number of processes, got {world!r}; start with torchrun")
-    if int(world) == 1:
-        return Processes()
-    local = int(os.environ.get("LOCAL_RANK", "0"))
-    gpus = torch.cuda.is_available() and torch.cuda.device_count() > local
-    if gpus:
-        torch.cuda.set_device(local)
-    dist.init_process_group("nccl" if gpus else "gloo", timeout=datetime.timedelta(seconds=timeout))
-    return ProcessGroup()
+    if _group_size() == 0:
+        world = os.environ.get("WORLD_SIZE", "1")
+        if not world.isdigit() or int(world) < 1:
+            raise InvalidInput(
+                f"WORLD_SIZE must be a number of processes, got {world!r}; start with torchrun"
+            )
+        if int(world) > 1:
+            local = int(os.environ.get("LOCAL_RANK", "0"))
+            gpus = torch.cuda.is_available() and torch.cuda.device_count() > local
+            if gpus:
+                torch.cuda.set_device(local)
+            wait = datetime.timedelta(seconds=timeout)
+            dist.init_process_group("nccl" if gpus else "gloo", timeout=wait)
+    return Processes(grouped=_group_size() > 1)
+
+
+def _group_size() -> int:
+    """Return the size of the initialised group, 0 if there is none."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 0
 
 
 def refuse_unjoined(processes: Processes) -> None:
     """Refuse to train alone in one of several processes: each would claim the whole budget for its own model."""
-    if processes.world > 1:
-        return
     started = os.environ.get("WORLD_SIZE", "1")
-    grouped = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
-    if grouped or (started.isdigit() and int(started) > 1):
+    several = _group_size() > 1 or (started.isdigit() and int(started) > 1)
+    if several and processes.world == 1:
         raise UnsupportedCombination(
             "this is one of several processes (torchrun or torch.distributed), and each would train a model "
             "of its own with the whole budget; pass processes=ratewise.torch.join() to Trainer or "

@@ -1,28 +1,26 @@
-"""The part of a step that reads rows, for any module; implements `ratewise.training.loop.Engine`.
+"""Rows of a network, and the part of a step that reads them; implements `ratewise.training.interfaces.Engine`.
 
-With logits h(x), label y and cell q of a row, the objective of the row is, as in the engines for tables::
+The objective of a row with logits h, label y and cell q is, with weights from *earlier* releases::
 
     loss(h, y) + sum_k weights[q, k] * softmax(temperature * h)_k
 
-The weights of a step come from *earlier* releases, so that one forward and one backward of each block of rows give
-the clipped gradient and the prediction counts. Memory is bounded by the block.
+**Sensitivity.** A unit (a row, or all rows of an id) that is replaced by a blank, which adds nothing, moves the
+computed gradient by at most ``clip * (1 + slack)`` in L2 norm over all parameters together, where
+`TorchEngine.slack` covers rounding (docs/guarantees.md, section 14), and the histogram by at most 1 in L1 norm.
 
-**Sensitivity.** A row that is replaced by a blank, which adds nothing, moves the computed gradient by at most
-``clip * (1 + slack)`` in L2 norm over all parameters together, where `TorchEngine.slack` covers rounding
-(docs/guarantees.md, section 14), and the histogram by at most 1 in L1 and L2 norm. So do all rows of an id
-together if units are ids. Both are private until a mechanism releases them.
-
-**Total functions.** No content of a row raises an error or changes what other units add. A row of which loss or
-gradient is not finite adds nothing to the gradient and one valid count to the histogram. A row on which the
-module or the loss raises an error (an id beyond an embedding) adds nothing to either. What fails on synthetic
-rows too is raised, because its reason is public.
+**Total functions.** No content of a row raises an error or changes what other units add. A row whose label is no class
+(code -1), an item of a Dataset that fails or has another shape, and a row on which the module or the loss raises an
+error add nothing. A row of which loss or gradient is not finite adds nothing to the gradient and one valid count to the
+histogram. What fails on synthetic rows too is raised, because its reason is public.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,18 +29,19 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ratewise import _validate
+from ratewise.constraints.compiled import CompiledConstraints
+from ratewise.constraints.domain import Domain
 from ratewise.data.table import Units, row_units
 from ratewise.exceptions import InvalidInput, InvalidType, RatewiseError, UnsupportedCombination
 from ratewise.mechanisms.randomness import KEY_BYTES, SecureGenerator
 from ratewise.mechanisms.sampling import Rows
 from ratewise.models.additive import SOFT_STEP
 from ratewise.torch.clipping import PerRowClipper, clipping_slack
-from ratewise.torch.data import Batch, RowSource, check_rows, made_up
-from ratewise.torch.gradients import BLOCK_SLACK, wide
+from ratewise.torch.gradients import BLOCK_SLACK, slices, wide
 from ratewise.torch.isolation import (
-    ModuleState,
     RowRandomness,
     check_module,
+    keep_state,
     map_rows,
     refuse_mixing,
     refuse_uncontrolled,
@@ -59,7 +58,356 @@ PHYSICAL_BATCH = 256
 ROWS_TOGETHER = 8
 """Batches are padded with blank rows to a multiple of this: libraries for matrix products handle the last rows of an
 odd number by other kernels, which round differently, and a row's numbers would depend on how many others there are."""
+_LOOKED_AT = 5  # items of a Dataset whose shape and type are looked at
 _LARGEST = 1e30  # logits beyond are cut off in the histogram, where differences of theirs are formed
+
+# ------------------------------------------------------------------------------------------- rows
+
+
+class Batch(NamedTuple):
+    """Some rows as tensors, **private**."""
+
+    x: Tensor
+    labels: Tensor
+    cells: Tensor | None
+
+    def each(self, change: Callable[[Tensor, int], Tensor]) -> Batch:
+        """Return the batch with every part changed; the second argument is what a blank row has there."""
+        parts = zip(self, (0, -1, -1), strict=True)
+        return Batch(*(None if part is None else change(part, blank) for part, blank in parts))  # type: ignore[arg-type]
+
+    def only(self, kept: Tensor) -> Batch:
+        """Return the batch with blank rows, which add nothing, in the place of rows that are not kept."""
+
+        def change(part: Tensor, blank: int) -> Tensor:
+            part = part.clone()
+            part[~kept.to(part.device)] = blank
+            return part
+
+        return self.each(change)
+
+    def spread(self, places: Any, size: int) -> Batch:
+        """Return so many rows with these at the places, and blank ones elsewhere."""
+
+        def change(part: Tensor, blank: int) -> Tensor:
+            whole = part.new_full((size, *part.shape[1:]), blank)
+            whole[places] = part
+            return whole
+
+        return self.each(change)
+
+    def padded(self) -> Batch:
+        """Return the batch with blank rows at its end, up to a multiple of `ROWS_TOGETHER`."""
+        rows = len(self.labels)
+        return self.spread(slice(rows), -(-rows // ROWS_TOGETHER) * ROWS_TOGETHER)
+
+
+class RowSource(Protocol):
+    """Rows by number; `n_rows`, of all processes together, is public."""
+
+    n_rows: int
+
+    def take(self, rows: Rows) -> Batch:
+        """Return the rows of these numbers, **private**."""
+
+    def blank(self, count: int) -> Tensor:
+        """Return made-up inputs in the shape and type of a row: to try a module out without reading rows."""
+
+
+class TensorRows:
+    """Rows in memory, or mapped into it as in ``TensorRows(np.load("x.npy", mmap_mode="r"), ...)``.
+
+    Parameters
+    ----------
+    x : tensor or array of shape (n, ...)
+        Numbers of 64 bits are handed out with 32, unless the tensor itself has 64.
+    labels, cells : arrays or tensors
+        The class of each row and, if something is counted, its cell, as whole numbers from 0. A row whose label is
+        no class adds nothing to any sum.
+    """
+
+    def __init__(self, x: Any, labels: Any, cells: Any = None) -> None:
+        given = {"labels": labels} if cells is None else {"labels": labels, "cells": cells}
+        for name, values in {"x": x, **given}.items():
+            if not hasattr(values, "__len__") or getattr(values, "shape", None) == ():
+                raise InvalidType(f"{name} must hold one entry per row, got {type(values).__name__}")
+            if len(values) != len(x):
+                raise InvalidInput(f"{name} must be one number per row: {len(values)} for {len(x)} rows")
+        codes = {
+            name: values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+            for name, values in given.items()
+        }
+        for name, array in codes.items():  # the content is not read
+            if array.dtype.kind not in "biu":
+                raise InvalidType(
+                    f"{name} must be whole numbers from 0, got {array.dtype}; translate them, with "
+                    "Domain.code_labels for labels and CompiledConstraints.code_cells for cells"
+                )
+        self._x, self._labels, self._cells = x, codes["labels"], codes.get("cells")
+        self.n_rows = len(self._labels)
+
+    def take(self, rows: Rows) -> Batch:
+        """Return the rows of these numbers."""
+        x = self._x[torch.from_numpy(rows)] if isinstance(self._x, Tensor) else _tensor(self._x[rows])
+        cells = None if self._cells is None else _codes(self._cells.take(rows))
+        return Batch(x, _codes(self._labels.take(rows)), cells)
+
+    def blank(self, count: int) -> Tensor:
+        """Return made-up inputs in the shape and type of a row."""
+        x = self._x[:0] if isinstance(self._x, Tensor) else _tensor(self._x[:0])
+        return made_up((count, *x.shape[1:]), x.dtype)
+
+
+class DatasetRows:
+    """Rows of a map-style ``torch.utils.data.Dataset`` whose items are ``(x, label, groups)``.
+
+    `groups` is a mapping of column to value, or a bare value if there is one column; items may be ``(x, label)`` if
+    no constraint reads a column. The domain has the declared classes and group values. The shape and the type of the
+    inputs, those of most items, are public; an item of another shape is a row whose label is no class.
+    """
+
+    def __init__(self, dataset: Any, domain: Domain, constraints: CompiledConstraints | None = None) -> None:
+        refuse_loader(dataset)
+        wanted = (hasattr(dataset, "__len__"), hasattr(dataset, "__getitem__"))
+        if not all(wanted) or isinstance(dataset, Mapping):
+            raise InvalidType(
+                f"data must be a Dataset with a length and items by number, got {type(dataset).__name__}; "
+                "an iterable one cannot be sampled: each row must be drawn independently"
+            )
+        self._domain = _validate.instance(Domain, domain=domain)
+        self._dataset, self._constraints = dataset, constraints
+        self._columns, self.n_rows = tuple(domain.columns), len(dataset)
+        if self.n_rows == 0:
+            raise InvalidInput("data holds no rows")
+        self._shape, self._dtype = self._form()
+
+    def _form(self) -> tuple[tuple[int, ...], torch.dtype]:
+        """Return the shape and the type that most of a few items have: public, and not what a single row decides."""
+        found: Counter[tuple[tuple[int, ...], torch.dtype]] = Counter()
+        problems: list[Exception] = []
+        for row in sorted(set(np.linspace(0, self.n_rows - 1, _LOOKED_AT).astype(int).tolist())):
+            try:
+                x = _narrow(torch.as_tensor(self._parts(self._dataset[row])[0]))
+            except Exception as problem:
+                problems.append(problem)
+            else:
+                found[tuple(x.shape), x.dtype] += 1
+        if not found:
+            raise problems[0]
+        return found.most_common(1)[0][0]
+
+    def take(self, rows: Rows) -> Batch:
+        """Return the rows of these numbers."""
+        items = [self._item(int(row)) for row in rows]
+        x = torch.stack([item[0] for item in items]) if items else self.blank(0)
+        labels = self._domain.code_labels([item[1] for item in items])
+        if self._constraints is None:
+            return Batch(x, _codes(labels), None)
+        columns = {name: [item[2][name] for item in items] for name in self._columns}
+        return Batch(x, _codes(labels), _codes(self._constraints.code_cells(labels, columns)))
+
+    def blank(self, count: int) -> Tensor:
+        """Return made-up inputs in the shape and type of a row."""
+        return made_up((count, *self._shape), self._dtype)
+
+    def _item(self, row: int) -> tuple[Tensor, Any, Mapping[str, Any]]:
+        """Return one row; an item that fails, or that has another shape, is a row whose label is no class."""
+        try:
+            x, label, groups = self._parts(self._dataset[row])
+            inputs = _narrow(torch.as_tensor(x))
+            if tuple(inputs.shape) == self._shape and inputs.is_complex() <= self._dtype.is_complex:
+                columns = {name: _plain(groups[name]) for name in self._columns}
+                return inputs.to(self._dtype), _plain(label), columns
+        except (MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception:  # noqa: S110 - whatever a data set does with a row must not be visible
+            pass
+        return self.blank(1)[0], None, dict.fromkeys(self._columns)
+
+    def _parts(self, item: Any) -> tuple[Any, Any, Mapping[str, Any]]:
+        if not isinstance(item, tuple | list) or len(item) not in (2, 3):
+            raise InvalidType(
+                f"items of data must be (x, label, groups), got {type(item).__name__}"
+                + (f" of {len(item)}" if isinstance(item, tuple | list) else "")
+            )
+        columns = self._columns
+        if not columns:
+            return item[0], item[1], {}
+        if len(item) == 2:
+            raise InvalidInput(
+                "data has no groups: its items are (x, label), but the constraints read "
+                f"{', '.join(map(repr, columns))}; let items be (x, label, {{column: value}})"
+            )
+        groups = item[2] if isinstance(item[2], Mapping) or len(columns) > 1 else {columns[0]: item[2]}
+        if not isinstance(groups, Mapping):
+            raise InvalidType(
+                "the groups of an item must map columns to values, for there are several columns, got "
+                f"{type(groups).__name__}"
+            )
+        absent = [name for name in columns if name not in groups]
+        if absent:
+            raise InvalidInput(f"data has no group column {absent[0]!r}, which the constraints read")
+        return item[0], item[1], groups
+
+
+def refuse_loader(data: Any) -> None:
+    """Refuse a loader where rows are wanted: its batches are no Poisson sample."""
+    if isinstance(data, torch.utils.data.DataLoader):
+        raise InvalidType(
+            "data is a DataLoader, which is batched already; privacy rests on each row being drawn "
+            "independently: pass its dataset (loader.dataset) instead"
+        )
+
+
+def made_up(shape: Iterable[int], dtype: torch.dtype) -> Tensor:
+    """Return numbers of no meaning: spread over [0, 1) for floats, zeros for whole numbers."""
+    if not dtype.is_floating_point:
+        return torch.zeros(*shape, dtype=dtype)
+    generator = torch.Generator().manual_seed(0)
+    return torch.rand(*shape, generator=generator, dtype=torch.float32).to(dtype)
+
+
+def _tensor(array: npt.NDArray[Any]) -> Tensor:
+    if array.dtype.kind not in "biuf":
+        raise InvalidType(f"X must hold numbers, got {array.dtype}")
+    with np.errstate(all="ignore"):  # numbers beyond the range become infinite without a warning
+        array = np.ascontiguousarray(array, dtype=np.float32 if array.dtype.kind == "f" else None)
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
+
+
+def _narrow(x: Tensor) -> Tensor:
+    return x.float() if x.dtype in (torch.float64, torch.float16) else x
+
+
+def _codes(codes: npt.NDArray[Any]) -> Tensor:
+    return torch.from_numpy(codes.astype(np.int64))
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, Tensor | np.generic) else value
+
+
+# -------------------------------------------------------------------------------------- objective
+
+
+class Objective:
+    """Objectives and histograms of batches.
+
+    Without cells nothing is counted. ``loss(logits, labels)`` returns one number per row and is called on each row
+    separately. `temperature` is that of the soft predictions that constraints differentiate; `hard` tells whether
+    histograms count predicted classes or predicted probabilities.
+    """
+
+    def __init__(
+        self,
+        n_classes: int,
+        n_cells: int | None = None,
+        loss: Loss | None = None,
+        *,
+        temperature: float = 1.0,
+        hard: bool = True,
+    ) -> None:
+        self.n_classes, self.temperature, self.hard = n_classes, temperature, hard
+        self.histogram_shape = None if n_cells is None else (n_cells, n_classes)
+        self._batch_loss = partial(functional.cross_entropy, reduction="none") if loss is None else loss
+        self._loss = self._batch_loss if loss is None else _by_row(loss)  # PyTorch's own keeps rows apart
+        self._source: Floats | None = None
+        self._costs: Tensor | None = None
+
+    def load(self, table: Floats | None, device: torch.device | str = "cpu") -> None:
+        """Take the weights of a step: what predicting class k costs a row of cell q."""
+        if table is not self._source:
+            kind = torch.float64 if torch.device(device).type == "cpu" else torch.float32
+            self._source = table
+            self._costs = None if table is None else torch.tensor(table, dtype=kind, device=device)
+
+    def losses(self, logits: Tensor, labels: Tensor, cells: Tensor | None) -> Tensor:
+        """Return the objective of each row, **private**: 0 if its label is no class."""
+        known, classes = _inside(labels, self.n_classes)
+        losses = self._loss(logits, classes)
+        if self._costs is not None and cells is not None:
+            counted, places = _inside(cells, len(self._costs))
+            soft = functional.softmax(self.temperature * logits, dim=1)
+            push = (self._costs.to(soft.dtype)[places] * soft).sum(dim=1)
+            losses = losses + torch.where(counted, push, 0.0)
+        return torch.where(known, losses, 0.0)
+
+    def tally(self, logits: Tensor, cells: Tensor | None, weights: Tensor | None = None) -> Tensor | None:
+        """Return the histogram of predictions over cells and classes in float64, **private**.
+
+        A row adds its weight (1 by default) to one row of the histogram. Probabilities are rounded down to
+        multiples of `SOFT_STEP`, so that sums are exact and a row adds at most its weight.
+        """
+        tally = self.empty_tally()
+        if tally is None or cells is None:
+            return None
+        counted, places = _inside(cells.cpu(), len(tally))
+        weights = counted.double() if weights is None else counted * weights
+        logits = _finite(logits.detach()).cpu().double()
+        if self.hard:
+            return tally.index_put_((places, logits.argmax(dim=1)), weights, accumulate=True)
+        soft = functional.softmax(self.temperature * logits, dim=1)
+        return tally.index_add_(0, places, torch.floor(soft * weights[:, None] / SOFT_STEP) * SOFT_STEP)
+
+    def empty_tally(self) -> Tensor | None:
+        """Return the histogram of no rows."""
+        shape = self.histogram_shape
+        return None if shape is None else torch.zeros(shape, dtype=torch.float64)
+
+    def check(self, logits: Tensor, n_rows: int) -> None:
+        """Refuse outputs that are no logits of the declared classes."""
+        if not isinstance(logits, Tensor):
+            raise InvalidType(f"the module must return a tensor of logits, got {type(logits).__name__}")
+        if logits.shape != (n_rows, self.n_classes):
+            raise InvalidInput(
+                f"the module returns logits of shape {tuple(logits.shape)} for {n_rows} rows, but there are "
+                f"{self.n_classes} classes; let its last layer return one logit per class, shape "
+                f"{(n_rows, self.n_classes)}"
+            )
+
+    @torch.no_grad()
+    def try_out(self, like: Tensor) -> None:
+        """Refuse a loss in which made-up rows change each other's values, or that is not finite for some class."""
+        labels = torch.arange(self.n_classes, device=like.device)
+        logits = made_up((len(labels), len(labels)), like.dtype).to(like.device)
+        if rows_mix(self._batch_loss, logits[:2], labels[:2]):
+            raise UnsupportedCombination(
+                "loss mixes rows: the loss of a row changes when another row of the batch changes, but training "
+                "runs each row separately; weigh rows by public numbers, not by counts or means of the batch"
+            )
+        if not bool(torch.isfinite(self.losses(logits, labels, None)).all()):
+            raise InvalidInput(
+                "loss is not finite for made-up logits of some classes; check its weights and logarithms"
+            )
+
+
+def _by_row(loss: Loss) -> Loss:
+    """Return the loss of each row by itself."""
+
+    def one(logits: Tensor, labels: Tensor) -> Tensor:
+        found = loss(logits, labels)
+        if not isinstance(found, Tensor) or found.shape != labels.shape:
+            shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+            raise InvalidInput(
+                f"loss must return one number per row, shape {tuple(labels.shape)} for one row, got {shape}; "
+                "write it without averaging, such as with reduction='none'"
+            )
+        return found
+
+    return lambda logits, labels: map_rows(one, logits, labels, what="loss")
+
+
+def _inside(codes: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return which codes are in 0..count-1, and the codes with the nearest of these in place of others."""
+    return (codes >= 0) & (codes < count), codes.clamp(0, count - 1)
+
+
+def _finite(logits: Tensor) -> Tensor:
+    """Return logits with 0 for what is not a number, and the largest values in place of infinities."""
+    return logits.nan_to_num(nan=0.0, posinf=_LARGEST, neginf=-_LARGEST).clamp(-_LARGEST, _LARGEST)
+
+
+# ----------------------------------------------------------------------------------------- engine
 
 
 class NetworkSums(NamedTuple):
@@ -76,10 +424,6 @@ class _Block(NamedTuple):
     batch: Batch
     weights: Tensor
     units: Tensor | None = None
-
-    def only(self, kept: Tensor) -> _Block:
-        """Return the block with blanks in the place of rows that are not kept."""
-        return self._replace(batch=self.batch.select(kept).spread(kept.nonzero().squeeze(1), len(kept)))
 
 
 class TorchEngine:
@@ -110,21 +454,23 @@ class TorchEngine:
         *,
         units: Units | None = None,
         physical_batch: int | None = None,
-        device: torch.device | str = "cpu",
+        device: torch.device | str | None = None,
         autocast: bool = False,
     ) -> None:
-        self.objective = objective
-        self.histogram_shape = objective.histogram_shape
-        check_rows(rows, counted=self.histogram_shape is not None)
+        if objective.histogram_shape is not None and rows.take(np.zeros(0, dtype=np.intp)).cells is None:
+            raise InvalidInput(
+                "rows have no groups: the constraints count predictions by cell, and the rows come without "
+                "cells; give them, such as TensorRows(x, labels, constraints.code_cells(labels, columns))"
+            )
+        self.objective, self._rows, self._autocast = objective, rows, autocast
         self.units = row_units(rows.n_rows) if units is None else units
         self.owned = range(self.units.n_units)
-        self.device = torch.device(device)
         check_module(module)
+        self.device = next(module.parameters()).device if device is None else torch.device(device)
         self.module = module.to(self.device)
         self.clipper = PerRowClipper(self.module)
         self.parameters = list(self.clipper.parameters)
         self.n_parameters = sum(parameter.numel() for parameter in self.parameters)
-        self._autocast, self._rows = autocast, rows
         piece = PHYSICAL_BATCH if physical_batch is None else physical_batch
         self._piece = _validate.count(physical_batch=piece)
         self.random_key = SecureGenerator().bytes(KEY_BYTES)
@@ -198,9 +544,8 @@ class TorchEngine:
         most 1 to either table. An array of K numbers (`shifted`) is added to the logits.
         """
         offset = parameters if isinstance(parameters, np.ndarray) else 0.0
-        return self._code_counts(
-            lambda scores: (scores + offset).argmax(1), self.objective.n_classes, hits=True
-        )
+        n_classes = self.objective.n_classes
+        return self._code_counts(lambda scores: (scores + offset).argmax(1), n_classes, hits=True)
 
     def margin_counts(self, parameters: Any, towards: int) -> tuple[Floats, Floats]:  # noqa: ARG002 - as in `counts`
         """Return cells and labels by the code of the margin over all units; **private**."""
@@ -214,34 +559,32 @@ class TorchEngine:
     def _code_counts(
         self, codes: Callable[[Floats], Any], width: int, *, hits: bool
     ) -> tuple[Floats, Floats]:
-        n_classes, n_cells = self.objective.n_classes, (self.histogram_shape or (1, 0))[0]
+        n_classes, n_cells = self.objective.n_classes, (self.objective.histogram_shape or (1, 0))[0]
         by_cell, outcomes = np.zeros((n_cells, width)), np.zeros((n_classes, 2 if hits else width))
         self.module.eval()
         with torch.no_grad(), untouched_state(self.module):
             for block in self._blocks(np.asarray(self.owned, dtype=np.intp)):
-                predicted, labels = self._coded(block, codes), block.batch.labels.cpu().numpy()
-                known = (predicted >= 0) & (labels >= 0) & (labels < n_classes)
-                added = known * block.weights.numpy()
-                outcome = (predicted == labels).astype(int) if hits else np.where(known, predicted, 0)
+                code, labels = self._coded(block, codes), block.batch.labels.cpu().numpy()
+                known = (code >= 0) & (labels >= 0) & (labels < n_classes)
+                code, added = np.where(known, code, 0), known * block.weights.numpy()
+                outcome = (code == labels).astype(int) if hits else code
                 np.add.at(outcomes, (np.where(known, labels, 0), outcome), added)
                 if block.batch.cells is not None:
-                    cells = block.batch.cells.cpu().numpy()
-                    inside = known & (cells >= 0) & (cells < n_cells)
-                    places = np.where(inside, cells, 0), np.where(known, predicted, 0)
-                    np.add.at(by_cell, places, added * inside)
+                    inside, cells = _inside(block.batch.cells.cpu(), n_cells)
+                    np.add.at(by_cell, (cells.numpy(), code), added * inside.numpy())
         return by_cell, outcomes
 
     def _coded(self, block: _Block, codes: Callable[[Floats], Any]) -> npt.NDArray[np.intp]:
         """Return the code of each row's logits; -1 where the module fails."""
         rows = len(block.numbers)
 
-        def run(block: _Block) -> npt.NDArray[np.intp]:
+        def run(batch: Batch) -> npt.NDArray[np.intp]:
             with self.clipper.recording(), self._precision():
-                logits = self.module(_padded(block.batch).x)[:rows]
+                logits = self.module(batch.padded().x)[:rows]
             return np.asarray(codes(_finite(logits).double().cpu().numpy()), dtype=np.intp)
 
-        nowhere = torch.zeros(rows, dtype=torch.bool)
-        found, working = self._totally(run, block, lambda: block.only(nowhere))
+        blanks = block.batch.only(torch.zeros(rows, dtype=torch.bool))
+        found, working = self._totally(run, block.batch, lambda: blanks)
         return np.full(rows, -1) if found is None else np.where(working.numpy(), found, -1)
 
     def _no_sums(self) -> list[Tensor]:
@@ -255,28 +598,25 @@ class TorchEngine:
         add, rounding included, does not depend on how many rows an id has.
         """
         order, starts = self.units.order, self.units.starts
-        if order is None or starts is None:
-            for start in range(0, len(sample), self._piece):
-                numbers = sample[start : start + self._piece]
-                once = torch.ones(len(numbers), dtype=torch.float64)
-                yield _Block(numbers, self._rows.take(numbers).to(self.device), once)
-            return
-        places = np.arange(self.units.n_rows // self.units.n_units)
-        at_once = max(1, self._piece // len(places))
-        for start in range(0, len(sample), at_once):
-            chosen = sample[start : start + at_once]
+        places = np.arange(1 if order is None else self.units.n_rows // self.units.n_units)
+        for part in slices(len(sample), max(1, self._piece // len(places))):
+            chosen = sample[part]
+            if order is None or starts is None:
+                once = torch.ones(len(chosen), dtype=torch.float64)
+                yield _Block(chosen, self._take(chosen), once)
+                continue
             present = (places < (starts[chosen + 1] - starts[chosen])[:, None]).ravel()
             numbers = np.zeros(len(present), dtype=np.intp)
             numbers[present] = order[(starts[chosen][:, None] + places).ravel()[present]]
-            batch = self._rows.take(numbers[present])
-            batch = batch.spread(torch.from_numpy(np.flatnonzero(present)), len(present))
-            weights = self.units.weights(numbers)
-            yield _Block(
-                numbers,
-                batch.to(self.device),
-                torch.from_numpy(present * (1.0 if weights is None else weights)),
-                torch.from_numpy(np.repeat(np.arange(len(chosen)), len(places))),
+            batch = self._take(numbers[present]).spread(
+                torch.from_numpy(present).to(self.device), len(present)
             )
+            row_weights = self.units.weights(numbers)
+            weights = torch.from_numpy(present * (1.0 if row_weights is None else row_weights))
+            yield _Block(numbers, batch, weights, torch.arange(len(chosen)).repeat_interleave(len(places)))
+
+    def _take(self, numbers: Rows) -> Batch:
+        return self._rows.take(numbers).each(lambda part, _: part.to(self.device))
 
     def _precision(self) -> AbstractContextManager[object]:
         return torch.autocast(self.device.type, torch.bfloat16) if self._autocast else nullcontext()
@@ -284,41 +624,41 @@ class TorchEngine:
     def _total_sums(self, block: _Block, clip: float | None, step: int) -> tuple[list[Tensor], Tensor | None]:
         """Return the sums of a block; rows on which the module, the loss or a gradient fails add nothing."""
 
-        def run(block: _Block) -> tuple[list[Tensor], Tensor | None]:
+        def run(batch: Batch) -> tuple[list[Tensor], Tensor | None]:
             with RowRandomness(self.random_key, step, block.numbers):
-                return self._block_sums(block, clip)
+                return self._block_sums(block._replace(batch=batch), clip)
 
-        found, _ = self._totally(run, block, lambda: self._synthetic(len(block.numbers)))
+        found, _ = self._totally(run, block.batch, lambda: self._synthetic(len(block.numbers)).batch)
         return (self._no_sums(), self.objective.empty_tally()) if found is None else found
 
     def _totally(
-        self, run: Callable[[_Block], _T], block: _Block, synthetic: Callable[[], _Block]
+        self, run: Callable[[Batch], _T], batch: Batch, synthetic: Callable[[], Batch]
     ) -> tuple[_T | None, Tensor]:
-        """Return what `run` returns for a block without the rows on which it fails, and which rows do not fail.
+        """Return what `run` returns for a batch without the rows on which it fails, and which rows do not fail.
 
         Blank rows take the places of rows that fail, so that all others keep theirs: what is computed for a
         row may depend on its place. The module then is as if it had been called once. If synthetic rows fail as
         well, the reason is public and is raised.
         """
-        before = ModuleState(self.module)
-        found, working = _attempted(run, block), torch.ones(len(block.numbers), dtype=torch.bool)
+        restore, rows = keep_state(self.module), len(batch.labels)
+        found, working = _attempted(run, batch), torch.ones(rows, dtype=torch.bool)
         if found is None:
             run(synthetic())
-            working = _working(run, block)
-            before.restore()
-            found = _attempted(run, block.only(working))
+            working = _working(run, batch, range(rows))
+            restore()
+            found = _attempted(run, batch.only(working))
         return found, working
 
     def _synthetic(self, count: int) -> _Block:
         """Return made-up rows, of all classes in turn."""
         labels = torch.arange(count) % self.objective.n_classes
-        cells = None if self.histogram_shape is None else torch.zeros_like(labels)
-        batch = Batch(self._rows.blank(count), labels, cells).to(self.device)
+        cells = None if self.objective.histogram_shape is None else torch.zeros_like(labels)
+        batch = Batch(self._rows.blank(count), labels, cells).each(lambda part, _: part.to(self.device))
         return _Block(np.arange(count), batch, torch.ones(count, dtype=torch.float64))
 
     def _block_sums(self, block: _Block, clip: float | None) -> tuple[list[Tensor], Tensor | None]:
         rows = len(block.numbers)
-        logits, losses = self._losses(_padded(block.batch))
+        logits, losses = self._losses(block.batch.padded())
         tally = self.objective.tally(logits[:rows], block.batch.cells, block.weights)
         missing = [0, len(losses) - rows]
         scales = functional.pad(block.weights, missing).to(losses.device)
@@ -334,162 +674,23 @@ class TorchEngine:
         return logits, self.objective.losses(logits, batch.labels, batch.cells)
 
 
-def _attempted(run: Callable[[_Block], _T], block: _Block) -> _T | None:
-    """Return what a function returns for a block, or None if some row makes it fail."""
+def _attempted(run: Callable[[Batch], _T], batch: Batch) -> _T | None:
+    """Return what a function returns for a batch, or None if some row makes it fail."""
     try:
-        return run(block)
+        return run(batch)
     except (MemoryError, torch.OutOfMemoryError):
         raise
     except Exception:  # whatever a user's module does with a row
         return None
 
 
-def _working(run: Callable[[_Block], object], block: _Block) -> Tensor:
-    """Return which rows of a block that fails as a whole do not fail, by halves; blanks stand for the others."""
-    count = len(block.numbers)
-    working, failing = torch.zeros(count, dtype=torch.bool), [range(count)]
-    while failing:
-        part = failing.pop()
-        middle = len(part) // 2
-        for half in (part[:middle], part[middle:]) if middle else ():
-            kept = torch.zeros(count, dtype=torch.bool)
-            kept[half.start : half.stop] = True
-            if _attempted(run, block.only(kept)) is None:
-                failing.append(half)
-            else:
-                working |= kept
-    return working
-
-
-def _padded(batch: Batch) -> Batch:
-    """Return the batch with blank rows at its end, up to a multiple of `ROWS_TOGETHER`."""
-    rows = len(batch.labels)
-    return batch.spread(slice(rows), -(-rows // ROWS_TOGETHER) * ROWS_TOGETHER)
-
-
-def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the cross-entropy of each row."""
-    return functional.cross_entropy(logits, labels, reduction="none")
-
-
-class Objective:
-    """Objectives and histograms of batches.
-
-    Without cells nothing is counted. ``loss(logits, labels)`` returns one number per row and is called on each row
-    separately. `temperature` is that of the soft predictions that constraints differentiate; `hard` tells whether
-    histograms count predicted classes or predicted probabilities.
-    """
-
-    def __init__(
-        self,
-        n_classes: int,
-        n_cells: int | None = None,
-        loss: Loss | None = None,
-        *,
-        temperature: float = 1.0,
-        hard: bool = True,
-    ) -> None:
-        self.n_classes, self.temperature, self.hard = n_classes, temperature, hard
-        self.histogram_shape = None if n_cells is None else (n_cells, n_classes)
-        self._batch_loss = cross_entropy if loss is None else loss
-        self._loss = cross_entropy if loss is None else _by_row(loss)
-        self._source: Floats | None = None
-        self._costs: Tensor | None = None
-
-    def load(self, table: Floats | None, device: torch.device | str = "cpu") -> None:
-        """Take the weights of a step: what predicting class k costs a row of cell q."""
-        if table is not self._source:
-            kind = torch.float64 if torch.device(device).type == "cpu" else torch.float32
-            self._source = table
-            self._costs = None if table is None else torch.tensor(table, dtype=kind, device=device)
-
-    def losses(self, logits: Tensor, labels: Tensor, cells: Tensor | None) -> Tensor:
-        """Return the objective of each row, **private**.
-
-        A row whose label is no class has the objective 0, and one in no cell has no cost of its predictions.
-        """
-        known, classes = _inside(labels, self.n_classes)
-        losses = self._loss(logits, classes)
-        if self._costs is not None and cells is not None:
-            counted, places = _inside(cells, len(self._costs))
-            soft = functional.softmax(self.temperature * logits, dim=1)
-            push = (self._costs.to(soft.dtype)[places] * soft).sum(dim=1)
-            losses = losses + torch.where(counted, push, 0.0)
-        return torch.where(known, losses, 0.0)
-
-    def tally(self, logits: Tensor, cells: Tensor | None, weights: Tensor | None = None) -> Tensor | None:
-        """Return the histogram of predictions over cells and classes in float64, **private**.
-
-        A row adds its weight (1 by default) to one row of the histogram. Probabilities are rounded down to
-        multiples of `SOFT_STEP`, so that sums are exact and a row adds at most its weight.
-        """
-        tally = self.empty_tally()
-        if tally is None or cells is None:
-            return None
-        counted, places = _inside(cells.cpu(), len(tally))
-        weights = counted.double() if weights is None else counted * weights
-        logits = _finite(logits.detach()).cpu().double()
-        if self.hard:
-            return tally.index_put_((places, logits.argmax(dim=1)), weights, accumulate=True)
-        soft = functional.softmax(self.temperature * logits, dim=1)
-        return tally.index_add_(0, places, torch.floor(soft * weights[:, None] / SOFT_STEP) * SOFT_STEP)
-
-    def empty_tally(self) -> Tensor | None:
-        """Return the histogram of no rows."""
-        shape = self.histogram_shape
-        return None if shape is None else torch.zeros(shape, dtype=torch.float64)
-
-    def check(self, logits: Tensor, n_rows: int) -> None:
-        """Refuse outputs that are no logits of the declared classes."""
-        if not isinstance(logits, Tensor):
-            raise InvalidType(f"the module must return a tensor of logits, got {type(logits).__name__}")
-        if logits.shape != (n_rows, self.n_classes):
-            raise InvalidInput(
-                f"the module returns logits of shape {tuple(logits.shape)} for {n_rows} rows, but there are "
-                f"{self.n_classes} classes; let its last layer return one logit per class, shape "
-                f"{(n_rows, self.n_classes)}"
-            )
-
-    @torch.no_grad()
-    def try_out(self, like: Tensor) -> None:
-        """Refuse a loss in which made-up rows change each other's values, or that is not finite for some class.
-
-        Row by row, the former is another loss.
-        """
-        labels = torch.arange(self.n_classes, device=like.device)
-        logits = made_up((len(labels), len(labels)), like.dtype).to(like.device)
-        if rows_mix(self._batch_loss, logits[:2], labels[:2]):
-            raise UnsupportedCombination(
-                "loss mixes rows: the loss of a row changes when another row of the batch changes, but training "
-                "runs each row separately; weigh rows by public numbers, not by counts or means of the batch"
-            )
-        if not bool(torch.isfinite(self.losses(logits, labels, None)).all()):
-            raise InvalidInput(
-                "loss is not finite for made-up logits of some classes; check its weights and logarithms"
-            )
-
-
-def _by_row(loss: Loss) -> Loss:
-    """Return the loss of each row by itself."""
-
-    def one(logits: Tensor, labels: Tensor) -> Tensor:
-        found = loss(logits, labels)
-        if not isinstance(found, Tensor) or found.shape != labels.shape:
-            shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-            raise InvalidInput(
-                f"loss must return one number per row, shape {tuple(labels.shape)} for one row, got {shape}; "
-                "write it without averaging, such as with reduction='none'"
-            )
-        return found
-
-    return lambda logits, labels: map_rows(one, logits, labels, what="loss")
-
-
-def _inside(codes: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return which codes are in 0..count-1, and the codes with the nearest of these in place of others."""
-    return (codes >= 0) & (codes < count), codes.clamp(0, count - 1)
-
-
-def _finite(logits: Tensor) -> Tensor:
-    """Return logits with 0 for what is not a number, and the largest values in place of infinities."""
-    return logits.nan_to_num(nan=0.0, posinf=_LARGEST, neginf=-_LARGEST).clamp(-_LARGEST, _LARGEST)
+def _working(run: Callable[[Batch], object], batch: Batch, rows: range) -> Tensor:
+    """Return which of these rows do not fail, by halves, with blanks in the place of all others."""
+    kept = torch.zeros(len(batch.labels), dtype=torch.bool)
+    kept[rows.start : rows.stop] = True
+    if _attempted(run, batch.only(kept)) is not None:
+        return kept
+    middle = len(rows) // 2
+    if middle == 0:
+        return torch.zeros_like(kept)
+    return _working(run, batch, rows[:middle]) | _working(run, batch, rows[middle:])

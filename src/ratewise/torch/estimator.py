@@ -3,40 +3,38 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.special import softmax
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 from torch.utils.data import Dataset
 
 from ratewise.accounting import Event, Ledger
-from ratewise.constraints.domain import Domain
-from ratewise.data.table import read_vector
+from ratewise.constraints.compiled import CompiledConstraints, compile_constraints
+from ratewise.constraints.domain import Domain, in_order, scalar
+from ratewise.data.table import needed_columns, read_vector
 from ratewise.estimators.classifier import RateConstrainedClassifier, warn_of_ids
 from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
 from ratewise.mechanisms.randomness import RandomStreams, streams_for
 from ratewise.models.rows import Rows
-from ratewise.torch.data import (
+from ratewise.torch.distributed import Processes
+from ratewise.torch.engine import (
     DatasetRows,
-    DatasetSource,
-    NetworkInputs,
+    Loss,
+    Objective,
     RowSource,
     TensorRows,
-    declared,
-    read_for_prediction,
-    read_inputs,
+    TorchEngine,
     refuse_loader,
 )
-from ratewise.torch.distributed import Processes
-from ratewise.torch.engine import Loss, Objective, TorchEngine
 from ratewise.torch.isolation import check_module, untouched_state
 from ratewise.torch.networks import Bounded
-from ratewise.torch.trainer import NetworkSession, TorchOptimizer, network_config
+from ratewise.torch.trainer import NetworkSession, check_optimizer, network_config
 from ratewise.training.config import TrainingConfig
 from ratewise.training.declarations import Declarations, check_compiles, read_groups
 from ratewise.training.loop import StepRecord
@@ -175,7 +173,7 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
         finally:
             if session.ledger is not None and hasattr(session, "admission"):
                 self.ledger_ = session.ledger
-        self.input_shape_ = _row_shape(_inputs(session))
+        self.input_shape_ = _row_shape(session.rows.features.x)  # type: ignore[attr-defined]
         if len(self.input_shape_) == 1:
             self.n_features_in_ = self.input_shape_[0]
         self.module_ = None if session.loop is None else session.fitted_module()
@@ -199,14 +197,15 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
             value = getattr(self, name)
             if value is not None and not callable(value):
                 raise InvalidType(f"{name} must be a function or None, got {type(value).__name__}")
+        if self.scheduler is not None and self.optimizer is None:
+            raise InvalidInput("scheduler was given without an optimizer; give both")
         refuse_loader(X)
         facts = self._declarations((), None, privacy_ids is not None)
         inputs, labels, groups = self._read_rows(X, y, sensitive_features, facts)
         ids = None if privacy_ids is None else read_vector(privacy_ids, inputs.n_rows, "privacy_ids")
         if facts.constraints:
             check_compiles(facts, tuple(groups))
-        kind = Rows if labels is not None else DatasetSource
-        rows = kind(inputs, labels, groups, ids)  # type: ignore[arg-type]
+        rows = NetworkRows(inputs, labels, groups, ids)  # type: ignore[arg-type]
         n_units = rows.count_units()
         delta = self.delta if self.delta is not None else min(1e-5, 0.5 / n_units)
         self._check_delta(delta, n_units)
@@ -215,13 +214,16 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
             module = nn.Sequential(Bounded(self.feature_bounds, _row_shape(inputs.x)), module)
         device = self.device or next((p.device for p in module.parameters()), torch.device("cpu"))
         epsilon = None if self.epsilon is None else float(self.epsilon)
+        module = module.to(device)
+        trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        optimizer = None if self.optimizer is None else self.optimizer(trained)
         session = NetworkSession(
             facts, rows, network_config(self.config, n_units, self.epochs), epsilon, delta, self.neighbours,
             RandomStreams.from_seed(None) if streams is None else streams,
             ledger=self.ledger, data_name=self.data_name, module=module, seed=self.random_state,
             processes=self.processes or Processes(), loss=self.loss, physical_batch=self.physical_batch,
             device=device, checkpoint=self.checkpoint, checkpoint_every=self.checkpoint_every,
-            **self._optimizers(module.to(device)),
+            optimizer=optimizer, scheduler=None if self.scheduler is None else self.scheduler(optimizer),
         )  # fmt: skip
         if streams is not None:
             self._try_out(session)
@@ -235,8 +237,11 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
                 raise InvalidInput("X is a Dataset, which brings its labels and groups; leave the others out")
             domain, compiled = declared(facts.constraints or None, self.classes, self.group_values)
             rows = DatasetRows(X, domain, compiled)
-            return NetworkInputs(X, rows.n_rows), None, dict.fromkeys(domain.columns)
-        x = read_inputs(X)
+            usable = np.full(
+                rows.n_rows, domain.classes[0]
+            )  # the labels are read later: each row may be used
+            return NetworkInputs(X, rows.n_rows), usable, dict.fromkeys(domain.columns)
+        x = _read_inputs(X)
         labels = read_vector(y, len(x), "y")
         return NetworkInputs(x, len(x)), labels, read_groups(sensitive_features, len(x), facts)
 
@@ -258,31 +263,25 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
             raise InvalidType(f"module() must return a torch.nn.Module, got {type(module).__name__}")
         return module
 
-    def _optimizers(self, module: nn.Module) -> dict[str, Any]:
-        if self.scheduler is not None and self.optimizer is None:
-            raise InvalidInput("scheduler was given without an optimizer; give both")
-        trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
-        optimizer = None if self.optimizer is None else self.optimizer(trained)
-        scheduler = None if self.scheduler is None else self.scheduler(optimizer)
-        return {"optimizer": optimizer, "scheduler": scheduler}
-
     def _try_out(self, session: NetworkSession) -> None:
         """Run synthetic rows through module, loss and optimizer: what cannot work ends before any release.
 
         If the classes are not declared, any number of logits is accepted here.
         """
-        module, device = session.module, session.device or "cpu"
-        rows = _without_rows(_inputs(session))
+        module = session.module
+        rows = _without_rows(session.rows.features.x)  # type: ignore[attr-defined]
         check_module(module)
         if session.declarations.classes is None:
             with torch.no_grad(), untouched_state(module):
-                logits = module(rows.blank(2).to(device))
+                logits = module(rows.blank(2).to(session.device or "cpu"))
             n_classes = logits.shape[-1] if isinstance(logits, torch.Tensor) and logits.ndim == 2 else 2
         else:
             n_classes = len(session.declarations.classes)
         objective = Objective(max(n_classes, 2), None, self.loss)
-        engine = TorchEngine(module, rows, objective, physical_batch=self.physical_batch, device=device)
-        TorchOptimizer(engine.parameters, 1, session.config, 1.0, session.optimizer, session.scheduler)
+        engine = TorchEngine(
+            module, rows, objective, physical_batch=self.physical_batch, device=session.device
+        )
+        check_optimizer(session.optimizer, session.scheduler, engine.parameters)
         engine.try_out()
 
     def _public_facts(self, session: Session) -> tuple[str, ...]:
@@ -311,38 +310,33 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
 
     # ----------------------------------------------------------------------------------- prediction
 
+    @torch.no_grad()
     def decision_function(self, X: Any, *, privacy_ids: Any = None) -> Floats:
         """Return scores: the margin of the second class (n,) for two classes, logits (n, K) for more; ids are ignored."""
         warn_of_ids(privacy_ids)
-        logits = self._logits(X)
+        check_is_fitted(self)
+        x = _read_inputs(X)
+        if tuple(x.shape[1:]) != self.input_shape_:
+            raise InvalidInput(
+                f"X has rows of shape {tuple(x.shape[1:])}, the module was fitted on {self.input_shape_}"
+            )
+        source, found = TensorRows(x, np.zeros(len(x), dtype=np.int8)), []
+        for rows in np.split(np.arange(len(x)), range(_AT_ONCE, len(x), _AT_ONCE)):
+            inputs = source.take(rows).x
+            if not bool(torch.isfinite(inputs).all()):
+                raise InvalidInput("X contains NaN or infinity; impute, clip or drop such rows")
+            if self.module_ is not None:
+                device = next(self.module_.parameters()).device
+                found.append(self.module_(inputs.to(device)).double().cpu().numpy())
+        if self.module_ is None:
+            return np.zeros(len(x))
+        logits = np.concatenate(found) + (0.0 if self.offset_ is None else self.offset_)
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
-    def predict_proba(self, X: Any, *, privacy_ids: Any = None) -> Floats:
-        """Return the probability of each class, in the order of `classes_`; ids are ignored."""
-        warn_of_ids(privacy_ids)
-        return np.asarray(softmax(self._logits(X), axis=1))
-
-    def predict(self, X: Any, *, privacy_ids: Any = None) -> npt.NDArray[Any]:
-        """Return the most probable class of each row; sensitive features are not needed, and ids are ignored."""
-        warn_of_ids(privacy_ids)
-        return np.asarray(self.classes_[self._logits(X).argmax(axis=1)])
-
-    @torch.no_grad()
-    def _logits(self, X: Any) -> Floats:
-        check_is_fitted(self)
-        x = read_for_prediction(X, self.input_shape_)
-        if self.module_ is None:
-            return np.zeros((len(x), 1))
-        source = TensorRows(x, np.zeros(len(x), dtype=np.int8))
-        device = next(self.module_.parameters()).device
-        pieces = (np.arange(start, min(start + _AT_ONCE, len(x))) for start in range(0, len(x), _AT_ONCE))
-        found = [self.module_(source.take(piece).x.to(device)).double().cpu().numpy() for piece in pieces]
-        logits = np.concatenate(found)
-        return logits if self.offset_ is None else np.asarray(logits + self.offset_)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        # a fit that was stopped leaves its ledger, which is no model
-        return hasattr(self, "module_")
+    @property
+    def model_(self) -> nn.Module | None:  # type: ignore[override]
+        """The trained network; None if fewer than two classes were found."""
+        return self.module_
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -357,10 +351,76 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
         return streams_for("network", self.random_state)
 
 
-def _inputs(session: NetworkSession) -> Any:
-    """Return the tensor or array of inputs of a session, or its Dataset."""
-    rows: Any = session.rows
-    return rows.features.x
+def declared(
+    constraints: Any, classes: Any, group_values: Mapping[str, Any] | None
+) -> tuple[Domain, CompiledConstraints | None]:
+    """Compile constraints for the declared classes and group values of a Dataset."""
+    if classes is None:
+        raise InvalidInput("classes must be declared for a Dataset, got None; for example classes=(0, 1)")
+    if isinstance(classes, str | bytes) or not isinstance(classes, Iterable):
+        raise InvalidType(f"classes must be a collection of values, got {type(classes).__name__}")
+    if group_values is not None and not isinstance(group_values, Mapping):
+        raise InvalidType(f"group_values must map columns to values, got {type(group_values).__name__}")
+    needed, values = needed_columns(constraints), dict(group_values or {})
+    absent = sorted((needed or set()) - set(values))
+    if absent or (needed is None and not values):
+        shown = repr(absent[0]) if absent else "every column that is a group"
+        raise InvalidInput(
+            f"group_values must be declared for a Dataset: the values of {shown} are missing; "
+            "for example group_values={'sex': ('Female', 'Male')}"
+        )
+    kept = {name: values[name] for name in values if needed is None or name in needed}
+    domain = Domain(in_order(scalar(classes=value) for value in classes), kept, other=True)
+    compiled = compile_constraints(constraints, domain)
+    return domain, compiled if len(compiled) else None
+
+
+# ---------------------------------------------------------------------------- reading of inputs
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkInputs:
+    """Inputs of a network, in the place of the feature table of a session: there are no columns to prepare."""
+
+    x: Any  # tensor or array of inputs, or a Dataset
+    n_rows: int
+    names: tuple[str, ...] = ()
+    named: bool = False
+    sparse: None = None
+    mapped: bool = False
+
+
+class NetworkRows(Rows):
+    """Rows of a session whose features are `NetworkInputs`; labels and groups of a Dataset are read row by row."""
+
+    def use_domain(self, domain: Domain, compiled: CompiledConstraints | None) -> None:
+        """Code labels and groups; those of a Dataset are coded by `DatasetRows` when it reads them."""
+        if not isinstance(self.features.x, Dataset):  # type: ignore[attr-defined]
+            super().use_domain(domain, compiled)
+
+    def source(self, domain: Domain, constraints: CompiledConstraints | None) -> RowSource:
+        """Return the rows as the engine reads them."""
+        x = self.features.x  # type: ignore[attr-defined]
+        if isinstance(x, Dataset):
+            return DatasetRows(x, domain, constraints)
+        return TensorRows(x, self.problem.labels, self.problem.cells)
+
+
+def _read_inputs(X: Any) -> Any:
+    """Return a tensor, array, memory map or data frame as numbers, rows first; the numbers are not looked at."""
+    refuse_loader(X)
+    if hasattr(X, "collect") and not hasattr(X, "shape"):
+        raise InvalidType("X is a lazy frame; call .collect() on it first")
+    if hasattr(X, "tocsr"):
+        raise InvalidType("X is a sparse matrix, which networks do not read; pass X.toarray()")
+    if isinstance(X, np.ma.MaskedArray):
+        raise InvalidType("X is a masked array; fill in masked entries first, for example with X.filled(0)")
+    x = X if isinstance(X, torch.Tensor) else np.asanyarray(X)
+    if x.ndim < 2 or len(x) == 0:
+        raise InvalidInput(f"X must have rows first and at least one of them, got shape {tuple(x.shape)}")
+    if isinstance(x, np.ndarray) and x.dtype.kind not in "biuf":
+        raise InvalidType(f"X must hold numbers, got {x.dtype}; encode other columns as numbers first")
+    return x
 
 
 def _without_rows(x: Any) -> RowSource:

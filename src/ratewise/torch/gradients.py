@@ -1,28 +1,22 @@
 """Per-row gradients of one parameter in the cheapest form known: bounds of their norms, and weighted sums.
 
-Write G_i for the gradient of row i, a sum over positions of products ``left right'``. A `Share` answers, without
-saying how it is stored:
+The gradient G_i of row i is a sum over positions of products ``left right'``. A `Share`, which is private and lives
+only until the clipped sum is formed, answers:
 
 - ``magnitudes``: an upper bound A_i of the sum over positions of ``|left| |right|``, hence of ``|G_i|``;
-- ``norm_bounds``: an upper bound N_i of ``|G_i|``, which includes the rounding errors of computing it;
+- ``norm_bounds``: an upper bound of ``|G_i|``, which includes the rounding errors of computing it;
 - ``weighted``: the sum over rows of ``weight * G_i``, in float64 if it has several parts.
 
-**Rounding of sums.** A sum of n terms, computed in any order with unit roundoff u, is off by at most ``n u`` (to first
-order) of the sum of the terms' sizes. Sums over rows are formed in blocks of rows: a block in the type of the
-gradients, by one product, and the total over blocks in float64. If a row is replaced by one of weight 0 at the same
-place, all other blocks stay as they are, bit by bit, and its own block changes by ``weight * G_i`` and at most
-``2 n u`` of the block's magnitudes. Blocks are so small that this is at most `BLOCK_SLACK` of the clip if
-``weight * A_i <= cancellation * clip`` for every row; where not even that is worth its time, products are formed in
-float64. See docs/guarantees.md, "Sensitivity of the computed value".
-
-A share is private: a function of raw rows, which lives only until the clipped sum is formed.
+Sums are formed in blocks of rows: a block in the type of the gradients, by one product, and the total over blocks in
+float64. If a row is replaced by one of weight 0, all other blocks stay as they are, bit by bit. Blocks are so small
+that rounding moves the row's own by at most `BLOCK_SLACK` of the clip if ``weight * A_i <= cancellation * clip`` for
+every row; products of more terms are formed in float64. Proof: docs/guarantees.md, "Sensitivity of the computed value".
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -57,31 +51,24 @@ up to 2**28 positions in a step."""
 _PIECE = 128
 _WORTH_KEEPING = 2.0  # how much larger than its factors a per-row gradient may be that is formed and kept
 _GRAM_CHUNK = 1 << 17  # Gram matrices are walked over often: 1 MB of them at a time, in float64
+_GRAM_COST = 5.0  # of a float64 multiplication in a small Gram matrix, in float32 multiplications
 
 
-class Share(ABC):
-    """The per-row gradients of one parameter."""
+class Share:
+    """The per-row gradients of one parameter.
+
+    `per_row` returns the gradients, shaped (rows, *parameter); bounds are in float64; `weighted` does not read rows of
+    weight 0, whose numbers may not be finite.
+    """
 
     shape: torch.Size
     rows: int
     positions = 1  # terms that are added within a row
     block = 0  # rows that are added in float32 by one product; 0: sums are formed in float64
-
-    @abstractmethod
-    def magnitudes(self) -> Tensor:
-        """Return an upper bound of ``sum_t |left_t| |right_t|`` for each row, in float64."""
-
-    @abstractmethod
-    def norm_bounds(self, magnitudes: Tensor) -> Tensor:
-        """Return an upper bound of each row's gradient norm, in float64."""
-
-    @abstractmethod
-    def per_row(self) -> Tensor:
-        """Return the gradients, shaped (rows, *parameter)."""
-
-    @abstractmethod
-    def weighted(self, weights: Tensor) -> Tensor:
-        """Return the sum over rows of weight times gradient; rows of weight 0 are not read."""
+    magnitudes: Callable[[], Tensor]
+    norm_bounds: Callable[[Tensor], Tensor]  # takes the magnitudes
+    per_row: Callable[[], Tensor]
+    weighted: Callable[[Tensor], Tensor]
 
     @property
     def cancellation(self) -> float:
@@ -115,11 +102,11 @@ class Dense(Share):
     def weighted(self, weights: Tensor) -> Tensor:
         """Return one matrix-vector product per block of rows."""
         flat = self.gradients.reshape(self.rows, -1)
-        flat.index_fill_(0, skipped(weights).to(flat.device), 0.0)
+        flat.index_fill_(0, (weights == 0).nonzero().squeeze(1).to(flat.device), 0.0)
         if self.block:
-            factors = factors_of(weights, flat)
+            factors = _rounded_down(weights, flat)
             blocks = (factors[rows] @ flat[rows] for rows in slices(self.rows, self.block))
-            total = added(blocks, self.block)
+            total = _added(blocks, self.block)
         else:
             total = torch.zeros(flat.shape[1], dtype=torch.float64, device=weights.device)
             for rows in slices(self.rows, TERMS):
@@ -136,27 +123,18 @@ class Outer(Share):
 
     groups = 1
 
-    def __init__(self, left: Tensor, right: Tensor, shape: torch.Size) -> None:
+    def __init__(self, left: Tensor, right: Tensor, shape: torch.Size, positions: int | None = None) -> None:
         self.factors, self.shape, self.rows = (left, right), shape, right.shape[0]
-        self.positions = self._count_positions()
+        self.positions = right.shape[1] if positions is None else positions
         self.block = block_rows(self.positions, widen(right[:0]))
+        self._outputs, self._inputs = shape[0] // self.groups, math.prod(shape[1:])  # of a group
 
-    def _count_positions(self) -> int:
-        return self.factors[1].shape[1]
-
-    @property
-    def _sizes(self) -> tuple[int, int]:
-        """Outputs and inputs of a group."""
-        return self.shape[0] // self.groups, math.prod(self.shape[1:])
-
-    # what a convolution does in another way
+    # what a convolution does in another way: factors are (rows, groups, positions, outputs or inputs of the group)
 
     def _left(self, rows: slice) -> Tensor:
-        """Return output gradients, (rows, groups, positions, outputs of the group)."""
         return self.factors[0][rows, None]
 
     def _right(self, rows: slice) -> Tensor:
-        """Return inputs, (rows, groups, positions, inputs of the group)."""
         return self.factors[1][rows, None]
 
     def _right_gram(self, rows: slice) -> Tensor:
@@ -166,7 +144,7 @@ class Outer(Share):
 
     def _gram_cost(self) -> float:
         """Return what norms by Gram matrices cost a row, in float32 multiplications."""
-        return _ghost_cost(self.positions, sum(self._sizes))
+        return _GRAM_COST * self.positions**2 * (self._outputs + self._inputs)
 
     def _block_sum(self, left: Tensor, right: Tensor) -> Tensor:
         """Return the gradient summed over the rows of these factors."""
@@ -184,8 +162,8 @@ class Outer(Share):
 
     def formed(self) -> Iterator[Tensor]:
         """Yield the gradients (rows, groups, outputs, inputs), a few rows at a time."""
-        entries = max(self.shape.numel(), self.groups * self.positions * self._sizes[1])
-        for rows in _row_chunks(self.rows, entries):
+        entries = max(self.shape.numel(), self.groups * self.positions * self._inputs)
+        for rows in _row_chunks(self.rows, entries, CHUNK):
             yield widen(self._left(rows)).mT @ widen(self._right(rows))
 
     def per_row(self) -> Tensor:
@@ -195,20 +173,21 @@ class Outer(Share):
     def weighted(self, weights: Tensor) -> Tensor:
         """Return a sum of matrix products, one per block of rows."""
         if self.block == 0:
-            return self._in_float64(weights)
-        left, right = (widen(factor) for factor in self.factors)
-        out, factors = skipped(weights).to(left.device), factors_of(weights, left)
-        scaled, other = (left, right) if left.numel() <= right.numel() else (right, left)
-        scaled = (scaled * factors.reshape(-1, *[1] * (scaled.dim() - 1))).index_fill_(0, out, 0.0)
-        other = other.index_fill(0, out, 0.0)
-        left, right = (scaled, other) if left.numel() <= right.numel() else (other, scaled)
+            return self._weighted_in_float64(weights)
+        sides = [widen(factor) for factor in self.factors]
+        smaller = 0 if sides[0].numel() <= sides[1].numel() else 1
+        factors = _rounded_down(weights, sides[0]).reshape(-1, *[1] * (sides[smaller].dim() - 1))
+        out = (weights == 0).nonzero().squeeze(1).to(sides[0].device)
+        sides[smaller] = (sides[smaller] * factors).index_fill_(0, out, 0.0)
+        sides[1 - smaller] = sides[1 - smaller].index_fill(0, out, 0.0)
+        left, right = sides
         blocks = (self._block_sum(left[rows], right[rows]) for rows in slices(self.rows, self.block))
-        return added(blocks, self.block)
+        return _added(blocks, self.block)
 
-    def _in_float64(self, weights: Tensor) -> Tensor:
-        outputs, inputs = self._sizes
-        total = torch.zeros(self.groups, outputs, inputs, dtype=torch.float64, device=weights.device)
-        terms = min(TERMS, max(512, CHUNK // (self.groups * inputs)))
+    def _weighted_in_float64(self, weights: Tensor) -> Tensor:
+        sizes = self.groups, self._outputs, self._inputs
+        total = torch.zeros(sizes, dtype=torch.float64, device=weights.device)
+        terms = min(TERMS, max(512, CHUNK // (self.groups * self._inputs)))
         for rows in slices(self.rows, max(1, terms // self.positions)):
             factors = weights[rows, None, None, None]
             left, right = (
@@ -221,11 +200,12 @@ class Outer(Share):
 
     def norm_bounds(self, magnitudes: Tensor) -> Tensor:
         """Return bounds by whichever way is cheaper; that of one position is the magnitude, unless it is of a patch."""
-        outputs, inputs = self._sizes
         if self.positions == 1 and type(self) is Outer:
             return magnitudes
-        by_forming = (self.positions + 30.0) * outputs * inputs  # to form a gradient and walk over it
-        return (self.by_gram if self._gram_cost() <= by_forming else self.by_forming)(magnitudes)
+        forming = (
+            (self.positions + 30.0) * self._outputs * self._inputs
+        )  # to form a gradient and walk over it
+        return (self.by_gram if self._gram_cost() <= forming else self.by_forming)(magnitudes)
 
     def by_forming(self, magnitudes: Tensor) -> Tensor:
         """Return bounds from the gradients themselves."""
@@ -242,7 +222,7 @@ class Outer(Share):
         for rows in _row_chunks(self.rows, self.groups * self.positions**2, _GRAM_CHUNK):
             left = wide(self._left(rows))
             pieces.append(((left @ left.mT) * self._right_gram(rows)).sum((1, 2, 3)))
-        terms = sum(self._sizes) + self.groups * self.positions**2 + 16
+        terms = self._outputs + self._inputs + self.groups * self.positions**2 + 16
         return (torch.cat(pieces).clamp(min=0) + terms * 2.0**-52 * magnitudes.square()).sqrt()
 
 
@@ -267,30 +247,41 @@ class Geometry(NamedTuple):
         )
         return found[0 if of_input else 1]
 
-    def patches(self, x: Tensor, kernel: torch.Size, positions: torch.Size) -> Tensor:
-        """Return patches, (rows, groups, positions, kernel x channels of the group).
 
-        They are cut with the channels last, where they are whole runs of memory.
-        """
-        around = [pad for padding in reversed(self.padding) for pad in (padding, padding)]
-        x = functional.pad(x.movedim(1, -1), [0, 0, *around]).contiguous()
+class Convolved(Outer):
+    """Gradients of a convolution: a linear layer on patches of the input x."""
+
+    def __init__(self, x: Tensor, gradient: Tensor, weight: Tensor, geometry: Geometry) -> None:
+        self.weight, self.geometry, self.groups = weight, geometry, geometry.groups
+        super().__init__(gradient, x, weight.shape, math.prod(gradient.shape[2:]))
+
+    def _left(self, rows: slice) -> Tensor:
+        gradient = self.factors[0][rows]
+        return gradient.reshape(gradient.shape[0], self.groups, self._outputs, self.positions).mT
+
+    def _right(self, rows: slice) -> Tensor:
+        """Return patches, cut with the channels last, where they are whole runs of memory."""
+        geometry, positions = self.geometry, self.factors[0].shape[2:]
+        around = [pad for padding in reversed(geometry.padding) for pad in (padding, padding)]
+        x = functional.pad(self.factors[1][rows].movedim(1, -1), [0, 0, *around]).contiguous()
         row, *steps, _ = x.stride()
         channels = x.shape[-1] // self.groups
-        hops = [step * hop for step, hop in zip(steps, self.stride, strict=True)]
-        offsets = [step * apart for step, apart in zip(steps, self.dilation, strict=True)]
-        sizes = (x.shape[0], self.groups, *positions, *kernel, channels)
+        hops = [step * hop for step, hop in zip(steps, geometry.stride, strict=True)]
+        offsets = [step * apart for step, apart in zip(steps, geometry.dilation, strict=True)]
+        sizes = (x.shape[0], self.groups, *positions, *self.shape[2:], channels)
         view = x.as_strided(sizes, (row, channels, *hops, *offsets, 1))
-        return view.reshape(x.shape[0], self.groups, math.prod(positions), -1)
+        return view.reshape(x.shape[0], self.groups, self.positions, -1)
 
-    def patch_gram(self, x: Tensor, kernel: torch.Size, positions: torch.Size) -> Tensor:
-        """Return inner products of all pairs of patches, (rows, groups, positions, positions), without patches.
+    def _right_gram(self, rows: slice) -> Tensor:
+        """Return inner products of all pairs of patches without patches.
 
-        With the pixels' products ``G[i, j]``, the products of the patches at u and v are the sum over the
-        kernel's offsets k of ``G[u + k, v + k]``; offsets are added up one axis after the other.
+        With the pixels' products ``G[i, j]``, which are fewer by the kernel's size, the products of the patches at u and
+        v are the sum over the kernel's offsets k of ``G[u + k, v + k]``; offsets are added up one axis after the other.
         """
+        x, kernel, positions = wide(self.factors[1][rows]), self.shape[2:], self.factors[0].shape[2:]
         pixels = x.reshape(x.shape[0] * self.groups, -1, math.prod(x.shape[2:]))
         gram = (pixels.mT @ pixels).reshape(-1, *x.shape[2:], *x.shape[2:])
-        for axis, (hop, pad, apart) in enumerate(zip(*self[:3], strict=True)):
+        for axis, (hop, pad, apart) in enumerate(zip(*self.geometry[:3], strict=True)):
             pair = (1 + axis, 1 + len(kernel) + axis)
             padded = functional.pad(gram.movedim(pair, (-2, -1)), [pad] * 4)
             length = (positions[axis] - 1) * hop + 1
@@ -299,38 +290,12 @@ class Geometry(NamedTuple):
             for pixel in seen[1:]:
                 total += padded[..., pixel, pixel]
             gram = total.movedim((-2, -1), pair)
-        return gram.reshape(x.shape[0], self.groups, math.prod(positions), -1)
-
-
-class Convolved(Outer):
-    """Gradients of a convolution: a linear layer on patches of the input x.
-
-    A Gram matrix of patches needs no patches at all: it adds up shifted copies of the Gram matrix of pixels,
-    which is smaller by the kernel's size.
-    """
-
-    def __init__(self, x: Tensor, gradient: Tensor, weight: Tensor, geometry: Geometry) -> None:
-        self.weight, self.geometry, self.groups = weight, geometry, geometry.groups
-        super().__init__(gradient, x, weight.shape)
-
-    def _count_positions(self) -> int:
-        return math.prod(self.factors[0].shape[2:])
-
-    def _left(self, rows: slice) -> Tensor:
-        gradient = self.factors[0][rows]
-        return gradient.reshape(gradient.shape[0], self.groups, self._sizes[0], self.positions).mT
-
-    def _right(self, rows: slice) -> Tensor:
-        return self.geometry.patches(self.factors[1][rows], self.shape[2:], self.factors[0].shape[2:])
-
-    def _right_gram(self, rows: slice) -> Tensor:
-        x = wide(self.factors[1][rows])
-        return self.geometry.patch_gram(x, self.shape[2:], self.factors[0].shape[2:])
+        return gram.reshape(x.shape[0], self.groups, self.positions, -1)
 
     def _gram_cost(self) -> float:
         pixels = math.prod(self.factors[1].shape[2:])
-        ghost = _ghost_cost(self.positions, self._sizes[0]) + _ghost_cost(pixels, self.shape[1])
-        return ghost + 60.0 * pixels**2  # sums over the Gram matrix of pixels
+        products = self.positions**2 * self._outputs + pixels**2 * self.shape[1]
+        return _GRAM_COST * products + 60.0 * pixels**2  # sums over the Gram matrix of pixels
 
     def _block_sum(self, left: Tensor, right: Tensor) -> Tensor:
         return self.geometry.backward(left, right, self.weight, of_input=False)
@@ -449,14 +414,12 @@ def single_cancellation(positions: int) -> float:
     return min(max(2.0 * math.sqrt(positions), least), most)
 
 
-def factors_of(weights: Tensor, like: Tensor) -> Tensor:
-    """Return weights in the type of the gradients, none of them above what it was."""
-    if like.dtype == torch.float64:
-        return weights.to(like.device)
+def _rounded_down(weights: Tensor, like: Tensor) -> Tensor:
+    """Return weights in float32, none of them above what it was."""
     return (weights * (1.0 - 2.0 * SINGLE)).to(like)
 
 
-def added(parts: Iterator[Tensor], block: int) -> Tensor:
+def _added(parts: Iterator[Tensor], block: int) -> Tensor:
     """Return the sum of blocks of so many rows; a few at a time are added as they are, and their sums in float64."""
     total: Tensor | None = None
     several = min(_BLOCKS, 2 * BLOCK_ROWS // block)
@@ -474,9 +437,13 @@ def slices(count: int, length: int) -> Iterator[slice]:
         yield slice(start, min(count, start + length))
 
 
-def skipped(weights: Tensor) -> Tensor:
-    """Return the rows of weight 0: their numbers may not be finite, and 0 times infinity is not 0."""
-    return (weights == 0).nonzero().squeeze(1)
+def _row_chunks(rows: int, size: int, most: int) -> Iterator[slice]:
+    """Yield slices of so many rows that `size` entries per row are `most` together, if possible.
+
+    Their length is a power of two: a last chunk of one row would be handled by other kernels than the rest,
+    and a row's numbers would then depend on where in the batch it is.
+    """
+    return slices(rows, 1 << (max(1, most // max(1, size)).bit_length() - 1))
 
 
 def _formed_norm_bounds(norms: Tensor, magnitudes: Tensor, positions: int, like: Tensor) -> Tensor:
@@ -485,24 +452,8 @@ def _formed_norm_bounds(norms: Tensor, magnitudes: Tensor, positions: int, like:
     The gradients were formed with rounding errors of at most ``positions * u`` (to first order) of the
     magnitude, where u is the unit roundoff of products under PyTorch's current settings.
     """
-    unit = SINGLE if _full_precision() else 2.0**-8
-    return (
-        norms + (positions + 16) * 1.0625 * (2.0**-53 if like.dtype == torch.float64 else unit) * magnitudes
-    )
-
-
-def _row_chunks(rows: int, size: int, most: int | None = None) -> Iterator[slice]:
-    """Yield slices of so many rows that `size` entries per row are `most` together, if possible.
-
-    Their length is a power of two: a last chunk of one row would be handled by other kernels than the rest,
-    and a row's numbers would then depend on where in the batch it is.
-    """
-    return slices(rows, 1 << (max(1, (most or CHUNK) // max(1, size)).bit_length() - 1))
-
-
-def _ghost_cost(positions: int, width: int) -> float:
-    """Return what a Gram matrix costs a row in float32 multiplications: small float64 ones run slowly."""
-    return 5.0 * positions**2 * width
+    unit = 2.0**-53 if like.dtype == torch.float64 else SINGLE if _full_precision() else 2.0**-8
+    return norms + (positions + 16) * 1.0625 * unit * magnitudes
 
 
 def lengths(values: Tensor) -> Tensor:
@@ -519,7 +470,7 @@ def lengths(values: Tensor) -> Tensor:
         pieces = flat[:, :whole].reshape(flat.shape[0], -1, _PIECE)
         squares += wide(torch.linalg.vector_norm(pieces, dim=2)).square().sum(1)
     double = flat.dtype == torch.float64
-    error = _PIECE * (2.0**-53 if double else 2.0**-24) + entries * 2.0**-53
+    error = _PIECE * (2.0**-53 if double else SINGLE) + entries * 2.0**-53
     underflow = (2.0**-500 if double else 2.0**-60) * math.sqrt(entries)
     return squares.sqrt_().mul_(1.0 + error).add_(underflow)
 

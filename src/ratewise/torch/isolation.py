@@ -1,18 +1,14 @@
 """Row isolation: modules and losses run on each row separately, with random numbers of the row's own.
 
-**Values.** ``torch.func.vmap`` gives the code a batch that contains one row. PyTorch's batching rules execute every
-operation for all rows together, but no operation of the module can reach the batch axis: statistics over rows, sorting or
-products of rows only ever see the row itself. Reading a value (``.item()``, ``if x.max() > 3``) and results whose shape
-depends on values raise an error whatever the values are. The isolation is in force in every training step.
-
-**Random numbers.** Every random operation (``torch.Tag.nondeterministic_seeded``) is replaced below ``vmap``, where the
-first axis is the rows: row ``i`` of its result is made of the bytes of ``KeyedGenerator(key, step, number of the row)``.
-Operations that cannot be drawn separately for each row, and randomness that does not come from PyTorch, are refused when
-the module is checked on synthetic rows, before any row is read.
-
 Guarantee: row ``i`` of the result of `map_rows` is a function of row ``i``, of the parameters, and of the key, the step
 and the row's number. So adding or removing a row changes nothing for another row, also for somebody who knows the key.
 Code that calls private functions of PyTorch to get around this is outside the guarantee.
+
+In every step, ``torch.func.vmap`` gives the code a batch that contains one row; no operation can reach the axis of all
+rows. Reading a value (``.item()``, ``if x.max() > 3``) and results whose shape depends on values raise an error
+whatever the values are. Every random operation (``torch.Tag.nondeterministic_seeded``) is replaced below ``vmap``: row
+``i`` of its result is made of the bytes of ``KeyedGenerator(key, step, number of the row)``. What cannot be drawn so
+is refused when the module is checked on synthetic rows, before any row is read.
 """
 
 from __future__ import annotations
@@ -25,7 +21,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -65,10 +61,9 @@ _FUNCTORCH: Any = torch._C._functorch
 
 
 class RowRandomness:
-    """The random numbers of the rows of one batch in one step; inside ``with``, isolated code draws from it.
+    """The random numbers of one batch in one step, from a secret key; inside ``with``, isolated code draws from it.
 
-    `key` are 32 secret bytes, `rows` the numbers of the rows in the order of the batch. A batch may have more rows than
-    that: blank ones that fill it up.
+    `rows` are the numbers of the rows in the order of the batch; blank rows may follow them.
     """
 
     def __init__(self, key: bytes, step: int, rows: Sequence[int] | npt.NDArray[np.intp]) -> None:
@@ -94,14 +89,9 @@ class RowRandomness:
 _current: ContextVar[RowRandomness | None] = ContextVar("row_randomness", default=None)
 
 
-@contextmanager
-def draws_by_row(rows: int, what: str) -> Iterator[None]:
-    """Replace every random operation on so many rows by draws of each row's own; `what` names the code in errors.
-
-    Without a `RowRandomness`, draws are fresh ones of the secure source.
-    """
-    with _Draws(_current.get() or RowRandomness(SecureGenerator().bytes(KEY_BYTES), 0, ()), rows, what):
-        yield
+def draws_by_row(rows: int, what: str) -> _Draws:
+    """Replace random operations on so many rows by draws from `RowRandomness`, or else from the secure source."""
+    return _Draws(_current.get() or RowRandomness(SecureGenerator().bytes(KEY_BYTES), 0, ()), rows, what)
 
 
 def refuse_uncontrolled(module: nn.Module, run: Callable[[], Tensor]) -> None:
@@ -131,9 +121,8 @@ def refuse_uncontrolled(module: nn.Module, run: Callable[[], Tensor]) -> None:
 
 
 def _global_states() -> tuple[Any, ...]:
-    legacy: Any = np.random.get_state(legacy=False)  # noqa: NPY002 - is watched, not used
-    words = legacy["state"]["key"].tobytes(), legacy["state"]["pos"]
-    return random.getstate(), words, torch.get_rng_state().numpy().tobytes()
+    words: Any = np.random.get_state()[1:3]  # type: ignore[index]  # noqa: NPY002 - is watched, not used
+    return random.getstate(), words[0].tobytes(), words[1], torch.get_rng_state().numpy().tobytes()
 
 
 class _Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -178,51 +167,40 @@ class _Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return np.asarray((words.astype(np.float64) + 0.5) * 2.0**-digits)
 
 
-def _bernoulli(draws: Floats, _dtype: torch.dtype, given: dict[str, Any]) -> npt.NDArray[Any]:
-    chance = given.get("p")  # else the tensor itself holds the probabilities
-    return np.asarray(draws < _number(given["self"] if chance is None else chance))
-
-
-def _dropout(draws: Floats, _dtype: torch.dtype, given: dict[str, Any]) -> npt.NDArray[Any]:
-    return np.asarray((draws >= given["p"]) | (not given["train"]))
-
-
-def _rand(draws: Floats, dtype: torch.dtype, given: dict[str, Any]) -> npt.NDArray[Any]:
-    digits = {torch.float64: 52, torch.float16: 11, torch.bfloat16: 8}.get(
-        dtype, 24
-    )  # so that 1 does not occur
+def _rand(draws: Floats, dtype: torch.dtype, given: dict[str, Any]) -> Any:
+    digits = {torch.float64: 52, torch.float16: 11, torch.bfloat16: 8}.get(dtype, 24)  # 1 does not occur
     low, high = given.get("from", 0.0), given.get("to", 1.0)
-    return np.asarray(low + (high - low) * np.floor(draws * 2.0**digits) * 2.0**-digits)
+    return low + (high - low) * np.floor(draws * 2.0**digits) * 2.0**-digits
 
 
-def _normal(draws: Floats, _dtype: torch.dtype, given: dict[str, Any]) -> npt.NDArray[Any]:
-    return np.asarray(_number(given.get("mean", 0.0)) + _number(given.get("std", 1.0)) * ndtri(draws))
+def _normal(draws: Floats, _dtype: torch.dtype, given: dict[str, Any]) -> Any:
+    return _number(given.get("mean", 0.0)) + _number(given.get("std", 1.0)) * ndtri(draws)
 
 
-def _exponential(draws: Floats, _dtype: torch.dtype, given: dict[str, Any]) -> npt.NDArray[Any]:
-    return np.asarray(np.log(draws) / -given["lambd"])
+def _bernoulli(draws: Floats, _dtype: torch.dtype, given: dict[str, Any]) -> Any:
+    chance = given.get("p")  # else the tensor itself holds the probabilities
+    return draws < _number(given["self"] if chance is None else chance)
 
 
 def _number(value: Any) -> Any:
     return value.cpu().double().numpy() if isinstance(value, Tensor) else value
 
 
-_LAWS: dict[str, Callable[[Floats, torch.dtype, dict[str, Any]], npt.NDArray[Any]]] = {
+_LAWS: dict[str, Callable[[Floats, torch.dtype, dict[str, Any]], Any]] = {
     **dict.fromkeys(("bernoulli", "bernoulli_"), _bernoulli),
     **dict.fromkeys(("rand", "rand_like", "uniform_"), _rand),
     **dict.fromkeys(("randn", "randn_like", "normal", "normal_"), _normal),
-    "exponential_": _exponential,
-    "native_dropout": _dropout,
+    "exponential_": lambda draws, _, given: np.log(draws) / -given["lambd"],
+    "native_dropout": lambda draws, _, given: (draws >= given["p"]) | (not given["train"]),
 }
 
 # ------------------------------------------------------------------------------------ rows by themselves
 
 
 def map_rows(function: Callable[..., Any], *values: Tensor, what: str) -> Any:
-    """Apply a function to each row separately and stack the results.
+    """Apply a function of batches to each row separately, as a batch of one row, and stack the results.
 
-    The function gets every value, and returns tensors, with one row on the first axis. `UnsupportedCombination`
-    is raised if it cannot be run so, which does not depend on the content of `values`. `what` names the function.
+    `UnsupportedCombination` is raised if it cannot be run so, whatever the content of `values`.
     """
     return run_by_row(lambda *parts: function(*(part.unsqueeze(0) for part in parts)), values, what)
 
@@ -287,19 +265,15 @@ class Batched(torch.autograd.Function):
     def vmap(info: Any, in_dims: Any, _token: Tensor, *arguments: Any) -> tuple[Tensor, int]:
         """Bring the rows to the first axis of every tensor and call the function."""
         *values, function = arguments
-        first = [
-            value.expand(info.batch_size, *value.shape) if axis is None else value.movedim(axis, 0)
-            for value, axis in zip(values, in_dims[1:-1], strict=True)
-        ]
-        return function(*first), 0
+        axes = zip(values, in_dims[1:-1], strict=True)
+        rows = info.batch_size
+        return function(
+            *(v.expand(rows, *v.shape) if axis is None else v.movedim(axis, 0) for v, axis in axes)
+        ), 0
 
 
 class _Watch(TorchFunctionMode):
-    """Sees every call of PyTorch that the isolated code makes.
-
-    It refuses what would leave the isolation (printed values, batching rules of one's own), and remembers
-    the tensors that belong to rows, so that none of them can be met again by a later batch.
-    """
+    """Refuses calls that would leave the isolation, and remembers tensors of rows, which must not be kept."""
 
     def __init__(self, what: str) -> None:
         super().__init__()
@@ -309,21 +283,24 @@ class _Watch(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        problem = ""
         if func in (Tensor.__repr__, Tensor.__format__):
-            raise UnsupportedCombination(f"{self._what} prints or formats values of rows; remove that")
-        if isinstance(func, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+            problem = "prints or formats values of rows; remove that"
+        elif isinstance(func, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
             if str(func).partition(".")[0] not in ("aten", "prims"):
-                raise UnsupportedCombination(
-                    f"{self._what} calls the operator {func}, of which it is not known whether it keeps rows "
-                    "apart; write it with operations of PyTorch"
+                problem = (
+                    f"calls the operator {func}, of which it is not known whether it keeps rows apart; write it "
+                    "with operations of PyTorch"
                 )
         elif func is torch._functorch.autograd_function.custom_function_call:
             rule = args[0]
             if rule is not Batched and rule.vmap is not torch.autograd.Function.vmap:
-                raise UnsupportedCombination(
-                    f"{self._what} uses {rule.__name__}, whose own vmap() sees whole batches; set "
-                    "generate_vmap_rule = True in its place"
+                problem = (
+                    f"uses {rule.__name__}, whose own vmap() sees whole batches; set generate_vmap_rule = True "
+                    "in its place"
                 )
+        if problem:
+            raise UnsupportedCombination(f"{self._what} {problem}")
         found = _SUBSTITUTES.get(func, func)(*args, **(kwargs or {}))
         self.note(found)
         return found
@@ -335,14 +312,15 @@ class _Watch(TorchFunctionMode):
 
     def refuse_kept(self) -> None:
         """Refuse code that keeps a tensor of its rows."""
-        if self._kept() and gc.collect() is not None and self._kept():
+
+        def kept() -> bool:
+            return any(made() is not None for made in self._made)
+
+        if kept() and gc.collect() is not None and kept():
             raise UnsupportedCombination(
                 f"{self._what} keeps tensors of its rows after it has returned (such as self.last = x, or a "
                 "hook that collects outputs), where the next batch would meet them; do not store them"
             )
-
-    def _kept(self) -> bool:
-        return any(made() is not None for made in self._made)
 
 
 def _is_batched(value: Tensor) -> bool:
@@ -359,20 +337,19 @@ def _attention(
     **options: Any,
 ) -> Tensor:
     """Compute attention of all rows with the fast kernels, which have no batching rule."""
-    batched = all(p.dim() == 4 and _is_batched(p) for p in (query, key, value))
+    parts, plain = (query, key, value), cast(Any, functional.scaled_dot_product_attention)
+    batched = all(part.dim() == 4 and _is_batched(part) for part in parts)
     if not batched or attn_mask is not None or dropout_p or options.get("enable_gqa"):
-        return functional.scaled_dot_product_attention(
-            query, key, value, attn_mask, dropout_p, is_causal, **options
-        )
+        found: Tensor = plain(*parts, attn_mask, dropout_p, is_causal, **options)
+        return found
 
     def whole(*parts: Tensor) -> Tensor:
         with sdpa_kernel(_KERNELS):
-            query, key, value = (part.flatten(0, 1) for part in parts)
-            out = functional.scaled_dot_product_attention(query, key, value, is_causal=is_causal, **options)
-        return out.reshape(*parts[0].shape[:2], *out.shape[1:])
+            out = plain(*(part.flatten(0, 1) for part in parts), is_causal=is_causal, **options)
+        shaped: Tensor = out.reshape(*parts[0].shape[:2], *out.shape[1:])
+        return shaped
 
-    found: Tensor = Batched.apply(query, query, key, value, whole)  # type: ignore[no-untyped-call]
-    return found
+    return Batched.apply(query, *parts, whole)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
@@ -447,8 +424,7 @@ def _why_not(layer: nn.Module) -> str:
 def refuse_mixing(module: nn.Module, x: Tensor) -> None:
     """Refuse a module in which synthetic rows change each other's logits, or leave a trace in a buffer.
 
-    Training runs each row separately whatever the module does. A module that mixes the rows of a batch would
-    therefore predict with another function than the one that was trained.
+    Training runs each row separately; such a module would predict with another function than was trained.
     """
     kept: list[dict[str, Tensor]] = []
 
@@ -474,10 +450,7 @@ def refuse_mixing(module: nn.Module, x: Tensor) -> None:
 
 
 def rows_mix(function: Callable[..., Tensor], *values: Tensor) -> bool:
-    """Return whether other rows change what a function of batches returns for the first row.
-
-    The caller puts PyTorch's generator back: both calls draw the same.
-    """
+    """Return whether other rows change what a function of batches returns for the first row, with the same draws."""
     found = []
     for others in (False, True):
         torch.manual_seed(0)
@@ -490,43 +463,41 @@ def rows_mix(function: Callable[..., Tensor], *values: Tensor) -> bool:
     return not torch.allclose(found[0], found[1], rtol=1e-4, atol=1e-6)
 
 
-class ModuleState:
-    """Buffers and plain attributes of a module and its parts (counters, lists), to be put back."""
-
-    def __init__(self, module: nn.Module) -> None:
-        self._kept = [
-            (
-                owner,
-                {name: _copied(value) for name, value in vars(owner).items() if name not in _STRUCTURE},
-                {n: (buffer, buffer.clone()) for n, buffer in owner._buffers.items() if buffer is not None},
-            )
-            for owner in module.modules()
-        ]
-
-    @torch.no_grad()
-    def restore(self) -> None:
-        """Put everything back as it was."""
-        for owner, attributes, buffers in self._kept:
-            for name in set(vars(owner)) - set(attributes) - _STRUCTURE:
-                del owner.__dict__[name]
-            for name, value in attributes.items():
-                owner.__dict__[name] = _copied(value)
-            for name, (buffer, content) in buffers.items():
-                owner._buffers[name] = buffer.copy_(content)
-
-
 _STRUCTURE = {name for name in vars(nn.Module()) if name != "training"}  # parameters, parts, hooks
 
 
-def _copied(value: Any) -> Any:
-    return copy.copy(value) if isinstance(value, list | dict | set | bytearray) else value
+def keep_state(module: nn.Module) -> Callable[[], None]:
+    """Return a function that puts buffers and plain attributes (counters, lists) of all parts back as they are now."""
+
+    def copied(value: Any) -> Any:
+        return copy.copy(value) if isinstance(value, list | dict | set | bytearray) else value
+
+    kept = [
+        (
+            owner,
+            {name: copied(value) for name, value in vars(owner).items() if name not in _STRUCTURE},
+            {name: (buffer, buffer.clone()) for name, buffer in owner._buffers.items() if buffer is not None},
+        )
+        for owner in module.modules()
+    ]
+
+    @torch.no_grad()
+    def restore() -> None:
+        for owner, attributes, buffers in kept:
+            for name in set(vars(owner)) - set(attributes) - _STRUCTURE:
+                del owner.__dict__[name]
+            owner.__dict__.update({name: copied(value) for name, value in attributes.items()})
+            for name, (buffer, content) in buffers.items():
+                owner._buffers[name] = buffer.copy_(content)
+
+    return restore
 
 
 @contextmanager
 def untouched_state(module: nn.Module) -> Iterator[None]:
     """Put buffers and plain attributes of the module back as they were."""
-    before = ModuleState(module)
+    restore = keep_state(module)
     try:
         yield
     finally:
-        before.restore()
+        restore()

@@ -14,11 +14,10 @@
             scheduler.step()                                 # any scheduler: one item is one step
     certificate = optimizer.finish()                         # releases the counts of the trained model
 
-**One item of the loader is one step.** For every item, ``backward`` and ``step`` must be called once, in this
-order, before the next item is taken; anything else is an error that does not depend on the rows.
-
-**Rows stay in the engine.** The loader, the model and the criterion exchange placeholders of a sample. They
-have no values, so a loop can neither mix rows nor depend on them. `ratewise.torch.Trainer` takes the steps.
+One item of the loader is one step: ``backward`` and ``step`` must be called once for every item, in this order, before
+the next is taken; anything else is an error that does not depend on the rows. Rows stay in the engine: loader, model
+and criterion exchange placeholders without values, so a loop can neither mix rows nor depend on them.
+`ratewise.torch.Trainer` takes the steps.
 """
 
 from __future__ import annotations
@@ -30,16 +29,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor, nn
+from torch.utils import data
 from torch.utils._pytree import tree_leaves
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    Dataset,
-    IterableDataset,
-    RandomSampler,
-    SequentialSampler,
-    default_collate,
-)
 
 from ratewise import _validate
 from ratewise.accounting import Budget, Ledger, Phase, PrivacyUnit
@@ -47,16 +38,14 @@ from ratewise.data.table import code_ids, id_units, read_vector, row_units
 from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
 from ratewise.mechanisms.sampling import Rows
 from ratewise.metrics.verdicts import Certificate
-from ratewise.torch.data import DatasetRows, declared
 from ratewise.torch.distributed import Processes, refuse_unjoined
-from ratewise.torch.engine import PHYSICAL_BATCH, Loss
+from ratewise.torch.engine import PHYSICAL_BATCH, DatasetRows, Loss
+from ratewise.torch.estimator import declared
 from ratewise.torch.trainer import NETWORK, Trainer, network_plan
 from ratewise.training.config import TrainingConfig
 
-_NO_VALUES = (
-    "of a sample are private and have no values here: pass them on as in criterion(model(x), labels, cells), "
-    "with the criterion that make_private returned; put changes of inputs into the data set or the module, and "
-    "of the loss into make_private(loss=...)"
+_ELSEWHERE = (
+    "put changes of inputs into the data set or the module, and of the loss into make_private(loss=...)"
 )
 
 _NAMES_IN_OPACUS = {
@@ -81,7 +70,7 @@ class PrivateParts(NamedTuple):
 def make_private(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    loader: DataLoader[Any] | Dataset[Any],
+    loader: data.DataLoader[Any] | data.Dataset[Any],
     constraints: Any = None,
     *,
     epsilon: float | None,
@@ -129,7 +118,10 @@ def make_private(
     config : TrainingConfig, optional
         Other settings, such as the clip. The schedule is that of the optimizer.
     """
-    _refuse_other_names(unknown)
+    for name in unknown:
+        setting = name in {entry.name for entry in fields(TrainingConfig)}
+        meant = _NAMES_IN_OPACUS.get(name) or (f"pass config=TrainingConfig({name}=...)" if setting else "")
+        raise InvalidType(f"make_private has no argument {name!r}" + (f"; {meant}" if meant else ""))
     refuse_unjoined(Processes())
     dataset, batch = _data_of(loader)
     domain, compiled = declared(constraints, classes, group_values)
@@ -164,10 +156,41 @@ def make_private(
     )  # fmt: skip
     trainer.start()
     trainer.note_seed()
-    session = _Steps(trainer, optimizer)
-    return PrivateParts(
-        PrivateModel(session), PrivateOptimizer(session), PoissonLoader(session), RateCriterion(session)
-    )
+    private = PrivateOptimizer(optimizer, trainer)
+    return PrivateParts(PrivateModel(model), private, PoissonLoader(private), RateCriterion(private))
+
+
+def _data_of(loader: Any) -> tuple[Any, int | None]:
+    """Return the data set of a loader and its batch size; a bare data set has none."""
+    if not isinstance(loader, data.DataLoader):
+        return loader, None
+    if isinstance(loader.dataset, data.IterableDataset):
+        return loader.dataset, None  # refused where rows are read, with the reason
+    if loader.batch_size is None or type(loader.batch_sampler) is not data.BatchSampler:
+        raise InvalidInput(
+            "loader is batched already, by its data set or by a batch sampler of its own; privacy rests on "
+            "each row being drawn independently: pass DataLoader(dataset, batch_size=...) whose data set "
+            "has single rows as items"
+        )
+    if type(loader.sampler) not in (data.SequentialSampler, data.RandomSampler):
+        raise InvalidInput(
+            f"loader has a sampler of its own ({type(loader.sampler).__name__}), which Poisson samples would "
+            "take the place of; to train on some of the rows only, pass a loader over "
+            "torch.utils.data.Subset(dataset, rows)"
+        )
+    if loader.collate_fn is not data.default_collate:
+        raise InvalidInput(
+            "loader has a collate_fn of its own, which may mix rows; let items of the data set have one shape"
+        )
+    return loader.dataset, loader.batch_size
+
+
+@dataclass(eq=False)
+class Sample:
+    """One Poisson sample, **private**, and whether its gradient was asked for."""
+
+    units: Rows
+    ready: bool = False
 
 
 class Placeholder:
@@ -194,7 +217,10 @@ class Placeholder:
         self._refuse()
 
     def _refuse(self, *_args: Any, **_kwargs: Any) -> NoReturn:
-        raise UnsupportedCombination(f"the {self.name} {_NO_VALUES}")
+        raise UnsupportedCombination(
+            f"the {self.name} of a sample are private and have no values here: pass them on as in "
+            "criterion(model(x), labels, cells), with the criterion that make_private returned; " + _ELSEWHERE
+        )
 
     @classmethod
     def __torch_function__(cls, _func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
@@ -208,27 +234,62 @@ class Placeholder:
     __matmul__ = __rmatmul__ = __neg__ = __pow__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
 
 
-@dataclass(eq=False)
-class Sample:
-    """One Poisson sample, **private**, and whether its gradient was asked for."""
+class PrivateModel(nn.Module):
+    """The model as the loop calls it; ``.module`` is the model itself.
 
-    units: Rows
-    ready: bool = False
+    With ``model.eval()`` or under ``torch.no_grad()`` it takes tensors and returns ordinary logits.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: Placeholder | Tensor) -> Any:
+        """Return the logits: a placeholder in a step, a tensor outside."""
+        if isinstance(x, Placeholder):
+            if not self.training:
+                raise InvalidInput("model is in evaluation mode; call model.train() before the loop")
+            if x.name != "inputs":
+                raise InvalidInput(f"inputs of the private loader are needed here, got its {x.name}")
+            return Placeholder("logits", x.sample)
+        if self.training and torch.is_grad_enabled():
+            raise InvalidInput(
+                "model got a tensor while it trains; pass on the inputs of the private loader as they are, "
+                "and call model.eval() or torch.no_grad() for rows from elsewhere"
+            )
+        return self.module(x)
 
 
-class _Steps:
-    """The current sample, and the steps of the trainer one at a time; errors depend on the order of calls only."""
+class PrivateOptimizer(torch.optim.Optimizer):
+    """The optimizer, whose step is recorded, adds noise, and updates weights and multipliers.
 
-    def __init__(self, trainer: Trainer, original: torch.optim.Optimizer) -> None:
-        self.trainer, self.original = trainer, original
-        self._open = ExitStack()
+    It has the `plan`, the `ledger`, the multipliers (`dual`), what was released by step (`history`), and the
+    `certificate` at the end. Errors depend on the order of calls only.
+    """
+
+    def __init__(self, original: torch.optim.Optimizer, trainer: Trainer) -> None:
+        self.original, self.trainer = original, trainer
+        self.plan, self.ledger = trainer.plan, trainer.open_ledger()
+        self.dual, self.history = trainer.dual, trainer.history
+        self.sample: Sample | None = None  # the item of the loader that has had no step yet
+        self._open, self._over = ExitStack(), False
         self._phase: Phase | None = None
-        self._over = False
-        self.sample: Sample | None = None
+        # the very groups of the original, so that a scheduler on either moves both
+        super().__init__(original.param_groups, original.defaults)
+        self._join()
+
+    def _join(self) -> None:
+        self.param_groups, self.state = self.original.param_groups, self.original.state
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """The certificate, once the loop is finished."""
+        return self.trainer.certificate
 
     @property
     def steps_left(self) -> int:
-        return self.trainer.plan.steps - self.trainer.steps_done
+        """Planned steps that were not taken."""
+        return self.plan.steps - self.trainer.steps_done
 
     def require_step(self) -> None:
         """Refuse to go on if the current sample has had no step."""
@@ -240,26 +301,10 @@ class _Steps:
                 "the memory), and call loader.discard() to leave an item out"
             )
 
-    def begin_sample(self) -> Sample:
-        """Draw the next sample; the step of the one before must have been taken."""
-        self.require_step()
-        self.sample = Sample(self.trainer.draw())
-        return self.sample
-
-    def backward(self, sample: Sample) -> None:
-        """Ask for the gradient of the sample: the step reads the rows."""
-        if sample is not self.sample:
-            raise InvalidInput(
-                "backward() on an item of the loader that is no longer the current one; take one item per step"
-            )
-        if sample.ready:
-            raise InvalidInput(
-                "backward() was called twice for one item of the loader; a row must not count twice"
-            )
-        sample.ready = True
-
-    def step(self) -> None:
-        """Record a step, release the sums of the sample, and update."""
+    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
+        """Record the step, release the sums of the sample with noise, and update weights and multipliers."""
+        if closure is not None:
+            raise UnsupportedCombination("a closure would read the rows again and again; call step()")
         refuse_unjoined(Processes())
         sample = self.sample
         if sample is None:
@@ -281,163 +326,17 @@ class _Steps:
             self.finish()
 
     def finish(self) -> Certificate | None:
-        """End the loop: steps that did not run are not taken any more, and the certificate is released."""
+        """End the loop and release the certificate; a loop that runs all planned steps does it by itself."""
         if not self._over:
             self._over = True
             self._open.close()
             if self.trainer.steps_done:
                 self.trainer.certify()
-        return self.trainer.certificate
-
-
-class PrivateModel(nn.Module):
-    """The model as the loop calls it; ``.module`` is the model itself.
-
-    With ``model.eval()`` or under ``torch.no_grad()`` it takes tensors and returns ordinary logits.
-    """
-
-    def __init__(self, session: _Steps) -> None:
-        super().__init__()
-        self.module = session.trainer.module
-
-    def forward(self, x: Placeholder | Tensor) -> Any:
-        """Return the logits: a placeholder in a step, a tensor outside."""
-        if isinstance(x, Placeholder):
-            if not self.training:
-                raise InvalidInput("model is in evaluation mode; call model.train() before the loop")
-            if x.name != "inputs":
-                raise InvalidInput(f"inputs of the private loader are needed here, got its {x.name}")
-            return Placeholder("logits", x.sample)
-        if self.training and torch.is_grad_enabled():
-            raise InvalidInput(
-                "model got a tensor while it trains; pass on the inputs of the private loader as they are, "
-                "and call model.eval() or torch.no_grad() for rows from elsewhere"
-            )
-        return self.module(x)
-
-
-class PrivateLoss:
-    """The loss of a sample: it can be minimised, not read."""
-
-    def __init__(self, session: _Steps, sample: Sample) -> None:
-        self._session, self._sample = session, sample
-
-    def backward(self) -> None:
-        """Compute the sum of the clipped gradients of the sample."""
-        self._session.backward(self._sample)
-
-    def item(self) -> NoReturn:
-        """Refuse: the loss of a sample is private."""
-        raise UnsupportedCombination(
-            "the loss of a batch is private: it is computed from rows without noise; watch "
-            "optimizer.history, or spend budget on an evaluation"
-        )
-
-    def __float__(self) -> float:
-        self.item()
-
-    def _refuse(self, _other: Any) -> NoReturn:
-        raise UnsupportedCombination(
-            "the loss of an item is not scaled or added: one item is one step. For larger batches raise the batch "
-            "size instead of accumulating gradients, and put weights into make_private(loss=...)"
-        )
-
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _refuse
-
-
-class RateCriterion:
-    """The objective of a sample: the loss, and what the constraints add to it."""
-
-    def __init__(self, session: _Steps) -> None:
-        self._session = session
-
-    def __call__(self, logits: Any, labels: Any, cells: Any = None) -> PrivateLoss:
-        """Return the loss of an item of the private loader; call its ``backward``."""
-        given = [("logits", logits), ("labels", labels)]
-        if self._session.trainer.engine.objective.histogram_shape is not None:
-            if cells is None:
-                raise InvalidInput(
-                    "cells is missing: the constraints need it; the loader gives (x, labels, cells)"
-                )
-            given.append(("cells", cells))
-        for name, value in given:
-            if not isinstance(value, Placeholder) or value.name != name:
-                raise InvalidInput(
-                    f"{name} must be what the private loader and the model returned, unchanged, got "
-                    f"{value if isinstance(value, Placeholder) else type(value).__name__}; put changes of "
-                    "inputs into the data set or the module, and of the loss into make_private(loss=...)"
-                )
-        samples = {id(value.sample) for _, value in given}
-        if len(samples) > 1:
-            raise InvalidInput("logits, labels and cells come from different items of the loader")
-        return PrivateLoss(self._session, logits.sample)
-
-
-class PoissonLoader:
-    """Poisson samples of the rows, one per step, as placeholders ``(x, labels, cells)``; one pass is about one epoch.
-
-    Cells is None without constraints.
-    """
-
-    def __init__(self, session: _Steps) -> None:
-        self._session = session
-        self.steps = max(1, round(1.0 / session.trainer.plan.sampling_rate))
-
-    def __len__(self) -> int:
-        """Return the number of samples in one pass."""
-        return self.steps
-
-    def __iter__(self) -> Iterator[tuple[Placeholder, Placeholder, Placeholder | None]]:
-        session = self._session
-        for _ in range(min(self.steps, session.steps_left)):
-            sample = session.begin_sample()
-            cells = None if session.trainer.dual is None else Placeholder("cells", sample)
-            yield Placeholder("inputs", sample), Placeholder("labels", sample), cells
-            session.require_step()
-
-    def discard(self) -> None:
-        """Give up the current item without a step; it is never drawn again and costs nothing."""
-        self._session.sample = None
-
-
-class PrivateOptimizer(torch.optim.Optimizer):
-    """The optimizer, whose step is recorded, adds noise, and updates weights and multipliers.
-
-    It has the `plan`, the `ledger`, the multipliers (`dual`), what was released by step (`history`), and the
-    `certificate` at the end.
-    """
-
-    def __init__(self, session: _Steps) -> None:
-        self._session = session
-        self.original = session.original
-        trainer = session.trainer
-        self.plan, self.ledger = trainer.plan, trainer.open_ledger()
-        self.dual, self.history = trainer.dual, trainer.history
-        # the very groups of the original, so that a scheduler on either moves both
-        super().__init__(self.original.param_groups, self.original.defaults)
-        self._join()
-
-    def _join(self) -> None:
-        self.param_groups, self.state = self.original.param_groups, self.original.state
-
-    @property
-    def certificate(self) -> Certificate | None:
-        """The certificate, once the loop is finished."""
-        return self._session.trainer.certificate
-
-    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
-        """Record the step, release the sums of the sample with noise, and update weights and multipliers."""
-        if closure is not None:
-            raise UnsupportedCombination("a closure would read the rows again and again; call step()")
-        self._session.step()
+        return self.certificate
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear ``grad`` fields; sums of the sample at hand stay until its step."""
         self.original.zero_grad(set_to_none=set_to_none)
-
-    def finish(self) -> Certificate | None:
-        """End the loop and release the certificate; a loop that runs all planned steps does it by itself."""
-        return self._session.finish()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the original optimizer."""
@@ -449,35 +348,91 @@ class PrivateOptimizer(torch.optim.Optimizer):
         self._join()  # loading makes new groups
 
 
-def _refuse_other_names(unknown: Mapping[str, Any]) -> None:
-    """Name the argument that is meant by one of Opacus, or the place of a setting."""
-    for name in unknown:
-        meant = _NAMES_IN_OPACUS.get(name)
-        if meant is None and name in {entry.name for entry in fields(TrainingConfig)}:
-            meant = f"pass config=TrainingConfig({name}=...)"
-        raise InvalidType(f"make_private has no argument {name!r}" + (f"; {meant}" if meant else ""))
+class PoissonLoader:
+    """Poisson samples of the rows, one per step, as placeholders ``(x, labels, cells)``; one pass is about one epoch.
+
+    Cells is None without constraints.
+    """
+
+    def __init__(self, optimizer: PrivateOptimizer) -> None:
+        self._optimizer = optimizer
+        self.steps = max(1, round(1.0 / optimizer.plan.sampling_rate))
+
+    def __len__(self) -> int:
+        """Return the number of samples in one pass."""
+        return self.steps
+
+    def __iter__(self) -> Iterator[tuple[Placeholder, Placeholder, Placeholder | None]]:
+        optimizer = self._optimizer
+        for _ in range(min(self.steps, optimizer.steps_left)):
+            optimizer.require_step()
+            sample = optimizer.sample = Sample(optimizer.trainer.draw())
+            cells = None if optimizer.dual is None else Placeholder("cells", sample)
+            yield Placeholder("inputs", sample), Placeholder("labels", sample), cells
+            optimizer.require_step()
+
+    def discard(self) -> None:
+        """Give up the current item without a step; it is never drawn again and costs nothing."""
+        self._optimizer.sample = None
 
 
-def _data_of(loader: Any) -> tuple[Any, int | None]:
-    """Return the data set of a loader and its batch size; a bare data set has none."""
-    if not isinstance(loader, DataLoader):
-        return loader, None
-    if isinstance(loader.dataset, IterableDataset):
-        return loader.dataset, None  # refused where rows are read, with the reason
-    if loader.batch_size is None or type(loader.batch_sampler) is not BatchSampler:
-        raise InvalidInput(
-            "loader is batched already, by its data set or by a batch sampler of its own; privacy rests on "
-            "each row being drawn independently: pass DataLoader(dataset, batch_size=...) whose data set "
-            "has single rows as items"
+class RateCriterion:
+    """The objective of a sample: the loss, and what the constraints add to it."""
+
+    def __init__(self, optimizer: PrivateOptimizer) -> None:
+        self._optimizer = optimizer
+
+    def __call__(self, logits: Any, labels: Any, cells: Any = None) -> PrivateLoss:
+        """Return the loss of an item of the private loader; call its ``backward``."""
+        given = {"logits": logits, "labels": labels}
+        if self._optimizer.dual is not None:
+            if cells is None:
+                raise InvalidInput(
+                    "cells is missing: the constraints need it; the loader gives (x, labels, cells)"
+                )
+            given["cells"] = cells
+        for name, value in given.items():
+            if not isinstance(value, Placeholder) or value.name != name:
+                raise InvalidInput(
+                    f"{name} must be what the private loader and the model returned, unchanged, got "
+                    f"{value if isinstance(value, Placeholder) else type(value).__name__}; {_ELSEWHERE}"
+                )
+        if len({id(value.sample) for value in given.values()}) > 1:
+            raise InvalidInput("logits, labels and cells come from different items of the loader")
+        return PrivateLoss(self._optimizer, logits.sample)
+
+
+class PrivateLoss:
+    """The loss of a sample: it can be minimised, not read."""
+
+    def __init__(self, optimizer: PrivateOptimizer, sample: Sample) -> None:
+        self._optimizer, self._sample = optimizer, sample
+
+    def backward(self) -> None:
+        """Ask for the sum of the clipped gradients of the sample: the step reads the rows."""
+        if self._sample is not self._optimizer.sample:
+            raise InvalidInput(
+                "backward() on an item of the loader that is no longer the current one; take one item per step"
+            )
+        if self._sample.ready:
+            raise InvalidInput(
+                "backward() was called twice for one item of the loader; a row must not count twice"
+            )
+        self._sample.ready = True
+
+    def item(self) -> NoReturn:
+        """Refuse: the loss of a sample is private."""
+        raise UnsupportedCombination(
+            "the loss of a batch is private: it is computed from rows without noise; watch "
+            "optimizer.history, or spend budget on an evaluation"
         )
-    if type(loader.sampler) not in (SequentialSampler, RandomSampler):
-        raise InvalidInput(
-            f"loader has a sampler of its own ({type(loader.sampler).__name__}), which Poisson samples would "
-            "take the place of; to train on some of the rows only, pass a loader over "
-            "torch.utils.data.Subset(dataset, rows)"
+
+    __float__ = item
+
+    def _refuse(self, _other: Any) -> NoReturn:
+        raise UnsupportedCombination(
+            "the loss of an item is not scaled or added: one item is one step. For larger batches raise the batch "
+            "size instead of accumulating gradients, and put weights into make_private(loss=...)"
         )
-    if loader.collate_fn is not default_collate:
-        raise InvalidInput(
-            "loader has a collate_fn of its own, which may mix rows; let items of the data set have one shape"
-        )
-    return loader.dataset, loader.batch_size
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _refuse

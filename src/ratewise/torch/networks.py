@@ -108,16 +108,11 @@ class SmallCNN(nn.Module):
         super().__init__()
         _sizes(num_classes=num_classes, in_channels=in_channels, width=width)
         layers: list[nn.Module] = []
-        inputs = in_channels
-        for outputs in (width, 2 * width, 4 * width):
-            layers += [
-                nn.Conv2d(inputs, outputs, 3, stride=2, padding=1),
-                nn.GroupNorm(math.gcd(8, outputs), outputs),
-                nn.ReLU(),
-            ]
-            inputs = outputs
+        for inputs, outputs in pairwise((in_channels, width, 2 * width, 4 * width)):
+            norm = nn.GroupNorm(math.gcd(8, outputs), outputs)
+            layers += [nn.Conv2d(inputs, outputs, 3, stride=2, padding=1), norm, nn.ReLU()]
         self.body = nn.Sequential(*layers)
-        self.head = nn.Linear(inputs, num_classes)
+        self.head = nn.Linear(4 * width, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits of images (rows, channels, height, width)."""
@@ -177,8 +172,8 @@ class TransformerEncoder(nn.Module):
         layers: int = 2,
     ) -> None:  # fmt: skip
         super().__init__()
-        _sizes(vocabulary=vocabulary, num_classes=num_classes, length=length)
-        _sizes(width=width, heads=heads, layers=layers)
+        sizes = {"vocabulary": vocabulary, "num_classes": num_classes, "length": length}
+        _sizes(**sizes, width=width, heads=heads, layers=layers)
         if width % heads:
             raise InvalidInput(f"width must be a multiple of heads ({heads}), got {width}")
         self.tokens = nn.Embedding(vocabulary, width)
@@ -220,30 +215,25 @@ class Bounded(nn.Module):
 
     def __init__(self, bounds: Any, shape: tuple[int, ...]) -> None:
         super().__init__()
-        lower, upper = _read_bounds(bounds, shape)
-        self.register_buffer("lower", lower, persistent=True)
-        self.register_buffer("upper", upper, persistent=True)
+        try:
+            pair = [np.asarray(bound, dtype=np.float32) for bound in bounds]
+            for bound in pair:
+                np.broadcast_to(bound, shape)
+            lower, upper = map(torch.tensor, np.broadcast_arrays(*pair))
+            fine = all(bool(np.isfinite(bound).all()) for bound in pair) and bool((lower <= upper).all())
+        except (TypeError, ValueError):
+            fine = False
+        if not fine:
+            raise InvalidInput(
+                f"feature_bounds must be a pair (lower, upper), each a finite number or one per entry of a row "
+                f"(shape {shape}), lower at most upper, got {reprlib.repr(bounds)}"
+            )
         width = upper - lower
+        self.register_buffer("lower", lower)
+        self.register_buffer("upper", upper)
         self.register_buffer("factor", torch.where(width > 0, 2.0 / width, torch.zeros_like(width)))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the scaled inputs."""
         x = torch.minimum(torch.maximum(x.to(self.lower.dtype), self.lower), self.upper)
         return (x - self.lower) * self.factor - (self.factor > 0).to(x.dtype)
-
-
-def _read_bounds(bounds: Any, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    try:
-        lower, upper = (np.asarray(bound, dtype=np.float32) for bound in bounds)
-        np.broadcast_to(lower, shape)
-        np.broadcast_to(upper, shape)
-        fine = bool(np.isfinite(lower).all() and np.isfinite(upper).all() and np.all(lower <= upper))
-    except (TypeError, ValueError):
-        fine = False
-    if not fine:
-        raise InvalidInput(
-            f"feature_bounds must be a pair (lower, upper), each a finite number or one per entry of a row "
-            f"(shape {shape}), lower at most upper, got {reprlib.repr(bounds)}"
-        )
-    both = np.broadcast_arrays(lower, upper)
-    return torch.tensor(both[0]), torch.tensor(both[1])

@@ -37,18 +37,9 @@ from ratewise.exceptions import InvalidInput, InvalidType, LedgerError, Ratewise
 from ratewise.mechanisms.noise import Mechanism
 from ratewise.mechanisms.randomness import KEY_BYTES, USED_SEEDS, RandomStreams, streams_for, warn_of_seed
 from ratewise.mechanisms.sampling import Rows
-from ratewise.torch.data import RowSource, network_rows
-from ratewise.torch.distributed import (
-    BlockSampler,
-    Processes,
-    TotalRelease,
-    leader_only,
-    refuse_unjoined,
-    share_of,
-)
-from ratewise.torch.engine import Loss, Objective, TorchEngine
+from ratewise.torch.distributed import BlockSampler, Processes, TotalRelease, refuse_unjoined, share_of
+from ratewise.torch.engine import Loss, Objective, RowSource, TorchEngine
 from ratewise.torch.gradients import widen
-from ratewise.torch.isolation import check_module
 from ratewise.training.config import TrainingConfig
 from ratewise.training.declarations import Declarations
 from ratewise.training.dual import DualUpdate, dual_update
@@ -122,73 +113,64 @@ def network_plan(
     if epsilon is not None:
         epsilon = _validate.positive(epsilon=epsilon, hint="None trains without privacy")
     facts = PublicFacts(n_units=n_units, n_columns=0, constrained=constrained)
-    return plan_for(
-        facts, settings, epsilon=epsilon, delta=_validate.inside(delta=delta), neighbours=neighbours,
-        unit=unit or PrivacyUnit(),
-    )  # fmt: skip
+    budget = {"epsilon": epsilon, "delta": _validate.inside(delta=delta)}
+    return plan_for(facts, settings, **budget, neighbours=neighbours, unit=unit or PrivacyUnit())  # type: ignore[arg-type]
+
+
+# -------------------------------------------------------------------------------------- optimizer
 
 
 class TorchOptimizer:
     """Moves the parameters of a module by released gradients (`ratewise.training.loop.Optimizer`).
 
     The default optimizer is SGD with the momentum and penalty of the configuration; biases and norms have no penalty.
-    A scheduler is stepped once after each step; without one the schedule of the configuration is followed.
+    A scheduler is stepped once after each step; the default is the schedule of the configuration.
     """
 
     def __init__(
         self,
-        parameters: Sequence[nn.Parameter],
+        module: nn.Module,
         steps: int,
         config: TrainingConfig,
-        learning_rate: float,
         optimizer: Any = None,
         scheduler: Any = None,
     ) -> None:
-        self.parameters = list(parameters)
+        self._module, self.done = module, 0
+        self.parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        check_optimizer(optimizer, scheduler, self.parameters)
         if optimizer is None:
-            if scheduler is not None:
-                raise UnsupportedCombination("scheduler was given without its optimizer; pass both")
-            decay = {True: config.l2 or 0.0, False: 0.0}
-            groups = [
-                {"params": [p for p in self.parameters if (p.ndim > 1) == wide], "weight_decay": decay[wide]}
-                for wide in decay
-            ]
-            optimizer = torch.optim.SGD(
-                [group for group in groups if group["params"]], lr=learning_rate, momentum=config.momentum
+            wide, narrow = (
+                [p for p in self.parameters if (p.ndim > 1) == several] for several in (True, False)
             )
-        check_optimizer(optimizer, self.parameters)
-        if scheduler is not None:
-            check_scheduler(scheduler, optimizer)
+            groups: list[dict[str, Any]] = [
+                {"params": wide, "weight_decay": config.l2 or 0.0},
+                {"params": narrow},
+            ]
+            rate = float(config.learning_rate or _GAIN)
+            optimizer = torch.optim.SGD(
+                [group for group in groups if group["params"]], lr=rate, momentum=config.momentum
+            )
+        if scheduler is None and config.schedule != "constant":
+            scheduler = torch.optim.lr_scheduler.LambdaLR(
+                optimizer, lambda done: schedule_value(config.schedule, done, steps)
+            )
         self.optimizer: torch.optim.Optimizer = optimizer
         self.scheduler = scheduler
-        self._steps, self._schedule = steps, config.schedule
-        self._rates = [float(group["lr"]) for group in optimizer.param_groups]
-        self._done = 0
-
-    @property
-    def _scheduled(self) -> bool:
-        return self.scheduler is None and self._schedule != "constant"
+        self._first_rate = float(optimizer.param_groups[0]["lr"])
 
     @property
     def relative_rate(self) -> float:
         """Learning rate of the coming step relative to the first one."""
-        if self._scheduled:
-            return schedule_value(self._schedule, self._done, self._steps)
-        now, first = float(self.optimizer.param_groups[0]["lr"]), self._rates[0]
+        now, first = float(self.optimizer.param_groups[0]["lr"]), self._first_rate
         return min(now / first, 1.0) if first > 0 else 1.0
 
-    @property
-    def done(self) -> int:
-        """Steps that were taken, or that count as taken; setting it moves the schedule."""
-        return self._done
-
-    @done.setter
-    def done(self, steps: int) -> None:
+    def skip_to(self, steps: int) -> None:
+        """Count so many steps as taken: the schedule goes on as if they had been."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a scheduler moves before its optimizer, as meant here
-            for _ in range(steps - self._done if self.scheduler is not None else 0):
+            for _ in range(steps - self.done if self.scheduler is not None else 0):
                 self.scheduler.step()
-        self._done = steps
+        self.done = steps
 
     def step(self, total: Sequence[Tensor], expected_units: float) -> float:
         """Move by a released sum (its tensors are used up) and return the norm of the released mean."""
@@ -197,13 +179,9 @@ class TorchOptimizer:
         norm = _norm(total)
         if not math.isfinite(norm):
             raise InvalidInput("training diverged: the released gradient is not finite; lower learning_rate")
-        for group, rate in (
-            zip(self.optimizer.param_groups, self._rates, strict=True) if self._scheduled else ()
-        ):
-            group["lr"] = rate * self.relative_rate
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        self._done += 1
+        self.done += 1
         if self.scheduler is not None:
             self.scheduler.step()
         if not _norm(self.parameters) < LARGEST:
@@ -215,21 +193,21 @@ class TorchOptimizer:
     def state(self) -> dict[str, Any]:
         """Return what is needed to go on later."""
         return {
-            "done": self._done,
-            "parameters": [parameter.detach().clone() for parameter in self.parameters],
+            "done": self.done,
+            "module": {name: value.clone() for name, value in self._module.state_dict().items()},
             "optimizer": self.optimizer.state_dict(),
             "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
         }
 
-    @torch.no_grad()
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from what `state` returned."""
-        shapes = [tuple(parameter.shape) for parameter in self.parameters]
-        if [tuple(value.shape) for value in state["parameters"]] != shapes:
-            raise InvalidInput("state has parameters of other shapes; resume with the same model")
+        ours, stored = self._module.state_dict(), state["module"]
+        if {name: value.shape for name, value in ours.items()} != {n: v.shape for n, v in stored.items()}:
+            raise InvalidInput("the checkpoint has other parameters or buffers; resume with the same model")
         if (state["scheduler"] is None) != (self.scheduler is None):
             raise InvalidInput("checkpoint and training differ in having a scheduler; resume with the same")
-        if not all(bool(torch.isfinite(value).all()) for value in state["parameters"]):
+        trained = [name for name, parameter in self._module.named_parameters() if parameter.requires_grad]
+        if not all(bool(torch.isfinite(stored[name]).all()) for name in trained):
             raise InvalidInput("the checkpoint's parameters are not finite; take an older copy")
         try:
             self.optimizer.load_state_dict(state["optimizer"])
@@ -237,13 +215,19 @@ class TorchOptimizer:
             raise InvalidInput(f"the checkpoint's optimizer does not fit this one: {problem}") from None
         if self.scheduler is not None:
             self.scheduler.load_state_dict(state["scheduler"])
-        for parameter, value in zip(self.parameters, state["parameters"], strict=True):
-            parameter.copy_(value)
-        self._done = int(state["done"])
+        self._module.load_state_dict(stored)
+        self.done = int(state["done"])
 
 
-def check_optimizer(optimizer: Any, parameters: Sequence[nn.Parameter]) -> None:
-    """Refuse an optimizer over other parameters than those that are trained."""
+def check_optimizer(optimizer: Any, scheduler: Any, parameters: Sequence[nn.Parameter]) -> None:
+    """Refuse an optimizer over other parameters than those that are trained, or a scheduler of another one.
+
+    Both must step by themselves: what a closure or a measure of the rows would show is not released.
+    """
+    if optimizer is None:
+        if scheduler is not None:
+            raise UnsupportedCombination("scheduler was given without its optimizer; pass both")
+        return
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise InvalidType(f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
@@ -263,11 +247,7 @@ def check_optimizer(optimizer: Any, parameters: Sequence[nn.Parameter]) -> None:
         raise UnsupportedCombination(
             "optimizer SparseAdam wants sparse gradients, and gradients with noise are dense; use Adam"
         )
-
-
-def check_scheduler(scheduler: Any, optimizer: torch.optim.Optimizer) -> None:
-    """Refuse a scheduler that cannot be stepped by itself, or that moves another optimizer."""
-    if not callable(getattr(scheduler, "step", None)):
+    if scheduler is not None and not callable(getattr(scheduler, "step", None)):
         raise InvalidType(f"scheduler must have a step method, got {type(scheduler).__name__}")
     if not _steps_alone(scheduler):
         raise UnsupportedCombination(
@@ -292,12 +272,16 @@ def _norm(tensors: Sequence[Tensor]) -> float:
         return float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(t) for t in tensors])))
 
 
+# ---------------------------------------------------------------------------------------- session
+
+
 @dataclass(eq=False)
 class NetworkSession(Session):
     """A fit of a network: the stages of `ratewise.training.session.Session` with a module as the model.
 
-    Process 0 alone keeps the ledger, releases and writes checkpoints. Parameters are those of `Trainer`; `seed` is what
-    `streams` were made of, for the warning that it must stay secret.
+    Process 0 alone keeps the given ledger, releases and writes checkpoints; the others record the same plan on a ledger
+    in memory. Parameters are those of `Trainer`; `seed` is what `streams` were made of, for the warning that it must
+    stay secret.
     """
 
     module: nn.Module = field(default_factory=nn.Identity)
@@ -325,8 +309,7 @@ class NetworkSession(Session):
         _validate.count(checkpoint_every=self.checkpoint_every)
         refuse_unjoined(self.processes)
         self.on_release = self.save
-
-    # ------------------------------------------------------------------------- before rows are read
+        self.ledger = self.ledger if self.processes.leads else None
 
     def declare_and_plan(self) -> None:
         """Code the units, make the plan and have it admitted; a checkpoint must belong to the same plan."""
@@ -348,7 +331,9 @@ class NetworkSession(Session):
         """Have the whole plan admitted, unless it was: in process 0, before any row is read."""
         if not self._admitted and self.steps_done < self.plan.steps:
             self.processes.led(self._admit)
-            self.open_ledger()  # in other processes: the ledger of process 0 takes its place at the end
+            if not self.processes.leads:
+                self.ledger = Ledger(neighbours=self.neighbours, unit=self.plan.unit)
+                super().admit()
             self._admitted = True
 
     def _admit(self) -> None:
@@ -372,9 +357,6 @@ class NetworkSession(Session):
             USED_SEEDS.add(self.open_ledger(), self.streams)
             self._seed_noted = True
 
-    def _record(self, name: str) -> None:
-        self.processes.led(lambda: self.admission.release(name))
-
     def _left(self, name: str) -> int:
         left = self.admission.left(name) if self.processes.leads and name in self.plan.events else 0
         return int(self.processes.share_bytes(str(left).encode()) or 0)
@@ -385,35 +367,33 @@ class NetworkSession(Session):
     def _threads(self) -> AbstractContextManager[object]:
         return nullcontext()
 
-    # ------------------------------------------------------------------------------------ training
-
     def prepare(self) -> None:
         """Do nothing: inputs are used as they are, or scaled by declared bounds inside the module."""
 
     def bind(self) -> None:
         """Make the engine and the loop, and go on from a checkpoint."""
-        assert self.domain is not None  # noqa: S101 - only called with two classes or more
-        self._bind(network_rows(self.rows, self.domain, self.compiled))
+        rows: Any = self.rows
+        self._bind(rows.source(self.domain, self.compiled))
         if self._state is not None:
             self._go_on()
 
     def _bind(self, rows: RowSource) -> None:
-        plan, config = self.plan, self.config
-        cells, hard = None if self.compiled is None else self.compiled.n_cells, config.rates == "hard"
-        objective = Objective(len(self.classes), cells, self.loss, temperature=config.temperature, hard=hard)
-        check_module(self.module)
-        device = next(self.module.parameters()).device if self.device is None else self.device
-        self.engine = engine = TorchEngine(
-            self.module, rows, objective, units=self.units, physical_batch=self.physical_batch, device=device,
-            autocast=self.autocast,
+        plan, config, compiled = self.plan, self.config, self.compiled
+        objective = Objective(
+            len(self.classes), None if compiled is None else compiled.n_cells, self.loss,
+            temperature=config.temperature, hard=config.rates == "hard",
         )  # fmt: skip
-        clip, rate = float(config.clip or CLIP), float(config.learning_rate or _GAIN)
+        self.engine = engine = TorchEngine(
+            self.module, rows, objective, units=self.units, physical_batch=self.physical_batch,
+            device=self.device, autocast=self.autocast,
+        )  # fmt: skip
+        clip = float(config.clip or CLIP)
         counts = plan.histogram_mechanism(engine.count_step)
         gradient = plan.gradient_mechanism(clip, engine.slack(self.most_rows))
         self.loop = Loop(
             engine,
-            TorchOptimizer(engine.parameters, plan.steps, config, rate, self.optimizer, self.scheduler),
-            dual_update(self.compiled, plan, config, counts.standard_deviation),
+            TorchOptimizer(self.module, plan.steps, config, self.optimizer, self.scheduler),
+            dual_update(compiled, plan, config, counts.standard_deviation),
             TotalRelease(gradient, self.processes, engine.parameters),
             TotalRelease(counts, self.processes),
             clip,
@@ -453,13 +433,10 @@ class NetworkSession(Session):
                 self.save()
 
     def phase(self, steps: int | None = None) -> AbstractContextManager[Phase | None]:
-        """Return a phase of steps on the ledger of process 0, recorded so many at a time."""
+        """Return a phase of steps on the ledger, recorded so many at a time."""
         if not self.plan.private:
             return nullcontext()
-        context: AbstractContextManager[Phase | None] = nullcontext()
-        if self.processes.leads:
-            context = self.admission.phase(TRAINING, **({} if steps is None else {"stride": steps}))
-        return leader_only(context, self.processes)
+        return self.admission.phase(TRAINING, **({} if steps is None else {"stride": steps}))
 
     def draw(self) -> Rows:
         """Return the sample of the next step, **private**; no sample is ever drawn again."""
@@ -483,18 +460,6 @@ class NetworkSession(Session):
         for record in self.steps():
             if on_step is not None:
                 on_step(record)
-
-    def certify(self) -> None:
-        """Release the counts of the returned model and judge the constraints; share the ledger."""
-        super().certify()
-        if self.processes.world == 1:
-            return
-        named = self.admission.id.encode() if self.processes.leads else b""
-        document = self.processes.share_bytes(named + b"\n" + self.open_ledger().to_json().encode())
-        if not self.processes.leads and document is not None:
-            name, _, content = document.partition(b"\n")
-            self.ledger = Ledger.from_json(content.decode())
-            self.admission = self.ledger.admission(name.decode())
 
     @property
     def dual(self) -> DualUpdate | None:
@@ -524,7 +489,7 @@ class NetworkSession(Session):
         if data is None:
             return False
         state = decode(data, path)
-        with sound(self._source):
+        with _sound(self._source):
             ledger = _ledger_from(state["ledger"], self.ledger, self._source)
             self.restore(state, ledger.admission(state["admission"]))
         self._admitted = self._seed_noted = True
@@ -534,7 +499,7 @@ class NetworkSession(Session):
 
     def _go_on(self) -> None:
         state: Any = self._state
-        with sound(self._source):
+        with _sound(self._source):
             for name, value in self._identity().items():  # else the ledger would not state what ran
                 stored = state["identity"].get(name)
                 if stored != value:
@@ -542,7 +507,6 @@ class NetworkSession(Session):
                     raise InvalidInput(
                         f"{self._source} belongs to another run: {name} differs{shown}; {_SAME_RUN}"
                     )
-            _restore_constants(self.module, state["constants"])
             done = state["loop"]["done"]
             if type(done) is not int or not 0 <= done <= self.plan.steps:
                 raise InvalidInput(
@@ -553,21 +517,19 @@ class NetworkSession(Session):
         taken = self.plan.steps - self.admission.left(TRAINING) if self.plan.private else done
         agreed = self.processes.share_bytes(str(max(done, taken)).encode())
         self._drawn = self.steps_done = int(agreed or done)
-        self.loop.optimizer.done = self.steps_done  # steps that may have been released are not taken again
+        self.loop.optimizer.skip_to(self.steps_done)  # steps that may have been released are not taken again
         self.streams = RandomStreams.from_seed(None)  # noise must never be drawn twice
 
     def save(self) -> None:
         """Write the checkpoint file, in process 0."""
         if self.checkpoint is None or not self.processes.leads or self.loop is None or not self._admitted:
             return
-        state = {
-            **self.state(),
+        facts = {
             "identity": self._identity(),
             "admission": self.admission.id,
             "ledger": self.open_ledger().to_json(),
-            "constants": _constants(self.module),
         }
-        write_whole(self.checkpoint, encode(state))
+        write_whole(self.checkpoint, encode({**self.state(), **facts}))
 
     def _identity(self) -> dict[str, Any]:
         """Return what must not change when a run resumes: plan, constraints and model."""
@@ -648,7 +610,15 @@ class Trainer(NetworkSession):
             raise InvalidInput(
                 f"data has {self.units.n_units} units (rows or ids), the plan was made for {plan.n_units}"
             )
-        self.classes = tuple(range(_classes(n_classes, constraints)))
+        if constraints is not None:
+            if n_classes not in (None, constraints.n_classes):
+                raise InvalidInput(
+                    f"n_classes is {n_classes}, but the constraints have {constraints.n_classes}"
+                )
+            n_classes = constraints.n_classes
+        elif n_classes is None:
+            raise InvalidInput("n_classes must be given without constraints, got None")
+        self.classes = tuple(range(_validate.count(at_least=2, n_classes=n_classes)))
         self._seed_noted = streams is not None
         self._bind(rows)
 
@@ -660,6 +630,33 @@ class Trainer(NetworkSession):
         self.train(on_step)
         self.certify()
         return self.history
+
+
+def _check(plan: Any, constraints: Any, config: Any, ledger: Any) -> None:
+    for name, value, kind in (
+        ("plan", plan, Plan),
+        ("constraints", constraints, CompiledConstraints),
+        ("config", config, TrainingConfig),
+        ("ledger", ledger, Ledger),
+    ):
+        if not isinstance(value, kind) and (value is not None or kind is Plan):
+            raise InvalidType(
+                f"{name} must be a {kind.__module__}.{kind.__name__}, got {type(value).__name__}"
+            )
+    if ledger is not None and not ledger.accepts(plan.neighbours):
+        raise InvalidInput(
+            f"the plan is for {plan.neighbours!r}, but the ledger is kept for {ledger.neighbours!r}; use one "
+            "relation for both"
+        )
+    event = plan.training
+    if plan.private and (event is None or event.gradient_noise is None):
+        raise UnsupportedCombination("the plan has no training steps with gradient noise; see network_plan")
+    if event is not None and (event.histogram_noise is None) != (constraints is None):
+        raise UnsupportedCombination(
+            f"histogram_noise is {event.histogram_noise}, but there are "
+            f"{'no ' if constraints is None else ''}constraints; "
+            "a private plan has histogram_noise exactly if there are constraints"
+        )
 
 
 # ------------------------------------------------------------------------------------- checkpoints
@@ -674,7 +671,7 @@ def encode(state: Mapping[str, Any]) -> bytes:
 def decode(data: bytes, path: str) -> dict[str, Any]:
     """Return the state in a file of `encode`; nothing in it is executed."""
     fields, arrays = arrays_from_bytes(data, _KIND, path)
-    with sound(f"the checkpoint {path!r}"):
+    with _sound(f"the checkpoint {path!r}"):
         state = _unplain(fields["state"], arrays)
         if not isinstance(state, dict):
             raise TypeError
@@ -723,7 +720,7 @@ def _unplain(value: Any, arrays: Mapping[str, Any]) -> Any:
 
 
 @contextlib.contextmanager
-def sound(source: str) -> Iterator[None]:
+def _sound(source: str) -> Iterator[None]:
     """Turn whatever goes wrong with the parts of a checkpoint into one message; a checksum can be made anew."""
     try:
         yield
@@ -738,22 +735,6 @@ def sound(source: str) -> Iterator[None]:
             f"{source} is no sound checkpoint ({type(problem).__name__} in its parts), and nothing in it was "
             "run; take an older copy"
         ) from problem
-
-
-def _constants(module: nn.Module) -> dict[str, Tensor]:
-    """Return what training does not change: frozen parameters and buffers."""
-    trained = {name for name, parameter in module.named_parameters() if parameter.requires_grad}
-    return {name: value for name, value in module.state_dict().items() if name not in trained}
-
-
-def _restore_constants(module: nn.Module, state: Mapping[str, Any]) -> None:
-    """Put frozen parameters and buffers back into a module of the same structure."""
-    ours = _constants(module)
-    if {name: value.shape for name, value in ours.items()} != {n: v.shape for n, v in state.items()}:
-        raise InvalidInput(
-            "the checkpoint has other buffers or frozen parameters; resume with the same model"
-        )
-    module.load_state_dict(dict(state), strict=False)
 
 
 def _ledger_from(document: str, given: Ledger | None, source: str) -> Ledger:
@@ -771,40 +752,3 @@ def _ledger_from(document: str, given: Ledger | None, source: str) -> Ledger:
             f"the ledger {given.path!r} is not the one that {source} was written with; open the right file"
         )
     return given
-
-
-def _check(plan: Any, constraints: Any, config: Any, ledger: Any) -> None:
-    for name, value, kind in (
-        ("plan", plan, Plan),
-        ("constraints", constraints, CompiledConstraints),
-        ("config", config, TrainingConfig),
-        ("ledger", ledger, Ledger),
-    ):
-        if not isinstance(value, kind) and (value is not None or kind is Plan):
-            raise InvalidType(
-                f"{name} must be a {kind.__module__}.{kind.__name__}, got {type(value).__name__}"
-            )
-    if ledger is not None and not ledger.accepts(plan.neighbours):
-        raise InvalidInput(
-            f"the plan is for {plan.neighbours!r}, but the ledger is kept for {ledger.neighbours!r}; use one "
-            "relation for both"
-        )
-    event = plan.training
-    if plan.private and (event is None or event.gradient_noise is None):
-        raise UnsupportedCombination("the plan has no training steps with gradient noise; see network_plan")
-    if event is not None and (event.histogram_noise is None) != (constraints is None):
-        raise UnsupportedCombination(
-            f"histogram_noise is {event.histogram_noise}, but there are "
-            f"{'no ' if constraints is None else ''}constraints; "
-            "a private plan has histogram_noise exactly if there are constraints"
-        )
-
-
-def _classes(n_classes: int | None, constraints: CompiledConstraints | None) -> int:
-    if constraints is None:
-        if n_classes is None:
-            raise InvalidInput("n_classes must be given without constraints, got None")
-        return _validate.count(at_least=2, n_classes=n_classes)
-    if n_classes not in (None, constraints.n_classes):
-        raise InvalidInput(f"n_classes is {n_classes}, but the constraints have {constraints.n_classes}")
-    return constraints.n_classes
