@@ -191,7 +191,8 @@ def synthetic(part: Part, epsilon: float, delta: float, seed: int, **settings: A
     """Return a synthetic training part and the seconds it took; kept in the cache, as it takes minutes."""
     task, table = part.task, part.table
     feature = _GROUP_FEATURES.get(task.dataset)
-    key = json.dumps([task.dataset, part.digest, epsilon, delta, seed, settings, task.column])
+    sources = [(PROCESSES / name).read_text() for name in ("synthesis.py", "graphical.py")]
+    key = json.dumps([task.dataset, part.digest, epsilon, delta, seed, settings, task.column, sources])
     path = cache() / "tables" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.npz"
     if not path.exists():
         process = running("synthesis")
@@ -228,7 +229,7 @@ def synthetic(part: Part, epsilon: float, delta: float, seed: int, **settings: A
 
 
 def _codes(values: np.ndarray, size: int) -> np.ndarray:
-    """Return codes; the value "missing" that Private-PGM adds to each column becomes the last one."""
+    """Return codes as whole numbers."""
     return np.clip(values.astype(int), 0, size - 1)
 
 

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import json
 import math
 import re
 import runpy
@@ -10,19 +11,22 @@ import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ratewise import demo
+from ratewise.accounting import calibrate, theory
+from ratewise.exceptions import InvalidInput
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import certificate, persons  # noqa: E402
+from benchmarks import certificate, persons, postprocess, theory_vs_accountant  # noqa: E402
 from benchmarks import page as results_page  # noqa: E402
 from benchmarks.__main__ import NAMES  # noqa: E402
 
 PAGES = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").glob("*.md")), ROOT / "benchmarks" / "README.md"]
-# test_report_of_classifier.py runs report.md; pytorch.md shows excerpts that need images, a module or several processes
+# test_report_of_classifier.py runs report.md; the blocks of pytorch.md take names that a test below gives them
 ELSEWHERE = {"report.md", "pytorch.md"}
 SLOW = {"plot_2_trade_off", "plot_5_epsilon", "plot_8_network", "plot_7_ledger", "plot_9_persons"}
 SCRIPTS = [
@@ -50,6 +54,53 @@ def test_examples_run_as_written(page, tmp_path, monkeypatch, capsys):
     check = CHECKS.get(page.name)
     if check is not None:
         check(names, capsys.readouterr().out)
+
+
+@pytest.mark.slow
+def test_blocks_on_networks_run(tmp_path, monkeypatch):
+    """Each block of pytorch.md runs with small stand-ins for the reader's data, modules and optimizers."""
+    torch = pytest.importorskip("torch")
+    networks = importlib.import_module("ratewise.torch")
+    monkeypatch.setattr(
+        networks, "resnet16", lambda classes: networks.SmallCNN(classes)
+    )  # which takes minutes
+    rng, n = np.random.default_rng(0), 400
+    X = rng.normal(size=(n, 4)).astype(np.float32)
+    y, sex = (X[:, 0] > 0).astype(int), rng.choice(["Female", "Male"], n)
+    races = ["White", "Black", "Asian", "Indian", "other"]
+
+    def parts():
+        module = torch.nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(module.parameters(), lr=1.0)
+        scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, total_iters=20)
+        return {"module": module, "model": module, "optimizer": optimizer, "scheduler": scheduler}
+
+    first = {
+        "pictures": rng.integers(0, 256, (64, 3, 32, 32), dtype=np.uint8),
+        "gender": rng.choice(["male", "female"], 64),
+        "race": rng.choice(races, 64),
+    }
+    rows = [
+        (torch.tensor(x), int(label), {"sex": str(group)}) for x, label, group in zip(X, y, sex, strict=True)
+    ]
+    given = [
+        {**first, "new_pictures": first["pictures"]},
+        {"X": X, "y": y, "sex": sex, **parts()},
+        {"dataset": rows, "DataLoader": torch.utils.data.DataLoader, **parts()},
+        {"np": np, "labels": y, **parts()},
+    ]
+    names = {"__name__": "example"}
+    found = blocks(ROOT / "docs" / "pytorch.md")
+    assert len(found) == len(given)
+    for number, (block, extra) in enumerate(zip(found, given, strict=True)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        np.save(folder / "x.npy", X)
+        monkeypatch.chdir(folder)
+        names.update(extra)
+        exec(compile(block, "pytorch.md", "exec"), names)
+    assert names["certificate"].verdict
+    assert (tmp_path / "1" / "run.ckpt").exists()
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
@@ -91,8 +142,9 @@ def test_readme_starts_with_the_two_commands():
     assert commands[1].startswith("make test")
 
 
-def test_numbers_of_readme_and_benchmarks_are_those_of_the_tables():
-    """`python -m benchmarks page` writes both."""
+def test_numbers_of_readme_and_results_are_those_of_the_tables():
+    """`python -m benchmarks page` writes all three."""
+    assert results_page.scoreboard_page() == (ROOT / "docs" / "scoreboard.md").read_text()
     assert results_page.benchmarks_page() == (ROOT / "docs" / "benchmarks.md").read_text()
     assert results_page.readme_with_table() == (ROOT / "README.md").read_text()
 
@@ -101,8 +153,8 @@ def test_numbers_of_the_certificate_page_are_those_of_its_fits():
     page = (ROOT / "docs" / "certificate.md").read_text()
     fits = certificate.read(certificate.RESULTS)
     for line in certificate.summary(fits):
-        for count, total in re.findall(r"(\d+) of (\d+)", line):
-            assert f"| {count} of {total} |" in page
+        for count, rate, low, high in re.findall(r"(\d+ of \d+) = (\S+) \((\S+) to (\S+)\)", line):
+            assert f"| {count} | {short(rate)} ({short(low)} to {short(high)}) |" in page
     held, missed, unsure = (
         sum(one.verdict == word for one in fits) for word in ("held", "missed", "cannot tell")
     )
@@ -138,6 +190,97 @@ def test_numbers_of_the_persons_page_are_those_of_its_fits():
         if (one["table"], one["method"]) == ("parkinsons", "constant")
     ]
     assert f"has error {statistics.fmean(guesses):.3f}".replace("0.", ".") in page
+
+
+def short(number):
+    """Return a number as pages write it: .044, and 1 for 1.000."""
+    return "1" if float(number) == 1 else str(number).removeprefix("0")
+
+
+def test_numbers_of_decision_rules_are_those_of_their_runs():
+    """`python -m benchmarks postprocess` writes the file."""
+    page = (ROOT / "docs" / "certificate.md").read_text()
+    lines = postprocess.markdown()
+    assert len(lines) == 4
+    assert all(line in page for line in lines)
+
+
+def test_numbers_of_the_scaling_page_are_those_of_its_runs():
+    page = (ROOT / "docs" / "scaling.md").read_text()
+    results = ROOT / "benchmarks" / "results"
+    tables = [json.loads(line) for line in (results / "distributed_tables.jsonl").read_text().splitlines()]
+    steps = {run["mode"]: run.get("step_ms") for run in tables}
+    for run in tables:
+        if run["mode"] != "mllib":
+            assert f"| {run['prepare_s']:.1f} s | {run['step_ms']:.0f} ms | {run['total_s']:.1f} s |" in page
+        else:
+            assert f"| {run['total_s']:.1f} s |" in page
+        if run["mode"] == "arrow":
+            assert f"used {run['anonymous_memory_mb']:.0f} MB" in page
+    assert f"Two Dask workers are {steps['dask1'] / steps['dask2']:.1f} times as fast as one" in page
+    measured = [steps[f"dask{workers}"] for workers in (1, 2, 4)]
+    assert "where {:.0f}, {:.0f} and {:.0f} ms were measured".format(*measured) in page
+    pytest.importorskip("torch")
+    distributed = importlib.import_module("benchmarks.distributed")
+    runs = [json.loads(line) for line in (results / "distributed.jsonl").read_text().splitlines()]
+    times = {world: 1e3 * distributed.best(runs, world)["parts"]["step"] for world in (1, 2, 3)}
+    assert f"{times[1]:.0f} ms with one process, {times[2]:.0f} ms with two" in page
+    assert f"({2 * times[1] / times[2]:.2f} times the rows per second), {times[3]:.0f} ms with three" in page
+    costs = distributed.model_of(runs)
+    assert (
+        f"c_row {1e3 * costs['row']:.2f} ms, c_par {1e9 * costs['parameter']:.1f} ns, latency "
+        f"{1e6 * costs['latency']:.0f} us, bandwidth {1e-9 / costs['byte']:.1f} GB/s"
+    ) in page
+    assumed = {**costs, "latency": 50e-6, "byte": 8e-10}
+
+    def seconds(processes, batch):
+        return sum(
+            v for name, v in distributed.predicted(assumed, processes, batch).items() if name != "bytes"
+        )
+
+    one, ten, hundred, thousand = (seconds(processes, 65_536) for processes in (1, 10, 100, 1000))
+    assert f"{one:.0f} s a step with one process, {ten:.1f} s with 10, {hundred:.1f} s with 100" in page
+    assert f"{thousand:.1f} s with 1,000 ({one / thousand:.0f} times as fast)" in page
+    assert f"{seconds(1, 4096) / seconds(1000, 4096):.0f} times as fast with 1,000" in page
+
+
+def test_numbers_of_the_theory_page_are_those_of_the_accountant():
+    page = (ROOT / "docs" / "theory.md").read_text()
+    rows = re.findall(r"^\| (\d+), (\S+) \| (\S+), (\d+) \| (.*) \|$", page, re.MULTILINE)
+    assert len(rows) == 5
+    for epsilon, delta, rate, steps, quoted in rows:
+        setting = float(epsilon), float(delta), float(rate), int(steps)
+        cells = []
+        for rule in (theory.paper_noise, theory.proven_noise):
+            try:
+                noise = rule(*setting)
+            except InvalidInput:
+                cells += ["out of range", ""]
+                continue
+            spent = theory_vs_accountant.spent(noise, *setting[1:])
+            text = short(f"{spent:.3g}")
+            cells += [f"{noise.gradient_noise:.3g}/{short(f'{noise.laplace_scale:.3g}')}"]
+            cells += [f"**{text}**" if spent > setting[0] else text]
+        found = calibrate(*setting, histogram="laplace")
+        cells += [f"{short(f'{found.gradient_noise:.3g}')}/{found.histogram_noise:.3g}"]
+        assert quoted == " | ".join(cells).replace("|  |", "| |")
+    bounds = {row[0]: row[-1] for row in theory_vs_accountant.convergence_rows()}
+    assert bounds["1e6"] == "inf"
+    assert (
+        f"infinite for 10^6 rows, {bounds['1e8']} for 10^8, {bounds['1e10']} for 10^10 and {short(bounds['1e12'])}"
+        in page.replace("\n", " ")
+    )
+
+
+def test_probabilities_of_the_privacy_page_follow_from_epsilon():
+    page = (ROOT / "docs" / "privacy.md").read_text()
+    epsilons, chances = (
+        re.search(rf"^\| {name} \| (.*) \|$", page, re.MULTILINE)[1].split(" | ")
+        for name in ("epsilon", "probability at most")
+    )
+    for epsilon, chance in zip(epsilons, chances, strict=True):
+        digits = len(chance.partition(".")[2]) - 1
+        assert f"{100 / (1 + math.exp(-float(epsilon))):.{digits}f}%" == chance
 
 
 def test_figure_of_the_readme_shows_the_tables():

@@ -1,17 +1,47 @@
 """AIM and MST (OpenDP with Private-PGM): a private synthetic table, written in place of predictions.
 
-Numbers are cut at quantiles of the training rows, **which no budget covers**: this favours the method. The columns are
+OpenDP selects and measures marginals; the model is fitted and sampled by `graphical`. Numbers are cut at values that many
+rows have and at quantiles of the other training rows, **which no budget covers**: this favours the methods. The columns are
 integers when the mechanism reads them, with all values declared, so delta is only used to convert zCDP.
 """
 
+import itertools
+
+import graphical
 import numpy as np
+import opendp.extras.mbi._mst as mst
 import opendp.prelude as dp
 import polars as pl
+from opendp._internal import _make_transformation
 from opendp.mod import OpenDPException
 from serve import serve
 
 BINS = 20
+ROUND_ITERATIONS, FINAL_ITERATIONS = 100, 2000
 dp.enable_features("contrib")
+graphical.install()
+
+
+def mst_scores(input_domain, input_metric, queries, model):
+    """Return distances of marginals from the model: sums of absolute differences, as in the paper on MST.
+
+    OpenDP 0.16 takes the norm of a matrix, its largest column sum. The sensitivity is that of one count in both.
+    """
+
+    def scores(exact):
+        return [float(np.abs(exact[q] - np.asarray(model.project(q).values)).sum()) for q in queries]
+
+    return _make_transformation(
+        input_domain,
+        input_metric,
+        dp.vector_domain(dp.atom_domain(T="f64", nan=False)),
+        dp.linf_distance(T="f64", monotonic=False),
+        function=scores,
+        stability_map=lambda distances: max(distances.values()),
+    )
+
+
+mst._make_mst_scores = mst_scores
 
 
 def rho_for(epsilon, delta):
@@ -44,19 +74,34 @@ def released(frame, keys, algorithm, rho):
     raise RuntimeError("OpenDP refuses its own split of the budget")
 
 
+def cut(values, low, high):
+    """Return the bins of a column as the bin of each row and the mean of each bin."""
+    distinct, counts = np.unique(values, return_counts=True)
+    common = distinct[counts >= len(values) / BINS]
+    others = values[~np.isin(values, common)]
+    bins = np.linspace(0, 1, max(2, BINS - len(common)) + 1)[1:-1]
+    inner = np.quantile(others, bins, method="lower") if len(others) else []
+    edges = np.unique([*inner, *common, *np.nextafter(common, np.inf)])
+    edges = edges[(edges > low) & (edges < high)]
+    used, code = np.unique(np.searchsorted(edges, values, side="right"), return_inverse=True)
+    return code, np.array([values[code == place].mean() for place in range(len(used))])
+
+
+def workload(name, columns, label):
+    """Return the queries of AIM: all sets of so many columns, or with "label" all pairs of columns with the label."""
+    if name != "label":
+        return name
+    return [dp.mbi.Count((*pair, label)) for pair in itertools.combinations(columns, 2) if label not in pair]
+
+
 def fit(rows, request):
     """Release marginals; the "predictor" writes the synthetic table as an array of floats (rows, columns)."""
-    numbers, categories = request["numbers"], request["categories"]
-    codes, sizes, edges = {}, {}, {}
-    for name, (low, high) in numbers.items():
+    codes, sizes, middles = {}, {}, {}
+    for name, (low, high) in request["numbers"].items():
         values = np.clip(rows[name].to_numpy(dtype=float), low, high)
-        inner = np.unique(np.quantile(values, np.linspace(0, 1, BINS + 1)[1:-1]))
-        edges[name] = np.unique(np.concatenate([[low], inner, [high]]))
-        sizes[name] = len(edges[name]) - 1
-        codes[name] = np.clip(np.searchsorted(edges[name], values, side="right") - 1, 0, sizes[name] - 1)
-        middles = [values[codes[name] == place] for place in range(sizes[name])]
-        edges[name] = np.array([each.mean() if len(each) else 0.0 for each in middles])
-    for name, values in categories.items():
+        codes[name], middles[name] = cut(values, low, high)
+        sizes[name] = len(middles[name])
+    for name, values in request["categories"].items():
         place = {str(value): code for code, value in enumerate(values)}
         codes[name], sizes[name] = rows[name].astype(str).map(place).to_numpy(), len(values)
     for name, size in (("y", request["classes"]), ("group", request["groups"])):
@@ -64,17 +109,24 @@ def fit(rows, request):
             codes[name], sizes[name] = rows[name].to_numpy(), size
     short = {name: f"c{place}" for place, name in enumerate(codes)}
     frame = pl.DataFrame({short[name]: pl.Series(code, dtype=pl.Int64) for name, code in codes.items()})
-    rho = rho_for(request["epsilon"], request["delta"])
     settings = dict(request["settings"])
-    algorithm = {"aim": dp.mbi.AIM, "mst": dp.mbi.MST}[settings.pop("mechanism")](**settings)
+    mechanism = {"aim": dp.mbi.AIM, "mst": dp.mbi.MST}[settings.pop("mechanism")]
+    if "queries" in settings:
+        settings["queries"] = workload(settings["queries"], short.values(), short["y"])
+    algorithm = mechanism(estimator=graphical.estimator(ROUND_ITERATIONS), **settings)
     keys = {short[name]: list(range(size)) for name, size in sizes.items()}
-    made = released(frame, keys, algorithm, rho).synthesize(rows=len(rows))
+    found = released(frame, keys, algorithm, rho_for(request["epsilon"], request["delta"]))
+    estimate = graphical.estimator(FINAL_ITERATIONS)
+    model = estimate(found.model.domain, found.marginals.flatten(), potentials=found.model.potentials)
+    drawn = graphical.sampled(model, len(rows), np.random.default_rng(request["seed"]))
+    # OpenDP adds the value "missing" to every column: rows that have it are left out
+    made = pl.DataFrame({name: found.keys[name].gather(drawn[name]) for name in keys}).drop_nulls()
 
     def table(_):
         columns = []
         for name in codes:
-            code = made[short[name]].fill_null(0).to_numpy()
-            columns.append(edges[name][code] if name in edges else code)
+            code = made[short[name]].to_numpy()
+            columns.append(middles[name][code] if name in middles else code)
         return np.column_stack(columns)
 
     return table, request["epsilon"]
