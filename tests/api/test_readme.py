@@ -220,6 +220,17 @@ def test_numbers_of_the_scaling_page_are_those_of_its_runs():
     assert f"Two Dask workers are {steps['dask1'] / steps['dask2']:.1f} times as fast as one" in page
     measured = [steps[f"dask{workers}"] for workers in (1, 2, 4)]
     assert "where {:.0f}, {:.0f} and {:.0f} ms were measured".format(*measured) in page
+
+    def step(batch, workers, cores=1000):  # with the constants of the page
+        return 8e-9 * 50 * batch / min(workers, cores) + 32e-3 + 3e-3 * workers
+
+    first = [1e3 * step(65_536, workers, 2) for workers in (1, 2, 4)]
+    assert "give {:.0f} and {:.0f} ms for 1 and 2 workers, and {:.0f} ms for 4".format(*first) in page
+    small, large = ([step(batch, workers) for workers in (1, 10, 100, 1000)] for batch in (65_536, 1_000_000))
+    assert (
+        "{:.3f} s a step with 1 worker, {:.3f} s with 10, {:.3f} s with 100, {:.0f} s".format(*small) in page
+    )
+    assert "B = 1,000,000: {:.2f} s, {:.2f} s, {:.2f} s and {:.0f} s".format(*large) in page
     pytest.importorskip("torch")
     distributed = importlib.import_module("benchmarks.distributed")
     runs = [json.loads(line) for line in (results / "distributed.jsonl").read_text().splitlines()]
