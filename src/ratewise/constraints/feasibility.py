@@ -11,10 +11,10 @@ by subset
     The predictions in a subset are shares of one whole. The constraints, added with weights y, require less
     than the smallest value of the same sum over each subset: ``rate(0) <= .2`` with ``rate(1) <= .2``.
 by counts
-    A constraint on rates of one denominator is linear in the counts h[q, k] of rows of cell q predicted k:
-    ``rate(1, F) <= .2`` is h[F, 1] <= .2 (h[F, 0] + h[F, 1]). The constraints, added with weights y, have no
-    solution h >= 0 in which every subset has a row: ``rate(1, F) <= .2``, ``rate(1, M) <= .2``,
-    ``rate(1) >= .5``. Ranges of rates that follow by the first kind of proof enter as further constraints.
+    A constraint on rates of one denominator is linear in the counts h[q, k] of rows of cell q predicted k. The
+    constraints, added with weights y, have no solution h >= 0 in which every subset has a row:
+    ``rate(1, F) <= .2``, ``rate(1, M) <= .2``, ``rate(1) >= .5``. Ranges of rates that follow by the first kind
+    of proof enter as further constraints.
 
 A set that is not rejected may still be infeasible: for the actual cell sizes, for the features at hand, or by a proof
 that needs both kinds at once. Left out are constraints that mix denominators with a predicted class among them
@@ -112,12 +112,13 @@ def contradiction(compiled: CompiledConstraints) -> tuple[int, ...]:
     if system is None or _feasible_for_equal_cells(system):
         return ()
     by_subset = _BySubset(system)
-    found = by_subset.proof()
-    if found is None:
-        found = _proof_by_counts(system)
-    if found is None:
-        found = _proof_by_counts(_with_ranges(system, by_subset))
-    return () if found is None else tuple(found.tolist())
+    proofs = (
+        by_subset.proof,
+        lambda: _proof_by_counts(system),
+        lambda: _proof_by_counts(_with_ranges(system, by_subset)),
+    )
+    found = next((named for named in (proof() for proof in proofs) if named is not None), _ONE_CELL[:0])
+    return tuple(found.tolist())
 
 
 def _met_by_constants(compiled: CompiledConstraints) -> bool:
@@ -208,18 +209,14 @@ def _feasible_for_equal_cells(system: _System) -> bool:
     sizes = np.diff(system.members.indptr)[terms.denominator]
     scale = np.where(ratio, 1.0, 1.0 / np.maximum(sizes, _SMALL))
     share = sp.diags_array(scale) @ system.counted(terms.numerator, terms.klass)
-    # the value of each term is a variable of its own, which keeps the system sparse
-    count, width = len(terms), cells * system.classes
-    wholes = sp.kron(sp.eye_array(cells), np.ones((1, system.classes)))
     over = system.counted(terms.denominator[system.first], terms.klass[system.first])
     moved = sp.diags_array(np.where(system.of_ratio, system.bounds, 0.0)) @ over
     found = _solve(
-        np.zeros(width + count),
-        A_ub=sp.block_array([[-moved, system.rates]]),
+        np.zeros(share.shape[1]),
+        A_ub=system.rates @ share - moved,
         b_ub=np.where(system.of_ratio, 0.0, system.bounds),
-        A_eq=sp.block_array([[share, -sp.eye_array(count)], [wholes, None]]),
-        b_eq=np.concatenate([np.zeros(count), np.ones(cells)]),
-        bounds=np.array([(0.0, np.inf)] * width + [(-np.inf, np.inf)] * count),
+        A_eq=sp.kron(sp.eye_array(cells), np.ones((1, system.classes))),
+        b_eq=np.ones(cells),
     )
     return found is not None
 
