@@ -119,24 +119,25 @@ class Named(NamedTuple):
 
 def named_values(constraints: Any) -> Named:
     """Return the classes, columns and values that declarations name; they count as declared."""
-    found: dict[str | None, dict[Any, None]] = {None: {}}  # by column, None for the classes
+    found: dict[str | None, list[Any]] = {None: []}  # by column, None for the classes
     by_value: set[str | None] = set()
     all_columns = False
     for item in as_constraints(constraints):
         if isinstance(item, Family):
-            found[None].update({} if item.positive is None else {item.positive: None})
-            found.update((column, found.get(column, {})) for column in item.columns)
+            found[None] += [] if item.positive is None else [item.positive]
+            found.update((column, found.get(column, [])) for column in item.columns)
             by_value.update(item.columns)
             all_columns |= not item.columns and not item.by_keyword
             continue
-        for term, _ in itertools.chain.from_iterable(one.expression.terms for one in _singles(item)):
-            found[None][term.prediction] = None
+        for term in (term for one in _singles(item) for term, _ in one.expression.terms):
+            found[None].append(term.prediction)
             for leaf in (*term.where.leaves(), *term.of.leaves()):
-                named = leaf.values if isinstance(leaf, Member) else ()
-                found.setdefault(leaf.column, {}).update(dict.fromkeys(in_order(named)))
-                by_value.update([leaf.column] if isinstance(leaf, Member) else [])
-    classes = tuple(found.pop(None))
-    columns = {str(column): tuple(values) for column, values in found.items()}
+                values = found.setdefault(leaf.column, [])
+                if isinstance(leaf, Member):
+                    values += in_order(leaf.values)
+                    by_value.add(leaf.column)
+    classes = tuple(dict.fromkeys(found.pop(None)))
+    columns = {str(column): tuple(dict.fromkeys(values)) for column, values in found.items()}
     return Named(classes, columns, frozenset(() if all_columns else columns.keys() - by_value), all_columns)
 
 
@@ -380,14 +381,11 @@ class CompiledConstraints(Partition):
             Fill denominators up to the floor with rows that are predicted as all rows are, so that subsets below
             the floor show no gap. Otherwise they show a rate near 0.
         """
-        if not len(self.terms):
-            return np.zeros(len(self))
-        rates, below = self._rates(histogram, cell_totals, floor, clamp and not shrink)
+        rates, below = self._rates(histogram, cell_totals, floor)
         if shrink:
             missing = 1.0 - np.maximum(self.denominators(histogram, cell_totals), 0.0) / below
             rates = rates + missing * self._overall_rates(histogram, cell_totals)
-            rates = np.clip(rates, 0.0, 1.0) if clamp else rates
-        return self._a @ rates  # type: ignore[no-any-return]
+        return np.asarray(self._a @ (np.clip(rates, 0.0, 1.0) if clamp else rates))
 
     def _overall_rates(self, histogram: Any, cell_totals: Floats | None) -> Floats:
         """Return the rate of each term if all rows were predicted alike: its class's share, or a share of rows."""
@@ -398,14 +396,11 @@ class CompiledConstraints(Partition):
         rows = np.clip(sizes[self.terms.numerator] / sizes[self.terms.denominator], 0.0, 1.0)
         return np.where(self.terms.ratio, rows, rows * classes[self.terms.klass])
 
-    def _rates(
-        self, histogram: Any, cell_totals: Floats | None, floor: float, clamp: bool
-    ) -> tuple[Floats, Floats]:
+    def _rates(self, histogram: Any, cell_totals: Floats | None, floor: float) -> tuple[Floats, Floats]:
         """Return the rates of the terms and their denominators."""
         below = np.maximum(self.denominators(histogram, cell_totals), max(floor, _SMALLEST))
-        with np.errstate(over="ignore"):  # of a count beyond 1e296 rows, clamped below
-            rates = self._numerators.of(self._flat(histogram)) / below
-        return (np.clip(rates, 0.0, 1.0) if clamp else rates), below
+        with np.errstate(over="ignore"):  # of a count beyond 1e296 rows
+            return self._numerators.of(self._flat(histogram)) / below, below
 
     def value_and_std(
         self,
@@ -422,12 +417,11 @@ class CompiledConstraints(Partition):
         ``sqrt(max(H, 0) + sigma**2)``, which includes the sampling of the rows, the values estimate those of the
         population. Given `cell_totals` are taken as exact.
         """
-        if not len(self.terms):
-            return np.zeros(len(self)), np.zeros(len(self))
         cells, classes, terms = self.n_cells, self.n_classes, self.terms
         std = np.broadcast_to(np.asarray(noise_std, dtype=np.float64), (cells, classes))
         variance = np.square(std).reshape(-1)
-        rates, denominator = self._rates(histogram, cell_totals, floor, clamp=True)
+        rates, denominator = self._rates(histogram, cell_totals, floor)
+        rates = np.clip(rates, 0.0, 1.0)
         moving = rates if cell_totals is None else rates * terms.ratio  # denominators that vary
         below = self._incidence[terms.denominator]
         predicted = sp.diags_array(moving * terms.ratio) @ of_class(below, terms.klass, classes)
@@ -458,13 +452,12 @@ class CompiledConstraints(Partition):
         ratios with both, their denominators at least `ratio_floor`. Other arguments as in `values`.
         """
         shape = self.n_cells, self.n_classes
-        if not len(self.terms):
-            return np.zeros(shape)
         amount = self._a_t @ multipliers
         if not self._has_ratio:
             below = np.maximum(self.denominators(histogram, cell_totals), max(floor, _SMALLEST))
             return self._numerators.spread(amount / below).reshape(shape)
-        rates, below = self._rates(histogram, cell_totals, floor, clamp)
+        rates, below = self._rates(histogram, cell_totals, floor)
+        rates = np.clip(rates, 0.0, 1.0) if clamp else rates
         amount = amount / np.where(self.terms.ratio, np.maximum(below, ratio_floor), below)
         fixed = self._numerators.spread(amount)
         return (fixed - self._ratio_denominators.spread((amount * rates)[self.terms.ratio])).reshape(shape)

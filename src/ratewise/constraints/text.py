@@ -1,4 +1,4 @@
-r"""Constraint text: one parser and one writer, in the syntax of Python.
+"""Constraint text: one parser and one writer, in the syntax of Python.
 
 >>> constraint = parse_constraint("fnr(label=1, race=*) <= 0.2")
 >>> format_constraint(constraint)
@@ -6,12 +6,9 @@ r"""Constraint text: one parser and one writer, in the syntax of Python.
 
 The text is one Python expression. It is parsed by `ast.parse` and evaluated here, node by node: only the names
 and operators of this language have a meaning, and nothing of the text is executed. Values are built by the
-functions that Python calls, so text and Python cannot disagree. The text differs from Python in four ways:
-
-* columns and values need no quotes if they are plain words: ``group(sex=Female)``,
-* families have short names (`fnr`) and are compared with their bound: ``demographic_parity(sex) <= 0.05``,
-* ``fnr(race=*)`` stands for every race, ``fnr(race="B")`` for one of them,
-* a family with two bounds may be a chained comparison: ``0.1 <= positive_rate() <= 0.3``.
+functions that Python calls, so text and Python cannot disagree. In addition to Python, columns and values need no
+quotes if they are plain words, families have short names (`fnr`) and are compared with their bound, ``fnr(race=*)``
+stands for every race, and a family with two bounds may be a chained comparison.
 """
 
 from __future__ import annotations
@@ -105,11 +102,9 @@ class Mention(NamedTuple):
 def check_columns(mentions: Iterable[Mention], columns: Iterable[str], text: str, what: str) -> None:
     """Raise at the first column that is none of these; `what` says whose columns they are."""
     known = list(columns)
-    for mention in mentions:
-        if mention.value is COLUMN and mention.column not in known:
-            raise GrammarError(
-                _unknown(f"column {mention.column!r}", mention.column, known, what), text, mention.start
-            )
+    for column, value, start, *_ in mentions:
+        if value is COLUMN and column not in known:
+            raise GrammarError(_unknown(f"column {column!r}", column, known, what), text, start)
 
 
 def _unknown_mention(mention: Mention, domain: Domain) -> str | None:
@@ -119,11 +114,13 @@ def _unknown_mention(mention: Mention, domain: Domain) -> str | None:
         return _unknown(f"column {column!r}", column, list(domain.columns), "the groups")
     values = domain.values(column)
     if isinstance(values, Numeric):
-        if value is COLUMN and not groups:
-            return None
         return (
-            f"column {column!r} is a number and has no list of values; write conditions such as "
-            f"group({column}=below(25)), at_least(65) or between(25, 65), or declare it as a category"
+            None
+            if value is COLUMN and not groups
+            else (
+                f"column {column!r} is a number and has no list of values; write conditions such as "
+                f"group({column}=below(25)), at_least(65) or between(25, 65), or declare it as a category"
+            )
         )
     if value is COLUMN or value in values:
         return None
@@ -241,29 +238,28 @@ class _Unbounded(NamedTuple):
 
     def between(self, low: Any = None, high: Any = None) -> _Declared:
         """Return the family with its bounds; for one group, the constraint."""
-        kind, lower, upper = self.family.kind, self.family.lower, self.family.upper
-        if (low is not None and not lower) or (high is not None and not upper):
-            raise InvalidInput(
-                f"{kind} is bounded from {'below only: write >=' if lower else 'above only: write <='}"
-            )
-        if self.where != everyone:
-            if low is not None and high is not None:
-                return self.expression().between(low, high)
-            one: Constraint = self.expression() <= high if low is None else self.expression() >= low
-            return one
-        bounds = {str(name): b for name, b in ((lower, low), (upper, high)) if b is not None}
-        if self.family.by_keyword:
-            return self.family(by=self.columns, **bounds, **self.options)
-        return self.family(*self.columns, **bounds, **self.options)
+        family, bounds = self.family, {}
+        for name, bound in ((self.family.lower, low), (self.family.upper, high)):
+            if bound is not None and not name:
+                side = "below only: write >=" if family.lower else "above only: write <="
+                raise InvalidInput(f"{family.kind} is bounded from {side}")
+            bounds.update({} if bound is None else {str(name): bound})
+        if self.where == everyone:
+            columns, by = ((), {"by": self.columns}) if family.by_keyword else (self.columns, {})
+            return family(*columns, **by, **bounds, **self.options)
+        if len(bounds) == 2:
+            return self.expression().between(low, high)
+        one: Constraint = self.expression() <= high if low is None else self.expression() >= low
+        return one
 
     def expression(self) -> Expression:
         """Return the rate of one group, or of everyone, as an expression."""
-        if self.columns or not self.family.one_rate:
-            by, way = "", ""
-            if self.family.one_rate:
-                by, way = f" by {', '.join(self.columns)}", ", or give each column a value"
-            said = f"{self.family.kind}{by} stands for several rates; compare it with one number{way}"
-            raise InvalidInput(said)
+        one = self.family.one_rate
+        if self.columns or not one:
+            by, way = f" by {', '.join(self.columns)}" * one, ", or give each column a value" * one
+            raise InvalidInput(
+                f"{self.family.kind}{by} stands for several rates; compare it with one number{way}"
+            )
         return self.family.rate_in({**self.family.options, **self.options}, self.where)
 
 
@@ -346,8 +342,8 @@ def parse_constraint(text: str, domain: Domain | None = None) -> _Declared:
                 ^
     """
     found = read_constraint(text)
-    for mention in found.mentions if domain is not None else ():
-        reason = _unknown_mention(mention, domain)  # type: ignore[arg-type]
+    for mention in found.mentions:
+        reason = None if domain is None else _unknown_mention(mention, domain)
         if reason is not None:
             raise GrammarError(reason, text, mention.start)
     return found.constraint
@@ -438,18 +434,19 @@ class _Reader:
             raise self._error("* goes with a column of a family, as in fnr(race=*)", node)
         if isinstance(node, ast.List | ast.Tuple | ast.Set) and node.elts:
             return [self._plain(item) for item in node.elts]
-        value = self._value(node)
-        if isinstance(value, _Unbounded):
-            return self._build(node, {}, value.expression)
+        value = self._rate(node)
         return str(value) if isinstance(value, _Word) else value
+
+    def _rate(self, node: ast.expr) -> Any:
+        """Return a value, a family without a bound as the one rate that it stands for."""
+        value = self._value(node)
+        return self._build(node, {}, value.expression) if isinstance(value, _Unbounded) else value
 
     # --------------------------------------------------------------------------------- operators
 
     def _operand(self, node: ast.expr) -> Any:
         """Return a number, an expression, an absolute value or a set of rows; raise for anything else."""
-        value = self._value(node)
-        if isinstance(value, _Unbounded):
-            return self._build(node, {}, value.expression)
+        value = self._rate(node)
         if isinstance(value, Expression | Magnitude | Predicate) or _is_number(value):
             return value
         raise self._error(f"expected a rate, a number or a set of rows, this is {_describe(value)}", node)
@@ -599,7 +596,15 @@ class _Reader:
         others = {key: value for key, value in keywords.items() if key not in names}
         crossed = {k: v for k, v in others.items() if isinstance(v, ast.Name) and v.id == _STAR}
         valued = {key: value for key, value in others.items() if key not in crossed}
-        where = self._one_group(node, name, family, crossed, valued) if valued else everyone
+        said = (
+            ""
+            if family.one_rate
+            else f"{name} compares groups or classes: give columns without a value, as in sex=*"
+        )
+        said = said or "give every column a value, or every column a *; for a mixture write rate(...)"
+        if valued and (crossed or not family.one_rate):
+            raise self._error(said, next(iter(valued.values())))
+        where = self._applied(group, node, [], valued) if valued else everyone
         listed = list(node.args)
         if family.by_keyword:
             if len(listed) > len(names) or set(names[: len(listed)]) & set(written):
@@ -610,7 +615,7 @@ class _Reader:
         for column, at in crossed.items():
             self._mention_column(column, at, groups=True)
         given = {key: self._plain(value) for key, value in written.items()}
-        bounds = [given.pop(side, None) if side else None for side in (family.lower, family.upper)]
+        bounds = [given.pop(side or "", None) for side in (family.lower, family.upper)]
         for key, value in given.items():
             value = "everyone" if value is everyone else value  # of versus=, the word and not the rows
             given[key] = self._build(written[key], {}, family.check_option, key, value)
@@ -619,22 +624,7 @@ class _Reader:
         elif "positive" in names:
             self.mentions.append(Mention(None, family.options["positive"], self._place(node), call=name))
         found = _Unbounded(family, columns, where, given)
-        if bounds == [None, None]:
-            return found
-        return self._build(node, written, found.between, *bounds)
-
-    def _one_group(
-        self, node: ast.Call, name: str, family: type[Family], crossed: Any, valued: dict[str, ast.expr]
-    ) -> Any:
-        """Return the group of a family whose columns have values."""
-        said = (
-            "give every column a value, or every column a *; for a mixture write rate(...)" if crossed else ""
-        )
-        if not family.one_rate:
-            said = f"{name} compares groups or classes: give columns without a value, as in sex=*"
-        if said:
-            raise self._error(said, next(iter(valued.values())))
-        return self._applied(group, node, [], valued)
+        return found if bounds == [None, None] else self._build(node, written, found.between, *bounds)
 
     def _column_names(self, nodes: list[ast.expr], crossed: Iterable[str]) -> Iterator[str]:
         """Yield the columns that are listed, each of which may stand there once."""
@@ -688,18 +678,17 @@ def format_constraint(constraint: _Declared) -> str:
     >>> format_constraint(abs(rate(1, where=group(sex="F")) - rate(1)) <= 0.1)
     "abs(rate(1, where=group(sex='F')) - rate(1)) <= 0.1"
     """
-    if not isinstance(constraint, Constraint | Constraints | Family):
-        raise InvalidType(f"expected a constraint or a family, got {type(constraint).__name__}")
-    if isinstance(constraint, Family):
-        text = constraint.name
+    if isinstance(constraint, Constraint | Family):
+        text = constraint.name if isinstance(constraint, Family) else repr(constraint)
+    elif isinstance(constraint, Constraints):
+        text = _several(constraint)
     else:
-        text = _several(constraint) if isinstance(constraint, Constraints) else repr(constraint)
-    reason = ""
+        raise InvalidType(f"expected a constraint or a family, got {type(constraint).__name__}")
     try:
-        same = parse_constraint(text)
+        reason = "" if parse_constraint(text) == constraint else " (it reads as another)"
     except GrammarError as problem:
-        reason, same = f" ({problem.reason})", constraint
-    if reason or same != constraint:
+        reason = f" ({problem.reason})"
+    if reason:
         raise InvalidInput(
             f"the constraint cannot be written as text that reads back as the same{reason}; constraint text knows "
             "texts, truth values, and numbers that are finite and have at most 300 digits"
