@@ -30,8 +30,7 @@ import functools
 import inspect
 import itertools
 import math
-import types
-from abc import ABC, abstractmethod
+from abc import ABC, ABCMeta, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -196,11 +195,10 @@ class Family(ABC):
         else:
             arguments.append(f"by=[{', '.join(map(repr, self.columns))}]")
         text = f"{self.kind}({', '.join(arguments)})"
-        if self.low is not None and self.high is not None:
-            return f"{text}.between({show_number(self.low)}, {show_number(self.high)})"
-        if self.low is not None:
-            return f"{text} >= {show_number(self.low)}"
-        return f"{text} <= {show_number(self.high or 0.0)}"
+        low, high = ("" if bound is None else show_number(bound) for bound in (self.low, self.high))
+        if low and high:
+            return f"{text}.between({low}, {high})"
+        return f"{text} >= {low}" if low else f"{text} <= {high}"
 
     def __str__(self) -> str:
         return self.name
@@ -247,12 +245,16 @@ class GapFamily(Family):
         if len(groups) + domain.other < 2:
             raise NoGroups(f"{self!r} compares groups, but the domain declares only one: {groups[0].name}")
         measures, versus, count = self.measures(domain), dict(self.settings)["versus"], len(groups)
-        pairs = count * (count - 1) // 2 if versus == "pairwise" else count
-        _refuse_too_many(2 * pairs * len(measures), self)
+        pairs: Iterable[tuple[Predicate, Predicate]] = ((group, everyone) for group in groups)
+        if versus == "pairwise":
+            count, pairs = count * (count - 1) // 2, itertools.combinations(groups, 2)
+        elif versus == "rest":  # with two groups the rest of the second is the first: the same comparison
+            pairs = ((group, ~group) for group in (groups[:1] if count == 2 else groups))
+        _refuse_too_many(2 * count * len(measures), self)
         rates = functools.cache(lambda subset: [measure(subset) for measure in measures])
         return tuple(
             self.named(constraint, left, right)
-            for left, right in _pairs(groups, versus)
+            for left, right in pairs
             for first, second in zip(rates(left), rates(right), strict=True)
             for constraint in abs(first - second) <= self.high
         )
@@ -263,19 +265,19 @@ class GapFamily(Family):
 
     def describe(self, domain: Domain | None = None, names: Names | None = None) -> str:
         """Return what the family asks for, as a sentence."""
-        show = _shower(names)
         values = domain.columns.get(self.columns[0], ()) if domain and len(self.columns) == 1 else ()
         if not isinstance(values, Numeric) and len(values) == 2:
-            subject, versus = " and ".join(show(self.columns[0], value) for value in values), ""
+            subject, versus = " and ".join(_shown(names, self.columns[0], value) for value in values), ""
         else:
             subject = f"Groups by {' and '.join(self.columns)}" if self.columns else "Groups"
             versus = f", {VERSUS[dict(self.settings)['versus']]}"
         classes = domain.classes if domain else ()
-        compared = f"'{show(None, classes[1])}'" if len(classes) == 2 else "each class"
-        words = {"positive": f"'{show(None, self.positive)}'", "class": compared}
-        verb = self.measured.format(**words)
-        points = percent(self.high or 0.0)
-        unit = "point" if points == "1" else "points"
+        compared = f"'{_shown(names, None, classes[1])}'" if len(classes) == 2 else "each class"
+        positive, points = f"'{_shown(names, None, self.positive)}'", percent(self.high or 0.0)
+        verb, unit = (
+            self.measured.format(**{"positive": positive, "class": compared}),
+            "point" + "s" * (points != "1"),
+        )
         return f"{subject} {verb} at rates that differ by at most {points} {unit}{versus}."
 
 
@@ -314,10 +316,9 @@ class RateFamily(Family):
 
     def describe(self, domain: Domain | None = None, names: Names | None = None) -> str:
         """Return what the family asks for, as a sentence."""
-        positive = self.positive
-        if domain is not None and positive in domain.classes:
-            positive = self.positive_in(domain)
-        words = f"{self.population} {self.event}".format(positive=f"'{_shower(names)(None, positive)}'")
+        known = domain is not None and self.positive in domain.classes
+        positive = self.positive_in(domain) if domain is not None and known else self.positive
+        words = f"{self.population} {self.event}".format(positive=f"'{_shown(names, None, positive)}'")
         where = f", in every group by {' and '.join(self.columns)}" if self.columns else ""
         return f"{amount_of(self.low, self.high)} of the {words}{where}."
 
@@ -332,14 +333,11 @@ def crossed(columns: tuple[str, ...], domain: Domain) -> list[Predicate]:
                 f"column {column!r} is numeric and has no list of groups; name the columns to use, or write the "
                 f"constraints out with group({column}=below(...)) and the like"
             )
-    total = math.prod(map(len, listed)) if columns else 0
+    if not columns:
+        raise NoGroups("the family needs groups, but the domain declares no column")
+    total = math.prod(map(len, listed))
     if not total:
-        lacking = (
-            f"a column of {list_values(columns)} has no values"
-            if columns
-            else "the domain declares no column"
-        )
-        raise NoGroups(f"the family needs groups, but {lacking}")
+        raise NoGroups(f"the family needs groups, but a column of {list_values(columns)} has no values")
     if total > MAX_GROUPS:
         raise InvalidInput(
             f"crossing {list_values(columns)} gives {total:,} groups, more than {MAX_GROUPS:,}; name fewer columns"
@@ -349,16 +347,6 @@ def crossed(columns: tuple[str, ...], domain: Domain) -> list[Predicate]:
         for c, values in zip(columns, listed, strict=True)
     ]
     return [conjunction(combination) for combination in itertools.product(*single)]
-
-
-def _pairs(groups: list[Predicate], versus: str) -> Iterable[tuple[Predicate, Predicate]]:
-    """Return each group with what it is compared with, no comparison twice."""
-    if versus == "pairwise":
-        return itertools.combinations(groups, 2)
-    if versus == "everyone":
-        return ((subset, everyone) for subset in groups)
-    # with two groups the rest of the second is the first: the same comparison again
-    return ((subset, ~subset) for subset in (groups[:1] if len(groups) == 2 else groups))
 
 
 def _refuse_too_many(count: int, family: Family) -> None:
@@ -384,16 +372,15 @@ def _checked_columns(what: str, columns: Any) -> tuple[str, ...]:
     if not isinstance(columns, Iterable):
         raise InvalidType(f"{what} must be the name of a column, or several names, got {columns!r}")
     names = (columns,) if isinstance(columns, str) else tuple(columns)
-    for column in names:
-        if not isinstance(column, str):
-            raise InvalidType(f"{what} must be column names, got {column!r}; the bound goes in by keyword")
+    for column in (column for column in names if not isinstance(column, str)):
+        raise InvalidType(f"{what} must be column names, got {column!r}; the bound goes in by keyword")
     if len(set(names)) < len(names):
         raise InvalidInput(f"{what} must name each column once, got {list_values(names)}")
     return names
 
 
-def _shower(names: Names | None) -> Callable[[str | None, Any], str]:
-    return lambda column, value: str((names or {}).get((column, value), value))
+def _shown(names: Names | None, column: str | None, value: Any) -> str:
+    return str((names or {}).get((column, value), value))
 
 
 def percent(share: float) -> str:
@@ -420,16 +407,13 @@ def _declares(base: type[Family], **attributes: Any) -> Callable[[Callable[_P, A
     """Make a family of a function: its name, bounds and options are those of the signature."""
 
     def build(function: Callable[_P, Any]) -> Callable[_P, Family]:
-        options = {name: p.default for name, p in inspect.signature(function).parameters.items()}
-        bounds = [name for name in ("min_rate", "max_rate", "max_gap") if name in options]
-        sides = {"lower" if name.startswith("min") else "upper": name for name in bounds}
-        options = {name: options[name] for name in options if name not in (*bounds, "columns", "by")}
-        kind = function.__name__
-        attributes.update(sides, kind=kind, options=options, __module__=__name__)
+        kind, parameters = function.__name__, inspect.signature(function).parameters
+        sides = {"min_rate": "lower", "max_rate": "upper", "max_gap": "upper"}
+        attributes.update((side, name) for name, side in sides.items() if name in parameters)
+        options = {name: p.default for name, p in parameters.items() if name not in (*sides, "columns", "by")}
+        attributes.update(kind=kind, options=options, __module__=__name__)
         attributes["__qualname__"] = f"{kind}.family"  # where pickle finds the class
-        family: type[Family] = register_family(
-            types.new_class(kind, (base,), exec_body=lambda body: body.update(attributes))
-        )
+        family: type[Family] = register_family(ABCMeta(kind, (base,), attributes))
 
         @functools.wraps(function)
         def declare(*arguments: _P.args, **keywords: _P.kwargs) -> Family:
