@@ -320,17 +320,16 @@ class CompiledConstraints(Partition):
         hard = predictions.ndim == 1 and predictions.dtype.kind in "iu"
         if not hard and (predictions.ndim != 2 or predictions.shape[1] != shape[1]):
             raise InvalidType(f"predictions must be class codes or a table with {shape[1]} columns")
-        usable = (
-            (predictions >= 0) & (predictions < shape[1]) if hard else np.isfinite(predictions).all(axis=1)
-        )
-        inside = (cells >= 0) & (cells < shape[0]) & usable
+        known = np.isfinite(predictions) if not hard else (predictions >= 0) & (predictions < shape[1])
+        inside = (cells >= 0) & (cells < shape[0]) & (known if hard else known.all(axis=1))
         if not inside.all():
             cells, predictions = cells[inside], predictions[inside]
-        if hard:
-            flat = np.bincount(cells.astype(np.int64) * shape[1] + predictions, minlength=shape[0] * shape[1])
-            return flat.reshape(shape).astype(np.float64)
-        columns = [np.bincount(cells, predictions[:, k], minlength=shape[0]) for k in range(shape[1])]
-        return np.stack(columns, axis=1).astype(np.float64)
+        places = cells.astype(np.int64)[:, None] * shape[1] + (
+            predictions[:, None] if hard else np.arange(shape[1])
+        )
+        weights = None if hard else predictions.ravel()
+        counts = np.bincount(places.ravel(), weights, minlength=shape[0] * shape[1])
+        return counts.reshape(shape).astype(np.float64)
 
     def sizes(self, histogram: Any) -> Floats:
         """Return the number of rows of each subset, from a Q x K histogram or from Q cell totals."""

@@ -30,7 +30,7 @@ import functools
 import inspect
 import itertools
 import math
-from abc import ABC, ABCMeta, abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -413,7 +413,8 @@ def _declares(base: type[Family], **attributes: Any) -> Callable[[Callable[_P, A
         options = {name: p.default for name, p in parameters.items() if name not in (*sides, "columns", "by")}
         attributes.update(kind=kind, options=options, __module__=__name__)
         attributes["__qualname__"] = f"{kind}.family"  # where pickle finds the class
-        family: type[Family] = register_family(ABCMeta(kind, (base,), attributes))
+        family: type[Family] = type(kind, (base,), attributes)
+        register_family(family)
 
         @functools.wraps(function)
         def declare(*arguments: _P.args, **keywords: _P.kwargs) -> Family:
