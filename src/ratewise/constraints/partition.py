@@ -22,7 +22,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ratewise.constraints.domain import Codes, Domain, Interval, Numeric, by_chunks, list_values, show_value
-from ratewise.constraints.predicates import Either, Member, Not, Predicate, Truth, Within
+from ratewise.constraints.predicates import Either, Member, Not, Predicate, Within
 from ratewise.exceptions import InvalidInput, InvalidType
 
 MAX_COMBINATIONS = 2_000_000
@@ -322,8 +322,6 @@ def build_cells(predicates: Sequence[Predicate], domain: Domain) -> tuple[Partit
 def _evaluate(predicate: Predicate, axes: tuple[Axis, ...]) -> Subset:
     """Return the combinations of blocks in which a predicate holds."""
     match predicate:
-        case Truth():
-            return Subset(_NONE, predicate.value)
         case Member() | Within():
             blocks = _blocks(predicate, axes)
             return Subset(_box({predicate.column: blocks.listed}, axes), blocks.others)

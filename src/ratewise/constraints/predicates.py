@@ -55,7 +55,7 @@ class Predicate:
         return disjunction((self, other)) if isinstance(other, Predicate) else NotImplemented
 
     def __invert__(self) -> Predicate:
-        return Not((self,))
+        return Not((self,))  # of an interval, whose complement also holds rows without a number
 
     def __bool__(self) -> NoReturn:
         raise InvalidType(
@@ -73,18 +73,10 @@ class Predicate:
 
     def leaves(self) -> Iterator[Member | Within]:
         """Yield the conditions on single columns that the predicate is built from."""
+        if isinstance(self, Member | Within):
+            yield self
         for part in self.parts:
             yield from part.leaves()
-
-
-@dataclass(frozen=True, repr=False)
-class Truth(Predicate):
-    """Everyone, or nobody."""
-
-    value: bool
-
-    def __invert__(self) -> Predicate:
-        return Truth(not self.value)
 
 
 @dataclass(frozen=True, repr=False)
@@ -98,10 +90,6 @@ class Member(Predicate):
     def __invert__(self) -> Member:
         return Member(self.column, self.values, not self.negated)
 
-    def leaves(self) -> Iterator[Member | Within]:
-        """Yield itself."""
-        yield self
-
 
 @dataclass(frozen=True, repr=False)
 class Within(Predicate):
@@ -112,10 +100,6 @@ class Within(Predicate):
 
     column: str
     intervals: tuple[Interval, ...]
-
-    def leaves(self) -> Iterator[Member | Within]:
-        """Yield itself."""
-        yield self
 
 
 @dataclass(frozen=True, repr=False)
@@ -137,19 +121,24 @@ class _Combined(Predicate):
         """The joined predicates, in printing order."""
         return tuple(sorted(self.members, key=_print_order))
 
+    def __invert__(self) -> Predicate:
+        if self.members:
+            return Not((self,))
+        return nobody if self == everyone else everyone
+
 
 @dataclass(frozen=True, repr=False)
 class Both(_Combined):
-    """Every part holds; made by ``&``."""
+    """Every part holds; made by ``&``. Without parts: everyone."""
 
 
 @dataclass(frozen=True, repr=False)
 class Either(_Combined):
-    """At least one part holds; made by ``|``."""
+    """At least one part holds; made by ``|``. Without parts: nobody."""
 
 
-everyone = Truth(True)
-nobody = Truth(False)
+everyone = Both(frozenset())
+nobody = Either(frozenset())
 
 
 def group(**values: Any) -> Predicate:
@@ -214,18 +203,16 @@ def _values(column: str | None, name: str, values: Iterable[Any], hint: str = ""
 
 def _join(kind: type[Both] | type[Either], parts: Iterable[Predicate]) -> Predicate:
     """Flatten, merge conditions on one column, drop what is neutral, stop at what absorbs."""
-    neutral, absorbing = (everyone, nobody) if kind is Both else (nobody, everyone)
+    absorbing = nobody if kind is Both else everyone
     merged: dict[Any, Predicate] = {}
     for part in _flat(kind, parts):
         key = (type(part), part.column) if isinstance(part, Member | Within) else part
         merged[key] = _merge(kind, merged[key], part) if key in merged else part
-    left = {part for part in merged.values() if part != neutral}
+    left = set(merged.values())
     denied = (_flat(kind, part.parts) for part in left if isinstance(part, Not))
     if absorbing in left or any(map(left.issuperset, denied)):
         return absorbing
-    if len(left) > 1:
-        return kind(frozenset(left))
-    return left.pop() if left else neutral
+    return left.pop() if len(left) == 1 else kind(frozenset(left))
 
 
 def _flat(kind: type[_Combined], parts: Iterable[Predicate]) -> Iterator[Predicate]:
@@ -287,8 +274,8 @@ def _bracket(piece: tuple[str, int], outer: int) -> str:
 def _code(predicate: Predicate) -> tuple[str, int]:
     """Return Python text and how tightly its outermost operator binds."""
     match predicate:
-        case Truth():
-            return ("everyone", _CALL) if predicate.value else ("~everyone", _NOT)
+        case _ if predicate in (everyone, nobody):
+            return ("everyone", _CALL) if predicate == everyone else ("~everyone", _NOT)
         case Member(negated=True):
             return f"~{_code(~predicate)[0]}", _NOT
         case Member(column=None):
@@ -340,8 +327,8 @@ def _shown_intervals(within: Within) -> tuple[Interval, ...]:
 def _prose(predicate: Predicate) -> tuple[str, int]:
     """Return report text and how tightly its outermost operator binds."""
     match predicate:
-        case Truth():
-            return ("everyone" if predicate.value else "nobody"), _CALL
+        case _ if predicate in (everyone, nobody):
+            return ("everyone" if predicate == everyone else "nobody"), _CALL
         case Member():
             values, column = (
                 [show_value(v) for v in in_order(predicate.values)],
