@@ -365,20 +365,12 @@ class CompiledConstraints(Partition):
         clamp: bool = True,
         shrink: bool = False,
     ) -> Floats:
-        """Return the (J,) left-hand sides from a (noisy) histogram.
+        """Return the (J,) left-hand sides from a (noisy) (Q, K) histogram.
 
-        Parameters
-        ----------
-        histogram : (Q, K) array
-        cell_totals : (Q,) array, optional
-            Better estimates of the number of rows per cell than the histogram's row sums.
-        floor : float
-            Smallest denominator, in rows; for exact counts a tiny one gives exact rates.
-        clamp : bool
-            Clip each rate to [0, 1] first.
-        shrink : bool
-            Fill denominators up to the floor with rows that are predicted as all rows are, so that subsets below
-            the floor show no gap. Otherwise they show a rate near 0.
+        `cell_totals` are better estimates of the (Q,) numbers of rows per cell than the histogram's row sums. `floor`
+        is the smallest denominator, in rows; for exact counts a tiny one gives exact rates. With `clamp`, each rate
+        is clipped to [0, 1]. With `shrink`, denominators are filled up to the floor with rows that are predicted as
+        all rows are, so that subsets below the floor show no gap; otherwise they show a rate near 0.
         """
         rates, below = self._rates(histogram, cell_totals, floor)
         if shrink:
@@ -534,7 +526,7 @@ def compile_constraints(
 
     Parameters
     ----------
-    constraints : constraint, family, constraint text, or any nesting of lists of them
+    constraints : any form that `as_constraints` takes
         None or an empty list: no constraint, one cell.
     domain : Domain
         The public classes and column values.
@@ -542,8 +534,7 @@ def compile_constraints(
         False: the constraints are only to be measured, so that some may contradict others.
     allow_empty : bool
         True: a family without groups gives no constraint, and a rate over a subset that no row of the domain
-        can be in is 0. For domains that were found by a release, where an error would come too late. False:
-        both raise.
+        can be in is 0. For domains found by a release, where an error would come too late.
     """
     if not isinstance(domain, Domain):
         raise InvalidType(f"domain must be a Domain(classes, columns), got {type(domain).__name__}")

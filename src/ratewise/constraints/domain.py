@@ -285,7 +285,15 @@ class Domain:
             raise InvalidType(f"columns must map names to values, got {type(columns).__name__}")
         if not isinstance(other, bool):
             raise InvalidType(f"other must be True or False, got {other!r}")
-        declared = {name: _column_values(name, values, other) for name, values in (columns or {}).items()}
+        declared: dict[str, tuple[Any, ...] | Numeric] = {}
+        given: dict[Any, Any] = dict(columns or {})
+        for name, values in given.items():
+            if not isinstance(name, str) or not name:
+                raise InvalidType(f"a column's name must be text that is not empty, got {name!r}")
+            if values is Numeric:
+                raise InvalidType(f"column {name!r}: write Numeric() with brackets")
+            listed = not isinstance(values, Numeric)
+            declared[name] = _distinct(f"column {name!r}", values, other) if listed else values
         vars(self).update(classes=known, columns=declared, other=other)  # the class is frozen
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -371,14 +379,6 @@ def encode(data: Any, values: tuple[Any, ...], what: str) -> Codes:
             f"declare every value that may occur, or drop those rows{hint}"
         )
     return codes
-
-
-def _column_values(name: Any, values: Any, may_be_empty: bool) -> tuple[Any, ...] | Numeric:
-    if not isinstance(name, str) or not name:
-        raise InvalidType(f"a column's name must be text that is not empty, got {name!r}")
-    if values is Numeric:
-        raise InvalidType(f"column {name!r}: write Numeric() with brackets")
-    return values if isinstance(values, Numeric) else _distinct(f"column {name!r}", values, may_be_empty)
 
 
 def _distinct(what: str, values: Any, may_be_empty: bool = False) -> tuple[Any, ...]:
@@ -474,12 +474,7 @@ class Interval:
 
 
 def below(threshold: float) -> Interval:
-    """Return the numbers strictly below `threshold`.
-
-    >>> from ratewise.constraints.predicates import group
-    >>> group(age=below(25)).name
-    'age<25'
-    """
+    """Return the numbers strictly below `threshold`."""
     return Interval(-math.inf, _validate.real(threshold=threshold) + 0.0)
 
 
@@ -489,10 +484,7 @@ def at_least(threshold: float) -> Interval:
 
 
 def between(low: float, high: float) -> Interval:
-    """Return the numbers from `low` (included) to `high` (not included).
-
-    For a two-sided bound on a rate see `ratewise.constraints.rates.Expression.between`.
-    """
+    """Return the numbers from `low` (included) to `high` (not included)."""
     start, stop = _validate.real(low=low) + 0.0, _validate.real(high=high) + 0.0
     if not start < stop:
         raise InvalidInput(f"between(low, high) needs low < high, got {start:g} and {stop:g}")

@@ -212,15 +212,9 @@ class Partition:
 
         A row is in no cell if its label is not among the classes, or if the domain is not open (`other`) and the
         row's value of a column that constraints read is undeclared. The cell of a row depends on that row
-        only, and no value of a row raises an error.
-
-        Parameters
-        ----------
-        label_codes : (n,) integers
-            Positions of the true labels in ``domain.classes``, -1 for other labels; see `Domain.code_labels`.
-        columns : mapping of name to (n,) array-like
-            The rows' values, or with `coded` results of `Domain.code_column`; columns that no constraint reads
-            may be missing and are never read.
+        only, and no value of a row raises an error. `label_codes` are positions of the true labels in
+        ``domain.classes``, -1 for other labels (`Domain.code_labels`). `columns` hold the rows' values by name, or with
+        `coded` results of `Domain.code_column`; columns that no constraint reads may be missing.
         """
         labels = _label_vector(label_codes)
         outside = (labels < 0) | (labels >= len(self.domain.classes))

@@ -13,12 +13,8 @@ Rates add, subtract and scale; a comparison with a number, or with another combi
 >>> from ratewise.constraints.predicates import group, label, everyone
 >>> female = group(sex="Female")
 >>> gap = rate(1, where=female) - rate(1, where=~female)
->>> (gap <= 0.05).name
-'P(1 | sex=Female) - P(1 | sex!=Female) <= 0.05'
 >>> print(*(abs(gap) <= 0.05), sep=", ")
 P(1 | sex=Female) - P(1 | sex!=Female) <= 0.05, P(1 | sex=Female) - P(1 | sex!=Female) >= -0.05
->>> rate(1, where=label(1), out_of=everyone) >= 0.8
-rate(1, where=label(1), out_of=everyone) >= 0.8
 
 A two-sided bound is ``rate(1).between(0.1, 0.2)``. The chained form ``0.1 <= rate(1) <= 0.2`` raises
 an error: Python would evaluate it as two comparisons joined by ``and`` and keep only the last.
@@ -45,7 +41,7 @@ def rate(k: Any, where: Predicate = everyone, out_of: Predicate | Rows | None = 
 
     Parameters
     ----------
-    k
+    k : scalar
         The predicted class.
     where : Predicate
         The rows that count.
@@ -65,12 +61,7 @@ def rate(k: Any, where: Predicate = everyone, out_of: Predicate | Rows | None = 
 
 
 def rows(where: Predicate) -> Rows:
-    """Return the denominator "all rows of `where`", whatever they are predicted.
-
-    >>> from ratewise.constraints.predicates import group, label
-    >>> rate(0, where=label(1), out_of=rows(group(sex="Female"))).name
-    'P(0, label=1 | sex=Female)'
-    """
+    """Return the denominator "all rows of `where`", whatever they are predicted."""
     return Rows(a_predicate(where=where))
 
 
@@ -238,11 +229,7 @@ class Expression:
         return Constraint(self, sense, bound)
 
     def between(self, low: float, high: float) -> Constraints:
-        """Return the two constraints ``low <= self`` and ``self <= high``; both ends are allowed values.
-
-        >>> print(*rate(1).between(0.1, 0.2), sep=", ")
-        P(1) >= 0.1, P(1) <= 0.2
-        """
+        """Return the two constraints ``low <= self`` and ``self <= high``; both ends are allowed values."""
         low, high = _validate.real(low=low), _validate.real(high=high)
         if low > high:
             raise InvalidInput(f"between(low, high) needs low <= high, got {low:g} and {high:g}")

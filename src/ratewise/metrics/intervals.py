@@ -312,17 +312,9 @@ def noisy_intervals(
 ) -> NoisyIntervals:
     """Return intervals for the normal forms of the constraints `members` (all by default).
 
-    Parameters
-    ----------
-    compiled : CompiledConstraints
-    histogram : (Q, K) array
-        The released histogram of hard predictions.
-    noise_std : float
-        Standard deviation of its noise; 0 for exact counts.
-    cell_totals, cell_totals_std : optional
-        Independent estimates of the number of rows in each cell, and their standard deviation.
-    level : float
-        Confidence: of all intervals together if `simultaneous`, otherwise of each by itself.
+    `histogram` is the released (Q, K) histogram of hard predictions and `noise_std` the standard deviation of its
+    noise, 0 for exact counts. `cell_totals` are independent estimates of the number of rows in each cell. `level` is
+    the confidence of all intervals together if `simultaneous`, otherwise of each by itself.
     """
     chosen = np.arange(len(compiled)) if members is None else np.asarray(members, dtype=np.int64)
     table, beta = adjust_to_totals(histogram, noise_std, cell_totals, cell_totals_std)
