@@ -414,11 +414,12 @@ class CompiledConstraints(Partition):
         rates, denominator = self._rates(histogram, cell_totals, floor)
         rates = np.clip(rates, 0.0, 1.0)
         moving = rates if cell_totals is None else rates * terms.ratio  # denominators that vary
-        below = self._incidence[terms.denominator]
-        predicted = sp.diags_array(moving * terms.ratio) @ of_class(below, terms.klass, classes)
-        counted = sp.diags_array(moving * ~terms.ratio) @ sp.kron(below, np.ones((1, classes)))
-        slopes = sp.diags_array(1.0 / denominator) @ (self._numerators.matrix - predicted - counted)
-        gradient = sp.csr_array(sp.csr_array(self.coefficients) @ slopes)
+        slopes, below = self._numerators.matrix, self._incidence[terms.denominator]
+        if self._has_ratio:
+            slopes = slopes - sp.diags_array(moving * terms.ratio) @ of_class(below, terms.klass, classes)
+        if cell_totals is None:
+            slopes = slopes - sp.diags_array(moving * ~terms.ratio) @ sp.kron(below, np.ones((1, classes)))
+        gradient = sp.csr_array(self.coefficients @ (sp.diags_array(1.0 / denominator) @ slopes))
         # an entry of the gradient is a listed part plus, for subsets given as "all but", a part per class
         listed, everywhere = gradient[:, :-classes], gradient[:, -classes:].toarray()
         by_class = variance[:, None] * np.tile(np.eye(classes), (cells, 1))
@@ -538,7 +539,8 @@ def compile_constraints(
     """
     if not isinstance(domain, Domain):
         raise InvalidType(f"domain must be a Domain(classes, columns), got {type(domain).__name__}")
-    expanded = expand(constraints, domain, allow_empty=allow_empty)
+    declarations = as_constraints(constraints)
+    expanded = expand(declarations, domain, allow_empty=allow_empty)
     found = list(itertools.islice(expanded, MAX_CONSTRAINTS + 1))
     if len(found) > MAX_CONSTRAINTS:
         raise InvalidInput(
@@ -568,6 +570,7 @@ def compile_constraints(
     table = sp.coo_array((data, (rows.astype(int), columns.astype(int))), shape=(len(declared), len(terms)))
     coefficients = table.tocsr()  # adds up what is the same term on this domain
     coefficients.eliminate_zeros()
+    used, predicates = set(map(id, families)), list(subsets)
     compiled = CompiledConstraints(
         *(domain, partition.axes, partition.cell_of, partition.n_cells),
         declared=tuple(declared),
@@ -575,12 +578,10 @@ def compile_constraints(
         bounds=np.array([constraint.normal_bound for constraint in declared], dtype=np.float64),
         coefficients=coefficients,
         terms=terms,
-        subsets=tuple(list(subsets)[i] for i in kept),
+        subsets=tuple(predicates[i] for i in kept),
         index_sets=tuple(sets[i] for i in kept),
         groupless=tuple(
-            one
-            for one in dict.fromkeys(as_constraints(constraints))
-            if isinstance(one, Family) and one not in set(families)
+            one for one in dict.fromkeys(declarations) if isinstance(one, Family) and id(one) not in used
         ),
     )
     smallest = smallest_values(compiled)
@@ -631,7 +632,7 @@ def _codes(domain: Domain, column: str | None, values: Any, reader: Constraint) 
 
 def _tightest(compiled: CompiledConstraints, *, may_cross: bool) -> list[int]:
     """Return the constraints to keep, one per direction; raise if a lower bound exceeds its upper bound."""
-    rows, names = compiled.coefficients, compiled.names
+    rows, declared = compiled.coefficients, compiled.declared
     owner, ends = np.repeat(np.arange(len(compiled)), np.diff(rows.indptr)), rows.indptr.tolist()
     scale = np.zeros(len(compiled))  # the largest entry: by any other, a quotient could overflow
     np.maximum.at(scale, owner, np.abs(rows.data))
@@ -646,8 +647,8 @@ def _tightest(compiled: CompiledConstraints, *, may_cross: bool) -> list[int]:
         key, mirror = where + unit[part].tobytes(), where + (-unit[part]).tobytes()
         kept[key] = min(kept.get(key, (bound, j)), (bound, j))
         if not may_cross and mirror in kept and kept[key][0] + kept[mirror][0] < -_ROUNDING:
+            first, second = (declared[kept[side][1]].name for side in (mirror, key))
             raise InvalidInput(
-                f"{names[kept[mirror][1]]!r} and {names[kept[key][1]]!r} contradict each other: "
-                "the lower bound is above the upper"
+                f"{first!r} and {second!r} contradict each other: the lower bound is above the upper"
             )
     return sorted(j for _, j in kept.values())

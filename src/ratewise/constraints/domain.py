@@ -113,25 +113,20 @@ class _Coding:
         array = _as_vector(data, what)
         look_up: Callable[[NDArray[Any]], Any] = self._of_objects
         if array.dtype.kind in "mM":
-            array, look_up = array.view(np.int64), partial(_look_up, self._times(array.dtype))
+            times, array = self._times(array.dtype), array.view(np.int64)
+            look_up = _bisection(times, array.dtype)
         elif array.dtype.kind in "biuf":
-            look_up = partial(_look_up, self._table)
-            if (
-                array.dtype.kind == "f" and array.dtype.itemsize < 8
-            ):  # 0.1 means the nearest number of the type
-                largest, kind = float(np.finfo(array.dtype).max), array.dtype.type
-                numbers = [k for k in self._table if isinstance(k, float) and abs(k) <= largest]
-                rounded = {float(kind(k)): self._table[k] for k in numbers}
-                look_up = partial(_look_up, {**rounded, **self._table})
+            array = array.view(np.uint8) if array.dtype.kind == "b" else array
+            look_up = _bisection(self._table, array.dtype)
         found = by_chunks(array, len(self.exact), look_up)
         found[np.broadcast_to(_masked(data), found.shape)] = -1
         return found
 
     def _of_objects(self, array: NDArray[Any]) -> NDArray[np.int32]:
         items = array.tolist()
-        if set(map(id, map(type, items))) <= _BUILTIN:
-            return _look_up(self._table, array)
-        return np.fromiter(map(self._one, items), dtype=np.int32, count=len(items))
+        builtin = set(map(id, map(type, items))) <= _BUILTIN
+        codes = map(self._table.get, items, repeat(-1)) if builtin else map(self._one, items)
+        return np.fromiter(codes, dtype=np.int32, count=len(items))
 
     def _one(self, value: Any) -> int:
         value = _plain(value)
@@ -154,8 +149,26 @@ class _Coding:
         return found
 
 
-def _look_up(table: Mapping[Any, int], array: NDArray[Any]) -> NDArray[np.int32]:
-    return np.fromiter(map(table.get, array.tolist(), repeat(-1)), dtype=np.int32, count=len(array))
+def _bisection(table: Mapping[Any, int], dtype: np.dtype[Any]) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    """Return the function that codes numbers of a type by bisection among the numbers of a table."""
+    fitting = ((key, code) for key, code in table.items() if _fits(key, dtype))
+    numbers = sorted(fitting) or [(0, -1)]
+    keys, codes = np.array([key for key, _ in numbers], dtype=dtype), np.array([code for _, code in numbers])
+
+    def find(part: NDArray[Any]) -> NDArray[Any]:
+        place = np.minimum(np.searchsorted(keys, part), len(keys) - 1)
+        return np.where(keys[place] == part, codes[place], -1)
+
+    return find
+
+
+def _fits(key: Any, dtype: np.dtype[Any]) -> bool:
+    """Return whether a number can match one of a type: 0.5 must not be rounded into an integer column."""
+    if not isinstance(key, bool | int | float):
+        return False
+    if dtype.kind in "iu":
+        return bool(key == key // 1 and np.iinfo(dtype).min <= key <= np.iinfo(dtype).max)
+    return abs(key) <= float(np.finfo(dtype).max) or (isinstance(key, float) and math.isinf(key))
 
 
 def _other_forms(value: Any) -> list[Any]:
