@@ -13,7 +13,7 @@ from sklearn.model_selection import cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-import ratewise.estimators.evaluation as evaluation
+import ratewise.training.plan as plan_module
 from ratewise import (
     Budget,
     InvalidInput,
@@ -196,7 +196,7 @@ class Spy:
 @pytest.mark.parametrize("most", [1, 3, None])
 @pytest.mark.parametrize("call", ["evaluate", "postprocess", "postprocess with groups"])
 def test_an_adversarial_person_moves_every_release_by_at_most_its_bound(call, most, weighting, monkeypatch):
-    monkeypatch.setattr(evaluation, "RoundedGaussianMechanism", Spy)
+    monkeypatch.setattr(plan_module, "RoundedGaussianMechanism", Spy)
     monkeypatch.setattr("ratewise.estimators.postprocess._solve", lambda compiled, grid, counts: np.tile(
         np.array([1.0, 0.0]), (counts.cells.shape[1] // grid.n_bins, grid.n_bins, 1)))  # fmt: skip
     victim = np.flatnonzero(np.bincount(IDS).argmax() == IDS)

@@ -6,8 +6,8 @@ import warnings
 import numpy as np
 import pytest
 
-import ratewise.estimators.evaluation as evaluation
 import ratewise.estimators.postprocess as module
+import ratewise.training.plan as plan_module
 from ratewise import Budget, Ledger, demographic_parity, equalized_odds, postprocess
 
 N = 300
@@ -112,7 +112,7 @@ class Spy:
 def released(monkeypatch, scores, y, groups, aware, rule=None):
     """Return the two exact vectors and their claimed sensitivities; with `rule`, for a fixed decision rule."""
     Spy.seen = []
-    monkeypatch.setattr(evaluation, "RoundedGaussianMechanism", Spy)
+    monkeypatch.setattr(plan_module, "RoundedGaussianMechanism", Spy)
     if rule is not None:
         monkeypatch.setattr(module, "_solve", lambda *_: rule)
     postprocess(
@@ -166,7 +166,7 @@ def test_the_rule_depends_on_rows_through_the_released_counts_only(monkeypatch):
         def release(self, value, rng):
             return np.random.default_rng(value.size).integers(0, 50, value.shape).astype(float)
 
-    monkeypatch.setattr(evaluation, "RoundedGaussianMechanism", Fixed)
+    monkeypatch.setattr(plan_module, "RoundedGaussianMechanism", Fixed)
     rules = []
     for seed in (1, 2):
         rng = np.random.default_rng(seed)

@@ -39,7 +39,6 @@ from ratewise import (
 )
 from ratewise.accounting import Budget
 from ratewise.constraints.domain import Numeric, at_least
-from ratewise.estimators import evaluation
 from ratewise.estimators.evaluation import evaluate
 from ratewise.estimators.postprocess import postprocess
 from ratewise.mechanisms.noise import RoundedGaussianMechanism, RoundedLaplaceMechanism
@@ -49,7 +48,6 @@ from ratewise.training.config import TrainingConfig
 THRESHOLDED = (
     (session_module, "release_values"),
     (session_module, "release_grids"),
-    (evaluation, "discover_values"),
 )
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import ratewise.estimators.evaluation as evaluation
+import ratewise.training.plan as plan_module
 from ratewise import (
     Budget,
     BudgetExceeded,
@@ -63,7 +63,7 @@ def seen(monkeypatch):
             values.append(value.copy())
             return value.copy()
 
-    monkeypatch.setattr(evaluation, "RoundedGaussianMechanism", Spy)
+    monkeypatch.setattr(plan_module, "RoundedGaussianMechanism", Spy)
     return values
 
 
@@ -120,7 +120,7 @@ def test_one_row_moves_the_counts_by_the_sensitivity(row):
             values.append(value.copy())
             return value.copy()
 
-    real, evaluation.RoundedGaussianMechanism = evaluation.RoundedGaussianMechanism, Spy
+    real, plan_module.RoundedGaussianMechanism = plan_module.RoundedGaussianMechanism, Spy
     try:
         kept = np.arange(len(PEOPLE)) != row
         evaluated()
@@ -130,7 +130,7 @@ def test_one_row_moves_the_counts_by_the_sensitivity(row):
             sensitive_features={name: column[kept] for name, column in PEOPLE.sensitive.items()},
         )
     finally:
-        evaluation.RoundedGaussianMechanism = real
+        plan_module.RoundedGaussianMechanism = real
     moved = values[0] - values[1]
     assert sorted(moved[moved != 0]) == [1, 2]
     assert np.linalg.norm(moved) == pytest.approx(COUNT_SENSITIVITY)
@@ -138,10 +138,10 @@ def test_one_row_moves_the_counts_by_the_sensitivity(row):
 
 def test_it_is_admitted_before_it_is_released_and_costs_what_was_asked(monkeypatch):
     order = []
-    admit, release = Ledger.admit, evaluation.RoundedGaussianMechanism.release
+    admit, release = Ledger.admit, plan_module.RoundedGaussianMechanism.release
     monkeypatch.setattr(Ledger, "admit", lambda self, e, **k: (order.append("admit"), admit(self, e, **k))[1])
     monkeypatch.setattr(
-        evaluation.RoundedGaussianMechanism, "release", lambda *a: (order.append("release"), release(*a))[1]
+        plan_module.RoundedGaussianMechanism, "release", lambda *a: (order.append("release"), release(*a))[1]
     )
     ledger = Ledger(cap=Budget(0.7, 1e-5), adaptive=False)
     found = evaluated(epsilon=0.7, ledger=ledger)

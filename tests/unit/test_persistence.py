@@ -226,9 +226,9 @@ def _rewritten(content, change):
     if change == "shapes":
         arrays["table"] = arrays["table"][:-1]
     elif change == "grid":
-        said["grids"][0]["lower"] = 1e9
+        said["grids"][0]["continuous"]["lower"] = 1e9
     else:
-        del said["statement"]
+        del said["privacy_"]
     return arrays_to_bytes("classifier", said, arrays)
 
 

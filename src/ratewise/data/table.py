@@ -1,7 +1,7 @@
 """Tables as users pass them: features, groups, labels and units of privacy, in any frame, array or mapping.
 
 Neither pandas nor polars is imported: a table is known by its methods. For private rows (`read_features`, `raw_columns`,
-`LabelledRows`, `code_ids`) only structure (shape, names, complex storage) can be an error; the content of a cell never
+`code_ids`) only structure (shape, names, complex storage) can be an error; the content of a cell never
 is. `sensitive_columns` and `read_domain` are for public rows: they raise on missing values and read undeclared values
 off the data. Messages name columns, never the value of a row nor how many rows are amiss.
 
@@ -17,7 +17,6 @@ Domain(classes=(0, 1), columns={'sex': ('F', 'M')})
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import math
 import warnings
@@ -29,9 +28,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ratewise.constraints.compiled import CompiledConstraints, as_constraints, named_values
+from ratewise.constraints.compiled import named_values
 from ratewise.constraints.domain import Domain, Numeric, in_order, list_values, scalar
-from ratewise.constraints.families import Family
 from ratewise.data.cells import NUMBER, code_cells, number_of_text, parse_ids, parse_number, stored_column
 from ratewise.exceptions import InvalidInput, InvalidType
 
@@ -524,10 +522,6 @@ def _refuse_empty(n_rows: int, n_columns: int) -> None:
 # ------------------------------------------------------------------------------------- labels and groups
 
 
-LABEL = "label"
-"""The name under which undeclared classes are found; the columns are found as ``group <name>``."""
-
-
 def code_labels(labels: Any, domain: Domain) -> NDArray[Any]:
     """Return the place of each label among the classes, -1 for others; each cell by itself, however it is stored."""
     return np.maximum(code_cells(labels, domain.classes), -1)
@@ -548,81 +542,6 @@ def code_groups(columns: Mapping[str, Any], domain: Domain) -> dict[str, NDArray
             places = code_cells(columns[name], values)
             coded[name] = np.where(places < 0, len(values), places)
     return coded
-
-
-class LabelledRows:
-    """Labels and sensitive columns of n rows, with what is publicly known about them.
-
-    Only columns that constraints read are kept (all of them without constraints). Values that constraints name count
-    as declared. `unknown` holds the columns whose values are not declared, by the names under which they are to be
-    found, and `named` the public values that constraints name, by the same names.
-    """
-
-    def __init__(
-        self,
-        constraints: Any,
-        y: Any,
-        sensitive_features: Any,
-        classes: Iterable[Any] | None = None,
-        group_values: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.declarations = as_constraints(constraints)
-        if y is None:
-            raise InvalidInput("y is missing; pass one label per row")
-        self.n_rows = len(y)
-        if not self.n_rows:
-            raise InvalidInput("y is empty; at least one row is needed")
-        named = named_values(self.declarations)
-        needed = None if named.all_columns or not self.declarations else set(named.columns)
-        lone = next(iter(needed)) if needed and len(needed) == 1 else None
-        self._y = y
-        self._columns = raw_columns(sensitive_features, self.n_rows, lone_name=lone, needed=needed)
-        self._classes = None if classes is None else declared_classes(classes)
-        by_family = {name for item in self.declarations if isinstance(item, Family) for name in item.columns}
-        known: dict[str, Any] = {}
-        if not named.all_columns:
-            known = {
-                name: values for name, values in named.columns.items() if values and name not in by_family
-            }
-        known |= {**dict.fromkeys(named.numeric, Numeric()), **declared_values(group_values)}
-        self._values = {name: known[name] for name in self._columns if name in known}
-        self.named = {LABEL: named.classes, **{f"group {n}": v for n, v in named.columns.items()}}
-        self.unknown = {f"group {n}": column for n, column in self._columns.items() if n not in known}
-        if self._classes is None:
-            self.unknown = {LABEL: y, **self.unknown}
-        else:
-            Domain(self._classes, self._values, other=True)  # validates what is declared
-
-    def domain(self, found: Mapping[str, tuple[Any, ...]]) -> Domain:
-        """Return the domain, with the values that were found for `unknown`."""
-        classes = self._classes if self._classes is not None else found[LABEL]
-        if len(classes) < 2:
-            raise InvalidInput(
-                f"only {len(classes)} class is frequent enough to be found within this budget; declare classes=..."
-            )
-        values = {name: self._values.get(name, found.get(f"group {name}")) for name in self._columns}
-        return Domain(classes, {name: of or () for name, of in values.items()}, other=True)
-
-    def labels(self, domain: Domain) -> NDArray[Any]:
-        """Return the codes of the labels, -1 for undeclared ones."""
-        return code_labels(self._y, domain)
-
-    def cells(self, compiled: CompiledConstraints, labels: NDArray[Any]) -> NDArray[Any]:
-        """Return the cell of each row, -1 for rows in no cell."""
-        return compiled.code_cells(labels, code_groups(self._columns, compiled.domain), coded=True)
-
-    def group_codes(self, domain: Domain, sensitive_features: Any, n_rows: int) -> dict[str, NDArray[Any]]:
-        """Return codes of the same columns of other rows, as for a prediction."""
-        only = next(iter(self._columns)) if len(self._columns) == 1 else None
-        columns = raw_columns(sensitive_features, n_rows, lone_name=only, needed=set(self._columns))
-        return code_groups(columns, domain)
-
-    def forget(self) -> LabelledRows:
-        """Return what codes other rows, without any of these rows."""
-        other = copy.copy(self)
-        other._y, other.unknown = np.empty(0), {}
-        other._columns = {name: np.empty(0) for name in self._columns}
-        return other
 
 
 # ------------------------------------------------------------------------------------- units of privacy

@@ -24,13 +24,7 @@ from ratewise.constraints.compiled import as_constraints
 from ratewise.constraints.domain import Domain
 from ratewise.data.cells import parse_number, text_of
 from ratewise.data.schema import Schema
-from ratewise.data.table import (
-    FeatureTable,
-    declared_classes,
-    declared_values,
-    read_features,
-    read_vector,
-)
+from ratewise.data.table import FeatureTable, declared_classes, declared_values, read_features, read_vector
 from ratewise.distributed import open_rows, table_kind
 from ratewise.exceptions import InvalidInput, InvalidType, RatewiseWarning, UnsupportedCombination
 from ratewise.mechanisms.randomness import USED_SEEDS, RandomStreams, warn_of_seed
@@ -42,6 +36,7 @@ from ratewise.training.config import TrainingConfig
 from ratewise.training.declarations import (
     Declarations,
     check_compiles,
+    check_ledger,
     declared_columns,
     needed_columns,
     read_groups,
@@ -58,7 +53,6 @@ Floats = npt.NDArray[np.float64]
 MODELS = ("additive", "linear")
 _CUSTOMARY_DELTA = 1e-5
 _SMALLEST_DELTA = 1e-300  # nearer to zero, tails of normal distributions cannot be told apart
-_ROUNDING = 1e-9
 
 
 class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -67,19 +61,16 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
     Everything that `fit` leaves behind is (`epsilon`, `delta`)-differentially private with respect to one row of
     (X, y, sensitive_features), or to all rows of one id if `privacy_ids` are given. `privacy_` states the
     neighbouring relation, the public facts and the releases. Constraints are judged on the training rows by
-    a private measurement of the returned model, `certificate_`.
-
-    Nothing has to be declared: classes, group values, column types, ranges and vocabularies that are not
-    declared are found by private releases within the budget. Declared facts cost nothing.
+    a private measurement of the returned model, `certificate_`. Classes, group values, column types, ranges and
+    vocabularies that are not declared are found by private releases within the budget; declared facts cost nothing.
 
     Parameters
     ----------
     constraints : constraint, family, text, or list of them, optional
         Such as ``demographic_parity("sex", max_gap=0.05)`` or its text ``"demographic_parity(sex) <= 0.05"``.
-    epsilon : float or None, default 1.0
-        Privacy budget. None trains without privacy.
-    delta : float, optional
-        By default 1e-5, or half of 1 / n if that is smaller; n is the number of units (rows or ids).
+    epsilon, delta : float or None
+        Privacy budget. ``epsilon=None`` trains without privacy. delta by default 1e-5, or half of 1 / n if that is
+        smaller; n is the number of units (rows or ids).
     neighbours : "zero_out", "add_or_remove" or "replace_one"
         Relation of neighbouring data sets. The number of units is public, so zero-out is exact.
     classes : list, optional
@@ -94,18 +85,15 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
     schema : Schema, optional
         Public description of the table; it stands for `classes`, `group_values` and `feature_bounds`.
     model : "additive" or "linear"
-        One shape function per feature, or scores that are linear in continuous features. Sparse matrices need
-        "linear".
+        One shape function per feature, or scores that are linear in continuous features, also for sparse matrices.
     config : TrainingConfig, optional
         All other settings of training.
-    rows_per_id : int, optional
-        With `privacy_ids`: rows of an id that are used at most; found privately by default.
-    id_weighting : "id" or "row"
-        With `privacy_ids`: whether rates are per id or per row.
-    ledger : Ledger, optional
-        A ledger to record this fit in, with its own cap; by default each fit has its own.
-    data_name : str
-        Name of the training data in the ledger.
+    rows_per_id, id_weighting
+        With `privacy_ids`: rows of an id that are used at most, found privately by default; and whether rates are
+        per "id" or per "row".
+    ledger, data_name
+        A ledger to record this fit in, with its own cap (by default each fit has its own), and the name of the
+        training data in it.
     callback : callable, optional
         Called after each step with a `StepRecord` of released values.
     verbose : int
@@ -115,22 +103,21 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
 
     Attributes
     ----------
-    classes_ : array
+    classes_, n_features_in_, feature_names_in_, n_iter_
+        As in scikit-learn.
     certificate_ : Certificate or None
         Estimate, intervals and verdict (held, missed, cannot tell) of every constraint; None without constraints.
     privacy_ : PrivacyStatement
         With `.epsilon` and `.delta`; epsilon is infinite for ``epsilon=None``.
     ledger_ : Ledger
+    plan_ : Plan
     history_ : dict of arrays
         Released values by step.
-    plan_ : Plan
     model_ : AdditiveModel or SparseModel
     multipliers_ : array
         Multiplier of each constraint at the end.
     unused_features_ : dict of str to str
         Features without weight, with the reason, judged from released values.
-    n_features_in_, feature_names_in_, n_iter_
-        As in scikit-learn.
 
     Examples
     --------
@@ -215,11 +202,10 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         """
         session = self._session(X, y, sensitive_features, privacy_ids, sample_weight)
         session.declare_and_plan()  # a ledger that refuses the plan leaves an earlier model as it was
-        self._forget()
-        assert session.ledger is not None  # noqa: S101 - admitted
-        self.ledger_ = session.ledger  # what an interrupted fit spent stays on record
-        self._run(session, self._steps())
-        self._keep(session)
+        forget_fit(self)
+        self.ledger_ = session.admission.ledger  # what an interrupted fit spent stays on record
+        self._run(session, session.plan.steps)
+        keep_session(self, session)
         return self
 
     def _run(self, session: Session, steps: int, *, shown: bool = True) -> None:
@@ -239,28 +225,15 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         session = self._session(X, y, sensitive_features, privacy_ids, planning=True)
         return tuple(session.make_plan(session.rows.count_units()).events.values())
 
-    def _steps(self) -> int:
-        config = self.config or TrainingConfig()
-        return config.steps or 200
-
     def _session(
-        self,
-        X: Any,
-        y: Any,
-        sensitive_features: Any,
-        privacy_ids: Any,
-        sample_weight: Any = None,
-        *,
-        planning: bool = False,
+        self, X: Any, y: Any, sensitive: Any, ids: Any, weight: Any = None, *, planning: bool = False
     ) -> Session:
         """Return a session after all checks of declarations and shapes; a plan takes nothing of the seed."""
         self._check_parameters()
-        declared, rows = self._rows(X, y, sensitive_features, privacy_ids, sample_weight)
+        declared, rows = self._rows(X, y, sensitive, ids, weight)
         if declared.constraints:
             check_compiles(declared, rows.group_names)
-        n_units = rows.count_units()
-        delta = self.delta if self.delta is not None else min(_CUSTOMARY_DELTA, 0.5 / n_units)
-        self._check_delta(delta, n_units)
+        delta = delta_for(self.delta, rows.count_units(), private=self.epsilon is not None)
         streams = RandomStreams.from_seed() if planning else self._streams()
         if self.epsilon is not None and not planning:
             warn_of_seed(self.random_state)
@@ -278,48 +251,42 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
             data_name=self.data_name,
         )
 
-    def _rows(
-        self, X: Any, y: Any, sensitive_features: Any, privacy_ids: Any, sample_weight: Any
-    ) -> tuple[Declarations, RowSource]:
+    def _rows(self, X: Any, y: Any, sensitive: Any, ids: Any, weight: Any) -> tuple[Declarations, RowSource]:
         """Return the declarations and the rows, of which only shapes, names and types are looked at."""
-        constraints = list(as_constraints(self.constraints))
-        needed = needed_columns(constraints) if constraints else frozenset()
         if table_kind(X) is not None:
-            if sample_weight is not None or self.class_weight is not None:
+            if weight is not None or self.class_weight is not None:
                 raise UnsupportedCombination(
                     "sample_weight and class_weight need rows in memory: pass a data frame or an array as X"
                 )
-            rows = open_rows(
-                X, y, sensitive_features=sensitive_features, privacy_ids=privacy_ids, needed=needed
-            )
-            return self._declarations(rows.names, privacy_ids, privacy_ids is not None), rows
-        X, y, sensitive_features, privacy_ids, id_column = _by_name(X, y, sensitive_features, privacy_ids)
+            constraints = as_constraints(self.constraints)
+            needed = needed_columns(constraints) if constraints else frozenset()
+            rows = open_rows(X, y, sensitive_features=sensitive, privacy_ids=ids, needed=needed)
+            return self._declarations(rows.names, ids, ids is not None), rows
+        X, y, sensitive, ids, id_column = _by_name(X, y, sensitive, ids)
         features = read_features(X)
         if features.sparse is not None and self.model != "linear":
             raise UnsupportedCombination(
                 "Sparse data was passed for X, but model is 'additive'; use model='linear', or X.toarray()"
             )
         labels = read_vector(y, features.n_rows, "y")
-        ids = None if privacy_ids is None else read_vector(privacy_ids, features.n_rows, "privacy_ids")
+        ids = None if ids is None else read_vector(ids, features.n_rows, "privacy_ids")
         declared = self._declarations(features.names, id_column if ids is not None else None, ids is not None)
-        groups = read_groups(sensitive_features, features.n_rows, declared)
+        groups = read_groups(sensitive, features.n_rows, declared)
         for role, names in (("the label", [getattr(y, "name", None)]), ("a group", groups)):
             if id_column is not None and id_column in names:
                 raise InvalidInput(f"column {id_column!r} is both {role} and the privacy id")
-        weights = None
-        if sample_weight is not None:
-            given = parse_number(read_vector(sample_weight, features.n_rows, "sample_weight")).values
+        if weight is not None:
+            given = parse_number(read_vector(weight, features.n_rows, "sample_weight")).values
             scale = (self.config or TrainingConfig()).max_sample_weight
-            weights = np.clip(np.nan_to_num(given, nan=0.0), 0.0, scale) / scale  # without overflow
-        return declared, Rows(features, labels, groups, ids, weights, self.class_weight)
+            weight = np.clip(np.nan_to_num(given, nan=0.0), 0.0, scale) / scale  # without overflow
+        return declared, Rows(features, labels, groups, ids, weight, self.class_weight)
 
     def _declarations(self, names: tuple[str, ...], id_column: str | None, ids: bool) -> Declarations:
-        schema = self.schema
-        classes = self.classes if self.classes is not None or schema is None else schema.classes or None
-        groups = declared_values(self.group_values) or dict(getattr(schema, "group_values", None) or {})
+        classes = self._declared_classes()
+        groups = declared_values(self.group_values) or dict(getattr(self.schema, "group_values", None) or {})
         return Declarations(
             constraints=list(as_constraints(self.constraints)),
-            classes=None if classes is None else _classes(classes),
+            classes=None if classes is None else Domain(declared_classes(classes), {}).classes,
             group_values=dict(Domain((0, 1), groups).columns),
             columns=self._declared_columns(names),
             model=self.model,
@@ -328,6 +295,9 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
             rows_per_id=self.rows_per_id,
             weighting=self.id_weighting,
         )
+
+    def _declared_classes(self) -> Any:
+        return self.classes if self.classes is not None else getattr(self.schema, "classes", None) or None
 
     def _declared_columns(self, names: tuple[str, ...]) -> dict[str, Any]:
         return declared_columns(names, self.feature_bounds, self.schema)
@@ -342,27 +312,19 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         _validate.one_of(("id", "row"), id_weighting=self.id_weighting)
         if self.rows_per_id is not None:
             _validate.count(rows_per_id=self.rows_per_id)
-        if self.config is not None and not isinstance(self.config, TrainingConfig):
-            raise InvalidType(f"config must be a TrainingConfig or None, got {type(self.config).__name__}")
         if not isinstance(self.verbose, bool | np.bool_):
             _validate.count(at_least=0, verbose=self.verbose)
         _validate.text(required=True, data_name=self.data_name)
-        self._check_class_weight()
+        for name, kind in (("config", TrainingConfig), ("schema", Schema)):
+            if not isinstance(value := getattr(self, name), kind | None):
+                raise InvalidType(f"{name} must be a {kind.__name__} or None, got {type(value).__name__}")
         if self.callback is not None and not callable(self.callback):
             raise InvalidType(f"callback must be a function or None, got {self.callback!r}")
-        if self.schema is not None and not isinstance(self.schema, Schema):
-            raise InvalidType(f"schema must be a Schema or None, got {type(self.schema).__name__}")
-        if self.ledger is not None and not isinstance(self.ledger, Ledger):
-            raise InvalidType(f"ledger must be a Ledger or None, got {type(self.ledger).__name__}")
-        if self.ledger is not None and not self.ledger.accepts(self.neighbours):
-            raise InvalidInput(
-                f"neighbours is {self.neighbours!r}, but the ledger is kept for {self.ledger.neighbours!r}; "
-                "use one relation for both"
-            )
+        check_ledger(self.ledger, self.neighbours)
+        if getattr(self, "class_weight", None) is not None:  # networks have none
+            self._check_class_weight()
 
     def _check_class_weight(self) -> None:
-        if getattr(self, "class_weight", None) is None:  # networks have none
-            return
         if not isinstance(self.class_weight, Mapping):
             raise InvalidType(
                 "class_weight must map classes to public weights, as in {0: 1, 1: 5}, "
@@ -370,21 +332,13 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
             )
         for weight in self.class_weight.values():
             _validate.non_negative(class_weight=weight)
-        classes = self.classes if self.classes is not None else getattr(self.schema, "classes", None)
+        classes = self._declared_classes()
         known = set() if classes is None else {text_of(value) for value in declared_classes(classes)}
         unknown = [value for value in self.class_weight if known and text_of(value) not in known]
         if unknown:
             raise InvalidInput(
                 f"class_weight names {unknown[0]!r}, which is no class; the classes are {reprlib.repr(classes)}"
             )
-
-    def _check_delta(self, delta: float, n_units: int) -> None:
-        if self.epsilon is None or delta <= 1 / n_units:
-            return
-        advice = f"delta is {delta:g}, above 1/n = {1 / n_units:.3g} for {n_units} rows"
-        if delta > _CUSTOMARY_DELTA:
-            raise InvalidInput(f"{advice}, which permits publishing a whole row; use a delta well below 1/n")
-        warnings.warn(f"{advice}; a delta below 1/n says more", RatewiseWarning, stacklevel=4)
 
     def _streams(self) -> RandomStreams:
         try:
@@ -396,33 +350,17 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
                 f"got {reprlib.repr(self.random_state)}"
             ) from None
 
-    def _forget(self) -> None:
-        """Drop what an earlier fit left, so that an interrupted one leaves no mix of two models."""
-        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
-            del self.__dict__[name]
-
-    def _keep(self, session: Session, outside: tuple[str, ...] = ()) -> None:
-        names = session.rows.names
-        self.n_features_in_ = len(names)
-        if session.rows.named:
-            self.feature_names_in_ = np.array(names, dtype=object)
-        self._feature_names = names
-        self.unused_features_ = session.unused
-        self.model_ = fitted_model(session)
-        self._keep_results(session, outside)
-
     def _keep_results(self, session: Session, outside: tuple[str, ...] = ()) -> None:
         """Keep what tables and networks have in common, and warn if nothing was trained."""
         loop = session.loop
+        dual = None if loop is None else loop.dual
         self.classes_ = class_array(session.classes or (0,))
         self.plan_: Plan = session.plan
-        assert session.ledger is not None  # noqa: S101 - admitted
-        self.ledger_ = session.ledger
+        self.ledger_ = session.admission.ledger
         self.n_iter_ = 0 if loop is None else loop.optimizer.done
         self.history_ = {} if session.history is None else session.history.arrays()
         self.constraints_ = session.compiled
         self.certificate_ = session.certificate
-        dual = None if loop is None else loop.dual
         self.multipliers_ = np.zeros(0) if dual is None else dual.multipliers.copy()
         self.privacy_ = session.statement(self._public_facts(session), outside)
         if loop is None:
@@ -435,14 +373,13 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
             )
 
     def _public_facts(self, session: Session) -> tuple[str, ...]:
+        declared = session.declarations
         facts = ["the names of the features"]
-        if session.declarations.classes is not None:
-            facts.append("the classes")
-        facts += [f"the values of {name!r}" for name in session.declarations.group_values]
-        complete = [name for name, column in session.declarations.columns.items() if column.complete]
-        if complete:
-            facts.append(f"the ranges or values of {len(complete)} features")
-        if getattr(self, "class_weight", None) is not None:
+        facts += ["the classes"] if declared.classes is not None else []
+        facts += [f"the values of {name!r}" for name in declared.group_values]
+        complete = sum(column.complete for column in declared.columns.values())
+        facts += [f"the ranges or values of {complete} features"] if complete else []
+        if self.class_weight is not None:
             facts.append("the weights of the classes in the loss")
         if getattr(session.rows, "sample_weight", None) is not None:
             facts.append(
@@ -454,41 +391,35 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
 
     def decision_function(self, X: Any, *, privacy_ids: Any = None) -> Floats:
         """Return scores: of the second class (n,) for two classes, of every class (n, K) for more; ids are ignored."""
-        warn_of_ids(privacy_ids)
-        check_is_fitted(self)
-        features = self._read(X)
-        if self.model_ is None:
-            return np.zeros(features.n_rows)
-        scores = self.model_.scores(features)
+        scores = self._scores(X, privacy_ids)
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict_proba(self, X: Any, *, privacy_ids: Any = None) -> Floats:
         """Return the probability of each class, in the order of `classes_`; ids are ignored."""
-        warn_of_ids(privacy_ids)
-        scores = self.decision_function(X)
-        if self.model_ is None:
-            return np.ones((len(scores), 1))
-        return probabilities(scores[:, None] if scores.ndim == 1 else scores)
+        scores = self._scores(X, privacy_ids)
+        return probabilities(scores) if len(self.classes_) > 1 else np.ones_like(scores)
 
     def predict(self, X: Any, *, privacy_ids: Any = None) -> npt.NDArray[Any]:
         """Return the most probable class of each row; sensitive features are not needed, and ids are ignored."""
-        warn_of_ids(privacy_ids)
-        scores = self.decision_function(X)
-        if self.model_ is None:
-            return np.repeat(self.classes_[:1], len(scores))
-        codes = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
+        scores = self._scores(X, privacy_ids)
+        codes = (scores[:, 0] > 0).astype(np.intp) if scores.shape[1] == 1 else scores.argmax(axis=1)
         return np.asarray(self.classes_[codes])
+
+    def _scores(self, X: Any, privacy_ids: Any = None) -> Floats:
+        """Return scores: (n, 1) of the second class for two classes, (n, K) for more; zeros of a constant model."""
+        warn_of_ids(privacy_ids)
+        check_is_fitted(self)
+        features = self._read(X)
+        return np.zeros((features.n_rows, 1)) if self.model_ is None else self.model_.scores(features)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, privacy_ids: Any = None) -> float:
         """Return the accuracy on rows with labels y; ids are ignored."""
-        warn_of_ids(privacy_ids)
-        predicted = self.predict(X)
-        domain = Domain(tuple(self.classes_.tolist()), {}) if len(self.classes_) > 1 else None
+        predicted = self.predict(X, privacy_ids=privacy_ids)
         labels = read_vector(y, len(predicted), "y")
-        if domain is None:
-            return float(np.average(np.asarray(labels) == predicted, weights=sample_weight))
-        hits = domain.code_labels(labels) == domain.code_labels(predicted)
-        return float(np.average(hits, weights=sample_weight))
+        if len(self.classes_) > 1:
+            domain = Domain(tuple(self.classes_.tolist()), {})
+            labels, predicted = domain.code_labels(labels), domain.code_labels(predicted)
+        return float(np.average(np.asarray(labels) == predicted, weights=sample_weight))
 
     def _read(self, X: Any) -> FeatureTable:
         """Return features in the order of `fit`; names are compared if both tables have some."""
@@ -505,7 +436,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
             by_place = [X.iloc[:, i] if hasattr(X, "iloc") else X[name] for i, name in enumerate(columns)]
             X = dict(zip(self._feature_names, by_place, strict=True))
         if what is not None:
-            warnings.warn(what, UserWarning, stacklevel=3)
+            warnings.warn(what, UserWarning, stacklevel=4)
         return read_features(X, expected=self._feature_names)
 
     # ------------------------------------------------------------------------------ interpretation
@@ -518,7 +449,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         check_is_fitted(self)
         if not isinstance(self.model_, AdditiveModel):
             reason = "a constant" if self.model_ is None else "a model of a sparse matrix"
-            raise InvalidInput(
+            raise UnsupportedCombination(
                 f"{what} need a model of a dense table with two classes or more; this is {reason}"
             )
         return self.model_
@@ -550,15 +481,14 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         """
         check_is_fitted(self)
         if X is None:
-            return explain_plan(
-                self.plan_, self.config or TrainingConfig(), constrained=self.constraints_ is not None
-            )
+            config = self.config or TrainingConfig()
+            return explain_plan(self.plan_, config, constrained=self.constraints_ is not None)
         model, features = self._additive("contributions of features"), self._read(X)
-        parts, scores = model.contributions(features), model.scores(features)
-        output = np.zeros(len(scores), dtype=np.intp) if scores.shape[1] == 1 else scores.argmax(axis=1)
+        parts = model.contributions(features)
+        output = model.scores(features).argmax(axis=1)  # of a single output, that one
         return [
-            dict(zip(self._feature_names, parts[row, :, output[row]].tolist(), strict=True))
-            for row in range(len(scores))
+            dict(zip(self._feature_names, part[:, k].tolist(), strict=True))
+            for part, k in zip(parts, output, strict=True)
         ]
 
     # ------------------------------------------------------------------------------- report and notebook
@@ -659,36 +589,42 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = self.model == "linear"
-        tags.input_tags.allow_nan = True
-        tags.input_tags.string = True
-        tags.input_tags.categorical = True
+        for kind in ("allow_nan", "string", "categorical"):
+            setattr(tags.input_tags, kind, True)
         # noise that hides one row among thousands dominates the few hundred rows of a unit test
         tags.classifier_tags.poor_score = self.epsilon is not None
         return tags
 
 
-def fitted_model(session: Session) -> AdditiveModel | SparseModel | None:
-    """Return the released model of a session; None if fewer than two classes were found."""
-    if session.loop is None:
-        return None
-    engine, parameters = session.engine, session.parameters
-    if session.basis is None:
-        theta = parameters.reshape(engine.n_outputs, -1)
-        columns = dict(session.declarations.columns)
-        return SparseModel(columns, session.rows.names, theta[:, :-1].copy(), theta[:, -1].copy())
-    basis = session.basis
-    noise = 0.0
-    event = session.plan.training
-    if event is not None and event.gradient_noise is not None:
-        # the last steps average the noise; to first order its size is that of one step by the root of the steps
-        step = event.gradient_noise * session.loop.clip / session.plan.expected_units
-        optimizer = session.loop.optimizer
-        assert isinstance(optimizer, GradientDescent)  # noqa: S101 - that of tables
-        gain = optimizer.learning_rate / (1.0 - optimizer.momentum)
-        noise = gain * step * math.sqrt(session.plan.steps / 3.0)
-    return AdditiveModel(
-        session.grids, engine.scorer(parameters), basis.shares, noise * np.sqrt(basis.squared_norms)
-    )
+# --------------------------------------------------------------------- checks that estimators share
+
+
+def delta_for(delta: float | None, n_units: int, *, private: bool = True) -> float:
+    """Return delta, by default 1e-5 or half of 1 / n; one that permits publishing a whole row is refused."""
+    if delta is None:
+        return min(_CUSTOMARY_DELTA, 0.5 / n_units)
+    if private and delta > 1 / n_units:
+        advice = f"delta is {delta:g}, above 1/n = {1 / n_units:.3g} for {n_units} rows"
+        if delta > _CUSTOMARY_DELTA:
+            raise InvalidInput(f"{advice}, which permits publishing a whole row; use a delta well below 1/n")
+        warnings.warn(f"{advice}; a delta below 1/n says more", RatewiseWarning, stacklevel=4)
+    return delta
+
+
+def forget_fit(estimator: Any) -> None:
+    """Drop what an earlier fit left, so that an interrupted one leaves no mix of two models."""
+    for name in [name for name in vars(estimator) if name.endswith("_") and not name.startswith("_")]:
+        delattr(estimator, name)
+
+
+def warn_of_ids(ids: Any) -> None:
+    """Say that ids are not needed, if they are given to a method that predicts."""
+    if ids is not None:
+        message = "predictions do not depend on ids: privacy_ids is ignored; leave it out"
+        warnings.warn(message, RatewiseWarning, stacklevel=4)
+
+
+# --------------------------------------------------------------------------------------- sessions
 
 
 def session_of(
@@ -710,62 +646,69 @@ def keep_session(
 
     `outside` is what was read off the data outside the guarantee, for the statement.
     """
-    classifier._keep(session, outside)
+    names = session.rows.names
+    classifier.n_features_in_ = len(names)
+    if session.rows.named:
+        classifier.feature_names_in_ = np.array(names, dtype=object)
+    classifier._feature_names = names
+    classifier.unused_features_ = session.unused
+    classifier.model_ = _fitted_model(session)
+    classifier._keep_results(session, outside)
     return classifier
 
 
-def warn_of_ids(ids: Any) -> None:
-    """Say that ids are not needed, if they are given to a method that predicts."""
-    if ids is not None:
-        message = "predictions do not depend on ids: privacy_ids is ignored; leave it out"
-        warnings.warn(message, RatewiseWarning, stacklevel=3)
+def _fitted_model(session: Session) -> AdditiveModel | SparseModel | None:
+    """Return the released model of a session; None if fewer than two classes were found."""
+    if session.loop is None:
+        return None
+    engine, parameters, plan, basis = session.engine, session.parameters, session.plan, session.basis
+    if basis is None:
+        theta = parameters.reshape(engine.n_outputs, -1)
+        columns = dict(session.declarations.columns)
+        return SparseModel(columns, session.rows.names, theta[:, :-1].copy(), theta[:, -1].copy())
+    noise = 0.0
+    if plan.training is not None and plan.training.gradient_noise is not None:
+        # the last steps average the noise; to first order its size is that of one step by the root of the steps
+        step = plan.training.gradient_noise * session.loop.clip / plan.expected_units
+        optimizer = session.loop.optimizer
+        assert isinstance(optimizer, GradientDescent)  # noqa: S101 - that of tables
+        gain = optimizer.learning_rate / (1.0 - optimizer.momentum)
+        noise = gain * step * math.sqrt(plan.steps / 3.0)
+    table_noise = noise * np.sqrt(basis.squared_norms)
+    return AdditiveModel(session.grids, engine.scorer(parameters), basis.shares, table_noise)
 
 
 def _by_name(X: Any, y: Any, sensitive: Any, ids: Any) -> tuple[Any, Any, Any, Any, str | None]:
     """Take labels, sensitive columns and ids out of X where they are given as names of its columns."""
+    names = list(X.columns) if hasattr(X, "columns") else []
 
     def take(name: str, what: str) -> Any:
-        if not hasattr(X, "columns") or name not in list(X.columns):
+        if name not in names:
             raise InvalidInput(f"{what} is {name!r}, which is no column of X")
         return X[name]
 
-    dropped: list[str] = []
-    column = None
+    dropped = [name for name in (y, ids) if isinstance(name, str)]
     if isinstance(y, str):
-        dropped.append(y)
         y = take(y, "y")
-    if isinstance(sensitive, str):
-        sensitive = {sensitive: take(sensitive, "sensitive_features")}
-    elif (
-        isinstance(sensitive, list | tuple)
-        and sensitive
-        and all(isinstance(n, str) for n in sensitive)
-        and (len(sensitive) != (len(X) if hasattr(X, "__len__") else -1))
-    ):
-        sensitive = {name: take(name, "sensitive_features") for name in sensitive}
+    listed = [sensitive] if isinstance(sensitive, str) else sensitive
+    if isinstance(listed, list | tuple) and listed and all(isinstance(name, str) for name in listed):
+        one_per_row = listed is sensitive and len(listed) == (len(X) if hasattr(X, "__len__") else -1)
+        if not one_per_row:
+            sensitive = {name: take(name, "sensitive_features") for name in listed}
+    column = ids if isinstance(ids, str) else getattr(ids, "name", None)
+    column = column if isinstance(column, str) else None
     if isinstance(ids, str):
-        dropped.append(ids)
-        column, ids = ids, take(ids, "privacy_ids")
-    elif ids is not None:
-        column = getattr(ids, "name", None)
-        column = column if isinstance(column, str) else None
-        if column is not None and hasattr(X, "columns") and column in list(X.columns):
-            raise InvalidInput(
-                f"column {column!r} is both a feature and the privacy id; drop it from X, or pass its name as privacy_ids"
-            )
+        ids = take(ids, "privacy_ids")
+    elif column is not None and column in names:
+        raise InvalidInput(
+            f"column {column!r} is both a feature and the privacy id; drop it from X, or pass its name as privacy_ids"
+        )
     if dropped:
         X = X.drop(columns=dropped) if hasattr(X, "iloc") else X.drop(dropped)
     return X, y, sensitive, ids, column
 
 
-def _classes(classes: Any) -> tuple[Any, ...]:
-    return Domain(declared_classes(classes), {}).classes
-
-
 def class_array(classes: tuple[Any, ...]) -> npt.NDArray[Any]:
     """Return the classes as an array of their natural type; a mix of types stays a mix."""
-    if len({type(value) for value in classes}) == 1:
-        return np.asarray(classes)
-    found = np.empty(len(classes), dtype=object)
-    found[:] = classes
-    return found
+    kinds = {type(value) for value in classes}
+    return np.asarray(classes) if len(kinds) == 1 else np.fromiter(classes, dtype=object)

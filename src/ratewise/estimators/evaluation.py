@@ -3,8 +3,8 @@
 For a private hold-out (`epsilon` given) one vector is released: the counts of predictions that the constraints and the
 accuracy need, as for the certificate of a training (`ratewise.training.certificate`). One row changes it by at most
 sqrt(5) in L2 norm when it is added or removed. It is admitted to a ledger before any row is read, as one
-`GaussianEvent`. Classes and group values that are not declared are found by a second release
-(`ratewise.preprocessing.discovery`), which is part of the same plan.
+`GaussianEvent`. Classes and group values that are not declared, and the number of rows of an id, are found by further
+releases of the same plan: by the stages of `ratewise.training.session` that come before training.
 
 For a public hold-out (``epsilon=None``) the counts are exact.
 
@@ -23,59 +23,58 @@ For a public hold-out (``epsilon=None``) the counts are exact.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ratewise import _validate
-from ratewise.accounting import (
-    Admission,
-    Budget,
-    Event,
-    GaussianEvent,
-    Ledger,
-    PrivacyUnit,
-    ThresholdEvent,
-    UnprotectedEvent,
-    calibrate_plan,
-)
+from ratewise.accounting import Event, GaussianEvent, Ledger, ThresholdEvent, UnprotectedEvent, calibrate_plan
 from ratewise.accounting.events import NEIGHBOURS
-from ratewise.constraints.compiled import CompiledConstraints, Item, compile_constraints, expand
+from ratewise.constraints.compiled import (
+    CompiledConstraints,
+    Item,
+    as_constraints,
+    compile_constraints,
+    expand,
+    named_values,
+)
 from ratewise.constraints.domain import Domain, Numeric
+from ratewise.constraints.families import Family
 from ratewise.constraints.predicates import group
 from ratewise.constraints.rates import Expression, rate
 from ratewise.data.table import (
-    LabelledRows,
+    FeatureTable,
     code_ids,
     code_labels,
     declared_classes,
-    id_units,
+    declared_values,
+    raw_columns,
     read_vector,
-    weight_step,
 )
-from ratewise.exceptions import InvalidInput, InvalidType
-from ratewise.mechanisms.noise import Mechanism, NoNoise, RoundedGaussianMechanism
+from ratewise.exceptions import InvalidInput
 from ratewise.mechanisms.randomness import USED_SEEDS, streams_for, warn_of_seed
 from ratewise.metrics.intervals import noisy_intervals
 from ratewise.metrics.verdicts import Certificate, Estimate
-from ratewise.models.rows import usable_rows
-from ratewise.preprocessing.discovery import discover_values, rows_per_id_words, size_histogram
-from ratewise.preprocessing.discovery import rows_per_id as count_rows_per_id
+from ratewise.models.rows import Rows, usable_rows
+from ratewise.preprocessing.discovery import rows_per_id_words
+from ratewise.training import defaults
 from ratewise.training.certificate import COUNT_SENSITIVITY, certify, count_stds, pack_counts, unpack_counts
-from ratewise.training.defaults import ROWS_PER_ID_SHARE
-from ratewise.training.plan import ROWS_PER_ID
+from ratewise.training.config import TrainingConfig
+from ratewise.training.declarations import Declarations, check_ledger
+from ratewise.training.plan import DISCOVERY, ROWS_PER_ID, Plan
+from ratewise.training.session import LABEL, Session
 
 __all__ = ["evaluate"]
 
 Floats = NDArray[np.float64]
 
-COUNTS, VALUES = "prediction counts", "values"  # names of releases
+COUNTS = "prediction counts"  # name of the release
 _UNBOUNDED = -1e6  # a bound that is never tight: what is measured and not bounded
 _CRITICAL = 1.96
 _USELESS = 0.5  # half-width of the accuracy's interval, from noise alone, at which nothing is learned
-_DISCOVERY_SHARE = 0.1  # of the budget, for values that nobody declared
 
 
 def evaluate(
@@ -149,41 +148,38 @@ def evaluate(
     """
     level, tolerance = _validate.inside(level=level), _validate.non_negative(tolerance=tolerance)
     predicted, known = _predicted(y_pred, X, classes)
-    rows = LabelledRows(constraints, y_true, sensitive_features, known, group_values)
-    if len(predicted) != rows.n_rows:
-        raise InvalidInput(
-            f"y_pred must have one entry per row of y_true: {len(predicted)} against {rows.n_rows}"
-        )
-    units = RowUnits(y_true, known, privacy_ids, rows_per_id, id_weighting)
-    releases = RowReleases(
-        "evaluation",
-        rows,
-        {COUNTS: 1.0},
-        _DISCOVERY_SHARE,
-        units=units,
-        budget=(epsilon, delta, neighbours),
+    session = _Evaluation.open(
+        constraints,
+        y_true,
+        sensitive_features,
+        known,
+        group_values,
+        (epsilon, delta, neighbours),
+        (privacy_ids, rows_per_id, id_weighting),
+        random_state,
+        purpose="evaluation",
+        shares={COUNTS: 1.0},
         ledger=ledger,
         data_name=data_name,
-        random_state=random_state,
     )
-    if epsilon is not None:
-        _refuse_useless(releases, 2 if known is None else len(known), epsilon)
-        releases.admit()
-    measured = _Measured(rows.declarations, releases.domain())
-    compiled = measured.compiled
-    labels = rows.labels(compiled.domain)
-    codes = rows.cells(compiled, labels), labels, code_labels(predicted, compiled.domain)
+    if len(predicted) != session.n_rows:
+        raise InvalidInput(
+            f"y_pred must have one entry per row of y_true: {len(predicted)} against {session.n_rows}"
+        )
+    session.plan_units()
     notes = []
     if epsilon is not None:
+        _refuse_useless(session, epsilon)
+        session.admit()
         notes.append(f"Released with noise for epsilon {epsilon:g} at delta {delta:g} ({neighbours}).")
-        if units.finds_rows:
-            notes.append(rows_per_id_words(units.max_rows).capitalize() + ".")
-    return releases.certificate(
+    session.find_domain()
+    if epsilon is not None and session.declarations.finds_rows_per_id:
+        notes.append(rows_per_id_words(session.max_rows).capitalize() + ".")
+    return session.certificate_of(
         COUNTS,
-        compiled,
-        codes,
-        items=measured.items,
-        groups=lambda histogram, std: tuple(measured.groups(histogram, std, level)),
+        code_labels(predicted, session.known[0]),
+        items=session.items,
+        groups=lambda histogram, std: tuple(session.group_rates(histogram, std, level)),
         tolerance=tolerance,
         level=level,
         notes=tuple(notes),
@@ -193,293 +189,244 @@ def evaluate(
 # ------------------------------------------------------------------------- releases of labelled rows
 
 
-class RowUnits:
-    """The units of privacy of labelled rows: each row, or the rows with one id.
+@dataclass(eq=False)
+class RowSession(Session):
+    """The releases of a call that reads labelled rows and trains nothing: the first stages of a fit, then counts.
 
     Parameters
     ----------
-    y : column
-        Labels: rows without one (or with none of `classes`) are not used.
-    classes : sequence or None
-    privacy_ids, rows_per_id, id_weighting
-        As for `ratewise.RateConstrainedClassifier`.
+    shares : mapping of str to float
+        Gaussian releases in their order, with their shares of what the first stages leave of the budget, in units of
+        1 / sigma**2.
+    discovery_share : float
+        Share of the budget for undeclared values, if there are any.
+    seed : the user's `random_state`
     """
 
-    def __init__(
-        self,
+    rows: Rows
+    shares: Mapping[str, float] = field(default_factory=dict)
+    discovery_share: float = 0.1
+    seed: Any = None
+
+    @classmethod
+    def open(
+        cls,
+        constraints: Any,
         y: Any,
-        classes: Any,
-        privacy_ids: Any = None,
-        rows_per_id: int | None = None,
-        weighting: str = "id",
-    ) -> None:
-        self.n_units, self.max_rows, self.step, self.unit = len(y), 1, 1.0, PrivacyUnit()
-        self._y, self._classes, self._weighting, self.finds_rows = y, classes, weighting, False
-        self._codes: Any = None
+        sensitive_features: Any,
+        classes: Iterable[Any] | None,
+        group_values: Any,
+        budget: tuple[float | None, float, str],
+        ids: tuple[Any, int | None, str],
+        seed: Any,
+        *,
+        purpose: str,
+        ledger: Ledger | None,
+        **options: Any,
+    ) -> Self:
+        """Return a session after all checks; no cell is read.
+
+        Parameters
+        ----------
+        constraints, y, sensitive_features, classes, group_values, ledger
+            As in `evaluate`. Values that constraints name count as declared.
+        budget : (epsilon, delta, neighbours)
+        ids : (privacy_ids, rows_per_id, id_weighting)
+        **options
+            Further fields.
+        """
+        (epsilon, delta, neighbours), (privacy_ids, rows_per_id, weighting) = budget, ids
+        declared, named = list(as_constraints(constraints)), named_values(constraints)
+        if y is None or not len(y):
+            raise InvalidInput(f"y is {'missing' if y is None else 'empty'}; pass one label per row")
+        check_ledger(ledger, _validate.one_of(NEIGHBOURS, neighbours=neighbours))
         _validate.one_of(("id", "row"), id_weighting=weighting)
-        if privacy_ids is None:
-            return
-        declared = None if rows_per_id is None else _validate.count(rows_per_id=rows_per_id)
-        self.finds_rows = declared is None
-        self._bound(declared or 1)
-        column = getattr(privacy_ids, "name", None)
-        self.unit = PrivacyUnit(
-            "id",
-            column=column if isinstance(column, str) else None,
-            max_rows=declared,
+        if epsilon is not None:
+            _validate.inside(delta=delta)
+        needed = None if named.all_columns or not declared else set(named.columns)
+        lone = next(iter(needed)) if needed and len(needed) == 1 else None
+        columns = raw_columns(sensitive_features, len(y), lone_name=lone, needed=needed)
+        known = None if classes is None else Domain(declared_classes(classes), {}).classes
+        in_families = {name for item in declared if isinstance(item, Family) for name in item.columns}
+        values: dict[str, Any] = dict.fromkeys(named.numeric, Numeric())
+        if not named.all_columns:
+            values |= {name: v for name, v in named.columns.items() if v and name not in in_families}
+        values |= declared_values(group_values)
+        labels = read_vector(y, len(y), "y")
+        rows = Rows(FeatureTable((), False, len(y)), labels, columns)
+        column = None
+        if privacy_ids is not None:
+            rows.ids, name = (
+                read_vector(privacy_ids, len(y), "privacy_ids"),
+                getattr(privacy_ids, "name", None),
+            )
+            column = name if isinstance(name, str) else None
+            if rows_per_id is not None:
+                rows_per_id = _validate.count(rows_per_id=rows_per_id)
+            elif epsilon is None:  # all rows of an id
+                sizes = np.bincount(code_ids(rows.ids)[0][usable_rows(labels, known)])
+                rows_per_id = int(max(sizes, default=1))
+        declarations = Declarations(
+            constraints=declared,
+            classes=known,
+            group_values={name: values[name] for name in columns if name in values},
+            columns={},
+            unit="row" if privacy_ids is None else "id",
+            id_column=column,
+            rows_per_id=None if privacy_ids is None else rows_per_id,
             weighting=weighting,
         )
-        self._codes, self.n_units = code_ids(read_vector(privacy_ids, len(y), "privacy_ids"))
+        declarations.domain(known or (0, 1), tuple(columns), {})  # validates what is declared
+        streams = streams_for(purpose, seed)
+        return cls(
+            declarations, rows, TrainingConfig(), epsilon, delta, neighbours, streams,
+            ledger=ledger, purpose=purpose, seed=seed, **options,
+        )  # fmt: skip
 
-    def _bound(self, max_rows: int) -> None:
-        self.max_rows, self.step = max_rows, weight_step(max_rows)
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self.rows.features.n_rows
 
-    def find_rows(self, mechanism: Mechanism, rng: np.random.Generator) -> None:
-        """Bound the rows of an id by a release of the number of ids by their rows; without noise, by the largest."""
-        sizes = np.bincount(self._codes[usable_rows(self._y, self._classes)], minlength=self.n_units)
-        if isinstance(mechanism, NoNoise):
-            self._bound(max(int(sizes.max()), 1))
-        else:
-            self._bound(count_rows_per_id(size_histogram(sizes), mechanism, rng))
+    def undeclared(self) -> tuple[str, ...]:
+        """Return the label and the sensitive columns whose values must be found."""
+        label = (LABEL,) if self.declarations.classes is None else ()
+        return (*label, *(name for name in self.rows.groups if name not in self.declarations.group_values))
 
-    def weights(self) -> Floats | None:
-        """Return the weight of every row, at most 1 in total for an id; None if every row is a unit; **private**."""
-        if self._codes is None:
-            return None
-        usable = usable_rows(self._y, self._classes)
-        units = id_units(self._codes, self.n_units, self.max_rows, self._weighting, usable)
-        return units.table_weights(usable)
-
-
-class RowReleases:
-    """The releases of one call that reads labelled rows: their plan, ledger, noise and units.
-
-    Parameters
-    ----------
-    purpose : str
-    rows : LabelledRows
-    shares : mapping of str to float
-        Gaussian releases in their order, with their shares of what the discovery of undeclared values leaves of the
-        budget, in units of 1 / sigma**2.
-    discovery : float
-        Share of the budget for undeclared values, if there are any.
-    units : RowUnits
-        If the rows of an id are not bounded, a first release finds the bound.
-    budget : (epsilon, delta, neighbours)
-        Epsilon None adds no noise.
-    ledger, data_name, random_state
-        As in `evaluate`.
-    """
-
-    def __init__(
-        self,
-        purpose: str,
-        rows: LabelledRows,
-        shares: Mapping[str, float],
-        discovery: float,
-        *,
-        units: RowUnits,
-        budget: tuple[float | None, float, str],
-        ledger: Ledger | None,
-        data_name: str,
-        random_state: Any,
-    ) -> None:
-        self._epsilon, self._delta, self._neighbours = budget
-        _validate.one_of(NEIGHBOURS, neighbours=self._neighbours)
-        _check_ledger(ledger, self._neighbours)
-        self.unit, self.n_units = units.unit, units.n_units
-        self.weights: Floats | None = None
-        self._rows, self._units, self._purpose, self._data = rows, units, purpose, data_name
-        self._unknown = rows.unknown
-        self.found: list[str] = []
-        looks = {ROWS_PER_ID: ROWS_PER_ID_SHARE} if units.finds_rows else {}
-        self.events = self._plan({**looks, **({VALUES: discovery} if self._unknown else {})}, shares)
-        self._seed, self.streams = random_state, streams_for(purpose, random_state)
-        self.ledger = ledger
-
-    def _plan(self, looks: Mapping[str, float], shares: Mapping[str, float]) -> dict[str, Event]:
-        if self._epsilon is None:
-            return {}
-        delta, left = _validate.inside(delta=self._delta), 1.0 - sum(looks.values())
-        parts = {**looks, **{name: left * share for name, share in shares.items()}}
+    def make_plan(self, n_units: int) -> Plan:
+        """Return the plan: the first stages, then the releases of `shares`."""
+        declared, epsilon, delta = self.declarations, self.epsilon, self.delta
+        plan = Plan(n_units, 1.0, 0, {}, declared.privacy_unit, self.neighbours, math.inf, delta)
+        if epsilon is None:
+            return plan
+        shares = {ROWS_PER_ID: defaults.ROWS_PER_ID_SHARE} if declared.finds_rows_per_id else {}
+        shares |= {DISCOVERY: self.discovery_share} if self.undeclared() else {}
+        left = 1.0 - sum(shares.values())
+        shares |= {name: left * share for name, share in self.shares.items()}
 
         def build(scale: float) -> list[Event]:
-            noises = {name: scale / math.sqrt(share) for name, share in parts.items()}
+            noises = {name: scale / math.sqrt(share) for name, share in shares.items()}
             return [
-                ThresholdEvent(noise, delta / 10) if name == VALUES else GaussianEvent(noise)
+                ThresholdEvent(noise, defaults.THRESHOLD_DELTA * delta)
+                if name == DISCOVERY
+                else GaussianEvent(noise)
                 for name, noise in noises.items()
             ]
 
-        events = calibrate_plan(self._epsilon, delta, build, self._neighbours).events
-        return dict(zip(parts, events, strict=True))
+        found = calibrate_plan(epsilon, delta, build, self.neighbours)
+        return replace(plan, events=dict(zip(shares, found.events, strict=True)), epsilon=found.epsilon)
 
-    def admit(self) -> Admission:
+    def admit(self) -> None:
         """Record the whole plan before any row is read, or refuse it."""
-        if self.ledger is None:
-            cap = None if self._epsilon is None else Budget(self._epsilon, self._delta)
-            self.ledger = Ledger(cap=cap, adaptive=False, neighbours=self._neighbours, unit=self.unit)
-        events: Any = self.events or {self._purpose: UnprotectedEvent(f"{self._purpose} without privacy")}
-        warn_of_seed(self._seed)
-        self.ledger.check(list(events.values()))
-        USED_SEEDS.add(self.ledger, self.streams)
-        admission = self.ledger.admit(events, purpose=self._purpose, data=self._data, unit=self.unit)
-        admission.release()
-        return admission
+        events = self.plan.events or {self.purpose: UnprotectedEvent(f"{self.purpose} without privacy")}
+        warn_of_seed(self.seed)
+        ledger = self.open_ledger()
+        ledger.check(list(events.values()))
+        USED_SEEDS.add(ledger, self.streams)
+        self.admission = ledger.admit(events, purpose=self.purpose, data=self.data_name, unit=self.plan.unit)
 
-    def domain(self) -> Domain:
-        """Fix the weights of rows, find undeclared values, and return the domain."""
-        if self._units.finds_rows:
-            self._units.find_rows(self._mechanism(ROWS_PER_ID, 1.0), self.streams.preparation)
-            if self.events:
-                self.found.append(rows_per_id_words(self._units.max_rows))
-        self.weights = self._units.weights()
-        values: dict[str, tuple[Any, ...]] = {}
-        if self._unknown:
-            event = self.events.get(VALUES)
-            noise, delta = (event.noise, event.delta) if isinstance(event, ThresholdEvent) else (0.0, 0.0)
-            values = discover_values(
-                self._unknown,
-                noise=noise,
-                delta=delta,
-                rng=self.streams.preparation,
-                named=self._rows.named,
-                weights=self.weights,
-                step=self._units.step,
-                max_rows=self._units.max_rows,
+    def find_domain(self) -> None:
+        """Fix the weights of rows, find undeclared values and compile the constraints."""
+        self.bound_units()
+        self.discover()
+        if self.domain is None:
+            raise InvalidInput(
+                f"only {len(self.classes)} class is frequent enough to be found within this budget; "
+                "declare classes=..."
             )
-        self.found += sorted(values)
-        return self._rows.domain(values)
+
+    def _compile(self, domain: Domain, *, allow_empty: bool = True) -> CompiledConstraints:  # noqa: ARG002
+        return compile_constraints(self.declarations.constraints, domain, allow_empty=True)
+
+    @property
+    def known(self) -> tuple[Domain, CompiledConstraints]:
+        """The domain and the constraints, once they are found."""
+        assert self.domain is not None  # noqa: S101
+        assert self.compiled is not None  # noqa: S101
+        return self.domain, self.compiled
+
+    @property
+    def weights(self) -> Floats | None:
+        """Weight of every row, at most 1 in total for an id; None if every row is a unit; **private**."""
+        return None if self.rows.ids is None else self.units.table_weights(self.rows.problem.labels >= 0)
 
     def noise(self, name: str) -> float:
-        """Return the noise multiplier of a release; 0 without privacy."""
-        event = self.events.get(name)
-        return event.noise if isinstance(event, GaussianEvent) else 0.0
+        """Return the noise multiplier of a Gaussian release; 0 without privacy."""
+        event: Any = self.plan.events.get(name)
+        return 0.0 if event is None else float(event.noise)
 
     def release(self, name: str, sensitivity: float, value: Floats) -> Floats:
-        """Return a table of counts with noise; each name has a random stream of its own."""
-        mechanism = self._mechanism(name, sensitivity, self._units.step)
-        counted = [each for each in self.events if each not in (ROWS_PER_ID, VALUES)]
-        rng = (self.streams.histogram, self.streams.gradient)[counted.index(name) if counted else 0]
-        return mechanism.release(value, rng)
+        """Return a vector of counts with noise."""
+        mechanism = self.plan.gaussian(name, sensitivity, self.units.step)
+        released: Floats = self._once(name, lambda: mechanism.release(value, self.streams.histogram))
+        return released
 
-    def _mechanism(self, name: str, sensitivity: float, step: float = 1.0) -> Mechanism:
-        noise = self.noise(name)
-        return RoundedGaussianMechanism(noise, sensitivity, whole=True, step=step) if noise > 0 else NoNoise()
-
-    def certificate(
-        self,
-        name: str,
-        compiled: CompiledConstraints,
-        codes: tuple[Any, Any, Any],
-        *,
-        groups: Callable[[Floats, float], tuple[Estimate, ...]] | None = None,
-        **options: Any,
-    ) -> Certificate:
+    def certificate_of(self, name: str, predicted: Any, *, groups: Any = None, **options: Any) -> Certificate:
         """Release the counts of predictions and return their certificate.
 
         Parameters
         ----------
         name : str
             Of the release.
-        compiled : CompiledConstraints
-        codes : cells, labels and predictions of the rows
+        predicted : (n,) integers
+            Codes of the predicted classes.
         groups : callable, optional
-            Further rates to show, from the released histogram and the standard deviation of its noise.
+            Returns further rates to show, from the released histogram and the standard deviation of its noise.
         **options
             Further arguments of `ratewise.training.certificate.certify`.
         """
-        released = self.release(name, COUNT_SENSITIVITY, pack_counts(compiled, *codes, self.weights))
+        _, compiled = self.known
+        cells: Any = self.rows.problem.cells
+        counts = pack_counts(compiled, cells, self.rows.problem.labels, predicted, self.weights)
+        released = self.release(name, COUNT_SENSITIVITY, counts)
         histogram, outcomes = unpack_counts(released, compiled.n_cells, compiled.n_classes)
         histogram_std, outcomes_std = count_stds(self.noise(name))
         return certify(
             compiled,
             histogram,
             histogram_std,
-            n_units=self.n_units,
+            n_units=self.plan.n_units,
             outcomes=outcomes,
             outcomes_std=outcomes_std,
-            unit=self.unit.noun,
-            data=self._data,
+            unit=self.plan.unit.noun,
+            data=self.data_name,
             groups=() if groups is None else groups(histogram, histogram_std),
             **options,
         )
 
 
-# ------------------------------------------------------------------------- before any row is read
-
-
-def _check_ledger(ledger: Any, neighbours: str) -> None:
-    if ledger is None:
-        return
-    if not isinstance(ledger, Ledger):
-        raise InvalidType(f"ledger must be a Ledger or None, got {type(ledger).__name__}")
-    if ledger.neighbours != neighbours:
-        raise InvalidInput(
-            f"neighbours is {neighbours!r}, but the ledger accounts for {ledger.neighbours!r}; "
-            "use one relation for both"
-        )
-
-
-def _predicted(y_pred: Any, X: Any, classes: Any) -> tuple[Any, Any]:
-    """Return predicted labels and the classes that are known without looking at the hold-out."""
-    known = None if classes is None else declared_classes(classes)
-    if not hasattr(y_pred, "predict"):
-        if X is not None:
-            raise InvalidInput("X is given, but y_pred is no model; pass a fitted model, or leave X out")
-        return y_pred, known
-    if X is None:
-        raise InvalidInput("y_pred is a model, so X must be given: the features of the hold-out")
-    if known is None and getattr(y_pred, "classes_", None) is not None:
-        known = declared_classes(list(y_pred.classes_))
-    return y_pred.predict(X), known
-
-
-def _refuse_useless(releases: RowReleases, n_classes: int, epsilon: float) -> None:
-    """Raise if noise alone leaves the accuracy open; by public facts only."""
-    n_units, noun = releases.n_units, releases.unit.noun
-    _, std = count_stds(releases.noise(COUNTS))
-    reach = _CRITICAL * std * math.sqrt(n_classes) / n_units
-    if reach > _USELESS:
-        raise InvalidInput(
-            f"{n_units} {noun} are too few for epsilon {epsilon:g}: the accuracy would be known to +-{reach:.2g} "
-            f"only; take an epsilon of about {epsilon * reach / 0.05:.2g} or more, or at least "
-            f"{math.ceil(n_units * reach / 0.05)} {noun}"
-        )
-
-
-# ------------------------------------------------------------------------------- what is measured
-
-
-class _Measured:
+class _Evaluation(RowSession):
     """The constraints and the rates of every group on one partition, so that one histogram serves both."""
 
-    def __init__(self, declarations: Sequence[Any], domain: Domain) -> None:
-        declared = [constraint for constraint, _ in expand(list(declarations), domain, allow_empty=True)]
+    def _compile(self, domain: Domain, *, allow_empty: bool = True) -> CompiledConstraints:  # noqa: ARG002
+        constraints = self.declarations.constraints
+        declared = [constraint for constraint, _ in expand(constraints, domain, allow_empty=True)]
         rates = [each >= _UNBOUNDED for each in _group_rates(domain)]
         # one sum that reads everything makes both partitions the same; it has at least two terms, and its
         # coefficients are positive and all different, so that nothing cancels and no other sum equals it
         everyone = [rate(k) >= _UNBOUNDED for k in domain.classes[:2]]
         terms = dict.fromkeys(term for c in (*everyone, *declared, *rates) for term, _ in c.expression.terms)
-        together = Expression(tuple((term, 1.0 + place) for place, term in enumerate(terms)))
-        self._anchor = together >= _UNBOUNDED
-        self.compiled = self._compile(list(declarations), domain)
-        self._rates = self._compile(rates, domain)
+        self._anchor = (
+            Expression(tuple((term, 1.0 + place) for place, term in enumerate(terms))) >= _UNBOUNDED
+        )
+        self._rates, compiled = (
+            compile_constraints([self._anchor, *of], domain, to_hold=False, allow_empty=True)
+            for of in (rates, constraints)
+        )
+        return compiled
 
-    def _compile(self, constraints: list[Any], domain: Domain) -> CompiledConstraints:
-        return compile_constraints([self._anchor, *constraints], domain, to_hold=False, allow_empty=True)
+    def _requested(self, compiled: CompiledConstraints) -> tuple[Item, ...]:
+        return tuple(i for i in compiled.items if compiled.declared[i.members[0]] is not self._anchor)
 
     @property
     def items(self) -> tuple[Item, ...]:
         """The requested bounds."""
-        return tuple(i for i in self.compiled.items if not self._is_anchor(self.compiled, i))
+        return self._requested(self.known[1])
 
-    def _is_anchor(self, compiled: CompiledConstraints, item: Item) -> bool:
-        return compiled.declared[item.members[0]] is self._anchor
-
-    def groups(self, histogram: Floats, noise: float, level: float) -> Iterator[Estimate]:
+    def group_rates(self, histogram: Floats, noise: float, level: float) -> Iterator[Estimate]:
         """Yield the rates of the groups, each with an interval of its own for the rows."""
         compiled = self._rates
-        members = [item.members[0] for item in compiled.items if not self._is_anchor(compiled, item)]
+        members = [item.members[0] for item in self._requested(compiled)]
         found = noisy_intervals(compiled, histogram, noise, members=members, level=level, simultaneous=False)
         for place, j in enumerate(members):
             name = compiled.declared[j].expression.name
@@ -493,3 +440,32 @@ def _group_rates(domain: Domain) -> Iterator[Expression]:
         for value in () if isinstance(values, Numeric) else values:
             for k in domain.classes[1:] if len(domain.classes) == 2 else domain.classes:
                 yield rate(k, where=group(**{column: value}))
+
+
+# ------------------------------------------------------------------------- before any row is read
+
+
+def _predicted(y_pred: Any, X: Any, classes: Any) -> tuple[Any, Any]:
+    """Return predicted labels and the classes that are known without looking at the hold-out."""
+    if not hasattr(y_pred, "predict"):
+        if X is not None:
+            raise InvalidInput("X is given, but y_pred is no model; pass a fitted model, or leave X out")
+        return y_pred, classes
+    if X is None:
+        raise InvalidInput("y_pred is a model, so X must be given: the features of the hold-out")
+    own = getattr(y_pred, "classes_", None)
+    return y_pred.predict(X), list(own) if classes is None and own is not None else classes
+
+
+def _refuse_useless(session: RowSession, epsilon: float) -> None:
+    """Raise if noise alone leaves the accuracy open; by public facts only."""
+    n_units, noun = session.plan.n_units, session.plan.unit.noun
+    n_classes = len(session.declarations.classes or (0, 1))
+    _, std = count_stds(session.noise(COUNTS))
+    reach = _CRITICAL * std * math.sqrt(n_classes) / n_units
+    if reach > _USELESS:
+        raise InvalidInput(
+            f"{n_units} {noun} are too few for epsilon {epsilon:g}: the accuracy would be known to +-{reach:.2g} "
+            f"only; take an epsilon of about {epsilon * reach / 0.05:.2g} or more, or at least "
+            f"{math.ceil(n_units * reach / 0.05)} {noun}"
+        )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +25,12 @@ from ratewise._files import (
     read_bytes,
     write_whole,
 )
-from ratewise.accounting import Ledger, PrivacyStatement, PrivacyUnit
+from ratewise.accounting import Event, Ledger, PrivacyStatement, PrivacyUnit
 from ratewise.accounting.events import event_from_dict
 from ratewise.constraints.compiled import as_constraints, compile_constraints
 from ratewise.constraints.domain import Domain, Numeric
+from ratewise.constraints.families import Family
+from ratewise.constraints.rates import Constraint, Constraints
 from ratewise.constraints.text import format_constraint, parse_constraint
 from ratewise.data.cells import CellFormat, text_of
 from ratewise.data.schema import Schema
@@ -50,8 +52,17 @@ Floats = npt.NDArray[np.float64]
 KIND = "classifier"
 _HISTORY = "history."
 UNWRITTEN = ("ledger", "callback", "random_state")
-_OBJECTS = ("config", "schema", "constraints")
 _READ_ONLY = "this ledger was read from the file of a model and can only be read; go on with the original"
+_FITTED: dict[str, Any] = {
+    "classes_": np.ndarray,
+    "n_iter_": int,
+    "unused_features_": dict,
+    "certificate_": Certificate | None,
+    "privacy_": PrivacyStatement,
+    "plan_": Plan,
+    "_feature_names": tuple,
+}
+"""Attributes of a fitted classifier that are written as they are, with their types."""
 
 
 def save(classifier: RateConstrainedClassifier, path: Path) -> None:
@@ -75,90 +86,80 @@ def to_bytes(classifier: RateConstrainedClassifier) -> bytes:
     from sklearn.utils.validation import check_is_fitted
 
     check_is_fitted(classifier)
-    model, statement, arrays = classifier.model_, classifier.privacy_, {}
+    model, compiled = classifier.model_, classifier.constraints_
+    arrays: Arrays = {f"{_HISTORY}{name}": values for name, values in classifier.history_.items()}
+    arrays["multipliers"] = classifier.multipliers_
     described: dict[str, Any] = {"kind": "constant"}
     if isinstance(model, AdditiveModel):
-        described = {"kind": "additive", "grids": [grid_to_dict(grid) for grid in model.grids]}
-        arrays = {
-            "table": model.scorer.table,
-            "intercept": model.scorer.intercept,
-            "bin_shares": model.bin_shares,
-            "bin_noise": model.bin_noise,
-        }
+        described = {"kind": "additive", "grids": encode(list(model.grids))}
+        arrays |= {"table": model.scorer.table, "intercept": model.scorer.intercept}
+        arrays |= {"bin_shares": model.bin_shares, "bin_noise": model.bin_noise}
     elif isinstance(model, SparseModel):
-        bounded = {n: _encode(c) for n, c in model.columns.items() if c.complete}
-        described = {"kind": "sparse", "columns": bounded}
-        arrays = {"weights": model.weights, "intercept": model.intercept}
-    arrays |= {f"{_HISTORY}{name}": values for name, values in classifier.history_.items()}
-    arrays["multipliers"] = classifier.multipliers_
-    certificate = classifier.certificate_
+        bounded = {name: column for name, column in model.columns.items() if column.complete}
+        described = {"kind": "sparse", "columns": encode(bounded)}
+        arrays |= {"weights": model.weights, "intercept": model.intercept}
+    if compiled is not None:
+        again = compile_constraints(as_constraints(classifier.constraints), compiled.domain, allow_empty=True)
+        if again.names != compiled.names:
+            raise InvalidInput(
+                "the constraints were changed after fit; fit again, or set them back, before saving"
+            )
+    parameters = classifier.get_params(deep=False)
+    described |= {name: encode(getattr(classifier, name)) for name in _FITTED}
     described |= {
-        "parameters": _parameters(classifier),
-        "classes": [_scalar(value) for value in classifier.classes_.tolist()],
-        "features": list(classifier._feature_names),
+        "parameters": {name: encode(parameters[name]) for name in parameters if name not in UNWRITTEN},
         "named": hasattr(classifier, "feature_names_in_"),
-        "steps": classifier.n_iter_,
-        "unused": dict(classifier.unused_features_),
-        "domain": _domain(classifier),
-        "certificate": None if certificate is None else certificate.to_dict(),
-        "statement": statement.to_dict(),
+        "domain": None if compiled is None else encode(compiled.domain),
         "ledger": classifier.ledger_.to_json(),
-        "plan": _plan(classifier.plan_),
     }
-    return arrays_to_bytes(KIND, _finite(described), arrays)
+    return arrays_to_bytes(KIND, described, arrays)
 
 
 def from_bytes(content: bytes, path: Path = "model.ratewise") -> RateConstrainedClassifier:
     """Return the classifier that `to_bytes` wrote; `path` is named in messages."""
     said, arrays = arrays_from_bytes(content, KIND, path)
     try:
-        return _restored(_infinite(said), arrays)
+        return _restored(said, arrays)
     except (KeyError, TypeError, ValueError, AttributeError) as problem:
         raise ModelFileError(f"{os.fspath(path)!r} holds no sound classifier: {problem}") from None
 
 
 def _restored(said: Mapping[str, Any], arrays: Arrays) -> RateConstrainedClassifier:
-    from ratewise.estimators.classifier import RateConstrainedClassifier, class_array
+    from ratewise.estimators.classifier import RateConstrainedClassifier
 
-    found = RateConstrainedClassifier(**_parameters_from(said["parameters"]))
-    names = tuple(map(str, said["features"]))
-    found._feature_names, found.n_features_in_ = names, len(names)
+    found = RateConstrainedClassifier(**{name: decode(value) for name, value in said["parameters"].items()})
+    for name, kind in _FITTED.items():
+        setattr(found, name, _expect(kind, decode(said[name]), name))
+    names = found._feature_names
+    found.n_features_in_ = len(names)
     if said["named"]:
         found.feature_names_in_ = np.array(names, dtype=object)
-    found.classes_ = class_array(tuple(said["classes"]))
-    found.model_ = _model(said, names, arrays)
-    found.n_iter_ = int(said["steps"])
-    found.unused_features_ = {str(name): str(reason) for name, reason in said["unused"].items()}
+    found.model_ = _model(said, names, len(found.classes_), arrays)
     found.multipliers_ = arrays["multipliers"]
     found.history_ = {n.removeprefix(_HISTORY): a for n, a in arrays.items() if n.startswith(_HISTORY)}
+    domain = _expect(Domain | None, decode(said["domain"]), "domain")
     found.constraints_ = None
-    if said["domain"] is not None:
-        columns = {n: Numeric() if v is None else tuple(v) for n, v in said["domain"]["columns"].items()}
-        domain = Domain(tuple(said["domain"]["classes"]), columns, other=bool(said["domain"]["other"]))
+    if domain is not None:
         found.constraints_ = compile_constraints(found.constraints, domain, allow_empty=True)
-    certificate = said["certificate"]
-    found.certificate_ = None if certificate is None else Certificate.from_dict(certificate)
-    found.privacy_ = PrivacyStatement.from_dict(said["statement"])
     found.ledger_ = Ledger.read_only(said["ledger"], _READ_ONLY)
-    found.plan_ = _plan_from(said["plan"])
     return found
 
 
-def _model(said: Mapping[str, Any], names: tuple[str, ...], arrays: Arrays) -> Any:
-    outputs = 1 if len(said["classes"]) == 2 else len(said["classes"])
+def _model(said: Mapping[str, Any], names: tuple[str, ...], n_classes: int, arrays: Arrays) -> Any:
+    outputs = 1 if n_classes == 2 else n_classes
     if not all(np.all(np.isfinite(array)) for name, array in arrays.items() if "." not in name):
         raise ModelFileError("it holds numbers that are not finite")
     if said["kind"] == "constant":
         return None
     if said["kind"] == "sparse":
-        columns = dict.fromkeys(names, ColumnDeclaration()) | {
-            name: _decode(declared) for name, declared in said["columns"].items()
-        }
+        columns = dict.fromkeys(names, ColumnDeclaration()) | _expect(
+            dict, decode(said["columns"]), "columns"
+        )
         _shapes(arrays, weights=(outputs, len(names)), intercept=(outputs,))
         return SparseModel(columns, names, arrays["weights"], arrays["intercept"])
     if said["kind"] != "additive":
         raise ModelFileError(f"{said['kind']!r} is no kind of model")
-    grids = tuple(grid_from_dict(grid) for grid in said["grids"])
+    grids = tuple(map(grid_from_dict, said["grids"]))
     if tuple(grid.name for grid in grids) != names:
         raise ModelFileError("its grids do not fit its features")
     bins = sum(grid.n_bins for grid in grids)
@@ -173,89 +174,92 @@ def _shapes(arrays: Arrays, **expected: tuple[int, ...]) -> None:
             raise ModelFileError(f"{name!r} has shape {arrays[name].shape}, expected {shape}")
 
 
-# ------------------------------------------------------------------------------------------- parts
+def _expect(kind: Any, value: Any, name: str) -> Any:
+    if not isinstance(value, kind):
+        raise ModelFileError(f"its {name!r} is a {type(value).__name__}")
+    return value
 
 
-_KINDS: dict[str, type[Any]] = {
+# --------------------------------------------------------------------------------- values as plain data
+#
+# Scalars and lists are as they are. Everything else is a mapping with one entry, from its kind to its content.
+
+_DATACLASSES: dict[str, type[Any]] = {
     "continuous": ContinuousGrid,
     "categorical": CategoricalGrid,
     "unused": UnusedGrid,
     "declaration": ColumnDeclaration,
     "cell format": CellFormat,
     "numeric": Numeric,
+    "config": TrainingConfig,
+    "plan": Plan,
+    "unit": PrivacyUnit,
 }
 
 
-def grid_to_dict(grid: Grid) -> dict[str, Any]:
-    """Return a grid as plain data."""
-    said: dict[str, Any] = _encode(grid)
-    return said
-
-
-def grid_from_dict(said: Mapping[str, Any]) -> Grid:
-    """Return the grid that `grid_to_dict` described."""
-    grid = _decode(said)
-    if not isinstance(grid, Grid) or not isinstance(grid.name, str):
-        raise InvalidInput(f"{said.get('kind')!r} is no kind of grid")
-    return grid
-
-
-def _parameters(classifier: RateConstrainedClassifier) -> dict[str, Any]:
-    given = classifier.get_params(deep=False)
-    said = {name: _encode(given[name]) for name in given if name not in (*UNWRITTEN, *_OBJECTS)}
-    config, schema = given["config"], given["schema"]
-    said["config"] = None if config is None else config.to_dict()
-    said["schema"] = None if schema is None else schema.to_dict()
-    listed = isinstance(given["constraints"], list | tuple)
-    texts = [format_constraint(one) for one in as_constraints(given["constraints"])]
-    said["constraints"] = texts if listed else texts[0] if texts else None
-    return said
-
-
-def _parameters_from(said: Mapping[str, Any]) -> dict[str, Any]:
-    given = {name: _decode(value) for name, value in said.items() if name not in _OBJECTS}
-    config, schema, texts = (said[name] for name in _OBJECTS)
-    given["config"] = None if config is None else TrainingConfig(**config)
-    given["schema"] = None if schema is None else Schema.from_dict(schema)
-    if texts is not None:
-        listed = isinstance(texts, list)
-        given["constraints"] = [parse_constraint(t) for t in texts] if listed else parse_constraint(texts)
-    return given
-
-
-def _encode(value: Any) -> Any:
-    """Return plain data: scalars and lists as they are, all else as a mapping with its kind."""
-    if isinstance(value, np.ndarray):
-        return {"array": _encode(value.tolist()), "dtype": value.dtype.str}
-    if isinstance(value, tuple):
-        return {"tuple": [_encode(entry) for entry in value]}
+def encode(value: Any) -> Any:
+    """Return a value of a classifier as plain data that JSON holds without loss, or raise."""
     if isinstance(value, list):
-        return [_encode(entry) for entry in value]
-    if isinstance(value, Mapping):
-        return {"mapping": [[_scalar(key), _encode(entry)] for key, entry in value.items()]}
-    for kind, made in _KINDS.items():
+        return [encode(entry) for entry in value]
+    for kind, (made, to_plain, _) in _KINDS.items():
+        if isinstance(value, made):
+            return {kind: to_plain(value)}
+    for kind, made in _DATACLASSES.items():
         if isinstance(value, made):
             given = [entry.name for entry in fields(made) if entry.init]
-            return {"kind": kind, **{name: _encode(getattr(value, name)) for name in given}}
-    return _scalar(value)
+            return {kind: {name: encode(getattr(value, name)) for name in given}}
+    return {"number": str(value)} if isinstance(value, float) and not math.isfinite(value) else _scalar(value)
 
 
-def _decode(said: Any) -> Any:
-    """Undo `_encode`."""
+def decode(said: Any) -> Any:
+    """Undo `encode`."""
     if isinstance(said, list):
-        return [_decode(entry) for entry in said]
+        return [decode(entry) for entry in said]
     if not isinstance(said, dict):
         return said
-    if "array" in said:
-        kind = np.dtype(str(said["dtype"]))
-        return np.array(_decode(said["array"]), dtype=kind)
-    if "tuple" in said:
-        return tuple(_decode(entry) for entry in said["tuple"])
-    if "mapping" in said:
-        return {key: _decode(entry) for key, entry in said["mapping"]}
-    if said["kind"] == "continuous":
-        _check_grid(said)
-    return _KINDS[said["kind"]](**{name: _decode(entry) for name, entry in said.items() if name != "kind"})
+    ((kind, content),) = said.items()
+    if kind == "number":
+        return float(content)
+    if kind in _KINDS:
+        return _KINDS[kind][2](content)
+    if kind == "continuous":
+        _check_grid(content)
+    return _DATACLASSES[kind](**{name: decode(entry) for name, entry in content.items()})
+
+
+def _domain(content: Any) -> Domain:
+    classes, columns, other = decode(content)
+    return Domain(classes, columns, other=bool(other))
+
+
+# kinds that are no dataclasses of plain values: type, content of a value, value of a content
+_KINDS: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "constraint": (Constraint | Constraints | Family, format_constraint, parse_constraint),
+    "tuple": (tuple, lambda value: encode(list(value)), lambda content: tuple(decode(content))),
+    "mapping": (
+        Mapping,
+        lambda value: [[_scalar(key), encode(entry)] for key, entry in value.items()],
+        lambda content: {key: decode(entry) for key, entry in content},
+    ),
+    "array": (
+        np.ndarray,
+        lambda value: [value.dtype.str, encode(value.tolist())],
+        lambda content: np.array(decode(content[1]), dtype=np.dtype(str(content[0]))),
+    ),
+    "domain": (Domain, lambda value: encode([value.classes, dict(value.columns), value.other]), _domain),
+    "event": (Event, Event.to_dict, event_from_dict),
+    "schema": (Schema, Schema.to_dict, Schema.from_dict),
+    "certificate": (Certificate, Certificate.to_dict, Certificate.from_dict),
+    "statement": (PrivacyStatement, PrivacyStatement.to_dict, PrivacyStatement.from_dict),
+}
+
+
+def grid_from_dict(said: Any) -> Grid:
+    """Return the grid that `encode` described."""
+    grid = decode(said)
+    if not isinstance(grid, Grid) or not isinstance(grid.name, str):
+        raise InvalidInput("a grid is described in an unknown way")
+    return grid
 
 
 def _check_grid(said: Mapping[str, Any]) -> None:
@@ -266,39 +270,7 @@ def _check_grid(said: Mapping[str, Any]) -> None:
         raise InvalidInput(f"the grid of {said['name']!r} has impossible bounds or cells")
 
 
-def _domain(classifier: RateConstrainedClassifier) -> dict[str, Any] | None:
-    compiled = classifier.constraints_
-    if compiled is None:
-        return None
-    domain = compiled.domain
-    again = compile_constraints(as_constraints(classifier.constraints), domain, allow_empty=True)
-    if again.names != compiled.names:
-        raise InvalidInput(
-            "the constraints were changed after fit; fit again, or set them back, before saving"
-        )
-    return {
-        "classes": [_scalar(value) for value in domain.classes],
-        "columns": {
-            name: None if isinstance(values, Numeric) else [_scalar(value) for value in values]
-            for name, values in domain.columns.items()
-        },
-        "other": domain.other,
-    }
-
-
-def _plan(plan: Plan) -> dict[str, Any]:
-    said = {entry.name: getattr(plan, entry.name) for entry in fields(plan)}
-    events = {name: event.to_dict() for name, event in plan.events.items()}
-    return said | {"events": events, "unit": plan.unit.to_dict()}
-
-
-def _plan_from(said: Mapping[str, Any]) -> Plan:
-    events = {str(name): event_from_dict(event) for name, event in said["events"].items()}
-    return Plan(**{**said, "events": events, "unit": PrivacyUnit.from_dict(said["unit"])})
-
-
 def _scalar(value: Any) -> Any:
-    """Return a value that JSON holds without loss, or raise."""
     plain = value.item() if isinstance(value, np.generic) else value
     if plain is None or type(plain) in (bool, int, float, str):
         return plain
@@ -308,51 +280,12 @@ def _scalar(value: Any) -> Any:
     )
 
 
-def _finite(value: Any) -> Any:
-    """Replace the numbers that JSON lacks by a mark."""
-    if isinstance(value, dict):
-        return {key: _finite(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(entry) for entry in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"number": str(value)}
-    return value
-
-
-def _infinite(value: Any) -> Any:
-    """Undo `_finite`."""
-    if isinstance(value, dict):
-        if value.keys() == {"number"} and value["number"] in ("nan", "inf", "-inf"):
-            return float(value["number"])
-        return {key: _infinite(entry) for key, entry in value.items()}
-    return [_infinite(entry) for entry in value] if isinstance(value, list) else value
-
-
-# ------------------------------------------------------------------------------ SQL and ONNX
+# --------------------------------------------------------------------------------------------- SQL
 #
 # A score is an intercept plus one table entry per column, so a model is a sum of CASE expressions. Columns must have their
 # natural type where an export runs: numbers in continuous columns, text or whole numbers in categorical columns. NULL and,
 # in categorical columns, the empty text are missing values. Other spellings of missing values and numbers written as
 # text are read by `ratewise` only.
-
-_OPSET = 18
-_ML_OPSET = 2
-_IR_VERSION = 9
-
-
-def _additive(classifier: RateConstrainedClassifier) -> AdditiveModel:
-    from sklearn.utils.validation import check_is_fitted
-
-    check_is_fitted(classifier)
-    if not isinstance(classifier.model_, AdditiveModel):
-        raise UnsupportedCombination(
-            "only models of dense tables with two classes or more can be exported; this one is "
-            f"{'constant' if classifier.model_ is None else 'a model of a sparse matrix'}"
-        )
-    return classifier.model_
-
-
-# --------------------------------------------------------------------------------------------- SQL
 
 
 def to_sql(classifier: RateConstrainedClassifier, table: str | None = None) -> str:
@@ -371,7 +304,7 @@ def to_sql(classifier: RateConstrainedClassifier, table: str | None = None) -> s
     Only ``CASE``, comparisons and ``+`` are used, and names are quoted with double quotes, as in the standard.
     Numbers are written with all digits; scores agree with `decision_function` up to rounding.
     """
-    model = _additive(classifier)
+    model = classifier._additive("exports")
     scores = [_score(model, output) for output in range(model.scorer.table.shape[1])]
     if table is None:
         if len(scores) > 1:
@@ -381,18 +314,17 @@ def to_sql(classifier: RateConstrainedClassifier, table: str | None = None) -> s
         raise InvalidType(f"table must be the name of a table, got {table!r}")
     classes = [_literal(value) for value in classifier.classes_.tolist()]
     names = ["score"] if len(scores) == 1 else [f"score_{place}" for place in range(len(scores))]
-    if len(scores) == 1:
-        prediction = f"CASE WHEN score > 0 THEN {classes[1]} ELSE {classes[0]} END"
-    else:
+    cases = [f"WHEN score > 0 THEN {classes[1]}"]
+    if len(scores) > 1:
         cases = []
         for place, name in enumerate(names[:-1]):
             least = [f"{name} >= {other}" for other in names[place + 1 :]]
             cases.append(f"WHEN {' AND '.join(least)} THEN {classes[place]}")
-        prediction = f"CASE {' '.join(cases)} ELSE {classes[-1]} END"
+    rest = classes[0] if len(scores) == 1 else classes[-1]
     columns = ",\n    ".join(f"{score} AS {name}" for score, name in zip(scores, names, strict=True))
     return (  # a text for people to run; names in it are quoted
-        f"SELECT scored.*, {prediction} AS prediction FROM (\n  SELECT rows_of.*,\n    {columns}\n"  # noqa: S608
-        f"  FROM {_quoted(table)} AS rows_of\n) AS scored"
+        f"SELECT scored.*, CASE {' '.join(cases)} ELSE {rest} END AS prediction FROM (\n"  # noqa: S608
+        f"  SELECT rows_of.*,\n    {columns}\n  FROM {_quoted(table)} AS rows_of\n) AS scored"
     )
 
 
@@ -432,35 +364,31 @@ def _search(name: str, edges: Floats, values: Floats) -> str:
 
 def _categorical(grid: CategoricalGrid, values: Floats) -> str:
     name = _quoted(grid.name)
-    cases = "".join(
-        f" WHEN {name} = {_text(text_of(value))} THEN {_number(values[code])}"
-        for code, value in enumerate(grid.values)
-    )
-    missing = f"WHEN {name} IS NULL OR {name} = '' THEN {_number(values[grid.missing_bin])}"
-    return f"CASE {missing}{cases} ELSE {_number(values[grid.other_bin])} END"
+    cases = [f"WHEN {name} IS NULL OR {name} = '' THEN {_number(values[grid.missing_bin])}"]
+    for value, score in zip(grid.values, values, strict=False):
+        text = _quoted(text_of(value), "'")
+        cases.append(f"WHEN {name} = {text} THEN {_number(score)}")
+    return f"CASE {' '.join(cases)} ELSE {_number(values[grid.other_bin])} END"
 
 
 def _number(value: Any) -> str:
     return repr(float(value))
 
 
-def _text(value: str) -> str:
-    doubled = value.replace("'", "''")
-    return f"'{doubled}'"
-
-
 def _literal(value: Any) -> str:
     if isinstance(value, bool):
         return str(int(value))
-    return repr(value) if isinstance(value, int | float) else _text(str(value))
+    return repr(value) if isinstance(value, int | float) else _quoted(str(value), "'")
 
 
-def _quoted(name: str) -> str:
-    doubled = name.replace('"', '""')
-    return f'"{doubled}"'
+def _quoted(words: str, mark: str = '"') -> str:
+    return mark + words.replace(mark, 2 * mark) + mark
 
 
 # -------------------------------------------------------------------------------------------- ONNX
+
+_OPSETS = {"": 18, "ai.onnx.ml": 2}
+_IR_VERSION = 9
 
 
 def to_onnx(classifier: RateConstrainedClassifier) -> Any:
@@ -471,32 +399,28 @@ def to_onnx(classifier: RateConstrainedClassifier) -> Any:
     ``probabilities`` and ``scores``. Scores are computed in double precision, in the order of `decision_function`.
     """
     try:
-        from onnx import TensorProto, checker, helper, numpy_helper
+        from onnx import checker, helper
     except ImportError:
         raise UnsupportedCombination(
             "to_onnx needs the package onnx; install it with: pip install 'ratewise[export]'"
         ) from None
-    model, graph = _additive(classifier), _Graph(helper, numpy_helper)
+    model, graph = classifier._additive("exports"), _Graph()
     offsets = bin_offsets(model.grids)
-    inputs = []
     score = graph.constant(model.scorer.intercept[None, :])
+    inputs = []
     for place, grid in enumerate(model.grids):
-        part = model.scorer.table[offsets[place] : offsets[place + 1]]
-        if isinstance(grid, ContinuousGrid):
-            inputs.append(helper.make_tensor_value_info(grid.name, TensorProto.DOUBLE, [None, 1]))
-            bins = _continuous_bins(graph, grid)
-        elif isinstance(grid, CategoricalGrid):
-            inputs.append(helper.make_tensor_value_info(grid.name, TensorProto.STRING, [None, 1]))
-            bins = _categorical_bins(graph, grid)
-        else:
+        if isinstance(grid, UnusedGrid):
             continue
-        flat = graph.node("Reshape", bins, graph.constant(np.array([-1])))
-        score = graph.node("Add", score, graph.node("Gather", graph.constant(part), flat))
+        continuous = isinstance(grid, ContinuousGrid)
+        inputs.append(graph.tensor(grid.name, "DOUBLE" if continuous else "STRING", 1))
+        bins = _continuous_bins(graph, grid) if continuous else _categorical_bins(graph, grid)
+        part = graph.constant(model.scorer.table[offsets[place] : offsets[place + 1]])
+        score = graph.node("Add", score, graph.node("Gather", part, graph.flat(bins)))
     if not inputs:
         raise UnsupportedCombination("the model uses no feature, so there is nothing to export")
-    outputs = _outputs(graph, score, classifier.classes_, TensorProto)
+    outputs = _outputs(graph, score, classifier.classes_)
     built = helper.make_graph(graph.nodes, "ratewise", inputs, outputs, graph.constants)
-    opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid("ai.onnx.ml", _ML_OPSET)]
+    opsets = [helper.make_opsetid(domain, version) for domain, version in _OPSETS.items()]
     made = helper.make_model(built, opset_imports=opsets, producer_name="ratewise")
     made.ir_version = _IR_VERSION
     checker.check_model(made)
@@ -506,20 +430,21 @@ def to_onnx(classifier: RateConstrainedClassifier) -> Any:
 class _Graph:
     """Nodes and constants of an ONNX graph, with names of their own."""
 
-    def __init__(self, helper: Any, arrays: Any) -> None:
-        self._helper, self._arrays = helper, arrays
+    def __init__(self) -> None:
+        import onnx
+
+        self._onnx: Any = onnx
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
 
     def constant(self, value: Any) -> str:
-        name = f"ratewise/constant_{len(self.constants)}"
-        array = np.asarray(value)
+        name, array = f"ratewise/constant_{len(self.constants)}", np.asarray(value)
         if array.dtype.kind in "OU":
-            made = self._helper.make_tensor(
-                name, self._helper.TensorProto.STRING, array.shape, [str(v).encode() for v in array.ravel()]
-            )
+            texts = [str(entry).encode() for entry in array.ravel()]
+            kind = self._onnx.TensorProto.STRING
+            made = self._onnx.helper.make_tensor(name, kind, array.shape, texts)
         else:
-            made = self._arrays.from_array(np.ascontiguousarray(array), name)
+            made = self._onnx.numpy_helper.from_array(np.ascontiguousarray(array), name)
         self.constants.append(made)
         return name
 
@@ -527,23 +452,34 @@ class _Graph:
         self, kind: str, *inputs: str, output: str | None = None, domain: str = "", **options: Any
     ) -> str:
         name = output or f"ratewise/value_{len(self.nodes)}"
-        self.nodes.append(self._helper.make_node(kind, list(inputs), [name], domain=domain, **options))
+        made = self._onnx.helper.make_node(kind, list(inputs), [name], domain=domain, **options)
+        self.nodes.append(made)
         return name
 
+    def whole(self, value: str) -> str:
+        return self.node("Cast", value, to=self._onnx.TensorProto.INT64)
 
-def _continuous_bins(graph: _Graph, grid: ContinuousGrid) -> str:
+    def flat(self, value: str) -> str:
+        return self.node("Reshape", value, self.constant(np.array([-1])))
+
+    def tensor(self, name: str, kind: str, *width: int) -> Any:
+        """Return the description of an input or output with one row per row."""
+        number = getattr(self._onnx.TensorProto, kind)
+        return self._onnx.helper.make_tensor_value_info(name, number, [None, *width])
+
+
+def _continuous_bins(graph: _Graph, grid: Any) -> str:
     number = graph.constant
     clipped = graph.node("Max", grid.name, number(np.float64(grid.lower)))
     clipped = graph.node("Min", clipped, number(np.float64(grid.upper)))
-    above = graph.node("GreaterOrEqual", clipped, number(grid.edges[None, :]))
-    above = graph.node("Cast", above, to=7)  # int64
+    above = graph.whole(graph.node("GreaterOrEqual", clipped, number(grid.edges[None, :])))
     bins = graph.node("ReduceSum", above, number(np.array([1])), keepdims=1)
     at_base = graph.node("Equal", clipped, number(np.float64(grid.base)))
     bins = graph.node("Where", at_base, number(np.int64(grid.base_bin)), bins)
     return graph.node("Where", graph.node("IsNaN", grid.name), number(np.int64(grid.missing_bin)), bins)
 
 
-def _categorical_bins(graph: _Graph, grid: CategoricalGrid) -> str:
+def _categorical_bins(graph: _Graph, grid: Any) -> str:
     keys = {text_of(value): code for code, value in enumerate(grid.values)} | {"": grid.missing_bin}
     return graph.node(
         "LabelEncoder",
@@ -555,16 +491,14 @@ def _categorical_bins(graph: _Graph, grid: CategoricalGrid) -> str:
     )
 
 
-def _outputs(graph: _Graph, score: str, classes: Any, types: Any) -> list[Any]:
-    helper = graph._helper
+def _outputs(graph: _Graph, score: str, classes: Any) -> list[Any]:
     graph.node("Identity", score, output="scores")
     n_outputs = 1 if len(classes) == 2 else len(classes)
     if n_outputs == 1:
-        second = graph.node("Sigmoid", score)
-        first = graph.node("Sigmoid", graph.node("Neg", score))
-        graph.node("Concat", first, second, output="probabilities", axis=1)
+        both = [graph.node("Sigmoid", graph.node("Neg", score)), graph.node("Sigmoid", score)]
+        graph.node("Concat", *both, output="probabilities", axis=1)
         positive = graph.node("Greater", score, graph.constant(np.float64(0.0)))
-        code = graph.node("Reshape", graph.node("Cast", positive, to=7), graph.constant(np.array([-1])))
+        code = graph.flat(graph.whole(positive))
     else:
         graph.node("Softmax", score, output="probabilities", axis=1)
         code = graph.node("ArgMax", score, axis=1, keepdims=0)
@@ -572,7 +506,7 @@ def _outputs(graph: _Graph, score: str, classes: Any, types: Any) -> list[Any]:
     names = classes.astype(np.int64) if whole else np.array([text_of(value) for value in classes.tolist()])
     graph.node("Gather", graph.constant(names), code, output="label")
     return [
-        helper.make_tensor_value_info("label", types.INT64 if whole else types.STRING, [None]),
-        helper.make_tensor_value_info("probabilities", types.DOUBLE, [None, len(classes)]),
-        helper.make_tensor_value_info("scores", types.DOUBLE, [None, n_outputs]),
+        graph.tensor("label", "INT64" if whole else "STRING"),
+        graph.tensor("probabilities", "DOUBLE", len(classes)),
+        graph.tensor("scores", "DOUBLE", n_outputs),
     ]

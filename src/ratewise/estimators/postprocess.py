@@ -37,7 +37,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -45,23 +45,17 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 
 from ratewise import _validate
-from ratewise.accounting import (
-    Ledger,
-    PrivacyStatement,
-)
-from ratewise.constraints.compiled import CompiledConstraints, compile_constraints
+from ratewise.accounting import Ledger, PrivacyStatement
+from ratewise.constraints.compiled import CompiledConstraints, as_constraints
 from ratewise.constraints.domain import Domain, Numeric
 from ratewise.data.cells import parse_number
-from ratewise.data.table import LabelledRows, declared_classes
-from ratewise.estimators.evaluation import RowReleases, RowUnits
+from ratewise.data.table import code_groups, raw_columns
+from ratewise.estimators.evaluation import RowSession
 from ratewise.exceptions import InvalidInput, UnsupportedCombination
 from ratewise.mechanisms.randomness import RandomStreams
 from ratewise.metrics.verdicts import Certificate
-from ratewise.training.certificate import (
-    COUNT_SENSITIVITY,
-    count_stds,
-    packed_tables,
-)
+from ratewise.training.certificate import COUNT_SENSITIVITY, count_stds, packed_tables
+from ratewise.training.plan import CERTIFICATE
 
 __all__ = ["DecisionRule", "ScoreGrid", "postprocess"]
 
@@ -70,8 +64,9 @@ Ints = NDArray[np.int64]
 
 _FURTHEST = 8.0  # margins on the log scale beyond which bins are not told apart
 _MARGINS = 32  # intervals of the margin in favour of one class, for two classes
-_SCORES, _CERTIFICATE, _DATA = "score histogram", "certificate", "rows of the decision rule"
-_CERTIFICATE_SHARE, _DISCOVERY_SHARE = 0.1, 0.05  # of the budget; the rest is for the score histogram
+_SCORES = "score histogram"
+_SHARES = {_SCORES: 0.9, CERTIFICATE: 0.1}  # of the budget that discovery leaves
+_DISCOVERY_SHARE = 0.05
 _PENALTY = 10.0  # errors (as a share of the rows) that one unit of violation is worth
 _MOST_GROUPS = 5_000
 _ROUNDS = 8  # of linearisation, for constraints with ratios
@@ -182,6 +177,7 @@ def _columns(scores: Any) -> list[Any]:
 # ------------------------------------------------------------------------------------------- the rule
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class DecisionRule:
     """A decision rule on scores; made by `postprocess`.
 
@@ -189,6 +185,8 @@ class DecisionRule:
     ----------
     classes_ : array
         Classes, in the order of the columns of scores.
+    constraints : list
+        What was requested.
     certificate_ : Certificate
         Whether the rule satisfies the constraints on the rows it was made from.
     privacy_ : PrivacyStatement
@@ -198,26 +196,14 @@ class DecisionRule:
     grid_ : ScoreGrid
     """
 
-    def __init__(
-        self,
-        grid: ScoreGrid,
-        domain: Domain,
-        constraints: Any,
-        probabilities: Floats,
-        groups: _Groups | None,
-        certificate: Certificate,
-        privacy: PrivacyStatement,
-        ledger: Ledger,
-    ) -> None:
-        self.grid_ = grid
-        self.classes_ = np.array(domain.classes)
-        self.constraints = constraints
-        self.probabilities_ = probabilities
-        self.certificate_ = certificate
-        self.privacy_ = privacy
-        self.ledger_ = ledger
-        self._domain = domain
-        self._groups = groups
+    classes_: NDArray[Any]
+    constraints: list[Any]
+    certificate_: Certificate
+    privacy_: PrivacyStatement
+    ledger_: Ledger
+    probabilities_: Floats
+    grid_: ScoreGrid
+    _groups: _Groups | None
 
     @property
     def group_aware(self) -> bool:
@@ -235,9 +221,7 @@ class DecisionRule:
             Needed if the rule uses groups, and ignored otherwise.
         """
         table = self.grid_.read(scores)
-        place: Any = 0
-        if self._groups is not None:
-            place = self._groups.of(self._domain, sensitive_features, len(table))
+        place: Any = 0 if self._groups is None else self._groups.of(sensitive_features, len(table))
         chances: Floats = self.probabilities_[place, self.grid_.bins(table)]
         return chances
 
@@ -266,14 +250,9 @@ class DecisionRule:
         """
         from ratewise.report import Report
 
-        given = {
-            "classes": self._domain.classes,
-            "statement": self.privacy_,
-            "ledger": self.ledger_,
-            **options,
-        }
+        known = {"classes": self.classes_.tolist(), "statement": self.privacy_, "ledger": self.ledger_}
         predicted = self.predict(scores, sensitive_features)
-        return Report.from_predictions(y, predicted, sensitive_features, self.constraints or None, **given)
+        return Report.from_predictions(y, predicted, sensitive_features, self.constraints, **known | options)
 
     def __repr__(self) -> str:
         kind = "with groups" if self.group_aware else "without groups"
@@ -342,54 +321,58 @@ def postprocess(
     """
     _validate.non_negative(tolerance=tolerance)
     _validate.inside(level=level)
-    rows = LabelledRows(constraints, y, sensitive_features, classes, group_values)
-    if not rows.declarations:
+    if not as_constraints(constraints):
         raise InvalidInput("constraints is empty; a rule without constraints is the classifier's own")
-    shape = getattr(scores, "shape", None) or (len(scores),)
-    if shape[0] != rows.n_rows:
-        raise InvalidInput(f"scores must have one entry per row of y: {shape[0]} against {rows.n_rows}")
-    units = RowUnits(
-        y, None if classes is None else declared_classes(classes), privacy_ids, rows_per_id, id_weighting
-    )
-    small = min(1e-5, 0.1 / units.n_units) if delta is None else _validate.inside(delta=delta)
-    releases = RowReleases(
-        "post-processing",
-        rows,
-        {_SCORES: 1.0 - _CERTIFICATE_SHARE, _CERTIFICATE: _CERTIFICATE_SHARE},
-        _DISCOVERY_SHARE,
-        units=units,
-        budget=(epsilon, small, neighbours),
+    if delta is not None:
+        _validate.inside(delta=delta)
+    session = RowSession.open(
+        constraints,
+        y,
+        sensitive_features,
+        classes,
+        group_values,
+        (epsilon, 1e-5 if delta is None else delta, neighbours),
+        (privacy_ids, rows_per_id, id_weighting),
+        random_state,
+        purpose="post-processing",
+        shares=_SHARES,
+        discovery_share=_DISCOVERY_SHARE,
         ledger=ledger,
-        data_name=_DATA,
-        random_state=random_state,
+        data_name="rows of the decision rule",
     )
-    admission = releases.admit()
-    domain = releases.domain()
-    compiled = compile_constraints(rows.declarations, domain, allow_empty=True)
+    n_rows, n_units = session.n_rows, session.rows.count_units()
+    shape = getattr(scores, "shape", None) or (len(scores),)
+    if shape[0] != n_rows:
+        raise InvalidInput(f"scores must have one entry per row of y: {shape[0]} against {n_rows}")
+    if delta is None:
+        session.delta = min(1e-5, 0.1 / n_units)
+    session.declare_and_plan()
+    session.find_domain()
+    domain, compiled = session.known
     grid = ScoreGrid(compiled.n_classes)
-    groups = _Groups(rows.forget(), compiled) if group_aware else None
-    labels = rows.labels(domain)
-    cells = rows.cells(compiled, labels)
+    groups = _Groups(compiled, tuple(session.rows.groups)) if group_aware else None
     bins = grid.bins(grid.read(scores))
-    group = np.zeros(rows.n_rows, dtype=np.int64)
-    if groups is not None:
-        group = groups.of(domain, sensitive_features, rows.n_rows)
-    counts = _ScoreCounts.release(compiled, grid, groups, (labels, cells, bins, group), releases)
+    group = np.zeros(n_rows, dtype=np.int64) if groups is None else groups.codes(session.rows.groups, n_rows)
+    counts = _score_counts(session, grid, groups, group, bins)
     chances = _solve(compiled, grid, counts)
-    predicted = _drawn(chances[group, bins], releases.streams.sampling)
-    certificate = releases.certificate(
-        _CERTIFICATE,
-        compiled,
-        (cells, labels, predicted),
+    certificate = session.certificate_of(
+        CERTIFICATE,
+        _drawn(chances[group, bins], session.streams.sampling),
         cell_totals=counts.cells.sum(axis=1),
-        cell_totals_std=counts.cell_totals_std,
+        cell_totals_std=np.sqrt(counts.cells_variance.sum(axis=1)),
         tolerance=tolerance,
         level=level,
     )
-    public = ["the scores' format", "the constraints and what is declared"]
-    statement = admission.statement(small, n_units=units.n_units, public=public, found=releases.found)
+    statement = session.statement(("the scores' format", "the constraints and what is declared"))
     return DecisionRule(
-        grid, domain, rows.declarations, chances, groups, certificate, statement, admission.ledger
+        classes_=np.array(domain.classes),
+        constraints=session.declarations.constraints,
+        certificate_=certificate,
+        privacy_=statement,
+        ledger_=session.admission.ledger,
+        probabilities_=chances,
+        grid_=grid,
+        _groups=groups,
     )
 
 
@@ -401,46 +384,46 @@ def _drawn(chances: Floats, rng: np.random.Generator) -> Ints:
     return drawn
 
 
-# ----------------------------------------------------------------------------------------- the groups
-
-
 class _Groups:
-    """The groups that a rule may tell apart: combinations of column values with different cells."""
+    """The groups that a rule may tell apart: combinations of column values with different cells.
 
-    def __init__(self, rows: LabelledRows, compiled: CompiledConstraints) -> None:
-        domain = compiled.domain
-        self._rows = rows
-        self._sizes: dict[str, int] = {}
-        for name, values in domain.columns.items():
+    `cells` has the cell of each label and group, (K, G).
+    """
+
+    def __init__(self, compiled: CompiledConstraints, names: tuple[str, ...]) -> None:
+        self._domain: Domain = compiled.domain
+        self._names = names
+        for name, values in self._domain.columns.items():
             if isinstance(values, Numeric):
                 raise UnsupportedCombination(
                     f"group_aware=True needs listed values of every column, but {name!r} is numeric"
                 )
-            self._sizes[name] = len(values) + 1  # with OTHER
-        combinations = math.prod(self._sizes.values())
+        columns: dict[str, Any] = self._domain.columns
+        self._shape = tuple(len(values) + 1 for values in columns.values())  # with OTHER
+        combinations = math.prod(self._shape)
         if combinations > _MOST_GROUPS:
             raise InvalidInput(
                 f"group_aware=True is for at most {_MOST_GROUPS} combinations of group values, got {combinations}"
             )
-        codes = np.array(list(itertools.product(*(range(size) for size in self._sizes.values()))))
-        columns = {name: codes[:, place] for place, name in enumerate(self._sizes)}
+        codes = dict(zip(columns, np.indices(self._shape).reshape(-1, combinations), strict=True))
         cells = [
-            compiled.code_cells(np.full(combinations, k), columns, coded=True)
+            compiled.code_cells(np.full(combinations, k), codes, coded=True)
             for k in range(compiled.n_classes)
         ]
         self.cells, place = np.unique(np.stack(cells), axis=1, return_inverse=True)
-        """The cell of each label and group, (K, G)."""
         self._place = place.reshape(-1)
 
-    def __len__(self) -> int:
-        return int(self.cells.shape[1])
-
-    def of(self, domain: Domain, sensitive_features: Any, n_rows: int) -> Ints:
+    def of(self, sensitive_features: Any, n_rows: int) -> Ints:
         """Return the group of each row; no entry raises an error."""
-        codes = self._rows.group_codes(domain, sensitive_features, n_rows)
+        lone = self._names[0] if len(self._names) == 1 else None
+        columns = raw_columns(sensitive_features, n_rows, lone_name=lone, needed=set(self._names))
+        return self.codes(columns, n_rows)
+
+    def codes(self, columns: Mapping[str, Any], n_rows: int) -> Ints:
+        """Return the group of each row of raw columns."""
         flat = np.zeros(n_rows, dtype=np.int64)
-        for name, size in self._sizes.items():
-            flat = flat * size + codes[name]
+        for size, codes in zip(self._shape, code_groups(columns, self._domain).values(), strict=True):
+            flat = flat * size + codes
         found: Ints = self._place[flat]
         return found
 
@@ -448,8 +431,7 @@ class _Groups:
 # --------------------------------------------------------------------------------- the score histogram
 
 
-@dataclass(frozen=True, eq=False)
-class _ScoreCounts:
+class _ScoreCounts(NamedTuple):
     """Released counts of rows by cell and column v, and by label and column v; v is (group, bin), flattened."""
 
     cells: Floats
@@ -457,55 +439,42 @@ class _ScoreCounts:
     cells_variance: Floats
     labels_std: float
 
-    @property
-    def cell_totals_std(self) -> Floats:
-        """Standard deviation of the noise of each cell's total."""
-        std: Floats = np.sqrt(self.cells_variance.sum(axis=1))
-        return std
 
-    @classmethod
-    def release(
-        cls,
-        compiled: CompiledConstraints,
-        grid: ScoreGrid,
-        groups: _Groups | None,
-        codes: tuple[NDArray[Any], NDArray[Any], Ints, Ints],
-        releases: RowReleases,
-    ) -> _ScoreCounts:
-        """Count and release; codes are labels, cells, bins and groups of the rows.
+def _score_counts(
+    session: RowSession, grid: ScoreGrid, groups: _Groups | None, group: Ints, bins: Ints
+) -> _ScoreCounts:
+    """Count and release.
 
-        Without groups: counts C by cell and bin, and L by label and bin, as (2 C, L): L2 sensitivity sqrt(5). With
-        groups: counts by label, group and bin, in one of which a row is: L2 sensitivity 1.
-        """
-        labels, cells, bins, group = (np.asarray(part, dtype=np.int64) for part in codes)
-        width, weights, noise = grid.n_bins, releases.weights, releases.noise(_SCORES)
-        if groups is None:
-            by_cell = _table(cells, bins, (compiled.n_cells, width), weights)
-            by_label = _table(labels, bins, (compiled.n_classes, width), weights)
-            released = releases.release(_SCORES, COUNT_SENSITIVITY, packed_tables(by_cell, by_label))
-            first, last = np.split(released, [by_cell.size])
-            cells_std, labels_std = count_stds(noise)
-            variance = np.full(by_cell.shape, cells_std**2)
-            return cls(first.reshape(-1, width) / 2.0, last.reshape(-1, width), variance, labels_std)
-        columns = group * width + bins
-        exact = _table(labels, columns, (compiled.n_classes, len(groups) * width), weights)
-        released = releases.release(_SCORES, 1.0, exact)
-        parts = released.reshape(compiled.n_classes, len(groups), width)
-        by_cell, variance = np.zeros((2, compiled.n_cells, len(groups), width))
-        for k, g in itertools.product(range(compiled.n_classes), range(len(groups))):
-            if groups.cells[k, g] >= 0:
-                by_cell[groups.cells[k, g], g] += parts[k, g]
-                variance[groups.cells[k, g], g] += noise**2
-        flat = compiled.n_cells, -1
-        return cls(by_cell.reshape(flat), released, variance.reshape(flat), noise)
+    Without groups: counts C by cell and bin, and L by label and bin, as (2 C, L): L2 sensitivity sqrt(5). With
+    groups: counts by label, group and bin, in one of which a row is: L2 sensitivity 1.
+    """
+    compiled, problem, width = session.known[1], session.rows.problem, grid.n_bins
+    noise, weights = session.noise(_SCORES), session.weights
 
+    def table(rows: Any, columns: Ints, n_rows: int, n_columns: int) -> Floats:
+        place = np.asarray(rows, dtype=np.int64)
+        flat = np.where(place >= 0, place * n_columns + columns, n_rows * n_columns)
+        counts = np.bincount(flat, weights, minlength=n_rows * n_columns + 1)[:-1]
+        return counts.reshape(n_rows, n_columns).astype(np.float64)
 
-def _table(rows: Ints, columns: Ints, shape: tuple[int, int], weights: Floats | None) -> Floats:
-    n_rows, n_columns = shape
-    inside = (rows >= 0) & (rows < n_rows)
-    flat = np.where(inside, rows * n_columns + columns, n_rows * n_columns)
-    counts = np.bincount(flat, weights, minlength=n_rows * n_columns + 1)[:-1]
-    return counts.reshape(n_rows, n_columns).astype(np.float64)
+    if groups is None:
+        by_cell = table(problem.cells, bins, compiled.n_cells, width)
+        by_label = table(problem.labels, bins, compiled.n_classes, width)
+        released = session.release(_SCORES, COUNT_SENSITIVITY, packed_tables(by_cell, by_label))
+        first, last = np.split(released, [by_cell.size])
+        cells_std, labels_std = count_stds(noise)
+        variance = np.full(by_cell.shape, cells_std**2)
+        return _ScoreCounts(first.reshape(-1, width) / 2.0, last.reshape(-1, width), variance, labels_std)
+    n_groups = groups.cells.shape[1]
+    exact = table(problem.labels, group * width + bins, compiled.n_classes, n_groups * width)
+    released = session.release(_SCORES, 1.0, exact)
+    parts = released.reshape(compiled.n_classes, n_groups, width)
+    sums, variance = np.zeros((2, compiled.n_cells, n_groups, width))
+    for k, g in zip(*np.nonzero(groups.cells >= 0), strict=True):
+        sums[groups.cells[k, g], g] += parts[k, g]
+        variance[groups.cells[k, g], g] += noise**2
+    flat = compiled.n_cells, -1
+    return _ScoreCounts(sums.reshape(flat), released, variance.reshape(flat), noise)
 
 
 # ------------------------------------------------------------------------------ the linear programme
@@ -514,7 +483,7 @@ def _table(rows: Ints, columns: Ints, shape: tuple[int, int], weights: Floats | 
 def _solve(compiled: CompiledConstraints, grid: ScoreGrid, counts: _ScoreCounts) -> Floats:
     """Return the rule, as probabilities of shape (groups, bins, K), from released counts only."""
     programme = _Programme(compiled, grid, counts)
-    best = current = programme.table(programme.start())
+    best = current = programme.table(programme.start)
     margins = np.zeros(len(compiled))
     rank = (math.inf, math.inf)
     for turn in range(_ROUNDS if compiled.terms.ratio.any() else 2):
@@ -522,129 +491,112 @@ def _solve(compiled: CompiledConstraints, grid: ScoreGrid, counts: _ScoreCounts)
         values, deviations = programme.values(current)
         # aim below the bounds by what the noise of the histogram moves the values by
         margins = np.minimum(deviations, np.abs(compiled.bounds) / 2.0)
-        if turn == 0:
-            continue
-        found = float(np.maximum(values - compiled.bounds + margins, 0.0).sum()), programme.error(current)
-        if (round(found[0], 6), found[1]) < rank:
-            best, rank = current, (round(found[0], 6), found[1])
+        violation = float(np.maximum(values - compiled.bounds + margins, 0.0).sum())
+        found = round(violation, 6), float((current * programme.costs).sum())
+        if turn > 0 and found < rank:
+            best, rank = current, found
     return best.reshape(-1, grid.n_bins, compiled.n_classes)
 
 
 class _Programme:
-    """The linear programme: one variable per bin (the share of its top class), K for a bin without scores."""
+    """The linear programme over x: for each bin the share of its top class, and K shares for the bin without scores.
+
+    The probabilities are ``p = offset + expand @ x``, flattened over groups, bins and classes. `start` is the
+    classifier's own rule, and `costs` has, per column and class, the share of the rows that predicting the class gets
+    wrong.
+    """
 
     def __init__(self, compiled: CompiledConstraints, grid: ScoreGrid, counts: _ScoreCounts) -> None:
-        self._compiled, self._grid, self._counts = compiled, grid, counts
-        self._n_groups = counts.cells.shape[1] // grid.n_bins
-        self._regular = grid.n_bins - 1
-        self._top, self._second = grid.candidates
-        self._totals = counts.cells.sum(axis=1)
-        self._costs = self._errors()
-        self._rises = self._monotone()
+        n_classes, regular = compiled.n_classes, grid.n_bins - 1
+        self._compiled, self._counts, self._totals = compiled, counts, counts.cells.sum(axis=1)
+        self._shape = -1, grid.n_bins, n_classes
+        n_groups = counts.cells.shape[1] // grid.n_bins
+        each, (top, second) = np.arange(regular), grid.candidates
+        expand, offset = np.zeros((grid.n_bins * n_classes, regular + n_classes)), np.zeros(self._shape[1:])
+        expand[each * n_classes + top, each] = 1.0
+        expand[each * n_classes + second, each] = -1.0
+        expand[-n_classes:, -n_classes:] = np.eye(n_classes)
+        offset[each, second] = 1.0
+        of_groups = sp.eye_array(n_groups)
+        self._expand: Any = sp.kron(of_groups, sp.csr_array(expand)).tocsr()
+        self._offset = np.tile(offset.ravel(), n_groups)
+        self.start = np.tile(np.append(np.ones(regular + 1), np.zeros(n_classes - 1)), n_groups)
+        last = np.append(np.zeros(regular), np.ones(n_classes))
+        self._sums = sp.kron(of_groups, sp.csr_array(last[None, :]))
+        rises, right = _monotone(grid, len(last))
+        self._rises, self._right = sp.kron(of_groups, sp.csr_array(rises)), np.tile(right, n_groups)
+        self.costs = self._errors(grid, n_groups)
 
-    def _errors(self) -> Floats:
-        """Return, per column and class, the share of the rows that predicting the class gets wrong.
+    def _errors(self, grid: ScoreGrid, n_groups: int) -> Floats:
+        """Return `costs`.
 
-        The released counts of labels are averaged with those that the scores, read as probabilities, predict; the
+        Released counts of labels are averaged with those that the scores, read as probabilities, predict; the
         weights are inverse variances. So bins with few rows beside the noise follow the scores.
         """
-        grid, labels = self._grid, self._counts.labels
+        each, (top, second) = np.arange(grid.n_bins - 1), grid.candidates
+        labels = self._counts.labels.reshape(-1, n_groups, grid.n_bins)
         rows = np.maximum(labels.sum(axis=0), 0.0)
-        expected = np.full(labels.shape, 1.0 / len(labels)) * rows
-        width, each = grid.n_bins, np.arange(self._regular)
-        for g in range(self._n_groups):
-            part = expected[:, g * width : (g + 1) * width - 1]
-            here = rows[g * width : (g + 1) * width - 1]
-            part[:] = 0.0
-            part[self._top, each] = grid.odds * here
-            part[self._second, each] = (1.0 - grid.odds) * here
+        expected = np.tile(rows / len(labels), (len(labels), 1, 1))
+        expected[:, :, :-1] = 0.0
+        expected[top, :, each] = (grid.odds * rows[:, :-1]).T
+        expected[second, :, each] = ((1.0 - grid.odds) * rows[:, :-1]).T
         doubt = np.square(_TRUST * rows)
         weight = doubt / np.maximum(doubt + self._counts.labels_std**2, 1e-12)
         counted = weight * labels + (1.0 - weight) * expected
-        costs: Floats = (rows - counted).T / max(float(rows.sum()), 1.0)
+        costs: Floats = (rows - counted).reshape(len(labels), -1).T / max(float(rows.sum()), 1.0)
         return costs
-
-    def start(self) -> Floats:
-        """Return the classifier's own rule as variables."""
-        one = np.concatenate([np.ones(self._regular), np.full(self._compiled.n_classes, 0.0)])
-        one[self._regular] = 1.0
-        return np.tile(one, self._n_groups)
 
     def table(self, variables: Floats) -> Floats:
         """Return the probabilities (columns, K) of a solution."""
-        n_classes, width = self._compiled.n_classes, self._grid.n_bins
-        found = np.zeros((self._n_groups, width, n_classes))
-        each = np.arange(self._regular)
-        for g, part in enumerate(variables.reshape(self._n_groups, -1)):
-            share = np.where(np.abs(part - np.rint(part)) < 1e-7, np.abs(np.rint(part)), part).clip(0.0, 1.0)
-            found[g, each, self._top] = share[: self._regular]
-            found[g, each, self._second] = 1.0 - share[: self._regular]
-            last = share[self._regular :]
-            found[g, -1] = last / max(float(last.sum()), 1e-12)
-        return found.reshape(-1, n_classes)
-
-    def error(self, table: Floats) -> float:
-        """Return the estimated error of a rule."""
-        return float((table * self._costs).sum())
+        near = np.rint(variables)
+        shares = np.where(np.abs(variables - near) < 1e-7, near, variables).clip(0.0, 1.0)
+        found: Floats = (self._offset + self._expand @ shares).reshape(self._shape)
+        found[:, -1] /= np.maximum(found[:, -1].sum(axis=1, keepdims=True), 1e-12)
+        return found.reshape(-1, self._compiled.n_classes)
 
     def values(self, table: Floats) -> tuple[Floats, Floats]:
         """Return the values of the constraints, and how far the noise of the histogram moves them."""
-        histogram = self._counts.cells @ table
         noise = np.sqrt(self._counts.cells_variance @ np.square(table))
-        return self._compiled.value_and_std(histogram, noise, self._totals)
+        return self._compiled.value_and_std(self._counts.cells @ table, noise, self._totals)
 
     def minimise(self, table: Floats, bounds: Floats) -> Floats:
         """Return the variables of the best rule, with constraints linearised at the rule `table`."""
-        compiled, counts = self._compiled, self._counts
-        histogram = counts.cells @ table
+        compiled, cells, count = self._compiled, self._counts.cells, len(self.start)
+        histogram = cells @ table
         values = compiled.values(histogram, self._totals, clamp=False)
         rows, right = [], []
         for j in range(len(compiled)):
             weights = compiled.weights(np.eye(1, len(compiled), j)[0], histogram, self._totals, clamp=False)
-            row, constant = self._in_variables(counts.cells.T @ weights)
-            rows.append(row)
+            slopes = (cells.T @ weights).ravel()
+            rows.append(self._expand.T @ slopes)
+            constant = float(self._offset @ slopes)
             right.append(bounds[j] - values[j] + float((weights * histogram).sum()) - constant)
-        cost, _ = self._in_variables(self._costs)
-        count = len(cost)
         limits = sp.hstack([sp.csr_array(np.array(rows)), -sp.eye_array(len(rows))])
-        rises = sp.hstack([self._rises[0], sp.csr_array((self._rises[0].shape[0], len(rows)))])
-        sums = sp.hstack([self._sums(), sp.csr_array((self._n_groups, len(rows)))])
+        rises = sp.hstack([self._rises, sp.csr_array((self._rises.shape[0], len(rows)))])
+        sums: Any = sp.hstack([self._sums, sp.csr_array((self._sums.shape[0], len(rows)))])
+        below: Any = sp.vstack([limits, rises])
         solved = linprog(
-            np.concatenate([cost, np.full(len(rows), _PENALTY)]),
-            A_ub=sp.vstack([limits, rises]).tocsr(),
-            b_ub=np.concatenate([right, self._rises[1]]),
+            np.concatenate([self._expand.T @ self.costs.ravel(), np.full(len(rows), _PENALTY)]),
+            A_ub=below.tocsr(),
+            b_ub=np.concatenate([right, self._right]),
             A_eq=sums.tocsr(),
-            b_eq=np.ones(self._n_groups),
+            b_eq=np.ones(self._sums.shape[0]),
             bounds=[(0.0, 1.0)] * count + [(0.0, None)] * len(rows),
             method="highs",
         )
-        return self.start() if solved.x is None else np.asarray(solved.x[:count], dtype=np.float64)
+        return self.start if solved.x is None else np.asarray(solved.x[:count], dtype=np.float64)
 
-    def _in_variables(self, weights: Floats) -> tuple[Floats, float]:
-        """Return sum_v,k weights[v, k] p[v, k] as coefficients of the variables and a constant."""
-        each, parts, constant = np.arange(self._regular), [], 0.0
-        for part in weights.reshape(self._n_groups, self._grid.n_bins, -1):
-            regular = part[:-1]
-            parts += [regular[each, self._top] - regular[each, self._second], part[-1]]
-            constant += float(regular[each, self._second].sum())
-        return np.concatenate(parts), constant
 
-    def _sums(self) -> Any:
-        """Return the matrix that adds up the K variables of each bin without scores."""
-        ones = np.concatenate([np.zeros(self._regular), np.ones(self._compiled.n_classes)])
-        return sp.kron(sp.eye_array(self._n_groups), sp.csr_array(ones[None, :]))
-
-    def _monotone(self) -> tuple[Any, Floats]:
-        """Return A and b of A x <= b: along a chain, the probability of its class does not fall."""
-        rows, right = [], []
-        for chain in self._grid.chains():
-            half = len(chain) // 2
-            for place, (v, w) in enumerate(itertools.pairwise(chain)):
-                row = np.zeros(self._regular + self._compiled.n_classes)
-                # the probability of the chain's class is 1 - x in the first half and x in the second
-                row[v] += -1.0 if place < half else 1.0
-                row[w] -= -1.0 if place + 1 < half else 1.0
-                rows.append(row)
-                right.append(-float(place < half) + float(place + 1 < half))
-        one = sp.csr_array(np.array(rows))
-        return sp.kron(sp.eye_array(self._n_groups), one), np.tile(np.array(right), self._n_groups)
+def _monotone(grid: ScoreGrid, width: int) -> tuple[Floats, Floats]:
+    """Return A and b of A x <= b, for one group: along a chain, the probability of its class does not fall."""
+    rows, right = [], []
+    for chain in grid.chains():
+        half, each = len(chain) // 2, np.arange(len(chain) - 1)
+        # the probability of the chain's class is 1 - x in the first half and x in the second
+        constant, slope = np.repeat([1.0, 0.0], half), np.repeat([-1.0, 1.0], half)
+        part = np.zeros((len(each), width))
+        part[each, chain[:-1]] = slope[:-1]
+        part[each, chain[1:]] = -slope[1:]
+        rows.append(part)
+        right.append(np.diff(constant))
+    return np.concatenate(rows), np.concatenate(right)

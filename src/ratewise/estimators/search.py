@@ -10,13 +10,12 @@ the winner. The certificate is a release of its own, because the counts by which
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -24,15 +23,23 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clo
 from sklearn.utils.validation import check_is_fitted
 
 from ratewise import _validate
-from ratewise.accounting import Budget, Event, Ledger, epsilon
+from ratewise.accounting import Admission, Budget, Event, Ledger, PrivacyUnit, epsilon
 from ratewise.accounting.accountant import SelectionCurve, stopping_parameter
 from ratewise.accounting.events import GaussianEvent, OutsideEvent, SelectionEvent
 from ratewise.constraints.domain import list_values
-from ratewise.estimators.classifier import RateConstrainedClassifier, keep_session, session_of
+from ratewise.estimators.classifier import (
+    RateConstrainedClassifier,
+    delta_for,
+    forget_fit,
+    keep_session,
+    session_of,
+)
 from ratewise.exceptions import InvalidInput, InvalidType, RatewiseError, RatewiseWarning
 from ratewise.mechanisms.noise import RoundedGaussianMechanism
 from ratewise.mechanisms.randomness import USED_SEEDS, RandomStreams, streams_for, warn_of_seed
+from ratewise.training.certificate import COUNT_SENSITIVITY
 from ratewise.training.config import TrainingConfig
+from ratewise.training.declarations import check_ledger
 from ratewise.training.defaults import single_release_noise
 from ratewise.training.plan import CERTIFICATE, Plan
 from ratewise.training.session import Session
@@ -40,30 +47,28 @@ from ratewise.training.session import Session
 __all__ = ["PrivateSearch"]
 
 _CONFIG = "config__"
-_CONFIG_FIELDS = tuple(entry.name for entry in dataclasses.fields(TrainingConfig))
-# Settings that do not change what a trial releases; every other parameter may.
-_FREE = tuple(
-    f"{_CONFIG}{name}"
-    for name in (
-        "clip",
-        "learning_rate",
-        "momentum",
-        "schedule",
-        "l2",
-        "rates",
-        "temperature",
-        "dual_rate",
-        "dual_damping",
-        "margin",
-        "spread",
-    )
-)
+_CONFIG_FIELDS = tuple(_CONFIG + entry.name for entry in fields(TrainingConfig))
+_UNRELEASED = [
+    "clip",
+    "learning_rate",
+    "momentum",
+    "schedule",
+    "l2",
+    "rates",
+    "temperature",
+    "dual_rate",
+    "dual_damping",
+    "margin",
+    "spread",
+]
+_FREE = {_CONFIG + name for name in _UNRELEASED}  # do not change what a trial releases; every other may
 _OURS = ("epsilon", "delta", "neighbours", "ledger", "data_name", "callback", "verbose", "random_state")
 _SELECTION = "selection"
 _SHARE = 0.05  # of a budget, in units of 1 / sigma**2, for a score or the certificate of the winner
 _MEAN_TRIALS = 10.0
 _BLIND = 0.02  # noise of a score from which on the winner is nearly random
 _MOST_CHECKED = 100  # settings that are checked before anything is spent
+_PROBE = Budget(1.0, 1e-9)  # for sessions of which only the declarations are looked at
 
 
 class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -170,7 +175,7 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         rules = self._rules(space, mean, shape, given)
         streams = streams_for("selection", self.random_state)
         warn_of_seed(self.random_state)
-        self._forget()
+        forget_fit(self)
         ledger = self.ledger
         if ledger is None:
             cap = Budget(float(self.epsilon), rules.delta)
@@ -181,8 +186,7 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         )
         admission.release(_SELECTION)
         number = draw_number(mean, shape, streams.preparation)
-        best = self._best(space, number, rules, given, streams)
-        self._keep(best, rules, admission)
+        self._keep(self._best(space, number, rules, given, streams), rules, admission)
         return self
 
     # ----------------------------------------------------------------------------------- prediction
@@ -223,16 +227,10 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
             _validate.inside(delta=self.delta)
         _validate.non_negative(tolerance=self.tolerance)
         _validate.text(required=True, data_name=self.data_name)
-        if self.ledger is not None and not isinstance(self.ledger, Ledger):
-            raise InvalidType(f"ledger must be a Ledger or None, got {type(self.ledger).__name__}")
-        if self.ledger is not None and not self.ledger.accepts(self.estimator.neighbours):
-            raise InvalidInput(
-                f"the estimator's neighbours is {self.estimator.neighbours!r}, but the ledger is kept for "
-                f"{self.ledger.neighbours!r}; use one relation for both"
-            )
+        check_ledger(self.ledger, self.estimator.neighbours)
         space = Configurations(self.grid)
         known = [name for name in self.estimator.get_params(deep=False) if name not in _OURS]
-        known += [f"{_CONFIG}{name}" for name in _CONFIG_FIELDS]
+        known += _CONFIG_FIELDS
         for name in sorted(space.names):
             if name in _OURS:
                 raise InvalidInput(f"{name} cannot be searched: the search sets it for every trial")
@@ -243,68 +241,61 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         return space
 
     def _law(self, space: Configurations) -> tuple[float, float]:
+        """Return the mean and the shape of the distribution of the number of trials."""
         usual = max(2.0, float(len(space))) if space.finite else _MEAN_TRIALS
-        mean = usual if self.mean_trials is None else self.mean_trials
-        mean, shape = _validate.positive(mean_trials=mean), shape_of(self.trials)
+        mean = _validate.positive(mean_trials=usual if self.mean_trials is None else self.mean_trials)
         if mean <= 1:
             raise InvalidInput(
                 f"mean_trials must be above 1, got {mean:g}; a single training needs no search"
             )
-        return mean, shape
+        return mean, shape_of(self.trials)
 
     def _rules(self, space: Configurations, mean: float, shape: float, given: Any) -> _Rules:
         """Return the budget of a trial and the plan of the whole search, from public facts only."""
-        neighbours = self.estimator.neighbours
-        every = space.names if space.finite and len(space) <= _MOST_CHECKED else space.names - set(_FREE)
-        first = None
+        neighbours, total = self.estimator.neighbours, float(self.epsilon)
+        every = space.names if space.finite and len(space) <= _MOST_CHECKED else space.names - _FREE
+        n_units = 0
         for setting in space.variants(of=every):
-            first = self._session(setting, _Budget(float(self.epsilon), 1e-9), given)
-        assert first is not None  # noqa: S101 - a grid has at least one setting
-        n_units = first.rows.count_units()
-        delta = self.delta if self.delta is not None else min(1e-5, 0.5 / n_units)
-        self._classifier({}, _Budget(float(self.epsilon), delta))._check_delta(delta, n_units)
-        settings = list(space.variants(of=space.names - set(_FREE)))
-        whole = single_release_noise(float(self.epsilon), delta) / math.sqrt(_SHARE)
-        constrained = any(self._classifier(s, _Budget(1.0, 1e-9)).constraints is not None for s in settings)
-        final = {CERTIFICATE: GaussianEvent(whole)} if constrained else {}
+            n_units = self._session(setting, Budget(total, 1e-9), given).rows.count_units()
+        delta = delta_for(self.delta, n_units)
+        settings = list(space.variants(of=space.names - _FREE))
+        constrained = any(self._classifier(setting, _PROBE).constraints is not None for setting in settings)
+        final = {CERTIFICATE: _score_event(Budget(total, delta))} if constrained else {}
 
-        def plans(budget: _Budget) -> list[Plan]:
-            sessions = [self._session(setting, budget, given) for setting in settings]
-            return [session.make_plan(n_units) for session in sessions]
+        def trials(trial: float) -> list[tuple[Plan, tuple[Event, ...]]]:
+            sessions = [self._session(setting, Budget(trial, delta / mean), given) for setting in settings]
+            return [(session.make_plan(n_units), session.other_events) for session in sessions]
 
         def events(trial: float) -> dict[str, Event]:
-            budget = _Budget(trial, delta / mean)
-            candidates = [(*plan.events.values(), *budget.score_of(plan)) for plan in plans(budget)]
+            candidates = [(*plan.events.values(), *score) for plan, score in trials(trial)]
             return {_SELECTION: selection_event(candidates, mean, shape, delta, neighbours), **final}
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # shown by the first round of checks above
             trial = affordable_trial(
-                lambda trial: epsilon(tuple(events(trial).values()), delta, neighbours),
-                float(self.epsilon),
-                float(self.epsilon) / 2,
+                lambda trial: epsilon(tuple(events(trial).values()), delta, neighbours), total, total / 2
             )
-            budget = _Budget(trial, delta / mean)
-            planned = plans(budget)
-        noise = max(budget.accuracy_noise(plan) for plan in planned) / n_units
+            planned, admitted = trials(trial), events(trial)
+        unit = planned[0][0].unit
+        noise = math.sqrt(2.0) * max(_score_noise(*one) for one in planned) / n_units
         if noise > _BLIND:
             warnings.warn(
-                f"with {n_units} {planned[0].unit.noun} at this budget noise changes the accuracy of a trial by "
+                f"with {n_units} {unit.noun} at this budget noise changes the accuracy of a trial by "
                 f"{noise:.2g}: the winner is nearly random; raise epsilon, or use the defaults without a search",
                 RatewiseWarning,
                 stacklevel=3,
             )
-        allowed = tuple(plan.events for plan in planned)
-        return _Rules(budget, delta, events(trial), allowed, planned[0].unit)
+        return _Rules(
+            Budget(trial, delta / mean), delta, admitted, [plan.events for plan, _ in planned], unit
+        )
 
     # --------------------------------------------------------------------------------- one trial
 
-    def _classifier(self, setting: dict[str, Any], budget: _Budget) -> RateConstrainedClassifier:
+    def _classifier(self, setting: dict[str, Any], budget: Budget) -> RateConstrainedClassifier:
         """Return an estimator for one trial, without a seed, ledger or callback."""
-        plain = {name: value for name, value in setting.items() if not name.startswith(_CONFIG)}
         changes = {name.removeprefix(_CONFIG): v for name, v in setting.items() if name.startswith(_CONFIG)}
         made: RateConstrainedClassifier = clone(self.estimator).set_params(
-            **plain,
+            **{name: value for name, value in setting.items() if not name.startswith(_CONFIG)},
             epsilon=budget.epsilon,
             delta=budget.delta,
             ledger=None,
@@ -314,13 +305,14 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
             random_state=None,
         )
         if changes:
-            made.config = dataclasses.replace(made.config or TrainingConfig(), **changes)
+            made.config = replace(made.config or TrainingConfig(), **changes)
         return made
 
-    def _session(self, setting: dict[str, Any], budget: _Budget, given: Any) -> Session:
+    def _session(self, setting: dict[str, Any], budget: Budget, given: Any) -> Session:
+        """Return the session of a trial; without constraints its score is a release besides those of the fit."""
         X, y, columns = given
         session = session_of(self._classifier(setting, budget), X, y, **columns)
-        session.other_events = budget.score_for(bool(session.declarations.constraints))
+        session.other_events = () if session.declarations.constraints else (_score_event(budget),)
         return session
 
     def _best(
@@ -346,16 +338,13 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         with warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore"
-            )  # warnings come from released counts, of which only the winner's count
+            )  # they come from released counts, of which only the winner's count
             session = self._session(setting, rules.budget, given)
             if not streams.secure:
                 session.streams = RandomStreams.from_seed(streams.preparation)
             session.plan_units()
             session.ledger = _TrialLedger(
-                cap=Budget(rules.budget.epsilon, rules.budget.delta),
-                adaptive=False,
-                neighbours=session.neighbours,
-                unit=session.plan.unit,
+                cap=rules.budget, adaptive=False, neighbours=session.neighbours, unit=session.plan.unit
             )
             session.admit()
             if session.plan.events not in rules.allowed:
@@ -364,35 +353,28 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
                 session.run()
             except InvalidInput:
                 return None  # diverged: everything else was checked before rows were read
-            accuracy = rules.budget.accuracy(session)
+            accuracy = _released_accuracy(session)
         return _Trial(session, setting, accuracy, self._rank(session, accuracy))
 
     def _rank(self, session: Session, accuracy: float) -> tuple[int, float]:
         """Return trials that satisfy the constraints by accuracy, then others by their violation, then failures."""
         if math.isnan(accuracy):
             return (-1, 0.0)
-        rows = [] if session.certificate is None else session.certificate.rows
+        rows = session.certificate or ()
         violation = max((row.excess for row in rows if not math.isnan(row.estimate)), default=0.0)
         return (1, accuracy) if violation <= self.tolerance else (0, -violation)
 
-    # -------------------------------------------------------------------------------- afterwards
-
-    def _forget(self) -> None:
-        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
-            del self.__dict__[name]
-
-    def _keep(self, best: _Trial, rules: _Rules, admission: Any) -> None:
+    def _keep(self, best: _Trial, rules: _Rules, admission: Admission) -> None:
         session, trial_plan = best.session, best.session.plan
         session.admission, session.ledger, session.delta = admission, admission.ledger, rules.delta
         if CERTIFICATE in rules.events:
             # counts that did not take part in the selection
-            session.plan = dataclasses.replace(trial_plan, events=dict(rules.events))
+            session.plan = replace(trial_plan, events=dict(rules.events))
             session.released.pop(CERTIFICATE, None)
             session.certify()
             session.plan = trial_plan
-        winner = self._classifier(best.setting, rules.budget)
         session.found.append("the best setting of a random number of trials")
-        keep_session(winner, session)
+        winner = keep_session(self._classifier(best.setting, rules.budget), session)
         self.best_estimator_ = winner
         self.best_params_ = dict(best.setting)
         self.best_score_ = best.accuracy
@@ -408,56 +390,14 @@ class _TrialLedger(Ledger):
     _counted = False
 
 
-@dataclass(frozen=True)
-class _Budget:
-    """The budget of one trial. Its score comes from its certificate, or without constraints from a release."""
+class _Rules(NamedTuple):
+    """The plan of a search, fixed before any row is read: the budget of a trial, and what the ledger admits."""
 
-    epsilon: float
-    delta: float
-
-    def score_for(self, constrained: bool) -> tuple[Event, ...]:
-        if constrained:
-            return ()
-        return (GaussianEvent(single_release_noise(self.epsilon, self.delta) / math.sqrt(_SHARE)),)
-
-    def score_of(self, plan: Plan) -> tuple[Event, ...]:
-        return self.score_for(CERTIFICATE in plan.events)
-
-    def accuracy_noise(self, plan: Plan) -> float:
-        """Return the standard deviation of the noise of the number of correct predictions, for two classes."""
-        certificate: Any = plan.events.get(CERTIFICATE)
-        if certificate is not None:
-            return float(certificate.noise) * math.sqrt(5.0) * math.sqrt(2.0)
-        event: Any = self.score_for(False)[0]
-        return float(event.noise) * math.sqrt(2.0)
-
-    def accuracy(self, session: Session) -> float:
-        """Return the released accuracy of a trial; NaN if it has no model."""
-        if session.loop is None:
-            return math.nan
-        if session.declarations.constraints:
-            certificate = session.certificate
-            return (
-                math.nan
-                if certificate is None or certificate.accuracy is None
-                else certificate.accuracy.value
-            )
-        event: Any = self.score_for(False)[0]
-        mechanism = RoundedGaussianMechanism(float(event.noise), 1.0, whole=True, step=session.units.step)
-        outcomes = session.engine.counts(session.parameters)[1]
-        released = mechanism.release(outcomes.ravel(), session.streams.preparation).reshape(outcomes.shape)
-        return float(np.clip(released[:, 1].sum() / session.plan.n_units, 0.0, 1.0))
-
-
-@dataclass(frozen=True, eq=False)
-class _Rules:
-    """The plan of a search: fixed before any row is read."""
-
-    budget: _Budget
+    budget: Budget
     delta: float
     events: dict[str, Event]
-    allowed: tuple[dict[str, Event], ...]
-    unit: Any
+    allowed: list[dict[str, Event]]
+    unit: PrivacyUnit
 
 
 @dataclass(frozen=True, eq=False)
@@ -468,6 +408,31 @@ class _Trial:
     setting: dict[str, Any]
     accuracy: float
     rank: tuple[int, float]
+
+
+def _score_event(budget: Budget) -> GaussianEvent:
+    return GaussianEvent(single_release_noise(budget.epsilon, budget.delta) / math.sqrt(_SHARE))
+
+
+def _score_noise(plan: Plan, score: tuple[Any, ...]) -> float:
+    """Return the standard deviation of the noise of a count that a trial is scored by."""
+    certificate: Any = plan.events.get(CERTIFICATE)
+    return float(score[0].noise if certificate is None else certificate.noise * COUNT_SENSITIVITY)
+
+
+def _released_accuracy(session: Session) -> float:
+    """Return the accuracy of a trial from its certificate, or else from a release; NaN if it has no model."""
+    if session.loop is None:
+        return math.nan
+    if session.declarations.constraints:
+        certificate = session.certificate
+        known = certificate is not None and certificate.accuracy is not None
+        return certificate.accuracy.value if known else math.nan  # type: ignore[union-attr]
+    noise = _score_noise(session.plan, session.other_events)
+    mechanism = RoundedGaussianMechanism(noise, 1.0, whole=True, step=session.units.step)
+    outcomes = session.engine.counts(session.parameters)[1]
+    released = mechanism.release(outcomes.ravel(), session.streams.preparation).reshape(outcomes.shape)
+    return float(np.clip(released[:, 1].sum() / session.plan.n_units, 0.0, 1.0))
 
 
 # ------------------------------------------------------------------------------ trials and settings
@@ -514,39 +479,26 @@ def selection_event(
 ) -> Event:
     """Return the event of a whole selection, for a ledger; `delta` is what it is used at.
 
-    Parameters
-    ----------
-    candidates : sequence of tuples of events
-        What a trial releases, its score included, for every configuration that it may draw.
-    mean_trials, shape, delta, neighbours
-        As in `ratewise.accounting.SelectionEvent`.
-
-    Notes
-    -----
-    A trial draws its configuration independently of the data and releases which it was: its curve is the mean
-    of the configurations' curves, hence at most their largest. If all have the same events, the result is a
-    `SelectionEvent`; otherwise the bound for the largest curve is recorded as an `OutsideEvent`.
+    `candidates` are the events of a trial, its score included, for every setting that it may draw. A trial draws
+    its setting independently of the data and releases which it was: its curve is the mean of the settings' curves,
+    hence at most their largest. If all have the same events, the result is a `SelectionEvent`; otherwise the bound
+    for the largest curve is recorded as an `OutsideEvent`.
     """
     distinct = tuple(dict.fromkeys(candidates))
     if len(distinct) == 1:
         return SelectionEvent(distinct[0], mean_trials, shape)
     stated = _OUTSIDE_DELTA * delta  # other releases of the plan need some of delta, too
-    bound = SelectionCurve(distinct, neighbours, mean_trials, shape).epsilon(stated)
+    whole = SelectionCurve(distinct, neighbours, mean_trials, shape)
     words = f"the best of a random number of trials, {mean_trials:g} on average, of different plans"
-    return OutsideEvent(bound, stated, neighbours, words)
+    return OutsideEvent(whole.epsilon(stated), stated, neighbours, words)
 
 
 def affordable_trial(cost: Callable[[float], float], target: float, guess: float) -> float:
     """Return the largest epsilon of one trial at which a search stays within `target`, to about 1%.
 
-    Parameters
-    ----------
-    cost : callable
-        Total epsilon for an epsilon of one trial; it grows with it.
-    target, guess : float
+    `cost` returns the total epsilon for an epsilon of one trial, and grows with it.
     """
-    low, high = 0.0, math.inf
-    trial = guess
+    low, high, trial = 0.0, math.inf, guess
     for _ in range(_ROUNDS):
         total = cost(trial)
         if _TIGHT * target <= total <= target:
@@ -564,22 +516,22 @@ def affordable_trial(cost: Callable[[float], float], target: float, guess: float
 class Configurations:
     """What a trial draws its setting from: a list of settings, or for each parameter a list or a distribution.
 
-    Parameters
-    ----------
-    given : list of mappings, or mapping
-        A list: all settings are equally likely. A mapping: each parameter is drawn independently from its
-        list, or from its distribution (anything with ``rvs(random_state=...)``, such as ``scipy.stats.loguniform``).
+    A distribution is anything with ``rvs(random_state=...)``, such as ``scipy.stats.loguniform``.
     """
 
     def __init__(self, given: Any) -> None:
+        self._settings: list[dict[str, Any]] = []
+        self._laws: dict[str, Any] = {}
         if isinstance(given, Mapping):
-            self._lists: list[dict[str, Any]] = []
             self._laws = {_name(name): _law(name, values) for name, values in given.items()}
         elif isinstance(given, Sequence) and not isinstance(given, str | bytes):
-            self._lists, self._laws = [_setting(item) for item in given], {}
+            for item in given:
+                if not isinstance(item, Mapping):
+                    raise InvalidType(f"a setting must map parameters to values, got {item!r}")
+                self._settings.append({_name(name): value for name, value in item.items()})
         else:
             raise InvalidType(f"grid must be a list of settings or a mapping, got {type(given).__name__}")
-        if not self._lists and not self._laws:
+        if not self._settings and not self._laws:
             raise InvalidInput("grid must hold at least one setting, got none")
 
     @property
@@ -590,18 +542,17 @@ class Configurations:
     @property
     def names(self) -> set[str]:
         """Names of all parameters."""
-        return {*self._laws, *(name for setting in self._lists for name in setting)}
+        return {*self._laws, *itertools.chain(*self._settings)}
 
     def draw(self, rng: np.random.Generator) -> dict[str, Any]:
         """Return one setting."""
-        if self._lists:
-            return dict(self._lists[int(rng.integers(len(self._lists)))])
+        if self._settings:
+            return dict(_drawn(self._settings, rng))
         return {name: _drawn(law, rng) for name, law in self._laws.items()}
 
     def __len__(self) -> int:
-        if self._lists:
-            return len(self._lists)
-        return math.prod(len(law) for law in self._laws.values() if isinstance(law, list))
+        lists = [law for law in self._laws.values() if isinstance(law, list)]
+        return len(self._settings) or math.prod(map(len, lists))
 
     def variants(self, of: Collection[str]) -> Iterator[dict[str, Any]]:
         """Yield a setting for each combination of the named parameters; others take some value of theirs.
@@ -609,27 +560,23 @@ class Configurations:
         Raises
         ------
         InvalidInput
-            One of the named parameters comes from a law, so that its values cannot be listed.
+            One of the named parameters comes from a distribution, so that its values cannot be listed.
         """
+        rng, lists = np.random.default_rng(0), dict[str, list[Any]]()
+        for name, law in self._laws.items():
+            if name in of and not isinstance(law, list):
+                raise InvalidInput(
+                    f"{name} changes what a trial releases and must be given as a list of values, "
+                    f"got the distribution {law!r}"
+                )
+            lists[name] = law if name in of else [_drawn(law, rng)]
+        combined = (dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values()))
         seen: set[str] = set()
-        for setting in self._lists or self._combinations(of):
+        for setting in self._settings or combined:
             key = repr(sorted((name, repr(value)) for name, value in setting.items() if name in of))
             if key not in seen:
                 seen.add(key)
                 yield dict(setting)
-
-    def _combinations(self, of: Collection[str]) -> Iterator[dict[str, Any]]:
-        for name in of:
-            if name in self._laws and not isinstance(self._laws[name], list):
-                raise InvalidInput(
-                    f"{name} changes what a trial releases and must be given as a list of values, "
-                    f"got the distribution {self._laws[name]!r}"
-                )
-        rng = np.random.default_rng(0)
-        some = {name: [_drawn(law, rng)] for name, law in self._laws.items() if name not in of}
-        lists = {**some, **{name: law for name, law in self._laws.items() if name in of}}
-        for values in itertools.product(*lists.values()):
-            yield dict(zip(lists, values, strict=True))
 
 
 def _name(name: Any) -> str:
@@ -644,12 +591,6 @@ def _law(name: Any, values: Any) -> Any:
     if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray) or not len(values):
         raise InvalidType(f"{name} must have a list of values or a distribution with rvs(), got {values!r}")
     return list(values)
-
-
-def _setting(item: Any) -> dict[str, Any]:
-    if not isinstance(item, Mapping):
-        raise InvalidType(f"a setting must map parameters to values, got {item!r}")
-    return {_name(name): value for name, value in item.items()}
 
 
 def _drawn(law: Any, rng: np.random.Generator) -> Any:

@@ -19,7 +19,7 @@ from ratewise.constraints.compiled import named_values
 from ratewise.constraints.domain import list_values
 from ratewise.data.schema import Schema
 from ratewise.data.table import named_columns
-from ratewise.estimators.persistence import grid_from_dict, grid_to_dict
+from ratewise.estimators.persistence import encode, grid_from_dict
 from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType, RatewiseWarning
 from ratewise.mechanisms.randomness import USED_SEEDS
 from ratewise.metrics.verdicts import Certificate
@@ -54,7 +54,7 @@ def write_checkpoint(path: Path, state: Mapping[str, Any], run: str) -> None:
         "run": run,
         "rows_per_id": released.get(names.ROWS_PER_ID),
         "values": None if values is None else {name: list(found) for name, found in values.items()},
-        "grids": None if grids is None else [grid_to_dict(grid) for grid in grids.values()],
+        "grids": None if grids is None else encode(list(grids.values())),
         "done": None if loop is None else int(loop["done"]),
         "dual": loop is not None and loop["dual"] is not None,
     }

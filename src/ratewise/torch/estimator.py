@@ -18,7 +18,7 @@ from ratewise.accounting import Event, Ledger
 from ratewise.constraints.compiled import CompiledConstraints, compile_constraints
 from ratewise.constraints.domain import Domain, in_order, scalar
 from ratewise.data.table import needed_columns, read_vector
-from ratewise.estimators.classifier import RateConstrainedClassifier, warn_of_ids
+from ratewise.estimators.classifier import RateConstrainedClassifier, delta_for, forget_fit, warn_of_ids
 from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
 from ratewise.mechanisms.randomness import RandomStreams, streams_for
 from ratewise.models.rows import Rows
@@ -167,7 +167,7 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
         session = self._network_session(X, y, sensitive_features, privacy_ids, self._streams())
         if self.checkpoint is not None:
             session.resume()
-        self._forget()
+        forget_fit(self)
         try:
             self._run(session, session.config.steps or 0, shown=session.processes.leads)
         finally:
@@ -207,8 +207,7 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
             check_compiles(facts, tuple(groups))
         rows = NetworkRows(inputs, labels, groups, ids)  # type: ignore[arg-type]
         n_units = rows.count_units()
-        delta = self.delta if self.delta is not None else min(1e-5, 0.5 / n_units)
-        self._check_delta(delta, n_units)
+        delta = delta_for(self.delta, n_units, private=self.epsilon is not None)
         module = self._new_module(0 if streams is None else int(streams.preparation.integers(0, 2**62)))
         if self.feature_bounds is not None:
             module = nn.Sequential(Bounded(self.feature_bounds, _row_shape(inputs.x)), module)
@@ -334,7 +333,7 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
     @property
-    def model_(self) -> nn.Module | None:  # type: ignore[override]
+    def model_(self) -> nn.Module | None:
         """The trained network; None if fewer than two classes were found."""
         return self.module_
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from ratewise.accounting import PrivacyUnit
+from ratewise.accounting import Ledger, PrivacyUnit
 from ratewise.constraints.compiled import compile_constraints, named_values
 from ratewise.constraints.domain import Domain, Numeric, list_values, scalar
 from ratewise.constraints.feasibility import smallest_values
 from ratewise.data.cells import DEFAULT_FORMAT
 from ratewise.data.table import column_names, raw_columns, refuse_misspelt
-from ratewise.exceptions import InvalidInput, RatewiseWarning
+from ratewise.exceptions import InvalidInput, InvalidType, RatewiseWarning
 from ratewise.preprocessing.discovery import ColumnDeclaration
 
 _ROUNDING = 1e-9
@@ -112,6 +112,17 @@ def read_groups(sensitive_features: Any, n_rows: int, declared: Declarations) ->
     present = column_names(sensitive_features) if sensitive_features is not None else set()
     refuse_misspelt(declared.group_values, groups, {*numeric, *present})
     return groups
+
+
+def check_ledger(ledger: Any, neighbours: str) -> None:
+    """Raise unless a ledger is None or one in which plans for this relation add up."""
+    if not isinstance(ledger, Ledger | None):
+        raise InvalidType(f"ledger must be a Ledger or None, got {type(ledger).__name__}")
+    if ledger is not None and not ledger.accepts(neighbours):
+        raise InvalidInput(
+            f"neighbours is {neighbours!r}, but the ledger accounts for {ledger.neighbours!r}; "
+            "use one relation for both"
+        )
 
 
 def check_compiles(declared: Declarations, columns: tuple[str, ...]) -> None:

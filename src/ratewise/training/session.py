@@ -362,16 +362,21 @@ class Session:
         if len(self.classes) < 2:
             return
         self.domain = declared.domain(self.classes, self.rows.group_names, found)
-        if declared.constraints:
-            self.compiled = compile_constraints(declared.constraints, self.domain, allow_empty=bool(missing))
-            self._announce_certificate(self.compiled)
+        self.compiled = self._compile(self.domain, allow_empty=bool(missing))
         self.rows.use_domain(self.domain, self.compiled)
 
-    def _announce_certificate(self, compiled: CompiledConstraints) -> None:
-        """Warn before training if the budget is too small for a useful certificate: public and released facts only."""
+    def _compile(self, domain: Domain, *, allow_empty: bool) -> CompiledConstraints | None:
+        """Return the compiled constraints; warn if the budget is too small for a useful certificate of them.
+
+        The warning depends on public and released facts only.
+        """
+        if not self.declarations.constraints:
+            return None
+        compiled = compile_constraints(self.declarations.constraints, domain, allow_empty=allow_empty)
         lost = undecidable(compiled, self.plan, self.certificate_tolerance)
         if lost and CERTIFICATE not in self.released:
-            warnings.warn(lost, CertificateWarning, stacklevel=2)
+            warnings.warn(lost, CertificateWarning, stacklevel=3)
+        return compiled
 
     @np.errstate(all="ignore")
     def prepare(self) -> None:
