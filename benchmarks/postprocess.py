@@ -1,39 +1,37 @@
-"""Post-processing of scores on Adult, beside Fairlearn's ThresholdOptimizer and private training.
+"""Private decision rules on the scores of existing models, beside Fairlearn's ThresholdOptimizer and private training.
 
-    python -m benchmarks postprocess [--splits 3]
+    python -m benchmarks postprocess [--tables adult acs_employment] [--splits 3]
 
-Half of the rows train XGBoost (without privacy, constraints or the sensitive attribute), a quarter is used by the
-post-processing, a quarter judges. Private training (`RateConstrainedClassifier`, epsilon 1) uses the first three quarters.
-Writes error, gap between the positive rates of the two sexes on the judging rows, and verdict of every run to
-benchmarks/results/postprocess.csv, and prints the means that docs/certificate.md quotes.
+Half of the rows train the model that gives scores: XGBoost without privacy, or DP-EBM with epsilon 1 (learning rate .2). A
+quarter is used by the decision rule, with epsilon 1 where it is private, and a quarter judges. Private training
+(`RateConstrainedClassifier`, epsilon 1, schema declared) uses the first three quarters. The columns that constraints read
+are features of all models. Lines of other tables in benchmarks/results/postprocess.csv are kept.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import statistics
 import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.model_selection import train_test_split
 
+from benchmarks.problem import Part, Task, split
 from ratewise import RateConstrainedClassifier, demographic_parity, postprocess
-from ratewise.datasets import load_adult
 
-RESULTS = Path(__file__).parent / "results" / "postprocess.csv"
-FIELDS = ("method", "slack", "epsilon", "split", "error", "gap", "verdict")
+RESULTS = Path(__file__).resolve().parent / "results" / "postprocess.csv"
+HEAD = ("table", "scores", "method", "slack", "split", "error", "gap", "verdict")
+TABLES = {"adult": "Adult", "acs_employment": "ACSEmployment"}
+SCORES = {"xgboost": "XGBoost, not private", "dp_ebm": "DP-EBM, epsilon 1"}
 SLACKS = (0.1, 0.05, 0.02)
-EPSILONS = (None, 3.0, 1.0, 0.3)
-# rows of the page: method, epsilon, text
-ROWS = (
-    ("ThresholdOptimizer", "", "Fairlearn ThresholdOptimizer, not private, uses sex"),
-    ("rule with sex", "1.0", "ratewise, epsilon 1, uses sex"),
-    ("rule without sex", "1.0", "ratewise, epsilon 1, without sex"),
-    ("training without sex", "1.0", "private training with constraints, epsilon 1, without sex"),
-)
+EPSILON, DELTA = 1.0, 1e-5
+ALONE, PEER = "scores alone", "Fairlearn ThresholdOptimizer, not private, uses the group"
+AWARE, BLIND = "ratewise.postprocess, uses the group", "ratewise.postprocess, without the group"
+TRAINING = "private training with constraints, without the group"
 
 
 class Scores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -50,92 +48,129 @@ class Scores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.stack([1.0 - second, second], axis=1)
 
 
-def gap(predicted: Any, sex: Any) -> float:
-    """Return the absolute difference of positive rates."""
-    female = np.asarray(sex) == "Female"
-    return abs(float(predicted[female].mean() - predicted[~female].mean()))
+def scores_of(name: str, train: Part, parts: tuple[Part, ...], seed: int) -> list[np.ndarray]:
+    """Train a model and return its scores of the second class for each part."""
+    from benchmarks.peers import external, others
+
+    if name == "xgboost":
+        model = others.boosted_trees(train, None, None, DELTA, seed)
+    else:
+        model = external.ebm(train, None, EPSILON, DELTA, seed, learning_rate=0.2)
+    return [np.asarray(model.predict(part)[1], dtype=np.float64)[:, 1] for part in parts]
 
 
-def one_split(seed: int) -> list[tuple[Any, ...]]:
-    """Return the lines of one split."""
+def rules(part: Part, scores: np.ndarray, judged: np.ndarray, judge: Part, slack: float, seed: int) -> Any:
+    """Yield method, predictions and verdict of every decision rule."""
     from fairlearn.postprocessing import ThresholdOptimizer
-    from xgboost import XGBClassifier
 
-    table = load_adult()
-    rows = np.arange(len(table.y))
-    fit, judge = train_test_split(rows, test_size=0.25, random_state=seed, stratify=table.y)
-    train, post = train_test_split(fit, test_size=1 / 3, random_state=seed, stratify=table.y[fit])
-    features = table.frame.drop(columns=["sex", "label"])
-    X, y, sex = table.X, np.asarray(table.y), np.asarray(table.sensitive["sex"])
-    model = XGBClassifier(n_estimators=200, max_depth=5, learning_rate=0.1, n_jobs=1).fit(X[train], y[train])
-    chances = model.predict_proba(X)[:, 1].astype(np.float64)
-    known = {"classes": [0, 1], "group_values": {"sex": ["Female", "Male"]}}
-    found: list[tuple[Any, ...]] = []
-
-    def note(method: str, slack: float, epsilon: float | None, predicted: Any, verdict: str = "") -> None:
-        error = float((predicted != y[judge]).mean())
-        shown = "" if epsilon is None else epsilon
-        found.append(
-            (method, slack, shown, seed, f"{error:.5f}", f"{gap(predicted, sex[judge]):.5f}", verdict)
+    column = part.task.column
+    peer = ThresholdOptimizer(
+        estimator=Scores().fit(), prefit=True, predict_method="predict_proba", tol=slack
+    ).fit(scores[:, None], part.y, sensitive_features=part.sensitive[column])
+    groups = judge.sensitive[column]
+    yield PEER, peer.predict(judged[:, None], sensitive_features=groups, random_state=seed), ""
+    for method, aware in ((AWARE, True), (BLIND, False)):
+        rule = postprocess(
+            scores,
+            part.y,
+            demographic_parity(column, max_gap=slack),
+            sensitive_features=part.sensitive[[column]],
+            epsilon=EPSILON,
+            delta=DELTA,
+            group_aware=aware,
+            classes=[0, 1],
+            group_values={column: part.table.group_values[column]},
+            random_state=seed,
         )
+        yield method, rule.predict(judged, judge.sensitive[[column]]), rule.certificate_.verdict
 
+
+def trained(part: Part, judge: Part, slack: float, seed: int) -> tuple[Any, str]:
+    """Return predictions and verdict of a classifier that is trained under the constraint."""
+    schema, column = part.table.schema, part.task.column
+    model = RateConstrainedClassifier(
+        demographic_parity(column, max_gap=slack),
+        epsilon=EPSILON,
+        delta=DELTA,
+        classes=[0, 1],
+        group_values={column: part.table.group_values[column]},
+        feature_bounds={**schema.feature_bounds, **{k: list(v) for k, v in schema.categories.items()}},
+        random_state=seed,
+    ).fit(part.frame, part.y, sensitive_features=part.sensitive[[column]])
+    return model.predict(judge.frame), model.certificate_.verdict
+
+
+def one_split(table: str, seed: int) -> list[dict[str, Any]]:
+    """Return the results of every method on one split of a table."""
+    task = Task(table, "demographic_parity")
+    fit, judge = split(task, seed)
+    cut = 2 * len(fit.rows) // 3
+    train, post = Part(task, fit.table, fit.rows[:cut]), Part(task, fit.table, fit.rows[cut:])
+    found: list[dict[str, Any]] = []
+
+    def note(scores: str, method: str, slack: float | str, predicted: Any, verdict: str = "") -> None:
+        predicted, first = np.asarray(predicted), judge.groups == 0
+        gap = abs(float(predicted[first].mean() - predicted[~first].mean()))
+        error = float((predicted != judge.y).mean())
+        values = (table, scores, method, slack, seed, f"{error:.5f}", f"{gap:.5f}", verdict)
+        found.append(dict(zip(HEAD, values, strict=True)))
+
+    for name in SCORES:
+        scores, judged = scores_of(name, train, (post, judge), seed)
+        note(name, ALONE, "", (judged > 0.5).astype(int))
+        for slack in SLACKS:
+            for method, predicted, verdict in rules(post, scores, judged, judge, slack, seed):
+                note(name, method, slack, predicted, verdict)
     for slack in SLACKS:
-        parity = demographic_parity("sex", max_gap=slack)
-        peer = ThresholdOptimizer(
-            estimator=Scores().fit(), prefit=True, predict_method="predict_proba", tol=slack
-        )
-        peer.fit(chances[post, None], y[post], sensitive_features=sex[post])
-        guesses = peer.predict(chances[judge, None], sensitive_features=sex[judge], random_state=seed)
-        note("ThresholdOptimizer", slack, None, np.asarray(guesses))
-        for epsilon in EPSILONS:
-            for aware in (True, False):
-                rule = postprocess(
-                    chances[post],
-                    y[post],
-                    parity,
-                    sensitive_features={"sex": sex[post]},
-                    epsilon=epsilon,
-                    delta=1e-5,
-                    group_aware=aware,
-                    **known,
-                )
-                predicted = rule.predict(chances[judge], {"sex": sex[judge]})
-                name = "rule with sex" if aware else "rule without sex"
-                note(name, slack, epsilon, predicted, rule.certificate_.verdict)
-        trained = RateConstrainedClassifier(parity, epsilon=1.0, delta=1e-5, **known)
-        trained.fit(features.iloc[fit], y[fit], sensitive_features={"sex": sex[fit]})
-        predicted = trained.predict(features.iloc[judge])
-        note("training without sex", slack, 1.0, predicted, trained.certificate_.verdict)
+        note("", TRAINING, slack, *trained(fit, judge, slack, seed))
     return found
 
 
-def markdown(path: Path = RESULTS) -> list[str]:
-    """Return the lines of the table in docs/certificate.md: mean error / gap by slack."""
-    with path.open(newline="") as file:
-        runs = list(csv.DictReader(file))
-    lines = []
-    for method, epsilon, text in ROWS:
-        cells = []
-        for slack in SLACKS:
-            asked = (method, epsilon, slack)
-            mine = [run for run in runs if (run["method"], run["epsilon"], float(run["slack"])) == asked]
-            error, distance = (np.mean([float(run[name]) for run in mine]) for name in ("error", "gap"))
-            cells.append(f"{error:.4f} / {distance:.3f}".replace("0.", "."))
-        lines.append(f"| {text} | {' | '.join(cells)} |")
-    return lines
+def read() -> list[dict[str, str]]:
+    """Return the lines of the results."""
+    with RESULTS.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def markdown(table: str) -> str:
+    """Return the table of the page: error / gap, means over splits."""
+    runs = [run for run in read() if run["table"] == table]
+
+    def cell(scores: str, method: str, slack: float | str) -> str:
+        own = [r for r in runs if (r["scores"], r["method"], r["slack"]) == (scores, method, str(slack))]
+        error, gap = (statistics.fmean(float(run[name]) for run in own) for name in ("error", "gap"))
+        return f"{error:.4f} / {gap:.3f}".replace("0.", ".")
+
+    head = f"| {TABLES[table]}: error / gap | no bound | " + " | ".join(f"slack {s:g}" for s in SLACKS)
+    lines = [head.replace("0.", ".") + " |", "|---|---|---|---|---|"]
+    for scores, words in SCORES.items():
+        lines.append(f"| scores of {words} | {cell(scores, ALONE, '')} | | | |")
+        for method in (PEER, AWARE, BLIND):
+            cells = " | ".join(cell(scores, method, slack) for slack in SLACKS)
+            lines.append(f"| {method} | | {cells} |")
+    lines.append(f"| {TRAINING} | | " + " | ".join(cell("", TRAINING, slack) for slack in SLACKS) + " |")
+    return "\n".join(lines)
 
 
 def main() -> None:
-    """Run all splits, write the file and print the table."""
+    """Run splits, write the results and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES))
     parser.add_argument("--splits", type=int, default=3)
-    splits = parser.parse_args().splits
+    given = parser.parse_args()
+    kept = [run for run in read() if run["table"] not in given.tables] if RESULTS.exists() else []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = [line for seed in range(splits) for line in one_split(seed)]
+        for table in given.tables:
+            for seed in range(given.splits):
+                kept += one_split(table, seed)
+                print(table, seed, flush=True)
     with RESULTS.open("w", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([FIELDS, *found])
-    print(*markdown(), sep="\n")
+        writer = csv.DictWriter(file, HEAD, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(kept)
+    for table in given.tables:
+        print(markdown(table))
 
 
 if __name__ == "__main__":
