@@ -27,6 +27,7 @@ import datetime
 import decimal
 import enum
 import fractions
+import functools
 import math
 import re
 import unicodedata
@@ -141,7 +142,7 @@ def parse_number(values: Any, cell_format: CellFormat = DEFAULT_FORMAT) -> Parse
     Dates and times are days since 1970-01-01 in UTC (date and time truncated to microseconds), durations
     are days, clock times are fractions of a day, booleans are 0 and 1. Plus and minus infinity are numbers.
     """
-    stored, reader = stored_column(values), _Reader(cell_format)
+    stored, reader = stored_column(values), _reader(cell_format)
     if isinstance(stored, _Dictionary):
         known = parse_number(stored.entries, cell_format)
         return ParsedNumbers(stored.spread(known.values, math.nan), stored.spread(known.codes, MISSING))
@@ -157,13 +158,13 @@ def parse_text(values: Any, cell_format: CellFormat = DEFAULT_FORMAT) -> NDArray
     Two cells have the same text exactly if they mean the same value: 1, 1.0, "1" and True do, and so do a
     timestamp and its ISO text. Objects that are no scalars give `UNREADABLE_TEXT`.
     """
-    reader = _Reader(cell_format)
+    reader = _reader(cell_format)
     return _column(stored_column(values), reader.text, lambda array: _texts(array, reader), MISSING_TEXT)
 
 
 def parse_ids(values: Any) -> NDArray[np.object_]:
     """Return a column as texts that identify: as `parse_text`; of a tuple, the texts of its parts."""
-    reader = _Reader(DEFAULT_FORMAT)
+    reader = _reader(DEFAULT_FORMAT)
 
     def text(cell: Any) -> str:
         if type(cell) is tuple:
@@ -184,7 +185,7 @@ def code_cells(
     >>> code_cells([1, "1.0", " b ", None, "c"], declared=("b", 1)).tolist()
     [1, 1, 0, -2, -1]
     """
-    reader = _Reader(cell_format)
+    reader = _reader(cell_format)
     table: dict[str, int] = {}
     for place, value in enumerate(declared):
         table.setdefault(reader.text(value), place)
@@ -201,7 +202,7 @@ def code_cells(
 
 def cell_kinds(values: Any, cell_format: CellFormat = DEFAULT_FORMAT) -> NDArray[np.uint8]:
     """Return what each cell of a column looks like, as values of `CellKind`; each cell by itself."""
-    reader = _Reader(cell_format)
+    reader = _reader(cell_format)
 
     def kinds(array: NDArray[Any]) -> NDArray[np.uint8]:
         known = {"M": CellKind.DATE, "m": CellKind.DURATION}.get(array.dtype.kind, CellKind.NUMBER)
@@ -391,7 +392,7 @@ def number_of(cell: Any, cell_format: CellFormat = DEFAULT_FORMAT) -> tuple[floa
     >>> number_of("1.234,5", CellFormat(decimal=",", thousands="."))
     (1234.5, 0)
     """
-    return _Reader(cell_format).number(cell)
+    return _reader(cell_format).number(cell)
 
 
 def text_of(cell: Any, cell_format: CellFormat = DEFAULT_FORMAT) -> str:
@@ -400,7 +401,7 @@ def text_of(cell: Any, cell_format: CellFormat = DEFAULT_FORMAT) -> str:
     >>> text_of(3.0), text_of("003"), text_of("2020-01-05 00:00:00")
     ('3', '3', '2020-01-05')
     """
-    return _Reader(cell_format).text(cell)
+    return _reader(cell_format).text(cell)
 
 
 def number_of_text(text: str) -> float:
@@ -425,7 +426,7 @@ def date_of_days(days: float) -> str:
 
 
 class _Reader:
-    """Reads single cells of one format."""
+    """Reads single cells of one format; it has no state, so that one reader per format is enough."""
 
     def __init__(self, cell_format: CellFormat) -> None:
         self._format = cell_format
@@ -510,6 +511,9 @@ class _Reader:
             return _FLAGS.get(text.lower())
 
 
+_reader = functools.lru_cache(maxsize=64)(_Reader)
+
+
 class _Time(NamedTuple):
     """A moment, a duration, or a time of day."""
 
@@ -575,18 +579,11 @@ def _plain(cell: Any) -> Any:
     return _UNREADABLE
 
 
-def _of_int(cell: int) -> float:
+def _of_ratio(numerator: int, denominator: int = 1) -> float:
     try:
-        return int.__float__(cell)
+        return numerator / denominator
     except OverflowError:
-        return -math.inf if int.__lt__(cell, 0) else math.inf
-
-
-def _of_fraction(cell: fractions.Fraction) -> float:
-    try:
-        return cell.numerator / cell.denominator
-    except OverflowError:
-        return -math.inf if cell.numerator < 0 else math.inf
+        return -math.inf if numerator < 0 else math.inf
 
 
 def _of_numpy(cell: Any) -> Any:
@@ -633,7 +630,7 @@ _CONVERSIONS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
     ),
     (str, str.__str__),
     ((bytes, bytearray, memoryview), lambda cell: bytes(cell).decode("utf-8", "replace")),
-    (int, _of_int),  # and bool
+    (int, lambda cell: _of_ratio(int.__int__(cell))),  # and bool
     (float, float.__float__),  # and np.float64
     (np.generic, _of_numpy),
     (complex, _of_complex),
@@ -641,7 +638,7 @@ _CONVERSIONS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
         decimal.Decimal,
         lambda cell: None if decimal.Decimal.is_nan(cell) else decimal.Decimal.__float__(cell),
     ),
-    (fractions.Fraction, _of_fraction),
+    (fractions.Fraction, lambda cell: _of_ratio(cell.numerator, cell.denominator)),
     (datetime.datetime, _of_datetime),  # and pandas.Timestamp
     (datetime.date, lambda cell: _Time(datetime.date.toordinal(cell) - _EPOCH, 0)),
     (datetime.timedelta, _of_timedelta),  # and pandas.Timedelta

@@ -26,7 +26,7 @@ import dataclasses
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -56,8 +56,8 @@ from ratewise.exceptions import InvalidInput, InvalidType
 
 __all__ = ["Category", "Column", "Date", "Number", "Schema"]
 
-FIRST_DAY = -719162.0  # 0001-01-01
-LAST_DAY = 2932896.0  # 9999-12-31
+_FIRST_DAY = -719162.0  # 0001-01-01
+_LAST_DAY = 2932896.0  # 9999-12-31
 
 # ----------------------------------------------------------------------------------------------- columns
 
@@ -91,8 +91,12 @@ class _Column(_Declaration):
             raise InvalidType(f"title must be text, got {self.title!r}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data, without what is None."""
-        return {"type": self.type, **self._written()}
+        """Return plain data, without what is None; dates are ISO dates."""
+        return {"type": self.type, **_listed(self._written())}
+
+
+def _listed(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -122,19 +126,15 @@ class Number(_Column):
                 object.__setattr__(self, name, self._bound(name, value))
         if self.lower is None or self.upper is None:
             return
-        shown = f"got {self._shown(self.lower)} and {self._shown(self.upper)}"
         if not self.lower < self.upper:
-            raise InvalidInput(f"lower must be below upper, {shown}")
+            raise InvalidInput(f"lower must be below upper, got {self!r}")
         if not math.isfinite(self.upper - self.lower):
-            raise InvalidInput(f"lower and upper are too far apart to be scaled, {shown}")
+            raise InvalidInput(f"lower and upper are too far apart to be scaled, got {self!r}")
 
     def _bound(self, name: str, value: Any) -> float:
         if cell_kinds([value])[0] in (CellKind.DATE, CellKind.DURATION):
             return number_of(value)[0]
         return _validate.real(**{name: value})
-
-    def _shown(self, value: float) -> str:
-        return text_of(value)
 
     @property
     def bounded(self) -> bool:
@@ -156,17 +156,13 @@ class Date(Number):
 
     def _bound(self, name: str, value: Any) -> float:
         days, code = number_of(value)
-        if code != NUMBER or isinstance(value, bool) or not FIRST_DAY <= days <= LAST_DAY + 1:
+        if code != NUMBER or isinstance(value, bool) or not _FIRST_DAY <= days <= _LAST_DAY + 1:
             raise InvalidInput(f"{name} must be a date such as '2020-12-31', got {value!r}")
         return days
 
-    def _shown(self, value: float) -> str:
-        return date_of_days(value)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data with ISO dates, without what is None."""
-        bounds = {"lower": self.lower, "upper": self.upper}
-        return super().to_dict() | {n: date_of_days(days) for n, days in bounds.items() if days is not None}
+    def _written(self) -> dict[str, Any]:
+        said = super()._written()
+        return said | {name: date_of_days(said[name]) for name in ("lower", "upper") if name in said}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -196,10 +192,6 @@ class Category(_Column):
         values = () if self.values is None else _plain_values("values", self.values)
         object.__setattr__(self, "values", values)
         object.__setattr__(self, "labels", _value_labels(self.labels, values))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data, without what is None."""
-        return super().to_dict() | ({"values": list(self.values)} if self.values else {})
 
 
 Column = Number | Category
@@ -264,7 +256,7 @@ _LABEL = {  # fields of the table "label" of plain data, and the arguments that 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Schema(_Declaration):
-    """What is public about a table: features in order, the label and its classes, the sensitive columns.
+    """What is public about a table; immutable, compared by value, and usable as a key.
 
     Parameters
     ----------
@@ -274,9 +266,8 @@ class Schema(_Declaration):
         Name of the column to predict; never a feature.
     classes : iterable or None
         The possible labels, at least two. None leaves them to be found privately.
-    groups : mapping of name to Number, Date or Category, or iterable of names
-        Sensitive columns, which constraints may read. They are no features unless `columns` lists them too;
-        by name alone they are taken from `columns`.
+    groups : mapping of name to Number, Date or Category, or iterable of names of `columns`
+        Sensitive columns, which constraints may read. They are no features unless `columns` lists them too.
     signed : bool
         Whether a person vouches that all of this is public. What an unsigned schema says counts as leaked.
     positive : value or None
@@ -291,10 +282,6 @@ class Schema(_Declaration):
         How numbers and dates are written in text cells.
     title, name, unit, note : str
         What the label is called in reports; a name of the table; what a row stands for; a remark.
-
-    Notes
-    -----
-    A schema is immutable, is compared by value and can be a dictionary key.
     """
 
     columns: dict[str, Column]
@@ -348,19 +335,16 @@ class Schema(_Declaration):
         self._refuse_two_roles()
 
     def _refuse_two_roles(self) -> None:
-        (label,), person = _names("label", [self.label]), self.privacy_id
-        _names("privacy_id", [] if person is None else [person])
-        for place, described in (("columns", self.columns), ("groups", self.groups)):
-            if label in described:
-                raise InvalidInput(f"label {label!r} is also among the {place}; a label cannot be a feature")
-            if person in described:
-                raise InvalidInput(f"privacy_id {person!r} is also among the {place}; remove it there")
-            unused = [name for name in self.leave_out if name in described]
-            if unused:
-                raise InvalidInput(
-                    f"leave_out names {unused[0]!r}, which is also among the {place}; choose one"
-                )
-        if label == person or label in self.leave_out:
+        (label,) = _names("label", [self.label])
+        person = _names("privacy_id", [] if self.privacy_id is None else [self.privacy_id])
+        for role, names in (("label", [label]), ("privacy_id", person), ("leave_out", self.leave_out)):
+            for place, described in (("columns", self.columns), ("groups", self.groups)):
+                both = [name for name in names if name in described]
+                if both:
+                    raise InvalidInput(
+                        f"{role} {both[0]!r} is also among the {place}; remove it from one of them"
+                    )
+        if label in (*person, *self.leave_out):
             raise InvalidInput(f"label {label!r} is also the privacy_id or left out; choose one role")
 
     # --- what it says ----------------------------------------------------------------------------------
@@ -425,7 +409,7 @@ class Schema(_Declaration):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data without None, fit for JSON and TOML; `from_dict` reads it back."""
-        plain = {n: list(v) if isinstance(v, tuple) else v for n, v in self._written().items()}
+        plain = _listed(self._written())
         found: dict[str, Any] = {"format": FORMAT, "version": VERSION, "signed": self.signed}
         found |= {name: plain[name] for name in (*_TEXTS, "privacy_id", "leave_out") if name in plain}
         if "cell_format" in plain:
@@ -636,7 +620,7 @@ def draft_schema(
     _check_roles(columns, roles)
     notes: dict[str, list[str]] = {topic: [] for topic in _SUMMARIES}
     cells = {name: _Cells(name, data, cell_format, notes) for name, data in columns.items()}
-    cells[label].check_label(())
+    classes = cells[label].classes()
     sensitive = {name: cells[name].group() for name in groups}
     described: dict[str, Column] = {}
     left_out = [*leave_out]
@@ -649,7 +633,8 @@ def draft_schema(
             left_out.append(name)
         else:
             described[name] = found
-    findings = [finding for name in (label, *groups, *columns) for finding in cells[name].taken_findings()]
+    order = dict.fromkeys((label, *groups, *columns))
+    findings = [finding for name in order for finding in cells[name].findings]
     if not described:
         said = "No column is left to predict from; name some of the columns."
         findings.append(Finding("features", said, "features", severe=True))
@@ -661,7 +646,7 @@ def draft_schema(
     schema = Schema(
         described,
         label=label,
-        classes=cells[label].values(cells[label].texts),
+        classes=classes,
         groups=sensitive,
         signed=False,
         positive=positive,
@@ -686,23 +671,6 @@ def _check_roles(columns: Collection[str], roles: Mapping[str, Collection[str]])
                 problems.append(f"column {name!r} is both {seen[name]} and {role}; choose one")
     if problems:
         raise InvalidInput("; ".join(problems))
-
-
-def label_findings(
-    name: str, data: Any, classes: Sequence[Any] = (), cell_format: CellFormat = DEFAULT_FORMAT
-) -> list[Finding]:
-    """Return what is wrong with a label column; a finding that is `severe` makes training pointless.
-
-    It looks at the raw column for the data holder, outside the guarantee: for the command line, before a run. With
-    declared `classes`, other values are not used for training; without them, most values must be found privately.
-
-    >>> found = label_findings("pay", [100 + row / 7 for row in range(60)])
-    >>> [(finding.topic, finding.severe) for finding in found]
-    [('label', True)]
-    """
-    cells = _Cells(name, data, cell_format, {})
-    cells.check_label(classes)
-    return cells.findings
 
 
 class _Cells:
@@ -758,34 +726,26 @@ class _Cells:
             return [bool(value) for value in ordered]
         return [int(value) if value.is_integer() else value for value in ordered]
 
-    def taken_findings(self) -> list[Finding]:
-        """Return the findings, once."""
-        found, self.findings = self.findings, []
-        return found
-
     def _say(self, topic: str, message: str, option: str | None = None, severe: bool = False) -> None:
         self.findings.append(Finding(topic, message, option, self._name, severe))
 
-    def check_label(self, classes: Sequence[Any]) -> None:
-        """Report what is wrong with a label, given the declared classes."""
-        name, found, known = f"The label {self._name!r}", self.texts, self.texts.total()
+    def classes(self) -> list[Any]:
+        """Return the classes of the label."""
+        found, known = self.texts, self.texts.total()
         if known < len(self._data):
             gaps = _rows(len(self._data) - known)
             self._say("label", f"{gaps} of column {self._name!r} without a label: not used for training.")
-        if classes:
-            inside = sum(found[text_of(value, self._format)] for value in classes)
-            if inside < 0.5 * known:
-                said = f"{name} holds other values than the declared classes {list_values(classes)} in "
-                said += f"{known - inside} of {_rows(known)}; declare the classes that it holds, or choose another label."
-                self._say("label", said, "classes", severe=True)
-        elif len(found) < 2:
-            said = f"{name} has the same value in every row; a classifier needs two classes."
+        if len(found) < 2:
+            said = (
+                f"The label {self._name!r} has the same value in every row; a classifier needs two classes."
+            )
             self._say("label", said, "label", severe=True)
         elif len(found) > MOST_CLASSES or (known >= 20 and len(found) > 0.5 * known):
-            said = f"{name} has {len(found)} different values in {_rows(known)}; choose a column of classes, or cut "
-            self._say("label", said + "the numbers into a few ranges.", "label", severe=True)
+            said = f"The label {self._name!r} has {len(found)} different values in {_rows(known)}; choose a column of "
+            self._say("label", said + "classes, or cut the numbers into a few ranges.", "label", severe=True)
         elif len(self._data) >= 100 and (rare := sum(count < _RARE for count in found.values())):
             self._say("label", f"{rare} of the {len(found)} classes have fewer than {_RARE} rows.")
+        return self.values(found)
 
     def group(self) -> Column | None:
         """Return a sensitive column: groups if its values are few, else a number or a date."""
@@ -940,5 +900,5 @@ def _rounded_dates(lower: float, upper: float) -> tuple[float, float]:
     """Return the first day of a year and the last day of a year around the dates, with a margin."""
     width = max(upper - lower, 1.0)
     ends = (lower - _MARGIN * width, upper + _MARGIN * width)
-    first, last = (date_of_days(min(max(days, FIRST_DAY), LAST_DAY)) for days in ends)
+    first, last = (date_of_days(min(max(days, _FIRST_DAY), _LAST_DAY)) for days in ends)
     return number_of(f"{first[:4]}-01-01")[0], number_of(f"{last[:4]}-12-31")[0]

@@ -9,8 +9,8 @@ A unit of privacy is one row, or all rows of one id. The number of units is publ
 so is their number.
 
 >>> columns = sensitive_columns({"sex": ["F", "M", "F"]}, 3)
->>> read_domain(columns, [0, 1, 1], classes=(0, 1))
-Domain(classes=(0, 1), columns={'sex': ('F', 'M')})
+>>> read_domain(columns, [0, 1, 1]).columns
+{'sex': ('F', 'M')}
 >>> named_columns({"age": [31, 45], "job": ["clerk", "sales"]}, "X")["job"]
 ['clerk', 'sales']
 """
