@@ -310,8 +310,8 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
     # ----------------------------------------------------------------------------------- prediction
 
     @torch.no_grad()
-    def decision_function(self, X: Any, *, privacy_ids: Any = None) -> Floats:
-        """Return scores: the margin of the second class (n,) for two classes, logits (n, K) for more; ids are ignored."""
+    def _scores(self, X: Any, privacy_ids: Any = None) -> Floats:
+        """Return scores: the margin of the second class (n, 1) for two classes, logits (n, K) for more."""
         warn_of_ids(privacy_ids)
         check_is_fitted(self)
         x = _read_inputs(X)
@@ -328,9 +328,9 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
                 device = next(self.module_.parameters()).device
                 found.append(self.module_(inputs.to(device)).double().cpu().numpy())
         if self.module_ is None:
-            return np.zeros(len(x))
+            return np.zeros((len(x), 1))
         logits = np.concatenate(found) + (0.0 if self.offset_ is None else self.offset_)
-        return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
+        return logits[:, 1:] - logits[:, :1] if logits.shape[1] == 2 else logits
 
     @property
     def model_(self) -> nn.Module | None:
