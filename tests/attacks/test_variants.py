@@ -1,5 +1,6 @@
 """Further ways in which one row decides how other rows are read, or shows in a warning or an error."""
 
+import copy
 import datetime
 import decimal
 import itertools
@@ -14,9 +15,11 @@ import torch
 from ratewise import RateConstrainedClassifier, TrainingConfig
 from ratewise.constraints.domain import Domain
 from ratewise.data.cells import CellFormat, cell_kinds, parse_number, parse_text
-from ratewise.data.table import read_features
+from ratewise.data.files import read_table
+from ratewise.data.table import raw_columns, read_features, read_vector
 from ratewise.distributed.partitions import join_by_id
-from ratewise.torch import DatasetRows
+from ratewise.torch import DatasetRows, TensorRows, TorchRateConstrainedClassifier, make_private
+from ratewise.torch.engine import Objective, TorchEngine
 
 pa = pytest.importorskip("pyarrow")
 
@@ -67,6 +70,14 @@ def test_rows_of_any_kind_keep_their_numbers_beside_text(kind, odd):
     for columns in zip(read_features(rows).columns, read_features([*rows, odd]).columns, strict=True):
         first, second = (parse_number(column).values[:4].tolist() for column in columns)
         assert first == second
+
+
+def test_masked_cells_are_missing_in_every_shape():
+    """The data below a mask are those of a person who was taken out."""
+    masked = np.ma.masked_array([[1.0, 2.0], [3.0, 4.0]], mask=[[False, False], [True, True]])
+    columns = [column for table in (masked, list(masked)) for column in read_features(table).columns]
+    columns += [raw_columns(masked[:, :1], 2)["group"], read_vector(masked[:, :1].ravel(), 2, "y")]
+    assert all(parse_text(column)[1] == "" for column in columns)
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.bool_, np.float32])
@@ -162,3 +173,150 @@ def test_one_item_of_a_data_set_decides_neither_shape_nor_type_of_the_others(odd
     kept = np.arange(9) != place
     assert batch.x[kept].tolist() == [torch.tensor([0.5, 1.7]).tolist()] * 8
     assert batch.labels[kept].tolist() == [row % 2 for row in range(9) if row != place]
+
+
+# ------------------------------------------------------------------------------------ places in a batch
+
+
+class People(torch.utils.data.Dataset):
+    def __init__(self, x, labels):
+        self.x, self.labels = x, labels
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, row):
+        return self.x[row], self.labels[row]
+
+
+@pytest.mark.parametrize("way", ["estimator", "make_private"])
+def test_a_second_row_of_a_blank_id_leaves_other_ids_in_their_places(way):
+    """Sums in single precision depend on places by rounding: bit by bit, a blank id adds nothing, whatever its rows."""
+    torch.manual_seed(0)
+    start = torch.nn.Sequential(torch.nn.Linear(33, 41), torch.nn.Tanh(), torch.nn.Linear(41, 2))
+    x, labels = 10 * torch.randn(301, 33), [None, *(row % 2 for row in range(299)), None]
+    found = []
+    for rows in (300, 301):
+        ids = [f"p{row % 300}" for row in range(rows)]
+        settings = TrainingConfig(steps=1, sampling_rate=1.0, learning_rate=1.0)
+        options = {"epsilon": None, "delta": 1e-5, "classes": (0, 1), "rows_per_id": 2}
+        if way == "estimator":
+            model = TorchRateConstrainedClassifier(start, config=settings, **options)
+            module = model.fit(x[:rows], labels[:rows], privacy_ids=ids).module_
+        else:
+            module = copy.deepcopy(start)
+            optimizer = torch.optim.SGD(module.parameters(), lr=1.0)
+            model, optimizer, loader, criterion = make_private(
+                module,
+                optimizer,
+                People(x[:rows], labels[:rows]),
+                config=settings,
+                privacy_ids=ids,
+                **options,
+            )
+            for inputs, classes, cells in loader:
+                criterion(model(inputs), classes, cells).backward()
+                optimizer.step()
+        found.append(torch.cat([parameter.detach().reshape(-1) for parameter in module.parameters()]))
+    assert torch.equal(*found)
+    assert not torch.equal(
+        found[0], torch.cat([parameter.detach().reshape(-1) for parameter in start.parameters()])
+    )
+
+
+# ---------------------------------------------------------------------------------- memory of a module
+
+
+class Clock:
+    """An object of the user's own."""
+
+    def __init__(self):
+        self.ticks = 0
+
+
+class Remembers(torch.nn.Module):
+    """Fails on ids beyond a frozen table, and turns its logits round after 30 calls, which it counts in some object."""
+
+    def __init__(self, kept, count):
+        super().__init__()
+        self.table, self.head, self.kept, self.count = (
+            torch.nn.Embedding(5, 4),
+            torch.nn.Linear(4, 2),
+            kept,
+            count,
+        )
+        self.table.requires_grad_(False)
+
+    def forward(self, x):
+        return self.head(self.table(x[:, 0].long())) * (1.0 if self.count(self.kept) < 30 else -1.0)
+
+
+def _tick(kept):
+    kept.ticks += 1
+    return kept.ticks
+
+
+def _add(kept):
+    kept += 1
+    return int(kept)
+
+
+def _append(kept):
+    kept["calls"].append(1)
+    return len(kept["calls"])
+
+
+@pytest.mark.parametrize(
+    ("kept", "count"),
+    [
+        (Clock, _tick),
+        (itertools.count, next),
+        (lambda: {"calls": []}, _append),
+        (lambda: np.zeros(()), _add),
+        (lambda: torch.zeros(()), _add),
+    ],
+    ids=["object", "iterator", "nested", "array", "tensor"],
+)
+def test_calls_that_search_for_a_failing_row_leave_no_trace_in_the_module(kept, count):
+    found = []
+    for failing in (True, False):
+        torch.manual_seed(0)
+        x, labels = torch.ones(13, 1), np.arange(13) % 2
+        x[4], labels[4] = (1e6, labels[4]) if failing else (0.0, -1)
+        engine = TorchEngine(Remembers(kept(), count), TensorRows(x, labels), Objective(2, None))
+        sums = [engine.sums(np.arange(13), clip=1.0).gradient for _ in range(40)]
+        found.append(torch.stack([torch.cat([part.reshape(-1) for part in each]) for each in sums]))
+    assert torch.equal(*found)
+    assert not torch.equal(found[0][0], found[0][-1])  # so that the number of calls matters
+
+
+# ------------------------------------------------------------------------------------------ text tables
+
+
+@pytest.mark.parametrize(
+    ("cells", "options"),
+    [
+        (["0", "1", "unknown"], {}),
+        (["5%", "12.5 %", "n/a"], {}),
+        (["1,5 %", "2,25", "7,5€"], {"sep": ";", "decimal": ","}),
+        (["2020-01-05", "?", "2021-02-03"], {}),
+        (["0001-01-01 00:00:00.000001", "2020-01-05"], {}),
+        (["31/12/2020", "01/02/2021", "-"], {"date_order": "dmy"}),
+        (["999", "999.0", "1.5"], {"missing": ["999"]}),
+        (["true", "false", "None"], {}),
+    ],
+    ids=lambda value: repr(value) if isinstance(value, list) else "",
+)
+def test_a_word_in_a_file_changes_no_other_cell(cells, options, tmp_path):
+    """Whether all cells of a column are numbers or dates is decided by all rows, and must not decide what they mean."""
+    sep = options.get("sep", ",")
+    found = []
+    for last in ("", "a word"):
+        lines = [sep.join(("value", "y")), *(f"{cell}{sep}1" for cell in (*cells, *cells, last))]
+        (tmp_path / "people.csv").write_text("\n".join(lines) + "\n")
+        given = {"sep": sep, "decimal": ".", "encoding": "utf-8", "header": True, **options}
+        column = read_table(str(tmp_path / "people.csv"), **given).frame["value"]
+        found.append(([*parse_text(column)][:-1], [*parse_number(column).values][:-1]))
+    (texts, numbers), (others, their_numbers) = found
+    assert texts == others
+    np.testing.assert_array_equal(numbers, their_numbers)

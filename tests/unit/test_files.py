@@ -14,6 +14,7 @@ import openpyxl
 import pandas as pd
 import pytest
 
+from ratewise.data.cells import parse_number, parse_text
 from ratewise.data.files import read_table, write_table
 from ratewise.exceptions import InvalidInput, InvalidType
 
@@ -130,14 +131,15 @@ def test_marks_between_thousands(put, mark):
 
 def test_prices_and_percentages_are_numbers(put):
     frame = read_table(put('price,share\n"$1,200.50",5%\n$3,12.5 %\n')).frame
-    assert frame["price"].tolist() == [1200.5, 3.0]
-    assert frame["share"].tolist() == [5.0, 12.5]
+    assert parse_number(frame["price"]).values.tolist() == [1200.5, 3.0]
+    assert parse_number(frame["share"]).values.tolist() == [5.0, 12.5]
+    assert parse_text(frame["share"]).tolist() == ["5%", "12.5 %"]  # as in a column that has other texts too
 
 
 @pytest.mark.parametrize("word", ["n/a", "N/A", "?", "-", "NULL", "unknown", "#N/A", " "])
 def test_words_for_missing_in_columns_of_numbers(put, word):
     table = read_table(put(f"x,y\n1,a\n{word},b\n3.5,c\n"))
-    assert table.frame["x"].tolist() == pytest.approx([1, np.nan, 3.5], nan_ok=True)
+    assert parse_number(table.frame["x"]).values.tolist() == pytest.approx([1, np.nan, 3.5], nan_ok=True)
     assert table.frame["y"].tolist() == ["a", "b", "c"]
     assert topics(table) == ([] if word == " " else ["missing"])
     if word != " ":
@@ -470,7 +472,7 @@ def test_titles_gaps_errors_and_missing_headers_of_sheets(tmp_path):
     ]
     table = read_table(workbook(tmp_path / "people.xlsx", {"A": rows}))
     assert list(table.frame.columns) == list(NAMES)
-    assert table.frame["age"].tolist() == pytest.approx([31, np.nan, 62], nan_ok=True)
+    assert parse_number(table.frame["age"]).values.tolist() == pytest.approx([31, np.nan, 62], nan_ok=True)
     assert topics(table) == ["preamble", "missing"]
     bare = read_table(workbook(tmp_path / "bare.xlsx", {"A": TYPED}))
     assert topics(bare) == ["header"]

@@ -162,6 +162,11 @@ def parse_text(values: Any, cell_format: CellFormat = DEFAULT_FORMAT) -> NDArray
     return _column(stored_column(values), reader.text, lambda array: _texts(array, reader), MISSING_TEXT)
 
 
+def plain_texts(values: Any, cell_format: CellFormat) -> NDArray[np.object_]:
+    """Return cells as texts that the default format reads as `cell_format` reads the cells."""
+    return _each(np.asarray(values, dtype=object), _Reader(cell_format).plain, np.dtype(object))
+
+
 def parse_ids(values: Any) -> NDArray[np.object_]:
     """Return a column as texts that identify: as `parse_text`; of a tuple, the texts of its parts."""
     reader = _reader(DEFAULT_FORMAT)
@@ -462,6 +467,13 @@ class _Reader:
         if value is None:
             return MISSING_TEXT
         return value if type(value) is str else UNREADABLE_TEXT
+
+    def plain(self, cell: Any) -> str:
+        """Return text that means in the default format what the cell means in this one."""
+        text, (value, code) = self.text(cell), self.number(cell)
+        if code != NUMBER or number_of(text)[1] == NUMBER:
+            return text
+        return text.replace(text.strip(_SYMBOLS).strip(), _text_of_float(value))  # a price or a percentage
 
     def kind(self, cell: Any) -> CellKind:
         """Return what the cell looks like."""

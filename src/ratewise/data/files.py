@@ -31,7 +31,7 @@ import numpy as np
 
 from ratewise._files import write_whole
 from ratewise.constraints.domain import list_values
-from ratewise.data.cells import CellFormat, CellKind, cell_kinds, parse_number, parse_text
+from ratewise.data.cells import CellFormat, CellKind, cell_kinds, parse_number, parse_text, plain_texts
 from ratewise.data.table import Finding
 from ratewise.exceptions import InvalidInput, InvalidType
 
@@ -860,7 +860,7 @@ class _Reading:
     def _converted(
         self, column: Any, name: str, cell_format: CellFormat, words: dict[str, int], dates: list[str]
     ) -> Any:
-        """Return a column as numbers or dates if all its cells are, else as text; each cell is read by itself."""
+        """Return a column as numbers or dates if that changes no cell, else as text; each cell is read by itself."""
         import pandas as pd
 
         if not _holds_text(column):
@@ -872,19 +872,22 @@ class _Reading:
                 words[name] = int(kinds[CellKind.WORD])
             values = parse_number(column, cell_format).values
             if known == kinds[CellKind.NUMBER]:
-                return pd.Series(_whole(values), index=column.index)
-            iso = cell_kinds(column.dropna().head(1000), CellFormat(missing=cell_format.missing))
-            if cell_format.date_order is not None and np.any(iso == CellKind.TEXT):
-                dates.append(name)
-            times = np.where(np.isnan(values), np.nan, np.round(np.nan_to_num(values) * 86_400_000_000))
-            return pd.Series(times, index=column.index).astype("datetime64[us]")
+                found = pd.Series(_whole(values), index=column.index)
+            else:
+                iso = cell_kinds(column.dropna().head(1000), CellFormat(missing=cell_format.missing))
+                if cell_format.date_order is not None and np.any(iso == CellKind.TEXT):
+                    dates.append(name)
+                times = np.where(np.isnan(values), np.nan, np.round(np.nan_to_num(values) * 86_400_000_000))
+                found = pd.Series(times, index=column.index).astype("datetime64[us]")
+            # else one cell of another kind would change what words and percentages of other rows mean
+            if np.array_equal(parse_text(found), parse_text(column, cell_format)):
+                return found
         if kinds[CellKind.UNREADABLE]:
             said = f"Column {name!r} holds lists or other nested values, which are not read."
             self._say("nested", said, column=name)
-        plain = cell_format == CellFormat(missing=cell_format.missing)
-        if not plain and kinds[CellKind.NUMBER] + kinds[CellKind.DATE]:
+        if cell_format != CellFormat():
             # what a comma means is known here only: later readers get numbers and dates in plain form
-            texts = parse_text(column, cell_format)
+            texts = plain_texts(column, cell_format)
             texts[texts == ""] = None
             return pd.Series(texts, index=column.index).astype("str")
         try:

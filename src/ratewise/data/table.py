@@ -142,7 +142,7 @@ def _vector(data: Any, what: str) -> Any:
         return np.fromiter(data, dtype=object, count=len(data))
     shape: tuple[int, ...] = np.shape(data) if hasattr(data, "shape") else (len(data),)
     if len(shape) == 2 and shape[1] == 1:
-        return data.iloc[:, 0] if hasattr(data, "iloc") else np.asarray(data)[:, 0]
+        return data.iloc[:, 0] if hasattr(data, "iloc") else np.asanyarray(data)[:, 0]
     if len(shape) != 1:
         raise InvalidType(
             f"{what} must be a vector with one entry per row, got an array of {len(shape)} dimensions"
@@ -485,7 +485,7 @@ def _array(X: Any, expected: Sequence[str] | None) -> FeatureTable:
         )
     if (
         sparse
-    ):  # repeated entries of a row are added in double precision, whatever type other rows give the matrix
+    ):  # repeated entries of a row are added in double precision, whatever type others give the matrix
         return FeatureTable(names, False, n_rows, sparse=sp.csr_array(array.astype(np.float64, copy=False)))
     columns = tuple(array[:, place] for place in range(n_columns))
     return FeatureTable(names, False, n_rows, columns, array if array.dtype.kind in "biuf" else None)
@@ -494,9 +494,13 @@ def _array(X: Any, expected: Sequence[str] | None) -> FeatureTable:
 def _as_array(X: Any) -> NDArray[Any]:
     """Return a table as an array. Cells of a list of rows stay what they are, and are not looked at."""
     listed = isinstance(X, list | tuple)
+    if isinstance(X, np.ma.MaskedArray):
+        known = np.array(X.data, dtype=object)
+        known[np.ma.getmaskarray(X)] = None  # masked cells are missing
+        return known
     if not listed or not all(hasattr(row, "__len__") and not isinstance(row, _NO_VECTOR) for row in X):
         return np.asarray(X)
-    X = [row if isinstance(row, list | tuple) else np.asarray(row) for row in X]
+    X = [row if isinstance(row, list | tuple) else _as_array(row) for row in X]
     arrays = all(isinstance(row, np.ndarray) for row in X)
     if len({row.shape if arrays else len(row) for row in X}) > 1:
         raise InvalidInput("the rows of X have different lengths; X must be a table")
@@ -665,17 +669,18 @@ def weight_step(max_rows: int) -> float:
     return 1.0 if max_rows == 1 else 2.0**-_WEIGHT_BITS
 
 
-def code_ids(ids: Any) -> tuple[Rows, int]:
+def code_ids(ids: Any, *, like_rows: bool = True) -> tuple[Rows, int]:
     """Return a number for the unit of each row, and the number of units; rows without an id are one unit.
 
     Two rows belong to one unit exactly if the texts of their ids are equal (`parse_ids`). Whole numbers are compared in
     double precision, however they are stored: one missing id turns a column of integers into floats, and must not
     change the units of others. Units are numbered in the order of the digests of their ids, which is the same however
-    rows are ordered or spread over partitions; if no two rows share an id, in the order of the rows. Samples are drawn
-    independently of these numbers.
+    rows are ordered or spread over partitions; with `like_rows`, if no two rows share an id, in the order of the rows,
+    as without ids. That one id has a second row then changes the order of all: not for sums that depend on the order
+    of units by rounding. Samples are drawn independently of these numbers.
     """
     distinct, codes = np.unique(digest_ids(ids), return_inverse=True)
-    if len(distinct) == codes.size:  # one row per id: number units as rows are numbered without ids
+    if like_rows and len(distinct) == codes.size:
         return np.arange(codes.size), codes.size
     return codes.reshape(-1).astype(np.intp), len(distinct)
 

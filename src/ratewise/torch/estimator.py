@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 from ratewise.accounting import Event, Ledger
 from ratewise.constraints.compiled import CompiledConstraints, compile_constraints
 from ratewise.constraints.domain import Domain, in_order, scalar
-from ratewise.data.table import needed_columns, read_vector
+from ratewise.data.table import code_ids, needed_columns, read_vector
 from ratewise.estimators.classifier import RateConstrainedClassifier, delta_for, forget_fit, warn_of_ids
 from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
 from ratewise.mechanisms.randomness import RandomStreams, streams_for
@@ -206,6 +206,8 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
         if facts.constraints:
             check_compiles(facts, tuple(groups))
         rows = NetworkRows(inputs, labels, groups, ids)  # type: ignore[arg-type]
+        if ids is not None:
+            rows.use_ids(*code_ids(ids, like_rows=False))
         n_units = rows.count_units()
         delta = delta_for(self.delta, n_units, private=self.epsilon is not None)
         module = self._new_module(0 if streams is None else int(streams.preparation.integers(0, 2**62)))

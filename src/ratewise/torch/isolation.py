@@ -21,6 +21,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import FunctionType, NoneType
 from typing import Any, cast
 
 import numpy as np
@@ -466,11 +467,19 @@ def rows_mix(function: Callable[..., Tensor], *values: Tensor) -> bool:
 _STRUCTURE = {name for name in vars(nn.Module()) if name != "training"}  # parameters, parts, hooks
 
 
+_UNCHANGING = (bool, int, float, str, bytes, NoneType, type, FunctionType, torch.dtype, torch.device)
+
+
 def keep_state(module: nn.Module) -> Callable[[], None]:
-    """Return a function that puts buffers and plain attributes (counters, lists) of all parts back as they are now."""
+    """Return a function that puts buffers and attributes (counters, objects) of all parts back, once, as they are now."""
+    owners = list(module.modules())
+    memo = {id(own): own for own in (*owners, *module.parameters(), *module.buffers())}  # are not copied
 
     def copied(value: Any) -> Any:
-        return copy.copy(value) if isinstance(value, list | dict | set | bytearray) else value
+        try:
+            return value if isinstance(value, _UNCHANGING) else copy.deepcopy(value, memo)
+        except Exception:  # such as a lock: it cannot be put back
+            return value
 
     kept = [
         (
@@ -478,7 +487,7 @@ def keep_state(module: nn.Module) -> Callable[[], None]:
             {name: copied(value) for name, value in vars(owner).items() if name not in _STRUCTURE},
             {name: (buffer, buffer.clone()) for name, buffer in owner._buffers.items() if buffer is not None},
         )
-        for owner in module.modules()
+        for owner in owners
     ]
 
     @torch.no_grad()
@@ -486,7 +495,7 @@ def keep_state(module: nn.Module) -> Callable[[], None]:
         for owner, attributes, buffers in kept:
             for name in set(vars(owner)) - set(attributes) - _STRUCTURE:
                 del owner.__dict__[name]
-            owner.__dict__.update({name: copied(value) for name, value in attributes.items()})
+            owner.__dict__.update(attributes)
             for name, (buffer, content) in buffers.items():
                 owner._buffers[name] = buffer.copy_(content)
 

@@ -135,7 +135,7 @@ def make_private(
                 "rows_per_id is missing: with privacy_ids, give the rows of an id to use at most"
             )
         most = _validate.count(rows_per_id=rows_per_id)
-        codes, n_units = code_ids(read_vector(privacy_ids, rows.n_rows, "privacy_ids"))
+        codes, n_units = code_ids(read_vector(privacy_ids, rows.n_rows, "privacy_ids"), like_rows=False)
         units = id_units(codes, n_units, most, _validate.one_of(("id", "row"), id_weighting=id_weighting))
         unit = PrivacyUnit("id", max_rows=most, weighting=id_weighting)
     config = config or NETWORK
