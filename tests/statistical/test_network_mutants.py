@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from ratewise.exceptions import InvalidInput
+from ratewise.mechanisms.randomness import RandomStreams
 from ratewise.torch import audit, clipping, engine, gradients, isolation, trainer
 from ratewise.torch.clipping import PerRowClipper
 from ratewise.torch.distributed import TotalRelease
@@ -31,12 +32,12 @@ def seeded_noise(patch):
     """Finding 1: the secure source replaced by a generator that repeats."""
     import numpy as np
 
-    streams = trainer.streams_for
+    streams = RandomStreams.from_seed
 
-    def repeated(use, seed):
-        return streams(use, np.random.default_rng(4) if seed is None else seed)
+    def repeated(seed=None, use=""):
+        return streams(np.random.default_rng(4) if seed is None else seed, use)
 
-    patch.setattr(trainer, "streams_for", repeated)
+    patch.setattr(RandomStreams, "from_seed", repeated)
     patch.setattr(trainer.Trainer, "note_seed", lambda *_: None)
 
 

@@ -55,7 +55,7 @@ from ratewise.data.table import (
     read_vector,
 )
 from ratewise.exceptions import InvalidInput
-from ratewise.mechanisms.randomness import USED_SEEDS, streams_for, warn_of_seed
+from ratewise.mechanisms.randomness import USED_SEEDS, RandomStreams, warn_of_seed
 from ratewise.metrics.intervals import noisy_intervals
 from ratewise.metrics.verdicts import Certificate, Estimate
 from ratewise.models.rows import Rows, usable_rows
@@ -277,7 +277,7 @@ class RowSession(Session):
             weighting=weighting,
         )
         declarations.domain(known or (0, 1), tuple(columns), {})  # validates what is declared
-        streams = streams_for(purpose, seed)
+        streams = RandomStreams.from_seed(seed, purpose)
         return cls(
             declarations, rows, TrainingConfig(), epsilon, delta, neighbours, streams,
             ledger=ledger, purpose=purpose, seed=seed, **options,

@@ -36,7 +36,7 @@ from ratewise.estimators.classifier import (
 )
 from ratewise.exceptions import InvalidInput, InvalidType, RatewiseError, RatewiseWarning
 from ratewise.mechanisms.noise import RoundedGaussianMechanism
-from ratewise.mechanisms.randomness import USED_SEEDS, RandomStreams, streams_for, warn_of_seed
+from ratewise.mechanisms.randomness import USED_SEEDS, RandomStreams, warn_of_seed
 from ratewise.training.certificate import COUNT_SENSITIVITY
 from ratewise.training.config import TrainingConfig
 from ratewise.training.declarations import check_ledger
@@ -173,7 +173,7 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         mean, shape = self._law(space)
         given = (X, y, {"sensitive_features": sensitive_features, "privacy_ids": privacy_ids})
         rules = self._rules(space, mean, shape, given)
-        streams = streams_for("selection", self.random_state)
+        streams = RandomStreams.from_seed(self.random_state, "selection")
         warn_of_seed(self.random_state)
         forget_fit(self)
         ledger = self.ledger

@@ -156,8 +156,9 @@ class RandomStreams:
         """Split a whole number or a NumPy generator into the four streams; None takes the secure source.
 
         A run that resumes must not be given the seed it started with: it would draw the same noise again.
-        Continue with fresh entropy, or with the very generator object that was in use. See `streams_for` for
-        uses.
+        Continue with fresh entropy, or with the very generator object that was in use. Each `use` has streams
+        of its own: a person who writes ``random_state=0`` for a training and for its evaluation must not get
+        two releases with one noise, whose difference would have none.
         """
         if seed is None or isinstance(seed, SecureGenerator):
             # it has the methods that streams are read by, and no numpy.random.Generator can have its source
@@ -185,18 +186,6 @@ class RandomStreams:
 
 
 _USES = {"": "fit", "table": "fit of a table", "network": "training of a network", "selection": "search"}
-
-
-def streams_for(use: str, seed: Any) -> RandomStreams:
-    """Return the streams of one use; None means what it means to `RandomStreams.from_seed`.
-
-    A person who writes ``random_state=0`` for a training and for its evaluation must not get two releases
-    with one noise: their difference would have none. Each use therefore makes streams of its own.
-
-    >>> streams_for("evaluation", 7).histogram.random() == RandomStreams.from_seed(7).histogram.random()
-    False
-    """
-    return RandomStreams.from_seed(seed, use)
 
 
 def _sequence(seed: Any) -> tuple[np.random.SeedSequence, Any]:

@@ -20,7 +20,7 @@ from ratewise.constraints.domain import Domain, in_order, scalar
 from ratewise.data.table import code_ids, needed_columns, read_vector
 from ratewise.estimators.classifier import RateConstrainedClassifier, delta_for, forget_fit, warn_of_ids
 from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
-from ratewise.mechanisms.randomness import RandomStreams, streams_for
+from ratewise.mechanisms.randomness import RandomStreams
 from ratewise.models.rows import Rows
 from ratewise.torch.distributed import Processes
 from ratewise.torch.engine import (
@@ -349,7 +349,7 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
 
     def _streams(self) -> RandomStreams:
         super()._streams()  # raises the errors of a bad seed
-        return streams_for("network", self.random_state)
+        return RandomStreams.from_seed(self.random_state, "network")
 
 
 def declared(

@@ -35,7 +35,7 @@ from ratewise.constraints.compiled import CompiledConstraints
 from ratewise.data.table import Units, row_units
 from ratewise.exceptions import InvalidInput, InvalidType, LedgerError, RatewiseError, UnsupportedCombination
 from ratewise.mechanisms.noise import Mechanism
-from ratewise.mechanisms.randomness import KEY_BYTES, USED_SEEDS, RandomStreams, streams_for, warn_of_seed
+from ratewise.mechanisms.randomness import KEY_BYTES, USED_SEEDS, RandomStreams, warn_of_seed
 from ratewise.mechanisms.sampling import Rows
 from ratewise.torch.distributed import BlockSampler, Processes, TotalRelease, refuse_unjoined, share_of
 from ratewise.torch.engine import Loss, Objective, RowSource, TorchEngine
@@ -599,7 +599,7 @@ class Trainer(NetworkSession):
         super().__init__(
             Declarations([], None, {}, {}), rows,  # type: ignore[arg-type]
             network_config(config, plan.n_units), plan.epsilon if plan.private else None, plan.delta,
-            plan.neighbours, streams_for("network", random_state) if streams is None else streams,
+            plan.neighbours, RandomStreams.from_seed(random_state, "network") if streams is None else streams,
             ledger=Ledger(neighbours=plan.neighbours, unit=plan.unit) if ledger is None else ledger,
             module=module, seed=random_state,
             **{name: value for name, value in options.items() if value is not None},
