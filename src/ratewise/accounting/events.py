@@ -119,10 +119,6 @@ class PrivacyUnit(Described):
         """The plural noun of what is counted: "rows" or "ids"."""
         return f"{self.kind}s"
 
-    def protects_same(self, other: PrivacyUnit) -> bool:
-        """Return whether both protect the same thing, whatever number of rows they use."""
-        return (self.kind, self.column) == (other.kind, other.column)
-
     def __str__(self) -> str:
         if self.kind == "row":
             return "one row"
@@ -150,21 +146,12 @@ class Event(Described):
 class TrainingEvent(Event):
     """A phase of training: in each step one Poisson sample, read by one or two releases.
 
-    Each step keeps every row independently with probability `sampling_rate`. From that **one** sample it
-    releases the sum of clipped row gradients with Gaussian noise, and, if there is a histogram, the table of
-    predictions per cell with its own noise. Steps may depend on everything released before them.
-
-    Parameters
-    ----------
-    sampling_rate : float in (0, 1]
-    steps : int
-        Number of steps that ran; an empty sample counts as a step.
-    gradient_noise : float or None
-        Standard deviation over clipping norm. None: no gradient was released.
-    histogram_noise : float or None
-        Standard deviation ("gaussian") or scale ("laplace"); the sensitivity of the histogram is 1.
-    histogram : "gaussian", "laplace" or None
-        Law of the histogram's noise. Without `histogram_noise` there is no histogram.
+    Each of `steps` steps keeps every row independently with probability `sampling_rate`; an empty sample
+    counts as a step. From that **one** sample it releases the sum of clipped row gradients with Gaussian
+    noise of standard deviation `gradient_noise` times the clipping norm (None: no gradient), and the table of
+    predictions per cell, whose sensitivity is 1, with noise of the law `histogram` ("gaussian" or "laplace")
+    and the standard deviation or scale `histogram_noise` (None: no histogram). Steps may depend on everything
+    released before them.
     """
 
     kind: ClassVar[str] = "training"
@@ -268,9 +255,9 @@ class ThresholdEvent(Event):
     """A stability-based histogram: noisy counts of the values that occur, above a threshold.
 
     Each occurring value's count gets Gaussian noise of standard deviation `noise` times the L2 sensitivity of
-    all counts together, and a value is released if its noisy count reaches the threshold. The threshold is so
-    high that a value which only one unit has is released with probability at most `delta`. So the cost is
-    that of ``GaussianEvent(noise)``, plus `delta`.
+    all counts together, and a value is released if its noisy count reaches a threshold, so high that a value
+    which only one unit has is released with probability at most `delta`. The cost is that of
+    ``GaussianEvent(noise)``, plus `delta`.
     """
 
     kind: ClassVar[str] = "threshold"

@@ -78,9 +78,8 @@ class Admission:
     def release(self, key: str | int | None = None) -> None:
         """Record a release that is about to happen; if this raises, it must not happen.
 
-        All that is left of the event is released; None stands for everything that is left of the plan. Raises
-        `BudgetExceeded` if the planned repetitions were released already, and `LedgerError` if the ledger
-        cannot be written.
+        All that is left of the event is released, without a key all that is left of the plan. Raises
+        `BudgetExceeded` if nothing of the event is left, and `LedgerError` if the ledger cannot be written.
         """
         for name in [name for name in self.names if self.left(name)] if key is None else [key]:
             self.ledger._release(self._plan, self._position(name))
@@ -203,6 +202,10 @@ class Phase:
 class Ledger:
     """What was admitted and released, in memory (this constructor) or in a file (`create`, `open`, `at`).
 
+    `path` is that of the file; None in memory. Copies, such as those of scikit-learn's ``clone``, are the
+    same object, because two copies would each miss what is admitted in the other; an unpickled ledger, or one
+    in memory that a forked process inherits, is read-only.
+
     Parameters
     ----------
     cap : Budget or None
@@ -215,12 +218,6 @@ class Ledger:
         The relation between neighbouring data sets.
     unit : PrivacyUnit or None
         What is protected. None: that of the first plan. Plans for another unit are rejected.
-
-    Notes
-    -----
-    `path` is that of the file; None in memory. Copies, such as those of scikit-learn's ``clone``, are the
-    same object, because two copies would each miss what is admitted in the other; an unpickled ledger, or one
-    in memory that a forked process inherits, is read-only.
     """
 
     # by `process_total`; False for parts of a plan that was admitted elsewhere
@@ -454,14 +451,9 @@ class Ledger:
         not fit under the cap, `LedgerError` if something of a fixed plan was released already or the ledger
         cannot be written, and `InvalidInput` if the plan protects another unit than the ledger.
 
-        Parameters
-        ----------
-        events : mapping of str to Event, Event, or iterable of Event
-            All that the plan may release. Events without a name are named by their kind and position.
-        purpose, data : str
-            What the plan is for, in words, and the name of the data set that it reads.
-        unit : PrivacyUnit or None
-            What the noise of the events is measured against; None: that of the ledger, or one row.
+        Events without a name are named by their kind and position. `purpose` says in words what the plan is
+        for, `data` names the data set that it reads, and the noise of the events is measured against `unit`
+        (None: that of the ledger, or one row).
         """
         listed = as_events(events.values() if isinstance(events, Mapping) else events)
         names = events if isinstance(events, Mapping) else [f"{e.kind} {i}" for i, e in enumerate(listed, 1)]

@@ -517,20 +517,6 @@ class _TiltedSum:
 
 
 @dataclass(frozen=True)
-class _Chernoff:
-    """A bound on delta from some epsilon on, where it is too small to be worth more."""
-
-    start: float
-    bound: float
-
-    def delta(self, epsilon: float) -> float:  # noqa: ARG002 - the bound holds from `start` on
-        return min(1.0, self.bound)
-
-    def allowance(self, epsilon: float) -> float:
-        return 0.0 if epsilon >= self.start else math.inf
-
-
-@dataclass(frozen=True)
 class Composition:
     """Independent losses, each occurring a number of times, added up.
 
@@ -574,7 +560,7 @@ class Composition:
     def deltas(self, epsilons: Array) -> Array:
         """Return delta at every epsilon; neighbouring ones share the work."""
         answers = np.empty(len(epsilons))
-        near: _TiltedSum | _Chernoff | None = None
+        near: _TiltedSum | None = None
         for index in np.argsort(epsilons):
             epsilon = float(epsilons[index])
             if near is None or near.allowance(epsilon) > 1e-6 * near.delta(epsilon):
@@ -595,15 +581,17 @@ class Composition:
             infinite += count * missing
         return total, min(1.0, infinite)
 
-    def _near(self, epsilon: float, tolerance: float, enough: float = _CUT) -> _TiltedSum | _Chernoff:
+    def _near(self, epsilon: float, tolerance: float, enough: float = _CUT) -> _TiltedSum:
         """Return the law of the sum near epsilon, or Chernoff's bound where that is `enough`."""
         tail = _CUT / self.steps
         choose = functools.partial(_tilt_for_epsilon, epsilon=epsilon)
         coarse = self._grids(self._widths(tail)[0], tail)
         tilt, _ = choose(coarse)
         bound = _exp(coarse.cumulant(tilt)[0] - tilt * epsilon) + coarse.infinite
-        if bound < enough:
-            return _Chernoff(epsilon, bound)
+        if (
+            bound < enough
+        ):  # a law that is infinite with this probability, and has no other loss from epsilon on
+            return _TiltedSum(np.array([epsilon, 1e300]), np.zeros(2), 0.0, 0.0, 0.0, bound, epsilon)
         return self._refined(*self._place(choose, tail), tail, tolerance)
 
     def _place(

@@ -200,7 +200,8 @@ class Records:
         if isinstance(record, PlanRecord):
             if record.plan in self.plans:
                 raise InvalidInput(f"plan {record.plan!r} is admitted twice")
-            if self.unit is not None and not self.unit.protects_same(record.unit):
+            own, other = self.unit or record.unit, record.unit
+            if (own.kind, own.column) != (other.kind, other.column):  # whatever number of rows they use
                 raise InvalidInput(
                     f"this ledger protects {self.unit}, but the plan protects {record.unit}; the two do not add "
                     "up: keep one ledger for each unit of privacy"
