@@ -21,8 +21,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ratewise.constraints.domain import Codes, Domain, Interval, Numeric, by_chunks, list_values, show_value
-from ratewise.constraints.predicates import Either, Member, Not, Predicate, Within
+from ratewise.constraints.domain import Codes, Domain, Interval, Numeric, by_chunks, list_values
+from ratewise.constraints.predicates import Either, Member, Not, Predicate, Within, disjunction
 from ratewise.exceptions import InvalidInput, InvalidType
 
 MAX_COMBINATIONS = 2_000_000
@@ -98,9 +98,7 @@ def group_equal(count: int, sets: Iterable[Indices]) -> tuple[NDArray[np.int32],
     sets = list(sets)
     members = np.concatenate([_NONE, *sets])
     owners = np.repeat(np.arange(len(sets), dtype=np.int32), [len(one) for one in sets])
-    owners = owners[
-        np.argsort(members, kind="stable")
-    ]  # stable: a position lists its sets in increasing order
+    owners = owners[np.argsort(members, kind="stable")]  # a position lists its sets in increasing order
     ends = np.cumsum(np.bincount(members, minlength=count)).tolist()
     seen: dict[bytes, int] = {}
     parts = zip([0, *ends], ends, strict=False)
@@ -167,20 +165,16 @@ class Axis:
             return ""
         chosen = np.isin(self.block_of, list(blocks))
         unknown = self.other and bool(chosen[-1])
-        column = "label" if self.column is None else self.column
         if self.values is None:
             inside = np.flatnonzero(chosen[: len(self.thresholds) + 1])
             ends = [-math.inf, *self.thresholds.tolist(), math.inf]
-            runs = np.split(inside, np.flatnonzero(np.diff(inside) > 1) + 1) if len(inside) else []
-            spans = [Interval(ends[run[0]], ends[run[-1] + 1]).describe(column) for run in runs]
-            return " | ".join([*spans, f"{column} unknown"] if unknown else spans)
+            spans = disjunction(Within(str(self.column), (Interval(ends[i], ends[i + 1]),)) for i in inside)
+            texts = [spans.name] if len(inside) else []
+            return " | ".join([*texts, f"{self.column} unknown"] if unknown else texts)
         # with unknown values, those that are not inside: values other than the declared ones have no list
-        inside = np.flatnonzero(chosen != unknown)
-        names = [show_value(self.values[code]) for code in inside[:6]]
-        if len(inside) == 1:
-            return f"{column}{'!=' if unknown else '='}{names[0]}"
-        listed = f"{{{', '.join(names)}{', ...' if len(inside) > 6 else ''}}}"
-        return f"{column} {'not in' if unknown else 'in'} {listed}"
+        listed = [self.values[code] for code in np.flatnonzero(chosen != unknown)]
+        name = Member(self.column, frozenset(listed[:6]), unknown).name
+        return name if len(listed) <= 6 else f"{name[:-1]}, ...}}"
 
 
 def _leaf_codes(
