@@ -48,6 +48,7 @@ _LARGEST = 10**300
 _SHOWN = 100  # characters of the text that a message shows around the place
 _REPORT_NOTATION = "P(...) is the notation of reports; write rate(1, where=group(sex=Female))"
 _Declared = Constraint | Constraints | Family
+_Nodes = dict[str, ast.expr]
 
 
 class GrammarError(InvalidInput):
@@ -364,7 +365,7 @@ def read_constraint(text: str) -> Read:
         constraint = reader.whole()
     except RecursionError:
         raise GrammarError("this is not a constraint: too long a chain", text, 0) from None
-    return Read(constraint, tuple(sorted(reader.mentions, key=lambda m: m.start)), reader.bound_at)
+    return Read(constraint, tuple(sorted(reader.mentions, key=operator.attrgetter("start"))), reader.bound_at)
 
 
 class _Reader:
@@ -392,9 +393,7 @@ class _Reader:
     def _error(self, reason: Any, node: ast.AST) -> GrammarError:
         return GrammarError(str(reason), self._text, self._place(node))
 
-    def _build(
-        self, node: ast.AST, written: dict[str, ast.expr], make: Callable[..., Any], *given: Any
-    ) -> Any:
+    def _build(self, node: ast.AST, written: _Nodes, make: Callable[..., Any], *given: Any) -> Any:
         """Call a function; its error is reported at the argument of `written` that it names, else at `node`."""
         try:
             return make(*given)
@@ -538,11 +537,7 @@ class _Reader:
         return found
 
     def _applied(
-        self,
-        function: Callable[..., Any],
-        node: ast.AST,
-        listed: list[ast.expr],
-        keywords: dict[str, ast.expr],
+        self, function: Callable[..., Any], node: ast.AST, listed: list[ast.expr], keywords: _Nodes
     ) -> Any:
         """Call a function of the language with the arguments as written; note the columns of ``group``."""
         written = {**dict(zip(inspect.signature(function).parameters, listed, strict=False)), **keywords}
@@ -554,9 +549,9 @@ class _Reader:
             self._mention_values(column, value)
         return found
 
-    def _keywords(self, node: ast.Call) -> dict[str, ast.expr]:
+    def _keywords(self, node: ast.Call) -> _Nodes:
         """Return the arguments given by name, those of a ``**{"a name": value}`` included."""
-        found: dict[str, ast.expr] = {}
+        found: _Nodes = {}
         for keyword in node.keywords:
             pairs: list[tuple[Any, Any]] = [(keyword, keyword.value)]
             if keyword.arg is None and isinstance(keyword.value, ast.Dict):
@@ -568,11 +563,10 @@ class _Reader:
                     raise self._error(said, keyword.value)
                 if name in found:
                     raise self._error(f"{name!r} is given twice", value)
-                found[name] = value
-                self._name_nodes[value] = key
+                found[name], self._name_nodes[value] = value, key
         return found
 
-    def _method(self, node: ast.Call, function: ast.Attribute, keywords: dict[str, ast.expr]) -> Any:
+    def _method(self, node: ast.Call, function: ast.Attribute, keywords: _Nodes) -> Any:
         """Return ``value.between(low, high)`` or ``value.named(text)``."""
         value = self._value(function.value)
         holders: Any = {"between": Expression | _Unbounded, "named": Constraint | Constraints}
@@ -585,7 +579,7 @@ class _Reader:
             self.bound_at = self._place(node.args[0])
         return self._applied(getattr(value, function.attr), node, node.args, keywords)
 
-    def _family(self, node: ast.Call, name: str, family: type[Family], keywords: dict[str, ast.expr]) -> Any:
+    def _family(self, node: ast.Call, name: str, family: type[Family], keywords: _Nodes) -> Any:
         """Read ``demographic_parity(sex)``, ``fnr(label=1, race=*)`` and the Python forms with a bound inside."""
         names = (*family.bounds(), *family.options, *(("by",) if family.by_keyword else ()))
         if "label" in keywords and "positive" in names:
