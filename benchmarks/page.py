@@ -295,8 +295,7 @@ among those that reach the bound.
 """
 
 _MISSING = """Not tried: dp-xgboost and smartnoise-synth. DP-FERMI, Tran et al. and Jagielski et al. are
-rebuilt here from their papers with correct accounting (`benchmarks/peers`). MST and AIM take
-minutes of processor time per table."""
+rebuilt here from their papers with correct accounting (`benchmarks/peers`)."""
 
 
 def scoreboard_page() -> str:

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import tomllib
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,10 @@ sphinx_gallery_conf = {
     "remove_config_comments": True,
     "image_scrapers": ("matplotlib",),
     "matplotlib_animations": False,
+    "capture_repr": (),  # what scripts print, not the value of a last line
 }
+# Warnings in the output of examples without the path of the machine that built the page.
+warnings.formatwarning = lambda message, category, *_: f"{category.__name__}: {message}\n"
 
 html_theme = "pydata_sphinx_theme"
 html_title = f"ratewise {release}"

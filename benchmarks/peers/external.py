@@ -236,14 +236,18 @@ def _codes(values: np.ndarray, size: int) -> np.ndarray:
 def synthetic_then(
     part: Part, knob: float | None, epsilon: float | None, delta: float, seed: int, **settings: Any
 ) -> Model:
-    """Train on a synthetic table: XGBoost without a constraint, Fairlearn's reduction of XGBoost with one."""
+    """Train on a synthetic table: XGBoost without a constraint, Fairlearn's reduction of XGBoost with one.
+
+    `max_depth` is a setting of XGBoost, all others are settings of the synthesis.
+    """
+    trees = {name: settings.pop(name) for name in ("max_depth",) if name in settings}
     made, seconds = synthetic(part, float(epsilon or 0.0), delta, seed, **settings)
     if len(np.unique(made.y)) < 2:
         raise GaveUp("the synthetic table has one class only")
     if knob is None:
-        model = others.boosted_trees(made, None, None, delta, seed)
+        model = others.boosted_trees(made, None, None, delta, seed, **trees)
     else:
-        model = others.exponentiated_gradient(made, knob, None, delta, seed, base="xgboost")
+        model = others.exponentiated_gradient(made, knob, None, delta, seed, base="xgboost", **trees)
     return Model(model.predict, float(epsilon or 0.0), delta, details={"seconds_before": seconds})
 
 

@@ -23,19 +23,21 @@ def exponentiated_gradient(
     *,
     max_iter: int = 25,
     base: str = "logistic",
+    **trees: Any,
 ) -> Model:
     """Fit Fairlearn's reduction; `knob` is the gap between two groups. Not private; `epsilon` is not used.
 
     Fairlearn bounds the distance of a group's rate to the overall rate, which for two groups is ``1 - share``
     times the gap, so the bound asked for is ``gap * largest share``. The result is randomised; it is scored
-    in expectation.
+    in expectation. `trees` are settings of XGBoost.
     """
     from fairlearn.reductions import DemographicParity, EqualizedOdds, ExponentiatedGradient
 
     shares = np.bincount(part.groups) / len(part)
     kind = EqualizedOdds if part.task.constraint == "equalized_odds" else DemographicParity
     scaler = RawScaler(part.X)
-    learner = LogisticRegression(C=1.0, max_iter=200, tol=1e-3) if base == "logistic" else _trees(seed)
+    plain = LogisticRegression(C=1.0, max_iter=200, tol=1e-3)
+    learner = plain if base == "logistic" else _trees(seed, **trees)
     constraint = kind(difference_bound=float(knob or 0.0) * float(shares.max()))
     model: Any = ExponentiatedGradient(learner, constraint, max_iter=max_iter)
     with warnings.catch_warnings():
