@@ -76,50 +76,39 @@ class Row:
 def raw_columns(people: People) -> dict[str, Any]:
     """Return the features of people as raw columns: numbers, and text for occupation and household."""
     columns: dict[str, Any] = {}
-    categories: dict[str, list[tuple[str, Any]]] = {}
-    for place, name in enumerate(people.feature_names):
+    categories: dict[str, dict[str, Any]] = {}
+    for name, values in zip(people.feature_names, people.X.T, strict=True):
         column, _, value = name.partition("=")
         if value:
-            categories.setdefault(column, []).append((value, people.X[:, place]))
+            categories.setdefault(column, {})[value] = values
         else:
-            columns[column] = people.X[:, place]
+            columns[column] = values
     for column, shares in categories.items():
-        codes = np.argmax([values for _, values in shares], axis=0)
-        columns[column] = np.array([value for value, _ in shares])[codes]
+        columns[column] = np.array([*shares])[np.argmax([*shares.values()], axis=0)]
     return columns
 
 
-def compare(n_rows: int = ROWS, *, random_state: int = 0) -> Iterator[Row]:
+def compare(n_rows: int = ROWS) -> Iterator[Row]:
     """Yield a row per model, as soon as it is trained on `n_rows` people and measured on twice as many others."""
-    people = census_like(n_rows, random_state=2 * random_state)
-    others = census_like(2 * n_rows, random_state=2 * random_state + 1)
+    people, others = census_like(n_rows, random_state=0), census_like(2 * n_rows, random_state=1)
     X, unseen = raw_columns(people), raw_columns(others)
-    for place, (name, constraints, epsilon) in enumerate(_MODELS):
-        model = RateConstrainedClassifier(
-            constraints,
-            epsilon=epsilon,
-            delta=DELTA,
-            random_state=len(_MODELS) * random_state + place,  # repeatable; for real people None, or a secret
-        )
+    for seed, (name, asked, epsilon) in enumerate(_MODELS):  # repeatable; for real people None, or a secret
+        model = RateConstrainedClassifier(asked, epsilon=epsilon, delta=DELTA, random_state=seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SeedWarning)  # these people are synthetic
             model.fit(X, people.y, sensitive_features=people.sensitive)
-        predicted = model.predict(unseen)
-        yield Row(
-            name=name,
-            model=model,
-            accuracy=float(np.mean(predicted == others.y)),
-            rates_gap=_largest(_RATES, others, predicted),
-            odds_gap=_largest(_ODDS, others, predicted),
-            rates_asked=MAX_GAP if constraints is _RATES else None,
-            odds_asked=MAX_GAP if constraints is _ODDS else None,
-            epsilon=model.privacy_.epsilon,
-        )
+        predicted, measured = model.predict(unseen), dict[str, Any]()
+        for kind, family in (("rates", _RATES), ("odds", _ODDS)):
+            found = rate_report(family, others.y, predicted, sensitive_features=others.sensitive)
+            measured[f"{kind}_gap"] = max(abs(row.reached) for row in found)
+            measured[f"{kind}_asked"] = MAX_GAP if asked is family else None
+        accuracy = float(np.mean(predicted == others.y))
+        yield Row(name, model, accuracy, epsilon=model.privacy_.epsilon, **measured)
 
 
-def report_of(rows: Sequence[Row], n_people: int = 2 * ROWS, *, random_state: int = 0) -> Report:
+def report_of(rows: Sequence[Row], n_people: int = 2 * ROWS) -> Report:
     """Return the report of the last model on people that no model has seen, beside the other models."""
-    last, others = rows[-1], census_like(n_people, random_state=2 * random_state + 1)
+    last, others = rows[-1], census_like(n_people, random_state=1)
     rivals = sorted(rows[:-1], key=lambda row: (row.rates_asked is not None, math.isinf(row.epsilon)))
     return Report.from_model(
         last.model,
@@ -168,11 +157,6 @@ def _written(report: Report) -> str:
         f"On other people:\n{report.headline}.\nThe report with shape functions, to open in a browser:\n"
         f"{os.path.abspath(PAGE)}"
     )
-
-
-def _largest(family: Any, people: People, predicted: Any) -> float:
-    report = rate_report(family, people.y, predicted, sensitive_features=people.sensitive)
-    return max(abs(row.reached) for row in report)
 
 
 def _gap(reached: float, asked: float | None) -> str:

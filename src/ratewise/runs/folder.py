@@ -147,25 +147,10 @@ class RunFolder:
     ) -> RunFolder:
         """Make the folder, with its ledger, in one step; nothing has been released before.
 
-        Parameters
-        ----------
-        path : path
-            Must not exist, unless `force`: then an earlier run there is replaced, and its ledger is kept
-            inside, because what it spent on the same rows stays spent.
-        settings, schema, plan
-            What will run; the schema may be None.
-        rows : int
-            Number of rows of the table.
-        data : str
-            The file that the rows come from, and which `resume` reads again.
-        command : list of str
-            How the run was started.
-        reading : mapping, optional
-            How the file is read: options of `ratewise.data.files.read_table`.
-        outside : iterable of str
-            What was read off the data outside the guarantee, for the statement.
-        ledger : path, optional
-            A ledger that exists already; by default the run gets its own, capped at its budget.
+        With `force` an earlier run at `path` is replaced, and its ledger is kept inside, because what it spent on the
+        same rows stays spent. `data` is the file that `resume` reads again, with the options `reading`; `outside` is
+        what was read off the data outside the guarantee. Without a shared `ledger` the run gets its own, capped at its
+        budget.
         """
         target = Path(os.path.abspath(path))
         refuse_taken(target, force)

@@ -111,17 +111,9 @@ def _state(fields: Mapping[str, Any], arrays: Mapping[str, Any]) -> dict[str, An
 def session_for(
     frame: Any, settings: Settings, schema: Schema | None = None, seed: int | None = None
 ) -> tuple[RateConstrainedClassifier, Session]:
-    """Return a classifier and the session that trains it, after all checks; nothing is released.
+    """Return a classifier and the session that trains it on the rows of a frame, after all checks.
 
-    Parameters
-    ----------
-    frame : data frame
-        The rows.
-    settings : Settings
-    schema : Schema, optional
-        Public declarations. What it leaves open is found privately.
-    seed : int, optional
-        For made-up data only.
+    Nothing is released. What the schema leaves open is found privately; a seed is for made-up data only.
     """
     from ratewise.estimators.classifier import RateConstrainedClassifier, session_of
 
@@ -238,17 +230,9 @@ def train_run(
     watch: Watch | None = None,
     every: int = CHECKPOINT_EVERY,
 ) -> Result:
-    """Train, or go on training, the run of a folder.
+    """Train, or go on training, the run of a folder with what `session_for` returned for its rows.
 
-    Parameters
-    ----------
-    folder : RunFolder
-        New, or stopped at any moment.
-    classifier, session
-        What `session_for` returned for the rows of the run.
-    watch : Watch, optional
-    every : int
-        Steps between two checkpoints; quick steps are written at most twice a second.
+    There are `every` steps between two checkpoints; quick steps are written at most twice a second.
     """
     from ratewise.estimators.classifier import keep_session
 
