@@ -46,10 +46,13 @@ class Console:
 
     def __init__(self, mode: str = HUMAN) -> None:
         self.mode = mode
+        self._noted: set[str] = set()
 
     def note(self, text: str, **fields: Any) -> None:
-        """Say what is going on."""
-        self._say("note", text, self.mode == HUMAN, message=text, **fields)
+        """Say what is going on, once."""
+        if text not in self._noted:
+            self._noted.add(text)
+            self._say("note", text, self.mode == HUMAN, message=text, **fields)
 
     def warn(self, text: str) -> None:
         """Say what the user should know; also when quiet."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -83,7 +84,7 @@ def evaluate(ctx: click.Context, /, run_folder: str, data: str, strict: bool, **
             neighbours=folder.settings.neighbours,
             ledger=ledger,
             data_name=f"rows of {os.path.basename(data)}",
-            **rows.persons(),
+            **_persons(rows),
         )
         spent = ledger.total(delta)
         console.result(
@@ -111,6 +112,18 @@ def _evaluation_ledger(
         raise click.UsageError("a new --ledger needs --ledger-cap: evaluations that follow share a cap")
     budget = Budget(epsilon if cap is None else cap, delta)
     return Ledger.create(place, cap=budget, neighbours=folder.settings.neighbours)
+
+
+def _persons(rows: LabelledTable) -> dict[str, Any]:
+    """Return the ids of a run that protects persons, and how their rows count, as arguments of an evaluation."""
+    settings, schema = rows.folder.settings, rows.folder.schema
+    person = settings.privacy_id or (None if schema is None else schema.privacy_id)
+    if person is None:
+        return {}
+    if person not in rows.frame:
+        raise InvalidInput(f"{rows.data!r} lacks the column {person!r}: the run protects all rows of one id")
+    counted = {"rows_per_id": settings.rows_per_id, "id_weighting": settings.id_weighting}
+    return {"privacy_ids": rows.frame[person], **counted}
 
 
 class LabelledTable:
@@ -194,19 +207,6 @@ class LabelledTable:
         )
         said = (self.constant,) if self.constant and predicted is self.predicted else ()
         return replace(found, warnings=(*said, *found.warnings))
-
-    def persons(self) -> dict[str, Any]:
-        """Return the ids of a run that protects persons, and how their rows count, as arguments of an evaluation."""
-        settings, schema = self.folder.settings, self.folder.schema
-        person = settings.privacy_id or (None if schema is None else schema.privacy_id)
-        if person is None:
-            return {}
-        if person not in self.frame:
-            raise InvalidInput(
-                f"{self.data!r} lacks the column {person!r}: the run protects all rows of one id"
-            )
-        counted = {"rows_per_id": settings.rows_per_id, "id_weighting": settings.id_weighting}
-        return {"privacy_ids": self.frame[person], **counted}
 
     def report(
         self,
@@ -340,50 +340,41 @@ def compared(folder: RunFolder, name: str, data: str | None, options: Mapping[st
         found = Certificate.from_dict(folder.last_evaluation()["certificate"])
     elif folder.finished:
         found = folder.certificate()
-    row: dict[str, Any] = {
-        "run": name,
-        "status": folder.description["status"],
-        "asked_epsilon": settings.epsilon,
-        "constraints": list(settings.constraints),
-        "epsilon": folder.statement().epsilon if folder.finished else None,
-        "constant": constant_words(folder.model()) if folder.finished else "",
-    }
-    return {**row, **_judged(found)}
+    return _row(
+        name,
+        folder.description["status"],
+        found,
+        asked_epsilon=settings.epsilon,
+        constraints=list(settings.constraints),
+        epsilon=folder.statement().epsilon if folder.finished else None,
+        constant=constant_words(folder.model()) if folder.finished else "",
+    )
 
 
 def references(folder: RunFolder, data: str, options: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the rows of the most common class and of a model without constraints, judged as the run is."""
     if not folder.finished:
         return []
-    table = LabelledTable(folder, data, options)
-    row: dict[str, Any] = {
-        "status": "reference",
-        "asked_epsilon": None,
-        "constraints": [],
-        "epsilon": None,
-        "constant": "",
-    }
-    found = []
-    for name, predict in (
-        ("unconstrained, no privacy", table.unconstrained),
-        ("most common class", table.majority),
-    ):
-        try:
-            judged = table.judge(predict(), folder.settings.tolerance)
-        except RatewiseError:  # too few rows for such a model
-            continue
-        found.append({"run": name, **row, **_judged(judged)})
+    table, found = LabelledTable(folder, data, options), []
+    models = {"unconstrained, no privacy": table.unconstrained, "most common class": table.majority}
+    for name, predict in models.items():
+        with contextlib.suppress(RatewiseError):  # too few rows for such a model
+            found.append(_row(name, "reference", table.judge(predict(), folder.settings.tolerance)))
     return found
 
 
-def _judged(certificate: Certificate | None) -> dict[str, Any]:
-    """Return what a comparison shows of a certificate."""
+def _row(name: str, status: str, certificate: Certificate | None, **known: Any) -> dict[str, Any]:
+    """Return a row of a comparison, with what it shows of a certificate."""
+    blank: dict[str, Any] = {"asked_epsilon": None, "constraints": [], "epsilon": None, "constant": ""}
+    row: dict[str, Any] = {"run": name, "status": status, **blank, **known}
     if certificate is None:
         names = ("summary", "verdict", "rows", "largest_gap", "gap_interval", "accuracy", "majority_accuracy")
-        return {**dict.fromkeys(names), "undecided": []}
+        return {**row, **dict.fromkeys(names), "undecided": []}
     gaps = [row for row in certificate if row.kind == "gap" and row.resolved]
     largest = max(gaps, key=lambda row: row.estimate, default=None)
+    undecided = [item for item in certificate if item.remedy]
     return {
+        **row,
         "summary": certificate.summary,
         "verdict": certificate.verdict if len(certificate) else None,
         "rows": certificate.data,
@@ -391,11 +382,7 @@ def _judged(certificate: Certificate | None) -> dict[str, Any]:
         "gap_interval": None if largest is None else list(largest.interval),
         "accuracy": None if certificate.accuracy is None else certificate.accuracy.value,
         "majority_accuracy": certificate.to_dict()["majority_accuracy"],
-        "undecided": [
-            {name: getattr(row, name) for name in ("name", "verdict", "remedy")}
-            for row in certificate
-            if row.remedy
-        ],
+        "undecided": [{n: getattr(item, n) for n in ("name", "verdict", "remedy")} for item in undecided],
     }
 
 
