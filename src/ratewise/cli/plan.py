@@ -16,7 +16,7 @@ import numpy as np
 
 from ratewise import _validate
 from ratewise._files import write_whole
-from ratewise.accounting import PrivacyUnit, TrainingEvent
+from ratewise.accounting import TrainingEvent
 from ratewise.cli.console import current, read_table, reading_of, refuse_file
 from ratewise.cli.evaluate import reference_config
 from ratewise.cli.options import (
@@ -40,11 +40,11 @@ from ratewise.data.schema import Category, Number, Schema, draft_schema
 from ratewise.exceptions import InvalidInput, RatewiseWarning
 from ratewise.mechanisms.randomness import RandomStreams
 from ratewise.metrics.verdicts import short
-from ratewise.runs import RunFolder, Settings
+from ratewise.runs import RunFolder, Settings, plan_run
 from ratewise.runs.folder import json_bytes
 from ratewise.training.certificate import certificate_half_width
 from ratewise.training.config import TrainingConfig
-from ratewise.training.plan import CERTIFICATE, Plan, PublicFacts, plan_for
+from ratewise.training.plan import CERTIFICATE
 
 if TYPE_CHECKING:
     from ratewise.audit import AuditResult, Check, Subject
@@ -165,7 +165,7 @@ def expected(
 
     What the schema does not declare is planned to be found privately; made-up rows have two values instead.
     """
-    found, values = _plan(n_units, settings, schema), schema.group_values
+    found, values = plan_run(n_units, settings, schema), schema.group_values
     groups = {name: values.get(name, ("a", "b")) for name in schema.groups}
     domain = Domain(schema.classes or (0, 1), groups, other=True)
     compiled = compile_constraints(settings.declared, domain, allow_empty=True)
@@ -185,33 +185,6 @@ def expected(
     if rehearsal:
         shown["rehearsal"] = _rehearse(min(n_units, most), min(_TEST_ROWS, most), settings, schema, domain)
     return shown
-
-
-def _plan(n_units: int, settings: Settings, schema: Schema) -> Plan:
-    columns, person = schema.columns.values(), settings.privacy_id
-    declared = [column.bounded if isinstance(column, Number) else bool(column.values) for column in columns]
-    discovered = (not schema.classes) + sum(name not in schema.group_values for name in schema.groups)
-    norms = sum(2 if isinstance(column, Number) or not column.values else 1 for column in columns)
-    facts = PublicFacts(
-        n_units=n_units,
-        n_columns=len(columns),
-        n_discovered=int(discovered),
-        n_unbounded=declared.count(False),
-        statistics_norm=float(np.sqrt(norms)),
-        constrained=bool(settings.constraints),
-        find_rows_per_id=person is not None and settings.rows_per_id is None,
-    )
-    unit = PrivacyUnit()
-    if person is not None:
-        unit = PrivacyUnit("id", person, settings.rows_per_id, settings.id_weighting)
-    return plan_for(
-        facts,
-        settings.config,
-        epsilon=settings.epsilon,
-        delta=settings.delta or min(1e-5, 0.5 / n_units),
-        neighbours=settings.neighbours,
-        unit=unit,
-    )
 
 
 def _rehearse(rows: int, test: int, settings: Settings, schema: Schema, domain: Domain) -> dict[str, Any]:

@@ -5,7 +5,7 @@ state, and going on after a stop).
 """
 
 from ratewise.runs.folder import RunFolder
-from ratewise.runs.run import Result, Watch, admit_run, session_for, train_run
+from ratewise.runs.run import Result, Watch, admit_run, plan_run, session_for, train_run
 from ratewise.runs.settings import Settings
 
-__all__ = ["Result", "RunFolder", "Settings", "Watch", "admit_run", "session_for", "train_run"]
+__all__ = ["Result", "RunFolder", "Settings", "Watch", "admit_run", "plan_run", "session_for", "train_run"]

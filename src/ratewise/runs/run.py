@@ -7,7 +7,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -115,6 +115,25 @@ def session_for(
 
     Nothing is released. What the schema leaves open is found privately; a seed is for made-up data only.
     """
+    classifier, session = _session(frame, settings, schema, seed)
+    session.plan_units()
+    _check_findable(session)
+    return classifier, session
+
+
+def plan_run(n_units: int, settings: Settings, schema: Schema) -> names.Plan:
+    """Return the plan of a run on so many rows or ids of a table with this schema; nothing is read."""
+    from pandas import DataFrame
+
+    columns = {settings.label, *schema.columns, *settings.groups, settings.privacy_id} - {None}
+    delta = settings.delta or min(1e-5, 0.5 / n_units)
+    _, session = _session(DataFrame(dict.fromkeys(columns, (0, 1))), replace(settings, delta=delta), schema)
+    return session.make_plan(n_units)
+
+
+def _session(
+    frame: Any, settings: Settings, schema: Schema | None, seed: int | None = None
+) -> tuple[RateConstrainedClassifier, Session]:
     from ratewise.estimators.classifier import RateConstrainedClassifier, session_of
 
     if schema is not None and schema.label != settings.label:
@@ -136,8 +155,6 @@ def session_for(
         privacy_ids=None if person is None else frame[person],
     )
     session.tolerance = settings.tolerance
-    session.plan_units()
-    _check_findable(session)
     return classifier, session
 
 
