@@ -21,7 +21,7 @@ from ratewise.exceptions import InvalidInput
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import certificate, persons, postprocess, theory_vs_accountant  # noqa: E402
+from benchmarks import certificate, persons, theory_vs_accountant  # noqa: E402
 from benchmarks import page as results_page  # noqa: E402
 from benchmarks.__main__ import NAMES  # noqa: E402
 
@@ -174,11 +174,6 @@ def test_numbers_of_the_certificate_page_are_those_of_its_fits():
             ]
             quoted = re.search(rf"^\| {name} \| (.*) \|$", page, re.MULTILINE)[1].split(" | ")[place]
             assert float(quoted) == pytest.approx(statistics.median(widths), abs=6 * 10 ** -len(quoted))
-
-
-@pytest.mark.parametrize("table", postprocess.TABLES)
-def test_numbers_of_decision_rules_are_those_of_the_table(table):
-    assert postprocess.markdown(table) in (ROOT / "docs" / "certificate.md").read_text()
 
 
 def test_numbers_of_the_persons_page_are_those_of_its_fits():
