@@ -54,55 +54,46 @@ def spending_of(ledger: Ledger, delta: float) -> c.Spending:
     def epsilon(events: Iterable[Event]) -> float:
         return accountant.epsilon(merged(events), delta, neighbours=ledger.neighbours)
 
-    before, so_far, entries = 0.0, list[Event](), []
+    before, so_far, entries = 0.0, list[Event](), list[c.Booking]()
     training: TrainingEvent | None = None
     earlier: tuple[Event, ...] = ()
-    for (purpose, data, _), run in itertools.groupby(_releases(ledger), _kind_of):
-        events = merged(event for *_, event in run)
+    for (purpose, data, _), run in itertools.groupby(_releases(ledger), lambda one: one[0]):
+        events = merged(event for _, event in run)
         if isinstance(event := events[0], TrainingEvent):
             training, earlier = event, tuple(so_far)
         so_far += events
-        after, alone = epsilon(so_far), finite(epsilon(events))
-        entries.append(c.Booking(purpose, data, str(event), alone, finite(before), finite(after)))
+        after = epsilon(so_far)
+        epsilons = map(finite, (epsilon(events), before, after))
+        entries.append(c.Booking(purpose, data, str(event), *epsilons))
         before = after
-    steps, epsilons = list[int](), list[float]()
+    extra = len(entries) - MOST_ENTRIES
+    if extra > 0:  # the earliest become one, which keeps the sums right
+        start, end = entries[0].before, entries[extra].after
+        words = f"the first {extra + 1} releases"
+        entries[: extra + 1] = [c.Booking(words, "", "see the ledger itself", end, start, end)]
+    steps, totals = list[int](), list[float]()
     if training is not None:
         steps = sorted({round(training.steps * i / POINTS) for i in range(POINTS + 1)})
         parts = [(*earlier, training.with_steps(done)) if done else earlier for done in steps]
-        epsilons = [epsilon(events) if events else 0.0 for events in parts]
-    known = all(map(math.isfinite, epsilons))
+        totals = [epsilon(events) if events else 0.0 for events in parts]
+    known = all(map(math.isfinite, totals))
     return c.Spending(
         delta=delta,
         cap=None if ledger.cap is None else ledger.cap.epsilon,
         total=finite(before),
-        entries=_shortened(entries),
+        entries=tuple(entries),
         steps=tuple(steps) if known else (),
-        epsilons=tuple(epsilons) if known else (),
+        epsilons=tuple(totals) if known else (),
         gradient_share=None if training is None else _gradient_share(training),
     )
 
 
-def _releases(ledger: Ledger) -> Iterator[tuple[str, str, Event]]:
-    """Yield every release that was admitted, in order, named by its plan and its name in it."""
+def _releases(ledger: Ledger) -> Iterator[tuple[tuple[str, str, Event], Event]]:
+    """Yield every release that was admitted, in order: its name in its plan, its data and one event; and its event."""
     for plan in ledger.admissions:
         for name, event in zip(plan.names, plan.events, strict=True):
             both = f"{plan.purpose}: {name}" if plan.purpose and len(plan.names) > 1 else plan.purpose or name
-            yield both, plan.data, event
-
-
-def _kind_of(release: tuple[str, str, Event]) -> tuple[str, str, Event]:
-    purpose, data, event = release
-    return purpose, data, single(event)[0]
-
-
-def _shortened(entries: list[c.Booking]) -> tuple[c.Booking, ...]:
-    """Return at most `MOST_ENTRIES`; the earliest beyond that become one, which keeps the sums right."""
-    extra = len(entries) - MOST_ENTRIES
-    if extra <= 0:
-        return tuple(entries)
-    before, after = entries[0].before, entries[extra].after
-    words = f"the first {extra + 1} releases"
-    return (c.Booking(words, "", "see the ledger itself", after, before, after), *entries[extra + 1 :])
+            yield (both, plan.data, single(event)[0]), event
 
 
 def _gradient_share(step: TrainingEvent) -> float | None:
@@ -261,6 +252,11 @@ class Background:
         found = getattr(self.model, "certificate_", None)
         return found if isinstance(found, Certificate) else None
 
+    @property
+    def compiled(self) -> Any:
+        """The constraints that the model was trained with."""
+        return getattr(self.model, "constraints_", None)
+
 
 Rivalry = tuple[Any, Certificate | None, float | None]
 """Predictions of another model, their certificate, and its epsilon."""
@@ -270,7 +266,8 @@ def content_of(
     data: Evaluation, background: Background, certificate: Certificate | None, rivals: Mapping[str, Rivalry]
 ) -> Content:
     """Measure everything and return the content of the report; `certificate` is that of the rows."""
-    names, declared, trained = data.names, data.constraints, background.certificate
+    names, declared = data.names, data.constraints
+    trained = background.certificate
     constraints = constraints_of(certificate, declared, data.domain, names, trained=trained)
     everyone, groupings = evaluation.groups_of(data)
     score = "the predicted class" if len(data.classes) > 2 else names.classes[data.classes[1]]
@@ -295,7 +292,7 @@ def content_of(
 def content_of_training(background: Background) -> Content:
     """Return the content of a report from released values alone."""
     model, certificate, statement = background.model, background.certificate, background.statement
-    compiled = getattr(model, "constraints_", None)
+    compiled = background.compiled
     columns = {} if compiled is None else compiled.domain.columns
     names = ValueNames(getattr(model, "schema", None), tuple(model.classes_.tolist()), columns)
     constraints: tuple[c.Constraint, ...] = ()
@@ -305,7 +302,6 @@ def content_of_training(background: Background) -> Content:
         families = evaluation.families_of(model.constraints, compiled.domain, names, constraints)
     accuracy = None if certificate is None else certificate.accuracy
     numbers = (math.nan,) * 3 if accuracy is None else (accuracy.value, *accuracy.interval)
-    value, low, high = map(finite, numbers)
     rows = (statement.n_units if statement else None) or 0
     return _content(
         background,
@@ -317,7 +313,7 @@ def content_of_training(background: Background) -> Content:
         confidence=0.95 if certificate is None else certificate.level,
         families=families,
         constraints=constraints,
-        everyone=c.Group("everyone", rows, c.Share(value, low, high, rows), {}),
+        everyone=c.Group("everyone", rows, c.Share(*map(finite, numbers), rows), {}),
     )
 
 
@@ -329,27 +325,24 @@ def _content(
     **measured: Any,
 ) -> Content:
     """Return content with what the training released, sentences and notes added to what was measured."""
-    statement, ledger, model = background.statement, background.ledger, background.model
-    title, classes = background.title, tuple(names.classes.values())
-    if title is None:
-        target = background.target
-        title = f"Prediction of {names.title(target)}" if target else f"Report on {background.name}"
+    statement, ledger, target = background.statement, background.ledger, background.target
+    classes, history = tuple(names.classes.values()), getattr(background.model, "history_", None)
+    titled = f"Prediction of {names.title(target)}" if target else f"Report on {background.name}"
     headline = "No constraints were requested" if certificate is None else names.text(certificate.summary)
     if len(classes) < 2:
         one = listed(classes, 1)
         headline = f"The model predicts {one} for everyone: training found fewer than two classes"
-    history = getattr(model, "history_", None)
     recorded = ledger is not None and statement is not None and ledger.records
     content = Content(
-        title=_validate.text(required=True, title=title),
+        title=_validate.text(required=True, title=titled if background.title is None else background.title),
         model=background.name,
         created=now(),
         version=software_version(),
         headline=headline,
         tolerance=0.01 if certificate is None else certificate.tolerance,
         classes=classes,
-        shapes=shapes_of(model, classes, names),
-        training=None if history is None else training_of(history, getattr(model, "constraints_", None)),
+        shapes=shapes_of(background.model, classes, names),
+        training=None if history is None else training_of(history, background.compiled),
         spending=spending_of(ledger, statement.delta) if ledger and statement and recorded else None,
         statement=None if statement is None else statement.to_dict(),
         words=() if statement is None else tuple(_privacy_in_words(statement)),
@@ -365,7 +358,7 @@ def rivals_of(
     """Return what other models (one, or several by name) predict on the `known` rows."""
     models = baseline if isinstance(baseline, Mapping) else {"without constraints": baseline}
     found: dict[str, Rivalry] = {}
-    for name, model in models.items() if baseline is not None else ():
+    for name, model in () if baseline is None else models.items():
         if not callable(getattr(model, "predict", None)):
             raise InvalidType(
                 "baseline must be a fitted classifier, or a mapping of names to such, got "
@@ -433,8 +426,9 @@ def _about(
     content: Content, columns: Mapping[str, Any], names: ValueNames, background: Background
 ) -> Iterator[c.About]:
     """Yield what is predicted, for whom, from which rows and under which constraints."""
+    model, statement, ledger = background.model, background.statement, background.ledger
     target = "" if background.target is None else f"{names.title(background.target)}: "
-    features = getattr(background.model, "_feature_names", ())
+    features = getattr(model, "_feature_names", ())
     source = f", from {len(features)} features ({listed(features, 4)})" if features else ""
     yield c.About("Predicted", target + listed(content.classes, 8) + source)
     groups = []
@@ -446,27 +440,19 @@ def _about(
         yield c.About("Groups", "; ".join(groups))
     source = "training rows" if content.released else "rows that were given"
     rows = f"{content.rows:,} {f'rows of {background.data}' if background.data else source}"
-    yield c.About(
-        "Trained on" if content.constant else "Measured on", rows + _training_rows(content, background)
-    )
+    if statement is not None and statement.n_units is not None and not content.released:
+        sources = [*{plan.data for plan in ledger.admissions}] if ledger else []
+        named = len(sources) == 1 and sources[0].startswith("rows of ") and statement.unit.kind == "row"
+        trained = sources[0] if named else statement.unit.noun
+        rows += f"; the model was trained on {statement.n_units:,} {trained}"
+    yield c.About("Trained on" if content.constant else "Measured on", rows)
     sentences = [family.words for family in content.families]
     sentences += [constraint.words for constraint in content.constraints if constraint.family is None]
     if content.constant:
-        declared = as_constraints(getattr(background.model, "constraints", None))
-        sentences = [f"{one} (not judged)." for one in declared]
+        sentences = [f"{one} (not judged)." for one in as_constraints(getattr(model, "constraints", None))]
     more = len(sentences) - _SHOWN_CONSTRAINTS
     said = " ".join(sentences[:_SHOWN_CONSTRAINTS]) + (f" And {more} more." if more > 0 else "")
     yield c.About("Constraints", said or "none")
-
-
-def _training_rows(content: Content, background: Background) -> str:
-    """Return which rows the model was trained on, if others were measured on."""
-    statement, ledger = background.statement, background.ledger
-    if statement is None or statement.n_units is None or content.released:
-        return ""
-    sources = [*{plan.data for plan in ledger.admissions}] if ledger else []
-    named = len(sources) == 1 and sources[0].startswith("rows of ") and statement.unit.kind == "row"
-    return f"; the model was trained on {statement.n_units:,} {sources[0] if named else statement.unit.noun}"
 
 
 def detail(content: Content) -> str:
@@ -523,13 +509,21 @@ def _privacy_in_words(statement: PrivacyStatement) -> Iterator[str]:
 
 
 def _notes(content: Content, background: Background) -> tuple[c.Note, ...]:
-    statement = background.statement
-    found = [
-        *_privacy_notes(statement),
-        *(("certificate", text) for text in _certificate_notes(background.certificate)),
-        *(("rows", text) for text in _row_notes(content)),
-        *(("page", text) for text in background.notes),
-    ]
+    """Return all warnings and remarks, equal ones once."""
+    statement, found = background.statement, list[tuple[str, str]]()
+    if statement is None:
+        found.append(("privacy", "Nothing is known about the privacy of these predictions."))
+    else:
+        words = "Read off the private data and not covered by epsilon"
+        found += [("leak", f"{words}: {leak}.") for leak in statement.outside]
+        if math.isinf(statement.epsilon):
+            found.append(("privacy", "The model has no privacy guarantee: epsilon is infinite."))
+        elif statement.unit.kind == "row":
+            words = "One row is protected. A person with several rows is protected less."
+            found.append(("privacy", words))
+    found += [("certificate", text) for text in _certificate_notes(background.certificate)]
+    found += [("rows", text) for text in _row_notes(content)]
+    found += [("page", text) for text in background.notes]
     covered = " The privacy guarantee covers the model and its training, not these measurements."
     words = (
         f"This page was measured on the rows it was given, without noise.{covered if statement else ''} "
@@ -542,18 +536,6 @@ def _notes(content: Content, background: Background) -> tuple[c.Note, ...]:
         words = "Other people differ by chance, and more so if they come from another population."
         found.append(("aim", f"Training aims at the constraints on training rows. {words}"))
     return tuple(c.Note(kind, text) for kind, text in dict.fromkeys(found))
-
-
-def _privacy_notes(statement: PrivacyStatement | None) -> Iterator[tuple[str, str]]:
-    if statement is None:
-        yield "privacy", "Nothing is known about the privacy of these predictions."
-        return
-    for leak in statement.outside:
-        yield "leak", f"Read off the private data and not covered by epsilon: {leak}."
-    if math.isinf(statement.epsilon):
-        yield "privacy", "The model has no privacy guarantee: epsilon is infinite."
-    elif statement.unit.kind == "row":
-        yield "privacy", "One row is protected. A person with several rows is protected less."
 
 
 def _certificate_notes(certificate: Certificate | None) -> Iterator[str]:

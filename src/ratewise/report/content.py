@@ -20,7 +20,7 @@ from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.metrics.verdicts import CANNOT_TELL, HELD, MISSED, short
 
 FORMAT = "ratewise-report"
-VERSION = 5
+VERSION = 6
 
 STATES = (MISSED, CANNOT_TELL, HELD)
 
@@ -59,10 +59,10 @@ class Certified:
 
 @dataclass(frozen=True)
 class Constraint:
-    """One bounded quantity, as a formula and in words; a two-sided bound is one constraint.
+    """One bounded quantity, as a formula and in words; a two-sided bound, or a gap, is one constraint.
 
     `reached` and its interval are about the training rows, or about the population of the rows measured on.
-    Of a `gap` the absolute value is bounded. `excess` is the distance beyond a bound, negative within both.
+    `excess` is the distance beyond a bound, negative within both.
     """
 
     name: str
@@ -81,28 +81,25 @@ class Constraint:
     @property
     def requested(self) -> str:
         """The bounds as text."""
-        if self.lower is not None and self.upper is not None and not self.gap:
-            return f"{short(self.lower)} to {short(self.upper)}"
-        return (
-            f"at least {short(self.lower or 0.0)}" if self.upper is None else f"at most {short(self.upper)}"
-        )
+        if self.lower is None or self.upper is None:
+            side = "at most" if self.lower is None else "at least"
+            return f"{side} {short(self.upper or self.lower or 0.0)}"
+        return f"{short(self.lower)} to {short(self.upper)}"
 
     def excess_of(self, value: float) -> float:
         """Return by how much a value exceeds a bound; negative where both are met."""
-        sides = [] if self.upper is None else [value - self.upper]
-        if self.lower is not None and not self.gap:
-            sides.append(self.lower - value)
-        return max(sides, default=0.0)
+        above = -math.inf if self.upper is None else value - self.upper
+        return above if self.lower is None else max(above, self.lower - value)
 
     @property
     def excess_interval(self) -> tuple[float, float] | None:
         """The interval as distances from the bound that is nearer to it, the better end first."""
         if self.low is None or self.high is None:
             return None
-        ends = [self.excess_of(self.low), self.excess_of(self.high)]
-        best = ends
-        if self.lower is not None and self.upper is not None and not self.gap:
-            best = [*ends, self.excess_of(min(max((self.lower + self.upper) / 2, self.low), self.high))]
+        ends = best = [self.excess_of(self.low), self.excess_of(self.high)]
+        if self.lower is not None and self.upper is not None:
+            middle = min(max((self.lower + self.upper) / 2, self.low), self.high)
+            best = [*ends, self.excess_of(middle)]
         return min(best), max(ends)
 
 
@@ -121,9 +118,7 @@ class Declared:
 
     name: str
     words: str
-    count: int
     state: str
-    axis: str
     points: tuple[RatePoint, ...]
 
 
@@ -186,8 +181,7 @@ class Calibration:
 class Rival:
     """A model on the same rows: the one reported comes first, others are there to compare.
 
-    `worst` is the largest excess over all constraints; `difference` is its accuracy minus that of the model
-    reported, with an interval.
+    `worst` is the largest excess; `difference` is its accuracy minus that of the model reported, with an interval.
     """
 
     name: str

@@ -52,29 +52,29 @@ class ValueNames:
 
     def __init__(self, schema: Schema | None, classes: tuple[Any, ...], columns: Mapping[str, Any]) -> None:
         self._schema = schema
-        self.classes = {k: str(k) for k in classes}
-        if len(set(self.classes.values())) < len(classes):  # plain texts do not tell them apart
-            self.classes = {k: repr(k) for k in classes}
+        distinct = len(set(map(str, classes))) == len(classes)
+        self.classes = {k: str(k) if distinct else repr(k) for k in classes}
         self.values: dict[tuple[str | None, Any], str] = {}
-        self._tokens: dict[str, str] = {}
-        listed = {None: classes} | {c: v for c, v in columns.items() if not isinstance(v, Numeric)}
+        tokens: dict[str, str] = {}
+        listed: dict[str | None, Any] = {None: classes}
+        listed |= {name: values for name, values in columns.items() if not isinstance(values, Numeric)}
         for column, value in ((column, value) for column, values in listed.items() for value in values):
-            if schema is not None:
-                self._add(schema, column, value)
-
-    def _add(self, schema: Schema, column: str | None, value: Any) -> None:
-        name = schema.value_label(schema.label if column is None else column, value)
-        if name == str(value):
-            return
-        self.values[column, value] = name
-        if column is None:
-            self.classes[value] = name
-            self._tokens[f"'{value}'"] = f"'{name}'"
-        title = "label" if column is None else schema.title_of(column)
-        for left in {column or "label", repr(column or "label")}:
-            for right in {str(value), repr(value)}:
-                self._tokens[f"{left}={right}"] = f"{title} = {name}"
-                self._tokens[f"{left}!={right}"] = f"{title} other than {name}"
+            if schema is None:
+                continue
+            name = schema.value_label(column or schema.label, value)
+            if name == str(value):
+                continue
+            self.values[column, value] = name
+            if column is None:
+                self.classes[value], tokens[f"'{value}'"] = name, f"'{name}'"
+            title = "label" if column is None else schema.title_of(column)
+            for left in {column or "label", repr(column or "label")}:
+                for right in {str(value), repr(value)}:
+                    tokens[f"{left}={right}"] = f"{title} = {name}"
+                    tokens[f"{left}!={right}"] = f"{title} other than {name}"
+        self._tokens = tokens
+        longest = sorted(tokens, key=len, reverse=True)
+        self._pattern = re.compile(rf"(?<![\w.'])({'|'.join(map(re.escape, longest))})(?![\w.'])")
 
     def title(self, column: str) -> str:
         """Return what a column is called."""
@@ -86,18 +86,15 @@ class ValueNames:
 
     def text(self, words: str) -> str:
         """Return a text with names in place of ``column=value`` and of quoted classes."""
-        if not self._tokens:
-            return words
-        longest = sorted(self._tokens, key=len, reverse=True)
-        pattern = rf"(?<![\w.'])({'|'.join(map(re.escape, longest))})(?![\w.'])"
-        return re.sub(pattern, lambda found: self._tokens[found[1]], words)
+        return self._pattern.sub(lambda found: self._tokens[found[1]], words) if self._tokens else words
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
     """Rows to report on, read and checked once; only the columns that the report reads.
 
-    A group without rows is listed if the values of its columns are declared in `group_values`.
+    A group without rows is listed if the values of its columns are declared in `group_values`. `domain` has the classes,
+    and the values of the columns that constraints are about: without `OTHER`.
     """
 
     constraints: Any
@@ -110,6 +107,7 @@ class Evaluation:
     groupings: tuple[tuple[str, ...], ...]
     confidence: float
     names: ValueNames
+    domain: Domain
 
     @classmethod
     def read(
@@ -128,6 +126,7 @@ class Evaluation:
     ) -> Evaluation:
         """Check everything that can be wrong with the rows, before anything is measured."""
         data = Predictions.read(y_true, y_pred, None, classes)
+        n_rows = len(data.truth)
         by = [by] if isinstance(by, str) else by
         if by is not None and not isinstance(by, Iterable):
             raise InvalidType(f"by must be a list of columns, got {type(by).__name__}")
@@ -138,13 +137,21 @@ class Evaluation:
         elif needed is not None:
             needed = needed | {name for names in wanted for name in names}
         lone = next(iter(needed)) if needed is not None and len(needed) == 1 else None
-        n_rows = len(data.truth)
         columns = sensitive_columns(sensitive_features, n_rows, lone_name=lone, needed=needed)
         declared = {name: values for name, values in dict(group_values or {}).items() if name in columns}
         for name, values in declared.items():
             if not isinstance(values, Numeric) and np.any(columns[name] == OTHER):
                 declared[name] = (*values, OTHER)
-        groupings = _groupings(constraints, columns, declared) if wanted is None else wanted
+        found: dict[str, Any] = {
+            name: Domain((0, 1), {name: declared[name]}).values(name)
+            if name in declared
+            else distinct_or_numeric(column, f"column {name!r}")
+            for name, column in columns.items()
+        }
+        known = {
+            name: values if isinstance(values, Numeric) else tuple(v for v in values if v != OTHER)
+            for name, values in found.items()
+        }
         return cls(
             constraints=constraints,
             truth=data.truth,
@@ -153,19 +160,11 @@ class Evaluation:
             sensitive=columns,
             classes=data.classes,
             group_values=declared,
-            groupings=tuple(dict.fromkeys(groupings)),
+            groupings=tuple(dict.fromkeys(_groupings(constraints, found) if wanted is None else wanted)),
             confidence=_validate.inside(confidence=confidence),
             names=ValueNames(schema, data.classes, declared),
+            domain=Domain(data.classes, known, other=True),
         )
-
-    @property
-    def domain(self) -> Domain:
-        """The classes, and the values of the columns that constraints are about: without `OTHER`."""
-        found = {name: _values(name, self.sensitive, self.group_values) for name in self.sensitive}
-        for name, values in found.items():
-            if not isinstance(values, Numeric):
-                found[name] = tuple(value for value in values if value != OTHER)
-        return Domain(self.classes, found, other=True)
 
 
 def _columns_of(item: Any) -> tuple[str, ...]:
@@ -181,22 +180,14 @@ def families(constraints: Any) -> list[Family]:
     return [item for item in as_constraints(constraints) if isinstance(item, Family)]
 
 
-def _groupings(constraints: Any, columns: dict[str, Any], declared: dict[str, Any]) -> list[tuple[str, ...]]:
+def _groupings(constraints: Any, values: dict[str, Any]) -> list[tuple[str, ...]]:
     """Return which columns make the groups: each by itself, and crossed where a family crosses them."""
-    values = {name: _values(name, columns, declared) for name in columns}
     intervals = interval_columns(constraints)
-    numeric = {name for name, found in values.items() if name in intervals or isinstance(found, Numeric)}
-    found: list[tuple[str, ...]] = [(name,) for name in columns if name not in numeric]
+    found = [(name,) for name, of in values.items() if name not in intervals and not isinstance(of, Numeric)]
     for family in families(constraints):
-        names = family.columns if family.columns or family.by_keyword else tuple(columns)
-        found += [names] if len(names) > 1 else []
+        names = family.columns if family.columns or family.by_keyword else tuple(values)
+        found += [names] if len(names) > 1 else []  # type: ignore[list-item]
     return [by for by in found if math.prod(len(values[name]) for name in by) <= MAX_GROUPS]
-
-
-def _values(name: str, columns: dict[str, Any], declared: dict[str, Any]) -> Any:
-    if name in declared:
-        return Domain((0, 1), {name: declared[name]}).values(name)
-    return distinct_or_numeric(columns[name], f"column {name!r}")
 
 
 def as_probabilities(scores: Any, n_rows: int, classes: tuple[Any, ...]) -> Floats:
@@ -238,35 +229,21 @@ def constraints_of(
     """
     if certificate is None:
         return ()
-    others = {row.name: row for row in trained or ()}
     known = Domain(domain.classes, domain.columns, other=True)
     items = compile_constraints(declared, known, to_hold=False, allow_empty=True).items
     words = {item.name: names.text(item.description) for item in items}
+    others = {
+        row.name: c.Certified(*map(finite, (row.estimate, *row.interval)), row.verdict, row.remedy)
+        for row in trained or ()
+    }
     found = []
     for row in certificate:
         ends = row.population_interval if population else row.interval
         numbers = (row.estimate, *ends, row.excess) if row.resolved else (math.nan,) * 4
-        certified = None
-        if (other := others.get(row.name)) is not None:
-            estimate, low, high = map(finite, (other.estimate, *other.interval))
-            certified = c.Certified(estimate, low, high, other.verdict, other.remedy)
-        lower, upper, reached, low, high, excess = map(finite, (*row.bounds, *numbers))
-        found.append(
-            c.Constraint(
-                name=row.name,
-                words=words.get(row.name, row.name),
-                family=row.family,
-                gap=row.kind == "gap",
-                lower=lower,
-                upper=upper,
-                reached=reached,
-                low=low,
-                high=high,
-                excess=excess,
-                state=row.verdict,
-                certified=certified,
-            )
-        )
+        lower, upper, *measured = map(finite, (*row.bounds, *numbers))
+        text, gap = words.get(row.name, row.name), row.kind == "gap"
+        about = row.name, text, row.family, gap, None if gap else lower, upper
+        found.append(c.Constraint(*about, *measured, row.verdict, others.get(row.name)))
     return tuple(found)
 
 
@@ -282,9 +259,8 @@ def families_of(
     for family in dict.fromkeys(families(declared)):
         states = [constraint.state for constraint in constraints if constraint.family == family.name]
         worst = min(states, key=c.STATES.index, default=CANNOT_TELL)
-        words = family.describe(domain, names.values)
         points = () if data is None else _points(data, family, domain)
-        found.append(c.Declared(family.name, words, len(states), worst, "rate" if points else "", points))
+        found.append(c.Declared(family.name, family.describe(domain, names.values), worst, points))
     return tuple(found)
 
 

@@ -96,23 +96,23 @@ def _behind(summary: str, caption: str, head: Sequence[str], rows: Iterable[Sequ
 
 
 # roles are written out because narrow screens lay rows out as blocks, which would hide them
-def _picture_table(
+def _table(
     figure: str,
     caption: str,
     head: Iterable[Any],
     rows: Iterable[Html],
-    kind: str = "forest panel",
+    kind: str = "",
     *,
-    hide_caption: bool = False,
+    shown: bool = True,
 ) -> Html:
-    """Return a table with pictures; heads are words with a CSS class, or scales."""
+    """Return a table with pictures, its caption shown or not; heads are words with a CSS class, or scales."""
     cells = [one if isinstance(one, Html) else _head(one[0], class_=one[1]) for one in head]
     return el(
         "table",
-        el("caption", caption, class_="sr" if hide_caption else None),
+        el("caption", caption, class_=None if shown else "sr"),
         el("thead", el("tr", cells, role="row"), role="rowgroup"),
         el("tbody", rows, role="rowgroup"),
-        class_=kind,
+        class_=kind or "forest panel",
         role="table",
         data_figure=figure,
     )
@@ -141,8 +141,16 @@ def _cell(words: Any, kind: str = "number", label: str | None = None) -> Html:
     return el("td", words, class_=kind, role="cell", data_label=label)
 
 
-def _strip_row(name: str, words: Any, strip: Html, kind: str | None = None) -> Html:
-    return _row(name, _cell(words), _cell(strip, "picture"), class_=kind)
+def _strips(
+    figure: str, caption: str, names: tuple[str, str], axis: Axis, rows: Iterable[Any], **options: Any
+) -> Html:
+    """Return a table of names, numbers and strips; a row may have a CSS class."""
+    head = [(names[0], "name"), (names[1], "number"), _scale(axis, signed=options.pop("signed", False))]
+    body = [
+        _row(name, _cell(words), _cell(strip, "picture"), class_=kind[0] if kind else None)
+        for name, words, strip, *kind in rows
+    ]
+    return _table(figure, caption, head, body, **options)
 
 
 def _ends(share: Share) -> tuple[float, float] | None:
@@ -159,10 +167,6 @@ def _left_out(count: int) -> Html | None:
     return el("p", words, class_="quiet") if count > 0 else None
 
 
-def _capital(words: str) -> str:
-    return words[:1].upper() + words[1:]
-
-
 def _figure(caption: str, plot: Plot, figure: str) -> Html:
     return el("figure", el("figcaption", caption), plot.html(), data_figure=figure, class_="panel-box")
 
@@ -173,6 +177,10 @@ def _panels(panels: Sequence[Html], opened: int, what: str, kind: str, figure: s
     if rest := panels[opened:]:
         found.append(folded(counted(len(rest), what), el("div", rest, class_=f"panels {kind}")))
     return found
+
+
+def _thinned(items: Sequence[Any], most: int = TIPS) -> Sequence[Any]:
+    return items[:: max(1, len(items) // most)]
 
 
 # -------------------------------------------------------------------------------------- constraints
@@ -194,7 +202,7 @@ def constraints_view(content: Content) -> Html:
 
     def table(constraints: Sequence[c.Constraint], figure: str) -> Html:
         rows = [_constraint_row(one, axis, other.get(one.name)) for one in constraints]
-        return _picture_table(figure, caption, heads, rows, "forest", hide_caption=True)
+        return _table(figure, caption, heads, rows, "forest", shown=False)
 
     more = None
     if (count := len(ordered) - OPEN_CONSTRAINTS) > 0:
@@ -205,14 +213,20 @@ def constraints_view(content: Content) -> Html:
 
 
 def _constraint_row(one: c.Constraint, axis: Axis, other: float | None) -> Html:
-    interval, state = span(one.low, one.high), css_state(one.state)
+    interval, marks = span(one.low, one.high), {"zero": 0.0, "beyond": True, "other": other}
     tip = f"{one.name}: reached {four(one.reached)}, {interval}"
-    picture = strip(
-        axis, one.excess, one.excess_interval, state=state, zero=0.0, beyond=True, other=other, tip=tip
-    )
-    formula = folded("formula", el("code", one.name), kind="formula")
+    picture = strip(axis, one.excess, one.excess_interval, state=css_state(one.state), tip=tip, **marks)
+    name = [
+        el("span", one.words, class_="label"),
+        folded("formula", el("code", one.name), kind="formula"),
+    ]
+    found = one.certified
+    if found is not None and found.estimate is not None and found.low is not None and found.high is not None:
+        ends = f"{short(found.low)} to {short(found.high)}"
+        words = f"training rows: {short(found.estimate)} ({ends}), {found.state}"
+        name.append(el("span", words, class_=f"certified {css_state(found.state)}"))
     return _row(
-        [el("span", one.words, class_="label"), formula, _certified(one.certified)],
+        name,
         _cell(pill(one.state), "result"),
         _cell(four(one.reached), "number reached", "Reached"),
         _cell(one.requested, "number asked", "Requested"),
@@ -224,31 +238,18 @@ def _constraint_row(one: c.Constraint, axis: Axis, other: float | None) -> Html:
     )
 
 
-def _certified(found: c.Certified | None) -> Html | None:
-    if found is None or found.estimate is None or found.low is None or found.high is None:
-        return None
-    interval = f"{short(found.low)} to {short(found.high)}"
-    words = f"training rows: {short(found.estimate)} ({interval}), {found.state}"
-    return el("span", words, class_=f"certified {css_state(found.state)}")
-
-
 def family_rates(family: c.Declared) -> Html | None:
     """Return the rates that a family compares, by group; None if it plots nothing."""
     known = [point.value for point in family.points if point.value is not None]
     if not known:
         return None
-    axis = _unit_axis(known)
-    several = len({point.series for point in family.points}) > 1
-    rows = []
-    for one in family.points[:MOST_GROUPS]:
-        name = f"{one.series}, {one.group}" if several else one.group
-        rows.append(_strip_row(name, four(one.value), strip(axis, one.value)))
-    head = [("Group", "name"), ("Rate", "number"), _scale(axis)]
-    table = _picture_table("family", _capital(family.axis or "rate"), head, rows)
+    axis, several = _unit_axis(known), len({point.series for point in family.points}) > 1
+    rows = [
+        (f"{one.series}, {one.group}" if several else one.group, four(one.value), strip(axis, one.value))
+        for one in family.points[:MOST_GROUPS]
+    ]
+    table = _strips("family", "Rate", ("Group", "Rate"), axis, rows)
     return folded("The rates that are compared", table)
-
-
-# ------------------------------------------------------------------------------------------- models
 
 
 def models_view(content: Content) -> Html:
@@ -276,11 +277,12 @@ def models_view(content: Content) -> Html:
             cells.append(_cell(signed(model.worst), "number worst", "Largest excess"))
             cells.append(_cell(strip(gaps, model.worst, state=kind, zero=0.0, beyond=True), "picture"))
         rows.append(_row([el("span", model.name, class_="label"), note], *cells, class_=kind))
-    caption = "Models compared on the same rows"
-    return _picture_table("tradeoff", caption, head, rows, "forest models", hide_caption=True)
+    return _table("tradeoff", "Models compared on the same rows", head, rows, "forest models", shown=False)
 
 
 # ------------------------------------------------------------------------------------------- groups
+
+Shares = list[tuple[str, Share]]
 
 
 def rates_view(content: Content) -> list[Html]:
@@ -308,13 +310,11 @@ def error_view(content: Content) -> Html:
     return el("div", panels or everyone, class_="panels")
 
 
-Shares = list[tuple[str, Share]]
-
-
 def _rates(content: Content, grouping: c.Grouping, k: str, measure: str) -> tuple[str, Shares, Share]:
     """Return a rate in words, by group, and of everyone."""
     shares = [(group.name, group.rates[k][measure]) for group in grouping.groups]
-    return f"{_capital(MEASURES[measure])}, class {k}", shares, content.everyone.rates[k][measure]
+    words = MEASURES[measure][:1].upper() + MEASURES[measure][1:]
+    return f"{words}, class {k}", shares, content.everyone.rates[k][measure]
 
 
 def _errors(content: Content, grouping: c.Grouping) -> tuple[Shares, Share]:
@@ -332,24 +332,26 @@ def _share_panel(words: str, rows: Shares, everyone: Share, figure: str) -> Html
         value, middle = row[1].value, everyone.value
         return -1.0 if value is None or middle is None else abs(value - middle)
 
-    def line(name: str, share: Share, kind: str = "model") -> Html:
+    def line(name: str, share: Share, kind: str = "model") -> tuple[Any, ...]:
         interval = span(share.low, share.high)
         hidden = el("span", f" {interval}, {share.rows:,} rows", class_="sr")
         tip = f"{name}: {four(share.value)} ({interval}), {share.rows:,} rows"
         picture = strip(axis, share.value, _ends(share), state=kind, zero=everyone.value, tip=tip)
-        return _strip_row(name, [four(share.value), hidden], picture, kind)
+        return name, [four(share.value), hidden], picture, kind
+
+    def table(name: str, lines: Sequence[Any]) -> Html:
+        return _strips(name, words, ("Group", "Rate"), axis, lines)
 
     if len(rows) > OPEN_GROUPS:
         rows = sorted(rows, key=distance, reverse=True)
-    lines, last = [line(*row) for row in rows], line("everyone", everyone, "everyone")
-    head = [("Group", "name"), ("Rate", "number"), _scale(axis)]
-    table = _picture_table(figure, words, head, [*lines[:OPEN_GROUPS], last])
+    lines = [line(*row) for row in rows]
+    opened = table(figure, [*lines[:OPEN_GROUPS], line("everyone", everyone, "everyone")])
     if len(lines) <= OPEN_GROUPS:
-        return table
+        return opened
     rest = lines[OPEN_GROUPS:MOST_GROUPS]
     summary = f"{counted(len(rest), 'more group')}, nearer to everyone"
-    others = _picture_table(f"{figure}-more", words, head, rest)
-    return el("div", table, folded(summary, others, _left_out(len(lines) - MOST_GROUPS)), class_="panel-box")
+    others = folded(summary, table(f"{figure}-more", rest), _left_out(len(lines) - MOST_GROUPS))
+    return el("div", opened, others, class_="panel-box")
 
 
 # ---------------------------------------------------------------------------------- shape functions
@@ -378,15 +380,15 @@ def _shape_panel(shape: c.Shape, axis: Axis, several: bool) -> Html:
         rest = [one for one in shape.special if not one.label.startswith("exactly ")]
         words = ", ".join(f"{one.label} {signed(one.value)}" for one in rest)
     else:
-        order = sorted(range(len(shape.values)), key=lambda place: -abs(shape.values[place]))[:MOST_LABELS]
-        rows = []
-        for i in sorted(order, key=lambda place: -shape.values[place]):
-            value = shape.values[i]
-            bar = strip(axis, value, (shape.low[i], shape.high[i]), zero=0.0)
-            rows.append(_strip_row(shape.labels[i], signed(value), bar))
-        head = [("Value", "name"), ("Score", "number"), _scale(axis, signed=True)]
-        picture = _picture_table("shape", label, head, rows, hide_caption=True)
-        left = len(shape.values) - len(order)
+        parts = list(zip(shape.labels, shape.values, shape.low, shape.high, strict=True))
+        largest = sorted(parts, key=lambda part: -abs(part[1]))[:MOST_LABELS]
+        rows = [
+            (name, signed(value), strip(axis, value, (low, high), zero=0.0))
+            for name, value, low, high in sorted(parts, key=lambda part: -part[1])
+            if (name, value, low, high) in largest
+        ]
+        picture = _strips("shape", label, ("Value", "Score"), axis, rows, signed=True, shown=False)
+        left = len(parts) - len(largest)
         words = f"{left} more with smaller contributions" if left else ""
     caption = el(
         "figcaption",
@@ -408,10 +410,6 @@ def _shape_plot(shape: c.Shape, axis: Axis, label: str = "") -> Plot:
         for one in shape.special
         if one.label.startswith("exactly ")
     ]
-    tips = [
-        ((a + b) / 2, f"{shape.feature} {a:,.4g} to {b:,.4g}: {signed(value)}")
-        for (a, b), value, *_ in steps[:: max(1, len(steps) // TIPS)]
-    ]
     return Plot(
         label,
         across,
@@ -421,45 +419,42 @@ def _shape_plot(shape: c.Shape, axis: Axis, label: str = "") -> Plot:
         height=180,
         lines=[Line([x for pair, *_ in steps for x in pair], [y for _, y, *_ in steps for _ in range(2)])],
         points=[dot for dot in dots if across.holds(dot.x)],
-        tips=tips,
+        tips=[
+            ((a + b) / 2, f"{shape.feature} {a:,.4g} to {b:,.4g}: {signed(value)}")
+            for (a, b), value, *_ in _thinned(steps)
+        ],
         band=[(x, max(low, axis.low), min(high, axis.high)) for pair, _, low, high in steps for x in pair],
     )
 
 
 # -------------------------------------------------------------------------------------- calibration
 
+DIAGONAL = Line((0.0, 1.0), (0.0, 1.0), "reference")
+
 
 def calibration_view(content: Content) -> list[Html]:
     """Return a panel per group: scores against outcomes, everyone's line behind."""
     everyone, shown = content.calibration[0], content.calibration[:MOST_PANELS]
-    panels = [_calibration_panel(each, everyone, content.score_words) for each in shown]
-    rows = [
-        (each.group, four(b.score), four(s.value), span(s.low, s.high), f"{s.rows:,}")
-        for each in shown
-        for b, s in ((b, b.observed) for b in each.bins)
-    ]
+    panels, rows = [], []
+    for each in shown:
+        points = []
+        for b, seen in ((b, b.observed) for b in each.bins):
+            score, value, interval = four(b.score), four(seen.value), span(seen.low, seen.high)
+            tip = f"{each.group}: score {score}, observed {value} ({interval}), {seen.rows:,} rows"
+            points.append(Point(b.score, seen.value or 0.0, _ends(seen), tip))
+            rows.append((each.group, score, value, interval, f"{seen.rows:,}"))
+        about = f"{content.score_words} against how often it was so; mean distance {four(each.error)}"
+        behind = [] if each is everyone else [_calibration_line(everyone, "behind")]
+        lines = [DIAGONAL, *behind, _calibration_line(each)]
+        label = f"Calibration of {each.group}: {about}"
+        plot = Plot(label, UNIT, UNIT, content.score_words, lines=lines, points=points)
+        note = el("span", f" off by {four(each.error)}, {each.rows:,} rows", class_="quiet")
+        caption = el("figcaption", el("b", each.group), note)
+        panels.append(el("figure", caption, plot.html(), class_="panel-box"))
     head = ("Group", "Mean score", "Observed", "Interval", "Rows")
     table = "Calibration by group and range of scores", head, rows
     found = _panels(panels, OPEN_PANELS + 1, "more group", "square", "calibration")
     return [*found, _behind("The numbers behind the calibration figures", *table)]
-
-
-def _calibration_panel(each: c.Calibration, everyone: c.Calibration, score: str) -> Html:
-    behind = [] if each is everyone else [_calibration_line(everyone, "behind")]
-    points = []
-    for b in each.bins:
-        seen = b.observed
-        tip = f"observed {four(seen.value)} ({span(seen.low, seen.high)}), {seen.rows:,} rows"
-        tip = f"{each.group}: score {four(b.score)}, {tip}"
-        points.append(Point(b.score, seen.value or 0.0, _ends(seen), tip))
-    error = four(each.error)
-    label = f"Calibration of {each.group}: {score} against how often it was so; mean distance {error}"
-    plot = Plot(label, UNIT, UNIT, score, lines=[DIAGONAL, *behind, _calibration_line(each)], points=points)
-    note = el("span", f" off by {error}, {each.rows:,} rows", class_="quiet")
-    return el("figure", el("figcaption", el("b", each.group), note), plot.html(), class_="panel-box")
-
-
-DIAGONAL = Line((0.0, 1.0), (0.0, 1.0), "reference")
 
 
 def _calibration_line(each: c.Calibration, kind: str = "main", name: str = "") -> Line:
@@ -481,23 +476,23 @@ def training_view(training: c.Training) -> list[Html]:
     A script makes the choice of the curve in front work; without one it stays hidden.
     """
     curves, picker = training.curves, Html()
+    head = ["Step", "Norm of the gradient"]
+    rows = [
+        [f"{step:,}", _short(norm)] for step, norm in zip(training.steps, training.gradient_norm, strict=True)
+    ]
     if curves:
         options = [el("option", curve.name, value=place) for place, curve in enumerate(curves)]
-        label = el("label", "Curve in front: ", for_="pick")
-        choice = el("select", options, id="pick")
+        label, choice = el("label", "Curve in front: ", for_="pick"), el("select", options, id="pick")
         picker = el("p", label, choice, class_="script-only pick", hidden=True)
+        head += [f"Distance from the bound: {curves[0].name}", "Its multiplier"]
+        for row, excess, multiplier in zip(rows, curves[0].excess, curves[0].multiplier, strict=True):
+            row += [signed(excess), _short(multiplier)]
     figures = [
         _figure(words, _training_plot(training, which), f"training-{which}")
         for which, words in _CURVES.items()
         if curves or which == "norm"
     ]
-    head = ["Step", "Norm of the gradient"]
-    head += [f"Distance from the bound: {curves[0].name}", "Its multiplier"] if curves else []
-    rows = []
-    for i in range(0, len(training.steps), max(1, len(training.steps) // 20)):
-        row = [f"{training.steps[i]:,}", _short(training.gradient_norm[i])]
-        rows.append([*row, signed(curves[0].excess[i]), _short(curves[0].multiplier[i])] if curves else row)
-    table = "Released values during training", head, rows
+    table = "Released values during training", head, _thinned(rows, 20)
     behind = _behind("The numbers behind the training figures", *table)
     return [picker, el("div", figures, class_="panels wide"), behind]
 
@@ -505,23 +500,23 @@ def training_view(training: c.Training) -> list[Html]:
 def _training_plot(training: c.Training, which: str) -> Plot:
     """Return a plot of "excess" or "multiplier" of the constraints, or of the "norm" of the gradient."""
     words, last, curves = _CURVES[which], training.steps[-1], training.curves
-    label, least = f"{words} over {last:,} steps, from released values", 0.02
+    label, least, title = f"{words} over {last:,} steps, from released values", 0.02, words.lower()
     if which == "norm":
         lines = [Line(training.steps, training.gradient_norm)]
         label, least = f"{words}, over {last:,} steps", 1e-3
     else:
         lines = [Line(training.steps, getattr(one, which), "behind", one.name) for one in curves[:0:-1]]
         lines.append(Line(training.steps, getattr(curves[0], which), "main", curves[0].name))
-        label += f"; in front: {curves[0].name}"
+        label, title = f"{label}; in front: {curves[0].name}", f"{title}, as released"
     axis = Axis.around([0.0, *(y for line in lines for y in line.y if y is not None)], least=least)
-    shown = list(zip(training.steps, lines[-1].y, strict=True))[:: max(1, len(training.steps) // TIPS)]
     tip, form = ("reached", signed) if which == "excess" else (which, _short)
+    shown = _thinned(list(zip(training.steps, lines[-1].y, strict=True)))
     return Plot(
         label,
         Axis(0.0, float(max(last, 1))),
         axis if which == "excess" else Axis(0.0, axis.high),
         "step",
-        words.lower() if which == "norm" else f"{words.lower()}, as released",
+        title,
         lines=lines,
         levels=[(0.0, "the bound")] if which == "excess" else [],
         tips=[(float(step), f"step {step:,}: {tip} {form(value)}") for step, value in shown],
@@ -556,13 +551,28 @@ def ledger_view(spending: c.Spending) -> list[Html]:
             f"{100 - gradient:.0f}% into counting predictions by group (by inverse squared noise)."
         )
         found.append(el("p", words, class_="quiet"))
-    if spending.steps:
-        found.append(_figure("Epsilon by training step", _epsilon_plot(spending), "ledger-curve"))
+    if steps := spending.steps:
+        texts = [epsilon_text(value) for value in spending.epsilons]
+        plot = Plot(
+            f"Epsilon of all releases over {steps[-1]:,} training steps, from {texts[0]} to {texts[-1]}",
+            Axis(0.0, float(steps[-1])),
+            Axis(0.0, 1.08 * max(spending.cap or 0.0, *spending.epsilons)),
+            "step of the training",
+            "epsilon",
+            lines=[Line(steps, spending.epsilons)],
+            levels=[(spending.cap, "cap")] if spending.cap else [],
+            tips=[
+                (float(step), f"after {step:,} steps: epsilon {text}")
+                for step, text in zip(steps, texts, strict=True)
+            ],
+            area=True,
+        )
+        found.append(_figure("Epsilon by training step", plot, "ledger-curve"))
     return found
 
 
 def _bar(spending: c.Spending, total: float) -> Html:
-    whole, parts = max(spending.cap or 0.0, total) or 1.0, []
+    whole, parts, size = max(spending.cap or 0.0, total) or 1.0, [], {"width": "100%", "height": 36}
     for place, entry in enumerate(spending.entries):
         before, after = entry.before or 0.0, entry.after or 0.0
         tip = f"{entry.purpose}: epsilon {epsilon_text(entry.before)} to {epsilon_text(entry.after)}"
@@ -571,10 +581,9 @@ def _bar(spending: c.Spending, total: float) -> Html:
         parts.append(el("rect", el("title", tip), class_=kind, x=x, y=0, width=width, height=36))
     label = f"Of a cap of {epsilon_text(spending.cap)}" if spending.cap else "No cap"
     entries = "; ".join(f"{entry.purpose} {_rise(entry)}" for entry in spending.entries)
-    spent = f"{label}, {epsilon_text(total)} is spent: {entries}"
-    size = {"width": "100%", "height": 36}
+    words = f"{label}, {epsilon_text(total)} is spent: {entries}"
     frame = el("rect", class_="left", x=0, y=0, **size)
-    picture = el("svg", frame, parts, class_="budget", **size, role="img", aria_label=spent)
+    picture = el("svg", frame, parts, class_="budget", **size, role="img", aria_label=words)
     left = f"; {whole - total:.4f} is left" if spending.cap and whole - total > 5e-5 else ""
     caption = f"{label}, epsilon {epsilon_text(total)} is spent{left}"
     return el("figure", el("figcaption", caption), picture, data_figure="ledger")
@@ -584,34 +593,15 @@ def _rise(one: c.Booking) -> str:
     return "without protection" if one.before is None or one.after is None else signed(one.after - one.before)
 
 
-def _epsilon_plot(spending: c.Spending) -> Plot:
-    steps, epsilons = spending.steps, spending.epsilons
-    texts = [epsilon_text(value) for value in epsilons]
-    pairs = zip(steps, texts, strict=True)
-    return Plot(
-        f"Epsilon of all releases over {steps[-1]:,} training steps, from {texts[0]} to {texts[-1]}",
-        Axis(0.0, float(steps[-1])),
-        Axis(0.0, 1.08 * max(spending.cap or 0.0, *epsilons)),
-        "step of the training",
-        "epsilon",
-        lines=[Line(steps, epsilons)],
-        levels=[(spending.cap, "cap")] if spending.cap else [],
-        tips=[(float(step), f"after {step:,} steps: epsilon {text}") for step, text in pairs],
-        area=True,
-    )
-
-
 # ------------------------------------------------------------------------------ figures for papers
 
 
-def _constraints_figure(content: Content) -> Forest | None:
+def _constraints_figure(content: Content) -> Forest:
     rows = [(one.name, one.excess, one.excess_interval, one.state) for one in content.by_worst()]
-    return Forest(f"{EXCESS} (positive: beyond it)", rows) if rows else None
+    return Forest(f"{EXCESS} (positive: beyond it)", rows)
 
 
-def _rates_figure(content: Content, rate: str = PANELS[0], by: Any = None, k: Any = None) -> Forest | None:
-    if not content.groupings:
-        return None
+def _rates_figure(content: Content, rate: str = PANELS[0], by: Any = None, k: Any = None) -> Forest:
     _validate.one_of(tuple(MEASURES), rate=rate)
     chosen = content.shown_classes[0] if k is None else str(k)
     if chosen not in content.classes:
@@ -620,9 +610,7 @@ def _rates_figure(content: Content, rate: str = PANELS[0], by: Any = None, k: An
     return _shares_figure(f"{MEASURES[rate]}, class {chosen}", shares, everyone)
 
 
-def _error_figure(content: Content, *, by: Any = None) -> Forest | None:
-    if not content.groupings:
-        return None
+def _error_figure(content: Content, *, by: Any = None) -> Forest:
     return _shares_figure("share of wrong predictions", *_errors(content, _grouping(content, by)))
 
 
@@ -640,9 +628,7 @@ def _grouping(content: Content, by: Any) -> c.Grouping:
     raise InvalidInput(f"by must be one of the groupings of the report ({known}), got {by!r}")
 
 
-def _tradeoff_figure(content: Content) -> Plot | None:
-    if len(content.models) < 2 or not content.constraints:
-        return None
+def _tradeoff_figure(content: Content) -> Plot:
     points = [
         Point(model.worst, model.accuracy.value, _ends(model.accuracy), name=model.name)
         for model in content.models
@@ -651,21 +637,18 @@ def _tradeoff_figure(content: Content) -> Plot | None:
     return Plot("", UNIT, UNIT, "largest excess over a bound (positive: violated)", "accuracy", points=points)
 
 
-def _calibration_figure(content: Content) -> Plot | None:
+def _calibration_figure(content: Content) -> Plot:
     lines = [_calibration_line(each, name=each.group) for each in content.calibration[: OPEN_PANELS + 1]]
-    plot = Plot("", UNIT, UNIT, content.score_words, "observed", lines=[DIAGONAL, *lines])
-    return plot if lines else None
+    return Plot("", UNIT, UNIT, content.score_words, "observed", lines=[DIAGONAL, *lines])
 
 
-def _training_figure(content: Content) -> Plot | None:
-    training = content.training
-    return None if training is None else _training_plot(training, "excess" if training.curves else "norm")
+def _training_figure(content: Content) -> Plot:
+    training: Any = content.training
+    return _training_plot(training, "excess" if training.curves else "norm")
 
 
-def _ledger_figure(content: Content) -> Forest | None:
-    spending = content.spending
-    if spending is None or spending.total is None:
-        return None
+def _ledger_figure(content: Content) -> Forest:
+    spending: Any = content.spending
     rows = [
         (one.purpose or "release", one.after, (one.before or 0.0, one.after or 0.0), "")
         for one in spending.entries
@@ -674,9 +657,7 @@ def _ledger_figure(content: Content) -> Forest | None:
     return Forest(words, rows, spending.cap, "cap" if spending.cap else "")
 
 
-def _shapes_figure(content: Content, *, feature: str | None = None) -> Plot | Forest | None:
-    if not content.shapes:
-        return None
+def _shapes_figure(content: Content, *, feature: str | None = None) -> Plot | Forest:
     for shape in content.shapes:
         if feature in (None, shape.feature):
             return shape_figure(shape)
@@ -704,27 +685,38 @@ def draw_shape(shape: ShapeFunction, ax: Any = None) -> Any:
     return shape_figure(shape_of(shape, "")).draw(ax)
 
 
-FIGURES: dict[str, tuple[Callable[..., Plot | Forest | None], str]] = {
-    "constraints": (_constraints_figure, "no constraints were requested"),
-    "rates": (_rates_figure, "there are no groups; give sensitive_features"),
-    "error": (_error_figure, "there are no groups; give sensitive_features"),
-    "tradeoff": (_tradeoff_figure, "it needs constraints and a model to compare with; give baseline"),
-    "calibration": (_calibration_figure, "there are no scores; give probabilities"),
-    "training": (_training_figure, "nothing is known of the training"),
-    "shapes": (_shapes_figure, "the model has no shape functions"),
-    "ledger": (_ledger_figure, "there is no ledger with a finite epsilon"),
+_NO_GROUPS = "there are no groups; give sensitive_features"
+FIGURES: dict[str, tuple[Callable[..., Plot | Forest], Callable[[Content], object], str]] = {
+    "constraints": (_constraints_figure, lambda of: of.constraints, "no constraints were requested"),
+    "rates": (_rates_figure, lambda of: of.groupings, _NO_GROUPS),
+    "error": (_error_figure, lambda of: of.groupings, _NO_GROUPS),
+    "tradeoff": (
+        _tradeoff_figure,
+        lambda of: of.constraints and of.models[1:],
+        "it needs constraints and a model to compare with; give baseline",
+    ),
+    "calibration": (
+        _calibration_figure,
+        lambda of: of.calibration,
+        "there are no scores; give probabilities",
+    ),
+    "training": (_training_figure, lambda of: of.training, "nothing is known of the training"),
+    "shapes": (_shapes_figure, lambda of: of.shapes, "the model has no shape functions"),
+    "ledger": (
+        _ledger_figure,
+        lambda of: of.spending is not None and of.spending.total is not None,
+        "there is no ledger with a finite epsilon",
+    ),
 }
-"""Figures by name: how to make one, None if there is nothing to draw, and what to say then."""
+"""Figures by name: how to make one, whether there is something to draw, and what to say otherwise."""
 
 
 def figure_of(name: str, content: Content, **choices: Any) -> Plot | Forest:
     """Return a figure by name; say what is missing if there is nothing to draw."""
-    _validate.one_of(tuple(FIGURES), figure=name)
-    make, missing = FIGURES[name]
-    figure = make(content, **choices)
-    if figure is None:
+    make, there, missing = FIGURES[_validate.one_of(tuple(FIGURES), figure=name)]
+    if not there(content):
         raise InvalidInput(f"there is no figure {name!r} in this report: {missing}")
-    return figure
+    return make(content, **choices)
 
 
 # --------------------------------------------------------------------------------- summary in notebooks
@@ -736,25 +728,21 @@ def summary(model: Any) -> str:
     items = asked if isinstance(asked, list | tuple | set | frozenset) else [asked]
     count = "" if compiled is None else f" ({len(compiled):,} constraints)"
     constraints = "none" if asked is None else listed(map(str, items), 6, "; ") + count
-    if hasattr(model, "privacy_"):
-        lines = _fitted_lines(model, constraints)
-    else:
+    statement, certificate = getattr(model, "privacy_", None), getattr(model, "certificate_", None)
+    if statement is None:
         epsilon, delta = getattr(model, "epsilon", None), getattr(model, "delta", None)
         beside = "" if delta is None else f", delta {delta:g}"
         budget = "no guarantee requested" if epsilon is None else f"epsilon {epsilon:g}{beside}, to be spent"
         lines = [("Not fitted yet", "fit(X, y, sensitive_features=...)")]
         lines += [("Privacy", budget), ("Constraints", constraints)]
+    else:
+        privacy = (
+            f"epsilon {epsilon_text(statement.epsilon)}, delta {statement.delta:g}, for {statement.unit}"
+        )
+        lines = [("Privacy", "no guarantee" if math.isinf(statement.epsilon) else privacy)]
+        lines.append(("Constraints", constraints))
+        lines += [("Not covered by epsilon", "; ".join(statement.outside))] if statement.outside else []
+        lines += [("Certificate", certificate.summary)] if certificate is not None else []
+        lines.append(("Report", "report(X, y, sensitive_features=...) on rows it has not seen"))
     style = "border:1px solid #8886;border-radius:6px;padding:.5em .8em;margin:.3em 0;max-width:60em"
     return el("div", [el("div", el("b", f"{title}: "), text) for title, text in lines], style=style)
-
-
-def _fitted_lines(model: Any, constraints: str) -> list[tuple[str, str]]:
-    statement, certificate = model.privacy_, getattr(model, "certificate_", None)
-    privacy = f"epsilon {epsilon_text(statement.epsilon)}, delta {statement.delta:g}, for {statement.unit}"
-    lines = [("Privacy", "no guarantee" if math.isinf(statement.epsilon) else privacy)]
-    lines.append(("Constraints", constraints))
-    if statement.outside:
-        lines.append(("Not covered by epsilon", "; ".join(statement.outside)))
-    if certificate is not None:
-        lines.append(("Certificate", certificate.summary))
-    return [*lines, ("Report", "report(X, y, sensitive_features=...) on rows it has not seen")]
