@@ -165,7 +165,7 @@ class TestNumbers:
             group.name: group.rates["1"]["selection_rate"].value
             for group in report.content.groupings[0].groups
         }
-        assert {point.value for point in family.points} == set(groups.values())
+        assert {value for *_, value in family.points} == set(groups.values())
 
     def test_rates_by_hand(self):
         truth = [1, 1, 0, 0, 1, 0]
@@ -573,7 +573,7 @@ def test_the_first_screen_says_what_is_predicted_for_whom_and_from_what():
         title="Who earns much?",
         data="people.csv",
     )
-    about = {entry.label: entry.text for entry in report.content.about}
+    about = {entry.kind: entry.text for entry in report.content.about}
     assert about["Predicted"].startswith("income: 0, 1, from 17 features (age, ")
     assert about["Groups"] == "sex (Female, Male)"
     assert about["Measured on"] == "2,000 rows of people.csv; the model was trained on 2,000 rows"
@@ -655,7 +655,7 @@ def test_labels_and_values_are_called_as_in_the_schema():
     content = report.content
     assert content.title == "Prediction of employment"
     assert content.classes == ("0", "1: employed")
-    about = {entry.label: entry.text for entry in content.about}
+    about = {entry.kind: entry.text for entry in content.about}
     assert about["Predicted"].startswith("employment: 0, 1: employed")
     assert about["Groups"] == "RAC1P (1, 2, 3: American Indian)"
     assert [group.name for group in content.groupings[0].groups][-1] == "RAC1P = 3: American Indian"

@@ -26,7 +26,7 @@ from ratewise.metrics.verdicts import CANNOT_TELL, HELD, MISSED, Certificate, sh
 from ratewise.models.fitted import ShapeFunction
 from ratewise.report import content as c
 from ratewise.report import evaluation
-from ratewise.report.content import Content, epsilon_text, finite, listed
+from ratewise.report.content import Content, epsilon_text, finite, finites, listed
 from ratewise.report.evaluation import FEW_ROWS, OTHER, Evaluation, Floats, ValueNames, constraints_of
 
 POINTS, MOST_ENTRIES = 40, 40  # of the budget
@@ -63,8 +63,7 @@ def spending_of(ledger: Ledger, delta: float) -> c.Spending:
             training, earlier = event, tuple(so_far)
         so_far += events
         after = epsilon(so_far)
-        epsilons = map(finite, (epsilon(events), before, after))
-        entries.append(c.Booking(purpose, data, str(event), *epsilons))
+        entries.append(c.Booking(purpose, data, str(event), *finites(epsilon(events), before, after)))
         before = after
     extra = len(entries) - MOST_ENTRIES
     if extra > 0:  # the earliest become one, which keeps the sums right
@@ -167,7 +166,7 @@ def shapes_of(model: Any, classes: tuple[str, ...], names: ValueNames) -> tuple[
 
 def shape_of(shape: ShapeFunction, output: str) -> c.Shape:
     """Return a shape function prepared for a picture."""
-    half, special = _NOISE_LEVEL * shape.standard_error, list[c.Special]()
+    half, special = _NOISE_LEVEL * shape.standard_error, list[tuple[str, float]]()
     if shape.edges is None:
         kept = np.flatnonzero(shape.shares >= _HIDDEN)
         edges, labels = np.empty(0), tuple(shape.labels[place] for place in kept)
@@ -182,7 +181,7 @@ def shape_of(shape: ShapeFunction, output: str) -> c.Shape:
         low, high = values - spread, values + spread
         edges, labels = np.append(shape.edges[starts], shape.edges[stop]), ()
         parts = zip(shape.labels, shape.special, shape.special_shares, strict=True)
-        special = [c.Special(label, float(v)) for label, v, share in parts if share >= _STEP_SHARE / 2]
+        special = [(label, float(v)) for label, v, share in parts if share >= _STEP_SHARE / 2]
     return c.Shape(
         shape.feature,
         output,
@@ -302,6 +301,7 @@ def content_of_training(background: Background) -> Content:
         families = evaluation.families_of(model.constraints, compiled.domain, names, constraints)
     accuracy = None if certificate is None else certificate.accuracy
     numbers = (math.nan,) * 3 if accuracy is None else (accuracy.value, *accuracy.interval)
+    value, low, high = finites(*numbers)
     rows = (statement.n_units if statement else None) or 0
     return _content(
         background,
@@ -313,7 +313,7 @@ def content_of_training(background: Background) -> Content:
         confidence=0.95 if certificate is None else certificate.level,
         families=families,
         constraints=constraints,
-        everyone=c.Group("everyone", rows, c.Share(*map(finite, numbers), rows), {}),
+        everyone=c.Group("everyone", rows, c.Share(value, low, high, rows), {}),
     )
 
 
@@ -424,20 +424,20 @@ def _models(
 
 def _about(
     content: Content, columns: Mapping[str, Any], names: ValueNames, background: Background
-) -> Iterator[c.About]:
+) -> Iterator[c.Note]:
     """Yield what is predicted, for whom, from which rows and under which constraints."""
     model, statement, ledger = background.model, background.statement, background.ledger
     target = "" if background.target is None else f"{names.title(background.target)}: "
     features = getattr(model, "_feature_names", ())
     source = f", from {len(features)} features ({listed(features, 4)})" if features else ""
-    yield c.About("Predicted", target + listed(content.classes, 8) + source)
+    yield c.Note("Predicted", target + listed(content.classes, 8) + source)
     groups = []
     for column, values in columns.items():
         few = isinstance(values, tuple) and len(values) <= _SHOWN_VALUES
         shown = f" ({', '.join(names.value(column, value) for value in values)})" if few else ""
         groups.append(names.title(column) + shown)
     if groups:
-        yield c.About("Groups", "; ".join(groups))
+        yield c.Note("Groups", "; ".join(groups))
     source = "training rows" if content.released else "rows that were given"
     rows = f"{content.rows:,} {f'rows of {background.data}' if background.data else source}"
     if statement is not None and statement.n_units is not None and not content.released:
@@ -445,14 +445,14 @@ def _about(
         named = len(sources) == 1 and sources[0].startswith("rows of ") and statement.unit.kind == "row"
         trained = sources[0] if named else statement.unit.noun
         rows += f"; the model was trained on {statement.n_units:,} {trained}"
-    yield c.About("Trained on" if content.constant else "Measured on", rows)
+    yield c.Note("Trained on" if content.constant else "Measured on", rows)
     sentences = [family.words for family in content.families]
     sentences += [constraint.words for constraint in content.constraints if constraint.family is None]
     if content.constant:
         sentences = [f"{one} (not judged)." for one in as_constraints(getattr(model, "constraints", None))]
     more = len(sentences) - _SHOWN_CONSTRAINTS
     said = " ".join(sentences[:_SHOWN_CONSTRAINTS]) + (f" And {more} more." if more > 0 else "")
-    yield c.About("Constraints", said or "none")
+    yield c.Note("Constraints", said or "none")
 
 
 def detail(content: Content) -> str:

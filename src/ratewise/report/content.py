@@ -104,22 +104,16 @@ class Constraint:
 
 
 @dataclass(frozen=True)
-class RatePoint:
-    """A rate of a group, as a family compares it."""
-
-    series: str
-    group: str
-    value: float | None
-
-
-@dataclass(frozen=True)
 class Declared:
-    """A declared family in words, the state of its worst constraint, and the rates that it compares."""
+    """A declared family in words, the state of its worst constraint, and the rates that it compares.
+
+    `points` are (series, group, rate).
+    """
 
     name: str
     words: str
     state: str
-    points: tuple[RatePoint, ...]
+    points: tuple[tuple[str, str, float | None], ...]
 
 
 @dataclass(frozen=True)
@@ -242,16 +236,11 @@ class Spending:
 
 
 @dataclass(frozen=True)
-class Special:
-    """The contribution of a value with a bin of its own, such as a missing value."""
-
-    label: str
-    value: float
-
-
-@dataclass(frozen=True)
 class Shape:
-    """The shape function of a feature for one output: bars of categories, or steps over a range."""
+    """The shape function of a feature for one output: bars of categories, or steps over a range.
+
+    `special` are values with a bin of their own, such as missing values, and their contributions.
+    """
 
     feature: str
     output: str
@@ -261,20 +250,12 @@ class Shape:
     values: tuple[float, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
-    special: tuple[Special, ...]
-
-
-@dataclass(frozen=True)
-class About:
-    """What is predicted, for whom, from which rows, under which constraints: the first screen."""
-
-    label: str
-    text: str
+    special: tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True)
 class Note:
-    """A warning or remark: `kind` is "leak", "privacy", "certificate", "rows", "aim" or "page"."""
+    """A fact of the first screen; or a remark, of kind "leak", "privacy", "certificate", "rows", "aim" or "page"."""
 
     kind: str
     text: str
@@ -295,7 +276,7 @@ class Content:
     tolerance: float
     classes: tuple[str, ...]
     score_words: str = ""
-    about: tuple[About, ...] = ()
+    about: tuple[Note, ...] = ()
     families: tuple[Declared, ...]
     constraints: tuple[Constraint, ...]
     everyone: Group
@@ -397,6 +378,11 @@ def _expect(fits: bool, what: str, where: str) -> None:
 def finite(number: float) -> float | None:
     """Return the number as a float, or None for NaN and infinities, which JSON does not know."""
     return float(number) if math.isfinite(number) else None
+
+
+def finites(*numbers: float) -> Any:
+    """Return several numbers, each as `finite` does."""
+    return tuple(map(finite, numbers))
 
 
 def epsilon_text(epsilon: float | None) -> str:

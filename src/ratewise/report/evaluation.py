@@ -32,7 +32,7 @@ from ratewise.metrics.intervals import share_interval
 from ratewise.metrics.rates import ClassRates, GroupRow, Predictions, group_rates, rate_report
 from ratewise.metrics.verdicts import CANNOT_TELL, Certificate
 from ratewise.report import content as c
-from ratewise.report.content import Calibration, Group, Grouping, Share, finite
+from ratewise.report.content import Calibration, Group, Grouping, Share, finite, finites
 
 Floats = npt.NDArray[np.float64]
 
@@ -232,18 +232,19 @@ def constraints_of(
     known = Domain(domain.classes, domain.columns, other=True)
     items = compile_constraints(declared, known, to_hold=False, allow_empty=True).items
     words = {item.name: names.text(item.description) for item in items}
-    others = {
-        row.name: c.Certified(*map(finite, (row.estimate, *row.interval)), row.verdict, row.remedy)
-        for row in trained or ()
-    }
+    others = {}
+    for row in trained or ():
+        estimate, low, high = finites(row.estimate, *row.interval)
+        others[row.name] = c.Certified(estimate, low, high, row.verdict, row.remedy)
     found = []
     for row in certificate:
         ends = row.population_interval if population else row.interval
         numbers = (row.estimate, *ends, row.excess) if row.resolved else (math.nan,) * 4
-        lower, upper, *measured = map(finite, (*row.bounds, *numbers))
+        lower, upper, reached, low, high, excess = finites(*row.bounds, *numbers)
         text, gap = words.get(row.name, row.name), row.kind == "gap"
         about = row.name, text, row.family, gap, None if gap else lower, upper
-        found.append(c.Constraint(*about, *measured, row.verdict, others.get(row.name)))
+        measured = reached, low, high, excess, row.verdict, others.get(row.name)
+        found.append(c.Constraint(*about, *measured))
     return tuple(found)
 
 
@@ -264,7 +265,7 @@ def families_of(
     return tuple(found)
 
 
-def _points(data: Evaluation, family: Family, domain: Domain) -> tuple[c.RatePoint, ...]:
+def _points(data: Evaluation, family: Family, domain: Domain) -> tuple[tuple[str, str, float | None], ...]:
     points = family.plot_data(domain)
     measured = rate_report(
         [expression >= _UNBOUNDED for _, _, expression in points],
@@ -275,7 +276,7 @@ def _points(data: Evaluation, family: Family, domain: Domain) -> tuple[c.RatePoi
         group_values=data.group_values or None,
     )
     return tuple(
-        c.RatePoint(data.names.text(series), data.names.text(group), finite(row.reached))
+        (data.names.text(series), data.names.text(group), finite(row.reached))
         for (series, group, _), row in zip(points, measured, strict=True)
     )
 

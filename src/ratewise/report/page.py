@@ -137,7 +137,7 @@ def _header(content: Content) -> Html:
         el("div", created, _button("Dark colours", "theme"), class_="eyebrow"),
         el("h1", content.title),
         verdict,
-        el("dl", [[el("dt", one.label), el("dd", one.text)] for one in content.about], class_="about"),
+        el("dl", [[el("dt", one.kind), el("dd", one.text)] for one in content.about], class_="about"),
         el("dl", tiles, class_="tiles"),
     )
 
@@ -271,7 +271,7 @@ def safe(words: str) -> str:
 def _card_parts(content: Content) -> Iterator[str]:
     yield f"# {safe(content.title)}"
     yield f"**{safe(content.headline)}.** {detail(content)} {certificate_line(content)}".rstrip()
-    facts = [("Model", safe(content.model)), *((one.label, safe(one.text)) for one in content.about)]
+    facts = [("Model", safe(content.model)), *((one.kind, safe(one.text)) for one in content.about)]
     facts.append(("Accuracy", _share(content.everyone.accuracy)))
     yield "\n".join(f"- {label}: {text}" for label, text in facts)
     if content.constraints:

@@ -253,8 +253,8 @@ class Report:
 
     def figures(self) -> dict[str, Any]:
         """Return a matplotlib axes for every figure there is something to draw for, by name."""
-        drawn = {name: make(self.content) for name, (make, _) in FIGURES.items()}
-        return {name: figure.draw(new_axes()) for name, figure in drawn.items() if figure is not None}
+        drawn = {name: make for name, (make, there, _) in FIGURES.items() if there(self.content)}
+        return {name: make(self.content).draw(new_axes()) for name, make in drawn.items()}
 
     def save_figures(self, folder: Path, format: str = "svg") -> list[str]:
         """Write every figure into a folder as "png", "svg" or "pdf", and return the paths."""

@@ -213,7 +213,7 @@ def constraints_view(content: Content) -> Html:
 
 
 def _constraint_row(one: c.Constraint, axis: Axis, other: float | None) -> Html:
-    interval, marks = span(one.low, one.high), {"zero": 0.0, "beyond": True, "other": other}
+    interval, marks = span(one.low, one.high), dict[str, Any](zero=0.0, beyond=True, other=other)
     tip = f"{one.name}: reached {four(one.reached)}, {interval}"
     picture = strip(axis, one.excess, one.excess_interval, state=css_state(one.state), tip=tip, **marks)
     name = [
@@ -240,13 +240,13 @@ def _constraint_row(one: c.Constraint, axis: Axis, other: float | None) -> Html:
 
 def family_rates(family: c.Declared) -> Html | None:
     """Return the rates that a family compares, by group; None if it plots nothing."""
-    known = [point.value for point in family.points if point.value is not None]
+    known = [value for *_, value in family.points if value is not None]
     if not known:
         return None
-    axis, several = _unit_axis(known), len({point.series for point in family.points}) > 1
+    axis, several = _unit_axis(known), len({series for series, *_ in family.points}) > 1
     rows = [
-        (f"{one.series}, {one.group}" if several else one.group, four(one.value), strip(axis, one.value))
-        for one in family.points[:MOST_GROUPS]
+        (f"{series}, {group}" if several else group, four(value), strip(axis, value))
+        for series, group, value in family.points[:MOST_GROUPS]
     ]
     table = _strips("family", "Rate", ("Group", "Rate"), axis, rows)
     return folded("The rates that are compared", table)
@@ -361,7 +361,7 @@ def shapes_view(content: Content) -> list[Html]:
     """Return the shape functions as small multiples, the most important first, on one scale."""
     shapes = content.shapes
     several = len({shape.output for shape in shapes}) > 1
-    ends = [end for shape in shapes for end in (*shape.values, *(one.value for one in shape.special))]
+    ends = [end for shape in shapes for end in (*shape.values, *dict(shape.special).values())]
     axis = Axis.around([0.0, *ends], least=0.1)
     panels = [_shape_panel(shape, axis, several) for shape in shapes]
     importance: dict[str, float] = {}
@@ -377,8 +377,8 @@ def _shape_panel(shape: c.Shape, axis: Axis, several: bool) -> Html:
     label = f"Contribution of {shape.feature} to the score" + (f" of {shape.output}" if several else "")
     if shape.edges:
         picture = _shape_plot(shape, axis, label).html()
-        rest = [one for one in shape.special if not one.label.startswith("exactly ")]
-        words = ", ".join(f"{one.label} {signed(one.value)}" for one in rest)
+        rest = [one for one in shape.special if not one[0].startswith("exactly ")]
+        words = ", ".join(f"{label} {signed(value)}" for label, value in rest)
     else:
         parts = list(zip(shape.labels, shape.values, shape.low, shape.high, strict=True))
         largest = sorted(parts, key=lambda part: -abs(part[1]))[:MOST_LABELS]
@@ -406,9 +406,9 @@ def _shape_plot(shape: c.Shape, axis: Axis, label: str = "") -> Plot:
     first, last = shape.edges[0], shape.edges[-1]
     across = Axis(first, last if last > first else first + 1.0)
     dots = [
-        Point(float(one.label.removeprefix("exactly ")), one.value, None, f"{one.label}: {signed(one.value)}")
-        for one in shape.special
-        if one.label.startswith("exactly ")
+        Point(float(label.removeprefix("exactly ")), value, None, f"{label}: {signed(value)}")
+        for label, value in shape.special
+        if label.startswith("exactly ")
     ]
     return Plot(
         label,
@@ -668,7 +668,7 @@ def _shapes_figure(content: Content, *, feature: str | None = None) -> Plot | Fo
 def shape_figure(shape: c.Shape) -> Plot | Forest:
     """Return a shape function as a figure of its own."""
     if shape.edges:
-        return _shape_plot(shape, Axis.around([0.0, *shape.values, *(one.value for one in shape.special)]))
+        return _shape_plot(shape, Axis.around([0.0, *shape.values, *dict(shape.special).values()]))
     parts = zip(shape.labels, shape.values, shape.low, shape.high, strict=True)
     rows = [(label, value, (low, high), "") for label, value, low, high in parts]
     return Forest(f"contribution of {shape.feature} to the score", rows)
