@@ -20,7 +20,7 @@ from typing import Any
 from ratewise.accounting import PrivacyStatement, PrivacyUnit
 from ratewise.report import views
 from ratewise.report.build import certificate_line, detail, measured
-from ratewise.report.content import STATES, Content, Note, Share, Training, epsilon_text
+from ratewise.report.content import STATES, Content, Note, Share, epsilon_text
 from ratewise.report.plots import Html, el, join
 from ratewise.report.views import PANELS, four, interval_words, signed, span
 
@@ -58,12 +58,11 @@ def _asset(name: str) -> str:
 
 def _body(content: Content) -> Html:
     """Return header, navigation, sections and footer."""
-    sections = list(_sections(content))
-    links = [el("li", el("a", title, href=f"#{name}")) for name, title, _ in sections]
-    shown = [
-        el("section", el("h2", title, id=f"{name}-title"), children, id=name, aria_labelledby=f"{name}-title")
-        for name, title, children in sections
-    ]
+    links, shown = [], []
+    for name, title, children in _sections(content):
+        links.append(el("li", el("a", title, href=f"#{name}")))
+        heading = el("h2", title, id=f"{name}-title")
+        shown.append(el("section", heading, children, id=name, aria_labelledby=f"{name}-title"))
     navigation = el("nav", el("ul", links), aria_label="Sections")
     words = (
         f"Written by ratewise {content.version} at {content.created}. This file needs no other and asks "
@@ -75,6 +74,56 @@ def _body(content: Content) -> Html:
 
 def _button(words: str, name: str) -> Html:
     return el("button", words, type="button", id=name, class_="script-only", hidden=True)
+
+
+def _header(content: Content) -> Html:
+    certified, tiles = certificate_line(content), []
+    for name, title, value, note in _tiles(content):
+        parts = [el("dt", title), el("dd", value), el("dd", note, class_="note")]
+        tiles.append(el("div", parts, class_="tile", id=f"tile-{name}"))
+    return el(
+        "header",
+        el(
+            "div",
+            el("span", f"ratewise report, {content.created[:10]}"),
+            _button("Dark colours", "theme"),
+            class_="eyebrow",
+        ),
+        el("h1", content.title),
+        el(
+            "div",
+            el("p", content.headline, class_="headline"),
+            el("p", detail(content), class_="detail"),
+            el("p", certified, class_="detail") if certified else None,
+            class_=f"verdict {views.css_state(content.state)}",
+            id="verdict",
+        ),
+        el("dl", [[el("dt", one.kind), el("dd", one.text)] for one in content.about], class_="about"),
+        el("dl", tiles, class_="tiles"),
+    )
+
+
+def _tiles(content: Content) -> Iterator[tuple[str, str, str, str]]:
+    """Yield name, title, value and note of the tiles below the verdict."""
+    counts, right = content.counts, content.everyone.accuracy
+    if content.constraints:
+        words = ", ".join(f"{counts[state]:,} {state}" for state in STATES if counts[state])
+        yield "constraints", "Constraints", f"{len(content.constraints):,}", words
+    if not content.constant:
+        note = f"{four(right.low)} to {four(right.high)}"
+        if len(content.models) > 1 and (other := content.models[1]).difference is not None:
+            note = f"{signed(-other.difference[0])} against “{other.name}”"
+        yield "accuracy", "Accuracy", four(right.value), note
+    if content.statement is not None:
+        epsilon, unit = content.statement["epsilon"], PrivacyUnit.from_dict(content.statement["unit"])
+        shown = "no guarantee" if epsilon == "infinity" else f"ε = {epsilon_text(epsilon)}"
+        below = f"delta {content.statement['delta']:g}, protecting {unit}"
+        yield "privacy", "Privacy of the training data", shown, below
+    if not content.constant:
+        yield "rows", "Rows measured on", f"{content.rows:,}", f"{len(content.classes)} classes"
+
+
+# ------------------------------------------------------------------------------------------ sections
 
 
 def _sections(content: Content) -> Iterator[tuple[str, str, Any]]:
@@ -101,65 +150,42 @@ def _sections(content: Content) -> Iterator[tuple[str, str, Any]]:
         words = "Dots are rates in each group, bars their intervals; the line is the rate of everyone."
         yield "groups", "Rates by group", _card(words, views.rates_view(content))
     if not content.constant:
-        yield "errors", "Error and calibration by group", _errors(content)
-    if content.spending:
+        found = [el("div", views.error_view(content), class_="card")]
+        if content.calibration:
+            words = (
+                f"Rows are sorted by the {content.score_words} into ten ranges. On the dashed line, what was "
+                "predicted is what happened; in grey, everyone. Beside each name: the mean distance from it."
+            )
+            found += [el("h3", "Calibration"), *_card(words, views.calibration_view(content))]
+        yield "errors", "Error and calibration by group", found
+    yield from _released_sections(content)
+    shown, rest = list(content.notes), list[Note]()
+    if len(shown) > OPEN_NOTES:
+        rest = [note for note in shown if note.kind == "certificate"][OPEN_REMEDIES:]
+        shown = [note for note in shown if note not in rest]
+    more = views.folded(views.counted(len(rest), "more remark"), _note_list(rest)) if rest else None
+    yield "notes", "Limitations and warnings", [_note_list(shown), more]
+
+
+def _released_sections(content: Content) -> Iterator[tuple[str, str, Any]]:
+    spending, training = content.spending, content.training
+    if spending:
         words = (
             "All releases that were admitted. Epsilons do not add up: each release is shown by how much it "
             "raised the total of those before it."
         )
-        yield "ledger", "Where the budget went", _card(words, views.ledger_view(content.spending))
-    if content.training:
-        yield "training", "Training, from released values", _training(content, content.training)
-    yield "notes", "Limitations and warnings", _notes(content)
+        yield "ledger", "Where the budget went", _card(words, views.ledger_view(spending))
+    if training:
+        words = "Everything here was released with noise during training and is covered by the guarantee."
+        if spending is None or spending.total is None:
+            words = "What the training recorded, step by step."
+        if training.left_out:
+            words += f" The {len(training.curves)} constraints with the largest multipliers are drawn."
+        yield "training", "Training, from released values", _card(words, views.training_view(training))
 
 
 def _card(words: str, view: Any) -> list[Html]:
     return [el("p", words, class_="quiet"), el("div", view, class_="card")]
-
-
-def _header(content: Content) -> Html:
-    certified = certificate_line(content)
-    verdict = el(
-        "div",
-        el("p", content.headline, class_="headline"),
-        el("p", detail(content), class_="detail"),
-        el("p", certified, class_="detail") if certified else None,
-        class_=f"verdict {views.css_state(content.state)}",
-        id="verdict",
-    )
-    created = el("span", f"ratewise report, {content.created[:10]}")
-    tiles = []
-    for name, title, value, note in _tiles(content):
-        parts = [el("dt", title), el("dd", value), el("dd", note, class_="note")]
-        tiles.append(el("div", parts, class_="tile", id=f"tile-{name}"))
-    return el(
-        "header",
-        el("div", created, _button("Dark colours", "theme"), class_="eyebrow"),
-        el("h1", content.title),
-        verdict,
-        el("dl", [[el("dt", one.kind), el("dd", one.text)] for one in content.about], class_="about"),
-        el("dl", tiles, class_="tiles"),
-    )
-
-
-def _tiles(content: Content) -> Iterator[tuple[str, str, str, str]]:
-    """Yield name, title, value and note of the tiles below the verdict."""
-    counts, right = content.counts, content.everyone.accuracy
-    if content.constraints:
-        words = ", ".join(f"{counts[state]:,} {state}" for state in STATES if counts[state])
-        yield "constraints", "Constraints", f"{len(content.constraints):,}", words
-    if not content.constant:
-        note = f"{four(right.low)} to {four(right.high)}"
-        if len(content.models) > 1 and (other := content.models[1]).difference is not None:
-            note = f"{signed(-other.difference[0])} against “{other.name}”"
-        yield "accuracy", "Accuracy", four(right.value), note
-    if content.statement is not None:
-        epsilon, unit = content.statement["epsilon"], PrivacyUnit.from_dict(content.statement["unit"])
-        shown = "no guarantee" if epsilon == "infinity" else f"ε = {epsilon_text(epsilon)}"
-        below = f"delta {content.statement['delta']:g}, protecting {unit}"
-        yield "privacy", "Privacy of the training data", shown, below
-    if not content.constant:
-        yield "rows", "Rows measured on", f"{content.rows:,}", f"{len(content.classes)} classes"
 
 
 def _constraints(content: Content) -> list[Html]:
@@ -174,22 +200,8 @@ def _constraints(content: Content) -> list[Html]:
     items = [("bar", "the bound"), ("zone", "beyond the bound")]
     items += [("hollow", model.name) for model in content.models[1:2]]
     legend = [el("li", el("i", class_=kind), text) for kind, text in items]
-    return [
-        el("p", words, class_="quiet"),
-        el("div", el("ul", families, class_="families"), class_="card") if families else Html(),
-        el(
-            "div",
-            _filter() if len(content.constraints) > 6 else None,
-            el("ul", legend, class_="legend", aria_hidden="true"),
-            views.constraints_view(content),
-            class_="card",
-        ),
-    ]
-
-
-def _filter() -> Html:
     options = [el("option", state or "all", value=state) for state in ("", *STATES)]
-    return el(
+    choice = el(
         "div",
         el("label", "Show ", el("select", options, id="state")),
         el("label", "whose text holds ", el("input", type="search", id="filter", size=18)),
@@ -197,6 +209,16 @@ def _filter() -> Html:
         class_="filter script-only",
         hidden=True,
     )
+    table = [
+        choice if len(content.constraints) > 6 else None,
+        el("ul", legend, class_="legend", aria_hidden="true"),
+        views.constraints_view(content),
+    ]
+    return [
+        el("p", words, class_="quiet"),
+        el("div", el("ul", families, class_="families"), class_="card") if families else Html(),
+        el("div", table, class_="card"),
+    ]
 
 
 def _privacy(content: Content) -> Html:
@@ -207,45 +229,11 @@ def _privacy(content: Content) -> Html:
     return el("div", [el("p", words) for words in content.words], full, class_="card")
 
 
-def _errors(content: Content) -> list[Html]:
-    found = [el("div", views.error_view(content), class_="card")]
-    if content.calibration:
-        words = (
-            f"Rows are sorted by the {content.score_words} into ten ranges. On the dashed line, what was "
-            "predicted is what happened; in grey, everyone. Beside each name: the mean distance from it."
-        )
-        found += [el("h3", "Calibration"), *_card(words, views.calibration_view(content))]
-    return found
-
-
-def _training(content: Content, training: Training) -> list[Html]:
-    words = "Everything here was released with noise during training and is covered by the guarantee."
-    if content.spending is None or content.spending.total is None:
-        words = "What the training recorded, step by step."
-    if training.left_out:
-        words += f" The {len(training.curves)} constraints with the largest multipliers are drawn."
-    return _card(words, views.training_view(training))
-
-
-def _notes(content: Content) -> list[Html]:
-    shown, rest = list(content.notes), list[Note]()
-    if len(shown) > OPEN_NOTES:
-        rest = [note for note in shown if note.kind == "certificate"][OPEN_REMEDIES:]
-        shown = [note for note in shown if note not in rest]
-    more = [views.folded(views.counted(len(rest), "more remark"), _note_list(rest))] if rest else []
-    return [_note_list(shown), *more]
-
-
 def _note_list(notes: list[Note]) -> Html:
-    items = [
-        el(
-            "li",
-            el("b", f"{_KINDS.get(note.kind, note.kind.capitalize())}. "),
-            note.text,
-            class_=f"note-{note.kind}",
-        )
-        for note in notes
-    ]
+    items = []
+    for note in notes:
+        kind = el("b", f"{_KINDS.get(note.kind, note.kind.capitalize())}. ")
+        items.append(el("li", kind, note.text, class_=f"note-{note.kind}"))
     return el("ul", items, class_="notes")
 
 
@@ -274,19 +262,17 @@ def _card_parts(content: Content) -> Iterator[str]:
     facts = [("Model", safe(content.model)), *((one.kind, safe(one.text)) for one in content.about)]
     facts.append(("Accuracy", _share(content.everyone.accuracy)))
     yield "\n".join(f"- {label}: {text}" for label, text in facts)
-    if content.constraints:
-        yield from _card_constraints(content)
-    yield "## Privacy"
+    yield from _card_constraints(content)
     yield from _card_privacy(content)
     if len(models := content.models) > 1:
         yield "## What the constraints cost"
         rows = [(safe(one.name), _share(one.accuracy), signed(one.worst), views.spent(one)) for one in models]
-        yield _table(("model", "accuracy", "worst constraint exceeded by", "epsilon"), rows)
+        yield _table("model", "accuracy", "worst constraint exceeded by", "epsilon", rows=rows)
     yield from _card_groups(content)
     if shown := content.calibration[:MOST_GROUPS]:
         yield "## Calibration"
         rows = [(safe(one.group), f"{one.rows:,}", four(one.error), four(one.brier)) for one in shown]
-        yield _table(("group", "rows", "mean distance", "Brier score"), rows)
+        yield _table("group", "rows", "mean distance", "Brier score", rows=rows)
     yield "## Limitations and warnings"
     lines = [f"- {safe(note.text)}" for note in content.notes[:MOST_NOTES]]
     more = len(content.notes) - MOST_NOTES
@@ -295,19 +281,22 @@ def _card_parts(content: Content) -> Iterator[str]:
 
 
 def _card_constraints(content: Content) -> Iterator[str]:
+    if not content.constraints:
+        return
     yield "## Requested and reached"
     if content.families:
         yield "\n".join(f"- {safe(one.words)} **{one.state.capitalize()}.**" for one in content.families)
-    rows = (
+    rows = [
         (safe(one.name), one.state, four(one.reached), one.requested, span(one.low, one.high))
         for one in content.by_worst()[:MOST_LIMITS]
-    )
-    yield _table(("constraint", "verdict", "reached", "requested", interval_words(content)), rows)
+    ]
+    yield _table("constraint", "verdict", "reached", "requested", interval_words(content), rows=rows)
     if (more := len(content.constraints) - MOST_LIMITS) > 0:
         yield f"{more:,} more constraints, none of them worse than these."
 
 
 def _card_privacy(content: Content) -> Iterator[str]:
+    yield "## Privacy"
     if content.statement is None:
         yield "Nothing is known about the privacy of the training data."
         return
@@ -315,11 +304,11 @@ def _card_privacy(content: Content) -> Iterator[str]:
     full = str(PrivacyStatement.from_dict(content.statement)).replace("```", "'''")
     yield f"```text\n{full}\n```"
     if content.spending is not None:
-        rows = (
+        rows = [
             (safe(one.purpose or "release"), safe(one.data), epsilon_text(one.alone), epsilon_text(one.after))
             for one in content.spending.entries
-        )
-        yield _table(("release", "data", "epsilon alone", "epsilon so far"), rows)
+        ]
+        yield _table("release", "data", "epsilon alone", "epsilon so far", rows=rows)
 
 
 def _card_groups(content: Content) -> Iterator[str]:
@@ -332,13 +321,11 @@ def _card_groups(content: Content) -> Iterator[str]:
             numbers = (group.accuracy.value, *(group.rates[k][measure].value for k, measure in shown))
             rows.append((safe(group.name), f"{group.rows:,}", *map(four, numbers)))
         yield f"## Rates by {safe(grouping.title)}"
-        yield _table(head, rows)
+        yield _table(*head, rows=rows)
 
 
-def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    columns = list(head)
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def _table(*head: str, rows: Iterable[Iterable[str]]) -> str:
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *rows))
 
 
 def _share(share: Share) -> str:

@@ -66,6 +66,9 @@ class Report:
     ) -> Self:
         """Report on a fitted classifier, ours or not, by its predictions for rows it has not seen.
 
+        Rows whose label the model does not know are left out, with a note; groups that it does not know are
+        other values. With fewer than two classes, or a constraint without groups, see `from_training`.
+
         Parameters
         ----------
         model : classifier with ``predict``
@@ -78,30 +81,23 @@ class Report:
             Instead of the model's own.
         by : list of columns, or of tuples of columns to cross, optional
             The groups to show; by default those that the constraints name, or every column.
-        confidence : float
-            Of all intervals of constraints together, and of each other interval by itself.
-        tolerance : float, optional
-            A constraint is held up to this much beyond its bound; by default as in training.
+        confidence, tolerance : float
+            Confidence of all intervals of constraints together, and of each other interval by itself. A constraint is
+            held up to `tolerance` beyond its bound; by default as in training.
         **known
             `name` of the model, `title` of the page, names of the rows (`data`) and of the label (`target`),
             `ledger` (by default that of the model), and `notes`, a list of further warnings.
-
-        Notes
-        -----
-        Rows whose label the model does not know are left out, with a note; groups that it does not know are
-        other values. With fewer than two classes, or a constraint without groups, see `from_training`.
         """
         target = known.pop("target", None) or (y if isinstance(y, str) else getattr(y, "name", None))
         known["target"] = target if isinstance(target, str) else None
         background = build.Background.of_model(model, getattr(model, "privacy_", None), **known)
-        compiled = getattr(model, "constraints_", None)
         ours = background.statement is not None
-        if ours and (len(model.classes_) < 2 or getattr(compiled, "groupless", None)):
+        if ours and (len(model.classes_) < 2 or getattr(background.compiled, "groupless", None)):
             return cls(build.content_of_training(replace(background, data=None)))
         y, sensitive_features, X = _columns_by_name(X, y, sensitive_features)
         everything = y, sensitive_features
         used: Any = slice(None)
-        if ours or compiled is not None:
+        if ours or background.compiled is not None:
             columns = raw_columns(sensitive_features, len(y), needed=None)
             y, sensitive_features, used = build.known_rows(model, y, columns)
             if not used.any():
@@ -162,11 +158,9 @@ class Report:
         Parameters
         ----------
         y_true, y_pred : (n,) array-like
-        sensitive_features : data frame, mapping, vector
-        constraints : constraint, family, or list of them, optional
-        baseline : predictions, or mapping of names to predictions, optional
-        tolerance, by, confidence
+        sensitive_features, constraints, tolerance, by, confidence
             As in `from_model`.
+        baseline : predictions, or mapping of names to predictions, optional
         scores : probabilities of the classes, optional
             They add calibration.
         classes, group_values : optional
@@ -174,16 +168,9 @@ class Report:
         **known
             As in `from_model`; also the privacy `statement` and the fitted `model`.
         """
+        read: dict[str, Any] = {"classes": classes, "group_values": group_values, "by": by}
         rows = Evaluation.read(
-            y_true,
-            y_pred,
-            sensitive_features,
-            constraints,
-            scores=scores,
-            classes=classes,
-            group_values=group_values,
-            by=by,
-            confidence=confidence,
+            y_true, y_pred, sensitive_features, constraints, scores=scores, confidence=confidence, **read
         )
         judge = functools.partial(_certificate, rows, y_true, sensitive_features, tolerance)
         background = build.Background(**known)
@@ -195,8 +182,7 @@ class Report:
 
     def to_json(self, path: Path | None = None) -> str:
         """Return the report as strict JSON, and write it to `path` if one is given."""
-        document = json.dumps(self.content.to_dict(), allow_nan=False, indent=1)
-        return _written(document, path)
+        return _written(json.dumps(self.content.to_dict(), allow_nan=False, indent=1), path)
 
     @classmethod
     def from_json(cls, document: str) -> Self:
@@ -248,8 +234,7 @@ class Report:
             Of "rates": `rate` (such as "true_positive_rate"), `by` (a column, or several) and class `k`; of
             "error": `by`; of "shapes": `feature`.
         """
-        drawn = figure_of(figure, self.content, **choices)
-        return drawn.draw(new_axes() if ax is None else ax)
+        return figure_of(figure, self.content, **choices).draw(new_axes() if ax is None else ax)
 
     def figures(self) -> dict[str, Any]:
         """Return a matplotlib axes for every figure there is something to draw for, by name."""
