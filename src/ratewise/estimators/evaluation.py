@@ -100,6 +100,8 @@ def evaluate(
 ) -> Certificate:
     """Return the certificate of predictions on a hold-out, (epsilon, delta)-privately if `epsilon` is given.
 
+    The rates of every group are in its `groups`.
+
     Parameters
     ----------
     constraints : constraint, family, text, or any nesting of lists of them; None for accuracy and groups only
@@ -133,11 +135,6 @@ def evaluate(
         As in `ratewise.training.certificate.certify`.
     random_state : int, NumPy generator or None
         None takes a secure source. A seed must stay secret, and serves one evaluation per ledger.
-
-    Returns
-    -------
-    Certificate
-        With the rates of every group in `groups`.
 
     Raises
     ------
@@ -224,16 +221,10 @@ class RowSession(Session):
         ledger: Ledger | None,
         **options: Any,
     ) -> Self:
-        """Return a session after all checks; no cell is read.
+        """Return a session after all checks; no cell is read, and values that constraints name count as declared.
 
-        Parameters
-        ----------
-        constraints, y, sensitive_features, classes, group_values, ledger
-            As in `evaluate`. Values that constraints name count as declared.
-        budget : (epsilon, delta, neighbours)
-        ids : (privacy_ids, rows_per_id, id_weighting)
-        **options
-            Further fields.
+        `budget` is (epsilon, delta, neighbours), `ids` is (privacy_ids, rows_per_id, id_weighting), other arguments are
+        those of `evaluate` and fields.
         """
         (epsilon, delta, neighbours), (privacy_ids, rows_per_id, weighting) = budget, ids
         declared, named = list(as_constraints(constraints)), named_values(constraints)
@@ -362,18 +353,10 @@ class RowSession(Session):
         return released
 
     def certificate_of(self, name: str, predicted: Any, *, groups: Any = None, **options: Any) -> Certificate:
-        """Release the counts of predictions and return their certificate.
+        """Release the counts of predictions (codes of classes) under a name and return their certificate.
 
-        Parameters
-        ----------
-        name : str
-            Of the release.
-        predicted : (n,) integers
-            Codes of the predicted classes.
-        groups : callable, optional
-            Returns further rates to show, from the released histogram and the standard deviation of its noise.
-        **options
-            Further arguments of `ratewise.training.certificate.certify`.
+        `groups` returns further rates to show, from the released histogram and the standard deviation of its noise;
+        `options` are those of `ratewise.training.certificate.certify`.
         """
         _, compiled = self.known
         cells: Any = self.rows.problem.cells

@@ -100,10 +100,7 @@ class ScoreGrid:
     def read(self, scores: Any) -> Floats:
         """Return scores as an (n, K) array of probabilities, NaN where there is none; no entry raises an error.
 
-        Parameters
-        ----------
-        scores : (n,) column or (n, K) array or frame
-            For two classes, the probability of the second; otherwise one column per class.
+        Scores are one column per class, or for two classes the probability of the second.
         """
         shape = getattr(scores, "shape", None)
         if shape is None or len(shape) == 1:
@@ -213,12 +210,7 @@ class DecisionRule:
     def predict_proba(self, scores: Any, sensitive_features: Any = None) -> Floats:
         """Return the probability of each prediction, (n, K). It is 0 or 1 except in a few bins.
 
-        Parameters
-        ----------
-        scores : (n,) or (n, K)
-            As in `postprocess`.
-        sensitive_features : optional
-            Needed if the rule uses groups, and ignored otherwise.
+        `scores` are as in `postprocess`; `sensitive_features` are needed if the rule uses groups, and ignored otherwise.
         """
         table = self.grid_.read(scores)
         place: Any = 0 if self._groups is None else self._groups.of(sensitive_features, len(table))
@@ -228,26 +220,13 @@ class DecisionRule:
     def predict(self, scores: Any, sensitive_features: Any = None, *, random_state: Any = None) -> Any:
         """Return the predicted classes. In bins with a mixture they are drawn, each row by itself.
 
-        Parameters
-        ----------
-        scores, sensitive_features
-            As in `predict_proba`.
-        random_state : int, NumPy generator or None
-            For the draws; None takes the secure source.
+        Arguments are as in `predict_proba`; `random_state` is for the draws, and None takes the secure source.
         """
         chances = self.predict_proba(scores, sensitive_features)
         return self.classes_[_drawn(chances, RandomStreams.from_seed(random_state).sampling)]
 
     def report(self, scores: Any, y: Any, *, sensitive_features: Any = None, **options: Any) -> Any:
-        """Return a `ratewise.report.Report` of the rule on public rows.
-
-        Parameters
-        ----------
-        scores, y, sensitive_features
-            The rows.
-        **options
-            Further arguments of `Report.from_predictions`, such as ``baseline`` or ``confidence``.
-        """
+        """Return a `ratewise.report.Report` of the rule on public rows; `options` are those of `Report.from_predictions`."""
         from ratewise.report import Report
 
         known = {"classes": self.classes_.tolist(), "statement": self.privacy_, "ledger": self.ledger_}
@@ -290,9 +269,8 @@ def postprocess(
         unless its training is private and recorded in the same ledger.
     y : (n,) column
         Labels. Rows with an undeclared label are not counted.
-    constraints : constraint, family, text, or any nesting of lists of them
-    sensitive_features : data frame, mapping, vector
-        The groups that the constraints read.
+    constraints, sensitive_features
+        What is requested, and the groups that it is about.
     epsilon, delta : float or None
         What the rule may cost. ``epsilon=None``: no privacy. ``delta=None``: the smaller of 1e-5 and 0.1 / n.
     group_aware : bool
@@ -300,19 +278,8 @@ def postprocess(
     classes, group_values : optional
         All classes, and all values of each column. What is not declared is found by a private release, for a
         twentieth of the budget.
-    privacy_ids, rows_per_id, id_weighting
+    privacy_ids, rows_per_id, id_weighting, neighbours, ledger, tolerance, level, random_state
         As in `ratewise.estimators.evaluation.evaluate`.
-    neighbours : str
-    ledger : Ledger, optional
-        Where the plan is admitted before any row is read; by default a new one with this budget as its cap.
-    tolerance, level : float
-        Of the certificate.
-    random_state : int, NumPy generator or None
-        None takes a secure source. A seed must stay secret.
-
-    Returns
-    -------
-    DecisionRule
 
     Notes
     -----

@@ -100,12 +100,8 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         and often makes a single trial; Poisson costs more, and with a small mean may make none.
     tolerance : float
         By how much a noisy rate may exceed its bound and still count as satisfied when trials are compared.
-    ledger : Ledger, optional
-        A ledger with its own cap; by default each fit has its own.
-    data_name : str
-        Name of the training data in the ledger.
-    random_state : int, NumPy generator or None
-        None takes a cryptographically secure source. A seed makes a search repeatable and must stay secret.
+    ledger, data_name, random_state
+        As in `RateConstrainedClassifier`.
 
     Attributes
     ----------
@@ -162,13 +158,7 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, *, sensitive_features: Any = None, privacy_ids: Any = None) -> Self:
-        """Search; invalid declarations and settings are rejected before any privacy is spent.
-
-        Parameters
-        ----------
-        X, y, sensitive_features, privacy_ids
-            As in `RateConstrainedClassifier.fit`.
-        """
+        """Search on rows as in `RateConstrainedClassifier.fit`; bad settings are rejected before privacy is spent."""
         space = self._check()
         mean, shape = self._law(space)
         given = (X, y, {"sensitive_features": sensitive_features, "privacy_ids": privacy_ids})
