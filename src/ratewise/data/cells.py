@@ -106,7 +106,8 @@ class CellFormat:
                 raise InvalidInput(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
         if self.decimal == self.thousands:
             raise InvalidInput(f"decimal and thousands must differ, got {self.decimal!r} for both")
-        if isinstance(self.missing, str) or not all(isinstance(word, str) for word in self.missing):
+        listed = isinstance(self.missing, Sequence) and not isinstance(self.missing, str)
+        if not listed or not all(isinstance(word, str) for word in self.missing):
             raise InvalidType(f"missing must be a list of texts, got {self.missing!r}")
         object.__setattr__(self, "missing", tuple(self.missing))
 
@@ -164,7 +165,7 @@ def parse_text(values: Any, cell_format: CellFormat = DEFAULT_FORMAT) -> NDArray
 
 def plain_texts(values: Any, cell_format: CellFormat) -> NDArray[np.object_]:
     """Return cells as texts that the default format reads as `cell_format` reads the cells."""
-    return _each(np.asarray(values, dtype=object), _Reader(cell_format).plain, np.dtype(object))
+    return _each(np.asarray(values, dtype=object), _reader(cell_format).plain, np.dtype(object))
 
 
 def parse_ids(values: Any) -> NDArray[np.object_]:

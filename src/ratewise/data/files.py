@@ -24,7 +24,7 @@ import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO, TextIO, cast
 
 import numpy as np
@@ -87,40 +87,6 @@ _OTHER_FORMATS = {
 }
 
 
-@dataclass(frozen=True)
-class _Dialect:
-    """How a table is written; what is None is detected. The fields are arguments of `read_table`."""
-
-    sep: str | None = None
-    decimal: str | None = None
-    encoding: str | None = None
-    header: bool | None = None
-    missing: tuple[str, ...] = ()
-    date_order: str | None = None
-
-    def checked(self) -> _Dialect:
-        """Return the same dialect with the separator as a character, after a check of all arguments."""
-        sep = _SEPARATOR_WORDS.get(self.sep, self.sep) if isinstance(self.sep, str) else self.sep
-        if sep is not None and (not isinstance(sep, str) or len(sep) != 1):
-            raise InvalidInput(
-                f"sep must be one character or one of {', '.join(_SEPARATOR_WORDS)}; got {self.sep!r}"
-            )
-        try:
-            codecs.lookup(self.encoding or "utf-8")
-        except (LookupError, TypeError):
-            raise InvalidInput(
-                f"encoding must be the name of a text encoding such as 'utf-8' or 'cp1252', got {self.encoding!r}"
-            ) from None
-        if self.header is not None and not isinstance(self.header, bool):
-            raise InvalidType(f"header must be True, False or None, got {self.header!r}")
-        self.cell_format()
-        return replace(self, sep=sep)
-
-    def cell_format(self) -> CellFormat:
-        """Return the format of cells as far as it is declared."""
-        return CellFormat(decimal=self.decimal or ".", date_order=self.date_order, missing=self.missing)
-
-
 @dataclass(frozen=True, eq=False)
 class FileTable:
     """A table read from a file: a pandas data frame with distinct names, what was found, and how to read the next."""
@@ -172,14 +138,15 @@ def read_table(
     place = os.fspath(path) if isinstance(path, str | os.PathLike) else path
     if not isinstance(place, str):
         raise InvalidType(f"path must be the path of a file, got {type(path).__name__}")
-    dialect = _Dialect(sep, decimal, encoding, header, tuple(missing), date_order).checked()
+    cell_format = CellFormat(decimal=decimal or ".", date_order=date_order, missing=tuple(missing))
+    reading = _Reading(place, cell_format, sep, decimal, encoding, header)
     if not os.path.exists(place):
         folder, name = os.path.split(place)
         present = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
         near = difflib.get_close_matches(name, present, n=1)
         hint = f"; did you mean {os.path.join(folder, near[0])!r}?" if near else "; check its name and folder"
         raise InvalidInput(f"there is no file {place!r}{hint}")
-    kind, reading = "a table", _Reading(place, dialect)
+    kind = "a table"
     try:
         kind = _kind(place)
         if sheet is not None and kind != "Excel":
@@ -451,13 +418,14 @@ def _is_footer(row: Sequence[Any], rows: Sequence[Sequence[Any]]) -> bool:
     return bool(typed or total or remark or text.count(" ") > 3 + max(other.count(" ") for other in others))
 
 
-def _detect_format(rows: Sequence[Sequence[str]], sep: str, dialect: _Dialect) -> CellFormat:
-    """Return how numbers and dates are written, judged by a sample of cells."""
+def _detect_format(
+    rows: Sequence[Sequence[str]], sep: str, decimal: str | None, declared: CellFormat
+) -> CellFormat:
+    """Return how numbers and dates are written, judged by a sample of cells where it is not declared."""
     cells = [cell.strip().strip("$\u20ac\u00a3\u00a5%").strip() for row in rows for cell in row if cell]
-    order = dialect.date_order or _date_order(cells, sep)
+    order = declared.date_order or _date_order(cells, sep)
     cells = [cell.translate(_PLAIN_SPACES) for cell in cells if not _DATE.match(cell)]
     numeric = [cell for cell in cells if re.fullmatch(r"[+-]?\d[\d.,' ]*", cell)]
-    decimal = dialect.decimal
     if decimal is None:
         commas = [cell for cell in numeric if "," in cell]
         groups = {cell for cell in commas if re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?", cell)}
@@ -471,7 +439,7 @@ def _detect_format(rows: Sequence[Sequence[str]], sep: str, dialect: _Dialect) -
         if marked and sum(pattern.fullmatch(cell) is not None for cell in marked) >= 0.9 * len(marked):
             thousands = mark
             break
-    return CellFormat(decimal=decimal, thousands=thousands, date_order=order, missing=dialect.missing)
+    return CellFormat(decimal=decimal, thousands=thousands, date_order=order, missing=declared.missing)
 
 
 def _date_order(cells: Sequence[str], sep: str) -> str | None:
@@ -490,8 +458,30 @@ def _date_order(cells: Sequence[str], sep: str) -> str | None:
 class _Reading:
     """One file, how it is written, and what was found."""
 
-    def __init__(self, path: str, dialect: _Dialect) -> None:
-        self._path, self._dialect = path, dialect
+    def __init__(
+        self,
+        path: str,
+        cell_format: CellFormat,
+        sep: str | None,
+        decimal: str | None,
+        encoding: str | None,
+        header: bool | None,
+    ) -> None:
+        sep = _SEPARATOR_WORDS.get(sep, sep) if isinstance(sep, str) else sep
+        if sep is not None and (not isinstance(sep, str) or len(sep) != 1):
+            raise InvalidInput(
+                f"sep must be one character or one of {', '.join(_SEPARATOR_WORDS)}; got {sep!r}"
+            )
+        try:
+            codecs.lookup(encoding or "utf-8")
+        except (LookupError, TypeError):
+            raise InvalidInput(
+                f"encoding must be the name of a text encoding such as 'utf-8' or 'cp1252', got {encoding!r}"
+            ) from None
+        if header is not None and not isinstance(header, bool):
+            raise InvalidType(f"header must be True, False or None, got {header!r}")
+        self._path, self._format = path, cell_format
+        self._sep, self._decimal, self._encoding, self._header = sep, decimal, encoding, header
         self._findings: list[Finding] = []
 
     def _say(self, topic: str, message: str, option: str | None = None, column: str | None = None) -> None:
@@ -499,7 +489,9 @@ class _Reading:
 
     def text(self) -> FileTable:
         """Read a text table; cells that are empty, or listed as missing, are missing."""
-        encoding = self._encoding()
+        import pandas as pd
+
+        encoding = self._detected_encoding()
         sep, lines, wrapped = self._sample(encoding)
         width, _ = _width(lines, sep)
         skipped = _preamble(lines, sep, width)
@@ -510,11 +502,9 @@ class _Reading:
             self._say("comments", "Lines that begin with a comment mark are left out.")
         records = _split(rows, sep)
         header, heading, named = self._heading(records)
-        cell_format = _detect_format(records[heading:], sep, self._dialect)
+        cell_format = self._format = _detect_format(records[heading:], sep, self._decimal, self._format)
 
-        def read(columns: list[Any], **more: Any) -> tuple[list[str] | None, Any]:
-            import pandas as pd
-
+        def read(surplus: list[str]) -> tuple[list[str] | None, Any]:
             with _open_text(self._path, encoding) as file, warnings.catch_warnings():
                 warnings.simplefilter("error", pd.errors.ParserWarning)  # fields are left out
                 for _ in range(skipped):
@@ -528,32 +518,36 @@ class _Reading:
                     source,
                     sep=r"\s+" if sep == " " else sep,
                     header=None,
-                    names=columns,
+                    names=[*range(width), *surplus],
+                    usecols=range(width + 1) if surplus else None,
                     index_col=False,
                     decimal=cell_format.decimal,
                     keep_default_na=False,
-                    na_values=["", *self._dialect.missing],
+                    na_values=["", *cell_format.missing],
                     skipinitialspace=True,
                     low_memory=False,
-                    **more,
                 )
 
-        names, frame = self._with_surplus(read, width)
+        try:
+            names, frame = read([])
+        except (pd.errors.ParserError, pd.errors.ParserWarning):
+            names, frame = read([_SURPLUS])
+            self._say_surplus(int(frame.pop(_SURPLUS).notna().sum()))
         if names is not None and len(names) == width - 1:
             # lines end in a separator; or the first column holds names of rows, as R writes them
             names = [*names, ""] if frame[width - 1].isna().all() else ["", *names]
         self._say_codes(records[heading:], names)
-        if cell_format.decimal == "," and self._dialect.decimal is None:
+        if cell_format.decimal == "," and self._decimal is None:
             self._say("decimal", "Numbers are written with a decimal comma.", "decimal")
         if cell_format.thousands is not None:
             said = f"Thousands are separated by {_MARK_NAMES[cell_format.thousands]}."
             self._say("thousands", said, "decimal")
         options = {"sep": sep, "decimal": cell_format.decimal, "encoding": encoding, "header": header}
         options |= {} if cell_format.date_order is None else {"date_order": cell_format.date_order}
-        return self._table(self._without_footer(frame, "line"), names, cell_format, options)
+        return self._table(self._without_footer(frame, "line"), names, options)
 
-    def _encoding(self) -> str:
-        given = self._dialect.encoding
+    def _detected_encoding(self) -> str:
+        given = self._encoding
         if given is None:
             found, name = _detect_encoding(self._path)
             if name is not None:
@@ -578,7 +572,7 @@ class _Reading:
         if wrapped:
             lines, found = inner, within
             self._say("quotes", "Every line is in quotes as a whole, which are left out.")
-        given = self._dialect.sep
+        given = self._sep
         if given is None:
             if found != ",":
                 self._say("separator", f"Fields are separated by {_SEPARATORS[found]}.", "sep")
@@ -589,27 +583,12 @@ class _Reading:
             )
         return given or found, lines, wrapped
 
-    def _with_surplus(self, read: Any, width: int) -> tuple[list[str] | None, Any]:
-        """Read the names and the frame; what some lines have beyond the last column is left out, and reported."""
-        import pandas as pd
-
-        try:
-            names, frame = read([*range(width)])
-        except (pd.errors.ParserError, pd.errors.ParserWarning):
-            names, frame = read([*range(width), _SURPLUS], usecols=range(width + 1))
-            surplus = int(frame.pop(_SURPLUS).notna().sum())
-            if surplus:
-                said = f"{surplus} {'line has' if surplus == 1 else 'lines have'} more fields than there are columns; "
-                said += "what is beyond the last column is left out. Put fields that hold the separator in quotes."
-                self._say("ragged", said, "sep")
-        return names, frame
-
     def _heading(self, records: Sequence[Sequence[Any]]) -> tuple[bool, int, int]:
         """Return whether there are names, how many rows are above the values, and which of them holds the names.
 
         A row below the names that has text, or nothing, in every column of numbers and dates holds names, too, or units.
         """
-        header = self._dialect.header
+        header = self._header
         if header is None:
             header = _looks_like_names(records[0], records[1:_SAMPLE_LINES])
             if not header:
@@ -646,6 +625,12 @@ class _Reading:
             if count
             else frame
         )
+
+    def _say_surplus(self, count: int) -> None:
+        if count:
+            said = f"{count} {'line has' if count == 1 else 'lines have'} more fields than there are columns; what is "
+            said += "beyond the last column is left out. Put fields that hold the separator in quotes."
+            self._say("ragged", said, "sep")
 
     def _say_left_out(self, topic: str, count: int, what: str, where: str) -> None:
         if count:
@@ -690,7 +675,7 @@ class _Reading:
         columns = enumerate(zip(*rows[heading:], strict=True))
         frame = pd.DataFrame({place: pd.Series(list(cells), dtype=object) for place, cells in columns})
         frame = self._without_footer(frame, "row").apply(lambda column: column.infer_objects())
-        return self._table(frame, names, options={"header": header, "sheet": name})
+        return self._table(frame, names, {"header": header, "sheet": name})
 
     def _sheet(self, sheets: dict[str, Any], wanted: str | int | None) -> str:
         names = list(sheets)
@@ -759,7 +744,7 @@ class _Reading:
         """Read an ARFF file: its attributes are the columns, and "?" is a missing value."""
         import pandas as pd
 
-        with _open_text(self._path, self._encoding()) as file:
+        with _open_text(self._path, self._detected_encoding()) as file:
             lines = [line.strip() for line in file if line.strip() and not line.lstrip().startswith("%")]
         start = next((place for place, line in enumerate(lines) if line.lower().startswith("@data")), None)
         if start is None:
@@ -782,17 +767,10 @@ class _Reading:
 
     # --- names and columns -----------------------------------------------------------------------------
 
-    def _table(
-        self,
-        frame: Any,
-        names: list[str] | None,
-        cell_format: CellFormat | None = None,
-        options: dict[str, Any] | None = None,
-    ) -> FileTable:
+    def _table(self, frame: Any, names: list[str] | None, options: dict[str, Any] | None = None) -> FileTable:
         """Return the table with distinct names and converted columns."""
         import pandas as pd
 
-        cell_format = cell_format or self._dialect.cell_format()
         frame.columns = range(frame.shape[1])
         single = False
         if names is not None:
@@ -808,13 +786,13 @@ class _Reading:
             column = frame.pop(place)
             if single and _holds_text(column):
                 column = column.str.replace(r"^'(.*)'$", r"\1", regex=True)
-            columns[name] = self._converted(column, name, cell_format, words, dates)
+            columns[name] = self._converted(column, name, words, dates)
         if words:
             counts = ", ".join(f"{name} ({count:,})" for name, count in words.items())
             said = f"Cells that hold a word such as n/a instead of a value count as missing: {counts}."
             self._say("missing", said, "missing", next(iter(words)))
         if dates:
-            order = "day, month, year" if cell_format.date_order == "dmy" else "month, day, year"
+            order = "day, month, year" if self._format.date_order == "dmy" else "month, day, year"
             self._say("dates", f"Dates are read as {order}: {', '.join(dates)}.", "date_order", dates[0])
         made = pd.DataFrame(columns, index=frame.index, copy=False)
         return FileTable(made, tuple(self._findings), options or {})
@@ -857,12 +835,11 @@ class _Reading:
             self._say("duplicate", f"Names that occur more than once were changed: {'; '.join(repeated)}.")
         return found
 
-    def _converted(
-        self, column: Any, name: str, cell_format: CellFormat, words: dict[str, int], dates: list[str]
-    ) -> Any:
+    def _converted(self, column: Any, name: str, words: dict[str, int], dates: list[str]) -> Any:
         """Return a column as numbers or dates if that changes no cell, else as text; each cell is read by itself."""
         import pandas as pd
 
+        cell_format = self._format
         if not _holds_text(column):
             return column
         kinds = np.bincount(cell_kinds(column, cell_format), minlength=len(CellKind))

@@ -444,8 +444,6 @@ class Schema(_Declaration):
         fields |= {_LABEL[key]: value for key, value in label.items()}
         fields["signed"] = truth("signed", fields["signed"])
         cells = _fields("cells", fields.pop("cells", {}), (), vars(DEFAULT_FORMAT))
-        for within, name in ((fields, "classes"), (fields, "leave_out"), (cells, "missing")):
-            _check_list(name, within.get(name, []))
         if not isinstance(fields["columns"], Mapping):
             given = type(fields["columns"]).__name__
             raise InvalidType(f"columns must be a table of columns by name, got {given}")
@@ -472,11 +470,6 @@ def _fields(
     return dict(description)
 
 
-def _check_list(what: str, values: Any) -> None:
-    if not isinstance(values, list | tuple):
-        raise InvalidType(f"{what} must be a list, got {type(values).__name__}")
-
-
 def truth(what: str, value: Any) -> bool:
     """Return a boolean, also if it is written as "yes" or "no".
 
@@ -500,7 +493,6 @@ def _column_from(what: str, description: Any) -> Column:
         raise InvalidInput(f"{what}: type must be 'number', 'date' or 'category', got {kind!r}")
     del fields["type"]
     try:
-        _check_list("values", fields.get("values", []))
         found: Column = make(**fields)
     except (InvalidInput, InvalidType) as problem:
         raise type(problem)(f"{what}: {problem}") from None

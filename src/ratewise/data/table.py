@@ -483,9 +483,7 @@ def _array(X: Any, expected: Sequence[str] | None) -> FeatureTable:
         raise InvalidInput(
             f"X has {n_columns} features, but RateConstrainedClassifier is expecting {len(names)} features as input."
         )
-    if (
-        sparse
-    ):  # repeated entries of a row are added in double precision, whatever type others give the matrix
+    if sparse:  # repeated entries are added in double precision, whatever type others give the matrix
         return FeatureTable(names, False, n_rows, sparse=sp.csr_array(array.astype(np.float64, copy=False)))
     columns = tuple(array[:, place] for place in range(n_columns))
     return FeatureTable(names, False, n_rows, columns, array if array.dtype.kind in "biuf" else None)
