@@ -19,7 +19,7 @@ from ratewise.constraints.compiled import CompiledConstraints
 from ratewise.constraints.domain import Domain
 from ratewise.data.cells import CellFormat
 from ratewise.data.table import FeatureTable, Units, digest_ids, id_units, row_units
-from ratewise.distributed.partitions import Layout, refuse_change, refuse_other_columns
+from ratewise.distributed.partitions import Layout, NamedTable, refuse_change, refuse_other_columns
 from ratewise.exceptions import InvalidInput
 from ratewise.mechanisms.sampling import KeyedSample
 from ratewise.models.additive import AdditiveEngine, Problem, available_threads
@@ -62,7 +62,7 @@ def open_parquet(path: str) -> Any:
 
 
 @dataclass(eq=False)
-class ArrowRows:
+class ArrowRows(NamedTable):
     """Rows of a data set, for a session; see `ratewise.training.session.RowSource`.
 
     Parameters
@@ -74,24 +74,12 @@ class ArrowRows:
     dataset: Any
     layout: Layout
     units: Units = field(init=False)
-    named: bool = field(init=False, default=True)
-    sparse: bool = field(init=False, default=False)
     _pieces: list[tuple[Any, int]] | None = field(init=False, default=None)
     _ids: tuple[npt.NDArray[np.intp], int] | None = field(init=False, default=None)
     _usable: npt.NDArray[np.bool_] = field(init=False)
     _domain: tuple[Domain, CompiledConstraints | None] | None = field(init=False, default=None)
     _codes: RowCodes | None = field(init=False, default=None)
     _problem: Problem = field(init=False)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the features."""
-        return self.layout.features
-
-    @property
-    def group_names(self) -> tuple[str, ...]:
-        """Names of the sensitive columns."""
-        return self.layout.groups
 
     # --------------------------------------------------------------------------------------- reading
 

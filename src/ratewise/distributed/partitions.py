@@ -82,6 +82,23 @@ class Layout:
         return (*self.features, *own)
 
 
+class NamedTable:
+    """What rows of tables have in common whose columns are given by name (`ratewise.training.session.RowSource`)."""
+
+    layout: Layout
+    named, sparse = True, False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the features."""
+        return self.layout.features
+
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        """Names of the sensitive columns."""
+        return self.layout.groups
+
+
 def table_kind(table: Any) -> str | None:
     """Return which supported kind of table this is, None for data in memory."""
     kinds = type(table).__mro__
@@ -399,7 +416,7 @@ class PartitionEngine(AdditiveEngine):
 
 
 @dataclass(eq=False)
-class PartitionedRows:
+class PartitionedRows(NamedTable):
     """Rows in partitions, for a session; see `ratewise.training.session.RowSource`.
 
     Parameters
@@ -412,22 +429,10 @@ class PartitionedRows:
     parts: Partitions
     layout: Layout
     units: Units = field(init=False)
-    named: bool = field(init=False, default=True)
-    sparse: bool = field(init=False, default=False)
     _places: list[tuple[int, int, int]] = field(init=False, default_factory=list)
     _n_units: int = field(init=False, default=0)
     _bounds: Bounds = field(init=False)
     _coded: Partitions | None = field(init=False, default=None)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the features."""
-        return self.layout.features
-
-    @property
-    def group_names(self) -> tuple[str, ...]:
-        """Names of the sensitive columns."""
-        return self.layout.groups
 
     def count_units(self) -> int:
         """Return the number of units; with ids, rows are regrouped so that a partition holds whole persons."""

@@ -114,10 +114,6 @@ class Basis:
         """Columns whose entries are added together (`column_groups`)."""
         return column_groups(self.offsets)
 
-    def column_of_bin(self) -> npt.NDArray[np.intp]:
-        """Return the column of each bin."""
-        return np.repeat(np.arange(len(self.grids)), np.diff(self.offsets))
-
 
 @dataclass(frozen=True, eq=False)
 class JointCodes:

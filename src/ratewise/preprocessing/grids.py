@@ -275,10 +275,6 @@ class CategoricalGrid:
         """Return the histogram from the total weight of the rows of each bin; **private**."""
         return bin_weights
 
-    def bin_name(self, code: int) -> str:
-        """Return the value of a bin as text."""
-        return [*map(str, self.values), "other", "missing"][code]
-
 
 @dataclass(frozen=True)
 class UnusedGrid:
