@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,16 +89,16 @@ class ArrowRows(NamedTable):
         if self._pieces is None:
             pieces: list[tuple[Any, int]] = []
             for number, fragment in enumerate(self.dataset.get_fragments()):
-                _types(
-                    fragment, self.dataset.schema, self.layout.columns, f"file {number + 1} of the data set"
-                )
-                if not hasattr(fragment, "split_by_row_group"):
-                    pieces.append((fragment, int(fragment.count_rows())))
-                    continue
-                pieces += [
-                    (piece, sum(group.num_rows for group in piece.row_groups))
-                    for piece in fragment.split_by_row_group()
-                ]
+                where = f"file {number + 1} of the data set"
+                with _reading(where):
+                    _types(fragment, self.dataset.schema, self.layout.columns, where)
+                    if not hasattr(fragment, "split_by_row_group"):
+                        pieces.append((fragment, int(fragment.count_rows())))
+                        continue
+                    pieces += [
+                        (piece, sum(group.num_rows for group in piece.row_groups))
+                        for piece in fragment.split_by_row_group()
+                    ]
             if not sum(count for _, count in pieces):
                 raise InvalidInput(
                     "Found array with 0 sample(s) (the data set is empty) while a minimum of 1 is required."
@@ -125,9 +126,7 @@ class ArrowRows(NamedTable):
             refuse_change(end, place, where)
 
     def _scan(self, piece: Any, columns: list[str], where: str) -> Iterator[Any]:
-        from pyarrow import ArrowInvalid
-
-        try:
+        with _reading(where):
             yield from piece.to_batches(
                 schema=_types(piece, self.dataset.schema, columns, where),
                 columns=columns,
@@ -135,11 +134,6 @@ class ArrowRows(NamedTable):
                 batch_readahead=2,
                 fragment_readahead=1,
             )
-        except (ArrowInvalid, OSError) as problem:
-            raise InvalidInput(
-                f"cannot read {where} ({type(problem).__name__}): the files were changed or removed while they "
-                "were read, or are damaged; releases so far are in the ledger"
-            ) from None
 
     # ------------------------------------------------------------------------------- sums over units
 
@@ -260,6 +254,20 @@ class ArrowRows(NamedTable):
     def select(self, sample: KeyedSample) -> npt.NDArray[np.intp]:
         """Return the numbers of the sampled units; **private**."""
         return sample.units(0, sample.n_units)
+
+
+@contextmanager
+def _reading(where: str) -> Iterator[None]:
+    """Turn errors of Arrow, which quote rows, into errors that do not."""
+    from pyarrow import ArrowException
+
+    try:
+        yield
+    except (ArrowException, OSError) as problem:
+        raise InvalidInput(
+            f"cannot read {where} ({type(problem).__name__}): the files were changed or removed while they "
+            "were read, or are damaged; releases so far are in the ledger"
+        ) from None
 
 
 def _types(fragment: Any, schema: Any, columns: Sequence[str], where: str) -> Any:
