@@ -40,8 +40,8 @@ def test_every_kind_of_table_gives_the_same_columns(table):
     columns = sensitive_columns(table, 4)
     domain = read_domain(columns, [0, 1, 1, 0])
     assert domain == Domain((0, 1), {"sex": ("F", "M"), "age": (20, 30, 40, 50)})
-    assert domain.column_codes("sex", columns["sex"]).tolist() == [0, 1, 0, 1]
-    assert domain.column_codes("age", columns["age"]).tolist() == [0, 1, 2, 3]
+    assert domain.code_column("sex", columns["sex"], strict=True).tolist() == [0, 1, 0, 1]
+    assert domain.code_column("age", columns["age"], strict=True).tolist() == [0, 1, 2, 3]
 
 
 LONE = {
@@ -60,7 +60,12 @@ LONE = {
 def test_a_vector_without_a_name_is_given_one(vector):
     assert list(sensitive_columns(vector, 4)) == ["group"]
     columns = sensitive_columns(vector, 4, lone_name="sex")
-    assert read_domain(columns, [0, 1, 0, 1]).column_codes("sex", columns["sex"]).tolist() == [0, 1, 0, 1]
+    assert read_domain(columns, [0, 1, 0, 1]).code_column("sex", columns["sex"], strict=True).tolist() == [
+        0,
+        1,
+        0,
+        1,
+    ]
 
 
 def test_a_series_keeps_its_own_name():

@@ -265,7 +265,7 @@ class Numeric:
 
 @dataclass(frozen=True, init=False)
 class Domain:
-    """The classes and the columns' values, declared by the user or found by a release; immutable.
+    """The classes and the columns' values, declared by the user or found by a release; not to be modified.
 
     Parameters
     ----------
@@ -349,26 +349,28 @@ class Domain:
         """Return the position of each label among the classes, -1 for undeclared and missing labels; total."""
         return self._codings[None].codes(labels, "the labels")
 
-    def code_column(self, column: str, data: Any) -> Codes:
+    def code_column(self, column: str, data: Any, *, strict: bool = False) -> Codes:
         """Return a vector of a declared column, of any library, as codes or (numeric columns) as numbers; total.
 
         With V declared values the codes are 0..V, where V stands for undeclared and missing values; see
-        `code_values`. Numbers are float64, NaN where an entry is not a finite number; see `read_numbers`.
+        `code_values`. Numbers are float64, NaN where an entry is not a finite number; see `read_numbers`. With
+        `strict`, which is not for private rows, such entries raise an error.
         """
-        values = self.values(column)
-        what = f"column {column!r}"
+        values, what = self.values(column), f"column {column!r}"
         if isinstance(values, Numeric):
-            return read_numbers(data, what)
+            numbers = read_numbers(data, what)
+            if strict and np.isnan(numbers).any():
+                raise InvalidInput(
+                    f"{what} is numeric, by its declaration or because constraints name intervals "
+                    "of it, but holds missing values, infinity or entries that are not numbers; convert it "
+                    "(dates into days), or drop those rows"
+                )
+            return numbers
+        if strict:
+            return encode(data, values, what)
         codes = self._codings[column].codes(data, what)
         codes[codes < 0] = len(values)
         return codes
-
-    def column_codes(self, column: str, data: Any) -> Codes:
-        """Return the codes of a categorical column, and raise if a value is undeclared. Not for private rows."""
-        values = self.values(column)
-        if isinstance(values, Numeric):
-            raise InvalidType(f"column {column!r} is numeric and has no list of values")
-        return encode(data, values, f"column {column!r}")
 
 
 def list_values(values: Iterable[Any], most: int = 12) -> str:

@@ -238,17 +238,10 @@ class Partition:
         labels, classes = _label_vector(label_codes), len(self.domain.classes)
         if labels.size and not (labels.min() >= 0 and labels.max() < classes):
             raise InvalidInput(f"label_codes must lie in 0..{classes - 1}, the positions of the classes")
-        read: dict[str, Any] = {}
-        for name in (axis.column for axis in self.axes if axis.column is not None):
-            values, numeric = _column(columns, name), isinstance(self.domain.values(name), Numeric)
-            strict = not (self.domain.other or numeric)
-            read[name] = (self.domain.column_codes if strict else self.domain.code_column)(name, values)
-            if numeric and not self.domain.other and np.isnan(read[name]).any():
-                raise InvalidInput(
-                    f"column {name!r} is numeric, by its declaration or because constraints name intervals "
-                    "of it, but holds missing values, infinity or entries that are not numbers; convert it "
-                    "(dates into days), or drop those rows"
-                )
+        names = [axis.column for axis in self.axes if axis.column is not None]
+        given = {name: _column(columns, name) for name in names}
+        strict = not self.domain.other
+        read = {name: self.domain.code_column(name, given[name], strict=strict) for name in names}
         return self.code_cells(labels, read, coded=True)
 
     @cached_property

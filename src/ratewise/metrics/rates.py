@@ -300,7 +300,7 @@ def group_rates(
             raise InvalidInput(
                 f"column {name!r} is numeric and has no list of groups; cut it into ranges, or name by="
             )
-        place = place * len(values) + domain.column_codes(name, columns[name])
+        place = place * len(values) + domain.code_column(name, columns[name], strict=True)
     size, shape = len(data.classes), tuple(map(len, listed.values()))
     if columns and all(name in (group_values or {}) for name in columns):
         shown = np.arange(math.prod(shape))

@@ -367,7 +367,7 @@ def _share(hits: float, rows: int, confidence: float) -> Share:
 def _calibrations(data: Evaluation, column: str, score: Floats, outcome: Any) -> Iterator[Calibration]:
     declared = {name: values for name, values in data.group_values.items() if name == column} or None
     domain = read_domain({column: data.sensitive[column]}, data.truth, data.classes, declared)
-    codes = domain.column_codes(column, data.sensitive[column])
+    codes = domain.code_column(column, data.sensitive[column], strict=True)
     values: Any = domain.values(column)
     order = np.argsort(codes, kind="stable")
     edges = np.searchsorted(codes[order], np.arange(len(values) + 1))
