@@ -38,7 +38,7 @@ from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from ratewise import _validate
 from ratewise.constraints.domain import Domain, Numeric, is_word, list_values, scalar, show_number
-from ratewise.constraints.predicates import Member, Predicate, conjunction, everyone, label
+from ratewise.constraints.predicates import Predicate, conjunction, everyone, group, label
 from ratewise.constraints.rates import Constraint, Expression, Term, rate
 from ratewise.exceptions import InvalidInput, InvalidType
 
@@ -342,10 +342,7 @@ def crossed(columns: tuple[str, ...], domain: Domain) -> list[Predicate]:
         raise InvalidInput(
             f"crossing {list_values(columns)} gives {total:,} groups, more than {MAX_GROUPS:,}; name fewer columns"
         )
-    single = [
-        [Member(c, frozenset((value,))) for value in values]
-        for c, values in zip(columns, listed, strict=True)
-    ]
+    single = ([group(**{c: value}) for value in values] for c, values in zip(columns, listed, strict=True))
     return [conjunction(combination) for combination in itertools.product(*single)]
 
 
