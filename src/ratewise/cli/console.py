@@ -173,40 +173,37 @@ class Watcher:
         if self._asked is not None:
             raise Stopped(signal=self._asked)
 
-    def _seconds_left(self, step: int, now: float) -> float | None:
-        """Return the time that the other steps will take at the pace since the first; None before that."""
-        if self._timed is None or step <= self._timed[0]:
-            return 0.0 if step == self._steps else None
-        return round((now - self._timed[1]) / (step - self._timed[0]) * (self._steps - step), 1)
-
     def _show(self, record: StepRecord, now: float) -> None:
-        left, worst = self._seconds_left(record.step, now), None
+        step, steps, left, worst = record.step, self._steps, None, None
+        if step == steps or (
+            self._timed is not None and step > self._timed[0]
+        ):  # at the pace since the first
+            first, then = self._timed or (0, now)
+            left = round((now - then) / max(step - first, 1) * (steps - step), 1)
         if record.values is not None:
             worst = max((float(i.gap(record.values)) for i in self._items if i.is_gap), default=None)
-        if self._console.mode == JSON:
+        if self._console.mode != HUMAN:
             self._console.step(
-                step=record.step,
-                steps=self._steps,
+                step=step,
+                steps=steps,
                 epsilon=self._epsilon,  # of everything that was admitted: a plan counts as a whole
                 gradient_norm=record.gradient_norm,
                 largest_gap=worst,
                 seconds_left=left,
             )
-        elif self._console.mode == HUMAN:
-            said = [f"{record.step}/{self._steps}"]
-            said.append("no privacy" if self._epsilon is None else f"epsilon {self._epsilon:.3f}")
-            said += [] if worst is None else [f"largest gap {worst:.3f}"]
-            said += [] if left is None else [f"{left:.0f} s left"]
-            width = shutil.get_terminal_size().columns - 1 if self._live else _WIDE
-            if width >= _WIDE:
-                said.insert(2, f"gradient {record.gradient_norm:.3g}")
-            size = 20 if width >= _WIDE else 8
-            full = round(record.step / self._steps * size)
-            line = f"[{'#' * full}{'.' * (size - full)}] step {', '.join(said)}"
-            # a line that is wider than the terminal would be broken in two, and pile up instead of moving
-            line = f"\r{line[:width]:<{min(width, _WIDE)}}" if self._live else line
-            click.echo(line, err=True, nl=not self._live)
-            self._shown = True
+            return
+        width = shutil.get_terminal_size().columns - 1 if self._live else _WIDE
+        said = [f"{step}/{steps}", "no privacy" if self._epsilon is None else f"epsilon {self._epsilon:.3f}"]
+        said += [f"gradient {record.gradient_norm:.3g}"] if width >= _WIDE else []
+        said += [] if worst is None else [f"largest gap {worst:.3f}"]
+        said += [] if left is None else [f"{left:.0f} s left"]
+        size = 20 if width >= _WIDE else 8
+        full = round(step / steps * size)
+        line = f"[{'#' * full}{'.' * (size - full)}] step {', '.join(said)}"
+        # a line that is wider than the terminal would be broken in two, and pile up instead of moving
+        line = f"\r{line[:width]:<{min(width, _WIDE)}}" if self._live else line
+        click.echo(line, err=True, nl=not self._live)
+        self._shown = True
 
     def end(self) -> None:
         """End the line."""
