@@ -46,13 +46,11 @@ class Console:
 
     def __init__(self, mode: str = HUMAN) -> None:
         self.mode = mode
-        self._noted: set[str] = set()
+        self.findings: set[str] = set()  # that were noted already
 
     def note(self, text: str, **fields: Any) -> None:
-        """Say what is going on, once."""
-        if text not in self._noted:
-            self._noted.add(text)
-            self._say("note", text, self.mode == HUMAN, message=text, **fields)
+        """Say what is going on."""
+        self._say("note", text, self.mode == HUMAN, message=text, **fields)
 
     def warn(self, text: str) -> None:
         """Say what the user should know; also when quiet."""
@@ -252,7 +250,8 @@ def reading_of(
 
 
 def read_table(path: str, reading: Mapping[str, Any]) -> FileTable:
-    """Return a table; what was detected is noted on the console."""
+    """Return a table; what was detected is noted on the console, once."""
+    console = current()
     try:
         table = read_file(path, **reading)
     except InvalidInput as problem:  # in the terms of the command line
@@ -260,7 +259,9 @@ def read_table(path: str, reading: Mapping[str, Any]) -> FileTable:
             _ARGUMENT.sub(lambda m: f"--{m[1].replace('_', '-')}{m[2]}", str(problem))
         ) from None
     for finding in table.findings:
-        current().note(finding.for_command_line(), finding=finding.topic)
+        if (said := finding.for_command_line()) not in console.findings:
+            console.findings.add(said)
+            console.note(said, finding=finding.topic)
     return table
 
 

@@ -368,7 +368,10 @@ def sweep(ctx: click.Context, /, **values: Any) -> None:
     for number, (folder, (how, _, _), ready) in enumerate(
         zip(folders, asked, prepared, strict=True), start=1
     ):
-        console.note(f"run {number} of {len(asked)}: {_in_words(how)}")
+        slack, budget = how["slack"], how["asked_epsilon"]
+        said = "" if slack is None else f"slack {slack:g}, "
+        said += "no privacy" if budget is None else f"epsilon {budget:g}"
+        console.note(f"run {number} of {len(asked)}: {said}")
         run = functools.partial(train_run, folder, *ready, every=every)
         watched(str(folder.path), lambda watch, run=run: run(watch=watch))  # type: ignore[misc]
         rows.append({**compared(RunFolder.open(folder.path), folder.path.name, test, fields), **how})
@@ -396,12 +399,6 @@ def _pairs(fields: dict[str, Any]) -> list[tuple[dict[str, Any], tuple[str, ...]
         settings = settings_from({**fields, "constraints": texts, "epsilon": epsilon})
         found.append(({"slack": slack, "asked_epsilon": epsilon}, texts, settings))
     return found
-
-
-def _in_words(how: dict[str, Any]) -> str:
-    said = [] if how["slack"] is None else [f"slack {how['slack']:g}"]
-    budget = how["asked_epsilon"]
-    return ", ".join([*said, "no privacy" if budget is None else f"epsilon {budget:g}"])
 
 
 def _total_epsilon(plans: list[Plan]) -> float:

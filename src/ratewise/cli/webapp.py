@@ -13,6 +13,7 @@ import json
 import os
 import secrets
 import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -229,30 +230,29 @@ def page(server: AppServer, nonce: str) -> str:
     """Return the page, with suggestions filled in."""
     guide, chosen = server.guide, server.guide.suggestion
     template = Template(resources.files("ratewise.cli").joinpath("assets/app.html").read_text("utf-8"))
-    names = guide.columns
-    boxes = "".join(
-        f'<label><input type="checkbox" name="groups" value="{html.escape(name)}"'
-        f"{' checked' if name in chosen.groups else ''}> {html.escape(name)}</label>"
-        for name in sorted(names, key=lambda name: name not in chosen.groups)
-    )
-    radios = "".join(
-        f'<label><input type="radio" name="kind" value="{name}"{" checked" if name == chosen.kind else ""}> '
-        f"{html.escape(words)}</label>"
-        for name, words in KINDS.items()
-    )
+    names, first = guide.columns, lambda name: name not in chosen.groups
+    boxes = {name: name for name in sorted(names, key=first)}
     return template.substitute(
         file=html.escape(Path(chosen.data).name),
         size=f"{len(guide.table.frame):,} rows, {len(names)} columns",
         label_options=_options(names, chosen.label),
         id_options=f'<option value="">One row</option>{_options(names, chosen.privacy_id)}',
-        group_boxes=boxes,
-        kind_radios=radios,
+        group_boxes=_inputs("checkbox", "groups", boxes, chosen.groups),
+        kind_radios=_inputs("radio", "kind", KINDS, (chosen.kind,)),
         positive=html.escape(chosen.positive),
         slack=f"{chosen.slack:g}",
         epsilon=f"{chosen.epsilon:g}",
         out=html.escape(chosen.out),
         token=server.token,
         nonce=nonce,
+    )
+
+
+def _inputs(kind: str, name: str, items: Mapping[str, str], chosen: Sequence[str]) -> str:
+    return "".join(
+        f'<label><input type="{kind}" name="{name}" value="{html.escape(value)}"'
+        f"{' checked' if value in chosen else ''}> {html.escape(words)}</label>"
+        for value, words in items.items()
     )
 
 
