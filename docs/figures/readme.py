@@ -19,6 +19,7 @@ _SYSTEMS = (
     ("ratewise, epsilon 1", "ours_undeclared", "ours_undeclared"),
     ("DP-EBM tuned and a private rule, epsilon 1", "dp_ebm_tuned", "dp_ebm_rule"),
     ("DP-SGD and RaCO-DP, epsilon 1", "dp_sgd", "raco"),
+    ("AIM, XGBoost and Fairlearn, epsilon 1", "aim", "aim"),
     ("logistic regression and Fairlearn, not private", "logistic", "fairlearn"),
     ("XGBoost and Fairlearn, not private", "xgboost", "fairlearn_xgboost"),
 )
@@ -52,7 +53,7 @@ def main() -> None:
     """Write the figure."""
     mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "ratewise", "font.family": "sans-serif"})
     shown = lines()[::-1]
-    figure, axes = plt.subplots(1, 2, figsize=(8.5, 2.9), layout="constrained", sharey=True)
+    figure, axes = plt.subplots(1, 2, figsize=(8.5, 3.2), layout="constrained", sharey=True)
     for place, axis in enumerate(axes):
         for height, line in enumerate(shown):
             color = "#2166ac" if line.label.startswith("ratewise") else "#666666"
