@@ -425,10 +425,10 @@ def readme_table() -> str:
             continue
         bound = found.get(("adult", "medium parity", 1.0, constrained))
         gap = "n/a" if bound is None else f"{_number(bound.error, 3)} / {_number(bound.gap, 3)}"
-        lines.append([label, *["" if cell is None else _number(cell.error, 3) for cell in cells], gap])
+        lines.append([label, *["-" if cell is None else _number(cell.error, 3) for cell in cells], gap])
     return (
-        f"{_table(head, lines)}\n\nClearly smaller errors than ours on the six tables of the scoreboard, with and without constraints: "
-        f"private, {clear_losses(found, private=True)}; not private, {clear_losses(found, private=False)}.\n"
+        f"{_table(head, lines)}\n\n**Where others win**, with an interval that excludes 0, on the six tables of the "
+        f"scoreboard. Private: {clear_losses(found, private=True)}. Not private: {clear_losses(found, private=False)}.\n"
     )
 
 
