@@ -410,7 +410,7 @@ class _Grids:
         for grid, count in self.parts:
             log_mgf, weights = grid.tilted(tilt)
             total += count * log_mgf
-            slope += count * float(weights @ grid.losses)
+            slope += count * _dot(weights, grid.losses)
         return total, slope
 
     def deviation(self, tilt: float) -> float:
@@ -418,7 +418,7 @@ class _Grids:
         variance = 0.0
         for grid, count in self.parts:
             weights = grid.tilted(tilt)[1]
-            variance += count * float(weights @ np.square(grid.losses - weights @ grid.losses))
+            variance += count * _dot(weights, np.square(grid.losses - _dot(weights, grid.losses)))
         return math.sqrt(max(variance, self.width**2))
 
     def window(self, tilt: float) -> Window:
@@ -460,7 +460,7 @@ class _Grids:
         for grid, count in self.parts:
             log_mgf, weights = grid.tilted(tilt)
             log_scale += count * log_mgf
-            middle = round(float(weights @ grid.losses) / width)
+            middle = round(_dot(weights, grid.losses) / width)
             shift += count * middle
             steps += count
             start = (grid.first - middle) % size  # on a circle of the given size, its index 0 at loss 0
@@ -497,7 +497,7 @@ class _TiltedSum:
         start = int(np.searchsorted(self.losses, epsilon, side="right"))
         stop = int(np.searchsorted(self.losses, epsilon + _NEGLIGIBLE / (self.tilt + 1e-300)))
         gain = self.losses[start:stop] - epsilon
-        body = float(self.weights[start:stop] @ (np.exp(-self.tilt * gain) * -np.expm1(-gain)))
+        body = float(np.sum(self.weights[start:stop] * np.exp(-self.tilt * gain) * -np.expm1(-gain)))
         body += math.exp(-_NEGLIGIBLE) if stop < len(self.losses) else 0.0
         return min(1.0, (body + self.rounding) * scale + self.infinite)
 
@@ -695,6 +695,11 @@ def _solve_tilt(grids: _Grids, excess: Callable[[float], float]) -> float:
         middle = math.sqrt(low * high)
         low, high = (middle, high) if excess(middle) < 0 else (low, middle)
     return low
+
+
+def _dot(x: Array, y: Array) -> float:
+    """Return the sum of the products, without BLAS, whose threads wait for each other on a busy machine."""
+    return float(np.einsum("i,i->", x, y))
 
 
 def _exp(exponent: float) -> float:
