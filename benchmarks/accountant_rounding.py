@@ -31,7 +31,7 @@ def both(kind, base, rate, steps, delta):
     composition = c.Composition(((kind(base, rate), steps),))
     unit, tilt, _ = composition._place(lambda g: c._tilt_for_delta(g, delta), tail)
     grids = composition._grids(composition._width_for(c.TOLERANCE, tilt, unit), tail)
-    found = grids.compose(tilt, grids.window(tilt))
+    found = grids.compose(tilt, grids.window(tilt, grids.slopes(tilt)))
     first, size = round(found.losses[0] / grids.width), len(found.losses)
     grid, count = grids.parts[0]
     exponent = np.longdouble(tilt) * grid.losses.astype(np.longdouble)

@@ -41,7 +41,6 @@ _SMALLEST_EPSILON = 1e-5  # below it the tolerance is absolute
 _WINDOW_TAIL = math.log(1e13)  # tilted mass outside the window, each side: at most exp(-this)
 _CUT = 1e-26  # deltas below this are bounded, not computed
 _COARSE = 1e-2  # the same for the first look, which only finds the place
-_BLOCK = 16  # grid points merged where only a choice is made
 _STEEPEST = 64.0  # largest tilt, in inverse standard deviations: a bounded sum has no best one
 _NEGLIGIBLE = 60.0  # weights beyond exp(-this) of the scale are bounded, not summed
 _MOST_POINTS = 1 << 21  # of a grid and of a window: a second each
@@ -318,15 +317,6 @@ class LossGrid:
         weights /= total
         return peak + math.log(total), weights
 
-    def coarsened(self) -> LossGrid:
-        """Return about the same law on a grid that is cheaper to read; for choices, not for answers."""
-        if len(self.mass) < 64 * _BLOCK:
-            return self
-        padded = np.zeros(-(-len(self.mass) // _BLOCK) * _BLOCK)
-        padded[: len(self.mass)] = self.mass
-        first = math.floor((self.first + (_BLOCK - 1) / 2) / _BLOCK)
-        return LossGrid(self.width * _BLOCK, first, padded.reshape(-1, _BLOCK).sum(axis=1), self.infinite)
-
 
 def discretise(loss: Loss, width: float, tail: float) -> LossGrid:
     """Return a loss on multiples of `width` whose curve is nowhere below that of `loss`.
@@ -421,32 +411,34 @@ class _Grids:
             variance += count * _dot(weights, np.square(grid.losses - _dot(weights, grid.losses)))
         return math.sqrt(max(variance, self.width**2))
 
-    def window(self, tilt: float) -> Window:
-        """Return (low, high), with at most exp(-_WINDOW_TAIL) of the tilted sum outside either, by Chernoff.
-
-        What lies below low wraps around to the top and is counted too high, so low may be anything
-        (`_TiltedSum.delta` answers for epsilons below it).
-        """
-        coarse = _Grids(tuple((grid.coarsened(), count) for grid, count in self.parts))
-        scale, centre = coarse.cumulant(tilt)
-        gaussian = math.log(math.sqrt(2 * _WINDOW_TAIL) / coarse.deviation(tilt))
+    def slopes(self, tilt: float) -> Window:
+        """Return changes of the tilt, down and up, whose Chernoff bounds give about the narrowest window."""
+        scale, centre = self.cumulant(tilt)
+        gaussian = math.log(math.sqrt(2 * _WINDOW_TAIL) / self.deviation(tilt))
 
         def distance(log_s: float, sign: float) -> float:
             s = math.exp(log_s)
-            bound = (coarse.cumulant(tilt + sign * s)[0] - scale + _WINDOW_TAIL) / s - sign * centre
+            bound = (self.cumulant(tilt + sign * s)[0] - scale + _WINDOW_TAIL) / s - sign * centre
             return math.log(max(bound, 1e-300))
 
-        def edge(sign: float) -> float:
+        def best(sign: float) -> float:
             bounds = (gaussian - 6.0, gaussian + 0.5)
             found = optimize.minimize_scalar(
                 distance, args=(sign,), bounds=bounds, method="bounded", options={"xatol": 0.05}
             )
-            s = sign * math.exp(float(found.x))
-            return (self.cumulant(tilt + s)[0] - log_scale + _WINDOW_TAIL) / s  # valid for every s
+            return sign * math.exp(float(found.x))
 
+        return best(-1.0), best(1.0)
+
+    def window(self, tilt: float, slopes: Window) -> Window:
+        """Return (low, high), with at most exp(-_WINDOW_TAIL) of the tilted sum outside either, by Chernoff.
+
+        The bounds hold for all slopes. What lies below low wraps around to the top and is counted too high,
+        so low may be anything (`_TiltedSum.delta` answers for epsilons below it).
+        """
         log_scale = self.cumulant(tilt)[0]
-        low, high = self.span
-        return max(low, edge(-1.0)), min(high, edge(1.0))
+        low, high = ((self.cumulant(tilt + s)[0] - log_scale + _WINDOW_TAIL) / s for s in slopes)
+        return max(self.span[0], low), min(self.span[1], high)
 
     def compose(self, tilt: float, window: Window) -> _TiltedSum:
         """Return the law of the sum, tilted, on a window that holds all but a negligible part of it."""
@@ -610,13 +602,14 @@ class Composition:
 
     def _refined(self, unit: float, tilt: float, grids: _Grids, tail: float, tolerance: float) -> _TiltedSum:
         """Return the sum on grids that raise epsilon by at most `tolerance` units, if they can."""
-        low, high = grids.window(tilt)
+        slopes = grids.slopes(tilt)
+        low, high = grids.window(tilt, slopes)
         finest = max(self._widths(tail)[1], (high - low) / _MOST_POINTS)
         fine = max(self._width_for(tolerance, tilt, unit), finest)
         if not (fine < grids.width or finest > grids.width):
             return grids.compose(tilt, (low, high))
         finer = self._grids(fine, tail)
-        return finer.compose(tilt, finer.window(tilt))
+        return finer.compose(tilt, finer.window(tilt, slopes))
 
     def _width_for(self, tolerance: float, tilt: float, unit: float) -> float:
         """Return a width that raises epsilon by at most `tolerance` units.
