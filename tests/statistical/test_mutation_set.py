@@ -16,7 +16,9 @@ from ratewise import RateConstrainedClassifier, demographic_parity
 from ratewise.accounting import Budget, GaussianEvent, LaplaceEvent, Ledger, TrainingEvent, epsilon, filter
 from ratewise.accounting import ledger as ledger_module
 from ratewise.audit import audit_step, check_ledger, check_noise, check_replay, check_sampling
+from ratewise.data import cells
 from ratewise.data import table as units
+from ratewise.data.cells import parse_text
 from ratewise.estimators import classifier as classifier_module
 from ratewise.exceptions import InvalidInput, LedgerError
 from ratewise.mechanisms.noise import RoundedGaussianMechanism
@@ -261,6 +263,15 @@ def records_of_time(_):
         ledger.admit(GaussianEvent(10.0), purpose="counts").release()
         found.append(re.sub(r'"(id|plan|checksum)": ?"[^"]*"', "", ledger.to_json()))
     return found[0] != found[1]
+
+
+def cells_that_stop_a_fit(_):
+    """Read dates in all spellings: no cell may raise an error."""
+    try:
+        parse_text(["2020-01-01T10:00Z", "12 Mar 2021 10:00z", "12 Mar 2021 10:00 utc"])
+    except ValueError:
+        return True
+    return False
 
 
 # -------------------------------------------------------------------------------------------- the mutants
@@ -536,6 +547,15 @@ def clock_times_in_records(patch):
     patch.setattr(ledger_module, "software_version", lambda: str(time.monotonic_ns()))
 
 
+def time_zones_in_capitals_only(patch):
+    whole = cells._time_of_text
+
+    def read(text, order):
+        return int(text[-2:]) if text.endswith(("z", "utc")) else whole(text, order)
+
+    patch.setattr(cells, "_time_of_text", read)
+
+
 def noise_of_an_insecure_generator(patch):
     whole = RandomStreams.from_seed
     patch.setattr(
@@ -584,6 +604,7 @@ MUTANTS = [
     (statistics_by_the_content_of_columns, accounting_of_rows),
     (another_path_for_huge_values, beyond_sensitivity(None, 1e200)),
     (clock_times_in_records, records_of_time),
+    (time_zones_in_capitals_only, cells_that_stop_a_fit),
 ]
 CATCHERS = {
     "gradient": games("gradient"),
@@ -607,6 +628,7 @@ CATCHERS = {
     "accounting of rows": accounting_of_rows,
     "sensitivity of a huge value": beyond_sensitivity(None, 1e200),
     "records of time": records_of_time,
+    "cells": cells_that_stop_a_fit,
 }
 
 

@@ -52,7 +52,7 @@ from ratewise.training.plan import Plan
 @force_option
 @click.pass_context
 def train(ctx: click.Context, /, **values: Any) -> None:
-    """Train a classifier on the table DATA (CSV, Excel, Parquet or JSON lines) and write a run folder.
+    """Train a classifier on the table DATA (CSV, Excel, Parquet, JSON lines or ARFF) and write a run folder.
 
     Nothing has to be declared: without --schema, classes, group values, types and ranges of columns are found
     by private releases within the budget.
