@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import numbers
-import os
 import reprlib
 import warnings
 from collections.abc import Callable, Mapping
@@ -26,6 +25,7 @@ from ratewise.data.cells import parse_number, text_of
 from ratewise.data.schema import Schema
 from ratewise.data.table import FeatureTable, declared_classes, declared_values, read_features, read_vector
 from ratewise.distributed import open_rows, table_kind
+from ratewise.estimators import persistence
 from ratewise.exceptions import InvalidInput, InvalidType, RatewiseWarning, UnsupportedCombination
 from ratewise.mechanisms.randomness import USED_SEEDS, RandomStreams, warn_of_seed
 from ratewise.models.additive import probabilities
@@ -534,53 +534,29 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
 
     # -------------------------------------------------------------------------------- files and exports
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted classifier to a file that is safe to open; `ratewise.load` reads it.
-
-        The file holds released and public values only. The parameters `ledger`, `callback` and `random_state`
-        are not written.
-        """
-        from ratewise.estimators.persistence import save
-
-        save(self, path)
-
-    def to_sql(self, table: str | None = None) -> str:
-        """Return the model as SQL: the score of a row, or with `table` a query with scores and predictions.
-
-        See `ratewise.estimators.persistence.to_sql`.
-        """
-        from ratewise.estimators.persistence import to_sql
-
-        return to_sql(self, table)
-
-    def to_onnx(self) -> Any:
-        """Return the model as an ONNX ``ModelProto``; see `ratewise.estimators.persistence.to_onnx`."""
-        from ratewise.estimators.persistence import to_onnx
-
-        return to_onnx(self)
+    save = persistence.save
+    to_sql = persistence.to_sql
+    to_onnx = persistence.to_onnx
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the content of the model file and the parameters that it leaves out, for pickle and skops.
 
         The plain attributes, if the classifier is not fitted or holds values that a file cannot.
         """
-        from ratewise.estimators.persistence import UNWRITTEN, to_bytes
-
         if type(self) is RateConstrainedClassifier and hasattr(self, "model_"):
             try:
-                kept = {name: getattr(self, name) for name in UNWRITTEN}
-                return {"model_file": to_bytes(self), **{n: v for n, v in kept.items() if v is not None}}
+                kept = {name: getattr(self, name) for name in persistence.UNWRITTEN}
+                said = {name: value for name, value in kept.items() if value is not None}
+                return {"model_file": persistence.to_bytes(self), **said}
             except (InvalidInput, InvalidType):  # such as labels that are dates
                 pass
         state: dict[str, Any] = super().__getstate__()
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        from ratewise.estimators.persistence import from_bytes
-
         if "model_file" in state:
             kept = {name: value for name, value in state.items() if name != "model_file"}
-            state = {**vars(from_bytes(state["model_file"])), **kept}
+            state = {**vars(persistence.from_bytes(state["model_file"])), **kept}
         super().__setstate__(state)
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -66,7 +66,11 @@ _FITTED: dict[str, Any] = {
 
 
 def save(classifier: RateConstrainedClassifier, path: Path) -> None:
-    """Write a fitted classifier to a file, in one step; a file that exists is replaced."""
+    """Write a fitted classifier to a file that is safe to open; `ratewise.load` reads it.
+
+    The file holds released and public values only. The parameters `ledger`, `callback` and `random_state` are not
+    written. A file that exists is replaced in one step.
+    """
     write_whole(path, to_bytes(classifier))
 
 
@@ -289,18 +293,11 @@ def _scalar(value: Any) -> Any:
 
 
 def to_sql(classifier: RateConstrainedClassifier, table: str | None = None) -> str:
-    """Return a fitted model as standard SQL that needs nothing but the feature columns.
+    """Return a fitted model of a dense table as standard SQL that needs nothing but the feature columns.
 
-    Parameters
-    ----------
-    classifier : RateConstrainedClassifier
-        With a model of a dense table.
-    table : str, optional
-        With a name: a query for all columns of that table with the scores (``score``, or ``score_0``, ``score_1``, ...
-        for more than two classes) and ``prediction``. Without: the expression of the score, for two classes.
+    With the name of a `table`: a query for all its columns with the scores (``score``, or ``score_0``, ``score_1``, ...
+    for more than two classes) and ``prediction``. Without: the expression of the score, for two classes.
 
-    Notes
-    -----
     Only ``CASE``, comparisons and ``+`` are used, and names are quoted with double quotes, as in the standard.
     Numbers are written with all digits; scores agree with `decision_function` up to rounding.
     """
