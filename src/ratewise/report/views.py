@@ -292,8 +292,11 @@ def rates_view(content: Content) -> list[Html]:
         panels: list[Html] = []
         for place, k in enumerate(content.shown_classes):
             figure = f"rates-{number}{f'-{place}' if place else ''}"
-            rates = [(_rates(content, grouping, k, measure), f"{figure}-{measure}") for measure in PANELS]
-            body = el("div", [_share_panel(*shares, name) for shares, name in rates], class_="panels")
+            body = el(
+                "div",
+                [_share_panel(*_shares(content, grouping, k, rate), f"{figure}-{rate}") for rate in PANELS],
+                class_="panels",
+            )
             several = len(content.shown_classes) > 1
             panels.append(folded(f"Class {k}", body, open=place == 0) if several else body)
         found.append(el("section", el("h3", f"By {grouping.title}"), panels, class_="grouping"))
@@ -303,22 +306,20 @@ def rates_view(content: Content) -> list[Html]:
 def error_view(content: Content) -> Html:
     """Return how often predictions are wrong, by group."""
     panels = [
-        _share_panel(f"Wrong predictions, by {one.title}", *_errors(content, one), f"error-{number}")
-        for number, one in enumerate(content.groupings)
+        _share_panel(*_shares(content, one), f"error-{number}")
+        for number, one in enumerate(content.groupings or [c.Grouping((), ())])
     ]
-    everyone = _share_panel("Wrong predictions", [], content.everyone.error, "error-0")
-    return el("div", panels or everyone, class_="panels")
+    return el("div", panels, class_="panels")
 
 
-def _rates(content: Content, grouping: c.Grouping, k: str, measure: str) -> tuple[str, Shares, Share]:
-    """Return a rate in words, by group, and of everyone."""
-    shares = [(group.name, group.rates[k][measure]) for group in grouping.groups]
-    words = MEASURES[measure][:1].upper() + MEASURES[measure][1:]
-    return f"{words}, class {k}", shares, content.everyone.rates[k][measure]
-
-
-def _errors(content: Content, grouping: c.Grouping) -> tuple[Shares, Share]:
-    return [(group.name, group.error) for group in grouping.groups], content.everyone.error
+def _shares(content: Content, grouping: c.Grouping, k: str = "", rate: str = "") -> tuple[str, Shares, Share]:
+    """Return a rate of a class, or without one the error, in words, by group, and of everyone."""
+    words = f"Wrong predictions, by {grouping.title}" if grouping.by else "Wrong predictions"
+    if rate:
+        words = f"{MEASURES[rate][:1].upper()}{MEASURES[rate][1:]}, class {k}"
+    groups = (*grouping.groups, content.everyone)
+    *shares, (_, everyone) = [(one.name, one.rates[k][rate] if rate else one.error) for one in groups]
+    return words, shares, everyone
 
 
 def _share_panel(words: str, rows: Shares, everyone: Share, figure: str) -> Html:
@@ -606,26 +607,22 @@ def _rates_figure(content: Content, rate: str = PANELS[0], by: Any = None, k: An
     chosen = content.shown_classes[0] if k is None else str(k)
     if chosen not in content.classes:
         raise InvalidInput(f"k must be one of the classes {', '.join(content.classes)}, got {k!r}")
-    _, shares, everyone = _rates(content, _grouping(content, by), chosen, rate)
-    return _shares_figure(f"{MEASURES[rate]}, class {chosen}", shares, everyone)
+    return _shares_figure(content, by, f"{MEASURES[rate]}, class {chosen}", chosen, rate)
 
 
 def _error_figure(content: Content, *, by: Any = None) -> Forest:
-    return _shares_figure("share of wrong predictions", *_errors(content, _grouping(content, by)))
+    return _shares_figure(content, by, "share of wrong predictions")
 
 
-def _shares_figure(words: str, shares: Shares, everyone: Share) -> Forest:
+def _shares_figure(content: Content, by: Any, words: str, *of: str) -> Forest:
+    wanted = content.groupings[0].by if by is None else (by,) if isinstance(by, str) else tuple(by)
+    grouping = next((one for one in content.groupings if one.by == wanted), None)
+    if grouping is None:
+        known = ", ".join(one.title for one in content.groupings)
+        raise InvalidInput(f"by must be one of the groupings of the report ({known}), got {by!r}")
+    _, shares, everyone = _shares(content, grouping, *of)
     rows = [(name, share.value, _ends(share), "") for name, share in shares]
     return Forest(words, rows, everyone.value, "everyone")
-
-
-def _grouping(content: Content, by: Any) -> c.Grouping:
-    wanted = content.groupings[0].by if by is None else (by,) if isinstance(by, str) else tuple(by)
-    for grouping in content.groupings:
-        if grouping.by == wanted:
-            return grouping
-    known = ", ".join(grouping.title for grouping in content.groupings)
-    raise InvalidInput(f"by must be one of the groupings of the report ({known}), got {by!r}")
 
 
 def _tradeoff_figure(content: Content) -> Plot:
