@@ -24,14 +24,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ratewise import _validate
-from ratewise.accounting import Event, GaussianEvent, Ledger, ThresholdEvent, UnprotectedEvent, calibrate_plan
+from ratewise.accounting import Ledger, UnprotectedEvent
 from ratewise.accounting.events import NEIGHBOURS
 from ratewise.constraints.compiled import (
     CompiledConstraints,
@@ -64,7 +64,7 @@ from ratewise.training import defaults
 from ratewise.training.certificate import COUNT_SENSITIVITY, certify, count_stds, pack_counts, unpack_counts
 from ratewise.training.config import TrainingConfig
 from ratewise.training.declarations import Declarations, check_ledger
-from ratewise.training.plan import DISCOVERY, ROWS_PER_ID, Plan
+from ratewise.training.plan import DISCOVERY, ROWS_PER_ID, Plan, calibrated
 from ratewise.training.session import LABEL, Session
 
 __all__ = ["evaluate"]
@@ -286,26 +286,13 @@ class RowSession(Session):
 
     def make_plan(self, n_units: int) -> Plan:
         """Return the plan: the first stages, then the releases of `shares`."""
-        declared, epsilon, delta = self.declarations, self.epsilon, self.delta
-        plan = Plan(n_units, 1.0, 0, {}, declared.privacy_unit, self.neighbours, math.inf, delta)
-        if epsilon is None:
-            return plan
+        declared = self.declarations
         shares = {ROWS_PER_ID: defaults.ROWS_PER_ID_SHARE} if declared.finds_rows_per_id else {}
         shares |= {DISCOVERY: self.discovery_share} if self.undeclared() else {}
         left = 1.0 - sum(shares.values())
         shares |= {name: left * share for name, share in self.shares.items()}
-
-        def build(scale: float) -> list[Event]:
-            noises = {name: scale / math.sqrt(share) for name, share in shares.items()}
-            return [
-                ThresholdEvent(noise, defaults.THRESHOLD_DELTA * delta)
-                if name == DISCOVERY
-                else GaussianEvent(noise)
-                for name, noise in noises.items()
-            ]
-
-        found = calibrate_plan(epsilon, delta, build, self.neighbours)
-        return replace(plan, events=dict(zip(shares, found.events, strict=True)), epsilon=found.epsilon)
+        plan = Plan(n_units, 1.0, 0, {}, declared.privacy_unit, self.neighbours, math.inf, self.delta)
+        return calibrated(plan, shares, self.epsilon, self.delta)
 
     def admit(self) -> None:
         """Record the whole plan before any row is read, or refuse it."""

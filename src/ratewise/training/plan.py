@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -162,12 +163,7 @@ def plan_for(
     unit: PrivacyUnit,
     other_events: tuple[Event, ...] = (),
 ) -> Plan:
-    """Return the plan that spends (`epsilon`, `delta`), of which `other_events` take their part.
-
-    Every release i has a share s_i of the budget in units of 1/sigma**2: its noise multiplier is
-    ``scale / sqrt(s_i)``, for a step of training ``scale * q * sqrt(steps / s)``, and one scale for all is found by exact
-    composition.
-    """
+    """Return the plan of a fit that spends (`epsilon`, `delta`), of which `other_events` take their part."""
     rate = config.sampling_rate or min(0.5, defaults.LARGEST_SAMPLE / facts.n_units)
     steps = config.steps or defaults.STEPS
     base = Plan(
@@ -182,27 +178,47 @@ def plan_for(
         facts.statistics_norm,
         facts.constrained and facts.corrected,
     )
+
+    def training(noise: float) -> Event:
+        return _training_event(facts, config, rate, steps, noise)
+
+    return calibrated(
+        base, _shares(facts, config), epsilon, delta, training=training, other_events=other_events
+    )
+
+
+def calibrated(
+    plan: Plan,
+    shares: Mapping[str, float],
+    epsilon: float | None,
+    delta: float,
+    *,
+    training: Callable[[float], Event] = GaussianEvent,
+    other_events: tuple[Event, ...] = (),
+) -> Plan:
+    """Return a plan with the releases of `shares`, which spend (`epsilon`, `delta`) together with `other_events`.
+
+    Every release i has a share s_i of the budget in units of 1/sigma**2: its noise multiplier is
+    ``scale / sqrt(s_i)``, for a step of training ``scale * q * sqrt(steps / s)``, and one scale for all is found by exact
+    composition. Without privacy there are no releases.
+    """
     if epsilon is None:
-        return base
-    shares = _shares(facts, config)
-    threshold = defaults.THRESHOLD_DELTA * delta
+        return plan
 
     def build(scale: float) -> dict[str, Event]:
         events: dict[str, Event] = {}
         for name, share in shares.items():
             noise = scale / math.sqrt(share)
             if name in (DISCOVERY, RANGES):
-                events[name] = ThresholdEvent(noise, threshold)
-            elif name == TRAINING:
-                events[name] = _training_event(facts, config, rate, steps, noise)
+                events[name] = ThresholdEvent(noise, defaults.THRESHOLD_DELTA * delta)
             else:
-                events[name] = GaussianEvent(noise)
+                events[name] = training(noise) if name == TRAINING else GaussianEvent(noise)
         return events
 
     found = calibrate_plan(
-        epsilon, delta, lambda scale: (*build(scale).values(), *other_events), neighbours=neighbours
+        epsilon, delta, lambda scale: (*build(scale).values(), *other_events), neighbours=plan.neighbours
     )
-    return replace(base, events=build(found.scale), epsilon=found.epsilon, delta=delta)
+    return replace(plan, events=build(found.scale), epsilon=found.epsilon, delta=delta)
 
 
 def _shares(facts: PublicFacts, config: TrainingConfig) -> dict[str, float]:
