@@ -353,7 +353,7 @@ class CompiledConstraints(Partition):
     ) -> Floats:
         """Return the (J,) standard deviations of `values` if each count has noise and denominators are exact."""
         below = np.maximum(self.denominators(histogram, cell_totals), floor)
-        variances: Floats = self._squares @ (np.square(noise / below) * self._numerator_cells)
+        variances: Floats = self._squares @ np.square(noise / below)
         return np.sqrt(variances)
 
     def values(
@@ -492,10 +492,6 @@ class CompiledConstraints(Partition):
         return _Sums(of_class(chosen, self.terms.klass[ratio], classes), classes)
 
     @cached_property
-    def _numerator_cells(self) -> Floats:
-        return self._sizes.of(np.ones(self.n_cells))[self.terms.numerator]
-
-    @cached_property
     def _a(self) -> Any:
         small = self.coefficients.shape[0] * self.coefficients.shape[1] <= _DENSE
         return self.coefficients.toarray() if small else self.coefficients
@@ -507,7 +503,11 @@ class CompiledConstraints(Partition):
 
     @cached_property
     def _squares(self) -> Any:
-        return sp.csr_array(self.coefficients).power(2)
+        """Squared coefficients, times the number of counts in each numerator."""
+        cells = self._sizes.of(np.ones(self.n_cells))[self.terms.numerator]
+        squares = self.coefficients.power(2)
+        squares.data *= cells[squares.indices]
+        return squares
 
 
 # -------------------------------------------------------------------------------------------- compilation

@@ -119,7 +119,8 @@ class _Combined(Predicate):
     @cached_property
     def parts(self) -> tuple[Predicate, ...]:  # type: ignore[override]
         """The joined predicates, in printing order."""
-        return tuple(sorted(self.members, key=_print_order))
+        by_text = sorted(self.members, key=lambda part: repr(part).lstrip("~("))
+        return tuple(sorted(by_text, key=lambda part: not (isinstance(part, Member) and part.column is None)))
 
     def __invert__(self) -> Predicate:
         if self.members:
@@ -260,11 +261,6 @@ def _outside(intervals: tuple[Interval, ...]) -> tuple[Interval, ...]:
 _OR, _AND, _NOT, _CALL = range(4)
 
 
-def _print_order(part: Predicate) -> tuple[bool, str]:
-    is_label = isinstance(part, Member) and part.column is None
-    return not is_label, repr(part).lstrip("~(")
-
-
 def _bracket(piece: tuple[str, int], outer: int) -> str:
     """Return the text, in brackets if it binds less tightly than its surroundings."""
     text, strength = piece
@@ -303,18 +299,14 @@ def _code(predicate: Predicate) -> tuple[str, int]:
 
 
 def _group_code(leaves: Iterable[Member | Within]) -> str:
-    pairs = [(str(leaf.column), _leaf_values(leaf)) for leaf in leaves]
+    pairs = []
+    for leaf in leaves:
+        values = _shown_intervals(leaf) if isinstance(leaf, Within) else in_order(leaf.values)
+        listed, marks = ", ".join(map(repr, values)), "[]" if isinstance(leaf, Within) else "{}"
+        pairs.append((str(leaf.column), listed if len(values) == 1 else f"{marks[0]}{listed}{marks[1]}"))
     if all(is_word(column) for column, _ in pairs):
         return f"group({', '.join(f'{column}={value}' for column, value in pairs)})"
     return f"group(**{{{', '.join(f'{column!r}: {value}' for column, value in pairs)}}})"
-
-
-def _leaf_values(leaf: Member | Within) -> str:
-    values = _shown_intervals(leaf) if isinstance(leaf, Within) else in_order(leaf.values)
-    listed = ", ".join(map(repr, values))
-    if len(values) == 1:
-        return listed
-    return f"[{listed}]" if isinstance(leaf, Within) else f"{{{listed}}}"
 
 
 def _shown_intervals(within: Within) -> tuple[Interval, ...]:
