@@ -305,8 +305,8 @@ class Table:
         if unknown and (named or len(unknown) == len(classes)):
             given = "--classes lists" if classes else "a constraint names"
             raise InvalidInput(
-                f"{given} {list_values(unknown)}, but column {label!r} holds {list_values(sorted(found), 8)}; nothing was "
-                "spent: spell classes as in the table, or take another --label"
+                f"{given} {list_values(unknown)}, which column {label!r} does not hold; nothing was spent: spell classes as "
+                "in the table (ratewise schema lists them), or take another --label"
             )
         amount = column.dtype.kind in "iuf" and len(found) > FEW_NUMBERS
         amount = amount and len(column) < _ROWS_OF_A_CLASS * len(found)
