@@ -67,17 +67,6 @@ class Stopwatch:
         setattr(owner, method, timed)
 
 
-class EveryRow:
-    """The same number of rows in each step and process: Poisson noise in the sizes would blur the times."""
-
-    def __init__(self, rows: int) -> None:
-        self._rows = np.arange(rows)
-
-    def rows(self, step: int) -> Any:  # noqa: ARG002 - the sampler's signature
-        """Return the same rows whatever the step."""
-        return self._rows
-
-
 def network(options: argparse.Namespace) -> tuple[nn.Module, Tensor]:
     torch.manual_seed(0)
     if options.network == "mlp":
@@ -102,7 +91,8 @@ def member(options: argparse.Namespace, rank: int, world: int, folder: str) -> N
     processes = join()
     trainer = Trainer(module, rows, plan, compiled, processes=processes, physical_batch=32)
     trainer.start()
-    trainer._sampler = EveryRow(options.rows)
+    # the same number of rows in each step and process: Poisson noise in the sizes would blur the times
+    trainer._sampler = lambda _: np.arange(options.rows)
     watch = Stopwatch(trainer)
     whole, start = [], time.perf_counter()
     for _ in trainer.steps():

@@ -137,9 +137,9 @@ def test_sample_of_a_step_that_failed_is_never_read_again():
 
     module = MLP(D, 2, (6,))
     private = parts(module, FailsOnce(module.parameters(), lr=0.1))
-    sampler, seen = private.optimizer.trainer._sampler, []
-    draw = sampler.rows
-    sampler.rows = lambda step: (seen.append(step), draw(step))[1]
+    trainer, seen = private.optimizer.trainer, []
+    draw = trainer._sampler
+    trainer._sampler = lambda step: (seen.append(step), draw(step))[1]
     with pytest.raises(RuntimeError, match="out of memory"):
         train(*private)
     train(*private)

@@ -202,15 +202,15 @@ def test_loss_that_looks_at_the_batch_moves_nothing_but_its_row():
 def outcome(loop, rows=None):
     """What a loop shows to the outside: the error, the steps taken and the samples drawn."""
     model, optimizer, loader, criterion = parts()
-    session, drawn = optimizer, []
-    draw = session.trainer._sampler.rows
-    session.trainer._sampler.rows = lambda step: (drawn.append(step), draw(step) if rows is None else rows)[1]
+    trainer, drawn = optimizer.trainer, []
+    draw = trainer._sampler
+    trainer._sampler = lambda step: (drawn.append(step), draw(step) if rows is None else rows)[1]
     error = None
     try:
         loop(model, optimizer, loader, criterion)
     except RatewiseError as problem:
         error = str(problem)
-    return error, session.trainer.steps_done, drawn
+    return error, trainer.steps_done, drawn
 
 
 def every_fourth(model, optimizer, loader, criterion):

@@ -92,7 +92,7 @@ class Fixed:
     def __init__(self, plan, stream):
         self.samples = list(PoissonSampler(plan.n_units, plan.sampling_rate).batches(plan.steps, stream))
 
-    def rows(self, step):
+    def __call__(self, step):
         return self.samples[step]
 
 

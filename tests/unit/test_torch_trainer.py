@@ -14,10 +14,11 @@ from ratewise.accounting import Budget, GaussianEvent, Ledger, PrivacyUnit, Trai
 from ratewise.constraints.compiled import compile_constraints
 from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType, UnsupportedCombination
 from ratewise.mechanisms.noise import RoundedGaussianMechanism
+from ratewise.mechanisms.sampling import KeyedSample
 from ratewise.torch import MLP, TensorRows, Trainer
 from ratewise.torch import trainer as checkpoints
 from ratewise.torch.clipping import clipping_slack
-from ratewise.torch.distributed import BlockSampler, Processes, TotalRelease, share_of
+from ratewise.torch.distributed import Processes, TotalRelease, share_of
 from ratewise.training.config import TrainingConfig
 from ratewise.training.plan import CERTIFICATE, TRAINING, Plan
 
@@ -74,12 +75,8 @@ class TestStep:
             np.testing.assert_allclose(histogram, found[0][1], rtol=1e-12, atol=1e-9)
 
     def test_empty_batch_releases_noise_and_counts(self):
-        class Nobody:
-            def rows(self, step):
-                return np.zeros(0, dtype=np.intp)
-
         trainer = trainer_of()
-        trainer._sampler = Nobody()
+        trainer._sampler = lambda _: np.zeros(0, dtype=np.intp)
         before = flat(trainer)
         records = list(trainer.steps())
         assert len(records) == 20
@@ -90,14 +87,9 @@ class TestStep:
 
     def test_sums_are_divided_by_the_expected_rows_and_never_by_those_that_came(self):
         """One row, no noise: the step is its clipped gradient over q * n."""
-
-        class One:
-            def rows(self, step):
-                return np.array([5])
-
         plan = plan_of(private=False, steps=1)
         trainer = trainer_of(plan, config=replace(CONFIG, momentum=0.0))
-        trainer._sampler = One()
+        trainer._sampler = lambda _: np.array([5])
         before = flat(trainer)
         list(trainer.steps())
         moved = np.linalg.norm(before - flat(trainer))
@@ -196,8 +188,8 @@ class TestBooking:
         trainer, seen = trainer_of(), []
         steps = trainer.steps()
         next(steps)
-        draw, move = trainer._sampler.rows, trainer.loop.optimizer.optimizer.step
-        trainer._sampler.rows = lambda step: (seen.append(step), draw(step))[1]
+        draw, move = trainer._sampler, trainer.loop.optimizer.optimizer.step
+        trainer._sampler = lambda step: (seen.append(step), draw(step))[1]
         trainer.loop.optimizer.optimizer.step = None  # fails after the release, before the weights have moved
         with pytest.raises(TypeError):
             next(steps)
@@ -282,10 +274,10 @@ class TestCheckpoint:
         again = trainer_of(checkpoint=tmp_path / "run", checkpoint_every=4)
         again.resume()
         again.start()
-        assert again._sampler._key != first._sampler._key
+        assert again.engine.random_key != first.engine.random_key  # both are made of the key of the samples
         afresh = trainer_of()
         afresh.start()
-        assert afresh._sampler._key == first._sampler._key  # so the comparison above says something
+        assert afresh.engine.random_key == first.engine.random_key  # so the comparison above says something
         assert again.streams.secure
         assert not afresh.streams.secure
 
@@ -458,20 +450,17 @@ class TestSamples:
 
     @pytest.mark.parametrize("block", [10, 64, 1 << 20])
     def test_sample_does_not_depend_on_the_shares(self, block):
-        whole = BlockSampler(997, 0.3, KEY, block=block)
         for world in (2, 3, 50):
-            parts = [
-                BlockSampler(997, 0.3, KEY, share_of(997, rank, world), block=block) for rank in range(world)
-            ]
+            shares = [share_of(997, rank, world) for rank in range(world)]
             for step in range(5):
-                together = np.concatenate([part.rows(step) for part in parts])
-                np.testing.assert_array_equal(together, whole.rows(step))
+                sample = KeyedSample(997, 0.3, KEY, step, block)
+                together = np.concatenate([sample.units(share.start, share.stop) for share in shares])
+                np.testing.assert_array_equal(together, sample.units(0, 997))
 
     def test_rows_are_kept_with_the_rate_independently_of_steps_and_rows(self):
-        sampler = BlockSampler(200, 0.3, KEY, block=64)
         kept = np.zeros((4000, 200))
         for step in range(4000):
-            kept[step, sampler.rows(step)] = 1
+            kept[step, KeyedSample(200, 0.3, KEY, step, 64).units(0, 200)] = 1
         deviation = np.sqrt(0.3 * 0.7 / 4000)
         assert np.abs(kept.mean(axis=0) - 0.3).max() < 5 * deviation
         correlation = np.corrcoef(kept[:, [0, 1, 63, 64, 127, 128]].T) - np.eye(6)

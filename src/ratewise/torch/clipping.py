@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -137,10 +138,7 @@ class PerRowClipper:
             args, kwargs = _on_tensors(lambda leaf: leaf.new_zeros(1, *leaf.shape[1:]), (args, kwargs))
             return tree_map(lambda leaf: leaf[:0], self._forward(*args, **kwargs))
         before = [parameter._version for parameter in self.parameters]
-        copies = {
-            name: _Copies.apply(self._anchor, rows, parameter, name, self)  # type: ignore[no-untyped-call]
-            for name, parameter in self._named.items()
-        }
+        copies = {name: self._copies(name, parameter, rows) for name, parameter in self._named.items()}
         token = torch.zeros(rows, device=self._anchor.device)
         with _called_as(self.module, None):
             found = run_by_row(self._one_row, (token, copies, args, kwargs), "module")
@@ -150,6 +148,16 @@ class PerRowClipper:
                 "compute the changed weight from the parameter instead (torch.nn.utils.parametrize)"
             )
         return found
+
+    def _copies(self, name: str, parameter: nn.Parameter, rows: int) -> Any:
+        """Return one copy of a parameter per row; the backward brings one gradient per row."""
+
+        def rule(_x: None) -> tuple[Tensor, _Back]:
+            return parameter.detach().expand(rows, *parameter.shape), lambda gradient, _: self._keep(
+                parameter, lambda: Dense(widen(gradient))
+            )
+
+        return _Passage.apply(self._anchor, None, name, self, rule)  # type: ignore[no-untyped-call]
 
     def _one_row(self, token: Tensor, copies: dict[str, Tensor], args: Any, kwargs: Any) -> Any:
         args, kwargs = _on_tensors(lambda leaf: leaf.unsqueeze(0), (args, kwargs))
@@ -300,37 +308,26 @@ def _total(share: Share | None, parameter: nn.Parameter, weights: Tensor) -> Ten
 # ----------------------------------------------------------------------------- layers with a closed form
 
 
-class _Copies(torch.autograd.Function):
-    """One parameter seen as one copy per row; the backward brings one gradient per row."""
+class _Passage(torch.autograd.Function):
+    """Runs a layer forward on a batch, and lets it see its output gradient on the way back.
+
+    The rule returns the output, and a function of the output gradient and of whether the input gradient is needed,
+    which keeps shares and returns the input gradient.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, _anchor: Tensor, rows: int, parameter: nn.Parameter, name: str, clipper: PerRowClipper
+        ctx: Any, _anchor: Tensor, x: Tensor | None, name: str, clipper: PerRowClipper, rule: Any
     ) -> Tensor:
-        ctx.parameter, ctx.name, ctx.clipper = parameter, name, clipper
-        return parameter.detach().expand(rows, *parameter.shape)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, ...]:
-        ctx.clipper._arrive(ctx.name, gradients[0])
-        ctx.clipper._keep(ctx.parameter, lambda: Dense(widen(gradients[0])))
-        return None, None, None, None, None
-
-
-class _Passage(torch.autograd.Function):
-    """Runs a layer forward on a batch, and lets it see its output gradient on the way back."""
-
-    @staticmethod
-    def forward(ctx: Any, _anchor: Tensor, x: Tensor, tapped: _Tapped) -> Tensor:
-        out, ctx.back = tapped.rule(tapped, x)
-        ctx.tapped = tapped
-        return out
+        ctx.name, ctx.clipper = name, clipper
+        out, ctx.back = rule(x)
+        return out  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        ctx.tapped.clipper._arrive(ctx.tapped.name, gradients[0])
+        ctx.clipper._arrive(ctx.name, gradients[0])
         back, ctx.back = ctx.back, None  # what it holds is freed as soon as it was used
-        return None, back(gradients[0], ctx.needs_input_grad[1]), None
+        return None, back(gradients[0], ctx.needs_input_grad[1]), None, None, None
 
 
 class _Tapped:
@@ -364,7 +361,8 @@ class _Tapped:
             x = widen(x)
         elif torch.is_autocast_enabled(x.device.type) and x.dtype != torch.float64:
             x = x.to(torch.get_autocast_dtype(x.device.type))
-        out: Tensor = _Passage.apply(self.clipper._anchor, x, self)  # type: ignore[no-untyped-call]
+        rule, clipper = partial(self.rule, self), self.clipper
+        out: Tensor = _Passage.apply(clipper._anchor, x, self.name, clipper, rule)  # type: ignore[no-untyped-call]
         return out
 
     def detached(self, like: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -1,7 +1,7 @@
 """One training in several processes, started by ``torchrun``: one sample and one noise draw per release.
 
-Each process owns some of the units and draws those that take part in a step (`BlockSampler`), which together is
-exactly one Poisson sample of all units. A step exchanges two sums over processes: the clipped gradients and
+Each process owns some of the units and draws those that take part in a step, which together is exactly one Poisson
+sample of all units (`ratewise.mechanisms.sampling.KeyedSample`). A step exchanges two sums over processes: the clipped gradients and
 the prediction counts (`TotalRelease`).
 
 **Why noise is added once.** The guarantee is about sums over *all* units, whose sensitivity does not depend on
@@ -12,7 +12,6 @@ Parts are sent without noise, so the processes and the network between them must
 from __future__ import annotations
 
 import datetime
-import hashlib
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -25,7 +24,6 @@ from torch import Tensor
 from ratewise import _validate
 from ratewise.exceptions import InvalidInput, RatewiseError, UnsupportedCombination
 from ratewise.mechanisms.noise import Mechanism
-from ratewise.mechanisms.sampling import BLOCK, KeyedSample, Rows
 
 PATIENCE = 300.0
 """Seconds after which a process that does not answer counts as lost, unless told otherwise."""
@@ -141,35 +139,6 @@ class TotalRelease:
             self.mechanism.release_parts(private, rng, [part.numpy() for part in released])
         self.processes.share(released)
         return [part.to(given.device) for part, given in zip(released, like, strict=True)]
-
-
-class BlockSampler:
-    """A Poisson sample of the owned units for each step (`ratewise.mechanisms.sampling.KeyedSample`).
-
-    `n_units` are the units of all processes together, `owned` those of this process (all by default). The secret
-    `key` is kept in memory only; each run, and each resumed run, draws its own. Samples do not depend on how units are
-    spread over processes:
-
-    >>> whole = BlockSampler(5000, 0.01, bytes(32))
-    >>> parts = [BlockSampler(5000, 0.01, bytes(32), owned) for owned in (range(1700), range(1700, 5000))]
-    >>> bool(np.array_equal(np.concatenate([part.rows(7) for part in parts]), whole.rows(7)))
-    True
-    """
-
-    def __init__(
-        self, n_units: int, rate: float, key: bytes, owned: range | None = None, block: int = BLOCK
-    ) -> None:
-        self._n_units, self._rate, self._key, self._block = n_units, rate, key, block
-        self._owned = range(n_units) if owned is None else owned
-
-    def key_for(self, use: str) -> bytes:
-        """Return a secret key for another use, the same in all processes."""
-        return hashlib.sha256(self._key + use.encode()).digest()
-
-    def rows(self, step: int) -> Rows:
-        """Return the numbers of the owned units that take part in a step, in rising order; **private**."""
-        sample = KeyedSample(self._n_units, self._rate, self._key, step, self._block)
-        return sample.units(self._owned.start, self._owned.stop)
 
 
 def share_of(n_rows: int, rank: int, world: int) -> range:

@@ -311,24 +311,17 @@ class Objective:
         self.histogram_shape = None if n_cells is None else (n_cells, n_classes)
         self._batch_loss = partial(functional.cross_entropy, reduction="none") if loss is None else loss
         self._loss = self._batch_loss if loss is None else _by_row(loss)  # PyTorch's own keeps rows apart
-        self._source: Floats | None = None
-        self._costs: Tensor | None = None
 
-    def load(self, table: Floats | None, device: torch.device | str = "cpu") -> None:
-        """Take the weights of a step: what predicting class k costs a row of cell q."""
-        if table is not self._source:
-            kind = torch.float64 if torch.device(device).type == "cpu" else torch.float32
-            self._source = table
-            self._costs = None if table is None else torch.tensor(table, dtype=kind, device=device)
-
-    def losses(self, logits: Tensor, labels: Tensor, cells: Tensor | None) -> Tensor:
-        """Return the objective of each row, **private**: 0 if its label is no class."""
+    def losses(
+        self, logits: Tensor, labels: Tensor, cells: Tensor | None = None, costs: Tensor | None = None
+    ) -> Tensor:
+        """Return the objective of each row, **private**: 0 if its label is no class; `costs` are by cell and class."""
         known, classes = _inside(labels, self.n_classes)
         losses = self._loss(logits, classes)
-        if self._costs is not None and cells is not None:
-            counted, places = _inside(cells, len(self._costs))
+        if costs is not None and cells is not None:
+            counted, places = _inside(cells, len(costs))
             soft = functional.softmax(self.temperature * logits, dim=1)
-            push = (self._costs.to(soft.dtype)[places] * soft).sum(dim=1)
+            push = (costs.to(soft.dtype)[places] * soft).sum(dim=1)
             losses = losses + torch.where(counted, push, 0.0)
         return torch.where(known, losses, 0.0)
 
@@ -375,7 +368,7 @@ class Objective:
                 "loss mixes rows: the loss of a row changes when another row of the batch changes, but training "
                 "runs each row separately; weigh rows by public numbers, not by counts or means of the batch"
             )
-        if not bool(torch.isfinite(self.losses(logits, labels, None)).all()):
+        if not bool(torch.isfinite(self.losses(logits, labels)).all()):
             raise InvalidInput(
                 "loss is not finite for made-up logits of some classes; check its weights and logarithms"
             )
@@ -475,6 +468,7 @@ class TorchEngine:
         self._piece = _validate.count(physical_batch=piece)
         self.random_key = SecureGenerator().bytes(KEY_BYTES)
         self._calls = 0
+        self._costs: Tensor | None = None  # of a step: what predicting class k costs a row of cell q
 
     @property
     def count_step(self) -> float:
@@ -526,7 +520,8 @@ class TorchEngine:
         """
         step, self._calls = (self._calls if step is None else step), self._calls + 1
         bound = None if clip is None or np.isinf(clip) else clip
-        self.objective.load(weights, self.device)
+        kind = torch.float64 if self.device.type == "cpu" else torch.float32
+        self._costs = None if weights is None else torch.tensor(weights, dtype=kind, device=self.device)
         self.module.train()
         sums: list[Tensor] = []
         tally = self.objective.empty_tally()
@@ -671,7 +666,7 @@ class TorchEngine:
             logits = self.module(batch.x)
         self.objective.check(logits, len(batch.labels))
         logits = logits.to(self.parameters[0].dtype)
-        return logits, self.objective.losses(logits, batch.labels, batch.cells)
+        return logits, self.objective.losses(logits, batch.labels, batch.cells, self._costs)
 
 
 def _attempted(run: Callable[[Batch], _T], batch: Batch) -> _T | None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import hashlib
 import inspect
 import math
 import os
@@ -36,8 +37,8 @@ from ratewise.data.table import Units, row_units
 from ratewise.exceptions import InvalidInput, InvalidType, LedgerError, RatewiseError, UnsupportedCombination
 from ratewise.mechanisms.noise import Mechanism
 from ratewise.mechanisms.randomness import KEY_BYTES, USED_SEEDS, RandomStreams, warn_of_seed
-from ratewise.mechanisms.sampling import Rows
-from ratewise.torch.distributed import BlockSampler, Processes, TotalRelease, refuse_unjoined, share_of
+from ratewise.mechanisms.sampling import KeyedSample, Rows
+from ratewise.torch.distributed import Processes, TotalRelease, refuse_unjoined, share_of
 from ratewise.torch.engine import Loss, Objective, RowSource, TorchEngine
 from ratewise.torch.gradients import widen
 from ratewise.training.config import TrainingConfig
@@ -139,17 +140,11 @@ class TorchOptimizer:
         self.parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
         check_optimizer(optimizer, scheduler, self.parameters)
         if optimizer is None:
-            wide, narrow = (
-                [p for p in self.parameters if (p.ndim > 1) == several] for several in (True, False)
-            )
-            groups: list[dict[str, Any]] = [
-                {"params": wide, "weight_decay": config.l2 or 0.0},
-                {"params": narrow},
-            ]
+            matrices: Any = [p for p in self.parameters if p.ndim > 1]
+            others: Any = [p for p in self.parameters if p.ndim <= 1]
+            groups = [{"params": matrices, "weight_decay": config.l2 or 0.0}, {"params": others}]
             rate = float(config.learning_rate or _GAIN)
-            optimizer = torch.optim.SGD(
-                [group for group in groups if group["params"]], lr=rate, momentum=config.momentum
-            )
+            optimizer = torch.optim.SGD(groups, lr=rate, momentum=config.momentum)
         if scheduler is None and config.schedule != "constant":
             scheduler = torch.optim.lr_scheduler.LambdaLR(
                 optimizer, lambda done: schedule_value(config.schedule, done, steps)
@@ -301,7 +296,7 @@ class NetworkSession(Session):
     steps_done: int = field(init=False, default=0)
     _admitted: bool = field(init=False, default=False)
     _seed_noted: bool = field(init=False, default=False)
-    _sampler: BlockSampler | None = field(init=False, default=None)
+    _sampler: Callable[[int], Rows] | None = field(init=False, default=None)  # the owned units of a step
     _drawn: int = field(init=False, default=0)
     _consistent: bool = field(init=False, default=True)
 
@@ -410,11 +405,12 @@ class NetworkSession(Session):
         if self.processes.share_bytes(ours) != ours:
             raise InvalidInput("the processes differ in plan, constraints or model; start all with the same")
         self.processes.share([*self.module.parameters(), *self.module.buffers()])
-        key = self.processes.share_bytes(self.streams.sampling.bytes(KEY_BYTES))
-        owned = share_of(self.plan.n_units, self.processes.rank, self.processes.world)
-        sampler = BlockSampler(self.plan.n_units, self.plan.sampling_rate, key or b"", owned)
-        self._sampler, self.engine.random_key = sampler, sampler.key_for("random layers")
-        self.engine.owned = owned
+        # secret, the same in all processes, and in memory only: each run, and each resumed run, draws its own
+        key = self.processes.share_bytes(self.streams.sampling.bytes(KEY_BYTES)) or b""
+        self.engine.random_key = hashlib.sha256(key + b"random layers").digest()
+        n_units, rate = self.plan.n_units, self.plan.sampling_rate
+        self.engine.owned = owned = share_of(n_units, self.processes.rank, self.processes.world)
+        self._sampler = lambda step: KeyedSample(n_units, rate, key, step).units(owned.start, owned.stop)
 
     def steps(self) -> Iterator[StepRecord]:
         """Take the steps that remain one by one, and yield what each of them released."""
@@ -442,7 +438,7 @@ class NetworkSession(Session):
         """Return the sample of the next step, **private**; no sample is ever drawn again."""
         assert self._sampler is not None  # noqa: S101 - started before
         self._drawn += 1
-        return self._sampler.rows(self._drawn - 1)
+        return self._sampler(self._drawn - 1)
 
     def step(self, sample: Rows, phase: Phase | None) -> StepRecord:
         """Record a step, release the sums of the sample, and update."""
