@@ -321,9 +321,8 @@ def audit_one_run(
     """Audit all steps of a training by one training with many canaries, each there by a coin toss.
 
     `guesses` of the canaries (a fifth unless told, fixed beforehand) are called: those with the highest
-    scores "in", as many with the lowest "out". Much cheaper than many trainings, and less sharp: expect
-    about half of the true epsilon where many trainings would find three quarters. Other options are those of
-    `audit_training`.
+    scores "in", as many with the lowest "out". Cheaper than many trainings, and less sharp: expect about half of the
+    true epsilon. Other options are those of `audit_training`.
     """
     if subject is None:
         subject = TableSubject(event, _validate.count(canaries=canaries), n_opponents=0)

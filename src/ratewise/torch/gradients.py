@@ -66,9 +66,12 @@ class Share:
     positions = 1  # terms that are added within a row
     block = 0  # rows that are added in float32 by one product; 0: sums are formed in float64
     magnitudes: Callable[[], Tensor]
-    norm_bounds: Callable[[Tensor], Tensor]  # takes the magnitudes
     per_row: Callable[[], Tensor]
     weighted: Callable[[Tensor], Tensor]
+
+    def norm_bounds(self, magnitudes: Tensor) -> Tensor:
+        """Return the magnitudes: with one position they are norms."""
+        return magnitudes
 
     @property
     def cancellation(self) -> float:
@@ -90,10 +93,6 @@ class Dense(Share):
     def magnitudes(self) -> Tensor:
         """Return the norms themselves: there is one term."""
         return lengths(self.gradients)
-
-    def norm_bounds(self, magnitudes: Tensor) -> Tensor:
-        """Return the magnitudes, which are norms."""
-        return magnitudes
 
     def per_row(self) -> Tensor:
         """Return the gradients."""
