@@ -78,13 +78,8 @@ class Batch(NamedTuple):
 
     def only(self, kept: Tensor) -> Batch:
         """Return the batch with blank rows, which add nothing, in the place of rows that are not kept."""
-
-        def change(part: Tensor, blank: int) -> Tensor:
-            part = part.clone()
-            part[~kept.to(part.device)] = blank
-            return part
-
-        return self.each(change)
+        out = (~kept).nonzero().squeeze(1)
+        return self.each(lambda part, blank: part.index_fill(0, out.to(part.device), blank))
 
     def spread(self, places: Any, size: int) -> Batch:
         """Return so many rows with these at the places, and blank ones elsewhere."""

@@ -194,7 +194,7 @@ class Sample:
 
 
 class Placeholder:
-    """Inputs, labels, cells or logits of one sample in a loop: they are passed on, not read.
+    """Inputs, labels, cells, logits or the loss of one sample in a loop: they are passed on, not read.
 
     ``to``, ``cpu`` and ``cuda`` return the placeholder itself, because the engine moves rows to the device.
     """
@@ -217,7 +217,10 @@ class Placeholder:
         self._refuse()
 
     def _refuse(self, *_args: Any, **_kwargs: Any) -> NoReturn:
-        raise UnsupportedCombination(
+        raise UnsupportedCombination(self._reason())
+
+    def _reason(self) -> str:
+        return (
             f"the {self.name} of a sample are private and have no values here: pass them on as in "
             "criterion(model(x), labels, cells), with the criterion that make_private returned; " + _ELSEWHERE
         )
@@ -402,37 +405,29 @@ class RateCriterion:
         return PrivateLoss(self._optimizer, logits.sample)
 
 
-class PrivateLoss:
+class PrivateLoss(Placeholder):
     """The loss of a sample: it can be minimised, not read."""
 
     def __init__(self, optimizer: PrivateOptimizer, sample: Sample) -> None:
-        self._optimizer, self._sample = optimizer, sample
+        super().__init__("loss", sample)
+        self._optimizer = optimizer
 
     def backward(self) -> None:
         """Ask for the sum of the clipped gradients of the sample: the step reads the rows."""
-        if self._sample is not self._optimizer.sample:
+        if self.sample is not self._optimizer.sample:
             raise InvalidInput(
                 "backward() on an item of the loader that is no longer the current one; take one item per step"
             )
-        if self._sample.ready:
+        if self.sample.ready:
             raise InvalidInput(
                 "backward() was called twice for one item of the loader; a row must not count twice"
             )
-        self._sample.ready = True
+        self.sample.ready = True
 
-    def item(self) -> NoReturn:
-        """Refuse: the loss of a sample is private."""
-        raise UnsupportedCombination(
-            "the loss of a batch is private: it is computed from rows without noise; watch "
-            "optimizer.history, or spend budget on an evaluation"
+    def _reason(self) -> str:
+        return (
+            "the loss of a batch is private: it is computed from rows without noise; watch optimizer.history, or "
+            "spend budget on an evaluation. The loss of an item is not scaled or added: one item is one step. For "
+            "larger batches raise the batch size instead of accumulating gradients, and put weights into "
+            "make_private(loss=...)"
         )
-
-    __float__ = item
-
-    def _refuse(self, _other: Any) -> NoReturn:
-        raise UnsupportedCombination(
-            "the loss of an item is not scaled or added: one item is one step. For larger batches raise the batch "
-            "size instead of accumulating gradients, and put weights into make_private(loss=...)"
-        )
-
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _refuse
