@@ -53,9 +53,10 @@ def prepared(table, constraints, config, seed, epsilon=1.0):
 
 def network_of(session, seed):
     """Return a trainer of the one-layer module on the basis of a session, with the same plan and settings."""
-    bins = session.rows._bins.take(np.arange(session.plan.n_units))
-    matrix = session.basis.matrix.toarray()
-    x = sum(matrix[column] for column in bins) - session.basis.centre
+    basis = session.basis
+    bins = session.rows._bins.take(np.arange(session.plan.n_units)) + basis.offsets[:-1]
+    matrix = basis.matrix.toarray()
+    x = sum(matrix[column] for column in bins.T) - basis.centre
     problem, optimizer = session.engine.problem, session.loop.optimizer
     config = TrainingConfig(
         steps=session.plan.steps,
