@@ -20,9 +20,11 @@ from ratewise.data.cells import CellFormat, cell_kinds, parse_number, parse_text
 from ratewise.data.files import read_table
 from ratewise.data.table import raw_columns, read_features, read_vector
 from ratewise.distributed.partitions import join_by_id
-from ratewise.torch import DatasetRows, TensorRows, TorchRateConstrainedClassifier, make_private
+from ratewise.exceptions import LedgerError
+from ratewise.torch import DatasetRows, TensorRows, TorchRateConstrainedClassifier, Trainer, make_private
 from ratewise.torch.clipping import clipping_slack
 from ratewise.torch.engine import Objective, TorchEngine
+from ratewise.torch.trainer import network_plan
 
 pa = pytest.importorskip("pyarrow")
 
@@ -461,3 +463,38 @@ def test_extreme_values_within_extreme_bounds_do_not_show(bounds):
         RateConstrainedClassifier(classes=(0, 1), feature_bounds=bounds, config=TrainingConfig(steps=2)).fit(
             x, y
         )
+
+
+# --------------------------------------------------------------------------------------- checkpoints
+
+
+def test_one_run_alone_goes_on_from_a_checkpoint(tmp_path):
+    """Two runs from one file would each take the steps that remain, and each state the budget of one."""
+    x, labels = torch.randn(40, 3), np.arange(40) % 2
+    settings = TrainingConfig(steps=6, sampling_rate=0.5)
+    plan = network_plan(40, settings, epsilon=2.0, delta=1e-5, constrained=False)
+
+    def trainer():
+        options = {
+            "config": settings,
+            "n_classes": 2,
+            "checkpoint": tmp_path / "run.npz",
+            "checkpoint_every": 2,
+        }
+        return Trainer(torch.nn.Linear(3, 2), TensorRows(x, labels), plan, **options)
+
+    steps = trainer().steps()
+    next(steps)
+    steps.close()
+    one, other = trainer(), trainer()
+    assert one.resume()
+    assert other.resume()
+    one.run()
+    weight = other.module.weight.clone()
+    with pytest.raises(LedgerError, match="one run alone can go on from a checkpoint"):
+        other.run()
+    assert torch.equal(other.module.weight, weight)
+    late = trainer()
+    assert late.resume()
+    late.run()  # takes no step: they are all on record
+    assert torch.equal(late.module.weight, one.module.weight)

@@ -299,6 +299,7 @@ class NetworkSession(Session):
     _sampler: Callable[[int], Rows] | None = field(init=False, default=None)  # the owned units of a step
     _drawn: int = field(init=False, default=0)
     _consistent: bool = field(init=False, default=True)
+    _file: Any = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         _validate.count(checkpoint_every=self.checkpoint_every)
@@ -480,6 +481,7 @@ class NetworkSession(Session):
         if self.checkpoint is None:
             raise InvalidInput("checkpoint is None; give the file to resume from")
         path = os.fspath(self.checkpoint)
+        self._file = _signature(path)
         found = self.processes.led(lambda: read_bytes(path) if os.path.exists(path) else None)
         data = self.processes.share_bytes(found)
         if data is None:
@@ -520,12 +522,19 @@ class NetworkSession(Session):
         """Write the checkpoint file, in process 0."""
         if self.checkpoint is None or not self.processes.leads or self.loop is None or not self._admitted:
             return
+        if _signature(self.checkpoint) != self._file:
+            raise LedgerError(
+                f"{self._source} was written or removed by somebody else since this run has read it; one run alone "
+                "can go on from a checkpoint, because others do not count what it releases: resume again, or give "
+                "all of them one ledger in a file"
+            )
         facts = {
             "identity": self._identity(),
             "admission": self.admission.id,
             "ledger": self.open_ledger().to_json(),
         }
         write_whole(self.checkpoint, encode({**self.state(), **facts}))
+        self._file = _signature(self.checkpoint)
 
     def _identity(self) -> dict[str, Any]:
         """Return what must not change when a run resumes: plan, constraints and model."""
@@ -656,6 +665,14 @@ def _check(plan: Any, constraints: Any, config: Any, ledger: Any) -> None:
 
 
 # ------------------------------------------------------------------------------------- checkpoints
+
+
+def _signature(path: Any) -> tuple[int, int, int] | None:
+    """Return numbers that change whenever a file is written; None if there is none."""
+    if not os.path.exists(path):
+        return None
+    status = os.stat(path)
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def encode(state: Mapping[str, Any]) -> bytes:
