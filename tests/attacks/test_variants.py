@@ -149,6 +149,16 @@ def test_a_huge_weight_of_a_row_does_not_show():
         model.fit(x, x[:, 0] > 0, sample_weight=weights)
 
 
+class Loud(torch.Tensor):
+    """A tensor of the user's own, which cannot be put beside others."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func is torch.stack:
+            raise RuntimeError
+        return super().__torch_function__(func, types, args, kwargs)
+
+
 class Items(torch.utils.data.Dataset):
     """Rows with inputs as lists of numbers, but for one."""
 
@@ -166,8 +176,12 @@ class Items(torch.utils.data.Dataset):
 
 @pytest.mark.parametrize(
     "odd",
-    [[1, 0], [True, False], [1j, 0.0], [1.0, 2.0, 3.0], [], "abc", None, OSError("no such file")],
-    ids=repr,
+    [
+        *([1, 0], [True, False], [1j, 0.0], [1.0, 2.0, 3.0], [], "abc", None, OSError("no such file")),
+        *(torch.zeros(2).to_sparse(), torch.zeros(2, device="meta"), torch.ones(2, requires_grad=True) * 2),
+        Loud([0.5, 1.7]),
+    ],
+    ids=lambda odd: f"{type(odd).__name__} {getattr(odd, 'layout', '')}",
 )
 @pytest.mark.parametrize("place", [0, 4, 8])
 def test_one_item_of_a_data_set_decides_neither_shape_nor_type_of_the_others(odd, place):

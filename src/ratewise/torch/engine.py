@@ -212,7 +212,8 @@ class DatasetRows:
             inputs = _narrow(torch.as_tensor(x))
             if tuple(inputs.shape) == self._shape and inputs.is_complex() <= self._dtype.is_complex:
                 columns = {name: _plain(groups[name]) for name in self._columns}
-                return inputs.to(self._dtype), _plain(label), columns
+                inputs = inputs.detach().as_subclass(Tensor).to_dense().to("cpu", self._dtype)
+                return inputs, _plain(label), columns
         except (MemoryError, torch.OutOfMemoryError):
             raise
         except Exception:  # noqa: S110 - whatever a data set does with a row must not be visible
