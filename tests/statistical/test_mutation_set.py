@@ -496,12 +496,12 @@ def rows_beyond_the_bound(patch):
 
 
 def id_among_the_features(patch):
-    whole = classifier_module._by_name
+    whole = classifier_module.columns_by_name
 
     def by_name(X, *given):
         return X, *whole(X, *given)[1:]
 
-    patch.setattr(classifier_module, "_by_name", by_name)
+    patch.setattr(classifier_module, "columns_by_name", by_name)
 
 
 def classes_without_rows_rejected(patch):

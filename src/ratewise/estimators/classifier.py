@@ -262,7 +262,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
             needed = needed_columns(constraints) if constraints else frozenset()
             rows = open_rows(X, y, sensitive_features=sensitive, privacy_ids=ids, needed=needed)
             return self._declarations(rows.names, ids, ids is not None), rows
-        X, y, sensitive, ids, id_column = _by_name(X, y, sensitive, ids)
+        X, y, sensitive, ids, id_column = columns_by_name(X, y, sensitive, ids)
         features = read_features(X)
         if features.sparse is not None and self.model != "linear":
             raise UnsupportedCombination(
@@ -654,7 +654,7 @@ def _fitted_model(session: Session) -> AdditiveModel | SparseModel | None:
     return AdditiveModel(session.grids, engine.scorer(parameters), basis.shares, table_noise)
 
 
-def _by_name(X: Any, y: Any, sensitive: Any, ids: Any) -> tuple[Any, Any, Any, Any, str | None]:
+def columns_by_name(X: Any, y: Any, sensitive: Any, ids: Any = None) -> tuple[Any, Any, Any, Any, str | None]:
     """Take labels, sensitive columns and ids out of X where they are given as names of its columns."""
     names = list(X.columns) if hasattr(X, "columns") else []
 

@@ -88,13 +88,15 @@ class Report:
             `name` of the model, `title` of the page, names of the rows (`data`) and of the label (`target`),
             `ledger` (by default that of the model), and `notes`, a list of further warnings.
         """
+        from ratewise.estimators.classifier import columns_by_name  # imports scikit-learn
+
         target = known.pop("target", None) or (y if isinstance(y, str) else getattr(y, "name", None))
         known["target"] = target if isinstance(target, str) else None
         background = build.Background.of_model(model, getattr(model, "privacy_", None), **known)
         ours = background.statement is not None
         if ours and (len(model.classes_) < 2 or getattr(background.compiled, "groupless", None)):
             return cls(build.content_of_training(replace(background, data=None)))
-        y, sensitive_features, X = _columns_by_name(X, y, sensitive_features)
+        X, y, sensitive_features, *_ = columns_by_name(X, y, sensitive_features)
         everything = y, sensitive_features
         used: Any = slice(None)
         if ours or background.compiled is not None:
@@ -270,17 +272,6 @@ def _certificate(
         tolerance=tolerance,
         level=rows.confidence,
     )
-
-
-def _columns_by_name(X: Any, y: Any, sensitive: Any) -> tuple[Any, Any, Any]:
-    """Take labels and sensitive columns out of a frame where they are given as names of its columns."""
-    if hasattr(X, "columns"):
-        names = [sensitive] if isinstance(sensitive, str) else sensitive
-        if isinstance(names, list | tuple) and names and all(isinstance(name, str) for name in names):
-            sensitive = {name: X[name] for name in names}
-        if isinstance(y, str):
-            y, X = X[y], X.drop(columns=[y]) if hasattr(X, "iloc") else X.drop([y])
-    return y, sensitive, X
 
 
 def _written(document: str, path: Path | None) -> str:
