@@ -1,8 +1,8 @@
 """Closed forms: the theorems and lemmas of the RaCO-DP paper.
 
-``docs/api/closed-forms.md`` has the formulas and their proofs, ``docs/theory.md`` where they differ from the paper.
-They serve to plan and to see how quantities scale. They do **not** decide what a run costs: that is the accountant, which needs far
-less noise for the same guarantee. Arguments have the same meaning everywhere:
+``docs/api/closed-forms.md`` has the formulas, their proofs and where they differ from the paper. They serve
+to plan and to see how quantities scale. They do **not** decide what a run costs: that is the accountant,
+which needs far less noise for the same guarantee. Arguments have the same meaning everywhere:
 
 - ``gradient_noise`` is a *multiplier*: standard deviation over sensitivity. ``gradient_std`` is *absolute*:
   the standard deviation of each coordinate of the released gradient, which is on the scale of a mean.
