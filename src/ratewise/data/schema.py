@@ -611,22 +611,24 @@ def draft_schema(
     roles |= {"among the features": features or (), "the privacy id": person}
     _check_roles(columns, roles)
     notes: dict[str, list[str]] = {topic: [] for topic in _SUMMARIES}
-    cells = {name: _Cells(name, data, cell_format, notes) for name, data in columns.items()}
-    classes = cells[label].classes()
-    sensitive = {name: cells[name].group() for name in groups}
+    findings: list[Finding] = []
+
+    def cells(name: str) -> _Cells:  # not kept: what is known of a column may be as large as the column
+        return _Cells(name, columns[name], cell_format, notes, findings)
+
+    classes = cells(label).classes()
+    sensitive = {name: cells(name).group() for name in groups}
     described: dict[str, Column] = {}
     left_out = [*leave_out]
     for name in columns:
         if name in (label, *groups, *leave_out, *person):
             continue
         wanted = features is not None and name in features
-        found = cells[name].feature(wanted) if features is None or wanted else None
+        found = cells(name).feature(wanted) if features is None or wanted else None
         if found is None:
             left_out.append(name)
         else:
             described[name] = found
-    order = dict.fromkeys((label, *groups, *columns))
-    findings = [finding for name in order for finding in cells[name].findings]
     if not described:
         said = "No column is left to predict from; name some of the columns."
         findings.append(Finding("features", said, "features", severe=True))
@@ -668,9 +670,16 @@ def _check_roles(columns: Collection[str], roles: Mapping[str, Collection[str]])
 class _Cells:
     """One column of a draft: what its cells are and how often, and what was found."""
 
-    def __init__(self, name: str, data: Any, cell_format: CellFormat, notes: dict[str, list[str]]) -> None:
-        self._name, self._data, self._format, self._notes = name, data, cell_format, notes
-        self.findings: list[Finding] = []
+    def __init__(
+        self,
+        name: str,
+        data: Any,
+        cell_format: CellFormat,
+        notes: dict[str, list[str]],
+        findings: list[Finding],
+    ) -> None:
+        self._name, self._data, self._format = name, data, cell_format
+        self._notes, self._findings = notes, findings
 
     @cached_property
     def _kinds(self) -> list[int]:
@@ -679,7 +688,7 @@ class _Cells:
         return [int(count) for count in np.bincount(kinds, minlength=len(CellKind))]
 
     @cached_property
-    def texts(self) -> Counter[str]:
+    def _texts(self) -> Counter[str]:
         """How often each value occurs."""
         found = Counter(parse_text(self._data, self._format).tolist())
         del found[""]
@@ -706,7 +715,7 @@ class _Cells:
     def _whole(self) -> bool:
         return bool(np.all(self._distinct == np.round(self._distinct)))
 
-    def values(self, found: Iterable[str]) -> list[Any]:
+    def _values(self, found: Iterable[str]) -> list[Any]:
         """Return values in order, of the type that they have in the data: text, booleans or numbers."""
         texts = list(found)
         sample = [cell for cell in list(self._data[:100]) if text_of(cell)]
@@ -719,11 +728,11 @@ class _Cells:
         return [int(value) if value.is_integer() else value for value in ordered]
 
     def _say(self, topic: str, message: str, option: str | None = None, severe: bool = False) -> None:
-        self.findings.append(Finding(topic, message, option, self._name, severe))
+        self._findings.append(Finding(topic, message, option, self._name, severe))
 
     def classes(self) -> list[Any]:
         """Return the classes of the label."""
-        found, known = self.texts, self.texts.total()
+        found, known = self._texts, self._texts.total()
         if known < len(self._data):
             gaps = _rows(len(self._data) - known)
             self._say("label", f"{gaps} of column {self._name!r} without a label: not used for training.")
@@ -737,17 +746,17 @@ class _Cells:
             self._say("label", said + "classes, or cut the numbers into a few ranges.", "label", severe=True)
         elif len(self._data) >= 100 and (rare := sum(count < _RARE for count in found.values())):
             self._say("label", f"{rare} of the {len(found)} classes have fewer than {_RARE} rows.")
-        return self.values(found)
+        return self._values(found)
 
     def group(self) -> Column | None:
         """Return a sensitive column: groups if its values are few, else a number or a date."""
-        name, found = f"sensitive column {self._name!r}", dict(self.texts)
+        name, found = f"sensitive column {self._name!r}", dict(self._texts)
         self._note_missing()
         if not found:
             said = f"The {name} holds nothing but missing cells."
             self._say("groups", said, "groups", severe=True)
             return None
-        if self.texts.total() < len(self._data):
+        if self._texts.total() < len(self._data):
             self._say("groups", f"Rows without a value of the {name} belong to none of its groups.")
         if self._type is not None:
             if self._type != CellKind.NUMBER or len(self._distinct) > FEW_NUMBERS or not self._whole:
@@ -757,7 +766,7 @@ class _Cells:
             said = f"The {name} has {len(found)} different values; merge them into groups."
             self._say("groups", said, "groups", severe=True)
             return None
-        return Category(self.values(found))
+        return Category(self._values(found))
 
     def feature(self, wanted: bool) -> Column | None:
         """Return what a feature is; None if it is left out."""
@@ -768,12 +777,12 @@ class _Cells:
             return None
         self._note_missing()
         if self._type is None:
-            rare = len(self.texts) - len(self._common)
+            rare = len(self._texts) - len(self._common)
             self._notes["rare"] += [f"{self._name} ({rare})"] if rare else []
-            return Category(self.values(self._common))
+            return Category(self._values(self._common))
         distinct = self._distinct.tolist()
         if distinct in ([0.0, 1.0], [1.0, 2.0]):
-            return Category(self.values(map(text_of, distinct)))
+            return Category(self._values(map(text_of, distinct)))
         if len(distinct) <= 20 and self._type == CellKind.NUMBER and self._whole:
             self._notes["few_values"].append(repr(self._name))
         return self._number()
@@ -782,7 +791,7 @@ class _Cells:
     def _common(self) -> list[str]:
         """The values that are frequent enough to be listed."""
         least = min(_RARE, max(1, len(self._data) // 100))
-        return [text for text, count in self.texts.most_common(MOST_VALUES) if count >= least]
+        return [text for text, count in self._texts.most_common(MOST_VALUES) if count >= least]
 
     def _reason_to_leave_out(self, wanted: bool) -> tuple[str, str, str] | None:
         """Return topic, reason and option if the column is no feature; identifiers are, if the user asks for them."""
@@ -793,18 +802,18 @@ class _Cells:
                 "empty",
                 f"holds {'lists or other nested values' if known else 'nothing but missing cells'}",
             )
-        elif len(self.texts if self._type is None else self._distinct) == 1:
+        elif len(self._texts if self._type is None else self._distinct) == 1:
             found = "constant", "has the same value in every row"
         elif self._type == CellKind.NUMBER and not wanted:
             return self._number_identifies()
         elif self._type is None:
             found = None if wanted else self._text_identifies()
             if found is None and len(self._common) < 2:
-                found = "free_text", f"has {len(self.texts)} values, nearly all of them rare"
+                found = "free_text", f"has {len(self._texts)} values, nearly all of them rare"
         return None if found is None else (*found, "features")
 
     def _text_identifies(self) -> tuple[str, str] | None:
-        found, known = self.texts, self.texts.total()
+        found, known = self._texts, self._texts.total()
         share = len(found) / known
         if known < 20 or share <= 0.5:
             return None

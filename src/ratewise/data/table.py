@@ -265,10 +265,10 @@ def refuse_misspelt(declared: Mapping[str, Any], columns: Mapping[str, Any], fin
         )
 
 
-def needed_columns(constraints: Any) -> set[str] | None:
+def needed_columns(constraints: Any) -> frozenset[str] | None:
     """Return the columns that the declarations read; None if some family names none, which means all."""
     named = named_values(constraints)
-    return None if named.all_columns else set(named.columns)
+    return None if named.all_columns else frozenset(named.columns)
 
 
 def interval_columns(constraints: Any) -> set[str]:

@@ -20,7 +20,7 @@ from ratewise.constraints.compiled import compile_constraints, named_values
 from ratewise.constraints.domain import Domain, Numeric, list_values, scalar
 from ratewise.constraints.feasibility import smallest_values
 from ratewise.data.cells import DEFAULT_FORMAT
-from ratewise.data.table import column_names, raw_columns, refuse_misspelt
+from ratewise.data.table import column_names, needed_columns, raw_columns, refuse_misspelt
 from ratewise.exceptions import InvalidInput, InvalidType, RatewiseWarning
 from ratewise.preprocessing.discovery import ColumnDeclaration
 
@@ -88,12 +88,6 @@ class Declarations:
         numeric = dict.fromkeys(named_values(self.constraints).numeric, Numeric())
         known = {**found, **numeric, **self.group_values}
         return Domain(classes, {name: known[name] for name in names if name in known}, other=True)
-
-
-def needed_columns(constraints: list[Any]) -> frozenset[str] | None:
-    """Return the sensitive columns that constraints read; None means all that are passed."""
-    named = named_values(constraints)
-    return None if named.all_columns else frozenset(named.columns)
 
 
 def read_groups(sensitive_features: Any, n_rows: int, declared: Declarations) -> dict[str, Any]:
