@@ -23,7 +23,14 @@ from ratewise.constraints.compiled import as_constraints
 from ratewise.constraints.domain import Domain
 from ratewise.data.cells import parse_number, text_of
 from ratewise.data.schema import Schema
-from ratewise.data.table import FeatureTable, declared_classes, declared_values, read_features, read_vector
+from ratewise.data.table import (
+    FeatureTable,
+    declared_classes,
+    declared_values,
+    needed_columns,
+    read_features,
+    read_vector,
+)
 from ratewise.distributed import open_rows, table_kind
 from ratewise.estimators import persistence
 from ratewise.exceptions import InvalidInput, InvalidType, RatewiseWarning, UnsupportedCombination
@@ -38,7 +45,6 @@ from ratewise.training.declarations import (
     check_compiles,
     check_ledger,
     declared_columns,
-    needed_columns,
     read_groups,
 )
 from ratewise.training.loop import GradientDescent, StepRecord
