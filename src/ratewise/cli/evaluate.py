@@ -67,33 +67,26 @@ def evaluate(ctx: click.Context, /, run_folder: str, data: str, strict: bool, **
         raise click.UsageError("--ledger is for private rows and needs --epsilon")
     folder = RunFolder.open(run_folder)
     tolerance = folder.settings.tolerance if values["tolerance"] is None else values["tolerance"]
-    rows = LabelledTable(folder, data, values)
-    if epsilon is None:
-        found = rows.judge(rows.predicted, tolerance, values["confidence"])
-        rows.keep(found, rows.report(tolerance, values["confidence"]))
-        console.note(f"note: {NOT_COVERED}")
-        console.result(str(found), **found.to_dict())
-    else:
+    rows, confidence, ledger = LabelledTable(folder, data, values), values["confidence"], None
+    private: dict[str, Any] = {}
+    if epsilon is not None:
         ledger = _evaluation_ledger(folder, epsilon, delta, values["ledger"], values["ledger_cap"])
-        found = rows.judge(
-            rows.predicted,
-            tolerance,
-            values["confidence"],
-            epsilon=epsilon,
-            delta=delta,
-            neighbours=folder.settings.neighbours,
-            ledger=ledger,
-            data_name=f"rows of {os.path.basename(data)}",
-            **_persons(rows),
-        )
+        private = {"epsilon": epsilon, "delta": delta, "ledger": ledger, **_persons(rows)}
+        private["neighbours"] = folder.settings.neighbours
+        private["data_name"] = f"rows of {os.path.basename(data)}"
+    found = rows.judge(rows.predicted, tolerance, confidence, **private)
+    said, more = str(found), found.to_dict()
+    if ledger is None:
+        rows.keep(found, rows.report(tolerance, confidence))
+        console.note(f"note: {NOT_COVERED}")
+    else:
         spent = ledger.total(delta)
-        console.result(
-            f"{found}\n\nreleased with noise for epsilon {epsilon:g} at delta {delta:g}; "
-            f"the ledger {ledger.path} now has epsilon {spent:.4g}",
-            **found.to_dict(),
-            total_epsilon=spent,
-            ledger=ledger.path,
+        said += (
+            f"\n\nreleased with noise for epsilon {epsilon:g} at delta {delta:g}; "
+            f"the ledger {ledger.path} now has epsilon {spent:.4g}"
         )
+        more |= {"total_epsilon": spent, "ledger": ledger.path}
+    console.result(said, **more)
     if strict and not found.all_held:
         ctx.exit(CONSTRAINT_MISSED)
 

@@ -396,11 +396,8 @@ def _plan_to_dict(plan: Plan) -> dict[str, Any]:
     return {
         "units": plan.n_units,
         "unit": plan.unit.to_dict(),
-        "neighbours": plan.neighbours,
         "epsilon": plan.epsilon if plan.private else None,
-        "delta": plan.delta,
-        "sampling_rate": plan.sampling_rate,
-        "steps": plan.steps,
+        **{name: getattr(plan, name) for name in ("neighbours", "delta", "sampling_rate", "steps")},
         "releases": {name: event.to_dict() for name, event in plan.events.items()},
     }
 
