@@ -35,6 +35,12 @@ SCRIPTS = [
     for script in sorted((ROOT / "docs" / folder).glob("plot_*.py"))
     if script.stem not in SLOW
 ]
+SOURCES = [
+    path.relative_to(ROOT).as_posix()
+    for folder in ("src", "tests", "benchmarks", "docs")
+    for path in (ROOT / folder).rglob("*.py")
+]
+USERS = {"train.py"}  # files of a reader
 RUN = [page for page in PAGES if page.name not in ELSEWHERE and "```python" in page.read_text()]
 
 
@@ -336,10 +342,9 @@ def test_names_of_tests_and_modules_exist(page):
     text = page.read_text()
     for path in re.findall(r"`((?:tests|benchmarks)/[\w/]+\.(?:py|csv|jsonl?))`", text):
         assert (ROOT / path).exists(), path
-    for path in re.findall(
-        r"`(?:ratewise/)?((?:training|data|accounting|constraints|models)/\w+\.py)`", text
-    ):
-        assert (ROOT / "src" / "ratewise" / path).exists(), path
+    for path in re.findall(r"`((?:\w+/)*\w+\.py)`", text):
+        if path not in USERS:
+            assert any(f"/{known}".endswith(f"/{path}") for known in SOURCES), path
     for name in re.findall(r"`(ratewise(?:\.\w+)+)[`(]", text):
         if "torch" not in name:
             assert resolves(name), name
