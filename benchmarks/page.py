@@ -134,9 +134,7 @@ def _signed(value: float) -> str:
 
 def _cell(summary: Summary | None, system: System, block: str, table: str, name: str) -> str:
     if summary is None:
-        family = constraints(table)[block].partition("=")[0] if block in constraints(table) else None
-        possible = family in system.constraints and (table != "nursery" or system.several_classes)
-        return "-" if possible else "n/a"
+        return "-" if system.takes(table, constraints(table)[block].partition("=")[0]) else "n/a"
     if math.isnan(summary.error):
         return "gave up"
     text = _number(summary.error)

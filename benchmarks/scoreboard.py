@@ -200,12 +200,10 @@ def cells(options: argparse.Namespace, split: int, results: Sequence[Result] = (
         system = METHODS[name]
         if split >= (options.splits or (system.large if table in LARGE else system.splits)):
             continue
-        if table == "nursery" and not system.several_classes:
-            continue
         asked = constraints(table).values() if wanted is None else wanted
         for constraint in dict.fromkeys(asked):
             family, _, bound = constraint.partition("=")
-            if family not in system.constraints:
+            if not system.takes(table, family):
                 continue
             for epsilon in _epsilons(options, name, constraint):
                 first = Cell(table, name, epsilon, family if system.weighted else constraint, "", 0)

@@ -47,6 +47,8 @@ class System:
         Splits that are run, and splits of the two tables of more than 200,000 rows.
     several_classes : bool
         Whether it takes more than two classes.
+    binary_constraints : bool
+        Whether its constraints need two classes.
     note : str
     """
 
@@ -58,12 +60,18 @@ class System:
     splits: int = 10
     large: int = 5
     several_classes: bool = False
+    binary_constraints: bool = False
     note: str = field(default="")
 
     @property
     def private(self) -> bool:
         """Whether there is a budget at all."""
         return self.guarantee != NOTHING
+
+    def takes(self, table: str, family: str) -> bool:
+        """Return whether it can be asked for a family of constraints (or "none") on a table."""
+        several = self.several_classes and (family == NONE or not self.binary_constraints)
+        return family in self.constraints and (table != "nursery" or several)
 
     @property
     def weighted(self) -> bool:
@@ -127,7 +135,7 @@ METHODS: dict[str, System] = {
     ),
     "aim": System(
         "AIM, then XGBoost (Fairlearn)", external.synthetic_then, constraints=(NONE, PARITY, ODDS),
-        settings=(_AIM, {**_AIM, "max_depth": 3}), splits=3, large=1, several_classes=True,
+        settings=(_AIM, {**_AIM, "max_depth": 3}), splits=3, large=1, several_classes=True, binary_constraints=True,
         note="OpenDP 0.16, pairs of columns, a tenth of the budget for single columns (best of three settings on split 0 of Adult); best of two depths of "
         "XGBoost; up to 20 bins per number, at common values and quantiles of the raw training rows, not accounted; fitted and sampled by our own code, "
         "as that of mbi 1.1 takes minutes per round and makes columns depend on each other",
@@ -136,7 +144,7 @@ METHODS: dict[str, System] = {
         "MST, then XGBoost (Fairlearn)", external.synthetic_then, constraints=(NONE, PARITY, ODDS),
         settings=tuple(
             {**_MST, **share, **depth} for share in ({}, {"oneway_split": 0.1}) for depth in ({}, {"max_depth": 3})
-        ), splits=3, large=1, several_classes=True,
+        ), splits=3, large=1, several_classes=True, binary_constraints=True,
         note="as AIM; best of half and a tenth of the budget for single columns and of two depths; pairs are chosen by sums of absolute differences, "
         "as in its paper (OpenDP 0.16 takes a matrix norm)",
     ),
