@@ -18,9 +18,12 @@ from ratewise import InvalidInput, RateConstrainedClassifier, TrainingConfig, de
 from ratewise.constraints.domain import Domain
 from ratewise.data.cells import CellFormat, cell_kinds, parse_number, parse_text
 from ratewise.data.files import read_table
-from ratewise.data.table import raw_columns, read_features, read_vector
+from ratewise.data.table import code_ids, id_units, raw_columns, read_features, read_vector, row_units
 from ratewise.distributed.partitions import join_by_id
 from ratewise.exceptions import LedgerError
+from ratewise.models.additive import Problem
+from ratewise.models.linear import SparseEngine, prepare_sparse
+from ratewise.preprocessing.discovery import ColumnDeclaration
 from ratewise.torch import DatasetRows, TensorRows, TorchRateConstrainedClassifier, Trainer, make_private
 from ratewise.torch.clipping import clipping_slack
 from ratewise.torch.engine import Objective, TorchEngine
@@ -341,6 +344,11 @@ def test_a_word_in_a_file_changes_no_other_cell(cells, options, tmp_path):
     np.testing.assert_array_equal(numbers, their_numbers)
 
 
+def test_a_long_text_in_a_file_is_no_error(tmp_path):
+    (tmp_path / "people.csv").write_text("t,y\na,1\n" + "x" * 200_000 + ",0\nb,1\n")
+    assert parse_text(read_table(str(tmp_path / "people.csv")).frame["t"]).tolist()[::2] == ["a", "b"]
+
+
 @pytest.mark.parametrize("line", ['1,"secret', "1,secret,3,4", "secret"])
 def test_errors_of_damaged_files_do_not_quote_rows(line, tmp_path):
     dataset = pytest.importorskip("pyarrow.dataset")
@@ -428,6 +436,38 @@ def test_rows_of_all_magnitudes_add_at_most_the_clip(name):
         moved, counted = sums(row, 1, 0)
         assert float((moved - gradient).norm()) <= 1.0 + clipping_slack(rows)
         assert np.abs(counted - histogram).sum() <= 1.0
+
+
+@pytest.mark.parametrize("persons", [False, True])
+def test_sparse_rows_of_all_magnitudes_add_at_most_the_clip(persons):
+    rng = np.random.default_rng(0)
+    odd, names = [0.0, 1e-320, 1e-160, 1.0, -1e30, 1e160, 1.7e308, math.inf, math.nan], list("abcdef")
+    for trial in range(40):
+        bounds = {name: ColumnDeclaration(bounds=(0.0, 10.0 ** rng.integers(-300, 300))) for name in names}
+        x, y, cells = rng.normal(size=(40, 6)), rng.integers(0, 2 + trial % 2, 40), rng.integers(-1, 2, 40)
+        costs, clip = (
+            rng.normal(size=(2, 2 + trial % 2)) * 10.0 ** rng.integers(-5, 20),
+            10.0 ** rng.integers(-50, 20),
+        )
+        theta = rng.normal(size=7 * (1 if trial % 2 == 0 else 3)) * 10.0 ** rng.integers(-3, 28)
+        rows, found = [3, 4, 5] if persons else [3], []
+        for blank in (False, True):
+            x[rows] = 0.0 if blank else rng.choice(odd, (len(rows), 6))
+            labels, places = y.copy(), cells.copy()
+            if blank:
+                labels[rows] = places[rows] = -1
+            units = row_units(40)
+            if persons:
+                units = id_units(*code_ids(np.arange(40) // 3), 2, "id", labels >= 0)
+            with np.errstate(all="ignore"):
+                matrix = prepare_sparse(sp.csr_array(x), bounds, names)
+                engine = SparseEngine(
+                    matrix, Problem(labels, places, 2 + trial % 2, 2), units, 1.0, trial % 3 > 0
+                )
+                found.append(engine.sums(np.arange(units.n_units), theta, costs, clip))
+        moved = np.linalg.norm((found[0].gradient - found[1].gradient) / clip)
+        assert moved <= 1.0 + engine.slack(40)
+        assert np.abs(found[0].histogram - found[1].histogram).sum() <= 1.0
 
 
 def reachable(root):

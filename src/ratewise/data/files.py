@@ -49,6 +49,7 @@ _MARK_NAMES = {" ": "a space", "'": "an apostrophe", ",": "a comma", ".": "a poi
 _SURPLUS = "\x00surplus"  # the column of fields beyond the names; no file can name a column so
 _SAMPLE_LINES = 300
 _SAMPLE_CHARACTERS = 1 << 20
+csv.field_size_limit(2**31 - 1)  # a long text of one row is no error
 _ROW_NAMES = ("", "__index_level_0__")  # the latter is how Arrow names an index of pandas
 _COMMENT_MARKS = ("#", "%", "//")
 _BYTE_ORDER_MARKS = (
