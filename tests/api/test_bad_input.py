@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from ratewise import (
     Budget,
     BudgetExceeded,
+    CertificateWarning,
     InvalidInput,
     InvalidType,
     Ledger,
@@ -99,6 +100,7 @@ def accepted(*, features=X, labels=Y, groups=None, constraints=PARITY, **changes
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", SeedWarning)
+        warnings.simplefilter("ignore", CertificateWarning)
         model.fit(features, labels, sensitive_features={"sex": SEX} if groups is None else groups)
     assert np.all(np.isfinite(model.predict_proba(features)))
     return model

@@ -13,7 +13,7 @@ import pytest
 
 from ratewise import RateConstrainedClassifier, TrainingConfig, demographic_parity
 from ratewise.accounting import Ledger
-from ratewise.exceptions import RatewiseError, SeedWarning
+from ratewise.exceptions import CertificateWarning, RatewiseError, SeedWarning
 from ratewise.training.plan import Plan
 
 MARK = 7_654_321.125  # a value that occurs in one row and nowhere else
@@ -84,6 +84,7 @@ def test_no_row_is_an_error_or_a_warning(what, declared):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", SeedWarning)
+        warnings.simplefilter("ignore", CertificateWarning)
         model = classifier(**public).fit(X, y, sensitive_features={"sex": column})
     assert WORD not in str(model.privacy_) + repr(vars(model))
 

@@ -13,6 +13,7 @@ from sklearn.exceptions import NotFittedError
 from ratewise import (
     Budget,
     BudgetExceeded,
+    CertificateWarning,
     Ledger,
     Numeric,
     RateConstrainedClassifier,
@@ -169,6 +170,7 @@ class TestUndeclaredFacts:
         with warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)
             warnings.simplefilter("ignore", SeedWarning)
+            warnings.simplefilter("ignore", CertificateWarning)
             model = fit(**{"epsilon": 8.0, **changes})
         assert model.privacy_.private
         assert model.privacy_.outside == ()

@@ -23,7 +23,7 @@ from ratewise import Domain, demographic_parity
 from ratewise.accounting import GaussianEvent, Ledger, PrivacyUnit, TrainingEvent
 from ratewise.constraints.compiled import compile_constraints
 from ratewise.data.table import id_units, row_units
-from ratewise.exceptions import SeedWarning
+from ratewise.exceptions import CertificateWarning, SeedWarning
 from ratewise.torch import MLP, ProcessLost, TensorRows, Trainer, join
 from ratewise.torch.trainer import decode
 from ratewise.training.config import TrainingConfig
@@ -115,6 +115,7 @@ def forked(work, *arguments):
     try:
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", SeedWarning)  # seeds make the runs comparable
+        warnings.simplefilter("ignore", CertificateWarning)
         work(*arguments)
         code = 0
     except ProcessLost as problem:

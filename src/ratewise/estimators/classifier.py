@@ -662,7 +662,7 @@ def _fitted_model(session: Session) -> AdditiveModel | SparseModel | None:
 
 def columns_by_name(X: Any, y: Any, sensitive: Any, ids: Any = None) -> tuple[Any, Any, Any, Any, str | None]:
     """Take labels, sensitive columns and ids out of X where they are given as names of its columns."""
-    names = list(X.columns) if hasattr(X, "columns") else []
+    names = list(X.columns) if hasattr(X, "shape") and hasattr(X, "columns") else []
 
     def take(name: str, what: str) -> Any:
         if name not in names:
