@@ -6,7 +6,9 @@ alarm. `docs/threat-model.md` has the same table in words.
 
 import dataclasses
 import re
+import tempfile
 import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -16,9 +18,10 @@ from ratewise import RateConstrainedClassifier, demographic_parity
 from ratewise.accounting import Budget, GaussianEvent, LaplaceEvent, Ledger, TrainingEvent, epsilon, filter
 from ratewise.accounting import ledger as ledger_module
 from ratewise.audit import audit_step, check_ledger, check_noise, check_replay, check_sampling
-from ratewise.data import cells
+from ratewise.data import cells, files
 from ratewise.data import table as units
 from ratewise.data.cells import parse_text
+from ratewise.distributed import partitions
 from ratewise.estimators import classifier as classifier_module
 from ratewise.exceptions import InvalidInput, LedgerError
 from ratewise.mechanisms.noise import RoundedGaussianMechanism
@@ -159,6 +162,26 @@ def features(_):
         X, y, sensitive_features={"g": g}, privacy_ids="person"
     )
     return "person" in list(fitted.feature_names_in_)
+
+
+def storage(_):
+    """Look whether the type of one partition, or a word in a file, changes how other rows are read."""
+    columns = [pd.Series(np.array(["3000-01-01"], "M8[s]")), pd.Series(np.array(["2020-01-01"], "M8[ns]"))]
+    places = np.arange(2, dtype=np.uint64)[:, None]
+    pieces = [
+        (pd.DataFrame({"v": column}), place, place) for column, place in zip(columns, places, strict=True)
+    ]
+    try:
+        joined = parse_text(partitions.join_by_id(pieces).frame["v"]).tolist()
+    except pd.errors.OutOfBoundsDatetime:
+        return True
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for last in ("", "a word"):
+            path = Path(folder, "people.csv")
+            path.write_text("\n".join(["v,y", "0,1", "1,0", "unknown,1", f"{last},0", ""]))
+            found.append(parse_text(files.read_table(str(path)).frame["v"]).tolist()[:3])
+    return joined != ["3000-01-01", "2020-01-01"] or found[0] != found[1]
 
 
 def randomness(monkeypatch):
@@ -534,6 +557,14 @@ def statistics_by_the_content_of_columns(patch):
     patch.setattr(RateConstrainedClassifier, "fit", fit)
 
 
+def common_types_of_partitions(patch):
+    patch.setattr(partitions, "joined_cells", lambda parts: pd.concat(parts, ignore_index=True))
+
+
+def numbers_where_words_are_few(patch):
+    patch.setattr(files, "parse_text", lambda *_: None)  # whatever conversion changes
+
+
 def another_path_for_huge_values(patch):
     whole = ContinuousGrid.code_numbers
 
@@ -604,6 +635,8 @@ MUTANTS = [
     (statistics_by_the_content_of_columns, accounting_of_rows),
     (another_path_for_huge_values, beyond_sensitivity(None, 1e200)),
     (clock_times_in_records, records_of_time),
+    (common_types_of_partitions, storage),
+    (numbers_where_words_are_few, storage),
     (time_zones_in_capitals_only, cells_that_stop_a_fit),
 ]
 CATCHERS = {
@@ -628,6 +661,7 @@ CATCHERS = {
     "accounting of rows": accounting_of_rows,
     "sensitivity of a huge value": beyond_sensitivity(None, 1e200),
     "records of time": records_of_time,
+    "storage": storage,
     "cells": cells_that_stop_a_fit,
 }
 
