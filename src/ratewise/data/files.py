@@ -867,7 +867,8 @@ class _Reading:
             # what a comma means is known here only: later readers get numbers and dates in plain form
             texts = plain_texts(column, cell_format)
             texts[texts == ""] = None
-            return pd.Series(texts, index=column.index).astype("str")
+            found = pd.Series(texts, index=column.index)
+            return found.astype("str").where(found.notna(), None)  # pandas 2 makes the word "None" of None
         try:
             return column.str.strip() if str(column.dtype) == "str" else column
         except Exception:  # some cell is no UTF-8; cells are stripped again when they are read
