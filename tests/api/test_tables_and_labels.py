@@ -339,3 +339,12 @@ class TestGroups:
         frame = pd.DataFrame({"sex": SEX}, index=shuffled)
         model = fit(pd.DataFrame(X, columns=list("abc")), pd.Series(CODES), frame)
         np.testing.assert_array_equal(weights(model), weights(plain_fit()))
+
+
+def test_labels_are_read_alike_in_fits_and_scores():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 1))
+    labels = np.where(X[:, 0] > 0, "yes", "no")
+    model = RateConstrainedClassifier(epsilon=None, classes=["no", "yes"], random_state=0)
+    padded = [f" {label} " for label in labels]
+    assert model.fit(X, padded).score(X, padded) == model.score(X, labels) > 0.9

@@ -25,6 +25,7 @@ from ratewise.data.cells import parse_number, text_of
 from ratewise.data.schema import Schema
 from ratewise.data.table import (
     FeatureTable,
+    code_labels,
     declared_classes,
     declared_values,
     needed_columns,
@@ -424,7 +425,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         labels = read_vector(y, len(predicted), "y")
         if len(self.classes_) > 1:
             domain = Domain(tuple(self.classes_.tolist()), {})
-            labels, predicted = domain.code_labels(labels), domain.code_labels(predicted)
+            labels, predicted = code_labels(labels, domain), code_labels(predicted, domain)
         return float(np.average(np.asarray(labels) == predicted, weights=sample_weight))
 
     def _read(self, X: Any) -> FeatureTable:
