@@ -425,7 +425,7 @@ def readme_table() -> str:
         gap = "n/a" if bound is None else f"{_number(bound.error, 3)} / {_number(bound.gap, 3)}"
         lines.append([label, *["-" if cell is None else _number(cell.error, 3) for cell in cells], gap])
     return (
-        f"{_table(head, lines)}\n\n**Where others win**, with an interval that excludes 0, on the six tables of the "
+        f"{_table(head, lines)}\n\n**Where others win** against ratewise with a declared schema, with a 95% interval that excludes 0, on the six tables of the "
         f"scoreboard. Private: {clear_losses(found, private=True)}. Not private: {clear_losses(found, private=False)}.\n"
     )
 
