@@ -52,8 +52,8 @@ ROWLESS = {
     "training/plan.py": {"accounting", "mechanisms"},
 }
 # number of modules, package files included; these numbers may fall
-MOST_MODULES = 117
-MOST_CORE_MODULES = 75
+MOST_MODULES = 110
+MOST_CORE_MODULES = 69
 OUTSIDE_THE_CORE = {"torch", "report", "cli", "runs", "audit", "datasets"}
 MOST_TOP_LEVEL = 8
 
