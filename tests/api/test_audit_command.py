@@ -38,7 +38,7 @@ def test_the_shipped_noise_passes(histogram, rows):
 
 @pytest.mark.parametrize(("rows", "code"), [("0", 2), ("2", 0)])
 def test_persons_are_audited_in_networks_too(rows, code):
-    found = run("--rows-per-id", rows, "--engine", "torch")
+    found = run("--rows-per-id", rows, "--engine", "torch", "--games", "60")
     assert found.exit_code == code, found.output
 
 

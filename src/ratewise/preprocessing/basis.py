@@ -283,8 +283,8 @@ class RowCodes:
         return not isinstance(self.codes, np.memmap) and len(self.codes) * 8 <= _SMALL
 
     def take(self, rows: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
-        """Return the (len(rows), d) bins of the rows, each column from 0."""
-        return self.codes.take(rows, axis=0)
+        """Return the (len(rows), d) bins of the rows, each column from 0 and side by side in memory."""
+        return np.ascontiguousarray(self.codes.take(rows, axis=0).T).T
 
     def norms(self, basis: Basis, rows: npt.NDArray[np.intp], codes: npt.NDArray[Any]) -> Floats:
         """Return the norms of the rows' features; those of all rows are computed once, unless they are too many."""
