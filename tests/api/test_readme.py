@@ -205,20 +205,21 @@ def test_numbers_of_the_scaling_page_are_those_of_its_runs():
     page = (ROOT / "docs" / "scaling.md").read_text()
     results = ROOT / "benchmarks" / "results"
     tables = [json.loads(line) for line in (results / "distributed_tables.jsonl").read_text().splitlines()]
-    steps = {run["mode"]: run.get("step_ms") for run in tables}
-    for run in tables:
-        if run["mode"] != "mllib":
-            assert f"| {run['prepare_s']:.1f} s | {run['step_ms']:.0f} ms | {run['total_s']:.1f} s |" in page
-        else:
-            assert f"| {run['total_s']:.1f} s |" in page
-        if run["mode"] == "arrow":
-            assert f"used {run['anonymous_memory_mb']:.0f} MB" in page
-    assert f"Two Dask workers are {steps['dask1'] / steps['dask2']:.1f} times as fast as one" in page
-    measured = [steps[f"dask{workers}"] for workers in (1, 2, 4)]
+    large = {run["mode"]: run for run in tables if run["rows"] == 10_000_000}
+    for run in large.values():
+        assert f"| {run['prepare_s']:.1f} s | {run['step_ms']:.0f} ms | {run['total_s']:.1f} s |" in page
+    assert f"used {large['arrow']['anonymous_memory_mb']:.0f} MB" in page
+    ratio = large["dask1"]["total_s"] / large["dask2"]["total_s"]
+    assert f"Two Dask workers are {ratio:.1f} times as fast as one" in page
+    small = {run["mode"]: run["total_s"] for run in tables if run["rows"] == 1_000_000}
+    assert f"two workers: {small['dask2']:.1f} s" in page
+    assert f"100 iterations: {small['mllib']:.1f} s" in page
+    measured = [large[f"dask{workers}"]["step_ms"] for workers in (1, 2, 4)]
     assert "where {:.0f}, {:.0f} and {:.0f} ms were measured".format(*measured) in page
+    row, fixed = (float(re.search(rf"{name} = (\d+)", page)[1]) for name in ("c_row", "c_step"))
 
     def step(batch, workers, cores=1000):  # with the constants of the page
-        return 8e-9 * 50 * batch / min(workers, cores) + 32e-3 + 3e-3 * workers
+        return 1e-9 * row * 50 * batch / min(workers, cores) + 1e-3 * fixed + 3e-3 * workers
 
     first = [1e3 * step(65_536, workers, 2) for workers in (1, 2, 4)]
     assert "give {:.0f} and {:.0f} ms for 1 and 2 workers, and {:.0f} ms for 4".format(*first) in page
