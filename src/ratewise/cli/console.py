@@ -21,8 +21,7 @@ from typing import Any
 import click
 import numpy as np
 
-from ratewise.constraints.domain import list_values
-from ratewise.data.cells import parse_text, text_of
+from ratewise.data.cells import parse_text
 from ratewise.data.files import FileTable
 from ratewise.data.files import read_table as read_file
 from ratewise.data.schema import FEW_NUMBERS, MOST_CLASSES
@@ -293,31 +292,22 @@ class Table:
         """The names of the columns."""
         return [str(name) for name in self.frame.columns]
 
-    def with_label(self, label: str, classes: Sequence[Any] = (), named: Sequence[Any] = ()) -> Table:
+    def with_label(self, label: str, classes: Sequence[Any] = ()) -> Table:
         """Return the table if a column can be the label; otherwise raise, before a training spends its budget.
 
-        `classes` are the declared ones, `named` those that constraints name. This looks at the rows, outside the
-        guarantee, and is listed there.
+        Only a label without declared classes is looked at, outside the guarantee, and only for having too many
+        values: an error about a named or a single value would answer whether some row has it.
         """
+        if classes:
+            return self
         column = self.frame[label]
-        found = {*parse_text(column)} - {""}
-        unknown = [name for name in classes or named if text_of(name) not in found]
-        if unknown and (named or len(unknown) == len(classes)):
-            given = "--classes lists" if classes else "a constraint names"
-            raise InvalidInput(
-                f"{given} {list_values(unknown)}, which column {label!r} does not hold; nothing was spent: spell classes as "
-                "in the table (ratewise schema lists them), or take another --label"
-            )
-        amount = column.dtype.kind in "iuf" and len(found) > FEW_NUMBERS
-        amount = amount and len(column) < _ROWS_OF_A_CLASS * len(found)
-        if classes or (1 < len(found) <= MOST_CLASSES and not amount):
-            seen = "some rows have a declared class" if classes else "the label has a few different values"
-            return replace(self, outside=(*self.outside, f"that {seen}"))
-        what = f"{len(found):,} different values" if len(found) != 1 else "the same value in every row"
-        remedy = "cut its values into a few ranges in a column of their own, " if len(found) > 1 else ""
+        count = len({*parse_text(column)} - {""})
+        amount = column.dtype.kind in "iuf" and count > FEW_NUMBERS
+        if count <= MOST_CLASSES and not (amount and len(column) < _ROWS_OF_A_CLASS * count):
+            return replace(self, outside=(*self.outside, "that the label has a few different values"))
         raise InvalidInput(
-            f"column {label!r} has {what} and cannot be the label as it is; nothing was spent: take another --label, "
-            f"{remedy}or declare the classes (--classes no,yes)"
+            f"column {label!r} has too many different values to be the label as it is; nothing was spent: take another "
+            "--label, cut its values into a few ranges in a column of their own, or declare the classes (--classes no,yes)"
         )
 
     def new_run(self, out: str | Path, **made: Any) -> RunFolder:

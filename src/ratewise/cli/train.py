@@ -214,8 +214,7 @@ def _read_rows(
     table = Table.read(data, reading_of(fields))
     _check_columns(texts, table.columns, "the columns of the table")
     if settings.label in table.columns and (schema is None or not schema.classes):
-        named = named_values(settings.declared).classes
-        table = table.with_label(settings.label, settings.declared_classes or (), named)
+        table = table.with_label(settings.label, settings.declared_classes or ())
     if settings.epsilon is None:
         return replace(table, outside=())
     if schema is None or schema.signed:
