@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 .PHONY: demo test check lint docs release-check oldest newest sbom audit-dependencies clean
 
 demo: .venv/demo.stamp
-	$(BIN)/python -m ratewise.demo
+	$(BIN)/python -m ratewise.cli.demo
 
 test: .venv/test.stamp lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal -q

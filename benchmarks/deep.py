@@ -42,8 +42,7 @@ from torch.nn import functional
 from ratewise.accounting import PrivacyUnit, TrainingEvent
 from ratewise.constraints.compiled import compile_constraints
 from ratewise.constraints.domain import Domain
-from ratewise.constraints.predicates import group
-from ratewise.constraints.rates import rate
+from ratewise.constraints.rates import group, rate
 from ratewise.mechanisms.noise import RoundedGaussianMechanism
 from ratewise.torch import MLP, PerRowClipper, TensorRows, Trainer, TransformerEncoder, resnet16
 from ratewise.torch.engine import Objective

@@ -13,8 +13,8 @@ import pandas as pd
 
 import ratewise
 from ratewise import RateConstrainedClassifier, demographic_parity
+from ratewise.cli.demo import raw_columns
 from ratewise.datasets import census_like
-from ratewise.demo import raw_columns
 
 folder = Path(tempfile.mkdtemp())
 made = census_like(20_000, random_state=0)

@@ -12,7 +12,7 @@ What loads scikit-learn or SciPy is imported on first use, so that `import ratew
 import importlib as _importlib
 import typing as _typing
 
-from ratewise import _startup as _startup  # first: Ctrl-C may come while the rest is read
+from ratewise import cli as cli  # first: Ctrl-C may come while the rest is read
 from ratewise.constraints.domain import Domain, Numeric
 from ratewise.constraints.families import (
     demographic_parity,
@@ -29,8 +29,7 @@ from ratewise.constraints.families import (
     true_negative_rate,
     true_positive_rate,
 )
-from ratewise.constraints.predicates import at_least, below, between, everyone, group, label, nobody
-from ratewise.constraints.rates import rate, rows
+from ratewise.constraints.rates import at_least, below, between, everyone, group, label, nobody, rate, rows
 from ratewise.exceptions import (
     BudgetExceeded,
     CertificateWarning,

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ratewise import demo
 from ratewise.accounting import calibrate, theory
+from ratewise.cli import demo
 from ratewise.exceptions import InvalidInput
 
 ROOT = Path(__file__).parents[2]

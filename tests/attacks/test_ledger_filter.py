@@ -25,7 +25,6 @@ from ratewise.accounting import (
     TrainingEvent,
     accountant,
     epsilon,
-    filter,
 )
 from ratewise.accounting import ledger as ledger_module
 from ratewise.exceptions import BudgetExceeded, InvalidInput, LedgerError
@@ -121,7 +120,7 @@ def begun(cap, first):
     return ledger
 
 
-class CappedTotals(filter.PrivacyFilter):
+class CappedTotals(accountant.PrivacyFilter):
     """The filter disabled: a plan is admitted if the composed epsilon of everything stays within the cap."""
 
     def spent(self, plans):
@@ -225,9 +224,9 @@ def test_threshold_releases_show_a_unique_value_with_at_most_the_caps_delta(own)
 
 def test_a_dropped_threshold_delta_is_noticed(monkeypatch):
     monkeypatch.setattr(accountant, "_threshold_delta", lambda events: 0.0)
-    filter._cost.cache_clear()
+    accountant._cost.cache_clear()
     shown = shown_by_thresholds(1e-6)
-    filter._cost.cache_clear()
+    accountant._cost.cache_clear()
     assert shown > CAP.delta
 
 
@@ -264,7 +263,7 @@ def test_every_kind_of_event_has_a_price_in_the_filter(event):
 def test_one_plan_may_spend_the_whole_cap_and_nothing_follows():
     """Exact composition for the first plan alone: it is fixed before any output is seen."""
     ledger = Ledger(cap=CAP)
-    whole = GaussianEvent(filter.gaussian_noise_exactly(CAP) * (1 + 1e-9))
+    whole = GaussianEvent(accountant.gaussian_noise_exactly(CAP) * (1 + 1e-9))
     ledger.admit(whole).release()
     assert ledger.spent == 1.0
     for event in (GaussianEvent(1e9), LaplaceEvent(1e9), ThresholdEvent(1e9, 1e-12)):

@@ -13,7 +13,7 @@ import pytest
 
 from distributed import Client, LocalCluster
 from ratewise import InvalidInput, InvalidType, Ledger, RateConstrainedClassifier
-from ratewise.distributed import dask_table
+from ratewise.distributed import clusters
 from ratewise.distributed.partitions import join_by_id, split_by_id
 from ratewise.exceptions import ClusterLost
 
@@ -89,7 +89,7 @@ def test_same_on_four_workers(people, fit, same, in_memory, client):
 
 
 def test_a_cluster_that_disappears(people, fit, monkeypatch):
-    monkeypatch.setattr(dask_table, "PATIENCE", 1.0)
+    monkeypatch.setattr(clusters, "PATIENCE", 1.0)
     frame, ledger, steps = people.drop(columns="person"), Ledger(), []
     with cluster(1) as processes, Client(processes) as found:
 

@@ -17,8 +17,7 @@ from ratewise.constraints import feasibility
 from ratewise.constraints.compiled import compile_constraints
 from ratewise.constraints.domain import Domain
 from ratewise.constraints.feasibility import contradiction, refuse_contradictions
-from ratewise.constraints.predicates import everyone, group, label
-from ratewise.constraints.rates import rate, rows
+from ratewise.constraints.rates import everyone, group, label, rate, rows
 from ratewise.exceptions import InvalidInput
 
 A = ("x", "y", "z")

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from ratewise.constraints import compiled as compiled_module
 from ratewise.constraints.compiled import compile_constraints
 from ratewise.constraints.domain import Domain, Numeric
-from ratewise.constraints.predicates import below, between, everyone, group, label
-from ratewise.constraints.rates import rate, rows
+from ratewise.constraints.rates import below, between, everyone, group, label, rate, rows
 
 A, B, CUTS = ("x", "y", "z"), (0, 1), (20, 40)
 AGES = (10, 30, 50)

@@ -5,12 +5,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-import ratewise.constraints.predicates as language
 import ratewise.constraints.rates
+import ratewise.constraints.rates as language
 from ratewise.constraints.compiled import compile_constraints
 from ratewise.constraints.domain import Domain, Numeric
-from ratewise.constraints.predicates import at_least, below, between, everyone, group, label, nobody
-from ratewise.constraints.rates import rate, rows
+from ratewise.constraints.rates import at_least, below, between, everyone, group, label, nobody, rate, rows
 from ratewise.exceptions import InvalidInput
 
 SEX, RACE, CLASSES, AGES = ("F", "M"), ("A", "B", "C", "D"), ("no", "yes", "maybe"), (5, 10, 15, 20, 25)

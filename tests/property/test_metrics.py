@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ratewise.constraints.predicates import everyone, group, label
-from ratewise.constraints.rates import rate, rows
+from ratewise.constraints.rates import everyone, group, label, rate, rows
 from ratewise.metrics import rate_report
 
 VALUES = ("a", "b", "c")

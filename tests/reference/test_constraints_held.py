@@ -16,7 +16,7 @@ from ratewise import (
     precision,
 )
 from ratewise.metrics import rate_report
-from ratewise.metrics.verdicts import HELD
+from ratewise.training.certificate import HELD
 
 N = 20_000
 

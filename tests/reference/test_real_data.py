@@ -25,7 +25,7 @@ from ratewise import (
     false_negative_rate,
 )
 from ratewise.metrics import rate_report
-from ratewise.metrics.verdicts import HELD
+from ratewise.training.certificate import HELD
 
 FOLDER = Path(os.environ.get("RATEWISE_DATA", Path(__file__).parents[3] / "shared" / "data"))
 

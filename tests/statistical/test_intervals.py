@@ -11,8 +11,7 @@ from scipy.stats import binom, binomtest, norm
 
 from ratewise.constraints.compiled import compile_constraints
 from ratewise.constraints.domain import Domain
-from ratewise.constraints.predicates import everyone, group, label
-from ratewise.constraints.rates import rate, rows
+from ratewise.constraints.rates import everyone, group, label, rate, rows
 from ratewise.metrics.intervals import Moments, mix_intervals, moments, share_interval
 
 DOMAIN = Domain((0, 1), {"g": ("a", "b")})

@@ -15,7 +15,15 @@ import pandas as pd
 import pytest
 
 from ratewise import RateConstrainedClassifier, demographic_parity
-from ratewise.accounting import Budget, GaussianEvent, LaplaceEvent, Ledger, TrainingEvent, epsilon, filter
+from ratewise.accounting import (
+    Budget,
+    GaussianEvent,
+    LaplaceEvent,
+    Ledger,
+    TrainingEvent,
+    accountant,
+    epsilon,
+)
 from ratewise.accounting import ledger as ledger_module
 from ratewise.audit import audit_step, check_ledger, check_noise, check_replay, check_sampling
 from ratewise.data import cells, files
@@ -543,7 +551,7 @@ def capped_totals(patch):
         events = [event for plan in plans for event in plan]
         return epsilon(events, self.cap.delta, self.neighbours) / self.cap.epsilon
 
-    patch.setattr(filter.PrivacyFilter, "spent", spent)
+    patch.setattr(accountant.PrivacyFilter, "spent", spent)
 
 
 def statistics_by_the_content_of_columns(patch):

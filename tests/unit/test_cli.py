@@ -17,9 +17,9 @@ from ratewise.cli.app import COMMANDS, cli
 from ratewise.cli.options import read_schema, to_toml
 from ratewise.data.schema import Category, Number, Schema
 from ratewise.estimators.evaluation import evaluate
-from ratewise.metrics.verdicts import CANNOT_TELL, HELD, MISSED
 from ratewise.report import Report
 from ratewise.runs import RunFolder
+from ratewise.training.certificate import CANNOT_TELL, HELD, MISSED
 
 PARITY = "demographic_parity(sex) <= 0.1"
 QUICK = ["--steps", "12", "--epsilon", "4", "--seed", "1"]

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from ratewise import demo
+from ratewise.cli import demo
 
 pytestmark = pytest.mark.slow
 
@@ -94,7 +94,7 @@ def test_nothing_is_declared_and_no_frame_library_is_needed(tmp_path):
 import sys
 for name in ("pandas", "matplotlib", "polars", "pyarrow", "click"):
     sys.modules[name] = None
-from ratewise import demo
+from ratewise.cli import demo
 rows = [row for row, _ in zip(demo.compare(3000), range(5))]
 assert all(row.model.classes is None and row.model.feature_bounds is None for row in rows)
 demo.report_of(rows[-1:], 2000).to_html("page.html")

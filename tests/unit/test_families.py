@@ -20,8 +20,7 @@ from ratewise.constraints.families import (
     true_negative_rate,
     true_positive_rate,
 )
-from ratewise.constraints.predicates import everyone, group, label
-from ratewise.constraints.rates import rate
+from ratewise.constraints.rates import everyone, group, label, rate
 from ratewise.exceptions import InvalidInput, InvalidType
 
 SEX, RACE = ("F", "M"), ("A", "B", "C")

@@ -17,8 +17,7 @@ from ratewise.constraints.families import (
     positive_rate,
     precision,
 )
-from ratewise.constraints.predicates import below, group, label
-from ratewise.constraints.rates import rate
+from ratewise.constraints.rates import below, group, label, rate
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.metrics import group_rates, rate_report
 

@@ -14,8 +14,7 @@ from ratewise.constraints import partition as cells_module
 from ratewise.constraints.compiled import CompiledConstraints, compile_constraints, expand
 from ratewise.constraints.domain import Domain, Numeric
 from ratewise.constraints.families import demographic_parity, equalized_odds, error_rate_parity, precision
-from ratewise.constraints.predicates import at_least, below, between, everyone, group, label
-from ratewise.constraints.rates import rate, rows
+from ratewise.constraints.rates import at_least, below, between, everyone, group, label, rate, rows
 from ratewise.exceptions import InvalidInput, InvalidType
 
 PEOPLE = Domain((0, 1), {"sex": ("F", "M"), "race": ("A", "B", "C"), "age": Numeric(), "town": range(10)})

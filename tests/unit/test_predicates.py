@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from ratewise.constraints.predicates import at_least, below, between, everyone, group, label, nobody
+from ratewise.constraints.rates import at_least, below, between, everyone, group, label, nobody
 from ratewise.exceptions import InvalidInput, InvalidType
 
 women, black, young = group(sex="Female"), group(race="Black"), group(age=below(25))
@@ -161,7 +161,7 @@ def test_copies_and_pickles_are_equal():
 def test_a_pickle_is_found_in_a_set_of_another_process():
     # hashes of text differ between processes; a restored stale hash would lose the predicate in sets
     code = (
-        "import pickle, sys; from ratewise.constraints.predicates import *;"
+        "import pickle, sys; from ratewise.constraints.rates import *;"
         "p = pickle.loads(bytes.fromhex(sys.argv[1]));"
         "print(p in {group(sex='Female') & label('yes')})"
     )

@@ -3,8 +3,7 @@ import pickle
 import numpy as np
 import pytest
 
-from ratewise.constraints.predicates import everyone, group, label
-from ratewise.constraints.rates import Constraints, rate, rows
+from ratewise.constraints.rates import Constraints, everyone, group, label, rate, rows
 from ratewise.exceptions import InvalidInput, InvalidType
 
 women, men = group(sex="Female"), ~group(sex="Female")

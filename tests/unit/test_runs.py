@@ -13,12 +13,12 @@ from ratewise._files import ModelFileError
 from ratewise.accounting import Budget, Ledger
 from ratewise.data.schema import Category, Number, Schema
 from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType
-from ratewise.metrics.verdicts import HELD
 from ratewise.report import Report
 from ratewise.runs import RunFolder, Settings, Watch, run, session_for, train_run
 from ratewise.runs.folder import sealed
 from ratewise.runs.run import read_checkpoint
 from ratewise.training import session as session_module
+from ratewise.training.certificate import HELD
 from ratewise.training.plan import CERTIFICATE, CORRECTION, DISCOVERY, RANGES, STATISTICS, TRAINING
 
 PARITY = ("demographic_parity(sex) <= 0.2",)

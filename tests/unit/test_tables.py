@@ -11,8 +11,7 @@ import pytest
 
 from ratewise.constraints.domain import Domain, Numeric
 from ratewise.constraints.families import demographic_parity, false_negative_rate, positive_rate
-from ratewise.constraints.predicates import at_least, below, everyone, group, label
-from ratewise.constraints.rates import rate
+from ratewise.constraints.rates import at_least, below, everyone, group, label, rate
 from ratewise.data.table import interval_columns, needed_columns, read_domain, sensitive_columns
 from ratewise.exceptions import InvalidInput, InvalidType
 

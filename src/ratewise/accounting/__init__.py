@@ -9,6 +9,7 @@ from ratewise.accounting.accountant import (
     Calibration,
     PlanCalibration,
     PrivacyCurve,
+    PrivacyFilter,
     calibrate,
     calibrate_plan,
     curve,
@@ -29,7 +30,6 @@ from ratewise.accounting.events import (
     UnprotectedEvent,
     event_from_dict,
 )
-from ratewise.accounting.filter import PrivacyFilter
 from ratewise.accounting.ledger import Admission, Ledger, Phase, ProcessTotal, process_total
 from ratewise.accounting.statement import PrivacyStatement, state
 

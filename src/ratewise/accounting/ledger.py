@@ -36,8 +36,8 @@ from typing import Any, ClassVar, Self
 
 from ratewise import _validate
 from ratewise.accounting import accountant
+from ratewise.accounting.accountant import RESERVED_SHARE, PrivacyFilter, gaussian_order
 from ratewise.accounting.events import NEIGHBOURS, Budget, Event, PrivacyUnit, as_events, merged
-from ratewise.accounting.filter import RESERVED_SHARE, PrivacyFilter, gaussian_order
 from ratewise.accounting.statement import FIXED_LIST, PrivacyStatement, software_version
 from ratewise.accounting.storage import (
     AtomicFile,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ratewise import _startup
+from ratewise import cli as command_line
 from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType, RatewiseError, RatewiseWarning
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Commands(click.Group):
         command: click.Command = getattr(
             importlib.import_module(f"ratewise.cli.{COMMANDS[cmd_name][0]}"), cmd_name
         )
-        _startup.ready()
+        command_line.ready()
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's

@@ -22,10 +22,11 @@ from ratewise.data.files import write_table
 from ratewise.data.table import as_column, named_columns
 from ratewise.estimators.evaluation import evaluate as certify_predictions
 from ratewise.exceptions import InvalidInput, RatewiseError
-from ratewise.metrics.verdicts import Certificate, short, text_table
+from ratewise.metrics.rates import text_table
 from ratewise.preprocessing.discovery import discover_values
 from ratewise.runs import RunFolder
 from ratewise.runs.run import constant_words
+from ratewise.training.certificate import Certificate, short
 from ratewise.training.config import TrainingConfig
 from ratewise.training.session import LABEL
 

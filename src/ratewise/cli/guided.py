@@ -29,8 +29,8 @@ from ratewise.constraints.text import format_constraint
 from ratewise.data.schema import Category, Number, Schema
 from ratewise.data.table import code_ids
 from ratewise.exceptions import InvalidInput
-from ratewise.metrics.verdicts import short
 from ratewise.runs import Result, Settings, Watch, session_for, train_run
+from ratewise.training.certificate import short
 
 EPSILONS = (0.5, 1.0, 3.0)
 _MOST_MADE_UP = 10_000

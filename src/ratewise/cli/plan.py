@@ -39,10 +39,9 @@ from ratewise.constraints.domain import Domain, Numeric
 from ratewise.data.schema import Category, Number, Schema, draft_schema
 from ratewise.exceptions import InvalidInput, RatewiseWarning
 from ratewise.mechanisms.randomness import RandomStreams
-from ratewise.metrics.verdicts import short
 from ratewise.runs import RunFolder, Settings, plan_run
 from ratewise.runs.folder import json_bytes
-from ratewise.training.certificate import certificate_half_width
+from ratewise.training.certificate import certificate_half_width, short
 from ratewise.training.config import TrainingConfig
 from ratewise.training.plan import CERTIFICATE
 

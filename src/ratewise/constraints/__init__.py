@@ -1,8 +1,8 @@
-"""Rate constraints: predicates, rates, families, constraint text, and their compiled form.
+"""Rate constraints: rates, families, constraint text, and their compiled form.
 
 =================  =============================================================================
-`predicates`       which rows a rate is about: `group`, `label`, ``&``, ``|``, ``~``
-`rates`            prediction rates, their linear combinations, and bounds on them
+`rates`            predicates (which rows: `group`, `label`, ``&``, ``|``, ``~``), prediction rates of these
+                   rows, their linear combinations, and bounds on them
 `families`         constraint families, one class each, and their registry
 `text`             constraints as text: parser and writer
 `domain`           the public classes and column values, and the coding of rows by them

@@ -36,8 +36,16 @@ from ratewise.constraints.domain import Domain, in_order, list_values, show_numb
 from ratewise.constraints.families import MAX_CONSTRAINTS, Family, NoGroups, amount_of, percent
 from ratewise.constraints.feasibility import refuse_contradictions, smallest_values
 from ratewise.constraints.partition import Partition, Subset, Terms, build_cells, of_class, refuse_too_dense
-from ratewise.constraints.predicates import Member, Predicate
-from ratewise.constraints.rates import Constraint, Constraints, Expression, Magnitude, Rows, Term
+from ratewise.constraints.rates import (
+    Constraint,
+    Constraints,
+    Expression,
+    Magnitude,
+    Member,
+    Predicate,
+    Rows,
+    Term,
+)
 from ratewise.constraints.text import parse_constraint
 from ratewise.exceptions import InvalidInput, InvalidType
 

@@ -38,8 +38,17 @@ from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from ratewise import _validate
 from ratewise.constraints.domain import Domain, Numeric, is_word, list_values, scalar, show_number
-from ratewise.constraints.predicates import Predicate, conjunction, everyone, group, label
-from ratewise.constraints.rates import Constraint, Expression, Term, rate
+from ratewise.constraints.rates import (
+    Constraint,
+    Expression,
+    Predicate,
+    Term,
+    conjunction,
+    everyone,
+    group,
+    label,
+    rate,
+)
 from ratewise.exceptions import InvalidInput, InvalidType
 
 MAX_CONSTRAINTS = 1_000_000

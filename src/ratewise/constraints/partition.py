@@ -22,7 +22,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ratewise.constraints.domain import Codes, Domain, Interval, Numeric, by_chunks, list_values
-from ratewise.constraints.predicates import Either, Member, Not, Predicate, Within, disjunction
+from ratewise.constraints.rates import Either, Member, Not, Predicate, Within, disjunction
 from ratewise.exceptions import InvalidInput, InvalidType
 
 MAX_COMBINATIONS = 2_000_000

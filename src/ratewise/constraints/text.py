@@ -26,14 +26,18 @@ from typing import Any, NamedTuple
 
 from ratewise.constraints.domain import Domain, Numeric, at_least, below, between, list_values, show_number
 from ratewise.constraints.families import FAMILIES, Family
-from ratewise.constraints.predicates import Predicate, everyone, group, label, nobody
 from ratewise.constraints.rates import (
     STRICT,
     Constraint,
     Constraints,
     Expression,
     Magnitude,
+    Predicate,
     Rows,
+    everyone,
+    group,
+    label,
+    nobody,
     rate,
     rows,
 )

@@ -11,9 +11,8 @@ from collections.abc import Collection
 from typing import Any
 
 from ratewise.distributed.arrow import ArrowRows, open_parquet
-from ratewise.distributed.dask_table import open_dask
+from ratewise.distributed.clusters import open_dask, open_spark
 from ratewise.distributed.partitions import ARROW, DASK, layout_of, table_kind
-from ratewise.distributed.spark_table import open_spark
 
 __all__ = ["ArrowRows", "open_parquet", "open_rows", "table_kind"]
 

@@ -1,6 +1,6 @@
 """Rows in partitions that other processes hold: sums over units are requested from partitions and added.
 
-Partitions are pandas data frames that an adapter (`ratewise.distributed.dask_table`, `spark_table`) holds where they
+Partitions are pandas data frames that an adapter (`ratewise.distributed.clusters`) holds where they
 are. A fit goes over them a few times (counts, column histograms) and then codes them once; codes stay on the
 workers. A step sends the score table and the key of the sample, and receives one vector.
 

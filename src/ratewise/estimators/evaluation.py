@@ -43,8 +43,7 @@ from ratewise.constraints.compiled import (
 )
 from ratewise.constraints.domain import Domain, Numeric
 from ratewise.constraints.families import Family
-from ratewise.constraints.predicates import group
-from ratewise.constraints.rates import Expression, rate
+from ratewise.constraints.rates import Expression, group, rate
 from ratewise.data.table import (
     FeatureTable,
     code_ids,
@@ -57,12 +56,18 @@ from ratewise.data.table import (
 from ratewise.exceptions import InvalidInput
 from ratewise.mechanisms.randomness import USED_SEEDS, RandomStreams, warn_of_seed
 from ratewise.metrics.intervals import noisy_intervals
-from ratewise.metrics.verdicts import Certificate, Estimate
 from ratewise.models.rows import Rows, usable_rows
 from ratewise.preprocessing.discovery import rows_per_id_words
-from ratewise.training import defaults
-from ratewise.training.certificate import COUNT_SENSITIVITY, certify, count_stds, pack_counts, unpack_counts
-from ratewise.training.config import TrainingConfig
+from ratewise.training.certificate import (
+    COUNT_SENSITIVITY,
+    Certificate,
+    Estimate,
+    certify,
+    count_stds,
+    pack_counts,
+    unpack_counts,
+)
+from ratewise.training.config import ROWS_PER_ID_SHARE, TrainingConfig
 from ratewise.training.declarations import Declarations, check_ledger
 from ratewise.training.plan import DISCOVERY, ROWS_PER_ID, Plan, calibrated
 from ratewise.training.session import LABEL, Session
@@ -287,7 +292,7 @@ class RowSession(Session):
     def make_plan(self, n_units: int) -> Plan:
         """Return the plan: the first stages, then the releases of `shares`."""
         declared = self.declarations
-        shares = {ROWS_PER_ID: defaults.ROWS_PER_ID_SHARE} if declared.finds_rows_per_id else {}
+        shares = {ROWS_PER_ID: ROWS_PER_ID_SHARE} if declared.finds_rows_per_id else {}
         shares |= {DISCOVERY: self.discovery_share} if self.undeclared() else {}
         left = 1.0 - sum(shares.values())
         shares |= {name: left * share for name, share in self.shares.items()}

@@ -35,12 +35,12 @@ from ratewise.constraints.text import format_constraint, parse_constraint
 from ratewise.data.cells import CellFormat, text_of
 from ratewise.data.schema import Schema
 from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
-from ratewise.metrics.verdicts import Certificate
 from ratewise.models.additive import Scorer
 from ratewise.models.fitted import AdditiveModel, SparseModel
 from ratewise.preprocessing.basis import bin_offsets
 from ratewise.preprocessing.discovery import ColumnDeclaration
 from ratewise.preprocessing.grids import CategoricalGrid, ContinuousGrid, Grid, UnusedGrid
+from ratewise.training.certificate import Certificate
 from ratewise.training.config import TrainingConfig
 from ratewise.training.plan import Plan
 

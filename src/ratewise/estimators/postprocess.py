@@ -53,8 +53,7 @@ from ratewise.data.table import code_groups, raw_columns
 from ratewise.estimators.evaluation import RowSession
 from ratewise.exceptions import InvalidInput, UnsupportedCombination
 from ratewise.mechanisms.randomness import RandomStreams
-from ratewise.metrics.verdicts import Certificate
-from ratewise.training.certificate import COUNT_SENSITIVITY, count_stds, packed_tables
+from ratewise.training.certificate import COUNT_SENSITIVITY, Certificate, count_stds, packed_tables
 from ratewise.training.plan import CERTIFICATE
 
 __all__ = ["DecisionRule", "ScoreGrid", "postprocess"]

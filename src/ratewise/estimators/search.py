@@ -38,9 +38,8 @@ from ratewise.exceptions import InvalidInput, InvalidType, RatewiseError, Ratewi
 from ratewise.mechanisms.noise import RoundedGaussianMechanism
 from ratewise.mechanisms.randomness import USED_SEEDS, RandomStreams, warn_of_seed
 from ratewise.training.certificate import COUNT_SENSITIVITY
-from ratewise.training.config import TrainingConfig
+from ratewise.training.config import TrainingConfig, single_release_noise
 from ratewise.training.declarations import check_ledger
-from ratewise.training.defaults import single_release_noise
 from ratewise.training.plan import CERTIFICATE, Plan
 from ratewise.training.session import Session
 

@@ -17,10 +17,11 @@ Nothing here is private: reports read the rows they are given. Use them on data 
 
 from __future__ import annotations
 
+import html
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,10 +40,72 @@ from ratewise.data.table import (
 )
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.metrics.intervals import mix_intervals, moments, share_interval
-from ratewise.metrics.verdicts import RowSequence, plain_data
 
 _SUM_ROUNDING = 1e-3  # soft predictions of float32 models sum to one only roughly
 _ROUNDING = 1e-9  # a rate computed as 0.05 + 1e-17 holds a bound of 0.05
+
+# ------------------------------------------------------------------------------------------ small tables
+
+
+def text_table(head: list[str], rows: list[list[str]]) -> str:
+    """Return columns aligned by spaces, under a ruled head."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    lines = [head, ["-" * width for width in widths], *rows]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+
+
+def html_table(head: list[str], rows: list[list[str]], caption: str) -> str:
+    """Return a plain HTML table; every text is escaped."""
+
+    def line(tag: str, cells: list[str]) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+    body = "".join(line("td", row) for row in rows)
+    return (
+        f"<table><caption>{html.escape(caption)}</caption>"
+        f"<thead>{line('th scope=col', head).replace('</th scope=col>', '</th>')}</thead>"
+        f"<tbody>{body}</tbody></table>"
+    )
+
+
+Row = TypeVar("Row")
+
+
+class RowSequence(Sequence[Row]):
+    """A sequence of the `rows` of a table, which is printed as `_table` (head, body) says."""
+
+    rows: tuple[Row, ...]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Row, ...]: ...
+    def __getitem__(self, index: Any) -> Any:
+        return self.rows[index]
+
+    def _table(self) -> tuple[list[str], list[list[str]]]:
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return text_table(*self._table())
+
+    def _repr_html_(self) -> str:
+        return html_table(*self._table(), repr(self).strip("<>"))
+
+
+def plain_data(value: Any) -> Any:
+    """Return dataclasses, dictionaries and tuples as plain data, fit for JSON: numbers not finite become None."""
+    if is_dataclass(value):
+        return {field.name: plain_data(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, dict):
+        return {name: plain_data(item) for name, item in value.items()}
+    if isinstance(value, tuple):
+        return [plain_data(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
 
 # -------------------------------------------------------------------------------------------- input
 

@@ -22,12 +22,12 @@ from ratewise.accounting.statement import software_version
 from ratewise.constraints.compiled import as_constraints
 from ratewise.constraints.domain import Domain, Numeric, list_values, show_number
 from ratewise.exceptions import InvalidType
-from ratewise.metrics.verdicts import CANNOT_TELL, HELD, MISSED, Certificate, short
 from ratewise.models.fitted import ShapeFunction
 from ratewise.report import content as c
 from ratewise.report import evaluation
 from ratewise.report.content import Content, epsilon_text, finite, finites, listed
 from ratewise.report.evaluation import FEW_ROWS, OTHER, Evaluation, Floats, ValueNames, constraints_of
+from ratewise.training.certificate import CANNOT_TELL, HELD, MISSED, Certificate, short
 
 POINTS, MOST_ENTRIES = 40, 40  # of the budget
 CURVE_POINTS, MOST_CURVES = 120, 40  # of the training

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ratewise.exceptions import InvalidInput, InvalidType
-from ratewise.metrics.verdicts import CANNOT_TELL, HELD, MISSED, short
+from ratewise.training.certificate import CANNOT_TELL, HELD, MISSED, short
 
 FORMAT = "ratewise-report"
 VERSION = 6

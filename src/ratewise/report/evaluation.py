@@ -30,9 +30,9 @@ from ratewise.data.table import (
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.metrics.intervals import share_interval
 from ratewise.metrics.rates import ClassRates, GroupRow, Predictions, group_rates, rate_report
-from ratewise.metrics.verdicts import CANNOT_TELL, Certificate
 from ratewise.report import content as c
 from ratewise.report.content import Calibration, Group, Grouping, Share, finite, finites
+from ratewise.training.certificate import CANNOT_TELL, Certificate
 
 Floats = npt.NDArray[np.float64]
 

@@ -17,12 +17,12 @@ from ratewise.constraints.domain import list_values
 from ratewise.data.table import raw_columns
 from ratewise.estimators.evaluation import evaluate
 from ratewise.exceptions import InvalidInput, InvalidType
-from ratewise.metrics.verdicts import Certificate
 from ratewise.report import build, page
 from ratewise.report.content import Content
 from ratewise.report.evaluation import Evaluation
 from ratewise.report.plots import new_axes
 from ratewise.report.views import FIGURES, figure_of
+from ratewise.training.certificate import Certificate
 
 
 class Report:

@@ -13,12 +13,12 @@ from typing import Any
 from ratewise import _validate
 from ratewise.constraints.domain import show_number
 from ratewise.exceptions import InvalidInput
-from ratewise.metrics.verdicts import short
 from ratewise.models.fitted import ShapeFunction
 from ratewise.report import content as c
 from ratewise.report.build import shape_of
 from ratewise.report.content import MEASURES, Content, Share, epsilon_text, listed
 from ratewise.report.plots import UNIT, Axis, Forest, Html, Line, Plot, Point, el, strip, strip_axis
+from ratewise.training.certificate import short
 
 OPEN_CONSTRAINTS, MOST_CONSTRAINTS = 12, 2000
 WIDEST = 0.3  # room left beyond this is drawn at the edge: near the bound is where one looks

@@ -44,8 +44,8 @@ from ratewise.accounting.storage import fcntl
 from ratewise.data.schema import Schema
 from ratewise.estimators.persistence import from_bytes, to_bytes
 from ratewise.exceptions import InvalidInput
-from ratewise.metrics.verdicts import Certificate
 from ratewise.runs.settings import Settings
+from ratewise.training.certificate import Certificate
 from ratewise.training.plan import Plan
 
 if TYPE_CHECKING:

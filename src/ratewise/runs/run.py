@@ -22,12 +22,12 @@ from ratewise.data.table import named_columns
 from ratewise.estimators.persistence import encode, grid_from_dict
 from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType, RatewiseWarning
 from ratewise.mechanisms.randomness import USED_SEEDS
-from ratewise.metrics.verdicts import Certificate
 from ratewise.preprocessing.discovery import discovery_threshold
 from ratewise.preprocessing.grids import ContinuousGrid
 from ratewise.runs.folder import RunFolder
 from ratewise.runs.settings import Settings
 from ratewise.training import plan as names
+from ratewise.training.certificate import Certificate
 from ratewise.training.loop import StepRecord
 from ratewise.training.session import LABEL, Session
 

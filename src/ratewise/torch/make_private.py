@@ -37,11 +37,11 @@ from ratewise.accounting import Budget, Ledger, Phase, PrivacyUnit
 from ratewise.data.table import code_ids, id_units, read_vector, row_units
 from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
 from ratewise.mechanisms.sampling import Rows
-from ratewise.metrics.verdicts import Certificate
 from ratewise.torch.distributed import Processes, refuse_unjoined
 from ratewise.torch.engine import PHYSICAL_BATCH, DatasetRows, Loss
 from ratewise.torch.estimator import declared
 from ratewise.torch.trainer import NETWORK, Trainer, network_plan
+from ratewise.training.certificate import Certificate
 from ratewise.training.config import TrainingConfig
 
 _ELSEWHERE = (

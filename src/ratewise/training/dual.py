@@ -25,9 +25,8 @@ import numpy.typing as npt
 
 from ratewise.constraints.compiled import CompiledConstraints
 from ratewise.exceptions import InvalidInput
-from ratewise.training import defaults
 from ratewise.training.certificate import certificate_half_width
-from ratewise.training.config import TrainingConfig
+from ratewise.training.config import STEPS, TrainingConfig
 from ratewise.training.plan import Plan
 
 Floats = npt.NDArray[np.float64]
@@ -188,7 +187,7 @@ def dual_update(
         total=float(plan.n_units),
         sampling_rate=plan.sampling_rate,
         noise=noise,
-        rate=config.dual_rate * defaults.STEPS / plan.steps,
+        rate=config.dual_rate * STEPS / plan.steps,
         damping=config.dual_damping,
         margin=margin,
     )

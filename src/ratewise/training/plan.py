@@ -21,7 +21,7 @@ from ratewise.mechanisms.noise import (
     RoundedGaussianMechanism,
     RoundedLaplaceMechanism,
 )
-from ratewise.training import defaults
+from ratewise.training import config as defaults
 from ratewise.training.config import TrainingConfig
 
 DISCOVERY = "classes and group values"

@@ -40,7 +40,6 @@ from ratewise.exceptions import CertificateWarning, InvalidInput
 from ratewise.mechanisms.noise import Mechanism
 from ratewise.mechanisms.randomness import RandomStreams
 from ratewise.mechanisms.sampling import KeyedSample, keyed_samples
-from ratewise.metrics.verdicts import Certificate
 from ratewise.preprocessing.basis import Basis, build_basis
 from ratewise.preprocessing.discovery import (
     ColumnDeclaration,
@@ -52,9 +51,10 @@ from ratewise.preprocessing.discovery import (
     rows_per_id_words,
 )
 from ratewise.preprocessing.grids import ContinuousGrid, Grid, UnusedGrid
-from ratewise.training import defaults
+from ratewise.training import config as defaults
 from ratewise.training.certificate import (
     COUNT_SENSITIVITY,
+    Certificate,
     Shift,
     choose_shift,
     judged,

@@ -1,4 +1,4 @@
-"""A minute with the library, on synthetic people: ``python -m ratewise.demo``.
+"""A minute with the library, on synthetic people: ``python -m ratewise.cli.demo``.
 
 Five models of the same raw columns, with nothing declared: without privacy and constraints; private; with a constraint
 on the gap between women and men; private with that constraint; private with a constraint on the gap among people of
@@ -15,7 +15,7 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,7 +24,9 @@ from ratewise.datasets import People, census_like
 from ratewise.estimators.classifier import RateConstrainedClassifier
 from ratewise.exceptions import SeedWarning
 from ratewise.metrics.rates import rate_report
-from ratewise.report import Report
+
+if TYPE_CHECKING:
+    from ratewise.report import Report
 
 ROWS = 60_000
 EPSILON, DELTA = 1.0, 1e-6
@@ -108,6 +110,8 @@ def compare(n_rows: int = ROWS) -> Iterator[Row]:
 
 def report_of(rows: Sequence[Row], n_people: int = 2 * ROWS) -> Report:
     """Return the report of the last model on people that no model has seen, beside the other models."""
+    from ratewise.report import Report
+
     last, others = rows[-1], census_like(n_people, random_state=1)
     rivals = sorted(rows[:-1], key=lambda row: (row.rates_asked is not None, math.isinf(row.epsilon)))
     return Report.from_model(
