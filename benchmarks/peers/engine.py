@@ -20,7 +20,7 @@ from benchmarks.problem import Part
 from ratewise.accounting import GaussianEvent, TrainingEvent, calibrate_plan
 from ratewise.mechanisms.noise import RoundedGaussianMechanism
 from ratewise.mechanisms.randomness import RandomStreams
-from ratewise.mechanisms.sampling import PoissonSampler
+from ratewise.mechanisms.sampling import poisson_rows
 
 _MOMENTS_SHARE, _COUNTS_SHARE = 0.05, 0.1  # of the budget, in units of 1 / sigma**2
 
@@ -108,8 +108,8 @@ def iterates(
     theta, velocity = np.zeros(Z.shape[1]), np.zeros(Z.shape[1])
     norms = np.sqrt(np.einsum("ij,ij->i", Z, Z))
     expected_rows = settings.n_rows * settings.sampling_rate
-    sampler = PoissonSampler(settings.n_rows, settings.sampling_rate)
-    for step, rows in enumerate(sampler.batches(settings.steps, streams.sampling)):
+    for step in range(settings.steps):
+        rows = poisson_rows(settings.n_rows, settings.sampling_rate, streams.sampling)
         x, own = Z[rows], cells[rows]
         soft = expit(x @ theta)
         residual = penalty.loss_weight * (soft - y[rows]) + penalty.residual(soft, own)

@@ -22,7 +22,7 @@ from benchmarks.peers.base import Model, RawScaler, hard
 from benchmarks.peers.engine import train
 from benchmarks.problem import Part
 from ratewise.accounting import GaussianEvent, TrainingEvent, calibrate, calibrate_plan
-from ratewise.mechanisms.sampling import PoissonSampler
+from ratewise.mechanisms.sampling import poisson_rows
 
 REPLACE = "replace_one"
 
@@ -149,7 +149,8 @@ def pfld(
     adam = _Adam(Z.shape[1], rate)
     lam, sign, sizes, seen = np.zeros(n_cells), np.zeros(n_cells), np.zeros(n_cells), 0
     every = max(1, steps // epochs)
-    for step, rows in enumerate(PoissonSampler(n, q).batches(steps, rng)):
+    for step in range(steps):
+        rows = poisson_rows(n, q, rng)
         if step % every == 0 and seen < epochs:
             soft = expit(Z @ adam.theta)
             sums = np.bincount(cells, soft, n_cells)

@@ -180,26 +180,31 @@ def test_a_huge_value_changes_the_part_of_its_own_row_only(value):
 
 
 def test_the_score_of_a_row_does_not_depend_on_the_rows_beside_it():
-    """NumPy adds up a single row of many columns in another order than several rows."""
+    """NumPy adds up a single row of many columns in another order than several rows, and few rows unlike many."""
     from ratewise.models.additive import Scorer
-    from ratewise.preprocessing.basis import add_columns
+    from ratewise.preprocessing import basis
 
     rng = np.random.default_rng(2)
-    table = rng.normal(size=(500, 3)) * 10.0 ** rng.integers(-6, 6, (500, 3))
-    codes = rng.integers(0, 12, (64, 40))
+    table = rng.normal(size=(480, 3)) * 10.0 ** rng.integers(-6, 6, (480, 3))
+    codes = rng.integers(0, 12, (1000, 40))
+    assert codes.size > basis._FEW_CODES
     offsets = np.arange(41) * 12
-    groups = [(0,), *((place, place + 1, place + 2) for place in range(1, 40, 3))]
+    differ = 0
     for columns in (1, 3):
-        scorer = Scorer(table[:, :columns], np.zeros(columns))
-        together = scorer.scores(codes, offsets, groups)
+        intercept = rng.normal(size=columns)
+        scorer, raw = Scorer.rounded(table[:, :columns], intercept, 40), Scorer(table[:, :columns], intercept)
+        together, raw_together = scorer.scores(codes, offsets), raw.scores(codes, offsets)
+        np.testing.assert_allclose(together, raw_together, rtol=1e-9, atol=1e-7)
         for size in (1, 2, 3, 7, 31):
             for start in range(0, 64 - size, size):
                 part = np.ascontiguousarray(codes[start : start + size])
-                assert np.array_equal(scorer.scores(part, offsets, groups), together[start : start + size])
-                assert np.array_equal(
-                    add_columns(table[:, 0], part, offsets, groups),
-                    add_columns(table[:, 0], codes, offsets, groups)[start : start + size],
-                )
+                assert np.array_equal(scorer.scores(part, offsets), together[start : start + size])
+                differ += not np.array_equal(raw.scores(part, offsets), raw_together[start : start + size])
+        backwards = np.full((1000, columns), scorer.intercept)
+        for column in rng.permutation(40):
+            backwards += scorer.table[codes[:, column] + offsets[column]]
+        assert np.array_equal(backwards, together)
+    assert differ  # without rounding the order of summation is seen
 
 
 @pytest.mark.parametrize("other", [None, "abc", 0.5, b"x"])

@@ -14,7 +14,7 @@ from torch import nn
 from ratewise import RateConstrainedClassifier, demographic_parity
 from ratewise.datasets import load_adult
 from ratewise.mechanisms.randomness import RandomStreams
-from ratewise.mechanisms.sampling import PoissonSampler
+from ratewise.mechanisms.sampling import poisson_rows
 from ratewise.torch import TensorRows, Trainer
 from ratewise.training.config import TrainingConfig
 
@@ -91,7 +91,7 @@ class Fixed:
     """The samples of the session's sampler, drawn from a stream."""
 
     def __init__(self, plan, stream):
-        self.samples = list(PoissonSampler(plan.n_units, plan.sampling_rate).batches(plan.steps, stream))
+        self.samples = [poisson_rows(plan.n_units, plan.sampling_rate, stream) for _ in range(plan.steps)]
 
     def __call__(self, step):
         return self.samples[step]

@@ -32,9 +32,9 @@ from ratewise.data.cells import parse_text
 from ratewise.distributed import partitions
 from ratewise.estimators import classifier as classifier_module
 from ratewise.exceptions import InvalidInput, LedgerError
+from ratewise.mechanisms import sampling as sampling_module
 from ratewise.mechanisms.noise import RoundedGaussianMechanism
 from ratewise.mechanisms.randomness import RandomStreams, SecureGenerator
-from ratewise.mechanisms.sampling import PoissonSampler
 from ratewise.models import additive
 from ratewise.models import rows as rows_module
 from ratewise.models.additive import AdditiveEngine, Sums
@@ -375,26 +375,22 @@ def rows_counted_twice(patch):
 
 
 def skipped_empty_batches(patch):
-    whole = PoissonSampler.batches
+    whole = sampling_module.poisson_rows
 
-    def batches(self, steps, rng):
-        done = 0
-        while done < steps:
-            for rows in whole(self, 1, rng):
-                if len(rows):
-                    done += 1
-                    yield rows
+    def rows_of(n_rows, rate, rng):
+        while not len(rows := whole(n_rows, rate, rng)):
+            pass
+        return rows
 
-    patch.setattr(PoissonSampler, "batches", batches)
+    patch.setattr(sampling_module, "poisson_rows", rows_of)
 
 
 def fixed_size(patch):
-    def batches(self, steps, rng):
-        for _ in range(steps):
-            order = np.argsort(rng.random(self.n_rows))
-            yield np.sort(order[: max(1, round(self.n_rows * self.rate))])
+    def rows_of(n_rows, rate, rng):
+        order = np.argsort(rng.random(n_rows))
+        return np.sort(order[: max(1, round(n_rows * rate))])
 
-    patch.setattr(PoissonSampler, "batches", batches)
+    patch.setattr(sampling_module, "poisson_rows", rows_of)
 
 
 def with_raw_counts(patch, spoil):

@@ -225,7 +225,7 @@ class TableSubject(Subject):
         for record in run_loop(loop, event, n_units, streams):
             after = loop.optimizer.parameters.copy()
             along = shifts @ ((before - after) * (loop.expected_units / STILL) - rest) / CLIP**2
-            positive = engine.scorer(before).scores(canaries, basis.offsets, basis.groups)[:, 0] > 0
+            positive = engine.scorer(before).scores(canaries, basis.offsets)[:, 0] > 0
             before = after
             yield along, record.histogram, positive
 

@@ -47,7 +47,7 @@ _REACH = 8.0  # segments cover so many s on either side
 _DOUBT = 2.0**-40  # rounding errors of masses (which are below 2**-7) and levels are below 2**-50
 _SMALLEST_SCALE, _LARGEST_SCALE = 2.0**16, 2.0**38
 CHUNK = 1 << 16  # draws made at once: their arrays stay in the cache
-_AT_ONCE = 4096  # draws that a pool makes at once
+_LEAST_AT_ONCE, _CALLS_AT_ONCE = 4096, 16  # draws that a pool makes at once, and calls that they serve
 
 _BAND = 2.0**-42  # half the undecided band, in units of s; quantiles are off by less than 2**-46 (tested)
 _FURTHER = 192  # digits drawn for an undecided draw
@@ -317,13 +317,14 @@ class Prefetched:
 
     def take(self, s: float, count: int, rng: np.random.Generator) -> Floats:
         """Return `count` draws of scale s; they must be copied before they leave."""
-        if count > _AT_ONCE // 2:
+        at_once = max(_LEAST_AT_ONCE, _CALLS_AT_ONCE * count)
+        if at_once > CHUNK:
             return self._draw(s, count, rng)
         with self._lock:
             made_for = self._made_for
             current = made_for is not None and made_for[0] == s and made_for[1] is rng
             if not current or self._at + count > len(self._draws):
-                self._draws, self._at, self._made_for = self._draw(s, _AT_ONCE, rng), 0, (s, rng)
+                self._draws, self._at, self._made_for = self._draw(s, at_once, rng), 0, (s, rng)
             self._at += count
             return self._draws[self._at - count : self._at]
 

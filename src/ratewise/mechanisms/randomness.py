@@ -62,7 +62,11 @@ class ByteGenerator:
 
     def standard_exponential(self, size: Size = None) -> Any:
         """Return exponential numbers of mean 1: uniform numbers are never zero, and most precise next to it."""
-        return -np.log((self.words(size) + 0.5) * 2.0**-64)[()]
+        found = np.array(self.words(size), dtype=np.float64)
+        found += 0.5
+        found *= 2.0**-64
+        np.log(found, out=found)
+        return np.negative(found, out=found)[()]
 
     def integers(self, low: int, high: int | None = None, size: Size = None) -> Any:
         """Return whole numbers from `low` up to, and without, `high` (from 0 if only one is given).

@@ -21,7 +21,6 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from ratewise import _validate
 from ratewise.mechanisms.randomness import KEY_BYTES, KeyedGenerator
 
 Rows = npt.NDArray[np.intp]
@@ -31,57 +30,45 @@ _DRAWS_AT_ONCE = 1 << 15  # few enough to stay in cache
 BLOCK = 1 << 20  # units of a keyed sample that are drawn together
 
 
-@dataclass(frozen=True)
-class PoissonSampler:
-    """Keep each of `n_rows` rows with probability `rate`, independently of all other rows and steps.
+def poisson_rows(n_rows: int, rate: float, rng: np.random.Generator) -> Rows:
+    """Keep each of `n_rows` rows with probability `rate`, independently; return their numbers in rising order.
 
-    A batch may be empty, and its size is private: it must not leave the step that reads it.
+    A sample may be empty, and its size is **private**: it must not leave the step that reads it.
     """
+    if rate >= 1.0:
+        return np.arange(n_rows, dtype=np.intp)
+    return _by_mask(n_rows, rate, rng) if rate > _DENSE_RATE else _by_gaps(n_rows, rate, rng)
 
-    n_rows: int
-    rate: float
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "n_rows", _validate.count(n_rows=self.n_rows))
-        object.__setattr__(self, "rate", _validate.fraction(rate=self.rate))
-
-    def batches(self, steps: int, rng: np.random.Generator) -> Iterator[Rows]:
-        """Yield `steps` independent batches, each as row numbers in rising order."""
-        for _ in range(steps):
-            if self.rate >= 1.0:
-                yield np.arange(self.n_rows, dtype=np.intp)
-            elif self.rate > _DENSE_RATE:
-                yield self._by_mask(rng)
-            else:
-                yield self._by_gaps(rng)
-
-    def _by_mask(self, rng: np.random.Generator) -> Rows:
-        # one byte decides for most rows; where it ties with the first byte of the rate, a further draw does
-        whole = math.floor(256.0 * self.rate)
-        first = np.frombuffer(rng.bytes(self.n_rows), np.uint8)
-        kept = first < whole
+def _by_mask(n_rows: int, rate: float, rng: np.random.Generator) -> Rows:
+    # one byte decides for most rows; where it ties with the first byte of the rate, a further draw does
+    whole = math.floor(256.0 * rate)
+    first = np.frombuffer(rng.bytes(n_rows), np.uint8)
+    kept = first < whole
+    if whole < 256.0 * rate:
         ties = np.flatnonzero(first == whole)
-        kept[ties] = rng.random(ties.size) < 256.0 * self.rate - whole
-        return np.flatnonzero(kept)
+        kept[ties] = rng.random(ties.size) < 256.0 * rate - whole
+    return np.flatnonzero(kept)
 
-    def _by_gaps(self, rng: np.random.Generator) -> Rows:
-        # P(gap > k) = (1 - rate)**k: the floor of an exponential variable of rate -log(1 - rate)
-        pieces, last = [], -1
-        while last < self.n_rows:
-            length = self.n_rows - last
-            expected = length * self.rate
-            size = min(int(expected + 4.0 * math.sqrt(expected)) + 8, 2 * _DRAWS_AT_ONCE)
-            draws = rng.standard_exponential(size)
-            draws /= -math.log1p(-self.rate)
-            np.minimum(draws, float(length), out=draws)  # cut off past the last row
-            piece: Rows = draws.astype(np.intp)
-            piece += 1
-            np.cumsum(piece, out=piece)
-            piece += last
-            last = int(piece[-1])
-            pieces.append(piece)
-        kept = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-        return kept[: np.searchsorted(kept, self.n_rows)]
+
+def _by_gaps(n_rows: int, rate: float, rng: np.random.Generator) -> Rows:
+    # P(gap > k) = (1 - rate)**k: the floor of an exponential variable of rate -log(1 - rate)
+    pieces, last = [], -1
+    while last < n_rows:
+        length = n_rows - last
+        expected = length * rate
+        size = min(int(expected + 4.0 * math.sqrt(expected)) + 8, 2 * _DRAWS_AT_ONCE)
+        draws = rng.standard_exponential(size)
+        draws /= -math.log1p(-rate)
+        np.minimum(draws, float(length), out=draws)  # cut off past the last row
+        piece: Rows = draws.astype(np.intp)
+        piece += 1
+        piece[0] += last
+        np.cumsum(piece, out=piece)
+        last = int(piece[-1])
+        pieces.append(piece)
+    kept = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+    return kept[: kept.searchsorted(n_rows)]
 
 
 @dataclass(frozen=True)
@@ -114,9 +101,9 @@ class KeyedSample:
 
     def _of_block(self, number: int) -> Rows:
         start = number * self.block
-        sampler = PoissonSampler(min(self.block, self.n_units - start), self.rate)
-        (units,) = sampler.batches(1, cast(np.random.Generator, KeyedGenerator(self.key, self.step, number)))
-        return units + start
+        rng = cast(np.random.Generator, KeyedGenerator(self.key, self.step, number))
+        units = poisson_rows(min(self.block, self.n_units - start), self.rate, rng)
+        return units + start if start else units
 
 
 def keyed_samples(n_units: int, rate: float, steps: int, rng: np.random.Generator) -> Iterator[KeyedSample]:

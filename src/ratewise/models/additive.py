@@ -18,7 +18,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
@@ -28,7 +28,15 @@ import numpy.typing as npt
 from scipy.special import expit
 
 from ratewise.data.table import Units
-from ratewise.preprocessing.basis import BLOCK_ROWS, Basis, JointCodes, RowCodes, add_columns, add_weights
+from ratewise.preprocessing.basis import (
+    BLOCK_ROWS,
+    Basis,
+    JointCodes,
+    RowCodes,
+    add_columns,
+    add_weights,
+    summable,
+)
 from ratewise.training.certificate import margin_code_count, margin_codes
 
 Floats = npt.NDArray[np.float64]
@@ -211,13 +219,12 @@ class _Reading(NamedTuple):
 
     take: Callable[[npt.NDArray[np.intp]], Ints]
     scorer: Scorer
-    groups: Sequence[Sequence[int]]
     offsets: npt.NDArray[np.intp]
     joint: JointCodes | None
 
     def scores(self, codes: Ints) -> Floats:
         """Return the (n, C) scores of rows."""
-        return self.scorer.scores(codes, self.offsets, self.groups)
+        return self.scorer.scores(codes, self.offsets)
 
 
 @dataclass(eq=False)
@@ -278,9 +285,8 @@ class AdditiveEngine(RowEngine):
         """Return the shape functions of a parameter vector."""
         matrix = parameters.reshape(self.n_outputs, self.basis.n_features + 1)
         table, constant = self.basis.tables(matrix[:, :-1])
-        return Scorer(table, constant + matrix[:, -1])
+        return Scorer.rounded(table, constant + matrix[:, -1], len(self.basis.grids))
 
-    @np.errstate(all="ignore")
     def sums(
         self, sample: npt.NDArray[np.intp], parameters: Floats, weights: Floats | None, clip: float
     ) -> Sums:
@@ -298,9 +304,10 @@ class AdditiveEngine(RowEngine):
         """
         found = self.bin_sums(sample, self.scorer(parameters), weights, clip)
         gradient = self.basis.gradient(found.bins, found.total)
-        return Sums(np.column_stack([gradient, found.total]).ravel() * self._grid(clip), found.histogram)
+        joined = np.concatenate([gradient, found.total[:, None]], axis=1).ravel()
+        joined *= self._grid(clip)
+        return Sums(joined, found.histogram)
 
-    @np.errstate(all="ignore")
     def bin_sums(self, sample: Any, scorer: Scorer, weights: Floats | None, clip: float) -> BinSums:
         """Return the clipped residuals of a sample of units, summed by bin, and the prediction counts; **private**.
 
@@ -313,7 +320,10 @@ class AdditiveEngine(RowEngine):
         def work(block: Block) -> BinSums:
             return self._block_sums(block, reading, weights, clip, grid)
 
-        for part in in_threads(work, list(self.units.blocks(sample, BLOCK_ROWS)), self.threads):
+        at_once = (
+            BLOCK_ROWS if length > 2 * BLOCK_ROWS else 2 * BLOCK_ROWS
+        )  # no block with a few rows left over
+        for part in in_threads(work, list(self.units.blocks(sample, at_once)), self.threads):
             if found is None:
                 found = part
             else:
@@ -333,9 +343,8 @@ class AdditiveEngine(RowEngine):
         if shared is not None:
             joint, codes = shared
             spread = Scorer(np.asarray(joint.members @ scorer.table), scorer.intercept)
-            alone = tuple((place,) for place in range(len(joint.groups)))
-            return _Reading(codes.take, spread, alone, joint.offsets, joint)
-        return _Reading(self.bins.take, scorer, self.basis.groups, self.basis.offsets, None)
+            return _Reading(codes.take, spread, joint.offsets, joint)
+        return _Reading(self.bins.take, scorer, self.basis.offsets, None)
 
     @np.errstate(all="ignore")  # belongs here: threads do not inherit it
     def _block_sums(
@@ -391,12 +400,19 @@ class Scorer:
     table: Floats
     intercept: Floats
 
-    def scores(self, codes: Ints, offsets: npt.NDArray[np.intp], groups: Sequence[Sequence[int]]) -> Floats:
+    @classmethod
+    def rounded(cls, table: Floats, intercept: Floats, n_columns: int) -> Scorer:
+        """Return shape functions whose scores are exact sums, equal in training and prediction and in any order."""
+        both = summable(np.concatenate([table, intercept[None]]), n_columns + 1)
+        return cls(both[:-1], both[-1])
+
+    def scores(self, codes: Ints, offsets: npt.NDArray[np.intp]) -> Floats:
         """Return the (n, C) scores of rows; arguments as for `add_columns`."""
         if self.table.shape[1] == 1:
-            scores = add_columns(self.table[:, 0], codes, offsets, groups)
-            return np.asarray(scores + self.intercept[0])[:, None]
-        return np.asarray(add_columns(self.table, codes, offsets, groups) + self.intercept)
+            scores = add_columns(self.table[:, 0], codes, offsets)
+            scores += self.intercept[0]
+            return scores[:, None]
+        return np.asarray(add_columns(self.table, codes, offsets) + self.intercept)
 
     @staticmethod
     def predictions(scores: Floats) -> npt.NDArray[np.intp]:

@@ -18,6 +18,7 @@ Scores are sums of one shape function per column, ``score(row) = intercept + sum
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -39,6 +40,7 @@ _SMALL = 1 << 26  # bytes of norms up to which they and joint codes are kept
 BLOCK_ROWS = (
     16_000  # handled at once: columns of doubles below the size from which memory is mapped anew; speed only
 )
+_FEW_CODES = 1 << 15  # looked up or added at once; speed only
 _MOST_CELLS, _COPIES, _MOST_COPIED = 512, 4, 1 << 14  # of joint codes; speed only
 
 
@@ -56,7 +58,7 @@ class Basis:
     centre : (P,) array
         What is subtracted from the features of every row.
     squared_norms : (U,) array
-        Contribution of each bin to the squared norm of a row's centred features; columns add up.
+        Contribution of each bin to the squared norm of a row's centred features; columns add up, exactly.
     mean_squares : (P,) array
         Estimate of the mean square of each centred feature.
     shares : (U,) array
@@ -102,7 +104,7 @@ class Basis:
 
     def norms(self, codes: npt.NDArray[Any]) -> Floats:
         """Return the norm of each row's features, intercept included, from its (n, d) bins; **private**."""
-        squares = add_columns(self.squared_norms, codes, self.offsets, self.groups)
+        squares = add_columns(self.squared_norms, codes, self.offsets)
         return np.asarray(np.sqrt(squares + 1.0))
 
     @functools.cached_property
@@ -121,7 +123,7 @@ class JointCodes:
 
     The code of a group of columns is the number of the row's cell in their product. It also holds the number of the row
     modulo `copies`: neighbouring rows then add to different places in memory, which is faster. This changes no result:
-    sums are exact, and scores are added group by group with and without it (`add_columns`).
+    all sums are exact.
 
     Attributes
     ----------
@@ -194,23 +196,33 @@ def column_groups(offsets: npt.NDArray[np.intp]) -> tuple[tuple[int, ...], ...]:
     return tuple(map(tuple, groups))
 
 
-def add_columns(
-    table: Floats, codes: npt.NDArray[Any], offsets: npt.NDArray[np.intp], groups: Sequence[Sequence[int]]
-) -> Floats:
+def summable(table: Floats, n_terms: int, rounding: Callable[[Floats], Floats] = np.rint) -> Floats:
+    """Return a table rounded to multiples of a power of two, so that sums of `n_terms` entries are exact in any order.
+
+    The unit is at most 2**-50 times `n_terms` times the largest entry.
+    """
+    largest = float(np.abs(table).max(initial=0.0))
+    exponent = math.frexp(largest)[1] + math.frexp(n_terms)[1] - 52
+    unit = math.ldexp(1.0, max(exponent, -1000))
+    return np.asarray(rounding(table / unit) * unit)
+
+
+def add_columns(table: Floats, codes: npt.NDArray[Any], offsets: npt.NDArray[np.intp]) -> Floats:
     """Return for each row the sum of the table's entries at its (n, d) bins; column j's entries begin at ``offsets[j]``.
 
-    Columns are added one after the other, group by group, so that the result for a row depends neither on the number of
-    rows nor on whether groups are looked up at once.
+    The table is `summable`: the result for a row depends neither on the number of rows nor on how columns are grouped.
     """
+    if codes.size <= _FEW_CODES:
+        return np.asarray(table.take(_places(codes, offsets), axis=0).sum(axis=0))
     total: Floats = np.zeros((len(codes), *table.shape[1:]))
-    ends = offsets.tolist()
-    for group in groups:
-        parts = (table[ends[column] : ends[column + 1]].take(codes[:, column], axis=0) for column in group)
-        part = next(parts)
-        for other in parts:
-            part += other
-        total += part
+    for column, (start, stop) in enumerate(pairwise(offsets.tolist())):
+        total += table[start:stop].take(codes[:, column], axis=0)
     return total
+
+
+def _places(codes: npt.NDArray[Any], offsets: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    """Return the (d, n) bins of rows in the joint numbering; for few rows, one call for all columns is faster."""
+    return codes.T + offsets[:-1, None]
 
 
 # ----------------------------------------------------------------------------------- rows as bin numbers
@@ -342,6 +354,10 @@ def add_weights(
     totals: Floats, codes: npt.NDArray[Any], weights: npt.NDArray[Any], offsets: npt.NDArray[np.intp]
 ) -> None:
     """Add the weights of rows to the totals of their bins of every column, in place; **private**."""
+    if codes.size <= _FEW_CODES:
+        repeated = np.broadcast_to(weights, codes.shape[::-1]).ravel()
+        totals += np.bincount(_places(codes, offsets).ravel(), repeated, minlength=len(totals))
+        return
     for column, (start, stop) in enumerate(pairwise(offsets.tolist())):
         totals[start:stop] += np.bincount(codes[:, column], weights, minlength=stop - start)
 
@@ -408,7 +424,7 @@ def build_basis(
         bin_offsets(grids),
         sp.csr_array(sp.block_diag([block.matrix for block in blocks], format="csr")),
         np.concatenate([block.centre for block in blocks]),
-        np.concatenate([block.squared_norms for block in blocks]),
+        summable(np.concatenate([block.squared_norms for block in blocks]), len(blocks) + 1, np.ceil),
         np.concatenate([block.mean_squares for block in blocks]),
         np.concatenate([_bin_shares(grid, counts) for grid, counts in zip(grids, histograms, strict=True)]),
     )

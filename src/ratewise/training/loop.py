@@ -143,9 +143,12 @@ class GradientDescent:
     penalised: npt.NDArray[np.bool_] | None = None
     velocity: Floats = field(init=False)
     done: int = field(default=0, init=False)
+    _decay: Floats | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.velocity = np.zeros_like(self.parameters)
+        if self.l2 and self.penalised is not None:
+            self._decay = self.l2 * self.penalised
 
     @property
     def relative_rate(self) -> float:
@@ -155,13 +158,14 @@ class GradientDescent:
     def step(self, total: Floats, expected_units: float) -> float:
         """Move by a released sum; a model that is not finite is an error with a public cause."""
         gradient = total / expected_units
-        norm = float(np.linalg.norm(gradient))
-        if self.l2 and self.penalised is not None:
-            gradient = gradient + self.l2 * np.where(self.penalised, self.parameters, 0.0)
-        self.velocity = self.momentum * self.velocity + gradient
+        norm = math.sqrt(gradient.dot(gradient))
+        if self._decay is not None:
+            gradient += self._decay * self.parameters
+        self.velocity *= self.momentum
+        self.velocity += gradient
         self.parameters = self.parameters - self.learning_rate * self.relative_rate * self.velocity
         self.done += 1
-        if not float(np.linalg.norm(self.parameters)) < LARGEST:
+        if not self.parameters.dot(self.parameters) < LARGEST**2:
             raise InvalidInput(
                 "training diverged: the released parameters have grown beyond measure; lower learning_rate or l2"
             )
