@@ -380,9 +380,9 @@ class CompiledConstraints(Partition):
         is clipped to [0, 1]. With `shrink`, denominators are filled up to the floor with rows that are predicted as
         all rows are, so that subsets below the floor show no gap; otherwise they show a rate near 0.
         """
-        rates, below = self._rates(histogram, cell_totals, floor)
-        if shrink:
-            missing = 1.0 - np.maximum(self.denominators(histogram, cell_totals), 0.0) / below
+        rates, below, found = self._rates(histogram, cell_totals, floor)
+        if shrink and (found < below).any():
+            missing = 1.0 - np.maximum(found, 0.0) / below
             rates = rates + missing * self._overall_rates(histogram, cell_totals)
         return np.asarray(self._a @ (np.clip(rates, 0.0, 1.0) if clamp else rates))
 
@@ -395,11 +395,14 @@ class CompiledConstraints(Partition):
         rows = np.clip(sizes[self.terms.numerator] / sizes[self.terms.denominator], 0.0, 1.0)
         return np.where(self.terms.ratio, rows, rows * classes[self.terms.klass])
 
-    def _rates(self, histogram: Any, cell_totals: Floats | None, floor: float) -> tuple[Floats, Floats]:
-        """Return the rates of the terms and their denominators."""
-        below = np.maximum(self.denominators(histogram, cell_totals), max(floor, _SMALLEST))
+    def _rates(
+        self, histogram: Any, cell_totals: Floats | None, floor: float
+    ) -> tuple[Floats, Floats, Floats]:
+        """Return the rates of the terms, their denominators, and these without the floor."""
+        found = self.denominators(histogram, cell_totals)
+        below = np.maximum(found, max(floor, _SMALLEST))
         with np.errstate(over="ignore"):  # of a count beyond 1e296 rows
-            return self._numerators.of(self._flat(histogram)) / below, below
+            return self._numerators.of(self._flat(histogram)) / below, below, found
 
     def value_and_std(
         self,
@@ -419,7 +422,7 @@ class CompiledConstraints(Partition):
         cells, classes, terms = self.n_cells, self.n_classes, self.terms
         std = np.broadcast_to(np.asarray(noise_std, dtype=np.float64), (cells, classes))
         variance = np.square(std).reshape(-1)
-        rates, denominator = self._rates(histogram, cell_totals, floor)
+        rates, denominator, _ = self._rates(histogram, cell_totals, floor)
         rates = np.clip(rates, 0.0, 1.0)
         moving = rates if cell_totals is None else rates * terms.ratio  # denominators that vary
         slopes, below = self._numerators.matrix, self._incidence[terms.denominator]
@@ -456,7 +459,7 @@ class CompiledConstraints(Partition):
         if not self._has_ratio:
             below = np.maximum(self.denominators(histogram, cell_totals), max(floor, _SMALLEST))
             return self._numerators.spread(amount / below).reshape(shape)
-        rates, below = self._rates(histogram, cell_totals, floor)
+        rates, below, _ = self._rates(histogram, cell_totals, floor)
         rates = np.clip(rates, 0.0, 1.0) if clamp else rates
         amount = amount / np.where(self.terms.ratio, np.maximum(below, ratio_floor), below)
         fixed = self._numerators.spread(amount)

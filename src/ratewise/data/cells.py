@@ -334,6 +334,8 @@ def stored_column(values: Any) -> NDArray[Any] | _Dictionary:
     if kind == "CategoricalDtype":
         held = values.cat if hasattr(values, "cat") else values
         return _Dictionary(held.categories, np.asarray(held.codes, dtype=np.intp))
+    if kind == "StringDtype" and (found_texts := _distinct(values)) is not None:
+        return found_texts
     if kind == "DatetimeTZDtype":  # in UTC
         values = values.dt.tz_convert(None) if hasattr(values, "dt") else values.tz_convert(None)
     elif hasattr(dtype, "numpy_dtype") and getattr(dtype, "kind", "O") in "iufb":
@@ -344,6 +346,15 @@ def stored_column(values: Any) -> NDArray[Any] | _Dictionary:
     if hasattr(arrow, "index_type") and hasattr(values, "cast"):
         values = values.cast(arrow.value_type)  # as an array, a dictionary of Arrow loses which rows are null
     return _vector(_cells(values))
+
+
+def _distinct(values: Any) -> _Dictionary | None:
+    """Return a pandas column of texts as a dictionary, which is read faster; None if a text is no UTF-8."""
+    try:
+        places, entries = getattr(values, "array", values).factorize()
+        return _Dictionary(np.asarray(entries, dtype=object), np.asarray(places, dtype=np.intp))
+    except Exception:  # pandas and Arrow raise errors of many kinds
+        return None
 
 
 def _cells(values: Any, dtype: Any = None) -> NDArray[Any]:

@@ -355,7 +355,7 @@ def add_weights(
 ) -> None:
     """Add the weights of rows to the totals of their bins of every column, in place; **private**."""
     if codes.size <= _FEW_CODES:
-        repeated = np.broadcast_to(weights, codes.shape[::-1]).ravel()
+        repeated = np.concatenate([weights] * codes.shape[1])
         totals += np.bincount(_places(codes, offsets).ravel(), repeated, minlength=len(totals))
         return
     for column, (start, stop) in enumerate(pairwise(offsets.tolist())):

@@ -171,12 +171,15 @@ def _release(
 
 def _count_texts(texts: npt.NDArray[Any], weights: Floats | None) -> ValueCounts:
     """Return the distinct texts of rows with weight, sorted, and the weight of each; **private**."""
-    totals: dict[str, float] = {}
-    shares = np.ones(len(texts)) if weights is None else weights
-    for text, weight in zip(texts.tolist(), shares.tolist(), strict=True):
-        if text != MISSING_TEXT and weight > 0.0:
-            totals[text] = totals.get(text, 0.0) + weight
-    return _sorted_counts(totals)
+    cells = texts.tolist()
+    distinct = sorted(set(cells))
+    places = {text: place for place, text in enumerate(distinct)}
+    codes = np.fromiter(map(places.__getitem__, cells), dtype=np.intp, count=len(cells))
+    totals = np.bincount(codes, weights, minlength=len(distinct)).astype(np.float64)
+    if MISSING_TEXT in places:
+        totals[places[MISSING_TEXT]] = 0.0
+    kept = np.flatnonzero(totals > 0.0)
+    return ValueCounts([distinct[place] for place in kept.tolist()], totals[kept])
 
 
 def _sorted_counts(totals: Mapping[str, float]) -> ValueCounts:

@@ -118,13 +118,14 @@ class DualUpdate:
     def update(self, histogram: Floats, schedule: float) -> None:
         """Take in one released histogram; `schedule` is the learning rate relative to the first step."""
         constraints = self.constraints
-        self._totals += histogram.sum(axis=1)
+        counted = histogram.sum(axis=1)
+        self._totals += counted
         self._predicted += histogram.sum(axis=0)
         self.step += 1
         floor = max(1.0, _KNOWN * self.cell_totals_std)
         sizes = np.maximum(self.cell_totals, 0.0)
         # counts of a cell sum to its size, which the mean over steps knows better: project on that sum
-        consistent = histogram + ((sizes - histogram.sum(axis=1)) / self._shape[1])[:, None]
+        consistent = histogram + ((sizes - counted) / self._shape[1])[:, None]
         spread = self._noise * float(np.sqrt(1.0 - 1.0 / self._shape[1]))
         values = constraints.values(consistent, sizes, floor=floor, clamp=False, shrink=True)
         observed = np.square(constraints.value_noise(consistent, sizes, max(spread, 1e-9), floor=floor))
@@ -133,8 +134,10 @@ class DualUpdate:
         self.integral = np.maximum(self.integral + self._rate * error, 0.0)
         self.multipliers = np.maximum(self.integral + self._damping * error, 0.0)
         weights = constraints.weights(self.multipliers, consistent, sizes, floor=floor, ratio_floor=floor)
-        # finite whatever the gains are: an infinite scale would be an infinite clipping norm
-        self.table = np.clip(np.nan_to_num(weights * self._expected, nan=0.0), -_LARGEST, _LARGEST)
+        self.table = weights * self._expected
+        if not np.abs(self.table).max(initial=0.0) <= _LARGEST:
+            # finite whatever the gains are: an infinite scale would be an infinite clipping norm
+            self.table = np.clip(np.nan_to_num(self.table, nan=0.0), -_LARGEST, _LARGEST)
         self.scale = self._loss_scale(sizes)
 
     def _loss_scale(self, sizes: Floats) -> float:
