@@ -148,7 +148,7 @@ class GradientDescent:
     def __post_init__(self) -> None:
         self.velocity = np.zeros_like(self.parameters)
         if self.l2 and self.penalised is not None:
-            self._decay = self.l2 * self.penalised
+            self._decay = np.where(self.penalised, self.l2, 0.0)
 
     @property
     def relative_rate(self) -> float:
