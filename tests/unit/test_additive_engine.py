@@ -8,6 +8,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ratewise import RateConstrainedClassifier, demographic_parity
 from ratewise.data.table import id_units, row_units
 from ratewise.models.additive import AdditiveEngine, Problem
 from ratewise.models.linear import ROW_NORM, SparseEngine, prepare_sparse
@@ -257,3 +258,30 @@ def test_joint_codes_change_no_sum(classes, persons, monkeypatch):
     assert np.array_equal(alone[0].gradient, joint[0].gradient)
     assert np.array_equal(alone[0].histogram, joint[0].histogram)
     assert all(np.array_equal(one, other) for one, other in zip(alone[1], joint[1], strict=True))
+
+
+@pytest.mark.parametrize("kind", ["int8", "float64", "U3", "object"])
+def test_a_fit_on_a_memory_map_equals_one_in_memory(tmp_path, kind):
+    """Labels and cells of a memory map are coded when a step asks for them."""
+    rng = np.random.default_rng(3)
+    X = rng.random((900, 3))
+    y = (X[:, 0] + rng.random(900) > 1).astype(int)
+    y[:7] = 9  # no class
+    sex = rng.integers(0, 3, 900)  # 2 is not declared
+    y, sex = y.astype(kind), sex.astype(kind)
+    np.save(tmp_path / "X.npy", X)
+    fits = []
+    for table in (X, np.load(tmp_path / "X.npy", mmap_mode="r")):
+        model = RateConstrainedClassifier(
+            demographic_parity("sex", max_gap=0.1),
+            epsilon=2.0,
+            classes=[0, 1],
+            group_values={"sex": [0, 1]},
+            feature_bounds=(0.0, 1.0),
+            random_state=1,
+        )
+        fits.append(model.fit(table, y, sensitive_features={"sex": sex}))
+    first, second = (fit.model_.scorer for fit in fits)
+    assert np.array_equal(first.table, second.table)
+    assert np.array_equal(fits[0].history_["histogram"], fits[1].history_["histogram"])
+    assert str(fits[0].certificate_) == str(fits[1].certificate_)

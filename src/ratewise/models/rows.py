@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -109,7 +109,10 @@ class Rows:
 
     def use_domain(self, domain: Domain, compiled: CompiledConstraints | None) -> None:
         """Code labels and groups; rows whose label is no class have no weight in all later sums."""
-        problem = code_problem(self.labels, self.groups, domain, compiled)
+        columns = [self.labels, *self.groups.values()]
+        lazy = self.features.mapped and self.ids is None and self.class_weight is None
+        code = lazy_problem if lazy and all(isinstance(c, np.ndarray) for c in columns) else code_problem
+        problem = code(self.labels, self.groups, domain, compiled)
         weights = self.sample_weight
         if self.class_weight is not None:
             given = {text_of(k): float(weight) for k, weight in self.class_weight.items()}
@@ -204,4 +207,36 @@ def code_problem(
         if compiled is not None and cells is not None:
             part = {name: column[rows] for name, column in groups.items()}
             cells[rows] = compiled.code_cells(found, code_groups(part, domain), coded=True)
+    return Problem(codes, cells, len(domain.classes), 0 if compiled is None else compiled.n_cells)
+
+
+@dataclass(frozen=True, eq=False)
+class _LazyCodes:
+    """Codes of rows, computed when asked: of a table on disk, nothing but a batch is held in memory."""
+
+    take: Callable[[Any], npt.NDArray[Any]]
+    n_rows: int
+
+    def __getitem__(self, rows: Any) -> npt.NDArray[Any]:
+        return self.take(rows)
+
+    def __len__(self) -> int:
+        return self.n_rows
+
+
+def lazy_problem(
+    labels: Any, groups: Mapping[str, Any], domain: Domain, compiled: CompiledConstraints | None
+) -> Problem:
+    """Return what `code_problem` returns, with codes that are computed for the rows that are asked for."""
+
+    def labels_of(rows: Any) -> npt.NDArray[Any]:
+        return code_labels(labels[rows], domain)
+
+    def cells_of(rows: Any) -> npt.NDArray[Any]:
+        assert compiled is not None  # noqa: S101 - asked for only then
+        part = {name: column[rows] for name, column in groups.items()}
+        return compiled.code_cells(labels_of(rows), code_groups(part, domain), coded=True)
+
+    codes: Any = _LazyCodes(labels_of, len(labels))
+    cells: Any = None if compiled is None else _LazyCodes(cells_of, len(labels))
     return Problem(codes, cells, len(domain.classes), 0 if compiled is None else compiled.n_cells)
