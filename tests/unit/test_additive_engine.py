@@ -260,8 +260,9 @@ def test_joint_codes_change_no_sum(classes, persons, monkeypatch):
     assert all(np.array_equal(one, other) for one, other in zip(alone[1], joint[1], strict=True))
 
 
+@pytest.mark.parametrize("declared", [True, False])
 @pytest.mark.parametrize("kind", ["int8", "float64", "U3", "object"])
-def test_a_fit_on_a_memory_map_equals_one_in_memory(tmp_path, kind):
+def test_a_fit_on_a_memory_map_equals_one_in_memory(tmp_path, kind, declared):
     """Labels and cells of a memory map are coded when a step asks for them."""
     rng = np.random.default_rng(3)
     X = rng.random((900, 3))
@@ -277,7 +278,7 @@ def test_a_fit_on_a_memory_map_equals_one_in_memory(tmp_path, kind):
             epsilon=2.0,
             classes=[0, 1],
             group_values={"sex": [0, 1]},
-            feature_bounds=(0.0, 1.0),
+            feature_bounds=(0.0, 1.0) if declared else None,
             random_state=1,
         )
         fits.append(model.fit(table, y, sensitive_features={"sex": sex}))

@@ -104,7 +104,8 @@ class Rows:
     @property
     def _weights(self) -> npt.NDArray[Any]:
         """Weight of every row of the table; **private**."""
-        known = self.problem.labels >= 0 if self._labels_coded else usable_rows(self.labels, self._classes)
+        coded = self._labels_coded and isinstance(self.problem.labels, np.ndarray)
+        known = self.problem.labels >= 0 if coded else usable_rows(self.labels, self._classes)
         return self.units.table_weights(known)
 
     def use_domain(self, domain: Domain, compiled: CompiledConstraints | None) -> None:
@@ -120,6 +121,7 @@ class Rows:
             of_rows = (by_class / max(by_class.max(), 1e-100)).take(problem.labels, mode="clip")
             weights = of_rows if weights is None else of_rows * weights
         self.problem, self._labels_coded = replace(problem, loss_weights=weights), True
+        self._classes = domain.classes
 
     def count_values(self, names: tuple[str, ...]) -> dict[str, ValueCounts]:
         """Return the distinct values of columns with their weights; **private**."""
