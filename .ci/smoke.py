@@ -25,8 +25,6 @@ assert any(word in str(model.certificate_) for word in ("held", "missed", "canno
 with tempfile.TemporaryDirectory() as folder:
     model.save(Path(folder) / "model.ratewise")
     again = ratewise.load(Path(folder) / "model.ratewise")
-    model.report(people.X, people.y, sensitive_features=people.sensitive).to_html(
-        Path(folder) / "report.html"
-    )
+    model.report(people.X, people.y, sensitive_features=people.sensitive).to_html(Path(folder) / "report.html")
 assert (again.predict(people.X) == model.predict(people.X)).all()
 print("fit, certificate, report and a saved model work:", model.certificate_.summary)

@@ -56,6 +56,5 @@ if __name__ == "__main__":
         size_of_sum = delta / np.exp(found.log_scale - found.tilt * epsilon)
         name = f"{kind.__name__[:-4].lower()}, {base}".replace("Loss", "")
         print(
-            f"| {name} | {rate:g} | {steps} | {size} | {error:.1e} | {allowance:.1e} | {size_of_sum:.2g} |",
-            flush=True,
+            f"| {name} | {rate:g} | {steps} | {size} | {error:.1e} | {allowance:.1e} | {size_of_sum:.2g} |", flush=True
         )

@@ -31,16 +31,7 @@ EPSILONS = (0.3, 1.0, 3.0)
 SLACKS = (0.03, 0.05, 0.1)
 SIZES = (1000, 2000, 4000, 8000, 16_000, 32_000, 250_000)
 SIZE_WEIGHTS = (0.19, 0.19, 0.19, 0.18, 0.14, 0.09, 0.02)
-TABLES = (
-    "adult",
-    "acs_employment",
-    "credit_card",
-    "parkinsons",
-    "german",
-    "student",
-    "census_like",
-    "random",
-)
+TABLES = ("adult", "acs_employment", "credit_card", "parkinsons", "german", "student", "census_like", "random")
 CLEAR = 0.02  # a miss by more than this should not be reported as held
 
 
@@ -88,9 +79,7 @@ def random_table(n: int, rng: np.random.Generator) -> Problem:
     groups = rng.choice(values, n, p=shares)
     codes = np.searchsorted(values, groups)
     X = rng.normal(size=(n, d)) + rng.normal(size=(len(values), d))[codes] * rng.uniform(0, 1)
-    score = (
-        X @ rng.normal(size=d) * rng.uniform(0.2, 1.0) + rng.normal() + rng.normal(size=len(values))[codes]
-    )
+    score = X @ rng.normal(size=d) * rng.uniform(0.2, 1.0) + rng.normal() + rng.normal(size=len(values))[codes]
     y = (score + rng.logistic(size=n) > 0).astype(int)
     return Problem(X, y, groups, "group", {"classes": [0, 1], "group_values": {"group": values}})
 
@@ -128,11 +117,7 @@ def fit(seed: int) -> Fit:
     kind = str(rng.choice(list(families), p=[0.7, 0.2, 0.1]))
     declared = families[kind]()
     model = RateConstrainedClassifier(
-        declared,
-        epsilon=epsilon,
-        model=str(rng.choice(["additive", "linear"])),
-        config=TrainingConfig(),
-        **data.facts,
+        declared, epsilon=epsilon, model=str(rng.choice(["additive", "linear"])), config=TrainingConfig(), **data.facts
     )
     sensitive = {data.column: data.groups}
     model.fit(data.X, data.y, sensitive_features=sensitive)
@@ -140,9 +125,7 @@ def fit(seed: int) -> Fit:
     exact = evaluate(declared, data.y, predicted, sensitive_features=sensitive, tolerance=0.0, **data.facts)
     found = model.certificate_
     pairs = list(zip(exact, found, strict=True))
-    known = [
-        (truth, row) for truth, row in pairs if np.isfinite(truth.estimate) and truth.verdict != "cannot tell"
-    ]
+    known = [(truth, row) for truth, row in pairs if np.isfinite(truth.estimate) and truth.verdict != "cannot tell"]
     covered = all(row.interval[0] - 1e-9 <= truth.estimate <= row.interval[1] + 1e-9 for truth, row in known)
     truth, row = max(known or pairs, key=lambda pair: pair[0].excess)
     clear = all(t.excess <= found.tolerance - 2 * row.half_width for t, row in known)

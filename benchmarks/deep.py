@@ -106,9 +106,7 @@ def ours(network: str, batch: int, constraints: int = 0) -> Step:
         limits = [rate(1, where=group(g=value)) - rate(1) <= 0.05 for value in groups]
         compiled = compile_constraints(limits if constraints > 1 else [rate(1) <= 0.2], domain)
         cells = np.arange(batch) % compiled.n_cells
-    event = TrainingEvent(
-        1.0, 1_000_000, NOISE, 5.0 if constraints else None, "gaussian" if constraints else None
-    )
+    event = TrainingEvent(1.0, 1_000_000, NOISE, 5.0 if constraints else None, "gaussian" if constraints else None)
     plan = Plan(batch, 1.0, event.steps, {TRAINING: event}, PrivacyUnit(), "zero_out", math.inf, 1e-6)
     trainer = Trainer(
         module,
@@ -243,14 +241,9 @@ def report_times(network: str, batch: int, times: dict[str, list[float]]) -> dic
 
 def report_memory(network: str, batch: int, wanted: list[str], threads: int) -> dict[str, Any]:
     found = {}
-    for title, settings in (
-        ("as it is", {}),
-        ("freed memory given back at once", {"MALLOC_MMAP_THRESHOLD_": "65536"}),
-    ):
+    for title, settings in (("as it is", {}), ("freed memory given back at once", {"MALLOC_MMAP_THRESHOLD_": "65536"})):
         sizes = {name: memory(name, network, batch, threads, **settings) for name in wanted}
-        print(
-            f"\n| step, {title} | peak MB | times SGD | above start MB | times SGD |\n|---|---|---|---|---|"
-        )
+        print(f"\n| step, {title} | peak MB | times SGD | above start MB | times SGD |\n|---|---|---|---|---|")
         whole, extra = sizes["sgd"]["peak"], sizes["sgd"]["peak"] - sizes["sgd"]["before"]
         for name, size in sizes.items():
             above = size["peak"] - size["before"]
@@ -315,17 +308,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--batches", nargs="+", type=int, help="instead of each network's own")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument(
-        "--clock", choices=CLOCKS, default="wall", help="processor: with one thread on a busy machine"
-    )
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="processor: with one thread on a busy machine")
     parser.add_argument("--constraints", nargs="*", type=int, default=[1, 18, 1000])
     parser.add_argument("--no-peers", action="store_true", help="leave Opacus out")
     parser.add_argument("--no-memory", action="store_true")
     parser.add_argument("--json", type=Path, help="keep the single measurements")
     parser.add_argument("--profile", action="store_true", help="print the parts of our step instead")
-    parser.add_argument(
-        "--memory-of", nargs=3, metavar=("VARIANT", "NETWORK", "BATCH"), help=argparse.SUPPRESS
-    )
+    parser.add_argument("--memory-of", nargs=3, metavar=("VARIANT", "NETWORK", "BATCH"), help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -352,9 +341,7 @@ def main() -> None:
                 entry["megabytes"] = report_memory(network, batch, wanted, chosen.threads)
             kept.append(entry)
     if chosen.json:
-        chosen.json.write_text(
-            json.dumps({"torch": torch.__version__, "threads": chosen.threads, "runs": kept})
-        )
+        chosen.json.write_text(json.dumps({"torch": torch.__version__, "threads": chosen.threads, "runs": kept}))
 
 
 if __name__ == "__main__":

@@ -220,9 +220,7 @@ def fit(options: argparse.Namespace) -> None:
         print(f"{world:9d}  {step:17.1f}  {1e3 * total:9.1f}  {speed:.1f} ({speed / base:.2f})")
     for name, model in (("exchange as measured", measured), ("assumed network", assumed)):
         print(f"\n{name}, batch of {options.batch:,} rows")
-        print(
-            "processes  compute, ms  noise+update, ms  exchange, ms  MB sent  step, ms  speed-up  efficiency"
-        )
+        print("processes  compute, ms  noise+update, ms  exchange, ms  MB sent  step, ms  speed-up  efficiency")
         one = None
         for world in (1, 2, 3, 10, 30, 100, 300, 1000):
             parts = predicted(model, world, options.batch)
@@ -236,9 +234,7 @@ def fit(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--network", choices=("resnet16", "small", "mlp"), default="resnet16")
     parser.add_argument("--side", type=int, default=32)
     parser.add_argument("--rows", type=int, default=32)

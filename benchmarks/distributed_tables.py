@@ -74,8 +74,7 @@ def fit(table: object, y: object, sensitive: object, columns: int) -> dict[str, 
         epsilon=1.0,
         classes=[0, 1],
         group_values={"sex": [0, 1]},
-        feature_bounds={f"x{i}": (-4.0, 4.0) for i in range(columns)}
-        | ({"sex": [0, 1]} if isinstance(y, str) else {}),
+        feature_bounds={f"x{i}": (-4.0, 4.0) for i in range(columns)} | ({"sex": [0, 1]} if isinstance(y, str) else {}),
         config=TrainingConfig(steps=STEPS),
         callback=lambda _: ticks.append((time.perf_counter(), time.process_time())),
         random_state=0,
@@ -141,9 +140,7 @@ def on_mllib(folder: Path, columns: int) -> dict[str, float]:
     spark.sparkContext.setLogLevel("OFF")
     start = time.perf_counter()
     table = spark.read.parquet(str(folder / "parquet"))
-    ready = VectorAssembler(inputCols=[f"x{i}" for i in range(columns)] + ["sex"], outputCol="f").transform(
-        table
-    )
+    ready = VectorAssembler(inputCols=[f"x{i}" for i in range(columns)] + ["sex"], outputCol="f").transform(table)
     LogisticRegression(featuresCol="f", labelCol="y", maxIter=STEPS).fit(ready.select("f", "y").cache())
     total = time.perf_counter() - start
     java = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -181,15 +178,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         generate(Path(place), given.rows, given.columns)
         for mode in given.modes.split(","):
-            command = [
-                sys.executable,
-                "-m",
-                "benchmarks.distributed_tables",
-                "--child",
-                mode,
-                "--folder",
-                place,
-            ]
+            command = [sys.executable, "-m", "benchmarks.distributed_tables", "--child", mode, "--folder", place]
             command += ["--rows", str(given.rows), "--columns", str(given.columns)]
             done = subprocess.run(command, check=True, capture_output=True, text=True)
             line = done.stdout.strip().splitlines()[-1]

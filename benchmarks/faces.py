@@ -107,12 +107,7 @@ def run(options: argparse.Namespace, data: dict[str, Any], private: bool, limite
     epsilon = options.epsilon if private else None
     config = TrainingConfig(momentum=0.9, learning_rate=options.learning_rate)
     plan = network_plan(
-        len(part),
-        config,
-        epsilon=epsilon,
-        delta=options.delta,
-        constrained=limited,
-        epochs=options.epochs,
+        len(part), config, epsilon=epsilon, delta=options.delta, constrained=limited, epochs=options.epochs
     )
     cap = None if epsilon is None else Budget(epsilon, options.delta)
     trainer = Trainer(
@@ -193,11 +188,7 @@ def draw(left: Any, right: Any, lines: list[dict[str, Any]]) -> None:
         left.plot(epochs, [line["error"] for line in kept], **style)
         right.plot(epochs, [line["gap"] for line in kept], **style)
         right.plot(
-            epochs[-1],
-            kept[-1]["train_gap"],
-            "o",
-            color=style["color"],
-            mfc=style["color"] if limited else "white",
+            epochs[-1], kept[-1]["train_gap"], "o", color=style["color"], mfc=style["color"] if limited else "white"
         )
     for bound in {line["max_gap"] for line in lines if line.get("max_gap")}:
         right.axhline(bound, color="black", lw=0.8)
@@ -208,9 +199,7 @@ def draw(left: Any, right: Any, lines: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", choices=("utkface", "celeba"), default="utkface")
     parser.add_argument("--network", choices=("resnet16", "small"), default="resnet16")
     parser.add_argument("--side", type=int, default=32)

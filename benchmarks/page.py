@@ -85,18 +85,14 @@ def summaries(results: Iterable[Result]) -> dict[Key, Summary]:
                 for epsilon in (0.3, 1.0, 3.0):
                     budget = epsilon if system.private else math.inf
                     settings = runs.get((table, asked, budget, name), {})
-                    settings = {
-                        each: settings[each] for each in map(shown, system.settings) if each in settings
-                    }
+                    settings = {each: settings[each] for each in map(shown, system.settings) if each in settings}
                     if not settings:
                         continue
                     ours = runs.get((table, constraint, epsilon, OURS), {}).get("", {})
                     each = [_summary(setting, run, ours, bound) for setting, run in settings.items()]
                     most = max(summary.splits for summary in each)
                     setting = chosen((s for s in each if s.splits == most), constraint.partition("=")[2])
-                    found[table, block, epsilon, name] = next(
-                        (s for s in each if s.setting == setting), each[0]
-                    )
+                    found[table, block, epsilon, name] = next((s for s in each if s.setting == setting), each[0])
     return found
 
 
@@ -118,9 +114,7 @@ def _interval(apart: list[float]) -> tuple[float, float]:
     if len(apart) < 2:
         return apart[0], math.nan
     count = len(apart)
-    spread = statistics.stdev(apart) * math.sqrt(
-        1 / count + 1 / 3
-    )  # a test part has a third of the training rows
+    spread = statistics.stdev(apart) * math.sqrt(1 / count + 1 / 3)  # a test part has a third of the training rows
     return statistics.fmean(apart), float(stats.t.ppf(0.975, count - 1)) * spread
 
 
@@ -174,9 +168,7 @@ def _details(summary: Summary | None) -> str:
         return ""
     auc = _number(summary.auc, 3) or "n/a"
     held = f"; held {summary.held}" if summary.held else ""
-    seconds = (
-        f"{summary.seconds:.1f}" if summary.seconds < 10 else f"{summary.seconds:.0f}".replace("nan", "-")
-    )
+    seconds = f"{summary.seconds:.1f}" if summary.seconds < 10 else f"{summary.seconds:.0f}".replace("nan", "-")
     return f"{auc}; {seconds}; {summary.splits}{held}"
 
 
@@ -190,9 +182,7 @@ def _losses(found: Mapping[Key, Summary]) -> str:
                 if any(cells):
                     lines[system.private].append([f"{title}: {system.label}", *cells])
     heads = [NAMES[table] for table in TABLES]
-    private, other = (
-        _table([head, *heads], lines[kind]) for kind, head in ((True, "private"), (False, "not private"))
-    )
+    private, other = (_table([head, *heads], lines[kind]) for kind, head in ((True, "private"), (False, "not private")))
     return (
         "By how much another system that reaches the bound has a smaller mean error than `ratewise, additive, schema declared`, "
         f"if by more than .0005 (bold: the 95% interval excludes 0):\n\n{private}\n\n{other}\n\n"

@@ -35,14 +35,7 @@ _TITLES = {
     "heart": "Heart",
     "acs_employment": "ACSEmployment",
 }
-_BUDGET_COLOURS = {
-    0.5: "#9ecae1",
-    1.0: "#2171b5",
-    2.0: "#08519c",
-    3.0: "#08519c",
-    9.0: "#08306b",
-    math.inf: "#000000",
-}
+_BUDGET_COLOURS = {0.5: "#9ecae1", 1.0: "#2171b5", 2.0: "#08519c", 3.0: "#08519c", 9.0: "#08306b", math.inf: "#000000"}
 _RACO_COLOUR, _OTHER_COLOUR = "#d95f02", "#7f7f7f"
 # published points of the paper on Adult (rows doubled, claimed epsilon 1) and Parkinsons: error, gap
 _PUBLISHED = {
@@ -60,9 +53,7 @@ class Experiment(NamedTuple):
     caption: str
 
 
-def _cells(
-    table: str, system: str, epsilon: float, asked: Iterable[str], setting: str = ""
-) -> Iterable[Cell]:
+def _cells(table: str, system: str, epsilon: float, asked: Iterable[str], setting: str = "") -> Iterable[Cell]:
     for split in range(SPLITS):
         for constraint in asked:
             yield Cell(table, system, epsilon, constraint, setting, split)
@@ -135,9 +126,7 @@ def _points(results: Iterable[Result], cells: Iterable[Cell]) -> list[tuple[floa
     ]
 
 
-def _curve(
-    axes: Any, points: list[tuple[float, float, float]], label: str, colour: str, style: str = "-"
-) -> None:
+def _curve(axes: Any, points: list[tuple[float, float, float]], label: str, colour: str, style: str = "-") -> None:
     """Draw error over gap; the label comes beside the right end."""
     if points:
         _line(axes, [p[2] for p in points], [p[1] for p in points], label, colour, style)
@@ -189,9 +178,7 @@ def _draw_tradeoff(results: list[Result]) -> Any:
         asked = [f"demographic_parity={bound}" for bound in bounds]
         for epsilon in (0.5, 1.0, 9.0):
             label = f"ours, {epsilon:g}"
-            _curve(
-                axes, _points(results, _cells(table, "ours", epsilon, asked)), label, _BUDGET_COLOURS[epsilon]
-            )
+            _curve(axes, _points(results, _cells(table, "ours", epsilon, asked)), label, _BUDGET_COLOURS[epsilon])
         _curve(axes, _points(results, _cells(table, "raco", 1.0, asked, _RACO)), "paper, 1", _RACO_COLOUR)
         if table in _PUBLISHED:
             _curve(axes, [(0.0, *pair) for pair in _PUBLISHED[table]], "published", _OTHER_COLOUR, "--")
@@ -260,12 +247,7 @@ def _draw_clipping(results: list[Result]) -> Any:
 def _draw_dual(results: list[Result]) -> Any:
     figure, (axes,) = _axes(1, "gap of positive rates, test", "test error")
     for rates, colour in (("soft", _OTHER_COLOUR), ("hard", _RACO_COLOUR)):
-        _curve(
-            axes,
-            _points(results, [c for c in _dual() if c.setting.endswith(rates)]),
-            f"{rates} rates",
-            colour,
-        )
+        _curve(axes, _points(results, [c for c in _dual() if c.setting.endswith(rates)]), f"{rates} rates", colour)
     return figure
 
 
@@ -352,11 +334,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
     for name in options.names:
-        cells = [
-            c
-            for c in EXPERIMENTS[name].cells()
-            if not options.systems or c.system in options.systems.split(",")
-        ]
+        cells = [c for c in EXPERIMENTS[name].cells() if not options.systems or c.system in options.systems.split(",")]
         draw(run(cells, options.results, options.minutes), [name])
     if not options.names:
         for name, experiment in EXPERIMENTS.items():

@@ -162,11 +162,7 @@ def step_seconds(data: dict[str, Any], ids: bool, repeats: int = 40) -> float:
     """Return the median processor time of the sums of a step, with ten rows per person and half of all units."""
     rows = first_rows(data["person"], 10)
     model = RateConstrainedClassifier(
-        demographic_parity("sex", max_gap=SLACK),
-        epsilon=EPSILON,
-        delta=DELTA,
-        rows_per_id=10,
-        **data["facts"],
+        demographic_parity("sex", max_gap=SLACK), epsilon=EPSILON, delta=DELTA, rows_per_id=10, **data["facts"]
     )
     given = {"privacy_ids": data["person"][rows]} if ids else {}
     session = session_of(

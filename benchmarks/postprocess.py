@@ -64,9 +64,9 @@ def rules(part: Part, scores: np.ndarray, judged: np.ndarray, judge: Part, slack
     from fairlearn.postprocessing import ThresholdOptimizer
 
     column = part.task.column
-    peer = ThresholdOptimizer(
-        estimator=Scores().fit(), prefit=True, predict_method="predict_proba", tol=slack
-    ).fit(scores[:, None], part.y, sensitive_features=part.sensitive[column])
+    peer = ThresholdOptimizer(estimator=Scores().fit(), prefit=True, predict_method="predict_proba", tol=slack).fit(
+        scores[:, None], part.y, sensitive_features=part.sensitive[column]
+    )
     groups = judge.sensitive[column]
     yield PEER, peer.predict(judged[:, None], sensitive_features=groups, random_state=seed), ""
     for method, aware in ((AWARE, True), (BLIND, False)):

@@ -160,9 +160,7 @@ def measure(part: Part, chances: np.ndarray, soft: np.ndarray | None = None) -> 
         "auc": None if soft is None else _auc(part.y, _columns(soft)),
         "reached": reached,
         "rows": rows,
-        "violation": max(
-            (abs(v) for name, v in reached.items() if rows[name] >= SMALLEST_GROUP), default=0.0
-        ),
+        "violation": max((abs(v) for name, v in reached.items() if rows[name] >= SMALLEST_GROUP), default=0.0),
     }
 
 

@@ -107,21 +107,7 @@ def read(path: Path = RESULTS) -> list[Result]:
 
 def _parsed(line: Sequence[str], number: int, path: Path) -> Result:
     try:
-        (
-            table,
-            system,
-            epsilon,
-            constraint,
-            setting,
-            split,
-            error,
-            auc,
-            gap,
-            verdict,
-            spent,
-            seconds,
-            commit,
-        ) = line
+        (table, system, epsilon, constraint, setting, split, error, auc, gap, verdict, spent, seconds, commit) = line
         return Result(
             table, system, float(epsilon), constraint, setting, int(split), float(error), float(auc), float(gap),
             verdict, float(spent), float(seconds), commit,
@@ -158,9 +144,7 @@ def fit(cell: Cell) -> Result:
     try:
         model = METHODS[cell.system].fit(train, knob, epsilon, DELTA, cell.split, **settings)
     except GaveUp:
-        return Result(
-            *cell, math.nan, math.nan, math.nan, "gave up", math.nan, time.process_time() - begin, commit()
-        )
+        return Result(*cell, math.nan, math.nan, math.nan, "gave up", math.nan, time.process_time() - begin, commit())
     details = model.details
     seconds = details.get("seconds", time.process_time() - begin + details.get("seconds_before", 0.0))
     found = measure(test, *model.predict(test))
@@ -209,12 +193,8 @@ def cells(options: argparse.Namespace, split: int, results: Sequence[Result] = (
                 first = Cell(table, name, epsilon, family if system.weighted else constraint, "", 0)
                 settings: list[str | None] = [shown(setting) for setting in system.settings]
                 if split and len(settings) > 1:
-                    settings = [
-                        chosen([r for r in results if r.cell == first._replace(setting=r.setting)], bound)
-                    ]
-                yield from (
-                    first._replace(setting=each, split=split) for each in settings if each is not None
-                )
+                    settings = [chosen([r for r in results if r.cell == first._replace(setting=r.setting)], bound)]
+                yield from (first._replace(setting=each, split=split) for each in settings if each is not None)
 
 
 def chosen(results: Iterable[Any], bound: str) -> str | None:
@@ -237,13 +217,7 @@ def _epsilons(options: argparse.Namespace, name: str, constraint: str) -> Iterab
         return [math.inf]
     if options.epsilons:
         return [float(each) for each in options.epsilons.split(",")]
-    several = constraint == "none" and name in (
-        "ours",
-        "ours_undeclared",
-        "dp_ebm",
-        "dp_ebm_tuned",
-        "diffprivlib",
-    )
+    several = constraint == "none" and name in ("ours", "ours_undeclared", "dp_ebm", "dp_ebm_tuned", "diffprivlib")
     return [1.0, 0.3, 3.0] if several else [1.0]
 
 
@@ -293,9 +267,7 @@ def run(asked: Iterable[Cell], path: Path = RESULTS, minutes: float = math.inf) 
                 print(*cell, f"failed: {type(problem).__name__}: {problem}", file=sys.stderr, flush=True)
                 continue
             append(result, path)
-            measured = (
-                f"error {result.error:.4f} gap {result.gap:.4f} {result.verdict} {result.seconds:.1f} s"
-            )
+            measured = f"error {result.error:.4f} gap {result.gap:.4f} {result.verdict} {result.seconds:.1f} s"
             print(*cell, measured, flush=True)
     return read(path)
 

@@ -80,11 +80,7 @@ def write(times: Sequence[Time], path: Path = SPEED) -> None:
 
 
 def rounds(
-    part: str,
-    runs: dict[str, Callable[[], float]],
-    beside: str,
-    count: int,
-    notes: dict[str, str] | None = None,
+    part: str, runs: dict[str, Callable[[], float]], beside: str, count: int, notes: dict[str, str] | None = None
 ) -> list[Time]:
     """Call every variant, which returns its seconds, in every round; return medians and ratios to `beside`."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
@@ -122,8 +118,7 @@ def training(table: Any, family: Any = None, private: bool = True) -> Iterator[A
         family,
         epsilon=1.0 if private else None,
         classes=table.classes,
-        group_values={"sex": schema.groups["sex"].values}
-        | {n: bounds[n] for n in ("workclass", "education")},
+        group_values={"sex": schema.groups["sex"].values} | {n: bounds[n] for n in ("workclass", "education")},
         feature_bounds=bounds,
         config=TrainingConfig(steps=STEPS, sampling_rate=BATCH / len(table)),
         random_state=0,
@@ -351,34 +346,18 @@ def rows(count: int = 2_000_000, features: int = 50) -> list[Time]:
 
         ours(min(count, 100_000))  # imports and caches do not count
         watches = {}
-        for name, run in (
-            ("ours", lambda: ours(count)),
-            ("logistic", lambda: LogisticRegression().fit(X, labels)),
-        ):
+        for name, run in (("ours", lambda: ours(count)), ("logistic", lambda: LogisticRegression().fit(X, labels))):
             with Watch() as watches[name]:
                 run()
     base = watches["ours"].cpu
     size = f"{count:,} rows of {features} features, {count * features * 4 / 1e6:.0f} MB"
     return [
-        Time(
-            "rows",
-            name,
-            watch.cpu,
-            watch.cpu / base,
-            "ours",
-            f"{size}: {watch.growth / 1e6:.0f} MB more",
-            commit(),
-        )
+        Time("rows", name, watch.cpu, watch.cpu / base, "ours", f"{size}: {watch.growth / 1e6:.0f} MB more", commit())
         for name, watch in watches.items()
     ]
 
 
-PARTS: dict[str, Callable[[], list[Time]]] = {
-    "step": step,
-    "fit": fit,
-    "accounting": accounting,
-    "rows": rows,
-}
+PARTS: dict[str, Callable[[], list[Time]]] = {"step": step, "fit": fit, "accounting": accounting, "rows": rows}
 PARTS_ORDER = list(PARTS)
 
 

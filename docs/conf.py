@@ -18,13 +18,7 @@ project = "ratewise"
 author = "The ratewise developers"
 version = release = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
-extensions = [
-    "sphinx.ext.autodoc",
-    "sphinx.ext.autosummary",
-    "numpydoc",
-    "myst_parser",
-    "sphinx_gallery.gen_gallery",
-]
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.autosummary", "numpydoc", "myst_parser", "sphinx_gallery.gen_gallery"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = ["_templates", "examples", "attacks", "figures"]
 templates_path = ["_templates"]
@@ -83,11 +77,7 @@ html_sidebars = {page: [] for page in ("index", "why", "quickstart", "scoreboard
 copyright = "The ratewise developers"
 
 # Pages outside docs/ have a place on the site; on a code host, links lead to the files themselves.
-_ELSEWHERE = {
-    "../SECURITY.md": "security.md",
-    "../CONTRIBUTING.md": "contributing.md",
-    "../CHANGELOG.md": "changes.md",
-}
+_ELSEWHERE = {"../SECURITY.md": "security.md", "../CONTRIBUTING.md": "contributing.md", "../CHANGELOG.md": "changes.md"}
 
 
 def _link_pages(_app: Any, _page: str, source: list[str]) -> None:

@@ -65,10 +65,7 @@ def train(
 
     def events(scale: float) -> tuple[GaussianEvent, TrainingEvent]:
         training = TrainingEvent(
-            rate,
-            steps,
-            gradient_noise=scale,
-            histogram_noise=scale * (1.0 / _COUNTS_SHARE - 1.0) ** 0.5,
+            rate, steps, gradient_noise=scale, histogram_noise=scale * (1.0 / _COUNTS_SHARE - 1.0) ** 0.5
         )
         spread = rate * steps**0.5  # noise of one release of all rows that costs about as much as the steps
         return GaussianEvent(scale / spread / _MOMENTS_SHARE**0.5), training
@@ -78,11 +75,7 @@ def train(
     streams = RandomStreams.from_seed(seed)
     prepare = _preparation(part, moments.noise, streams)
     settings = Descent(
-        len(part),
-        rate,
-        steps,
-        gradient_noise=training.gradient_noise,
-        histogram_noise=training.histogram_noise,
+        len(part), rate, steps, gradient_noise=training.gradient_noise, histogram_noise=training.histogram_noise
     )
     theta = np.zeros(0)
     for found in iterates(prepare(part), part.y, cells, n_cells, penalty, settings, streams):
@@ -139,9 +132,7 @@ def _preparation(part: Part, noise: float, streams: RandomStreams) -> Callable[[
     sums = np.concatenate([Z.sum(axis=0), np.square(Z).sum(axis=0)])
     released = _release(sums, (2.0 * count) ** 0.5, noise, streams.preparation) / len(part)
     mean, square = np.clip(released[:count], 0.0, 1.0), released[count:]
-    least = (
-        2.0 * noise * (2.0 * count) ** 0.5 / len(part)
-    )  # variances below the noise level are not told apart
+    least = 2.0 * noise * (2.0 * count) ** 0.5 / len(part)  # variances below the noise level are not told apart
     deviation = np.sqrt(np.maximum(square - mean**2, max(least, 1e-4)))
 
     def prepare(other: Part) -> np.ndarray:

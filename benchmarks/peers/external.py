@@ -136,9 +136,7 @@ def _fitted(
     return process, Model(predict, spent, delta, details={"seconds": found["seconds"]})
 
 
-def ebm(
-    part: Part, knob: float | None, epsilon: float | None, delta: float, seed: int, **settings: Any
-) -> Model:
+def ebm(part: Part, knob: float | None, epsilon: float | None, delta: float, seed: int, **settings: Any) -> Model:
     """Fit an explainable boosting machine, DP-EBM with a budget; it has no constraints."""
     return _fitted("ebm", part, epsilon, delta, seed, settings)[1]
 
@@ -207,9 +205,7 @@ def synthetic(part: Part, epsilon: float, delta: float, seed: int, **settings: A
     columns = {}
     for place, name in enumerate(names):
         values = schema.categories.get(name)
-        columns[name] = (
-            rows[:, place] if values is None else np.asarray(values)[_codes(rows[:, place], len(values))]
-        )
+        columns[name] = rows[:, place] if values is None else np.asarray(values)[_codes(rows[:, place], len(values))]
     frame = pd.DataFrame(columns)
     labels = np.asarray(table.classes)[_codes(rows[:, len(names)], len(table.classes))]
     values = table.group_values[task.column]

@@ -69,9 +69,7 @@ class Ermi:
         What predicting class 1 rather than 0 costs a row of each cell, on the scale of `loss_weight`.
     """
 
-    def __init__(
-        self, weight: float, n_groups: int, n_labels: int = 1, rate: float = 0.5, radius: float = 5.0
-    ) -> None:
+    def __init__(self, weight: float, n_groups: int, n_labels: int = 1, rate: float = 0.5, radius: float = 5.0) -> None:
         self.weight, self.rate, self.radius = weight, rate, radius
         self.loss_weight = 1.0 / (1.0 + weight)
         self.shape = (n_labels, n_groups)
@@ -102,9 +100,7 @@ class Ermi:
         self.slopes = (self.weight * self.loss_weight * (table[..., 1] - table[..., 0])).reshape(-1)
 
 
-def full(
-    part: Part, knob: float | None, epsilon: float | None, delta: float, seed: int, **settings: Any
-) -> Model:
+def full(part: Part, knob: float | None, epsilon: float | None, delta: float, seed: int, **settings: Any) -> Model:
     """Fit the right form with full privacy; `knob` is the weight of the penalty."""
     labelled = part.task.constraint == "equalized_odds"
     cells = part.groups + part.n_groups * part.y if labelled else part.groups
@@ -190,10 +186,7 @@ def accounted_epsilon(batch: int, n: int, updates: int, noise: float, smallest: 
 
 
 # Codes without a meaning are counted with "other", as in the authors' 85 columns of Credit-Card.
-_MERGED = {
-    **{f"EDUCATION={code}": "EDUCATION=4" for code in (0, 5, 6)},
-    "MARRIAGE=0": "MARRIAGE=3",
-}
+_MERGED = {**{f"EDUCATION={code}": "EDUCATION=4" for code in (0, 5, 6)}, "MARRIAGE=0": "MARRIAGE=3"}
 
 
 def authors_columns(table: Any) -> np.ndarray:

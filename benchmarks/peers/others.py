@@ -53,9 +53,7 @@ def exponentiated_gradient(
 def expected(model: Any, X: np.ndarray) -> np.ndarray:
     """Return the probability that the randomised classifier says 1."""
     weights = np.asarray(model.weights_)
-    votes = [
-        np.asarray(p.predict(X), dtype=float) for p, w in zip(model.predictors_, weights, strict=True) if w
-    ]
+    votes = [np.asarray(p.predict(X), dtype=float) for p, w in zip(model.predictors_, weights, strict=True) if w]
     return np.average(votes, axis=0, weights=weights[weights > 0])
 
 

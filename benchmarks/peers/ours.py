@@ -67,10 +67,7 @@ def ours(
 
 def _model(classifier: Any, predict: Predictor) -> Model:
     certificate, privacy = classifier.certificate_, classifier.privacy_
-    details = {
-        "steps": classifier.plan_.steps,
-        "verdict": "" if certificate is None else _verdict(certificate),
-    }
+    details = {"steps": classifier.plan_.steps, "verdict": "" if certificate is None else _verdict(certificate)}
     return Model(predict, privacy.epsilon, privacy.delta, classifier.neighbours, details)
 
 
@@ -82,14 +79,7 @@ def _classes(classifier: Any, part: Part, X: Any) -> tuple[np.ndarray, np.ndarra
 
 
 def network(
-    part: Part,
-    knob: float | None,
-    epsilon: float | None,
-    delta: float,
-    seed: int,
-    *,
-    width: int = 32,
-    **settings: Any,
+    part: Part, knob: float | None, epsilon: float | None, delta: float, seed: int, *, width: int = 32, **settings: Any
 ) -> Model:
     """Fit a network with one hidden layer on encoded columns, within public bounds."""
     from ratewise.torch import MLP, TorchRateConstrainedClassifier
@@ -119,9 +109,7 @@ def undeclared(
     return ours(part, knob, epsilon, delta, seed, declared=False, **settings)
 
 
-def linear(
-    part: Part, knob: float | None, epsilon: float | None, delta: float, seed: int, **settings: Any
-) -> Model:
+def linear(part: Part, knob: float | None, epsilon: float | None, delta: float, seed: int, **settings: Any) -> Model:
     """Fit scores that are linear in continuous columns."""
     return ours(part, knob, epsilon, delta, seed, model="linear", **settings)
 

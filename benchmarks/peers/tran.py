@@ -89,9 +89,7 @@ def gaps_from(sums: np.ndarray, sizes: np.ndarray, reference: np.ndarray) -> tup
     return np.abs(gap), np.sign(gap)
 
 
-def pulled_sum(
-    x: np.ndarray, norms: np.ndarray, soft: np.ndarray, pull: np.ndarray, clip: float
-) -> np.ndarray:
+def pulled_sum(x: np.ndarray, norms: np.ndarray, soft: np.ndarray, pull: np.ndarray, clip: float) -> np.ndarray:
     """Return the sum over rows of ``pull * clip(gradient of the score)``: the part that reads groups.
 
     A row adds at most ``clip * |pull|`` in L2 norm, whichever group it is in.

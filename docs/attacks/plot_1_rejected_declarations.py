@@ -59,10 +59,7 @@ def seen(salaries):
     """Return what an observer sees besides noisy numbers."""
     ledger = Ledger(cap=Budget(10.0, 1e-4))
     model = RateConstrainedClassifier(
-        rate(1, where=group(salary=between(90_000, 92_000))) <= 0.9,
-        epsilon=1.0,
-        ledger=ledger,
-        classes=[0, 1],
+        rate(1, where=group(salary=between(90_000, 92_000))) <= 0.9, epsilon=1.0, ledger=ledger, classes=[0, 1]
     )
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")

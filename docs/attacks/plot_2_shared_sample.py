@@ -21,9 +21,7 @@ q = 0.1
 without = (1 / 4) ** 2
 with_person = (1 - q) * (1 / 4) ** 2 + q * (3 / 4) ** 2
 separate = (1 - q + q * 3) ** 2
-print(
-    f"true likelihood ratio {with_person / without:.2f}; accounting with two samples claims at most {separate:.2f}"
-)
+print(f"true likelihood ratio {with_person / without:.2f}; accounting with two samples claims at most {separate:.2f}")
 assert with_person / without > separate
 
 # %%

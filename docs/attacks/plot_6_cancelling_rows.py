@@ -77,9 +77,7 @@ axis.loglog(sizes, np.maximum(fast, 1e-9), color="#b2182b")
 axis.loglog(sizes, np.maximum(ours, 1e-9), color="#2166ac")
 axis.axhline(CLIP, color="black", linewidth=1, linestyle=":")
 axis.annotate("fast clipping", (sizes[-4], fast[-4]), (-80, 5), textcoords="offset points", color="#b2182b")
-axis.annotate(
-    "library", (sizes[-3], max(ours[-3], 1e-9)), (0, 8), textcoords="offset points", color="#2166ac"
-)
+axis.annotate("library", (sizes[-3], max(ours[-3], 1e-9)), (0, 8), textcoords="offset points", color="#2166ac")
 axis.annotate("clipping norm", (sizes[0], CLIP), (0, 4), textcoords="offset points")
 axis.set(xlabel="size of the row's terms", ylabel="how far the row moves the sum")
 print(f"fast: moves the sum by {max(fast):.0f} times the clipping norm; library: {max(ours):.2g} times")

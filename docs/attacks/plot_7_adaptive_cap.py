@@ -38,10 +38,7 @@ def laplace_delta(e, noise):
 output = np.linspace(-80, 90, 40_001)  # of the first release, with the person
 weight = norm.pdf(output, 1, FIRST.noise) * (output[1] - output[0])
 left = 1 - (2 * output - 1) / (2 * FIRST.noise**2)  # epsilon that is left for the second
-curves = {
-    "always Gaussian": gaussian_delta(left, GAUSS.noise),
-    "always Laplace": laplace_delta(left, LAPLACE.noise),
-}
+curves = {"always Gaussian": gaussian_delta(left, GAUSS.noise), "always Laplace": laplace_delta(left, LAPLACE.noise)}
 curves["chosen by the output"] = np.maximum(*curves.values())
 reached = {name: float(np.sum(weight * curve)) for name, curve in curves.items()}
 for name, value in reached.items():

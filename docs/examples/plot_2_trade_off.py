@@ -20,9 +20,7 @@ for epsilon, color, name in ((None, "#777777", "not private"), (1.0, "#2166ac", 
     gaps, accuracies = [], []
     for bound in bounds:
         parity = demographic_parity("sex", max_gap=bound)
-        model = RateConstrainedClassifier(parity, epsilon=epsilon).fit(
-            people, "income", sensitive_features="sex"
-        )
+        model = RateConstrainedClassifier(parity, epsilon=epsilon).fit(people, "income", sensitive_features="sex")
         predicted = model.predict(unseen)
         report = rate_report(parity, others["income"], predicted, sensitive_features=others[["sex"]])
         gaps.append(max(abs(row.reached) for row in report))

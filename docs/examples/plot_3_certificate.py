@@ -24,9 +24,7 @@ for axis, epsilon in zip(axes, (1.0, 0.1), strict=True):
         low, high = row.interval
         axis.plot([low, high], [place, place], color=colors[row.verdict], linewidth=3)
         axis.plot(row.estimate, place, "o", color=colors[row.verdict])
-        axis.annotate(
-            row.verdict, (high, place), (6, -4), textcoords="offset points", color=colors[row.verdict]
-        )
+        axis.annotate(row.verdict, (high, place), (6, -4), textcoords="offset points", color=colors[row.verdict])
     axis.axvline(0.05, color="black", linewidth=1, linestyle=":")
     axis.set_yticks(range(len(rows)), [row.name.removeprefix("abs(").split(" - ")[0] for row in rows])
     axis.set(title=f"epsilon {epsilon}", ylim=(-0.6, len(rows) - 0.4))

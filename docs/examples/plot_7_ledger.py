@@ -27,15 +27,11 @@ for epsilon in epsilons:
 figure, axis = plt.subplots(figsize=(6, 3.2), layout="constrained")
 axis.bar(range(1, len(spent)), spent[1:], color="#2166ac")
 axis.axhline(100, color="black", linewidth=1)
-axis.set(
-    xlabel="fits at epsilon 0.4, 0.3, 0.3, ...", ylabel="% of the cap spent", xticks=range(1, len(spent) + 1)
-)
+axis.set(xlabel="fits at epsilon 0.4, 0.3, 0.3, ...", ylabel="% of the cap spent", xticks=range(1, len(spent) + 1))
 assert len(spent) - 1 < len(epsilons)
 
 # %%
 # The epsilons of the fits add up to more than the cap: the ledger composes, which is tighter than adding.
 
-print(
-    f"{len(spent) - 1} fits, epsilons add up to {sum(epsilons[: len(spent) - 1]):.1f}, guarantee: epsilon 1"
-)
+print(f"{len(spent) - 1} fits, epsilons add up to {sum(epsilons[: len(spent) - 1]):.1f}, guarantee: epsilon 1")
 print(ledger.terms)

@@ -43,9 +43,7 @@ for _ in range(20):
         optimizer.step()
     scheduler.step()
     with torch.no_grad():  # on other people: not private rows
-        accuracies.append(
-            float((network(torch.tensor(others.X) / scale).argmax(1).numpy() == others.y).mean())
-        )
+        accuracies.append(float((network(torch.tensor(others.X) / scale).argmax(1).numpy() == others.y).mean()))
 print(optimizer.finish())
 
 figure, axis = plt.subplots(figsize=(6, 3), layout="constrained")

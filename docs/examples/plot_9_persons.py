@@ -31,6 +31,4 @@ axis.annotate("unit: a person", (7, 1), (-10, 6), textcoords="offset points", co
 axis.set(xlabel="rows of a person", ylabel="epsilon for the person", ylim=(0, None))
 others = census_like(20_000, random_state=1).frame()
 for name, model in (("row", by_row), ("person", by_person)):
-    print(
-        f"unit {name}: accuracy {np.mean(model.predict(others.drop(columns='income')) == others['income']):.3f}"
-    )
+    print(f"unit {name}: accuracy {np.mean(model.predict(others.drop(columns='income')) == others['income']):.3f}")

@@ -59,9 +59,7 @@ def main() -> None:
             color = "#2166ac" if line.label.startswith("ratewise") else "#666666"
             ends = line.free[place], line.bound[place]
             axis.plot(ends, [height, height], color=color, linewidth=1.5)
-            for end, face, text in zip(
-                ends, ("white", color), (line.texts[place], line.texts[2 + place]), strict=True
-            ):
+            for end, face, text in zip(ends, ("white", color), (line.texts[place], line.texts[2 + place]), strict=True):
                 axis.plot(end, height, "o", color=color, markerfacecolor=face)
                 right = end >= max(ends)
                 offset, align = ((7, -3), "left") if right else ((-7, -3), "right")

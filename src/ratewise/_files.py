@@ -136,11 +136,7 @@ def arrays_to_bytes(kind: str, fields: Mapping[str, Any], arrays: Mapping[str, A
         stored = np.ascontiguousarray(found, dtype=_KINDS[found.dtype.name])
         np.lib.format.write_array(buffer, stored, version=(1, 0), allow_pickle=False)
         members[f"{name}.npy"] = content = buffer.getvalue()
-        described[name] = {
-            "dtype": found.dtype.name,
-            "shape": list(found.shape),
-            "sha256": _digest(content),
-        }
+        described[name] = {"dtype": found.dtype.name, "shape": list(found.shape), "sha256": _digest(content)}
     header = {"format": FORMAT, "version": VERSION, "kind": kind, "fields": dict(fields), "arrays": described}
     header["sha256"] = _digest(_compact(header))
     buffer = io.BytesIO()

@@ -43,9 +43,7 @@ def test_persons_are_audited_in_networks_too(rows, code):
 
 
 def test_broken_noise_ends_with_one(monkeypatch):
-    monkeypatch.setattr(
-        RoundedGaussianMechanism, "release", lambda self, value, rng: np.array(value, dtype=float)
-    )
+    monkeypatch.setattr(RoundedGaussianMechanism, "release", lambda self, value, rng: np.array(value, dtype=float))
     found = run()
     assert found.exit_code == 1, found.output
     assert any(not line["passed"] for line in lines(found) if line["event"] == "result")

@@ -59,9 +59,7 @@ def with_entry(value, kind=float):
     return changed
 
 
-def refused(
-    kind, match, *, features=X, labels=Y, groups=None, constraints=PARITY, give_groups=True, **changes
-):
+def refused(kind, match, *, features=X, labels=Y, groups=None, constraints=PARITY, give_groups=True, **changes):
     """Fit, expect one error of this kind, and find the ledger empty."""
     ledger = Ledger()
     parameters = {
@@ -159,10 +157,7 @@ class TestRows:
             [[10**400, 1]] * N,
             [[{}, []]] * N,
             X.astype("datetime64[s]"),
-            pd.DataFrame(X)
-            .assign(day=pd.Timestamp(0))
-            .astype({"day": "datetime64[s]"})
-            .set_axis(list("abcd"), axis=1),
+            pd.DataFrame(X).assign(day=pd.Timestamp(0)).astype({"day": "datetime64[s]"}).set_axis(list("abcd"), axis=1),
             X.astype("timedelta64[s]"),
             X.astype(np.longdouble) * np.longdouble("1e4000"),
         ],
@@ -247,16 +242,8 @@ class TestGroups:
             (3, InvalidType, "sensitive_features must be a data frame"),
             ({"sex": "F"}, InvalidType, "'sex' of sensitive_features must be a vector"),
             ({"sex": 3}, InvalidType, "'sex' of sensitive_features must be a vector"),
-            (
-                {"sex": np.column_stack([SEX, SEX])},
-                InvalidType,
-                "'sex' of sensitive_features must be a vector",
-            ),
-            (
-                pd.DataFrame({"sex": SEX}).groupby("sex"),
-                InvalidType,
-                "sensitive_features must be a data frame",
-            ),
+            ({"sex": np.column_stack([SEX, SEX])}, InvalidType, "'sex' of sensitive_features must be a vector"),
+            (pd.DataFrame({"sex": SEX}).groupby("sex"), InvalidType, "sensitive_features must be a data frame"),
             ({"sex": np.resize(SEX, 2 * N)}, InvalidInput, "has 160, expected 80; inside GridSearchCV or"),
         ],
         ids=range(13),
@@ -285,9 +272,7 @@ class TestGroups:
 
     @pytest.mark.parametrize("constraint", [PARITY, demographic_parity(max_gap=0.1)])
     def test_missing(self, constraint):
-        refused(
-            InvalidInput, "sensitive_features is missing.*pass", give_groups=False, constraints=constraint
-        )
+        refused(InvalidInput, "sensitive_features is missing.*pass", give_groups=False, constraints=constraint)
 
     @pytest.mark.parametrize(
         ("declared", "kind", "words"),
@@ -365,29 +350,13 @@ class TestConstraints:
     @pytest.mark.parametrize(
         ("declare", "kind", "words"),
         [
-            (
-                lambda: demographic_parity("sex", max_gap=-0.1),
-                InvalidInput,
-                "max_gap must be between 0 and 1",
-            ),
-            (
-                lambda: equalized_odds("sex", max_gap="0.1"),
-                InvalidType,
-                "max_gap must be a number, got '0.1'",
-            ),
+            (lambda: demographic_parity("sex", max_gap=-0.1), InvalidInput, "max_gap must be between 0 and 1"),
+            (lambda: equalized_odds("sex", max_gap="0.1"), InvalidType, "max_gap must be a number, got '0.1'"),
             (lambda: demographic_parity("sex", max_gap=np.nan), InvalidInput, "max_gap must be finite"),
-            (
-                lambda: demographic_parity("sex", max_gap=5),
-                InvalidInput,
-                "max_gap must be between 0 and 1, got 5: .*",
-            ),
+            (lambda: demographic_parity("sex", max_gap=5), InvalidInput, "max_gap must be between 0 and 1, got 5: .*"),
             (lambda: equal_opportunity("sex", max_gap=1.01), InvalidInput, "max_gap must be between 0"),
             (lambda: demographic_parity(3, max_gap=0.1), InvalidType, "3"),
-            (
-                lambda: demographic_parity("sex", max_gap=0.1, versus="x"),
-                InvalidInput,
-                "versus must be one of",
-            ),
+            (lambda: demographic_parity("sex", max_gap=0.1, versus="x"), InvalidInput, "versus must be one of"),
             (lambda: false_negative_rate(-0.2), InvalidInput, "max_rate must be"),
             (lambda: false_negative_rate("x"), InvalidType, "max_rate must be a number"),
             (lambda: rate(1) <= "x", InvalidType, "must be a number, got 'x'"),
@@ -434,9 +403,7 @@ class TestConstraintsThatAlwaysHold:
         assert "Drop them, or tighten them" in said
 
     @pytest.mark.parametrize(
-        "constraints",
-        [PARITY, rate(1).between(0, 0.3), [PARITY, rate(1) <= 1], None],
-        ids=range(4),
+        "constraints", [PARITY, rate(1).between(0, 0.3), [PARITY, rate(1) <= 1], None], ids=range(4)
     )
     def test_a_bound_at_the_end_of_the_range_is_a_way_to_say_none(self, constraints):
         assert self.heard(constraints) == []
@@ -462,15 +429,7 @@ class TestParameters:
     @pytest.mark.parametrize(
         "name",
         [
-            *(
-                "steps",
-                "sampling_rate",
-                "clip",
-                "learning_rate",
-                "momentum",
-                "histogram_share",
-                "temperature",
-            ),
+            *("steps", "sampling_rate", "clip", "learning_rate", "momentum", "histogram_share", "temperature"),
             *("l2", "dual_rate", "dual_damping", "spread", "certificate_share", "statistics_share", "margin"),
         ],
     )
@@ -673,14 +632,10 @@ class TestFewRows:
 # ------------------------------------------------------------------------------------------ fuzz
 
 numbers = st.one_of(
-    st.floats(allow_nan=True, allow_infinity=True, width=64),
-    st.sampled_from([0.0, 1.0, -1.0, 1e-300, 1e300, 1e-8]),
+    st.floats(allow_nan=True, allow_infinity=True, width=64), st.sampled_from([0.0, 1.0, -1.0, 1e-300, 1e300, 1e-8])
 )
 labels = st.one_of(
-    st.sampled_from([0, 1, 2]),
-    st.sampled_from(["a", "b", ""]),
-    st.booleans(),
-    st.sampled_from([None, 0.5, "a", 1]),
+    st.sampled_from([0, 1, 2]), st.sampled_from(["a", "b", ""]), st.booleans(), st.sampled_from([None, 0.5, "a", 1])
 )
 groups = st.one_of(st.sampled_from(["F", "M"]), st.integers(0, 2), st.booleans(), st.none(), st.floats())
 families = st.sampled_from(

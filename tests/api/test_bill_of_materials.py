@@ -40,9 +40,6 @@ def test_it_is_about_this_project():
 
 def test_everything_that_is_asked_for_is_pinned():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    asked = [
-        *project["dependencies"],
-        *(line for part in project["optional-dependencies"].values() for line in part),
-    ]
+    asked = [*project["dependencies"], *(line for part in project["optional-dependencies"].values() for line in part)]
     names = {normal(re.match(r"[A-Za-z0-9._-]+", line)[0]) for line in asked} - {"ratewise"}
     assert sorted(names - pinned().keys()) == []

@@ -35,9 +35,7 @@ TOO_FEW_ROWS = {
     [
         pytest.param(RateConstrainedClassifier(), BY_CONTENT | TOO_FEW_ROWS, id="default"),
         pytest.param(RateConstrainedClassifier(epsilon=None), BY_CONTENT | WEIGHTS, id="not private"),
-        pytest.param(
-            RateConstrainedClassifier(model="linear", epsilon=None), BY_CONTENT | WEIGHTS, id="linear"
-        ),
+        pytest.param(RateConstrainedClassifier(model="linear", epsilon=None), BY_CONTENT | WEIGHTS, id="linear"),
         pytest.param(
             RateConstrainedClassifier(
                 neighbours="replace_one", config=TrainingConfig(histogram="laplace", steps=20, l2=0.01)

@@ -198,9 +198,7 @@ def test_shell_completion_knows_commands_and_flags():
         ("ratewise predict runs/a te", "3", {"te"}),  # a file: the shell completes it
     ):
         asked = {"_RATEWISE_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": place}
-        done = subprocess.run(
-            COMMAND, capture_output=True, text=True, check=False, env={**ENVIRONMENT, **asked}
-        )
+        done = subprocess.run(COMMAND, capture_output=True, text=True, check=False, env={**ENVIRONMENT, **asked})
         assert {line.split(",")[1] for line in done.stdout.splitlines()} == expected
         kind = "plain" if len(expected) > 1 else "file"
         assert {line.split(",")[0] for line in done.stdout.splitlines()} == {kind}

@@ -21,13 +21,7 @@ def people(seed=0):
     town = rng.choice(["Köln", "München", "Berlin"], ROWS)
     score = 0.05 * (age - 45) + 0.5 * (sex == "Mann") + rng.logistic(size=ROWS)
     return pd.DataFrame(
-        {
-            "alter": age,
-            "einkommen": income,
-            "stadt": town,
-            "sex": sex,
-            LABEL: np.where(score > 0, "ja", "nein"),
-        }
+        {"alter": age, "einkommen": income, "stadt": town, "sex": sex, LABEL: np.where(score > 0, "ja", "nein")}
     )
 
 
@@ -77,10 +71,7 @@ def twice(frame, path):
 NUMBERS = np.arange(ROWS)
 DAYS = pd.date_range("2020-01-01", periods=ROWS, freq="h")
 FILES = {
-    "semicolons and decimal commas in cp1252": (
-        people,
-        csv(sep=";", decimal=",", encoding="cp1252"),
-    ),
+    "semicolons and decimal commas in cp1252": (people, csv(sep=";", decimal=",", encoding="cp1252")),
     "byte order mark": (people, csv(encoding="utf-8-sig")),
     "tabs in UTF-16": (people, csv(sep="\t", encoding="utf-16")),
     "a folder of Parquet files": (people, folder),
@@ -90,9 +81,7 @@ FILES = {
     "German dates": (lambda: with_columns(tag=DAYS.strftime("%d.%m.%Y")), csv(sep=";")),
     "dates with names of months": (lambda: with_columns(tag=DAYS.strftime("%b %d, %Y %I:%M %p")), csv()),
     "identifiers and free text": (
-        lambda: with_columns(
-            fall=[f"C-{i:06d}" for i in NUMBERS], text=[f'says "{i}";\nthen left' for i in NUMBERS]
-        ),
+        lambda: with_columns(fall=[f"C-{i:06d}" for i in NUMBERS], text=[f'says "{i}";\nthen left' for i in NUMBERS]),
         csv(),
     ),
     "stray words": (stray_words, csv()),
@@ -134,10 +123,7 @@ def test_train_evaluate_report_and_predict_work_on_a_raw_file(name, tmp_path):
 def test_a_file_without_header_names_its_columns(tmp_path):
     for part, rows in (("train", people().iloc[:1500]), ("test", people().iloc[1500:])):
         rows.to_csv(tmp_path / f"{part}.csv", index=False, header=False)
-    out, words = (
-        tmp_path / "run",
-        ("--label", "column_5", "--constraint", "demographic_parity(column_4) <= 0.1"),
-    )
+    out, words = (tmp_path / "run", ("--label", "column_5", "--constraint", "demographic_parity(column_4) <= 0.1"))
     run("train", tmp_path / "train.csv", *words, "--steps", 20, "--out", out)
     assert "Largest gap" in run("evaluate", out, tmp_path / "test.csv")
 
@@ -171,9 +157,7 @@ def test_a_label_that_is_no_class_stops_before_the_budget_is_spent(tmp_path):
         frame.to_csv(tmp_path / "people.csv", index=False)
         for command in ("train", "start"):
             more = ("--yes",) if command == "start" else ()
-            said = run(
-                command, tmp_path / "people.csv", "--label", "y", *more, "--out", tmp_path / "run", code=2
-            )
+            said = run(command, tmp_path / "people.csv", "--label", "y", *more, "--out", tmp_path / "run", code=2)
             assert said.splitlines()[-1].startswith("error: column 'y' has "), name
             assert "nothing was spent: take another --label" in said
             assert [path.name for path in tmp_path.iterdir()] == ["people.csv"]
@@ -210,16 +194,7 @@ def test_a_constant_model_is_evaluated_reported_compared_and_used(tmp_path, miss
     frame.iloc[: ROWS // 2].to_csv(tmp_path / "train.csv", index=False)
     frame.iloc[ROWS // 2 :].to_csv(tmp_path / "test.csv", index=False)
     out, other, test = tmp_path / "run", tmp_path / "other", tmp_path / "test.csv"
-    words = (
-        "train",
-        tmp_path / "train.csv",
-        "--label",
-        LABEL,
-        "--constraint",
-        CONSTRAINT,
-        "--epsilon",
-        "0.5",
-    )
+    words = ("train", tmp_path / "train.csv", "--label", LABEL, "--constraint", CONSTRAINT, "--epsilon", "0.5")
     constant = "The model predicts nein for everyone: training found fewer than two classes"
     assert f"warning: {constant}" in run(*words, "--out", out)
     run(*words, "--classes", "ja,nein", "--steps", 5, "--out", other)

@@ -10,14 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from ratewise import (
-    RateConstrainedClassifier,
-    TrainingConfig,
-    demographic_parity,
-    equalized_odds,
-    group,
-    rate,
-)
+from ratewise import RateConstrainedClassifier, TrainingConfig, demographic_parity, equalized_odds, group, rate
 from ratewise.exceptions import RatewiseError, RatewiseWarning
 from ratewise.metrics import rate_report
 

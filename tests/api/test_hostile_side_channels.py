@@ -98,9 +98,7 @@ def test_messages_and_warnings_do_not_show_values_of_rows(what):
         with pytest.raises(RatewiseError) as refused:
             classifier().fit(X, y, sensitive_features={"sex": column})
     said = [str(refused.value), *(str(warning.message) for warning in caught)]
-    cause = refused.value.__cause__ or (
-        None if refused.value.__suppress_context__ else refused.value.__context__
-    )
+    cause = refused.value.__cause__ or (None if refused.value.__suppress_context__ else refused.value.__context__)
     said += [str(cause)] if cause is not None else []
     for text in said:
         assert WORD not in text, text

@@ -46,9 +46,7 @@ PUBLIC = {"classes": (0, 1), "group_values": {"sex": ("F", "M")}, "feature_bound
 
 def classifier(constraints=PARITY, steps=30, settings=None, **changes):
     config = TrainingConfig(steps=steps, **(settings or {}))
-    return RateConstrainedClassifier(
-        constraints, **{**PUBLIC, "random_state": 0, "config": config, **changes}
-    )
+    return RateConstrainedClassifier(constraints, **{**PUBLIC, "random_state": 0, "config": config, **changes})
 
 
 def fit(constraints=PARITY, **changes):
@@ -83,11 +81,7 @@ class TestSpent:
             {"neighbours": "add_or_remove", "settings": {"histogram": "laplace"}},
             {"neighbours": "replace_one"},
             {"neighbours": "zero_out", "settings": {"sampling_rate": 0.1}},
-            {
-                "constraints": equalized_odds("sex", max_gap=0.1),
-                "settings": {"histogram_share": 0.4},
-                "steps": 1,
-            },
+            {"constraints": equalized_odds("sex", max_gap=0.1), "settings": {"histogram_share": 0.4}, "steps": 1},
             {"settings": {"sampling_rate": 1.0, "rates": "soft"}},
             {"classes": None, "group_values": None, "feature_bounds": None},
         ],

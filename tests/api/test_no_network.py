@@ -86,9 +86,7 @@ def imported(path):
 
 
 def test_only_the_download_of_data_sets_imports_what_speaks():
-    speaking = {
-        path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if SPEAKING & set(imported(path))
-    }
+    speaking = {path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if SPEAKING & set(imported(path))}
     assert speaking == {DOWNLOADS, LOCAL_PAGE}
 
 

@@ -50,9 +50,7 @@ def fitted(ids=None, **options):
     return classifier(**options).fit(PEOPLE.X, PEOPLE.y, sensitive_features={"sex": SEX}, **given)
 
 
-@pytest.mark.parametrize(
-    "ids", [np.arange(N), np.array([f"p{k}" for k in range(N)])], ids=["numbers", "texts"]
-)
+@pytest.mark.parametrize("ids", [np.arange(N), np.array([f"p{k}" for k in range(N)])], ids=["numbers", "texts"])
 def test_one_row_per_id_is_the_same_as_no_ids(ids):
     rows, persons = fitted(), fitted(ids, rows_per_id=1)
     assert rows.plan_.events == persons.plan_.events
@@ -81,9 +79,7 @@ def test_ids_are_ignored_with_a_warning_by_whatever_predicts(kind):
         model = TorchRateConstrainedClassifier(lambda: MLP(PEOPLE.X.shape[1], 2, (2,)), PARITY, **options)
         model.fit(PEOPLE.X, PEOPLE.y, sensitive_features={"sex": SEX}, privacy_ids=IDS)
     else:
-        model = PrivateSearch(
-            classifier().set_params(random_state=None), {"config__l2": [0.0, 0.1]}, epsilon=8.0
-        )
+        model = PrivateSearch(classifier().set_params(random_state=None), {"config__l2": [0.0, 0.1]}, epsilon=8.0)
         with pytest.warns(RatewiseWarning, match="nearly random"):
             model.fit(PEOPLE.X, PEOPLE.y, sensitive_features={"sex": SEX}, privacy_ids=IDS)
     methods = ["predict", "predict_proba", "decision_function", *(["score"] if kind != "search" else [])]
@@ -113,10 +109,7 @@ def test_ids_of_any_type_are_told_apart():
         assert all(np.array_equal(digests[0], other) for other in digests), name
         first = np.unique(digests[0], return_inverse=True)[1]
         assert len(set(zip(first.tolist(), expected.tolist(), strict=True))) == expected.max() + 1, name
-    for odd in (
-        np.array([1e300, np.inf, -np.inf, np.nan]),
-        [10**5000, "9" * 5000, (), ((1,), 2), ("a", object())],
-    ):
+    for odd in (np.array([1e300, np.inf, -np.inf, np.nan]), [10**5000, "9" * 5000, (), ((1,), 2), ("a", object())]):
         digest_ids(odd)
 
 
@@ -229,13 +222,7 @@ def test_an_adversarial_person_moves_every_release_by_at_most_its_bound(call, mo
 @pytest.mark.parametrize("call", ["evaluate", "postprocess"])
 def test_rows_per_id_are_found_privately_if_nobody_declares_them(call):
     ledger = Ledger(cap=Budget(4.0, 1e-5), adaptive=False)
-    options = {
-        "sensitive_features": {"sex": SEX},
-        "privacy_ids": IDS,
-        "ledger": ledger,
-        "epsilon": 4.0,
-        "delta": 1e-5,
-    }
+    options = {"sensitive_features": {"sex": SEX}, "privacy_ids": IDS, "ledger": ledger, "epsilon": 4.0, "delta": 1e-5}
     if call == "evaluate":
         said = str(evaluate(PARITY, PEOPLE.y, GUESS, **options, **FACTS))
     else:

@@ -61,30 +61,12 @@ STAR, STARS = "VAR_POSITIONAL", "VAR_KEYWORD"
         (ratewise.group, [("values", STARS, EMPTY)]),
         (ratewise.label, [("values", STAR, EMPTY)]),
         (ratewise.rate, [("k", PLAIN, EMPTY), ("where", PLAIN, everyone), ("out_of", PLAIN, None)]),
-        (
-            ratewise.demographic_parity,
-            [("columns", STAR, EMPTY), ("max_gap", NAMED, EMPTY), ("versus", NAMED, "rest")],
-        ),
-        (
-            ratewise.equalized_odds,
-            [("columns", STAR, EMPTY), ("max_gap", NAMED, EMPTY), ("versus", NAMED, "rest")],
-        ),
-        (
-            ratewise.equal_opportunity,
-            [("columns", STAR, EMPTY), ("max_gap", NAMED, EMPTY), ("positive", NAMED, 1)],
-        ),
-        (
-            ratewise.false_negative_rate,
-            [("max_rate", PLAIN, EMPTY), ("positive", PLAIN, 1), ("by", PLAIN, ())],
-        ),
-        (
-            ratewise.false_positive_rate,
-            [("max_rate", PLAIN, EMPTY), ("positive", PLAIN, 1), ("by", PLAIN, ())],
-        ),
-        (
-            ratewise.positive_rate,
-            [("min_rate", PLAIN, None), ("max_rate", PLAIN, None), ("by", PLAIN, ())],
-        ),
+        (ratewise.demographic_parity, [("columns", STAR, EMPTY), ("max_gap", NAMED, EMPTY), ("versus", NAMED, "rest")]),
+        (ratewise.equalized_odds, [("columns", STAR, EMPTY), ("max_gap", NAMED, EMPTY), ("versus", NAMED, "rest")]),
+        (ratewise.equal_opportunity, [("columns", STAR, EMPTY), ("max_gap", NAMED, EMPTY), ("positive", NAMED, 1)]),
+        (ratewise.false_negative_rate, [("max_rate", PLAIN, EMPTY), ("positive", PLAIN, 1), ("by", PLAIN, ())]),
+        (ratewise.false_positive_rate, [("max_rate", PLAIN, EMPTY), ("positive", PLAIN, 1), ("by", PLAIN, ())]),
+        (ratewise.positive_rate, [("min_rate", PLAIN, None), ("max_rate", PLAIN, None), ("by", PLAIN, ())]),
         (
             ratewise.accounting.epsilon,
             [("events", PLAIN, EMPTY), ("delta", PLAIN, EMPTY), ("neighbours", PLAIN, "add_or_remove")],

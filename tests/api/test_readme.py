@@ -84,9 +84,7 @@ def test_blocks_on_networks_run(tmp_path, monkeypatch):
         "gender": rng.choice(["male", "female"], 64),
         "race": rng.choice(races, 64),
     }
-    rows = [
-        (torch.tensor(x), int(label), {"sex": str(group)}) for x, label, group in zip(X, y, sex, strict=True)
-    ]
+    rows = [(torch.tensor(x), int(label), {"sex": str(group)}) for x, label, group in zip(X, y, sex, strict=True)]
     given = [
         {**first, "new_pictures": first["pictures"]},
         {"X": X, "y": y, "sex": sex, **parts()},
@@ -159,25 +157,12 @@ def test_numbers_of_the_certificate_page_are_those_of_its_fits():
     for line in certificate.summary(fits):
         for count, rate, low, high in re.findall(r"(\d+ of \d+) = (\S+) \((\S+) to (\S+)\)", line):
             assert f"| {count} | {short(rate)} ({short(low)} to {short(high)}) |" in page
-    held, missed, unsure = (
-        sum(one.verdict == word for one in fits) for word in ("held", "missed", "cannot tell")
-    )
-    assert (
-        f"Of the {len(fits)}, {held} were held, {missed} missed, and of {unsure} the certificate cannot tell"
-        in page
-    )
-    edges = {
-        "below 2,000": 0,
-        "below 5,000": 2_000,
-        "below 10,000": 5_000,
-        "to 40,000": 10_000,
-        "250,000": 40_001,
-    }
+    held, missed, unsure = (sum(one.verdict == word for one in fits) for word in ("held", "missed", "cannot tell"))
+    assert f"Of the {len(fits)}, {held} were held, {missed} missed, and of {unsure} the certificate cannot tell" in page
+    edges = {"below 2,000": 0, "below 5,000": 2_000, "below 10,000": 5_000, "to 40,000": 10_000, "250,000": 40_001}
     for (name, low), high in zip(edges.items(), [*[*edges.values()][1:], math.inf], strict=True):
         for place, epsilon in enumerate((0.3, 1.0, 3.0)):
-            widths = [
-                (one.high - one.low) / 2 for one in fits if low <= one.n < high and one.epsilon == epsilon
-            ]
+            widths = [(one.high - one.low) / 2 for one in fits if low <= one.n < high and one.epsilon == epsilon]
             quoted = re.search(rf"^\| {name} \| (.*) \|$", page, re.MULTILINE)[1].split(" | ")[place]
             assert float(quoted) == pytest.approx(statistics.median(widths), abs=6 * 10 ** -len(quoted))
 
@@ -189,9 +174,7 @@ def test_numbers_of_the_persons_page_are_those_of_its_fits():
     for table, rows in quoted:
         assert persons.markdown(persons.RESULTS, table, (int(rows),)) in page
     guesses = [
-        float(one["error"])
-        for one in persons.read()
-        if (one["table"], one["method"]) == ("parkinsons", "constant")
+        float(one["error"]) for one in persons.read() if (one["table"], one["method"]) == ("parkinsons", "constant")
     ]
     assert f"has error {statistics.fmean(guesses):.3f}".replace("0.", ".") in page
 
@@ -224,9 +207,7 @@ def test_numbers_of_the_scaling_page_are_those_of_its_runs():
     first = [1e3 * step(65_536, workers, 2) for workers in (1, 2, 4)]
     assert "give {:.0f} and {:.0f} ms for 1 and 2 workers, and {:.0f} ms for 4".format(*first) in page
     small, large = ([step(batch, workers) for workers in (1, 10, 100, 1000)] for batch in (65_536, 1_000_000))
-    assert (
-        "{:.3f} s a step with 1 worker, {:.3f} s with 10, {:.3f} s with 100, {:.0f} s".format(*small) in page
-    )
+    assert "{:.3f} s a step with 1 worker, {:.3f} s with 10, {:.3f} s with 100, {:.0f} s".format(*small) in page
     assert "B = 1,000,000: {:.2f} s, {:.2f} s, {:.2f} s and {:.0f} s".format(*large) in page
     pytest.importorskip("torch")
     distributed = importlib.import_module("benchmarks.distributed")
@@ -324,10 +305,7 @@ GENERATED = {"scoreboard.md", "benchmarks.md"}  # their tables are results
 def test_documentation_is_short():
     """Pages and prose of the galleries have at most 25,000 words outside the reference; code and numbers count, bars and operators do not."""
     pages = [page for page in PAGES if page.parent not in (ROOT / "benchmarks", ROOT / "docs" / "api")]
-    texts = [
-        re.sub(r"^\|.*$", "", p.read_text(), flags=re.M) if p.name in GENERATED else p.read_text()
-        for p in pages
-    ]
+    texts = [re.sub(r"^\|.*$", "", p.read_text(), flags=re.M) if p.name in GENERATED else p.read_text() for p in pages]
     for folder in ("examples", "attacks"):
         texts += [header.read_text() for header in (ROOT / "docs" / folder).glob("*.rst")]
         for script in (ROOT / "docs" / folder).glob("*.py"):

@@ -49,10 +49,7 @@ def test_it_gives_the_report(model, tmp_path):
     assert report.content.rows == len(y)
     assert len(report.content.constraints) == len(model.constraints_.items) == 1
     assert report.content.statement == model.privacy_.to_dict()
-    assert [each.name for each in report.content.models] == [
-        "RateConstrainedClassifier",
-        "without constraints",
-    ]
+    assert [each.name for each in report.content.models] == ["RateConstrainedClassifier", "without constraints"]
     report.to_html(tmp_path / "report.html")
     report.to_json(tmp_path / "report.json")
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == report.to_html()

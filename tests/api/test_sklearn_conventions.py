@@ -40,9 +40,7 @@ PUBLIC = {"classes": (0, 1), "group_values": {"sex": ("F", "M")}, "feature_bound
 
 def classifier(constraints=PARITY, steps=30, **changes):
     config = TrainingConfig(steps=steps)
-    return RateConstrainedClassifier(
-        constraints, **{**PUBLIC, "random_state": 0, "config": config, **changes}
-    )
+    return RateConstrainedClassifier(constraints, **{**PUBLIC, "random_state": 0, "config": config, **changes})
 
 
 def fitted(constraints=PARITY, **changes):
@@ -79,10 +77,7 @@ class TestRouting:
 
     def test_grid_search_splits_the_groups_like_the_rows(self):
         model = classifier().set_fit_request(sensitive_features=True)
-        grid = {
-            "epsilon": [1.0, None],
-            "constraints": [None, PARITY, [equalized_odds("sex", max_gap=0.2), PARITY]],
-        }
+        grid = {"epsilon": [1.0, None], "constraints": [None, PARITY, [equalized_odds("sex", max_gap=0.2), PARITY]]}
         search = GridSearchCV(model, grid, cv=3, error_score="raise")
         search.fit(X, Y, sensitive_features=SEX)
         scores = search.cv_results_["mean_test_score"]

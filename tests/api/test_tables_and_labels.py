@@ -54,10 +54,7 @@ def weights(model):
     parts = (
         (found.weights, found.intercept)
         if model.model == "linear" and hasattr(found, "weights")
-        else (
-            found.scorer.table,
-            found.scorer.intercept,
-        )
+        else (found.scorer.table, found.scorer.intercept)
     )
     return np.concatenate([np.ravel(part) for part in parts])
 
@@ -82,13 +79,7 @@ class TestFeatures:
         np.testing.assert_array_equal(model.predict(features), plain_fit().predict(X))
 
     @pytest.mark.parametrize(
-        "form",
-        [
-            scipy.sparse.csc_array,
-            scipy.sparse.coo_array,
-            scipy.sparse.csr_matrix,
-            scipy.sparse.csc_matrix,
-        ],
+        "form", [scipy.sparse.csc_array, scipy.sparse.coo_array, scipy.sparse.csr_matrix, scipy.sparse.csc_matrix]
     )
     @pytest.mark.parametrize("epsilon", [1.0, None])
     def test_sparse_forms_give_the_very_same_model(self, form, epsilon):
@@ -112,9 +103,7 @@ class TestFeatures:
             shape=X.shape,
         )
         plain = fit(scipy.sparse.csr_array(X), model="linear", epsilon=None)
-        np.testing.assert_allclose(
-            weights(fit(twice, model="linear", epsilon=None)), weights(plain), rtol=1e-8
-        )
+        np.testing.assert_allclose(weights(fit(twice, model="linear", epsilon=None)), weights(plain), rtol=1e-8)
 
     def test_single_precision_agrees(self):
         single, double = fit(X.astype(np.float32), epsilon=None), fit(epsilon=None)
@@ -291,9 +280,7 @@ class TestGroups:
             rate(1, where=group(sex="F", region={"east", "west"}, age=below(40))) <= 0.6,
         ]
         model = fit(groups=people, constraints=limits, group_values=PUBLIC, classes=(0, 1))
-        assert (
-            model.constraints_.n_cells == 9
-        )  # age matters in two of the six cells only; undeclared values have one
+        assert model.constraints_.n_cells == 9  # age matters in two of the six cells only; undeclared values have one
         assert model.history_["histogram"].shape == (20, 9, 2)
         assert model.privacy_.found == ()
 

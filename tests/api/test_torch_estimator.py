@@ -12,13 +12,7 @@ from torch import nn
 
 from ratewise import demographic_parity
 from ratewise.accounting import Budget, Ledger
-from ratewise.exceptions import (
-    BudgetExceeded,
-    InvalidInput,
-    InvalidType,
-    RatewiseError,
-    UnsupportedCombination,
-)
+from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType, RatewiseError, UnsupportedCombination
 from ratewise.torch import MLP, TorchRateConstrainedClassifier
 from ratewise.training.config import TrainingConfig
 from ratewise.training.plan import CERTIFICATE, DISCOVERY, TRAINING
@@ -90,9 +84,7 @@ class TestManners:
             return abs(chosen[SEX == "F"].mean() - chosen[SEX == "M"].mean())
 
         free = fitted(epsilon=None, settings={"steps": 200}, constraints=None)
-        held = fitted(
-            epsilon=None, settings={"steps": 200}, constraints=demographic_parity("sex", max_gap=0.05)
-        )
+        held = fitted(epsilon=None, settings={"steps": 200}, constraints=demographic_parity("sex", max_gap=0.05))
         assert gap(free) > 0.25
         assert gap(held) < 0.12
 
@@ -148,18 +140,14 @@ class TestManners:
         assert DISCOVERY in model.plan_.events
 
     def test_ids_are_the_unit(self):
-        model = quietly(
-            classifier(rows_per_id=3), X, Y, sensitive_features={"sex": SEX}, privacy_ids=np.arange(N) // 5
-        )
+        model = quietly(classifier(rows_per_id=3), X, Y, sensitive_features={"sex": SEX}, privacy_ids=np.arange(N) // 5)
         assert model.plan_.n_units == N // 5
         assert model.privacy_.unit.kind == "id"
         assert model.privacy_.unit.max_rows == 3
 
     def test_one_row_per_id_costs_what_rows_cost(self):
         """Units are numbered by their ids: samples are others than those of rows, releases and noise are not."""
-        model = quietly(
-            classifier(rows_per_id=1), X, Y, sensitive_features={"sex": SEX}, privacy_ids=np.arange(N)
-        )
+        model = quietly(classifier(rows_per_id=1), X, Y, sensitive_features={"sex": SEX}, privacy_ids=np.arange(N))
         assert model.plan_.events == fitted().plan_.events
         assert model.plan_.n_units == N
         np.testing.assert_array_equal(model.history_["step"], fitted().history_["step"])
@@ -251,10 +239,7 @@ class Remembering(nn.Module):
 
 
 BAD = {
-    "batch norm": (
-        {"module": lambda: nn.Sequential(nn.BatchNorm1d(D), nn.Linear(D, 2))},
-        UnsupportedCombination,
-    ),
+    "batch norm": ({"module": lambda: nn.Sequential(nn.BatchNorm1d(D), nn.Linear(D, 2))}, UnsupportedCombination),
     "mixes rows in its own way": ({"module": Mixing}, UnsupportedCombination),
     "loss is NaN": ({"loss": nan_loss}, InvalidInput),
     "loss weighs by counts of the batch": ({"loss": balanced_loss}, UnsupportedCombination),
@@ -269,9 +254,7 @@ BAD = {
     "scheduler of another optimizer": (
         {
             "optimizer": torch.optim.Adam,
-            "scheduler": lambda _: torch.optim.lr_scheduler.StepLR(
-                torch.optim.Adam(nn.Linear(2, 2).parameters()), 1
-            ),
+            "scheduler": lambda _: torch.optim.lr_scheduler.StepLR(torch.optim.Adam(nn.Linear(2, 2).parameters()), 1),
         },
         InvalidInput,
     ),

@@ -189,15 +189,11 @@ class TestRowsCountOnce:
             model(some)
         _, labels, cells = next(iter(loader))
         model.eval()
-        with pytest.raises(
-            InvalidInput, match="logits must be what the private loader and the model returned"
-        ):
+        with pytest.raises(InvalidInput, match="logits must be what the private loader and the model returned"):
             criterion(model(some), labels, cells)
 
     def test_empty_sample_is_a_step(self):
-        model, optimizer, loader, criterion = parts(
-            config=TrainingConfig(sampling_rate=1e-6), epochs=None, steps=3
-        )
+        model, optimizer, loader, criterion = parts(config=TrainingConfig(sampling_rate=1e-6), epochs=None, steps=3)
         before = weights(model)
         for count, (x, labels, cells) in enumerate(loader):
             criterion(model(x), labels, cells).backward()
@@ -243,8 +239,7 @@ class TestBadInput:
             parts(loader=DataLoader(Stream(), batch_size=4))
 
     @pytest.mark.parametrize(
-        ("name", "meant"),
-        [("max_grad_norm", "clip"), ("noise_multiplier", "epsilon"), ("target_delta", "delta")],
+        ("name", "meant"), [("max_grad_norm", "clip"), ("noise_multiplier", "epsilon"), ("target_delta", "delta")]
     )
     def test_arguments_of_opacus_are_translated(self, name, meant):
         with pytest.raises(InvalidType, match=f"{name}.*{meant}"):

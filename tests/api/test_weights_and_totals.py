@@ -35,9 +35,7 @@ def test_weights_of_rows_are_relative_to_a_public_maximum_and_clipped():
     by_row, model = positives({"sample_weight": weights}, config=TrainingConfig(max_sample_weight=5))
     assert by_row == by_class
     assert "weights are clipped to it" in str(model.privacy_)
-    assert (
-        positives({"sample_weight": weights})[0] == positives()[0]
-    )  # the maximum is 1: all are clipped to it
+    assert positives({"sample_weight": weights})[0] == positives()[0]  # the maximum is 1: all are clipped to it
 
 
 @pytest.mark.parametrize("odd", [np.inf, -np.inf, np.nan, 1e308, "text", None])

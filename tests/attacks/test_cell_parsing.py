@@ -90,39 +90,16 @@ HOSTILE = [
     *(None, pd.NA, pd.NaT, np.nan, float("inf"), -np.inf, -0.0, np.ma.masked, decimal.Decimal("sNaN")),
     *(10**400, -(10**400), 2**63, 2**64, 1e308, decimal.Decimal("1e999999"), fractions.Fraction(10**400, 3)),
     *("", " ", "abc", "n/a", "NULL", "?", "-", "nan", "inf", "-Infinity", "1e999", "1_000", "0x1F", "1,5"),
-    *(
-        "\x00",
-        "1\x00",
-        "\ud800",
-        "\ufeff7",
-        "e\u0301",
-        "\u0661",
-        "9" * 5000,
-        "$1",
-        "true",
-        "FALSE",
-        "1" * 400,
-    ),
+    *("\x00", "1\x00", "\ud800", "\ufeff7", "e\u0301", "\u0661", "9" * 5000, "$1", "true", "FALSE", "1" * 400),
     *("2020-13-45", "2020-01-01", "2020-01-01T25:00", "0000-01-01", "9999-12-31T23:59:59-23:59", "10:70"),
     *("2020-01-01T00:00:00+99:99", "-999999999 days", "99999999999 days", "3 days 04:05:06.789"),
-    *(
-        "12 Mar 2021 10:00z",
-        "12 Mar 2021 10:00 utc",
-        "2020-01-01t10:00z",
-        "Feb 30, 2021",
-        "12 Mar 2021 13:00 pm",
-    ),
+    *("12 Mar 2021 10:00z", "12 Mar 2021 10:00 utc", "2020-01-01t10:00z", "Feb 30, 2021", "12 Mar 2021 13:00 pm"),
     *(b"abc", b"\xff\xfe", bytearray(b"5"), memoryview(b"6"), True, np.True_, 1j, complex(3, 0), np.nan * 1j),
     *([1, 2], (1,), {"a": 1}, {1}, frozenset(), np.array([1, 2]), np.array(3), object(), type, len),
     *(Raises(), Lies("x"), Lies("1"), BadFloat(2.0), BadInt(3), FakeInterval(), Colour.RED, uuid.UUID(int=7)),
     *(datetime.datetime.max, datetime.datetime.min, datetime.date.max, datetime.timedelta.max),
     *(datetime.datetime(2020, 1, 1, tzinfo=BadZone()), datetime.time(23, 59), datetime.timedelta.min),
-    *(
-        pd.Timestamp("2020-01-01", tz="Asia/Tokyo"),
-        pd.Timedelta("1D"),
-        pd.Period("2020-01"),
-        pd.Interval(0, 1),
-    ),
+    *(pd.Timestamp("2020-01-01", tz="Asia/Tokyo"), pd.Timedelta("1D"), pd.Period("2020-01"), pd.Interval(0, 1)),
     *(np.datetime64(2**62, "Y"), np.datetime64("NaT"), np.timedelta64(2**62, "W"), np.datetime64(5, "as")),
     *(np.timedelta64(7), np.float16(1), np.longdouble("1e4000"), np.int8(-3), np.void(b"xy"), np.str_("4")),
 ]
@@ -136,18 +113,12 @@ ORDINARY = [
     ["a", "b", "a", "c d"],
     ["1", "02", "3.50", "4e1"],
     [2**53 + 1, 2**60 + 3, -(2**55) - 1, 7],
-    [
-        datetime.datetime(2020, 1, 1, 3, 4, 5, 678),
-        datetime.datetime(1960, 2, 29),
-        *[datetime.datetime.max] * 2,
-    ],
+    [datetime.datetime(2020, 1, 1, 3, 4, 5, 678), datetime.datetime(1960, 2, 29), *[datetime.datetime.max] * 2],
 ]
 
 
 def same(first, second):
-    return np.array_equal(first.values, second.values, equal_nan=True) and np.array_equal(
-        first.codes, second.codes
-    )
+    return np.array_equal(first.values, second.values, equal_nan=True) and np.array_equal(first.codes, second.codes)
 
 
 @pytest.mark.parametrize("which", range(len(HOSTILE)), ids=NAMES.__getitem__)
@@ -237,13 +208,7 @@ def test_a_word_in_a_csv_file_changes_only_its_line(tmp_path, lines, word):
 @pytest.mark.parametrize("word", ["999", "-1", "?", "None"])
 def test_declared_missing_words_hold_in_every_storage(word):
     declared = CellFormat(missing=(word,))
-    columns = [
-        [1, 999, -1],
-        [1.0, 999.0, -1.0],
-        ["1", "999", "-1"],
-        pd.Series([1, 999, -1]),
-        [1, "999.0", -1.0],
-    ]
+    columns = [[1, 999, -1], [1.0, 999.0, -1.0], ["1", "999", "-1"], pd.Series([1, 999, -1]), [1, "999.0", -1.0]]
     numbers = [parse_number(column, declared) for column in columns]
     assert all(same(found, numbers[0]) for found in numbers)
     assert len({tuple(parse_text(column, declared)) for column in columns}) == 1
@@ -264,11 +229,7 @@ def test_dates_agree_in_every_resolution(unit):
     written = ["1969-12-31", "2020-02-29 00:00:00", datetime.date(1970, 1, 1)]
     assert parse_number(exact).values.tolist() == [-1.0, 18321.0, 0.0]
     assert same(parse_number(exact), parse_number(written))
-    assert (
-        parse_text(exact).tolist()
-        == parse_text(written).tolist()
-        == ["1969-12-31", "2020-02-29", "1970-01-01"]
-    )
+    assert parse_text(exact).tolist() == parse_text(written).tolist() == ["1969-12-31", "2020-02-29", "1970-01-01"]
     zoned = pd.Series(pd.to_datetime(exact)).dt.tz_localize("UTC").dt.tz_convert("America/New_York")
     assert same(parse_number(zoned), parse_number(exact))
     assert same(parse_number(zoned.astype(object)), parse_number(exact))

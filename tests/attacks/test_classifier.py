@@ -93,9 +93,7 @@ def test_the_statement_depends_on_declarations_only(declared):
     options = {"classes": [0, 1], "group_values": {"sex": ["F", "M"]}} if declared else {"classes": [0, 1]}
     tables = [X, flags, np.zeros_like(X), np.full_like(X, np.nan), 1e300 * X]
     fits = [
-        model(demographic_parity("sex", max_gap=0.2), **options).fit(
-            t, LABELS, sensitive_features={"sex": SEX}
-        )
+        model(demographic_parity("sex", max_gap=0.2), **options).fit(t, LABELS, sensitive_features={"sex": SEX})
         for t in tables
     ]
     assert fits[0].privacy_.epsilon == fits[1].privacy_.epsilon
@@ -232,10 +230,7 @@ def test_categories_and_groups_are_coded_alike_in_every_storage(word):
         "integers": ([3, 1, 2, 3], (1, 2, 3)),
         "text": (["1", "2", " 3 ", "007"], (1, 2, 3, 7)),
         "truth": ([True, False, True], (False, True)),
-        "dates": (
-            list(pd.date_range("2020-01-01", periods=4)),
-            tuple(pd.date_range("2020-01-01", periods=3).date),
-        ),
+        "dates": (list(pd.date_range("2020-01-01", periods=4)), tuple(pd.date_range("2020-01-01", periods=3).date)),
         "large": ([2**53 + 1, 5, 2**53], (5, 2**53)),
     }
     for values, declared in columns.values():
@@ -306,9 +301,7 @@ def test_an_interrupted_fit_is_never_counted_too_low(kind, stored, place, tmp_pa
     assert held.admissions[-1].events == planned
     training = next(event for event in planned if isinstance(event, TrainingEvent))
     steps = happened.count(training.gradient_noise)
-    others = [
-        GaussianEvent(n) for n in happened if n not in (training.gradient_noise, training.histogram_noise)
-    ]
+    others = [GaussianEvent(n) for n in happened if n not in (training.gradient_noise, training.histogram_noise)]
     taken = [training.with_steps(steps)] if steps else []
     assert check_ledger(held, [*others, *taken]).passed
     assert held.total() >= 0.999

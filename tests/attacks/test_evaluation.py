@@ -45,12 +45,7 @@ def run(labels, guesses, groups, *, declared, constraint, ids=None):
             **known,
         )
     events = [(name, event) for a in ledger.admissions for name, event in zip(a.names, a.events, strict=True)]
-    return (
-        [row.name for row in found],
-        [e.name for e in found.groups],
-        events,
-        [str(w.message) for w in caught],
-    )
+    return ([row.name for row in found], [e.name for e in found.groups], events, [str(w.message) for w in caught])
 
 
 @pytest.mark.parametrize("declared", [True, False])
@@ -89,9 +84,7 @@ def test_a_value_of_one_row_is_found_with_probability_delta_at_most():
     delta, noise, repeats = 0.05, 3.0, 4000
     rng = np.random.default_rng(0)
     columns = {"x": ["only me"], "y": ["nor me"]}
-    kept = sum(
-        any(discover_values(columns, noise=noise, delta=delta, rng=rng).values()) for _ in range(repeats)
-    )
+    kept = sum(any(discover_values(columns, noise=noise, delta=delta, rng=rng).values()) for _ in range(repeats))
     # three standard deviations above delta; at half the threshold the value would be found four times as often
     assert kept / repeats <= delta + 3 * np.sqrt(delta / repeats)
     assert kept > 0

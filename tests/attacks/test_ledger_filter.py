@@ -185,9 +185,7 @@ def test_no_choice_passes_the_cap_under_other_relations(way, neighbours, kinds):
 
 def test_capped_totals_fall_when_a_row_is_replaced(without_filter):
     kinds = MENUS["noise"]
-    found = _played_from_the_start(
-        CAP, GaussianEvent(20.0), largest(kinds), "replace", neighbours="replace_one"
-    )
+    found = _played_from_the_start(CAP, GaussianEvent(20.0), largest(kinds), "replace", neighbours="replace_one")
     assert found > CAP.delta
 
 
@@ -270,9 +268,7 @@ def test_one_plan_may_spend_the_whole_cap_and_nothing_follows():
         assert ledger.would_exceed(event)
         with pytest.raises(BudgetExceeded, match="first plan spends the whole cap"):
             ledger.admit(event)
-    assert (
-        true_delta(Ledger(cap=CAP), lambda led: SECOND if led.records else (whole,), 2) <= CAP.delta * 1.001
-    )
+    assert true_delta(Ledger(cap=CAP), lambda led: SECOND if led.records else (whole,), 2) <= CAP.delta * 1.001
 
 
 def test_a_refused_first_plan_does_not_fix_the_order():
@@ -308,9 +304,7 @@ def test_an_uncapped_ledger_cannot_be_used_adaptively():
 def test_what_was_admitted_counts_although_it_was_not_released():
     """Skipping a planned release, by what earlier outputs say, must not make room or lower the statement."""
     ledger = Ledger(cap=CAP)
-    plan = ledger.admit(
-        {"first": GaussianEvent(8.0), "second": GaussianEvent(8.0), "training": sampled(0.1)(4.0)}
-    )
+    plan = ledger.admit({"first": GaussianEvent(8.0), "second": GaussianEvent(8.0), "training": sampled(0.1)(4.0)})
     before = (ledger.spent, plan.statement().epsilon, ledger.total())
     plan.release("first")
     with plan.phase("training") as phase:
@@ -347,9 +341,7 @@ def test_the_ledger_says_which_use_it_is_for_and_what_that_costs(adaptive):
         assert "adaptive use" in words
         assert "times the noise" in words
         ledger.admit(FIRST).release()
-        assert (
-            ledger.statement().epsilon == CAP.epsilon
-        )  # a filter guarantees its cap, wherever somebody stops
+        assert ledger.statement().epsilon == CAP.epsilon  # a filter guarantees its cap, wherever somebody stops
         assert "17." in ledger.terms
     else:
         assert "fixed plan" in words

@@ -155,16 +155,7 @@ def test_values_of_a_sample_cannot_decide_what_the_loop_does():
     with pytest.raises((RatewiseError, TypeError)):
         counted_labels(model, criterion, x, labels, cells)
     assert str(x) == "<inputs of a private sample>"
-    for read in (
-        len,
-        list,
-        bool,
-        float,
-        torch.as_tensor,
-        np.asarray,
-        lambda v: v.shape,
-        lambda v: v.tolist(),
-    ):
+    for read in (len, list, bool, float, torch.as_tensor, np.asarray, lambda v: v.shape, lambda v: v.tolist()):
         with pytest.raises((RatewiseError, TypeError)):
             read(labels)
 
@@ -312,9 +303,7 @@ def test_other_than_one_step_per_item_is_an_error_whatever_the_rows(loop):
     assert error is not None
     assert steps <= 1
     assert drawn == sorted(set(drawn)), "no sample is drawn twice"
-    assert outcome(loop, np.zeros(0, dtype=np.intp)) == (error, steps, drawn), (
-        "an empty sample shows the same"
-    )
+    assert outcome(loop, np.zeros(0, dtype=np.intp)) == (error, steps, drawn), "an empty sample shows the same"
     assert outcome(loop, np.arange(N)) == (error, steps, drawn)
 
 

@@ -30,21 +30,7 @@ class Hostile:
         raise RuntimeError("converted")
 
 
-SECRETS = [
-    None,
-    math.nan,
-    math.inf,
-    -math.inf,
-    1e300,
-    -5.0,
-    "0.5",
-    "secret",
-    Hostile(),
-    [1, 2],
-    b"x",
-    7,
-    True,
-]
+SECRETS = [None, math.nan, math.inf, -math.inf, 1e300, -5.0, "0.5", "secret", Hostile(), [1, 2], b"x", 7, True]
 
 
 def visible(scores, y, groups, *, declared=True, aware=False):

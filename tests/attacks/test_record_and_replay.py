@@ -28,15 +28,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from ratewise import (
-    Ledger,
-    PrivateSearch,
-    RateConstrainedClassifier,
-    demographic_parity,
-    equalized_odds,
-    group,
-    rate,
-)
+from ratewise import Ledger, PrivateSearch, RateConstrainedClassifier, demographic_parity, equalized_odds, group, rate
 from ratewise.accounting import Budget
 from ratewise.constraints.domain import Numeric, at_least
 from ratewise.estimators.evaluation import evaluate
@@ -45,10 +37,7 @@ from ratewise.mechanisms.noise import RoundedGaussianMechanism, RoundedLaplaceMe
 from ratewise.training import session as session_module
 from ratewise.training.config import TrainingConfig
 
-THRESHOLDED = (
-    (session_module, "release_values"),
-    (session_module, "release_grids"),
-)
+THRESHOLDED = ((session_module, "release_values"), (session_module, "release_grids"))
 
 
 class Tape:
@@ -108,9 +97,7 @@ class Tape:
                 finally:
                     self._inside = False
 
-            public = {
-                k: v for k, v in options.items() if k in ("noise", "delta", "step", "max_rows", "named")
-            }
+            public = {k: v for k, v in options.items() if k in ("noise", "delta", "step", "max_rows", "named")}
             numbers = [value for value in args if isinstance(value, int | float)]
             return self._next(made, (real.__name__, tuple(columns), facts(numbers), facts(public)))
 
@@ -165,9 +152,7 @@ def _short(first, second):
 def _without_ids(document):
     """Return the records of a ledger with its random identifiers replaced by their order."""
     seen = {}
-    numbered = re.sub(
-        r'"[0-9a-f]{16,64}"', lambda found: seen.setdefault(found.group(), f"id {len(seen)}"), document
-    )
+    numbered = re.sub(r'"[0-9a-f]{16,64}"', lambda found: seen.setdefault(found.group(), f"id {len(seen)}"), document)
     return tuple(line for line in numbered.splitlines() if not line.startswith('"checksum"'))
 
 
@@ -175,9 +160,7 @@ def facts(thing, depth=0):  # noqa: C901 - one case per kind of value
     """Return a value built of tuples, text and numbers that is equal exactly if nothing observable differs."""
     if depth > 40:
         raise RecursionError("too deep")
-    if isinstance(
-        thing, str | bytes | int | bool | type(None) | np.random.Generator | types.FunctionType | type
-    ):
+    if isinstance(thing, str | bytes | int | bool | type(None) | np.random.Generator | types.FunctionType | type):
         return repr(thing) if not isinstance(thing, np.random.Generator) else "generator"
     if isinstance(thing, float | complex | np.generic):
         return (type(thing).__name__, repr(thing))
@@ -202,10 +185,7 @@ def facts(thing, depth=0):  # noqa: C901 - one case per kind of value
     for slot in getattr(type(thing), "__slots__", ()):
         if hasattr(thing, slot) and slot != "__weakref__":
             held[slot] = getattr(thing, slot)
-    return (
-        type(thing).__name__,
-        tuple((name, facts(value, depth + 1)) for name, value in sorted(held.items())),
-    )
+    return (type(thing).__name__, tuple((name, facts(value, depth + 1)) for name, value in sorted(held.items())))
 
 
 # ------------------------------------------------------------------------------------------------ tables
@@ -312,9 +292,7 @@ def replaced(column, cell):
 def vector(values, form):
     if form != "frame":
         return list(values)
-    if any(
-        isinstance(cell, complex) for cell in values
-    ):  # complex storage is rejected: it counts as declared
+    if any(isinstance(cell, complex) for cell in values):  # complex storage is rejected: it counts as declared
         return pd.Series(list(values), dtype=object)
     try:
         return pd.Series(list(values))
@@ -337,13 +315,7 @@ def classifier(constraints=PARITY, *, epsilon=60.0, steps=3, **options):
     config = TrainingConfig(steps=steps, **options.pop("config", {}))
     bounds = options.pop("feature_bounds", None)
     return RateConstrainedClassifier(
-        constraints,
-        epsilon=epsilon,
-        delta=1e-5,
-        config=config,
-        feature_bounds=bounds,
-        random_state=3,
-        **options,
+        constraints, epsilon=epsilon, delta=1e-5, config=config, feature_bounds=bounds, random_state=3, **options
     )
 
 
@@ -358,9 +330,7 @@ def same(run, first, others, monkeypatch, capsys):
     tape = Tape()
     before = observe(lambda: run(**first), monkeypatch, capsys, tape)
     assert tape.released or "planned" in run.__name__, before["outcome"]
-    assert not str(before["outcome"][0]).endswith(("Error", "Input", "Type", "Combination")), before[
-        "outcome"
-    ]
+    assert not str(before["outcome"][0]).endswith(("Error", "Input", "Type", "Combination")), before["outcome"]
     named = others if isinstance(others, Mapping) else dict(enumerate(others))
     found = {}
     for name, other in named.items():
@@ -387,27 +357,21 @@ def no_seed_warning(monkeypatch):
 def test_one_adversarial_row_changes_nothing_observable(form, declared, monkeypatch, capsys):
     options = {**ALL, "feature_bounds": by_place(BOUNDS, form)} if declared else {}
     parts = [("X",), ("y",), ("sex",), ("X", "y", "sex")] if form == "frame" else [("X", "y", "sex")]
-    others = {
-        (name, *replace): rows(form, cell, replace) for name, cell in CELLS.items() for replace in parts
-    }
+    others = {(name, *replace): rows(form, cell, replace) for name, cell in CELLS.items() for replace in parts}
     same(fitted(**options), rows(form), others, monkeypatch, capsys)
 
 
 @pytest.mark.parametrize("declared", [False, True], ids=["undeclared", "declared"])
 @pytest.mark.parametrize("rows_per_id", [None, 1, 3])
 @pytest.mark.parametrize("weighting", ["id", "row"])
-def test_one_adversarial_person_changes_nothing_observable(
-    weighting, rows_per_id, declared, monkeypatch, capsys
-):
+def test_one_adversarial_person_changes_nothing_observable(weighting, rows_per_id, declared, monkeypatch, capsys):
     options = {**ALL, "feature_bounds": BOUNDS} if declared else {}
     others = {}
     for cell in ("blank", "long text", "hostile", "huge", "list", "na", "odd integer"):
         others[cell] = rows(cell=CELLS[cell], parts=("X", "y", "sex"), ids=IDS)
     # another number of rows of the same person, too
     others["one row fewer"] = {
-        name: {"sex": value["sex"].drop(index=VICTIM)}
-        if name == "sensitive_features"
-        else value.drop(index=VICTIM)
+        name: {"sex": value["sex"].drop(index=VICTIM)} if name == "sensitive_features" else value.drop(index=VICTIM)
         for name, value in rows(ids=IDS).items()
     }
     run = fitted(rows_per_id=rows_per_id, id_weighting=weighting, **options)
@@ -452,11 +416,7 @@ def test_one_adversarial_row_of_an_array(form, tmp_path, monkeypatch, capsys):
     [
         {"constraints": None},
         {"constraints": equalized_odds("sex", max_gap=0.1)},
-        {
-            "constraints": [rate(1, where=group(sex="X")) <= 0.5],
-            "classes": [0, 1],
-            "group_values": {"sex": ["F", "X"]},
-        },
+        {"constraints": [rate(1, where=group(sex="X")) <= 0.5], "classes": [0, 1], "group_values": {"sex": ["F", "X"]}},
         {"constraints": [rate(1) <= 0.5], "classes": [0, 1, 2]},
         {"config": {"rates": "soft", "temperature": 3.0}},
         {"config": {"histogram": "laplace"}},
@@ -477,9 +437,7 @@ def test_settings(options, monkeypatch, capsys):
         ledger = Ledger(cap=Budget(100.0, 1e-4), neighbours="zero_out") if capped else None
         return fitted(ledger=ledger, **options)(**data)
 
-    others = [
-        rows(cell=CELLS[cell], parts=("X", "y", "sex")) for cell in ("blank", "text", "hostile", "huge")
-    ]
+    others = [rows(cell=CELLS[cell], parts=("X", "y", "sex")) for cell in ("blank", "text", "hostile", "huge")]
     same(fit, rows(), others, monkeypatch, capsys)
 
 
@@ -539,9 +497,7 @@ def test_evaluation(declared, monkeypatch, capsys):
     options = ALL if declared else {}
 
     def evaluated(y, sex):
-        return evaluate(
-            PARITY, y, LABELS, sensitive_features={"sex": sex}, epsilon=60.0, random_state=1, **options
-        )
+        return evaluate(PARITY, y, LABELS, sensitive_features={"sex": sex}, epsilon=60.0, random_state=1, **options)
 
     same(evaluated, *neighbours_of({"y": LABELS, "sex": SEX}), monkeypatch, capsys)
 

@@ -9,15 +9,7 @@ import numpy as np
 import pytest
 
 import ratewise
-from ratewise.accounting import (
-    Budget,
-    GaussianEvent,
-    Ledger,
-    PrivacyStatement,
-    PrivacyUnit,
-    TrainingEvent,
-    state,
-)
+from ratewise.accounting import Budget, GaussianEvent, Ledger, PrivacyStatement, PrivacyUnit, TrainingEvent, state
 from ratewise.exceptions import InvalidInput
 
 CAP = Budget(1.0, 1e-5)
@@ -54,9 +46,7 @@ def assert_no_clock(document):
 def played(pause=0.0):
     """Return the document of a ledger whose releases took more or less time."""
     ledger = Ledger(cap=CAP)
-    plan = ledger.admit(
-        {"counts": GaussianEvent(30.0), "training": TrainingEvent(0.1, 200, 40.0)}, purpose="fit"
-    )
+    plan = ledger.admit({"counts": GaussianEvent(30.0), "training": TrainingEvent(0.1, 200, 40.0)}, purpose="fit")
     plan.release("counts")
     with plan.phase("training", stride=16) as phase:
         for step in range(100):
@@ -138,10 +128,7 @@ def test_units_do_not_mix_on_one_ledger():
 
 def test_the_statement_of_ids_says_what_was_done():
     words = " ".join(str(state(GaussianEvent(9.0), 1e-6, unit=PATIENT, n_units=42)).split())
-    assert (
-        "all rows of one id (column 'patient'; at most 5 rows of an id are used; rates count each id once)"
-        in words
-    )
+    assert "all rows of one id (column 'patient'; at most 5 rows of an id are used; rates count each id once)" in words
     assert "the number of ids: 42" in words
     assert "one row" not in words
 
@@ -178,9 +165,7 @@ def test_replacing_a_row_is_said_and_costs_more():
 
 
 def test_public_found_and_outside_are_told_apart():
-    found = state(
-        GaussianEvent(9.0), 1e-6, public=["the classes"], found=["the values of 'city'"], outside=["a plot"]
-    )
+    found = state(GaussianEvent(9.0), 1e-6, public=["the classes"], found=["the values of 'city'"], outside=["a plot"])
     words = str(found)
     assert words.index("NOT COVERED") < words.index("differentially private")
     assert "Taken as public:\n  - the classes" in words

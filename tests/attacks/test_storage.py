@@ -226,9 +226,7 @@ def test_a_list_of_groups(rows, cell, place):
 )
 def test_rows_that_are_arrays(row):
     rows = [np.array([0.1, 0.2], dtype=np.float32)] * N
-    first, second = (
-        read_features([*rows[:VICTIM], one, *rows[VICTIM + 1 :]]) for one in (rows[0], np.array(row))
-    )
+    first, second = (read_features([*rows[:VICTIM], one, *rows[VICTIM + 1 :]]) for one in (rows[0], np.array(row)))
     kept = np.arange(N) != VICTIM
     for one, other in zip(first.columns, second.columns, strict=True):
         assert parse_text(one)[kept].tolist() == parse_text(other)[kept].tolist()

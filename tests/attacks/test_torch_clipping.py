@@ -145,10 +145,7 @@ MODELS = {
     "linear": (lambda: Pooled(nn.Linear(48, 40, bias=False), 40), sequence),
     "linear, gradients kept": (lambda: Pooled(nn.Linear(48, 4, bias=False), 4), sequence),
     "linear with bias": (lambda: Pooled(nn.Linear(48, 40), 40), sequence),
-    "two linear layers": (
-        lambda: Pooled(nn.Sequential(nn.Linear(48, 40), nn.Linear(40, 40)), 40),
-        sequence,
-    ),
+    "two linear layers": (lambda: Pooled(nn.Sequential(nn.Linear(48, 40), nn.Linear(40, 40)), 40), sequence),
     "one layer twice": (lambda: Pooled(Twice(nn.Linear(48, 40, bias=False)), 40), sequence),
     "parameter of its own": (lambda: Pooled(OwnScale(48), 48), sequence),
     "conv1": (lambda: PooledPixels(nn.Conv1d(16, 32, 1, bias=False), 32), pixels(1)),
@@ -424,9 +421,7 @@ def test_typical_rows_are_clipped_to_the_clip():
             assert 0.999e-3 <= float(sums_of(engine, [row]).norm()) <= bound(1, 1e-3)
 
 
-@pytest.mark.parametrize(
-    "name", ["linear", "two linear layers", "conv2", "embedding", "layer norm", "group norm"]
-)
+@pytest.mark.parametrize("name", ["linear", "two linear layers", "conv2", "embedding", "layer norm", "group norm"])
 def test_what_is_computed_for_a_row_does_not_depend_on_the_others(name, monkeypatch):
     """Bit by bit: libraries handle the last of an odd number of rows by other kernels, which round differently."""
     torch.manual_seed(0)
@@ -517,8 +512,6 @@ def test_custom_scales_of_rows_keep_the_bound():
         sums = clipper.clipped_sum(losses, 1.0, scale_rows=scales)
         with clipper.recording():
             losses = module(x).square().sum(1)
-        others = clipper.clipped_sum(
-            losses, 1.0, scale_rows=scales * (torch.arange(5) < 4).double().nan_to_num()
-        )
+        others = clipper.clipped_sum(losses, 1.0, scale_rows=scales * (torch.arange(5) < 4).double().nan_to_num())
         difference = torch.cat([(a - b).flatten() for a, b in zip(sums, others, strict=True)])
         assert float(difference.norm()) <= bound(5)

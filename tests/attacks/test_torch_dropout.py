@@ -70,9 +70,7 @@ RANDOM = {
     "a generator of its own in forward": lambda: Between(
         lambda h: h * torch.bernoulli(torch.full_like(h, 0.5), generator=torch.Generator().manual_seed(0))
     ),
-    "transformer layer": lambda: Between(
-        nn.TransformerEncoderLayer(4, 2, 8, dropout=0.5, batch_first=True), (3, 4)
-    ),
+    "transformer layer": lambda: Between(nn.TransformerEncoderLayer(4, 2, 8, dropout=0.5, batch_first=True), (3, 4)),
 }
 
 
@@ -127,9 +125,7 @@ def test_a_loss_with_noise_of_its_own():
 
 def test_power_masks_by_position_break_the_bound(monkeypatch):
     """What the test above would find if draws belonged to places in the batch."""
-    monkeypatch.setattr(
-        RowRandomness, "__init__", lambda self, key, step, rows: _by_place(self, key, step, len(rows))
-    )
+    monkeypatch.setattr(RowRandomness, "__init__", lambda self, key, step, rows: _by_place(self, key, step, len(rows)))
     engine = engine_of(made("dropout"))
     moved = float((sum_of(engine, ROWS) - sum_of(engine, ROWS[1:])).norm())
     assert moved > 3 * CLIP

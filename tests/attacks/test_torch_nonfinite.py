@@ -207,18 +207,12 @@ def test_a_fit_looks_the_same_with_and_without_the_row():
 MODULES = {
     "mlp": (lambda: MLP(6, 2, (8,)), (6,)),
     "pictures": (lambda: SmallCNN(2), (3, 8, 8)),
-    "norms": (
-        lambda: nn.Sequential(nn.Linear(6, 6), nn.LayerNorm(6), nn.Flatten(), nn.Linear(24, 2)),
-        (4, 6),
-    ),
+    "norms": (lambda: nn.Sequential(nn.Linear(6, 6), nn.LayerNorm(6), nn.Flatten(), nn.Linear(24, 2)), (4, 6)),
     "groups": (
         lambda: nn.Sequential(nn.Conv1d(4, 64, 3), nn.GroupNorm(4, 64), nn.Flatten(), nn.Linear(256, 2)),
         (4, 6),
     ),
-    "late": (
-        lambda: nn.Sequential(nn.Conv1d(32, 64, 3), nn.ReLU(), nn.Flatten(), nn.Linear(128, 2)),
-        (32, 4),
-    ),
+    "late": (lambda: nn.Sequential(nn.Conv1d(32, 64, 3), nn.ReLU(), nn.Flatten(), nn.Linear(128, 2)), (32, 4)),
     "words": (lambda: nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Flatten(), nn.Linear(256, 2)), (4, 64)),
     "own": (lambda: nn.Sequential(nn.PReLU(4), nn.Flatten(), nn.Linear(24, 2)), (4, 6)),
 }
@@ -226,9 +220,7 @@ MODULES = {
 
 def engine_of(name, x, labels, dtype=torch.float32, loss=None, cells=None, rates="hard", temperature=1.0):
     torch.manual_seed(0)
-    objective = Objective(
-        2, None if cells is None else 3, loss, temperature=temperature, hard=rates == "hard"
-    )
+    objective = Objective(2, None if cells is None else 3, loss, temperature=temperature, hard=rates == "hard")
     return TorchEngine(MODULES[name][0]().to(dtype), TensorRows(x.to(dtype), labels, cells), objective)
 
 
@@ -255,9 +247,7 @@ def test_the_row_adds_at_most_the_clip_and_leaves_others_alone(name, value, dtyp
     ]
     assert bool(torch.isfinite(sums[0]).all())
     assert float((sums[0] - sums[1]).norm()) <= 0.1 * (1 + clipping_slack(9))
-    others = flat(
-        engine_of(name, x, labels, dtype, LOSSES[loss]).sums(np.delete(everyone, 4), clip=0.1).gradient
-    )
+    others = flat(engine_of(name, x, labels, dtype, LOSSES[loss]).sums(np.delete(everyone, 4), clip=0.1).gradient)
     torch.testing.assert_close(sums[1], others, rtol=1e-4, atol=1e-5)
 
 
@@ -350,9 +340,7 @@ def test_a_row_on_which_the_module_fails_leaves_the_others_in_their_places(faili
     x[failing, 0, 0] = 1e6
     blank[failing], none[failing] = 0.0, -1
     found = [
-        flat(
-            TorchEngine(module, TensorRows(rows, codes), Objective(2, None)).sums(np.arange(13), clip=1.0)[0]
-        )
+        flat(TorchEngine(module, TensorRows(rows, codes), Objective(2, None)).sums(np.arange(13), clip=1.0)[0])
         for rows, codes in ((x, labels), (blank, none))
     ]
     assert float(found[0].norm()) > 0.0
@@ -403,13 +391,9 @@ def test_rows_are_predicted_in_their_places_beside_a_row_on_which_the_module_fai
     x = torch.randn(13, 8, 34)
     x[:, 0, 0] = 1.0
     x[4, 0, 0] = 1e6
-    engine = TorchEngine(
-        Looked(), TensorRows(x, np.zeros(13, np.int64), np.zeros(13, np.int64)), Objective(2, 1)
-    )
+    engine = TorchEngine(Looked(), TensorRows(x, np.zeros(13, np.int64), np.zeros(13, np.int64)), Objective(2, 1))
     lengths, finite = [], engine_module._finite
-    monkeypatch.setattr(
-        engine_module, "_finite", lambda logits: lengths.append(len(logits)) or finite(logits)
-    )
+    monkeypatch.setattr(engine_module, "_finite", lambda logits: lengths.append(len(logits)) or finite(logits))
     counts, outcomes = engine.counts()
     assert lengths[-1] == 13
     assert counts.sum() == outcomes.sum() == 12

@@ -54,8 +54,7 @@ def largest_move(engine, n_rows):
     rows = np.arange(n_rows)
     whole = sum_of(engine, rows)
     return max(
-        float((whole - sum_of(engine, np.delete(rows, left_out))).norm())
-        for left_out in (n_rows - 1, 0, n_rows // 2)
+        float((whole - sum_of(engine, np.delete(rows, left_out))).norm()) for left_out in (n_rows - 1, 0, n_rows // 2)
     )
 
 
@@ -363,9 +362,7 @@ EARLIER = []
 
 
 @pytest.mark.parametrize("rows", [1, 4, N])
-@pytest.mark.parametrize(
-    "how", ["attribute", "list", "buffer", "new buffer", "parameter", "parameter data", "closure"]
-)
+@pytest.mark.parametrize("how", ["attribute", "list", "buffer", "new buffer", "parameter", "parameter data", "closure"])
 def test_modules_that_remember_rows(how, rows):
     """A row of an earlier step must not move the sums of a later one, and none may stay in the model."""
     EARLIER.clear()
@@ -456,9 +453,7 @@ class Padded(nn.Module):
         return self.last(self.words(ids[:, :longest]).mean(1))
 
 
-@pytest.mark.parametrize(
-    "module", [SortedText(packed=False), SortedText(packed=True), Relative(), Padded()], ids=str
-)
+@pytest.mark.parametrize("module", [SortedText(packed=False), SortedText(packed=True), Relative(), Padded()], ids=str)
 def test_text_models_that_look_at_the_batch(module):
     assert_isolated(module.double(), token_ids())
 
@@ -648,9 +643,7 @@ def test_subclasses_train_the_function_that_they_evaluate(name):
     module(x)
     engine = engine_of(module, x)
     labels = torch.arange(4) % 2
-    want = torch.autograd.grad(
-        functional.cross_entropy(module(x), labels, reduction="sum"), engine.parameters
-    )
+    want = torch.autograd.grad(functional.cross_entropy(module(x), labels, reduction="sum"), engine.parameters)
     got = sum_of(engine, np.arange(4), clip=None)
     torch.testing.assert_close(got, torch.cat([part.reshape(-1) for part in want]))
 

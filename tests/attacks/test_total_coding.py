@@ -126,12 +126,7 @@ ODD = [
     Ellipsis,
     lambda: None,
 ]
-VALUES = {
-    "text": ("F", "M"),
-    "numbers": (0, 1, 2.5),
-    "flags": (False, True),
-    "mixed": ("F", 1, b"F", Colour.RED),
-}
+VALUES = {"text": ("F", "M"), "numbers": (0, 1, 2.5), "flags": (False, True), "mixed": ("F", 1, b"F", Colour.RED)}
 
 
 def objects(entries):
@@ -180,8 +175,7 @@ def test_an_odd_value_changes_only_its_own_code(number, declared):
 def test_an_odd_value_never_stops_the_coding_of_cells(number):
     domain = Domain((0, 1), {"sex": ("F", "M"), "age": Numeric()}, other=True)
     compiled = compile_constraints(
-        [demographic_parity("sex", max_gap=0.1), rate(1, where=group(age=below(25)) & label(1)) <= 0.3],
-        domain,
+        [demographic_parity("sex", max_gap=0.1), rate(1, where=group(age=below(25)) & label(1)) <= 0.3], domain
     )
     truth = domain.code_labels(objects([0, 1, ODD[number], 1]))
     columns = {"sex": objects(["F", ODD[number], "M", "M"]), "age": objects([ODD[number], 20, 30, 20])}
@@ -210,9 +204,7 @@ SCALARS = st.one_of(
     st.lists(st.integers(), max_size=2),
 )
 DECLARED = st.lists(
-    st.one_of(
-        st.booleans(), st.integers(-2, 2), st.sampled_from([0.5, "0", "1", "1.0", "01", "a", "True", b"a"])
-    ),
+    st.one_of(st.booleans(), st.integers(-2, 2), st.sampled_from([0.5, "0", "1", "1.0", "01", "a", "True", b"a"])),
     min_size=1,
     max_size=5,
     unique=True,
@@ -232,10 +224,7 @@ def test_the_code_of_a_row_does_not_depend_on_other_rows(entries, declared):
             assert declared[code] == entry
 
 
-@given(
-    st.lists(st.one_of(st.integers(-3, 3), st.sampled_from([0.5, np.nan, np.inf, -1e300])), min_size=1),
-    DECLARED,
-)
+@given(st.lists(st.one_of(st.integers(-3, 3), st.sampled_from([0.5, np.nan, np.inf, -1e300])), min_size=1), DECLARED)
 def test_an_array_of_numbers_is_coded_as_its_entries_are(entries, declared):
     expected = code_values(entries, declared)
     assert code_values(np.array(entries), declared).tolist() == expected.tolist()
@@ -250,13 +239,7 @@ def test_soft_predictions_that_are_not_finite_add_nothing():
 
 
 def test_subclasses_of_scalars_are_read_as_the_scalar_itself():
-    assert code_values([Text("F"), Whole(1), Real(1.0), np.str_("F"), np.int8(1)], ("F", 1)).tolist() == [
-        0,
-        1,
-        1,
-        0,
-        1,
-    ]
+    assert code_values([Text("F"), Whole(1), Real(1.0), np.str_("F"), np.int8(1)], ("F", 1)).tolist() == [0, 1, 1, 0, 1]
     assert read_numbers([Text("2"), Whole(3), Real(4.5), np.float32(0.5)]).tolist() == [2.0, 3.0, 4.5, 0.5]
 
 

@@ -57,9 +57,7 @@ def test_times_that_mean_missing_do_so_in_every_storage(word, stored):
     declared = CellFormat(missing=(word,))
     texts = parse_text(stored).tolist()
     assert readings(stored, declared) == pytest.approx(readings(texts, declared), nan_ok=True)
-    assert readings(list(pd.Series(stored)), declared) == pytest.approx(
-        readings(texts, declared), nan_ok=True
-    )
+    assert readings(list(pd.Series(stored)), declared) == pytest.approx(readings(texts, declared), nan_ok=True)
     assert parse_text(texts, declared).tolist() == ["", texts[1]]
 
 
@@ -94,9 +92,7 @@ def test_repeated_entries_of_a_sparse_row_do_not_depend_on_the_type_of_others(ki
         entries = np.concatenate([np.array([100.1, 100.2, 1]).astype(kind), last])
         return sp.coo_matrix((entries, ([0, 0, 1, 2], [0, 0, 1, 0])), shape=(3, 2))
 
-    first, second = (
-        read_features(matrix(last)).sparse.toarray() for last in (np.array([1], kind), np.array([300.5]))
-    )
+    first, second = (read_features(matrix(last)).sparse.toarray() for last in (np.array([1], kind), np.array([300.5])))
     assert first[:2].tolist() == second[:2].tolist()
 
 
@@ -121,11 +117,7 @@ def test_partitions_of_other_types_are_joined_cell_by_cell():
     }
     for names in itertools.permutations(columns, 2):
         pieces = [
-            (
-                pd.DataFrame({"v": columns[name]}),
-                np.arange(2 * k, 2 * k + 2, dtype=np.uint64),
-                np.arange(2) + 2 * k,
-            )
+            (pd.DataFrame({"v": columns[name]}), np.arange(2 * k, 2 * k + 2, dtype=np.uint64), np.arange(2) + 2 * k)
             for k, name in enumerate(names)
         ]
         with warnings.catch_warnings():
@@ -229,21 +221,14 @@ def test_a_second_row_of_a_blank_id_leaves_other_ids_in_their_places(way):
             module = copy.deepcopy(start)
             optimizer = torch.optim.SGD(module.parameters(), lr=1.0)
             model, optimizer, loader, criterion = make_private(
-                module,
-                optimizer,
-                People(x[:rows], labels[:rows]),
-                config=settings,
-                privacy_ids=ids,
-                **options,
+                module, optimizer, People(x[:rows], labels[:rows]), config=settings, privacy_ids=ids, **options
             )
             for inputs, classes, cells in loader:
                 criterion(model(inputs), classes, cells).backward()
                 optimizer.step()
         found.append(torch.cat([parameter.detach().reshape(-1) for parameter in module.parameters()]))
     assert torch.equal(*found)
-    assert not torch.equal(
-        found[0], torch.cat([parameter.detach().reshape(-1) for parameter in start.parameters()])
-    )
+    assert not torch.equal(found[0], torch.cat([parameter.detach().reshape(-1) for parameter in start.parameters()]))
 
 
 # ---------------------------------------------------------------------------------- memory of a module
@@ -261,12 +246,7 @@ class Remembers(torch.nn.Module):
 
     def __init__(self, kept, count):
         super().__init__()
-        self.table, self.head, self.kept, self.count = (
-            torch.nn.Embedding(5, 4),
-            torch.nn.Linear(4, 2),
-            kept,
-            count,
-        )
+        self.table, self.head, self.kept, self.count = (torch.nn.Embedding(5, 4), torch.nn.Linear(4, 2), kept, count)
         self.table.requires_grad_(False)
 
     def forward(self, x):
@@ -430,9 +410,7 @@ def test_rows_of_all_magnitudes_add_at_most_the_clip(name):
     odd = [0.0, 1e-45, 1e-30, -1e10, 1e19, 3e38, -7.0, 1e18, math.inf, math.nan]
     for trial in range(24):
         size = rng.normal() * 10.0 ** rng.integers(-30, 30)
-        row = [rng.choice(odd, 8), size * rng.normal(size=8), np.resize([size, -size, 0.7 * size], 8)][
-            trial % 3
-        ]
+        row = [rng.choice(odd, 8), size * rng.normal(size=8), np.resize([size, -size, 0.7 * size], 8)][trial % 3]
         moved, counted = sums(row, 1, 0)
         assert float((moved - gradient).norm()) <= 1.0 + clipping_slack(rows)
         assert np.abs(counted - histogram).sum() <= 1.0
@@ -461,9 +439,7 @@ def test_sparse_rows_of_all_magnitudes_add_at_most_the_clip(persons):
                 units = id_units(*code_ids(np.arange(40) // 3), 2, "id", labels >= 0)
             with np.errstate(all="ignore"):
                 matrix = prepare_sparse(sp.csr_array(x), bounds, names)
-                engine = SparseEngine(
-                    matrix, Problem(labels, places, 2 + trial % 2, 2), units, 1.0, trial % 3 > 0
-                )
+                engine = SparseEngine(matrix, Problem(labels, places, 2 + trial % 2, 2), units, 1.0, trial % 3 > 0)
                 found.append(engine.sums(np.arange(units.n_units), theta, costs, clip))
         moved = np.linalg.norm((found[0].gradient - found[1].gradient) / clip)
         assert moved <= 1.0 + engine.slack(40)
@@ -495,9 +471,7 @@ def test_a_fitted_model_refers_to_no_row():
     given = {"sensitive_features": pd.DataFrame({"sex": sex}), "privacy_ids": ids}
     gap = demographic_parity("sex", max_gap=0.2)
     model = RateConstrainedClassifier(gap, config=TrainingConfig(steps=3), epsilon=8.0).fit(x, y, **given)
-    rule = postprocess(
-        rng.random(201), y, gap, epsilon=8.0, delta=1e-5, group_aware=True, rows_per_id=2, **given
-    )
+    rule = postprocess(rng.random(201), y, gap, epsilon=8.0, delta=1e-5, group_aware=True, rows_per_id=2, **given)
     for fitted in (model, rule):
         for found in reachable(fitted):
             if isinstance(found, np.ndarray):
@@ -514,9 +488,7 @@ def test_extreme_values_within_extreme_bounds_do_not_show(bounds):
     x[:8, 0] = [0.0, 1.7e308, -1.7e308, math.inf, -math.inf, math.nan, 1e-323, 5e-324]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        RateConstrainedClassifier(classes=(0, 1), feature_bounds=bounds, config=TrainingConfig(steps=2)).fit(
-            x, y
-        )
+        RateConstrainedClassifier(classes=(0, 1), feature_bounds=bounds, config=TrainingConfig(steps=2)).fit(x, y)
 
 
 # --------------------------------------------------------------------------------------- checkpoints
@@ -529,12 +501,7 @@ def test_one_run_alone_goes_on_from_a_checkpoint(tmp_path):
     plan = network_plan(40, settings, epsilon=2.0, delta=1e-5, constrained=False)
 
     def trainer():
-        options = {
-            "config": settings,
-            "n_classes": 2,
-            "checkpoint": tmp_path / "run.npz",
-            "checkpoint_every": 2,
-        }
+        options = {"config": settings, "n_classes": 2, "checkpoint": tmp_path / "run.npz", "checkpoint_every": 2}
         return Trainer(torch.nn.Linear(3, 2), TensorRows(x, labels), plan, **options)
 
     steps = trainer().steps()

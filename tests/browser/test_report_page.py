@@ -60,10 +60,7 @@ def evil_report():
         truth,
         guess,
         {EVIL: groups},
-        [
-            demographic_parity(EVIL, max_gap=0.2),
-            *((rate(1) <= 0.1 * i).named(f"{EVIL} {i}") for i in range(1, 9)),
-        ],
+        [demographic_parity(EVIL, max_gap=0.2), *((rate(1) <= 0.1 * i).named(f"{EVIL} {i}") for i in range(1, 9))],
         scores=np.linspace(0, 1, 300),
         baseline={EVIL: guess[::-1]},
         name=EVIL,
@@ -118,10 +115,7 @@ def boxes(visit, selector):
 
 
 VIEWS = [
-    (width, scheme, script)
-    for width in (NARROW, WIDE)
-    for scheme in ("light", "dark")
-    for script in (True, False)
+    (width, scheme, script) for width in (NARROW, WIDE) for scheme in ("light", "dark") for script in (True, False)
 ]
 
 
@@ -182,9 +176,7 @@ def test_numbers_are_those_of_the_data(browser, pages, script):
             constraint = by_name[row.get_attribute("data-constraint")]
             assert number(row, ".reached") == pytest.approx(constraint["reached"], abs=5.1e-5)
             low, high = row.query_selector(".interval").inner_text().replace(MINUS, "-").split(" to ")
-            assert (float(low), float(high)) == pytest.approx(
-                (constraint["low"], constraint["high"]), abs=5.1e-5
-            )
+            assert (float(low), float(high)) == pytest.approx((constraint["low"], constraint["high"]), abs=5.1e-5)
             shown = row.query_selector(".pill").inner_text().strip()
             assert shown == constraint["state"]
         groups = data["groupings"][0]["groups"]
@@ -193,9 +185,7 @@ def test_numbers_are_those_of_the_data(browser, pages, script):
             shown = [float(cell.inner_text().split()[0]) for cell in cells]
             expected = [each["rates"]["1"][measure]["value"] for each in [*groups, data["everyone"]]]
             assert shown == pytest.approx(expected, abs=5.1e-5)
-        shown = [
-            number(row, ".accuracy") for row in page.query_selector_all("[data-figure='tradeoff'] tbody tr")
-        ]
+        shown = [number(row, ".accuracy") for row in page.query_selector_all("[data-figure='tradeoff'] tbody tr")]
         assert shown == pytest.approx([model["accuracy"]["value"] for model in data["models"]], abs=5.1e-5)
 
 
@@ -288,9 +278,7 @@ def test_a_thousand_constraints_open_folded_and_can_be_searched(browser, pages):
         page = visit.page
 
         def visible():
-            rows = (
-                "[...document.querySelectorAll('tr[data-constraint]')].filter(row => row.checkVisibility())"
-            )
+            rows = "[...document.querySelectorAll('tr[data-constraint]')].filter(row => row.checkVisibility())"
             return page.evaluate(f"{rows}.map(row => row.dataset.constraint)")
 
         assert visible() == [constraint.name for constraint in report.content.by_worst()[:12]]

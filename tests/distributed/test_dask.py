@@ -118,10 +118,7 @@ def in_two_parts(first, second):
 def test_partitions_without_a_column(people, fit):
     table = in_two_parts(people.iloc[:700], people.iloc[700:].drop(columns="job"))
     ledger = Ledger()
-    with (
-        dask.config.set(scheduler="sync"),
-        pytest.raises(InvalidInput, match="partition 2 lacks the column 'job'"),
-    ):
+    with dask.config.set(scheduler="sync"), pytest.raises(InvalidInput, match="partition 2 lacks the column 'job'"):
         fit(table, "person", ledger=ledger)
     assert not ledger.records
 
@@ -132,9 +129,7 @@ def test_the_storage_of_a_partition_does_not_matter(people, fit, same, ids, dtyp
     """One cell that is no number would change the type of its partition, and an error would tell."""
     with dask.config.set(scheduler="sync"):
         plain = fit(in_two_parts(people.iloc[:700], people.iloc[700:]), ids)
-        other = fit(
-            in_two_parts(people.iloc[:700], people.iloc[700:].astype({"age": dtype, "person": dtype})), ids
-        )
+        other = fit(in_two_parts(people.iloc[:700], people.iloc[700:].astype({"age": dtype, "person": dtype})), ids)
         blank = people.iloc[700:].astype({"age": object, "person": object})
         blank.iloc[3, list(blank.columns).index("age")] = "a word"
         fit(in_two_parts(people.iloc[:700], blank), ids)
@@ -185,10 +180,7 @@ def test_rows_of_a_person_come_together_in_the_order_of_the_table():
         ids = "id"
 
     cuts, n = (0, 100, 130, 300), 3
-    pieces = [
-        split_by_id(frame.iloc[start:stop], Named, n, (0, stop - start, start))
-        for start, stop in pairwise(cuts)
-    ]
+    pieces = [split_by_id(frame.iloc[start:stop], Named, n, (0, stop - start, start)) for start, stop in pairwise(cuts)]
     joined = [join_by_id([piece[part] for piece in pieces]) for part in range(n)]
     homes = [set(part.frame["id"]) for part in joined]
     assert sum(map(len, homes)) == len(set.union(*homes)) == frame["id"].nunique()

@@ -56,15 +56,10 @@ def fuzz_scalars(draw):
                 ),
                 lambda: GaussianEvent(draw(mostly(noises, 16)), draw(mostly(st.integers(1, 99), 16))),
                 lambda: ThresholdEvent(draw(mostly(noises, 16)), draw(mostly(st.floats(1e-9, 0.1), 16))),
-                lambda: PrivacyUnit(
-                    draw(mostly(st.sampled_from(["row", "id"]))), draw(odd), draw(odd), draw(odd)
-                ),
+                lambda: PrivacyUnit(draw(mostly(st.sampled_from(["row", "id"]))), draw(odd), draw(odd), draw(odd)),
                 lambda: LaplaceEvent(draw(mostly(noises, 16)), draw(mostly(st.integers(1, 99), 16))),
                 lambda: OutsideEvent(
-                    draw(mostly(st.floats(0, 50), 16)),
-                    draw(odd),
-                    draw(relations),
-                    draw(mostly(st.text(), 16)),
+                    draw(mostly(st.floats(0, 50), 16)), draw(odd), draw(relations), draw(mostly(st.text(), 16))
                 ),
                 lambda: UnprotectedEvent(draw(odd)),
                 lambda: SelectionEvent(draw(mostly(st.just((GaussianEvent(9.0),)))), draw(odd), draw(odd)),
@@ -122,9 +117,7 @@ def fuzz_calibration(draw):
     if draw(st.booleans()):
         release, share = draw(st.sampled_from([GaussianEvent, LaplaceEvent])), draw(st.floats(0.1, 0.9))
         plan = accounting.calibrate_plan(
-            epsilon,
-            delta,
-            lambda scale: (release(scale / share), TrainingEvent(rate, steps, scale, histogram=None)),
+            epsilon, delta, lambda scale: (release(scale / share), TrainingEvent(rate, steps, scale, histogram=None))
         )
         assert isinstance(plan, PlanCalibration)
         assert accounting.epsilon(plan.events, delta) <= epsilon * (1 + 1e-9)

@@ -127,9 +127,7 @@ def fuzz_commands(draw):
     if name != "app" and draw(st.integers(0, 7)) == 0:
         first = [words(draw, flag="") for _ in range(draw(st.integers(0, 2)))]
         first += ["--games", "40", "--canaries", "10"] if name == "audit" else []
-    flags = [
-        option.opts[0] for option in cli.get_command(None, name).params if option.opts[0].startswith("-")
-    ]
+    flags = [option.opts[0] for option in cli.get_command(None, name).params if option.opts[0].startswith("-")]
     said = []
     for flag in draw(st.lists(st.sampled_from([*flags, "--no-such", "--json", "-q"]), max_size=3)):
         if flag not in NEVER:

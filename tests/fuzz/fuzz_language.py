@@ -85,9 +85,7 @@ def fuzz_domain(draw):
     sound = st.sampled_from(["a", "b", "c", 1, 2, 1.5, "Ω"])
     listed = st.lists(mostly(sound, 1, values), min_size=2, max_size=4, unique_by=repr)
     listed = mostly(listed, 4, st.lists(mostly(values), max_size=4))
-    columns = st.dictionaries(
-        mostly(names, 2, edges), mostly(st.one_of(listed, st.just(rw.Numeric())), 4), max_size=2
-    )
+    columns = st.dictionaries(mostly(names, 2, edges), mostly(st.one_of(listed, st.just(rw.Numeric())), 4), max_size=2)
     domain = rw.Domain(draw(mostly(listed)), draw(mostly(columns)))
     compile_constraints([rw.rate(domain.classes[0]) <= 0.5], domain)
 
@@ -135,7 +133,5 @@ def fuzz_report(draw):
     """Rates on any labels and groups."""
     labels, predicted, groups = labels_and_groups(draw)
     parity = rw.demographic_parity("g", max_gap=0.1)
-    rate_report(
-        parity, labels, predicted, sensitive_features=groups, confidence=draw(mostly(st.floats(0.5, 0.99)))
-    )
+    rate_report(parity, labels, predicted, sensitive_features=groups, confidence=draw(mostly(st.floats(0.5, 0.99))))
     group_rates(labels, predicted, sensitive_features=groups, by=draw(mostly(st.just("g"))))

@@ -6,18 +6,7 @@ import math
 
 import numpy as np
 import scipy.sparse as sp
-from fuzz_inputs import (
-    both_classes,
-    edges,
-    mostly,
-    names,
-    odd,
-    odd_size,
-    probabilities,
-    scratch,
-    things,
-    values,
-)
+from fuzz_inputs import both_classes, edges, mostly, names, odd, odd_size, probabilities, scratch, things, values
 from fuzz_language import labels_and_groups
 from hypothesis import strategies as st
 from lower_bounds import check_not_below_the_truth
@@ -29,12 +18,7 @@ from ratewise.estimators.evaluation import evaluate
 from ratewise.mechanisms.randomness import RandomStreams, SecureGenerator
 from ratewise.report import Report
 
-LIMITS = [
-    None,
-    rw.demographic_parity("g", max_gap=0.2),
-    [rw.rate(1) <= 0.5],
-    rw.equalized_odds("g", max_gap=0.3),
-]
+LIMITS = [None, rw.demographic_parity("g", max_gap=0.2), [rw.rate(1) <= 0.5], rw.equalized_odds("g", max_gap=0.3)]
 
 
 def fuzz_randomness(draw):
@@ -185,18 +169,14 @@ def cells_of(described, n):
     if not isinstance(described, Number):
         sound = st.sampled_from("ab" if described is None else described.values)
     return mostly(
-        st.lists(sound, min_size=n, max_size=n),
-        4,
-        st.lists(mostly(sound, 8, values), min_size=n, max_size=n),
+        st.lists(sound, min_size=n, max_size=n), 4, st.lists(mostly(sound, 8, values), min_size=n, max_size=n)
     )
 
 
 def fuzz_table(draw):
     """A schema of any columns, a table of any cells: fitted, predicted."""
     named = st.sampled_from(["age", "job", "label", "Ω"])
-    columns = {
-        draw(mostly(named, 4, st.one_of(names, edges))): column(draw) for _ in range(draw(st.integers(1, 2)))
-    }
+    columns = {draw(mostly(named, 4, st.one_of(names, edges))): column(draw) for _ in range(draw(st.integers(1, 2)))}
     schema = Schema(
         draw(mostly(st.just(columns))),
         label="y",
@@ -207,8 +187,7 @@ def fuzz_table(draw):
     assert Schema.from_dict(schema.to_dict()) == schema
     n = draw(mostly(st.integers(4, 6), 4, st.integers(1, 3)))
     frame = {
-        name: draw(cells_of(schema.columns.get(name), n))
-        for name in (*schema.columns, *schema.groups, schema.label)
+        name: draw(cells_of(schema.columns.get(name), n)) for name in (*schema.columns, *schema.groups, schema.label)
     }
     limit = draw(st.sampled_from([None, rw.demographic_parity("g", max_gap=0.2)]))
     model = rw.RateConstrainedClassifier(
@@ -217,9 +196,7 @@ def fuzz_table(draw):
         schema=schema,
         config=rw.TrainingConfig(steps=draw(st.integers(1, 2))),
     )
-    model.fit(
-        draw(mostly(st.just(frame), 2, things)), both_classes(draw, n), sensitive_features=groups_of(draw, n)
-    )
+    model.fit(draw(mostly(st.just(frame), 2, things)), both_classes(draw, n), sensitive_features=groups_of(draw, n))
     assert np.all(np.isfinite(model.predict_proba(frame)))
 
 
@@ -360,9 +337,7 @@ def fuzz_audits(draw):
                 lambda: audit.audit_step(event, games=20, subject=audit.TableSubject(event, rows)),
                 lambda: audit.check_noise(event, steps=games, streams=streams),
                 lambda: audit.check_replay(event, steps=games, streams=streams),
-                lambda: audit.check_sampling(
-                    draw(mostly(probabilities)), n_rows=rows, steps=games, streams=streams
-                ),
+                lambda: audit.check_sampling(draw(mostly(probabilities)), n_rows=rows, steps=games, streams=streams),
                 lambda: audit.check_ledger(rw.Ledger(), [], draw(mostly(st.floats(1e-9, 0.5)))),
                 lambda: audit.WorstRows(rows, draw(mostly(st.integers(0, 3), 2, odd_size)), counted=True),
             ]

@@ -8,17 +8,7 @@ from functools import cache
 
 import numpy as np
 import torch
-from fuzz_inputs import (
-    altered,
-    both_classes,
-    damaged_bytes,
-    mostly,
-    odd,
-    odd_size,
-    plain,
-    scratch,
-    things,
-)
+from fuzz_inputs import altered, both_classes, damaged_bytes, mostly, odd, odd_size, plain, scratch, things
 from hypothesis import strategies as st
 from lower_bounds import check_not_below_the_truth
 from torch import nn
@@ -171,18 +161,12 @@ def fuzz_torch_parts(draw):
                 lambda: rt.network_plan(
                     draw(mostly(st.integers(1, 9))), TrainingConfig(clip=draw(odd)), **budget(draw)
                 ),
-                lambda: rt.network_plan(
-                    500, epsilon=1.0, delta=draw(odd), epochs=draw(odd_size), constrained=True
-                ),
+                lambda: rt.network_plan(500, epsilon=1.0, delta=draw(odd), epochs=draw(odd_size), constrained=True),
                 lambda: rt.share_of(draw(odd), draw(odd), draw(odd)),
                 lambda: rt.share_of(draw(st.integers(0, 9)), draw(small), draw(small)),
-                lambda: rt.TensorRows(
-                    draw(mostly(st.just(X))), draw(mostly(st.just(y))), draw(mostly(st.just(cells)))
-                ),
+                lambda: rt.TensorRows(draw(mostly(st.just(X))), draw(mostly(st.just(y))), draw(mostly(st.just(cells)))),
                 lambda: rt.DatasetRows(
-                    draw(mostly(st.just(Items([(X[0], 0, {"g": 1})])))),
-                    draw(mostly(st.just(DOMAIN))),
-                    COMPILED,
+                    draw(mostly(st.just(Items([(X[0], 0, {"g": 1})])))), draw(mostly(st.just(DOMAIN))), COMPILED
                 ),
                 lambda: rt.PerRowClipper(draw(mostly(st.sampled_from([nn.Linear(2, 2), nn.BatchNorm1d(2)])))),
                 lambda: processes(draw),

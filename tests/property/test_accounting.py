@@ -113,20 +113,12 @@ def test_never_above_the_moments(event, delta):
 def test_more_noise_costs_less(event, delta, factor):
     base = accounting.epsilon(event, delta)
     louder = TrainingEvent(
-        event.sampling_rate,
-        event.steps,
-        event.gradient_noise * factor,
-        event.histogram_noise,
-        event.histogram,
+        event.sampling_rate, event.steps, event.gradient_noise * factor, event.histogram_noise, event.histogram
     )
     not_above(accounting.epsilon(louder, delta), base)
     if event.histogram:
         louder = TrainingEvent(
-            event.sampling_rate,
-            event.steps,
-            event.gradient_noise,
-            event.histogram_noise * factor,
-            event.histogram,
+            event.sampling_rate, event.steps, event.gradient_noise, event.histogram_noise * factor, event.histogram
         )
         not_above(accounting.epsilon(louder, delta), base)
 
@@ -185,9 +177,7 @@ def test_replacing_costs_more_than_removing(event, delta):
 @quick
 @given(sensible(), deltas)
 def test_zero_out_is_priced_like_removal(event, delta):
-    assert accounting.epsilon(event, delta, "zero_out") == pytest.approx(
-        accounting.epsilon(event, delta), rel=1e-12
-    )
+    assert accounting.epsilon(event, delta, "zero_out") == pytest.approx(accounting.epsilon(event, delta), rel=1e-12)
 
 
 @slow
@@ -241,9 +231,7 @@ def test_a_phase_may_be_cut_into_pieces(event, delta, pieces):
     assume(event.steps > pieces)
     cut = [event.with_steps(event.steps // pieces)] * (pieces - 1)
     cut.append(event.with_steps(event.steps - (pieces - 1) * (event.steps // pieces)))
-    assert accounting.epsilon(cut, delta) == pytest.approx(
-        accounting.epsilon(event, delta), rel=5e-3, abs=1e-9
-    )
+    assert accounting.epsilon(cut, delta) == pytest.approx(accounting.epsilon(event, delta), rel=5e-3, abs=1e-9)
 
 
 @quick
@@ -253,9 +241,7 @@ def test_integers_are_floats(gradient, histogram, steps, law):
     spelled = TrainingEvent(1.0, float(steps), float(gradient), float(histogram), law)
     assert accounting.epsilon(whole, 1e-5) == accounting.epsilon(spelled, 1e-5)
     assert accounting.delta(whole, 2) == accounting.delta(spelled, 2.0)
-    assert accounting.epsilon(GaussianEvent(gradient), 1e-5) == accounting.epsilon(
-        GaussianEvent(float(gradient)), 1e-5
-    )
+    assert accounting.epsilon(GaussianEvent(gradient), 1e-5) == accounting.epsilon(GaussianEvent(float(gradient)), 1e-5)
 
 
 def described(event: Event) -> Event:

@@ -43,9 +43,7 @@ FORMATS = st.builds(
     decimal=st.just("."),
     thousands=st.sampled_from([None, ",", " ", "'"]),
     date_order=st.sampled_from([None, "dmy", "mdy"]),
-    missing=st.lists(st.sampled_from(["0", "-1", "99.0", "x", "TRUE", "nan", "1e400"]), max_size=3).map(
-        tuple
-    ),
+    missing=st.lists(st.sampled_from(["0", "-1", "99.0", "x", "TRUE", "nan", "1e400"]), max_size=3).map(tuple),
 )
 TEXTS = st.one_of(
     st.text(max_size=8),
@@ -56,9 +54,7 @@ TEXTS = st.one_of(
     st.timedeltas().map(str),
     st.times().map(str),
     st.from_regex(r"[+-]?\d{1,3}([,.' ]\d{3}){0,2}([.,]\d{0,3})?%?", fullmatch=True),
-    st.sampled_from(
-        ["n/a", "NULL", "?", "-", "", " ", "true", "FALSE", "nan", "inf", "\ufeff1", "1\u00a0234"]
-    ),
+    st.sampled_from(["n/a", "NULL", "?", "-", "", " ", "true", "FALSE", "nan", "inf", "\ufeff1", "1\u00a0234"]),
 )
 OBJECTS = st.one_of(
     TEXTS,
@@ -184,10 +180,7 @@ def test_dates_have_one_number_in_every_spelling(moment):
             )
         ),
         ("Mar-2021 3:00 PM", CellFormat(), (18687.625, NUMBER)),
-        *(
-            (text, CellFormat(), (math.nan, UNPARSABLE))
-            for text in ("31 Feb 2020", "10-Dec", "May", "13:00 PM")
-        ),
+        *((text, CellFormat(), (math.nan, UNPARSABLE)) for text in ("31 Feb 2020", "10-Dec", "May", "13:00 PM")),
         ("Unknown", CellFormat(), (math.nan, MISSING)),
         (" N/A ", CellFormat(), (math.nan, MISSING)),
         ("-", CellFormat(), (math.nan, MISSING)),
@@ -210,8 +203,7 @@ def test_words_for_missing_are_values_of_categories():
 
 
 @pytest.mark.parametrize(
-    "fields",
-    [{"decimal": ";"}, {"thousands": "_"}, {"date_order": "ymd"}, {"decimal": ",", "thousands": ","}],
+    "fields", [{"decimal": ";"}, {"thousands": "_"}, {"date_order": "ymd"}, {"decimal": ",", "thousands": ","}]
 )
 def test_formats_are_checked(fields):
     with pytest.raises(InvalidInput, match=r"must (be one of|differ)"):

@@ -140,9 +140,7 @@ def test_constraints_on_single_rates_are_refused_exactly_if_no_rows_could_meet_t
     exist = rows_exist(said, classes)
     # limits that touch in one point, such as a mean of 0.3 of groups at most 0.3 and 0.1, are met as nearly
     # as one likes: whether that contradicts is a matter of rounding
-    assume(
-        exist == rows_exist([(*limit, sign, bound + sign * 1e-6) for *limit, sign, bound in said], classes)
-    )
+    assume(exist == rows_exist([(*limit, sign, bound + sign * 1e-6) for *limit, sign, bound in said], classes))
     assert bool(found) == (not exist)
     if found:  # what is named contradicts by itself
         alone = compile_constraints([compiled.declared[j] for j in found], domain(classes), to_hold=False)

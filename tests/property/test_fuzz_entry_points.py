@@ -25,8 +25,7 @@ entry_points = importlib.import_module("entry_points")
 FEW = {
     **dict.fromkeys(("calibration", "selection", "resumed_run"), 5),
     **dict.fromkeys(
-        ("accounting", "ledger", "commands", "fit", "parameters", "evaluation", "postprocess", "torch_fit"),
-        12,
+        ("accounting", "ledger", "commands", "fit", "parameters", "evaluation", "postprocess", "torch_fit"), 12
     ),
 }
 
@@ -34,13 +33,7 @@ FEW = {
 def fed(target, inputs, **options):
     """Return a test that feeds a target the same inputs every time; new ones are for the long run."""
 
-    @settings(
-        max_examples=inputs,
-        deadline=None,
-        derandomize=True,
-        suppress_health_check=list(HealthCheck),
-        **options,
-    )
+    @settings(max_examples=inputs, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), **options)
     @given(data=st.data())
     def feed(data):
         entry_points.survive(target, data.draw)
@@ -110,20 +103,8 @@ def test_a_ledger_that_forgets_an_entry_would_be_seen(monkeypatch):
 
 
 MODULES = [
-    *(
-        "ratewise",
-        "ratewise.accounting",
-        "ratewise.audit",
-        "ratewise.datasets",
-        "ratewise.estimators.evaluation",
-    ),
-    *(
-        "ratewise.constraints.text",
-        "ratewise.metrics",
-        "ratewise.report",
-        "ratewise.data.schema",
-        "ratewise.torch",
-    ),
+    *("ratewise", "ratewise.accounting", "ratewise.audit", "ratewise.datasets", "ratewise.estimators.evaluation"),
+    *("ratewise.constraints.text", "ratewise.metrics", "ratewise.report", "ratewise.data.schema", "ratewise.torch"),
     *("ratewise.estimators.search", "ratewise.estimators.persistence"),
 ]
 # records that the library makes and people only read; loaders are fed by way of LOADERS

@@ -11,20 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ratewise import (
-    Domain,
-    InvalidInput,
-    Numeric,
-    at_least,
-    below,
-    between,
-    everyone,
-    group,
-    label,
-    nobody,
-    rate,
-    rows,
-)
+from ratewise import Domain, InvalidInput, Numeric, at_least, below, between, everyone, group, label, nobody, rate, rows
 from ratewise.constraints import families
 from ratewise.constraints.compiled import compile_constraints
 from ratewise.constraints.text import GrammarError, format_constraint, parse_constraint
@@ -33,9 +20,7 @@ FUZZ = int(os.environ.get("RATEWISE_FUZZ", "1"))
 
 numbers = st.floats(-1e6, 1e6).filter(lambda x: x == 0 or abs(x) > 1e-6)
 values = st.one_of(st.text(max_size=6), st.integers(-(10**20), 10**20), numbers, st.booleans())
-columns = st.one_of(
-    st.sampled_from(["sex", "race", "hours-per-week", "class", "label", "é", ""]), st.text(max_size=4)
-)
+columns = st.one_of(st.sampled_from(["sex", "race", "hours-per-week", "class", "label", "é", ""]), st.text(max_size=4))
 columns = columns.filter(bool)
 intervals = st.one_of(
     numbers.map(below),
@@ -79,9 +64,7 @@ constraints = st.one_of(
     st.tuples(expressions, numbers).map(lambda p: p[0] >= p[1]),
     st.tuples(expressions, bounds).map(lambda p: p[0].between(*p[1])),
     st.tuples(expressions, numbers).map(lambda p: abs(p[0]) <= abs(p[1])),
-    st.tuples(expressions, numbers, st.text(min_size=1).filter(str.strip)).map(
-        lambda p: (p[0] <= p[1]).named(p[2])
-    ),
+    st.tuples(expressions, numbers, st.text(min_size=1).filter(str.strip)).map(lambda p: (p[0] <= p[1]).named(p[2])),
 )
 shares = st.floats(0, 1)
 several = st.lists(columns, max_size=3, unique=True)
@@ -120,9 +103,7 @@ limits = st.one_of(
     ),
     st.builds(families.paper_false_negative_rate, shares, several),
     st.builds(lambda low, by: families.positive_rate(low / 2, low, by=by), shares, several),
-    st.builds(
-        lambda high, positive: families.positive_rate(max_rate=high, positive=positive), shares, values
-    ),
+    st.builds(lambda high, positive: families.positive_rate(max_rate=high, positive=positive), shares, values),
 )
 declarations = st.one_of(constraints, parities, limits)
 
@@ -155,33 +136,8 @@ PIECES = st.sampled_from(
     [
         *"()[]{},:.=*/+-&|~<>'\"\\ 01_",
         *("<=", ">=", "==", "**", "rate", "group", "label", "rows", "abs", "below", "between", "everyone"),
-        *(
-            "fnr",
-            "demographic_parity",
-            "positive_rate",
-            "race=*",
-            "where=",
-            "out_of=",
-            "sex",
-            ".named",
-            ".between",
-        ),
-        *(
-            "0.5",
-            "1e308",
-            "1e-320",
-            "9" * 30,
-            "True",
-            "None",
-            "'a'",
-            "\\x",
-            "é",
-            "\x00",
-            "\ud800",
-            "²",
-            "٣",
-            "\n",
-        ),
+        *("fnr", "demographic_parity", "positive_rate", "race=*", "where=", "out_of=", "sex", ".named", ".between"),
+        *("0.5", "1e308", "1e-320", "9" * 30, "True", "None", "'a'", "\\x", "é", "\x00", "\ud800", "²", "٣", "\n"),
     ]
 )
 soup = st.lists(PIECES, max_size=40).map("".join)

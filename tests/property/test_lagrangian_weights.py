@@ -23,10 +23,7 @@ def leaf(classes):
     a = st.sets(st.sampled_from(A), min_size=1).map(lambda v: (group(a=v), lambda r: r["a"] in v))
     b = st.sampled_from(B).map(lambda v: (group(b=v), lambda r: r["b"] == v))
     age = st.sampled_from(
-        [
-            (group(age=below(20)), lambda r: r["age"] < 20),
-            (group(age=between(20, 40)), lambda r: 20 <= r["age"] < 40),
-        ]
+        [(group(age=below(20)), lambda r: r["age"] < 20), (group(age=between(20, 40)), lambda r: 20 <= r["age"] < 40)]
     )
     y = st.sets(st.integers(0, classes - 1), min_size=1).map(lambda v: (label(*v), lambda r: r["y"] in v))
     return st.one_of(a, b, age, y, st.just((everyone, lambda r: True)))
@@ -48,24 +45,18 @@ def predicates(classes):
 @st.composite
 def problems(draw):
     classes = draw(st.integers(2, 4))
-    atoms = [
-        {"a": a, "b": b, "age": age, "y": y} for a in A for b in B for age in AGES for y in range(classes)
-    ]
+    atoms = [{"a": a, "b": b, "age": age, "y": y} for a in A for b in B for age in AGES for y in range(classes)]
     # every combination at least once, so that no denominator is zero; some several times
     people = atoms + draw(st.lists(st.sampled_from(atoms), max_size=10))
     constraints = []
     for _ in range(draw(st.integers(1, 4))):
         terms = [draw(one_term(classes, atoms)) for _ in range(draw(st.integers(1, 3)))]
         amounts = [draw(st.sampled_from([-2.0, -1.0, -0.5, 0.5, 1.0, 3.0])) for _ in terms]
-        expression = sum(c * t for c, (t, _) in zip(amounts, terms, strict=True)) + draw(
-            st.sampled_from([0, 1])
-        )
+        expression = sum(c * t for c, (t, _) in zip(amounts, terms, strict=True)) + draw(st.sampled_from([0, 1]))
         assume(expression.terms)
         upper = draw(st.booleans())
         constraint = expression <= 1000 if upper else expression >= -1000
-        constraints.append(
-            (constraint, [(1 if upper else -1, c, t) for c, (_, t) in zip(amounts, terms, strict=True)])
-        )
+        constraints.append((constraint, [(1 if upper else -1, c, t) for c, (_, t) in zip(amounts, terms, strict=True)]))
     return classes, people, constraints
 
 

@@ -14,9 +14,7 @@ from ratewise.exceptions import InvalidInput
 
 SEX, RACE, CLASSES, AGES = ("F", "M"), ("A", "B", "C", "D"), ("no", "yes", "maybe"), (5, 10, 15, 20, 25)
 DOMAIN = Domain(CLASSES, {"sex": SEX, "race": RACE, "age": Numeric()})
-ATOMS = [
-    {"sex": s, "race": r, "age": a, "label": y} for s, r, a, y in itertools.product(SEX, RACE, AGES, CLASSES)
-]
+ATOMS = [{"sex": s, "race": r, "age": a, "label": y} for s, r, a, y in itertools.product(SEX, RACE, AGES, CLASSES)]
 NAMES = {**vars(language), **vars(ratewise.constraints.rates)}
 
 
@@ -81,12 +79,7 @@ def test_cells_cover_the_domain_and_two_atoms_share_one_iff_no_subset_separates_
 @settings(deadline=None, max_examples=200)
 @given(predicates, predicates)
 def test_operators_mean_what_they_say_and_repr_rebuilds(a, b):
-    for predicate, means in (
-        a,
-        b,
-        (a[0] & b[0], lambda r: a[1](r) and b[1](r)),
-        (~a[0], lambda r: not a[1](r)),
-    ):
+    for predicate, means in (a, b, (a[0] & b[0], lambda r: a[1](r) and b[1](r)), (~a[0], lambda r: not a[1](r))):
         again = eval(repr(predicate), dict(NAMES))
         assert again == predicate
         assert hash(again) == hash(predicate)

@@ -71,12 +71,7 @@ def test_report_equals_the_oracle(mix, rows_drawn, soft, upper, constant):
     constraint = expression <= 50 if upper else expression >= -50
     given_as = {"y_prob": prob} if soft else {"y_pred": prob.argmax(axis=1)}
     (row,) = rate_report(
-        constraint,
-        truth,
-        **given_as,
-        sensitive_features={"g": groups},
-        classes=(0, 1, 2),
-        group_values={"g": VALUES},
+        constraint, truth, **given_as, sensitive_features={"g": groups}, classes=(0, 1, 2), group_values={"g": VALUES}
     )
     if math.isnan(row.reached):
         assert math.isnan(expected)

@@ -55,13 +55,7 @@ def reports(draw):
     ]
     scores = rng.dirichlet(np.ones(len(kinds)), n) if draw(st.booleans()) else None
     return Report.from_predictions(
-        truth,
-        guess,
-        {column: groups},
-        constraints,
-        scores=scores,
-        classes=kinds,
-        group_values={column: values},
+        truth, guess, {column: groups}, constraints, scores=scores, classes=kinds, group_values={column: values}
     )
 
 
@@ -72,9 +66,7 @@ def test_groups_add_up_and_states_follow_from_values(report):
     for grouping in content.groupings:
         assert sum(group.rows for group in grouping.groups) == content.rows
         for k in content.classes:
-            hits = sum(
-                (group.rates[k]["selection_rate"].value or 0.0) * group.rows for group in grouping.groups
-            )
+            hits = sum((group.rates[k]["selection_rate"].value or 0.0) * group.rows for group in grouping.groups)
             assert hits == pytest.approx(content.everyone.rates[k]["selection_rate"].value * content.rows)
     for constraint in content.constraints:
         if constraint.excess_interval is None:
@@ -95,17 +87,13 @@ def test_page_is_whole_and_says_what_the_data_say(report):
     assert json.loads(data) == json.loads(report.to_json())
     assert Report.from_json(report.to_json()).content == report.content
     shown = re.findall(r'data-constraint="(.*?)"', page, re.DOTALL)
-    assert [html.unescape(name) for name in shown] == [
-        constraint.name for constraint in report.content.by_worst()
-    ]
+    assert [html.unescape(name) for name in shown] == [constraint.name for constraint in report.content.by_worst()]
     assert report.model_card().startswith("# ")
 
 
 def test_half_a_surrogate_pair_does_not_stop_the_page(tmp_path):
     groups = ["\ud800", "b"] * 10
-    report = Report.from_predictions(
-        [0, 1] * 10, [1, 1, 0, 0] * 5, {"g": groups}, demographic_parity("g", max_gap=0.1)
-    )
+    report = Report.from_predictions([0, 1] * 10, [1, 1, 0, 0] * 5, {"g": groups}, demographic_parity("g", max_gap=0.1))
     report.to_html(tmp_path / "page.html")
     report.to_json(tmp_path / "report.json")
     report.model_card(tmp_path / "card.md")

@@ -138,10 +138,7 @@ def test_swapping_a_row_is_two_blanks(problem):
 @settings(max_examples=50, deadline=None)
 @given(problem=problems())
 def test_an_empty_sample_and_blanks_add_nothing(problem):
-    for found, _ in (
-        sums(problem, sample=np.array([], dtype=np.intp)),
-        sums(problem, np.arange(problem[0].n_rows)),
-    ):
+    for found, _ in (sums(problem, sample=np.array([], dtype=np.intp)), sums(problem, np.arange(problem[0].n_rows))):
         assert not found.gradient.any()
         assert not found.histogram.any()
 

@@ -112,9 +112,7 @@ def test_softmax_coordinate_stays_within_its_constants(logits, tau, seed):
 @given(st.floats(0.0, 1.0), st.floats(1.0, 1e4), st.floats(0.1, 20.0), failures, st.integers(1, 20), seeds)
 def test_ratio_error_covers_every_noise_within_the_quantiles(share, denominator, scale, failure, terms, seed):
     numerator = share * denominator
-    bound = theory.ratio_error(
-        numerator, denominator, laplace_scale=scale, failure=failure, denominator_terms=terms
-    )
+    bound = theory.ratio_error(numerator, denominator, laplace_scale=scale, failure=failure, denominator_terms=terms)
     top = theory.laplace_sum_quantile(scale, 1, failure / 2)
     bottom = theory.laplace_sum_quantile(scale, terms, failure / 2)
     if bottom >= denominator:
@@ -162,9 +160,7 @@ def test_noise_moves_the_right_way(epsilon, delta, rate, steps):
 @given(st.floats(0.05, 1.0), st.floats(0.01, 5.0), st.floats(0.01, 1.0), st.floats(1e-6, 0.2))
 def test_gradient_errors_move_the_right_way(rate, scale, std, failure):
     def bounds(cell=50_000, scale=scale, std=std, failure=failure, classes=2, constraints=4):
-        problem = theory.RateProblem(
-            10 * cell, cell, 30, classes, constraints, 2.0, 1.0, theory.linear_softmax(1.0)
-        )
+        problem = theory.RateProblem(10 * cell, cell, 30, classes, constraints, 2.0, 1.0, theory.linear_softmax(1.0))
         return theory.gradient_errors(
             problem, sampling_rate=rate, gradient_std=std, laplace_scale=scale, failure=failure
         )

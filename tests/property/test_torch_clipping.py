@@ -106,9 +106,7 @@ def linear_case(draw, dtype=torch.float64, axes=(0, 1, 2)):
     torch.manual_seed(draw(SEED))
     inputs, hidden = draw(st.integers(1, 20)), draw(st.integers(1, 20))
     middle = draw(st.sampled_from([(), (2,), (9,), (3, 2)][: 4 if 2 in axes else 3]))
-    module = nn.Sequential(
-        nn.Linear(inputs, hidden, bias=draw(st.booleans())), nn.Tanh(), nn.Linear(hidden, 3)
-    )
+    module = nn.Sequential(nn.Linear(inputs, hidden, bias=draw(st.booleans())), nn.Tanh(), nn.Linear(hidden, 3))
     return module.to(dtype), torch.randn(draw(ROWS), *middle, inputs, dtype=dtype)
 
 
@@ -435,6 +433,4 @@ def test_removing_a_row_moves_the_sum_by_at_most_the_clip(seed, removed, clip):
     x = torch.randn(5, 2, 8) * 3
     kept = torch.arange(5) != removed
     moved = [a - b for a, b in zip(ours(module, x, clip), ours(module, x[kept], clip), strict=True)]
-    assert float(torch.sqrt(sum(part.double().square().sum() for part in moved))) <= clip * (
-        1 + clipping_slack(5)
-    )
+    assert float(torch.sqrt(sum(part.double().square().sum() for part in moved))) <= clip * (1 + clipping_slack(5))

@@ -30,14 +30,7 @@ from dp_accounting.rdp import RdpAccountant
 from numpy.typing import NDArray
 from scipy import fft, integrate, interpolate, optimize, special, stats
 
-from ratewise.accounting import (
-    Event,
-    GaussianEvent,
-    LaplaceEvent,
-    SelectionEvent,
-    TrainingEvent,
-    UnprotectedEvent,
-)
+from ratewise.accounting import Event, GaussianEvent, LaplaceEvent, SelectionEvent, TrainingEvent, UnprotectedEvent
 
 Array = NDArray[np.float64]
 DIRECTIONS = ("remove", "add")
@@ -493,9 +486,7 @@ def _chernoff(parts: Sequence[Step], epsilon: float, direction: str) -> float:
     return math.exp(min(0.0, *(log_limit(t) for t in np.geomspace(0.01, 1e4, 200))))
 
 
-def _exact_one_way(
-    parts: Sequence[Step], delta: float, direction: str, tolerance: float, tilt: float | None
-) -> float:
+def _exact_one_way(parts: Sequence[Step], delta: float, direction: str, tolerance: float, tilt: float | None) -> float:
     rough = [Law(*part.nodes(direction, math.inf), part.count) for part in parts]
     theta = tilt or saddle(rough, delta)
     width, previous = math.sqrt(cumulants_of(rough, theta)[2]) / 16, math.inf
@@ -511,9 +502,7 @@ def _exact_one_way(
     raise ArithmeticError(f"no agreement to {tolerance:g} between successive grids")
 
 
-def exact_delta(
-    steps: Step | Sequence[Step], epsilon: float, direction: str, *, tolerance: float = 1e-9
-) -> float:
+def exact_delta(steps: Step | Sequence[Step], epsilon: float, direction: str, *, tolerance: float = 1e-9) -> float:
     """Delta of the same compositions in one direction, for epsilon of either sign; relative tolerance."""
     parts = [steps] if isinstance(steps, Step) else list(steps)
     if epsilon < 0:
@@ -669,9 +658,7 @@ def tabulated(
 ) -> Callable[[float], float]:
     """The larger of the curves from 0 to `top`, through exact points; quick to ask again and again."""
     grid = np.linspace(0.0, top, points)
-    logs = [
-        math.log(max(exact_delta(steps, float(e), way, tolerance=1e-8) for way in directions)) for e in grid
-    ]
+    logs = [math.log(max(exact_delta(steps, float(e), way, tolerance=1e-8) for way in directions)) for e in grid]
     spline = interpolate.CubicSpline(grid, logs)
 
     def asked(epsilon: float) -> float:

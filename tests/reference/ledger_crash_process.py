@@ -79,9 +79,7 @@ def live(mode, ledger, side):
         slow_down()
     if mode == "torn":
         tear()
-    releases(
-        Ledger.at(ledger, cap=CAP), lambda name: really_write(handle, f"{name}\n".encode()), mode == "late"
-    )
+    releases(Ledger.at(ledger, cap=CAP), lambda name: really_write(handle, f"{name}\n".encode()), mode == "late")
 
 
 def say(number):

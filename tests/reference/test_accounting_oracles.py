@@ -28,9 +28,7 @@ from ratewise.accounting import (
     UnprotectedEvent,
 )
 
-_spec = importlib.util.spec_from_file_location(
-    "accounting_oracles", Path(__file__).with_name("accounting_oracles.py")
-)
+_spec = importlib.util.spec_from_file_location("accounting_oracles", Path(__file__).with_name("accounting_oracles.py"))
 assert _spec is not None
 assert _spec.loader is not None
 oracles = importlib.util.module_from_spec(_spec)
@@ -40,11 +38,7 @@ Step = oracles.Step
 
 BELOW = 1e-9
 ABOVE = 1.01
-NEIGHBOUR_WAYS = {
-    "add_or_remove": ("remove", "add"),
-    "zero_out": ("remove", "add"),
-    "replace_one": ("replace",),
-}
+NEIGHBOUR_WAYS = {"add_or_remove": ("remove", "add"), "zero_out": ("remove", "add"), "replace_one": ("replace",)}
 DP_RELATIONS = {
     "add_or_remove": dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE,
     "replace_one": dp_accounting.NeighboringRelation.REPLACE_ONE,
@@ -77,9 +71,7 @@ def assert_tight(ours: float, exact: float) -> None:
     assert exact - BELOW <= ours <= ABOVE * exact + BELOW
 
 
-def pair(
-    q: float, sigma: float | None, noise: float | None, steps: int, law: str = "laplace"
-) -> TrainingEvent:
+def pair(q: float, sigma: float | None, noise: float | None, steps: int, law: str = "laplace") -> TrainingEvent:
     return TrainingEvent(q, steps, sigma, noise, law if noise is not None else None)
 
 
@@ -156,12 +148,7 @@ def test_monte_carlo_agrees_with_composition():
 
 @pytest.mark.parametrize(
     ("q", "sigma", "scale", "steps", "published"),
-    [
-        (0.02, 4, 2, 1000, 1.353),
-        (0.05, 4, 2, 1000, 3.774),
-        (0.02, 1, 1, 1000, 6.481),
-        (0.05, 1, 1, 1, 1.655),
-    ],
+    [(0.02, 4, 2, 1000, 1.353), (0.05, 4, 2, 1000, 3.774), (0.02, 1, 1, 1000, 6.481), (0.05, 1, 1, 1, 1.655)],
 )
 def test_shared_sample_table(q, sigma, scale, steps, published):
     event = pair(q, sigma, scale, steps)
@@ -215,8 +202,7 @@ def base_curve():
 
 
 @pytest.mark.parametrize(
-    ("mean", "shape", "published"),
-    [(10, 1.0, 3.934), (100, 1.0, 5.091), (10, 0.0, 3.500), (10, math.inf, 4.350)],
+    ("mean", "shape", "published"), [(10, 1.0, 3.934), (100, 1.0, 5.091), (10, 0.0, 3.500), (10, math.inf, 4.350)]
 )
 def test_selection_by_the_curve(base_curve, mean, shape, published):
     found = accounting.epsilon(SelectionEvent((BASE,), mean, shape), 1e-6)
@@ -226,9 +212,7 @@ def test_selection_by_the_curve(base_curve, mean, shape, published):
 
 
 def test_selection_of_any_shape_lies_between_its_neighbours():
-    low, middle, high = (
-        accounting.epsilon(SelectionEvent((BASE,), 10, shape), 1e-6) for shape in (0, 0.5, 1)
-    )
+    low, middle, high = (accounting.epsilon(SelectionEvent((BASE,), 10, shape), 1e-6) for shape in (0, 0.5, 1))
     assert low < middle < high
 
 
@@ -442,11 +426,7 @@ def test_laplace_alone_inside_the_rigorous_bracket(step, delta, width):
 
 MIXED: list[list[Event]] = [
     [TrainingEvent(0.05, 20, 1.0, 1.0, "laplace"), TrainingEvent(0.1, 30, 2.0), GaussianEvent(3.0)],
-    [
-        TrainingEvent(0.02, 500, 2.0, 3.0, "laplace"),
-        TrainingEvent(0.01, 2000, 1.5, 4.0),
-        LaplaceEvent(5.0, 2),
-    ],
+    [TrainingEvent(0.02, 500, 2.0, 3.0, "laplace"), TrainingEvent(0.01, 2000, 1.5, 4.0), LaplaceEvent(5.0, 2)],
     [TrainingEvent(0.001, 3000, 1.0), TrainingEvent(0.3, 10, 9.0, 9.0, "laplace"), GaussianEvent(4.0, 2)],
     [GaussianEvent(5.0, 3), LaplaceEvent(2.0), TrainingEvent(0.1, 25, None, 3.0, "laplace")],
 ]
@@ -475,9 +455,7 @@ def test_outside_guarantee_composes_with_training(outside, breach):
         for way in ("remove", "add")
     )
     assert at_ours <= 1e-5 * (1 + 1e-8)
-    at_less = oracles.with_outside(lambda e: oracles.exact_delta(step, e, "remove"), outside, breach)(
-        found / 1.01
-    )
+    at_less = oracles.with_outside(lambda e: oracles.exact_delta(step, e, "remove"), outside, breach)(found / 1.01)
     assert at_less >= 1e-5
 
 
@@ -562,13 +540,7 @@ def test_native_subsampled_gaussian(q, sigma, noise, steps, delta, neighbours):
 
 @pytest.mark.parametrize(
     ("q", "scale", "steps", "delta"),
-    [
-        (0.1, 1.0, 1, 1e-3),
-        (0.05, 2.0, 300, 1e-5),
-        (0.3, 5.0, 60, 1e-8),
-        (0.01, 0.5, 100, 1e-6),
-        (1.0, 4.0, 9, 1e-6),
-    ],
+    [(0.1, 1.0, 1, 1e-3), (0.05, 2.0, 300, 1e-5), (0.3, 5.0, 60, 1e-8), (0.01, 0.5, 100, 1e-6), (1.0, 4.0, 9, 1e-6)],
 )
 @pytest.mark.parametrize("neighbours", ["add_or_remove", "zero_out"])
 def test_native_subsampled_laplace(q, scale, steps, delta, neighbours):
@@ -620,9 +592,7 @@ def test_second_accountant_is_an_upper_limit(event):
 @pytest.mark.parametrize("mean", [10, 100])
 def test_second_accountant_knows_selection(mean):
     published = {10: 4.511, 100: 5.629}[mean]
-    assert oracles.rdp_epsilon([SelectionEvent((BASE,), mean, 1.0)], 1e-6) == pytest.approx(
-        published, abs=2e-3
-    )
+    assert oracles.rdp_epsilon([SelectionEvent((BASE,), mean, 1.0)], 1e-6) == pytest.approx(published, abs=2e-3)
 
 
 # ---------------------------------------------------------------- Renyi divergences for filters

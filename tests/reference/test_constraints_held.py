@@ -61,9 +61,7 @@ def excess(limit, classes, seed, constraints, epsilon, **choices):
         random_state=seed,
         **choices,
     ).fit(x, y, sensitive_features={"group": group})
-    worst = max(
-        row.gap for row in rate_report(limit, y, model.predict(x), sensitive_features={"group": group})
-    )
+    worst = max(row.gap for row in rate_report(limit, y, model.predict(x), sensitive_features={"group": group}))
     if constraints is not None:
         assert worst <= 0.02 or {row.verdict for row in model.certificate_} != {HELD}
     return model.score(x, y), worst

@@ -84,9 +84,7 @@ def test_published_noise_accounts_to_more_than_it_claims(n, smallest, sheet):
     found = fermi.accounted_epsilon(batch, n, updates, noise, smallest, delta)
     # both releases of one batch in one: sqrt(2) less noise than ``q sqrt(2 T ln(1/delta))`` of either
     ratio = batch / n * math.sqrt(2 * formula * math.log(1 / delta))
-    event = dp_accounting.PoissonSampledDpEvent(
-        batch / n, dp_accounting.GaussianDpEvent(ratio / math.sqrt(2))
-    )
+    event = dp_accounting.PoissonSampledDpEvent(batch / n, dp_accounting.GaussianDpEvent(ratio / math.sqrt(2)))
     accountant = pld.PLDAccountant().compose(event, updates)
     assert found == pytest.approx(accountant.get_epsilon(delta), rel=2e-3)
     assert found > 1.03
@@ -118,9 +116,7 @@ def test_the_published_form_sees_one_cell():
         soft = model.predict(part)[1]
         # the best value of the one cell: P(1, male)^2 / (P(1) share) - 1
         rates.append(np.mean(soft * male) ** 2 / (soft.mean() * share))
-    assert pulled.details["w"] == pytest.approx(
-        np.mean(soft * male) / (math.sqrt(share) * soft.mean()), rel=0.02
-    )
+    assert pulled.details["w"] == pytest.approx(np.mean(soft * male) / (math.sqrt(share) * soft.mean()), rel=0.02)
     assert rates[1] < rates[0]
 
 
@@ -133,22 +129,12 @@ def test_credit_card_columns_of_the_published_form():
         ("male", "female"),
     )
     frame = pd.DataFrame(
-        {
-            "AGE": [20, 30, 40],
-            "EDUCATION": [0, 1, 6],
-            "MARRIAGE": [0, 3, 1],
-            "PAY_0": [0, 0, -2],
-            "y": [0, 1, 0],
-        }
+        {"AGE": [20, 30, 40], "EDUCATION": [0, 1, 6], "MARRIAGE": [0, 3, 1], "PAY_0": [0, 0, -2], "y": [0, 1, 0]}
     )
     made = table(frame, frame["y"], {"sex": ["male", "male", "female"]}, schema)
     found = made.X @ fermi.authors_columns(made)
     # age; education 4 (met first through 0), 1; marriage 3, 1; pay -2, 0
-    assert found.tolist() == [
-        [20, 1, 0, 1, 0, 0, 1],
-        [30, 0, 1, 1, 0, 0, 1],
-        [40, 1, 0, 0, 1, 1, 0],
-    ]
+    assert found.tolist() == [[20, 1, 0, 1, 0, 0, 1], [30, 0, 1, 1, 0, 0, 1], [40, 1, 0, 0, 1, 1, 0]]
 
 
 def test_raw_scaler_leaves_categories_alone():
@@ -234,9 +220,7 @@ def two_groups():
     return shares
 
 
-@pytest.mark.parametrize(
-    ("gamma", "error"), [(0, 0.40), (0.05, 0.375), (0.1, 0.35), (0.2, 0.30), (0.5, 0.30)]
-)
+@pytest.mark.parametrize(("gamma", "error"), [(0, 0.40), (0.05, 0.375), (0.1, 0.35), (0.2, 0.30), (0.5, 0.30)])
 def test_post_processing_errors_of_the_sheet(gamma, error):
     chosen, found = jagielski.solve(two_groups(), gamma)
     assert found == pytest.approx(error, abs=1e-9)
@@ -458,9 +442,7 @@ def test_weight_zero_without_noise_is_logistic_regression():
     y = (X @ [1.0, -1.0, 0.5] + rng.logistic(size=300) > 0).astype(int)
     Z = np.hstack([X, np.ones((300, 1))])
     settings = Descent(300, 1.0, steps=400, clip=1e9, learning_rate=1.0)
-    *_, theta = iterates(
-        Z, y, np.zeros(300, int), 2, fermi.Ermi(0.0, 2), settings, RandomStreams.from_seed(0)
-    )
+    *_, theta = iterates(Z, y, np.zeros(300, int), 2, fermi.Ermi(0.0, 2), settings, RandomStreams.from_seed(0))
     exact = LogisticRegression(C=np.inf, tol=1e-10, max_iter=1000).fit(X, y)
     assert theta == pytest.approx([*exact.coef_[0], *exact.intercept_], abs=1e-3)
 
@@ -473,9 +455,7 @@ def test_measured_rates_are_those_of_the_rows():
     assert found["violation"] == pytest.approx(abs(positive[male].mean() - positive[~male].mean()), abs=1e-6)
     assert found["error"] == pytest.approx(np.mean(np.abs(part.y - positive)))
     odds = measure(toy("equalized_odds"), positive)
-    gaps = [
-        abs(positive[male & (part.y == k)].mean() - positive[~male & (part.y == k)].mean()) for k in (0, 1)
-    ]
+    gaps = [abs(positive[male & (part.y == k)].mean() - positive[~male & (part.y == k)].mean()) for k in (0, 1)]
     assert odds["violation"] == pytest.approx(max(gaps), abs=1e-6)
     misses = measure(toy("false_negative_rate"), positive)
     assert misses["violation"] == pytest.approx(1 - positive[part.y == 1].mean(), abs=1e-6)
@@ -567,11 +547,7 @@ def test_expected_predictions_of_the_published_case(kind, bound, error):
 
     digits = [np.array(list(t.replace(" ", "")), int) for t in ("0110101 0111101 001011",
               "0000100 0000011 111111", "0110100 0010111 001111")]  # fmt: skip
-    X, y, groups = (
-        np.column_stack([*digits[:2], np.ones(20)]),
-        digits[2],
-        np.repeat(["A", "B", "C"], [7, 7, 6]),
-    )
+    X, y, groups = (np.column_stack([*digits[:2], np.ones(20)]), digits[2], np.repeat(["A", "B", "C"], [7, 7, 6]))
     constraint = getattr(reductions, kind)(difference_bound=bound)
     model = reductions.ExponentiatedGradient(LeastSquares(), constraint)
     model.fit(X, y, sensitive_features=groups)

@@ -17,13 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ratewise import (
-    RateConstrainedClassifier,
-    RatewiseWarning,
-    demographic_parity,
-    equalized_odds,
-    false_negative_rate,
-)
+from ratewise import RateConstrainedClassifier, RatewiseWarning, demographic_parity, equalized_odds, false_negative_rate
 from ratewise.metrics import rate_report
 from ratewise.training.certificate import HELD
 
@@ -66,9 +60,7 @@ class Table:
 
 def adult():
     parts = [
-        pd.read_csv(
-            FOLDER / "adult" / name, names=ADULT, skipinitialspace=True, na_values="?", skiprows=skipped
-        )
+        pd.read_csv(FOLDER / "adult" / name, names=ADULT, skipinitialspace=True, na_values="?", skiprows=skipped)
         for name, skipped in (("adult.data", 0), ("adult.test", 1))
     ]
     frame = pd.concat(parts).dropna().reset_index(drop=True)
@@ -180,9 +172,7 @@ if FOLDER.is_dir():
     def adult_table():
         return adult()
 
-    @pytest.mark.parametrize(
-        ("slack", "error", "gap"), [(0.05, 0.168, 0.06), (0.10, 0.161, 0.11), (0.15, 0.157, 0.16)]
-    )
+    @pytest.mark.parametrize(("slack", "error", "gap"), [(0.05, 0.168, 0.06), (0.10, 0.161, 0.11), (0.15, 0.157, 0.16)])
     def test_adult_demographic_parity(adult_table, slack, error, gap):
         runs = [fit_and_report(adult_table, demographic_parity("sex", max_gap=slack), s) for s in range(2)]
         assert np.mean([run[0] for run in runs]) <= error

@@ -37,11 +37,7 @@ def framed(truth, guess, columns):
 
 def agree(report, truth, guess, sensitive):
     compared = 0
-    assert [grouping.by for grouping in report.content.groupings] == [
-        ("sex",),
-        ("region",),
-        ("sex", "region"),
-    ]
+    assert [grouping.by for grouping in report.content.groupings] == [("sex",), ("region",), ("sex", "region")]
     for grouping in report.content.groupings:
         expected = framed(truth, guess, {name: sensitive[name] for name in grouping.by})
         assert len(grouping.groups) == len(expected)
@@ -98,14 +94,10 @@ def test_gaps_are_those_of_fairlearn(rows):
     guess = LogisticRegression(max_iter=1000).fit(X, y).predict(X_new)
     report = Report.from_predictions(truth, guess, sensitive, demographic_parity("sex", max_gap=0.1))
     gap = metrics.demographic_parity_difference(truth, guess, sensitive_features=sensitive["sex"])
-    assert max(abs(constraint.reached) for constraint in report.content.constraints) == pytest.approx(
-        gap, abs=1e-12
-    )
+    assert max(abs(constraint.reached) for constraint in report.content.constraints) == pytest.approx(gap, abs=1e-12)
     odds = Report.from_predictions(truth, guess, sensitive, equalized_odds("sex", max_gap=0.1))
     gap = metrics.equalized_odds_difference(truth, guess, sensitive_features=sensitive["sex"])
-    assert max(abs(constraint.reached) for constraint in odds.content.constraints) == pytest.approx(
-        gap, abs=1e-12
-    )
+    assert max(abs(constraint.reached) for constraint in odds.content.constraints) == pytest.approx(gap, abs=1e-12)
 
 
 def test_a_wrong_rate_would_be_noticed(rows):

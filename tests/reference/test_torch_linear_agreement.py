@@ -39,9 +39,7 @@ class Margin(nn.Module):
 
 def prepared(table, constraints, config, seed, epsilon=1.0):
     """Return a session of the classifier for tables, ready for its first step."""
-    model = RateConstrainedClassifier(
-        constraints, epsilon=epsilon, model="linear", config=config, random_state=seed
-    )
+    model = RateConstrainedClassifier(constraints, epsilon=epsilon, model="linear", config=config, random_state=seed)
     session = model._session(table.X, table.y, table.sensitive if constraints is not None else None, None)
     session.declare_and_plan()
     session.bound_units()
@@ -82,9 +80,7 @@ def network_of(session, seed):
 def adult():
     table = load_adult()
     rows = np.random.default_rng(0).permutation(len(table.y))[:ROWS]
-    return SimpleNamespace(
-        X=table.data.iloc[rows], y=np.asarray(table.y)[rows], sensitive=table.sensitive.iloc[rows]
-    )
+    return SimpleNamespace(X=table.data.iloc[rows], y=np.asarray(table.y)[rows], sensitive=table.sensitive.iloc[rows])
 
 
 class Fixed:
@@ -106,9 +102,7 @@ def test_steps_are_the_same_on_the_same_samples_and_noise(case):
     trainer.start()
     trainer._sampler = Fixed(session.plan, RandomStreams.from_seed(7).sampling)
     trainer.streams = RandomStreams.from_seed(7)
-    trainer.loop.gradient_mechanism.mechanism = (
-        session.loop.gradient_mechanism
-    )  # one bound on rounding errors
+    trainer.loop.gradient_mechanism.mechanism = session.loop.gradient_mechanism  # one bound on rounding errors
     streams = RandomStreams.from_seed(7)
     samples = Fixed(session.plan, streams.sampling).samples
     pushed = 0

@@ -27,11 +27,7 @@ def happened(tmp_path_factory):
         env=environment,
     )
     assert done.returncode == 0, done.stderr
-    return {
-        "folder": folder,
-        "errors": done.stderr,
-        **json.loads((folder / "result.json").read_text()),
-    }
+    return {"folder": folder, "errors": done.stderr, **json.loads((folder / "result.json").read_text())}
 
 
 @pytest.fixture(scope="module")

@@ -147,9 +147,7 @@ def crash(folder, seed, kind):
 def member(folder, rank, world, dies_at=None, resume=False, persons=False):
     store = os.path.join(folder, f"store-{world}-{resume}")
     patience = datetime.timedelta(seconds=60)
-    dist.init_process_group(
-        "gloo", init_method=f"file://{store}", rank=rank, world_size=world, timeout=patience
-    )
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world, timeout=patience)
 
     def die(record):
         if record.step == dies_at:

@@ -45,9 +45,7 @@ KINDS = {
     ],
 )
 def test_a_single_step_passes_and_half_of_the_claim_is_found(kind, releases):
-    found = audit_step(
-        KINDS[kind], games=4000, releases=releases, delta=0.05, confidence=0.99, random_state=1
-    )
+    found = audit_step(KINDS[kind], games=4000, releases=releases, delta=0.05, confidence=0.99, random_state=1)
     assert found.passed, str(found)
     assert found.lower_bound >= 0.5 * found.claimed, str(found)
 
@@ -75,22 +73,16 @@ def test_an_engine_that_bounds_rows_instead_of_persons_fails_the_audit(monkeypat
 
     monkeypatch.setattr(Units, "blocks", by_rows)
     subject = TableSubject(KINDS["gaussian"], rows_per_id=4)
-    found = audit_step(
-        KINDS["gaussian"], subject=subject, games=4000, releases="gradient", delta=0.05, random_state=1
-    )
+    found = audit_step(KINDS["gaussian"], subject=subject, games=4000, releases="gradient", delta=0.05, random_state=1)
     assert not found.passed, str(found)
 
 
 def test_a_network_that_clips_rows_instead_of_persons_fails_the_audit(monkeypatch):
     torch.set_num_threads(1)
     weights = clipping._weights
-    monkeypatch.setattr(
-        clipping, "_weights", lambda shares, scales, clip, units: weights(shares, scales, clip)
-    )
+    monkeypatch.setattr(clipping, "_weights", lambda shares, scales, clip, units: weights(shares, scales, clip))
     subject = TorchSubject(KINDS["gaussian"], rows_per_id=4)
-    found = audit_step(
-        KINDS["gaussian"], subject=subject, games=1000, releases="gradient", delta=0.05, random_state=1
-    )
+    found = audit_step(KINDS["gaussian"], subject=subject, games=1000, releases="gradient", delta=0.05, random_state=1)
     assert not found.passed, str(found)
 
 

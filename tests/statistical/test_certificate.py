@@ -8,15 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from ratewise import (
-    demographic_parity,
-    equalized_odds,
-    error_rate_parity,
-    everyone,
-    label,
-    precision,
-    rate,
-)
+from ratewise import demographic_parity, equalized_odds, error_rate_parity, everyone, label, precision, rate
 from ratewise.constraints.compiled import compile_constraints
 from ratewise.constraints.domain import Domain
 from ratewise.metrics import intervals
@@ -96,9 +88,7 @@ def needed_widths(scenario, repeats, *, seed, totals_std=None, population=False)
         counts = table
         if population:
             counts = rng.multinomial(int(table.sum()), (table / table.sum()).ravel()).reshape(table.shape)
-        totals = (
-            None if totals_std is None else counts.sum(axis=1) + totals_std * rng.standard_normal(len(table))
-        )
+        totals = None if totals_std is None else counts.sum(axis=1) + totals_std * rng.standard_normal(len(table))
         found = noisy_intervals(
             compiled,
             counts + noise * rng.standard_normal(table.shape),
@@ -167,13 +157,7 @@ def verdicts(gap, repeats, *, slack=0.05, tolerance=0.01, noise=18.0, rows=40_00
     table = split(np.array([rows / 4, 3 * rows / 4]), np.array([0.3, 0.3 + gap]))
     rng = np.random.default_rng(seed)
     found = [
-        certify(
-            compiled,
-            table + noise * rng.standard_normal(table.shape),
-            noise,
-            n_units=rows,
-            tolerance=tolerance,
-        )[0]
+        certify(compiled, table + noise * rng.standard_normal(table.shape), noise, n_units=rows, tolerance=tolerance)[0]
         for _ in range(repeats)
     ]
     half = float(np.mean([row.half_width for row in found]))

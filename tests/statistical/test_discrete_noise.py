@@ -13,11 +13,7 @@ from scipy.special import ndtr, ndtri
 from ratewise import RateConstrainedClassifier, demographic_parity
 from ratewise.mechanisms import discrete as discrete_noise
 from ratewise.mechanisms.discrete import Prefetched, rounded_laplace, rounded_normal
-from ratewise.mechanisms.noise import (
-    RoundedGaussianMechanism,
-    RoundedLaplaceMechanism,
-    summation_slack,
-)
+from ratewise.mechanisms.noise import RoundedGaussianMechanism, RoundedLaplaceMechanism, summation_slack
 from ratewise.mechanisms.randomness import SecureGenerator
 
 LEVEL = 1e-4
@@ -42,9 +38,7 @@ def p_value(draws, kind, s):
     # an oracle of its own: differences of SciPy's distribution functions
     expected = law.cdf((inner + 0.5) / s) - law.cdf((inner - 0.5) / s)
     expected = np.concatenate([[law.cdf((-reach - 0.5) / s)], expected, [law.sf((reach + 0.5) / s)]])
-    observed = np.bincount(
-        np.clip(draws, -reach - 1, reach + 1).astype(int) + reach + 1, minlength=len(expected)
-    )
+    observed = np.bincount(np.clip(draws, -reach - 1, reach + 1).astype(int) + reach + 1, minlength=len(expected))
     expected *= len(draws)
     keep = expected >= 5
     seen = np.append(observed[keep], observed[~keep].sum())
@@ -114,11 +108,7 @@ def test_quantiles_in_double_precision_are_far_inside_the_doubtful_band():
 def test_tails_against_tables():
     """Upper tails of the normal law at 1, 5 and 15, to the digits of a published table."""
     with decimal.localcontext(discrete_noise._CONTEXT):
-        for x, tail in (
-            (1, "0.158655253931457051"),
-            (5, "2.86651571879193911e-7"),
-            (15, "3.67096619931275e-51"),
-        ):
+        for x, tail in ((1, "0.158655253931457051"), (5, "2.86651571879193911e-7"), (15, "3.67096619931275e-51")):
             found = discrete_noise._normal_tail(Decimal(x))
             assert abs(found / Decimal(tail) - 1) < Decimal("1e-14")
         assert str(discrete_noise._PI).startswith("3.14159265358979323846264338327950288419716939937510")
@@ -256,11 +246,7 @@ def test_every_release_of_a_fit_lies_on_its_grid_and_reads_the_secure_source(mon
     for law in (RoundedGaussianMechanism, RoundedLaplaceMechanism):
         monkeypatch.setattr(law, "release", watched(law))
     model = RateConstrainedClassifier(
-        demographic_parity("g", max_gap=0.9),
-        epsilon=2.0,
-        delta=1e-6,
-        classes=[0, 1],
-        group_values={"g": ["a", "b"]},
+        demographic_parity("g", max_gap=0.9), epsilon=2.0, delta=1e-6, classes=[0, 1], group_values={"g": ["a", "b"]}
     )
     model.fit(X, y, sensitive_features=groups)
     assert len(seen) > 20

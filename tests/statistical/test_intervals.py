@@ -27,8 +27,7 @@ MIXES = {
     "difference of precisions": rate(1, where=label(1), out_of=A) - rate(1, where=label(1), out_of=B),
     "precision minus recall": rate(1, where=label(1), out_of=everyone) - rate(1, where=label(1)),
     "precision plus recall": rate(1, where=label(1), out_of=everyone) + rate(1, where=label(1)),
-    "precision against everyone's": rate(1, where=label(1), out_of=A)
-    - rate(1, where=label(1), out_of=everyone),
+    "precision against everyone's": rate(1, where=label(1), out_of=A) - rate(1, where=label(1), out_of=everyone),
     "equalized odds": rate(1, where=A & label(1)) - rate(1, where=B & label(1)),
     "error": 1 - rate(1, where=label(1), out_of=rows(A)) - rate(0, where=label(0), out_of=rows(A)),
     "unequal costs": 3 * rate(0, where=label(1), out_of=rows(A)) + rate(1, where=label(0), out_of=rows(A)),
@@ -75,10 +74,7 @@ def coverage(mix, population, samples=300, shrink=1.0, confidence=0.95):
     covered = judged = 0
     for table, count in zip(distinct, counts, strict=True):
         value, low, high = (
-            part[0]
-            for part in mix_intervals(
-                compiled, Moments(gather @ table.reshape(4, 2).astype(float)), confidence
-            )
+            part[0] for part in mix_intervals(compiled, Moments(gather @ table.reshape(4, 2).astype(float)), confidence)
         )
         if not np.isnan(value):
             judged += count
@@ -139,9 +135,7 @@ def test_limits_are_those_of_clopper_and_pearson():
         assert (low[x], high[x]) == pytest.approx((known.low, known.high), abs=1e-9)
 
 
-@pytest.mark.parametrize(
-    "mix", ["one share", "difference of disjoint shares", "group against everyone", "precision"]
-)
+@pytest.mark.parametrize("mix", ["one share", "difference of disjoint shares", "group against everyone", "precision"])
 def test_soft_rates_are_covered(mix):
     compiled = compile_constraints(MIXES[mix] <= 10, DOMAIN)
     rng = np.random.default_rng(11)

@@ -15,15 +15,7 @@ import pandas as pd
 import pytest
 
 from ratewise import RateConstrainedClassifier, demographic_parity
-from ratewise.accounting import (
-    Budget,
-    GaussianEvent,
-    LaplaceEvent,
-    Ledger,
-    TrainingEvent,
-    accountant,
-    epsilon,
-)
+from ratewise.accounting import Budget, GaussianEvent, LaplaceEvent, Ledger, TrainingEvent, accountant, epsilon
 from ratewise.accounting import ledger as ledger_module
 from ratewise.audit import audit_step, check_ledger, check_noise, check_replay, check_sampling
 from ratewise.data import cells, files
@@ -58,13 +50,7 @@ GAMES = 3000
 def games(releases, attack="likelihood"):
     def caught(_):
         found = audit_step(
-            EVENT,
-            games=GAMES,
-            releases=releases,
-            attack=attack,
-            delta=DELTA,
-            random_state=3,
-            confidence=0.999,
+            EVENT, games=GAMES, releases=releases, attack=attack, delta=DELTA, random_state=3, confidence=0.999
         )
         return not found.passed
 
@@ -94,9 +80,7 @@ DECLARED = {
 
 def people():
     rng = np.random.default_rng(0)
-    X = pd.DataFrame(
-        {"x": rng.normal(size=N), "z": rng.normal(size=N), "kind": np.where(np.arange(N) % 3, "k", "l")}
-    )
+    X = pd.DataFrame({"x": rng.normal(size=N), "z": rng.normal(size=N), "kind": np.where(np.arange(N) % 3, "k", "l")})
     y = pd.Series((X["x"] > 0).astype(int))
     persons = pd.Series(np.arange(N) // 4, name="person")
     return X, y, pd.Series(np.where(np.arange(N) % 2, "a", "b")), persons
@@ -132,9 +116,7 @@ def beyond_sensitivity(max_rows, value=None):
                     X.loc[gone], y[gone], g[gone] = None, None, None
                 options = {} if max_rows is None else {"rows_per_id": max_rows}
                 ids = {} if max_rows is None else {"privacy_ids": persons}
-                model(random_state=np.random.default_rng(1), **options).fit(
-                    X, y, sensitive_features={"g": g}, **ids
-                )
+                model(random_state=np.random.default_rng(1), **options).fit(X, y, sensitive_features={"g": g}, **ids)
         half = len(seen) // 2
         return any(
             np.linalg.norm(first - second) > bound
@@ -176,9 +158,7 @@ def storage(_):
     """Look whether the type of one partition, or a word in a file, changes how other rows are read."""
     columns = [pd.Series(np.array(["3000-01-01"], "M8[s]")), pd.Series(np.array(["2020-01-01"], "M8[ns]"))]
     places = np.arange(2, dtype=np.uint64)[:, None]
-    pieces = [
-        (pd.DataFrame({"v": column}), place, place) for column, place in zip(columns, places, strict=True)
-    ]
+    pieces = [(pd.DataFrame({"v": column}), place, place) for column, place in zip(columns, places, strict=True)]
     try:
         joined = parse_text(partitions.join_by_id(pieces).frame["v"]).tolist()
     except pd.errors.OutOfBoundsDatetime:
@@ -676,9 +656,7 @@ def test_no_alarm_for_the_code_as_it_is(name, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("mutant", "catcher"),
-    MUTANTS,
-    ids=[f"{mutant.__name__}-{number}" for number, (mutant, _) in enumerate(MUTANTS)],
+    ("mutant", "catcher"), MUTANTS, ids=[f"{mutant.__name__}-{number}" for number, (mutant, _) in enumerate(MUTANTS)]
 )
 def test_every_mutant_is_caught(mutant, catcher, monkeypatch):
     mutant(monkeypatch)

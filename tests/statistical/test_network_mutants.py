@@ -88,9 +88,7 @@ def errors_for_rows(patch):
         return found
 
     patch.setattr(clipping, "_weights", raising)
-    patch.setattr(
-        engine.TorchEngine, "_total_sums", lambda self, block, clip, _: self._block_sums(block, clip)
-    )
+    patch.setattr(engine.TorchEngine, "_total_sums", lambda self, block, clip, _: self._block_sums(block, clip))
 
 
 def whole_batches(patch):
@@ -144,11 +142,7 @@ def repeated_rows(patch):
     patch.setattr(PerRowClipper, "clipped_sum", clipped_sum)
 
 
-CLIPPING, ISOLATION, NOISE = (
-    audit.check_network_clipping,
-    audit.check_network_isolation,
-    audit.check_network_noise,
-)
+CLIPPING, ISOLATION, NOISE = (audit.check_network_clipping, audit.check_network_isolation, audit.check_network_noise)
 MUTANTS = [
     (noise_of_pytorch, NOISE),
     (seeded_noise, NOISE),

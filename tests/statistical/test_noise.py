@@ -53,9 +53,7 @@ class Silent:
 def trained(event, n_rows, seed, clip=CLIP):
     """Yield the loop and the record after every step of a training on an engine without rows."""
     engine = Silent(event.histogram_noise is not None)
-    plan = Plan(
-        n_rows, event.sampling_rate, event.steps, {TRAINING: event}, PrivacyUnit(), "zero_out", 1.0, 1e-5
-    )
+    plan = Plan(n_rows, event.sampling_rate, event.steps, {TRAINING: event}, PrivacyUnit(), "zero_out", 1.0, 1e-5)
     streams = RandomStreams.from_seed(seed)
     dual = None
     if engine.counted:

@@ -8,13 +8,7 @@ import numpy as np
 import pytest
 
 from ratewise import accounting
-from ratewise.accounting import (
-    GaussianEvent,
-    OutsideEvent,
-    SelectionEvent,
-    TrainingEvent,
-    UnprotectedEvent,
-)
+from ratewise.accounting import GaussianEvent, OutsideEvent, SelectionEvent, TrainingEvent, UnprotectedEvent
 from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
 
 EVENT = TrainingEvent(0.1, 10, 2.0)
@@ -61,11 +55,7 @@ def test_epsilon_of_the_wrong_type(value):
     assert shown(value, caught)
 
 
-ASK = [
-    lambda events: accounting.epsilon(events, 1e-5),
-    lambda events: accounting.delta(events, 1.0),
-    accounting.curve,
-]
+ASK = [lambda events: accounting.epsilon(events, 1e-5), lambda events: accounting.delta(events, 1.0), accounting.curve]
 ASK_IDS = ["epsilon", "delta", "curve"]
 
 
@@ -96,9 +86,7 @@ def test_unknown_neighbours(value):
         lambda: accounting.delta(EVENT, 1.0, value),
         lambda: accounting.curve(EVENT, value),
     ):
-        with pytest.raises(
-            InvalidInput, match=r"\bneighbours must be one of .*'add_or_remove'.*, got "
-        ) as caught:
+        with pytest.raises(InvalidInput, match=r"\bneighbours must be one of .*'add_or_remove'.*, got ") as caught:
             ask()
         assert shown(value, caught)
 
@@ -124,9 +112,7 @@ def test_sampled_laplace_under_replacement(gradient):
         lambda: accounting.delta([EVENT, event], 1.0, "replace_one"),
         lambda: accounting.curve(event, "replace_one"),
     ):
-        with pytest.raises(
-            UnsupportedCombination, match=r"replace_one.*histogram='laplace'.*use histogram='gaussian'"
-        ):
+        with pytest.raises(UnsupportedCombination, match=r"replace_one.*histogram='laplace'.*use histogram='gaussian'"):
             ask()
 
 
@@ -164,9 +150,7 @@ OUT_OF_RANGE = {
     "steps": [0, -1, 1.5, math.nan, math.inf],
     "histogram_share": [0, 1, -0.1, 1.5, math.nan],
 }
-FUNCTIONS = {
-    "calibrate": (CALIBRATE, ("epsilon", "delta", "sampling_rate", "steps", "histogram_share")),
-}
+FUNCTIONS = {"calibrate": (CALIBRATE, ("epsilon", "delta", "sampling_rate", "steps", "histogram_share"))}
 OUTSIDE_OF_RANGE = [
     (function, name, value)
     for function, (_, names) in FUNCTIONS.items()
@@ -205,9 +189,7 @@ def test_calibration_with_unknown_words(function):
 
 
 def test_calibration_of_sampled_laplace_under_replacement():
-    with pytest.raises(
-        UnsupportedCombination, match=r"replace_one.*histogram='laplace'.*use histogram='gaussian'"
-    ):
+    with pytest.raises(UnsupportedCombination, match=r"replace_one.*histogram='laplace'.*use histogram='gaussian'"):
         accounting.calibrate(**CALIBRATE, histogram="laplace", neighbours="replace_one")
 
 

@@ -17,11 +17,7 @@ from ratewise.preprocessing.discovery import ColumnDeclaration
 from ratewise.preprocessing.grids import CategoricalGrid, ContinuousGrid
 
 N = 60
-GRIDS = (
-    ContinuousGrid("x", -2, 3, log_cells=8),
-    CategoricalGrid("k", ("a", "b", "c")),
-    ContinuousGrid("z", 0, 1),
-)
+GRIDS = (ContinuousGrid("x", -2, 3, log_cells=8), CategoricalGrid("k", ("a", "b", "c")), ContinuousGrid("z", 0, 1))
 
 
 def made(classes, seed=0, units=None, hard=True, temperature=1.0, cells=True):
@@ -29,10 +25,7 @@ def made(classes, seed=0, units=None, hard=True, temperature=1.0, cells=True):
     histograms = [rng.normal(30, 20, grid.n_counts) for grid in GRIDS]
     basis = build_basis(GRIDS, histograms, 5.0, 400.0, 4.0)
     bins = np.stack(
-        [
-            rng.integers(start, stop, N)
-            for start, stop in zip(basis.offsets[:-1], basis.offsets[1:], strict=True)
-        ]
+        [rng.integers(start, stop, N) for start, stop in zip(basis.offsets[:-1], basis.offsets[1:], strict=True)]
     )
     labels = rng.integers(-1, classes, N)
     places = np.where(labels < 0, -1, rng.integers(-1, 4, N)) if cells else None
@@ -86,9 +79,7 @@ def test_clipped_sums_agree_with_explicit_features(classes, clip, temperature, w
     weights = rng.normal(size=(4, classes)) if weighted else None
     sample = np.flatnonzero(rng.random(N) < 0.6)
     found = engine.sums(sample, parameters, weights, clip)
-    wanted = reference(
-        features, problem, parameters, weights, clip, temperature, [([r], 1.0) for r in sample]
-    )
+    wanted = reference(features, problem, parameters, weights, clip, temperature, [([r], 1.0) for r in sample])
     assert np.allclose(found.gradient, wanted, rtol=0, atol=1e-7 * max(1.0, np.abs(wanted).max()))
 
 
@@ -162,9 +153,7 @@ def test_histograms_count_rows_with_a_class_once(hard, classes):
     persons=st.sampled_from([None, 1, 3]),
     hard=st.booleans(),
 )
-def test_one_unit_moves_sums_by_the_sensitivity_at_most(
-    seed, classes, size, cost, clip, temperature, persons, hard
-):
+def test_one_unit_moves_sums_by_the_sensitivity_at_most(seed, classes, size, cost, clip, temperature, persons, hard):
     units = None if persons is None else id_units(np.arange(N) // 4, N // 4, persons, "row")
     engine, _, _, rng = made(classes, seed, units, hard, temperature)
     parameters = rng.normal(size=engine.n_parameters) * size

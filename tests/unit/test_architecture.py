@@ -18,14 +18,7 @@ ALLOWED = {
     "preprocessing": {"data", "mechanisms"},
     "metrics": {"constraints", "data"},
 }
-ALLOWED["training"] = {
-    "accounting",
-    "constraints",
-    "data",
-    "mechanisms",
-    "metrics",
-    "preprocessing",
-}
+ALLOWED["training"] = {"accounting", "constraints", "data", "mechanisms", "metrics", "preprocessing"}
 ALLOWED["models"] = {"constraints", "data", "mechanisms", "preprocessing", "training"}
 ALLOWED["distributed"] = ALLOWED["training"] | {"training", "models"}
 ALLOWED["estimators"] = ALLOWED["distributed"] | {"distributed"}
@@ -141,12 +134,7 @@ def test_packages_have_no_cycle():
     ("library", "where"), [("torch", {"torch"}), ("matplotlib", {"report"})], ids=["torch", "matplotlib"]
 )
 def test_large_libraries_are_imported_in_one_package(library, where):
-    users = {
-        package_of(path)
-        for path in files()
-        for module, _ in imported(path)
-        if module.split(".")[0] == library
-    }
+    users = {package_of(path) for path in files() for module, _ in imported(path) if module.split(".")[0] == library}
     assert users <= where
 
 
@@ -160,9 +148,7 @@ def test_every_package_has_a_place():
 
 @pytest.mark.parametrize("name", ROWLESS)
 def test_modules_without_rows_import_nothing_that_reads_any(name):
-    packages = {
-        module.split(".")[1] for module, _ in imported(SOURCE / name) if module.startswith("ratewise.")
-    }
+    packages = {module.split(".")[1] for module, _ in imported(SOURCE / name) if module.startswith("ratewise.")}
     assert packages - BASE - {"training"} <= ROWLESS[name]
 
 

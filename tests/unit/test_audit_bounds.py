@@ -7,14 +7,7 @@ import pytest
 from scipy import stats
 
 from ratewise.accounting import GaussianEvent, TrainingEvent, epsilon
-from ratewise.audit import (
-    AuditResult,
-    audit_one_run,
-    audit_step,
-    gaussian_bound,
-    many_runs_bound,
-    one_run_bound,
-)
+from ratewise.audit import AuditResult, audit_one_run, audit_step, gaussian_bound, many_runs_bound, one_run_bound
 from ratewise.audit.bounds import gaussian_epsilon, proportion_bounds
 from ratewise.exceptions import InvalidInput, RatewiseError, UnsupportedCombination
 
@@ -73,9 +66,7 @@ class TestOneRun:
 class TestGaussian:
     def test_epsilon_against_the_accountant(self):
         for noise in (0.4, 1.0, 3.0):
-            assert gaussian_epsilon(1 / noise, 1e-5) == pytest.approx(
-                epsilon([GaussianEvent(noise)], 1e-5), rel=2e-3
-            )
+            assert gaussian_epsilon(1 / noise, 1e-5) == pytest.approx(epsilon([GaussianEvent(noise)], 1e-5), rel=2e-3)
         assert gaussian_epsilon(1e-9, 0.5) == 0.0
 
     def test_sharper_and_still_below_the_truth(self):

@@ -99,9 +99,7 @@ def test_settings_are_read_back_as_arguments():
 
 
 def test_cells_leave_out_what_a_system_cannot_do():
-    asked = argparse.Namespace(
-        systems="", tables=",".join(scoreboard.TABLES), constraints="", epsilons="", splits=1
-    )
+    asked = argparse.Namespace(systems="", tables=",".join(scoreboard.TABLES), constraints="", epsilons="", splits=1)
     found = list(scoreboard.cells(asked, 0))
     for cell in found:
         system = METHODS[cell.system]
@@ -149,20 +147,14 @@ def test_tuning_takes_the_least_error_that_reaches_the_bound():
 def test_the_page_says_first_where_ours_loses():
     runs = [result(s) for s in range(3)]
     runs += [result(s, 0.15 - 0.01 - 0.0001 * s, "", "fairlearn", epsilon=math.inf) for s in range(3)]
-    runs += [
-        result(s, 0.14, "", "dp_ebm_rule", "group_aware=True", gap=0.09) for s in range(3)
-    ]  # over the bound
+    runs += [result(s, 0.14, "", "dp_ebm_rule", "group_aware=True", gap=0.09) for s in range(3)]  # over the bound
     said = page._losses(page.summaries(runs))
     assert "| Medium parity: Fairlearn, logistic regression | **.0101** |" in said
     assert "DP-EBM" not in said
 
 
 def test_page_states_the_commits_of_each_group_of_systems():
-    runs = [
-        result(0),
-        result(1)._replace(commit="bbb"),
-        result(0, system="ours_network")._replace(commit="ccc"),
-    ]
+    runs = [result(0), result(1)._replace(commit="bbb"), result(0, system="ours_network")._replace(commit="ccc")]
     runs += [result(0, 0.1, "", "fairlearn", epsilon=math.inf)._replace(commit="ddd")]
     own = runs[0].commit
     said = page._commits(runs)
@@ -175,9 +167,7 @@ def test_page_states_the_commits_of_each_group_of_systems():
 
 def test_runner_records_the_commit_of_the_sources(monkeypatch):
     answers = iter(["abc1234\n", " M src/ratewise/demo.py\n"])
-    monkeypatch.setattr(
-        scoreboard.subprocess, "run", lambda *_, **__: argparse.Namespace(stdout=next(answers))
-    )
+    monkeypatch.setattr(scoreboard.subprocess, "run", lambda *_, **__: argparse.Namespace(stdout=next(answers)))
     scoreboard.commit.cache_clear()
     try:
         assert scoreboard.commit() == "abc1234+"  # the sources have changed since

@@ -42,9 +42,7 @@ def native_epsilon(event: TrainingEvent, delta: float) -> float:
 )
 def test_target_is_kept_and_used(epsilon, delta, rate, steps, histogram):
     found = accounting.calibrate(epsilon, delta, rate, steps, histogram=histogram)
-    assert found.event == TrainingEvent(
-        rate, steps, found.gradient_noise, found.histogram_noise, found.event.histogram
-    )
+    assert found.event == TrainingEvent(rate, steps, found.gradient_noise, found.histogram_noise, found.event.histogram)
     spent = accounting.epsilon(found.event, delta)
     assert TIGHT * epsilon <= spent <= epsilon
     assert found.epsilon == pytest.approx(spent, rel=1e-9)
@@ -53,8 +51,7 @@ def test_target_is_kept_and_used(epsilon, delta, rate, steps, histogram):
 
 @pytest.mark.parametrize("histogram", ["gaussian", None])
 @pytest.mark.parametrize(
-    ("epsilon", "delta", "rate", "steps"),
-    [(1.0, 1e-5, 0.2, 200), (4.0, 1e-6, 0.05, 100), (0.3, 1e-5, 1.0, 3)],
+    ("epsilon", "delta", "rate", "steps"), [(1.0, 1e-5, 0.2, 200), (4.0, 1e-6, 0.05, 100), (0.3, 1e-5, 1.0, 3)]
 )
 def test_another_accountant_agrees_that_the_target_is_kept(epsilon, delta, rate, steps, histogram):
     found = accounting.calibrate(epsilon, delta, rate, steps, histogram=histogram)
@@ -79,9 +76,7 @@ def test_gaussian_share_does_not_change_the_joint_noise():
 
 
 def test_default_share_is_a_tenth():
-    assert accounting.calibrate(1.0, 1e-5, 0.1, 100) == accounting.calibrate(
-        1.0, 1e-5, 0.1, 100, histogram_share=0.1
-    )
+    assert accounting.calibrate(1.0, 1e-5, 0.1, 100) == accounting.calibrate(1.0, 1e-5, 0.1, 100, histogram_share=0.1)
 
 
 @pytest.mark.parametrize("neighbours", ["replace_one", "zero_out"])
@@ -121,9 +116,7 @@ class TestBothDirections:
     def adding_is_worse(self, monkeypatch):
         """Let the direction that is looked at second be the dearer one, as for real events it hardly is."""
         monkeypatch.setattr(
-            accountant,
-            "AddLoss",
-            lambda base, rate: losses.RemoveLoss(losses.RowLoss(0.8 * base.noise), rate),
+            accountant, "AddLoss", lambda base, rate: losses.RemoveLoss(losses.RowLoss(0.8 * base.noise), rate)
         )
 
     def test_the_worse_direction_is_never_forgotten(self, adding_is_worse):

@@ -255,9 +255,7 @@ def test_a_budget_that_is_too_small_for_a_certificate_is_reported_before_trainin
 
     with warnings.catch_warnings():
         warnings.simplefilter("error", CertificateWarning)
-        with pytest.raises(
-            CertificateWarning, match=r"cannot say 'held' for 1 of 1 .* larger epsilon, more rows"
-        ):
+        with pytest.raises(CertificateWarning, match=r"cannot say 'held' for 1 of 1 .* larger epsilon, more rows"):
             fit(epsilon=1.0)
         assert seen == []  # before the first step
         fit(epsilon=50.0)
@@ -340,9 +338,7 @@ def test_a_model_that_holds_or_may_hold_is_left_alone():
     packed, sizes = margins_of(scores, labels, groups)
     options = {"towards": 0, "cell_totals": sizes, "tolerance": 0.01}
     assert choose_shift(packed, PARITY, (0.0, 0.0), **options) is None
-    scores, labels, groups = two_groups(
-        0.3
-    )  # beyond the bound, but not by 2.5 standard deviations of the noise
+    scores, labels, groups = two_groups(0.3)  # beyond the bound, but not by 2.5 standard deviations of the noise
     packed, sizes = margins_of(scores, labels, groups)
     assert choose_shift(packed, PARITY, (0.0, 0.0), **options) is not None
     assert choose_shift(packed, PARITY, (2000.0, 2000.0), **options) is None

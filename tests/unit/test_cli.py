@@ -60,17 +60,7 @@ def world(tmp_path_factory):
     people().to_csv(place / "people.csv", index=False)
     people(700, seed=1).to_csv(place / "test.csv", index=False)
     (place / "schema.toml").write_text(to_toml(SCHEMA.to_dict()))
-    run(
-        "train",
-        place / "people.csv",
-        "--label",
-        "rich",
-        "--constraint",
-        PARITY,
-        "--out",
-        place / "run",
-        *QUICK,
-    )
+    run("train", place / "people.csv", "--label", "rich", "--constraint", PARITY, "--out", place / "run", *QUICK)
     return place
 
 
@@ -82,17 +72,7 @@ def copy(world, tmp_path):
 
 class TestTrain:
     def test_a_raw_file_without_a_schema(self, world, tmp_path):
-        words = [
-            "--label",
-            "rich",
-            "--groups",
-            "sex",
-            "--constraint",
-            PARITY,
-            "--out",
-            tmp_path / "run",
-            *QUICK,
-        ]
+        words = ["--label", "rich", "--groups", "sex", "--constraint", PARITY, "--out", tmp_path / "run", *QUICK]
         done = run("train", world / "people.csv", *words)
         first = done.stdout.splitlines()[0]
         assert first.startswith("Largest gap: requested .1, reached ")
@@ -152,9 +132,7 @@ class TestTrain:
         assert last["epsilon"] == pytest.approx(ended["epsilon"], rel=1e-6)
 
     def test_quiet_prints_nothing(self, world, tmp_path):
-        done = run(
-            "train", world / "people.csv", "--label", "rich", "--out", tmp_path / "run", "-q", *QUICK[:4]
-        )
+        done = run("train", world / "people.csv", "--label", "rich", "--out", tmp_path / "run", "-q", *QUICK[:4])
         assert done.output == ""
 
     def test_a_file_gives_every_field_and_flags_win(self, world, tmp_path):
@@ -184,9 +162,7 @@ class TestTrain:
         words += ["--steps", "3", "--epsilon", "4", "--seed", "4711"]
         monkeypatch.setattr("sys.argv", ["ratewise", *words])
         run(*words)
-        text = "".join(
-            path.read_text(errors="ignore") for path in (tmp_path / "run").iterdir() if path.is_file()
-        )
+        text = "".join(path.read_text(errors="ignore") for path in (tmp_path / "run").iterdir() if path.is_file())
         assert "(not kept)" in text
         assert "4711" not in text
 
@@ -198,16 +174,7 @@ class TestTrain:
         assert "of column 'age' lie at one end of the declared bounds 500 to 900" in done.stderr
 
     def test_every_undecided_constraint_has_a_remedy(self, world, tmp_path):
-        words = [
-            "--schema",
-            world / "schema.toml",
-            "--out",
-            tmp_path / "run",
-            "--steps",
-            "5",
-            "--epsilon",
-            "0.05",
-        ]
+        words = ["--schema", world / "schema.toml", "--out", tmp_path / "run", "--steps", "5", "--epsilon", "0.05"]
         texts = [PARITY, "demographic_parity(sex) <= 0.01", "error_rate_parity(sex) <= 0.01"]
         for text in texts:
             words += ["--constraint", text]
@@ -241,15 +208,9 @@ class TestBadInput:
             (["--label", "rich", "--steps", "0"], "steps"),
             (["--label", "rich", "--constraint", "rate(1) < 0.2"], "character 11"),
             (["--label", "rich", "--constraint", "demographic_parity(sexx) <= 0.1"], "sexx"),
-            (
-                ["--label", "rich", "--constraint", "demographic_parity(rich) <= 0.1"],
-                "is the label, not a group",
-            ),
+            (["--label", "rich", "--constraint", "demographic_parity(rich) <= 0.1"], "is the label, not a group"),
             (["--label", "rich", "--constraint", "equal_opportunity(sex) <= 0.1"], "--classes no,yes"),
-            (
-                ["--label", "rich", "--classes", "no,yes", "--constraint", "rate('maybe') <= 0.1"],
-                "not among the",
-            ),
+            (["--label", "rich", "--classes", "no,yes", "--constraint", "rate('maybe') <= 0.1"], "not among the"),
             (["--label", "rich", "--sep", "toolong"], "sep must be"),
             (["--label", "rich", "--encoding", "klingon"], "encoding"),
             (["--label", "rich", "--sheet", "1"], "no Excel workbook"),
@@ -268,10 +229,7 @@ class TestBadInput:
 
     def test_a_schema_is_checked_before_the_table_is_read(self, world, tmp_path):
         words = ["--schema", world / "schema.toml", "--out", tmp_path / "run"]
-        for text, word in (
-            ("tpr(label='yes', sex=Femal) >= 0.8", "'Femal'"),
-            ("rate('perhaps') <= 0.2", "perhaps"),
-        ):
+        for text, word in (("tpr(label='yes', sex=Femal) >= 0.8", "'Femal'"), ("rate('perhaps') <= 0.2", "perhaps")):
             done = run("train", tmp_path / "no such.csv", *words, "--constraint", text, code=2)
             assert word in done.stderr
             assert "^" in done.stderr
@@ -358,16 +316,7 @@ class TestUsingRuns:
     def test_private_evaluation_protects_the_unit_of_the_run(self, world, tmp_path):
         frame = people(1500).assign(person=lambda found: np.arange(len(found)) // 3)
         frame.to_csv(tmp_path / "visits.csv", index=False)
-        words = (
-            "--label",
-            "rich",
-            "--constraint",
-            PARITY,
-            "--privacy-id",
-            "person",
-            "--out",
-            tmp_path / "run",
-        )
+        words = ("--label", "rich", "--constraint", PARITY, "--privacy-id", "person", "--out", tmp_path / "run")
         run("train", tmp_path / "visits.csv", *words, *QUICK)
         done = run("evaluate", tmp_path / "run", tmp_path / "visits.csv", "--epsilon", "3", "--json")
         (found,) = events(done, "result")
@@ -407,10 +356,7 @@ class TestUsingRuns:
 
     def test_evaluations_name_what_they_lack(self, world, copy, tmp_path):
         pd.read_csv(world / "test.csv").drop(columns="rich").to_csv(tmp_path / "new.csv", index=False)
-        assert (
-            "lacks the column 'rich'; label and groups"
-            in run("evaluate", copy, tmp_path / "new.csv", code=2).stderr
-        )
+        assert "lacks the column 'rich'; label and groups" in run("evaluate", copy, tmp_path / "new.csv", code=2).stderr
         words = ("--ledger", tmp_path / "l.json")
         assert "needs --epsilon" in run("evaluate", copy, world / "test.csv", *words, code=2).stderr
 
@@ -511,15 +457,7 @@ class TestPlanning:
         text = (tmp_path / "schema.toml").read_text()
         assert not read_schema(str(tmp_path / "schema.toml")).signed
         (tmp_path / "schema.toml").write_text(text.replace("signed = false", "signed = yes"))
-        words = [
-            "--schema",
-            tmp_path / "schema.toml",
-            "--constraint",
-            PARITY,
-            "--out",
-            tmp_path / "run",
-            *QUICK,
-        ]
+        words = ["--schema", tmp_path / "schema.toml", "--constraint", PARITY, "--out", tmp_path / "run", *QUICK]
         run("train", world / "people.csv", *words)
         outside = RunFolder.open(tmp_path / "run").statement().outside
         assert not [line for line in outside if "classes" in line]
@@ -536,18 +474,7 @@ class TestPlanning:
         assert 0 < found["certificate_half_width"] < 0.2
 
     def test_plan_rehearses_on_made_up_rows(self):
-        words = [
-            "--rows",
-            "1000",
-            "--features",
-            "3",
-            "--group",
-            "sex=F,M",
-            "--constraint",
-            PARITY,
-            "--steps",
-            "20",
-        ]
+        words = ["--rows", "1000", "--features", "3", "--group", "sex=F,M", "--constraint", PARITY, "--steps", "20"]
         done = run("plan", *words)
         assert "on 1,000 made-up rows" in done.stdout
         assert "certificate:" in done.stdout
@@ -586,9 +513,7 @@ class TestGuidedStart:
         done = run("start", "people.csv", "--yes", "--epsilon", "4", "--label", "rich")
         assert "Largest gap: requested .05" in done.stdout
         place = tmp_path / "people-run"
-        assert {"report.html", "command.txt", "train.toml", "train.py"} <= {
-            path.name for path in place.iterdir()
-        }
+        assert {"report.html", "command.txt", "train.toml", "train.py"} <= {path.name for path in place.iterdir()}
         assert sorted(path.name for path in tmp_path.iterdir()) == ["people-run", "people.csv"]
         # the three forms describe the same run
         settings = RunFolder.open(place).settings

@@ -12,9 +12,7 @@ pytestmark = pytest.mark.slow
 
 N_ROWS = 30_000
 # A gap on other people differs from the one on the training rows by chance. Three standard deviations:
-RATES_CHANCE = (
-    0.016  # differences of rates near 0.15 in groups of 12,000 and 18,000, and the noise of training
-)
+RATES_CHANCE = 0.016  # differences of rates near 0.15 in groups of 12,000 and 18,000, and the noise of training
 ODDS_CHANCE = 0.045  # the rate near 0.6 of 1,850 women of high income, and the noise on their count
 
 

@@ -71,11 +71,7 @@ def test_without_noise_it_reaches_what_the_public_report_reaches(seen):
     exact = {
         row.name: row.reached
         for row in rate_report(
-            CONSTRAINTS,
-            PEOPLE.y,
-            GUESS,
-            sensitive_features=PEOPLE.sensitive,
-            group_values=PEOPLE.group_values,
+            CONSTRAINTS, PEOPLE.y, GUESS, sensitive_features=PEOPLE.sensitive, group_values=PEOPLE.group_values
         )
     }
     for found in (evaluated(), evaluated(epsilon=None, random_state=None)):

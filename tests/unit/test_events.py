@@ -135,9 +135,7 @@ def test_plain_releases_check_their_numbers(cls):
 
 
 def test_histogram_law_and_noise_must_fit():
-    with pytest.raises(
-        InvalidInput, match=r"^histogram must be one of 'gaussian', 'laplace', None, got 'cauchy'"
-    ):
+    with pytest.raises(InvalidInput, match=r"^histogram must be one of 'gaussian', 'laplace', None, got 'cauchy'"):
         TrainingEvent(0.1, 10, 1.0, 1.0, "cauchy")
     with pytest.raises(InvalidInput, match=r"^histogram_noise is missing for histogram='laplace'"):
         TrainingEvent(0.1, 10, 1.0, None, "laplace")
@@ -248,9 +246,7 @@ def test_threshold_releases_compose_with_everything():
     found = accounting.epsilon([*others, ThresholdEvent(6.0, 1e-6)], 1e-5)
     assert found == pytest.approx(plain, rel=1e-4)
     selected = SelectionEvent((ThresholdEvent(20.0, 1e-9),), 5.0)
-    assert accounting.epsilon(selected, 1e-5) > accounting.epsilon(
-        SelectionEvent((GaussianEvent(20.0),), 5.0), 1e-5
-    )
+    assert accounting.epsilon(selected, 1e-5) > accounting.epsilon(SelectionEvent((GaussianEvent(20.0),), 5.0), 1e-5)
     assert accounting.epsilon(selected, 4e-9) == math.inf  # five trials of 1e-9 each
 
 

@@ -203,11 +203,7 @@ def test_error_rates_have_short_names():
             "positive_rate(min_rate=0.1, max_rate=0.2, by='sex')",
             "positive_rate(sex=*).between(0.1, 0.2)",
         ),
-        (
-            paper_false_negative_rate(0.3),
-            "paper_false_negative_rate(0.3)",
-            "paper_false_negative_rate() <= 0.3",
-        ),
+        (paper_false_negative_rate(0.3), "paper_false_negative_rate(0.3)", "paper_false_negative_rate() <= 0.3"),
     ],
 )
 def test_text(family, code, name):
@@ -226,9 +222,7 @@ def test_labels_of_any_kind():
     assert len(truth) == 2
 
 
-@pytest.mark.parametrize(
-    "family", [equal_opportunity("sex", max_gap=0.1), precision(0.8), positive_rate(0.1)]
-)
+@pytest.mark.parametrize("family", [equal_opportunity("sex", max_gap=0.1), precision(0.8), positive_rate(0.1)])
 def test_a_positive_class_that_is_none_lists_the_classes(family):
     with pytest.raises(InvalidInput, match=r"positive=1.*'no', 'yes'.*positive="):
         family.expand(Domain(("no", "yes"), {"sex": SEX}))

@@ -74,11 +74,7 @@ class Coverage(RateFamily):
         ("selection_ratio(sex) >= 0.8", SelectionRatio("sex", min_ratio=0.8), None),
         ("sr(race=*) >= 0.8", SelectionRatio("race", min_ratio=0.8), "selection_ratio(race) >= 0.8"),
         ("coverage_gap(sex) <= 0.05", CoverageGap("sex", max_gap=0.05), None),
-        (
-            "coverage_gap(sex, versus='everyone') <= 0.05",
-            CoverageGap("sex", max_gap=0.05, versus="everyone"),
-            None,
-        ),
+        ("coverage_gap(sex, versus='everyone') <= 0.05", CoverageGap("sex", max_gap=0.05, versus="everyone"), None),
         ("coverage(race=*).between(0.1, 0.3)", Coverage(0.1, 0.3, by="race"), None),
         ("coverage(truth='yes') <= 0.3", Coverage(max_rate=0.3, truth="yes"), None),
         ("coverage(sex=F) <= 0.3", rate("yes", where=label("no") & group(sex="F")) <= 0.3, ""),
@@ -118,9 +114,9 @@ def test_it_is_described_and_plotted():
     assert CoverageGap("sex", max_gap=0.05).describe(PEOPLE) == (
         "F and M are predicted 'yes' at rates that differ by at most 5 points."
     )
-    assert CoverageGap("sex", max_gap=0.01).describe(
-        PEOPLE, {("sex", "F"): "Women", ("sex", "M"): "men"}
-    ) == ("Women and men are predicted 'yes' at rates that differ by at most 1 point.")
+    assert CoverageGap("sex", max_gap=0.01).describe(PEOPLE, {("sex", "F"): "Women", ("sex", "M"): "men"}) == (
+        "Women and men are predicted 'yes' at rates that differ by at most 1 point."
+    )
     assert Coverage(0.1, 0.3, by="race").describe() == (
         "Between 10% and 30% of the rows are predicted 'yes', in every group by race."
     )
@@ -142,9 +138,7 @@ def test_two_sided_bounds_are_one_item():
     assert (gap.is_gap, gap.slack, gap.family) == (True, 0.05, CoverageGap("sex", max_gap=0.05))
     assert coverage.name == "0.1 <= P(yes | label=no) <= 0.9"
     assert (ratio.name, alone.family, alone.slack) == ("ratio(sex=F) >= 0.8", None, 0.7)
-    table = compiled.histogram(
-        compiled.code_cells([1, 1, 0, 0], {"sex": ["F", "F", "M", "M"]}), np.array([0, 0, 0, 1])
-    )
+    table = compiled.histogram(compiled.code_cells([1, 1, 0, 0], {"sex": ["F", "F", "M", "M"]}), np.array([0, 0, 0, 1]))
     values = compiled.values(table)
     assert gap.gap(values) == pytest.approx(0.5)
 
@@ -178,9 +172,7 @@ def test_a_classifier_is_trained_with_its_text():
 
 
 def test_named_values_count_classes_and_values():
-    named = named_values(
-        ["coverage(race=*) <= 0.3", rate("maybe", where=group(race="D", town={1, 2})) <= 0.1]
-    )
+    named = named_values(["coverage(race=*) <= 0.3", rate("maybe", where=group(race="D", town={1, 2})) <= 0.1])
     assert named.classes == ("yes", "maybe")
     assert named.columns == {"race": ("D",), "town": (1, 2)}
     assert named.numeric == frozenset()
@@ -191,9 +183,7 @@ def test_named_values_count_classes_and_values():
 
 def test_any_form_of_constraints_is_accepted():
     bound = rate("yes") <= 0.2
-    found = as_constraints(
-        ["coverage_gap(sex) <= 0.1", (bound, [None, {bound}]), rate("no").between(0.1, 0.9)]
-    )
+    found = as_constraints(["coverage_gap(sex) <= 0.1", (bound, [None, {bound}]), rate("no").between(0.1, 0.9)])
     assert found == [CoverageGap("sex", max_gap=0.1), bound, bound, rate("no").between(0.1, 0.9)]
     assert as_constraints(None) == []
     for wrong in (3, {"a": 1}, iter([bound]), rate("yes"), True, b"rate(1) <= 0.2"):

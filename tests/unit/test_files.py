@@ -249,12 +249,7 @@ def test_text_without_a_header_is_told_by_repetition(put):
 
 def test_headers_can_be_declared(put):
     assert len(read_table(put(text()), header=False).frame) == 5
-    assert list(read_table(put(text(names=None)), header=True).frame.columns) == [
-        "Ana",
-        "31",
-        "1.5",
-        "2020-01-31",
-    ]
+    assert list(read_table(put(text(names=None)), header=True).frame.columns) == ["Ana", "31", "1.5", "2020-01-31"]
 
 
 def test_years_are_names(put):
@@ -352,8 +347,7 @@ def test_line_ends_of_windows_and_old_macs(put):
 
 
 TABLE = text(
-    names=("id", "name", "pay", "day"),
-    rows=[(i, "Ana Bo"[i % 2 :], i * 1.5, f"2020-01-0{i}") for i in range(1, 9)],
+    names=("id", "name", "pay", "day"), rows=[(i, "Ana Bo"[i % 2 :], i * 1.5, f"2020-01-0{i}") for i in range(1, 9)]
 )
 
 
@@ -378,13 +372,7 @@ def test_totals_and_remarks_after_the_table_are_left_out(put, footer, count):
 
 @pytest.mark.parametrize(
     "last",
-    [
-        "9,,,\n",
-        "9,Total,1.5,2020-01-09\n",
-        "9,,,2020-01-09\n",
-        "n/a,Ana,1.5,2020-01-09\n",
-        "A9,Ana,1.5,2020-01-09\n",
-    ],
+    ["9,,,\n", "9,Total,1.5,2020-01-09\n", "9,,,2020-01-09\n", "n/a,Ana,1.5,2020-01-09\n", "A9,Ana,1.5,2020-01-09\n"],
 )
 def test_incomplete_rows_at_the_end_are_rows(put, last):
     table = read_table(put(TABLE + last))
@@ -462,14 +450,7 @@ def test_sheets_are_reported_and_can_be_chosen(tmp_path):
 
 
 def test_titles_gaps_errors_and_missing_headers_of_sheets(tmp_path):
-    rows = [
-        ["People of May"],
-        [],
-        [*NAMES, None],
-        [*TYPED[0], None],
-        ["Bo", "#N/A", None, None],
-        [*TYPED[2], None],
-    ]
+    rows = [["People of May"], [], [*NAMES, None], [*TYPED[0], None], ["Bo", "#N/A", None, None], [*TYPED[2], None]]
     table = read_table(workbook(tmp_path / "people.xlsx", {"A": rows}))
     assert list(table.frame.columns) == list(NAMES)
     assert parse_number(table.frame["age"]).values.tolist() == pytest.approx([31, np.nan, 62], nan_ok=True)
@@ -607,9 +588,7 @@ def test_options_that_do_not_fit(put, options, said):
         read_table(put(text()), header="yes")
 
 
-@pytest.mark.parametrize(
-    "content", ['a,b\n"secret,1\nx,2\n', 'a,b\n1,2\n"secret', 'a,b\n1,2\n"secret"x"y,3\n']
-)
+@pytest.mark.parametrize("content", ['a,b\n"secret,1\nx,2\n', 'a,b\n1,2\n"secret', 'a,b\n1,2\n"secret"x"y,3\n'])
 def test_messages_do_not_show_cells(put, content):
     said = []
     try:
@@ -629,18 +608,14 @@ def test_half_a_million_rows_need_little_memory(tmp_path):
         "n = len(read_table(sys.argv[1]).frame);"
         "print(n, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
     rows, megabytes = map(int, done.stdout.split())
     assert rows == 500_000
     assert megabytes < 200
 
 
 def test_numbers_with_leading_zeros_are_pointed_out(put):
-    said = [
-        f.message for f in read_table(put("zip,n,y\n01234,0,a\n98765,10,b\n")).findings if f.topic == "codes"
-    ]
+    said = [f.message for f in read_table(put("zip,n,y\n01234,0,a\n98765,10,b\n")).findings if f.topic == "codes"]
     assert len(said) == 1
     assert "'zip'" in said[0]
     assert "'n'" not in said[0]

@@ -55,9 +55,7 @@ def test_the_composition_agrees(sampled, noise):
     for delta in (1e-3, 1e-5, 1e-10):
         assert composed.epsilon(delta) == pytest.approx(formula.epsilon(delta), rel=1e-4)
     for epsilon in (0.01, 0.5, 3.0):
-        assert composed.deltas(np.array([epsilon]))[0] == pytest.approx(
-            formula.delta(epsilon), rel=5e-3, abs=1e-26
-        )
+        assert composed.deltas(np.array([epsilon]))[0] == pytest.approx(formula.delta(epsilon), rel=5e-3, abs=1e-26)
     assert formula.delta(1e6) > 0.0
 
 

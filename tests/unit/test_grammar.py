@@ -24,13 +24,7 @@ from ratewise import (
     rows,
     true_positive_rate,
 )
-from ratewise.constraints.text import (
-    MAX_NESTING,
-    MAX_TEXT,
-    GrammarError,
-    format_constraint,
-    parse_constraint,
-)
+from ratewise.constraints.text import MAX_NESTING, MAX_TEXT, GrammarError, format_constraint, parse_constraint
 from ratewise.exceptions import InvalidInput, InvalidType
 
 F, M = group(sex="Female"), group(sex="Male")
@@ -64,10 +58,7 @@ SAID = [
     ("positive_rate(sex=*).between(0.1, 0.2)", positive_rate(0.1, 0.2, by="sex")),
     ("positive_rate() >= 0.1", positive_rate(0.1)),
     ("fnr(sex=Female) <= 0.2", 1 - rate(1, where=label(1) & F) <= 0.2),
-    (
-        "tpr(sex=Female) >= 0.8 * tpr(sex=Male)",
-        rate(1, where=label(1) & F) >= 0.8 * rate(1, where=label(1) & M),
-    ),
+    ("tpr(sex=Female) >= 0.8 * tpr(sex=Male)", rate(1, where=label(1) & F) >= 0.8 * rate(1, where=label(1) & M)),
     (
         'rate(1, where=group(sex="Female")) >= 0.8 * rate(1, where=group(sex="Male"))',
         rate(1, where=F) >= 0.8 * rate(1, where=M),
@@ -103,10 +94,7 @@ def test_text_means_what_python_means(text, meant):
 
 
 def test_names_of_families_are_texts_that_read_back():
-    for family in (
-        demographic_parity("sex", "race", max_gap=0.1, versus="everyone"),
-        positive_rate(0.1, 0.3),
-    ):
+    for family in (demographic_parity("sex", "race", max_gap=0.1, versus="everyone"), positive_rate(0.1, 0.3)):
         assert parse_constraint(family.name) == family
 
 
@@ -172,11 +160,7 @@ WRONG = [
     ("rate(1, where=group(sex=*)) <= 1", 24, "of a family"),
     ("rate(1, where=group(sex=1, sex=2)) <= 1", 31, "'sex' is given twice"),
     ("rate(1, where=group(sex=1, 2)) <= 1", 28, "positional argument follows keyword argument"),
-    (
-        "rate(1, where=group(**{sex: 2})) <= 1",
-        22,
-        'expected columns in quotes with values: **{"a name": value}',
-    ),
+    ("rate(1, where=group(**{sex: 2})) <= 1", 22, 'expected columns in quotes with values: **{"a name": value}'),
     ("rate(1, where=group(sex={})) <= 1", 24, "expected a rate, a number or a name"),
     ("rate(1, where=group(sex={1, below(2)})) <= 1", 24, "mixes intervals"),
     ("rate(1, where=group(age=between(2, 1))) <= 1", 24, "low < high"),

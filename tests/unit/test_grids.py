@@ -34,9 +34,7 @@ def test_a_number_falls_into_the_bin_that_contains_it(bounds, log_cells, value):
     width = (grid.upper - grid.lower) / grid.equal_cells
     cell = min(int((clipped - grid.lower) / width), grid.equal_cells - 1)
     found = grid.equal_cell_of_bin[code]
-    assert found == cell or abs(clipped - grid.lower - width * max(found, cell)) <= 1e-9 * (
-        width + abs(clipped)
-    )
+    assert found == cell or abs(clipped - grid.lower - width * max(found, cell)) <= 1e-9 * (width + abs(clipped))
 
 
 @pytest.mark.parametrize("log_cells", [0, 64])
@@ -73,11 +71,7 @@ def test_bins_of_a_table_in_memory_and_on_demand(tmp_path):
     path = tmp_path / "rows"
     values.tofile(path)
     mapped = read_features(np.memmap(path, dtype=float, mode="r", shape=values.shape))
-    grids = (
-        ContinuousGrid("x0", -1, 1),
-        CategoricalGrid("x1", (0, 1)),
-        ContinuousGrid("x2", 0, 2, log_cells=8),
-    )
+    grids = (ContinuousGrid("x0", -1, 1), CategoricalGrid("x1", (0, 1)), ContinuousGrid("x2", 0, 2, log_cells=8))
     stored = code_rows(read_features(values), grids)
     rows = np.array([3, 7, 3, 49])
     assert np.array_equal(LazyBins(mapped, grids).take(rows), stored[rows])
@@ -92,11 +86,7 @@ def test_bins_of_a_table_in_memory_and_on_demand(tmp_path):
 def test_basis_of_released_histograms():
     """Features, centre and norms agree with the definition, column by column."""
     rng = np.random.default_rng(1)
-    grids = (
-        ContinuousGrid("x", -2, 3, log_cells=16),
-        CategoricalGrid("k", ("a", "b", "c")),
-        UnusedGrid("u", ""),
-    )
+    grids = (ContinuousGrid("x", -2, 3, log_cells=16), CategoricalGrid("k", ("a", "b", "c")), UnusedGrid("u", ""))
     histograms = [rng.normal(30, 20, grid.n_counts) for grid in grids]
     basis = build_basis(grids, histograms, 5.0, 400.0, 4.0)
     dense = basis.matrix.toarray() - basis.centre
@@ -104,9 +94,7 @@ def test_basis_of_released_histograms():
         own = np.flatnonzero(np.abs(basis.matrix.toarray()[start:stop]).sum(axis=0))
         norms = (dense[start:stop][:, own] ** 2).sum(axis=1) if len(own) else np.zeros(grid.n_bins)
         others = np.setdiff1d(np.flatnonzero(basis.centre), own)
-        assert np.allclose(
-            basis.squared_norms[start:stop], norms + _own_centre(basis, grids, start, own), atol=1e-9
-        )
+        assert np.allclose(basis.squared_norms[start:stop], norms + _own_centre(basis, grids, start, own), atol=1e-9)
         assert not np.any(basis.matrix.toarray()[start:stop][:, others])
     shares = np.maximum(histograms[1], 0) / np.maximum(histograms[1], 0).sum()
     assert np.allclose(basis.shares[basis.offsets[1] : basis.offsets[2]], shares)

@@ -276,8 +276,7 @@ def test_threads_may_share_a_phase():
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["whole", "phase", "crash"]), st.integers(1, 300), st.integers(1, 90)),
-        max_size=8,
+        st.tuples(st.sampled_from(["whole", "phase", "crash"]), st.integers(1, 300), st.integers(1, 90)), max_size=8
     )
 )
 def test_any_history_counts_its_plans_and_at_least_what_happened(history):
@@ -317,9 +316,7 @@ def test_the_cap_refuses_before_anything_happens(path, adaptive):
     assert ledger.would_exceed([GAUSS, big])
     assert not ledger.would_exceed(GAUSS)
     ledger.check(GAUSS)
-    words = (
-        "the plan 'means' would bring the filter" if adaptive else "the plan 'means' would bring epsilon to"
-    )
+    words = "the plan 'means' would bring the filter" if adaptive else "the plan 'means' would bring epsilon to"
     with pytest.raises(BudgetExceeded, match=words):
         ledger.admit(big, purpose="means")
     with pytest.raises(BudgetExceeded):
@@ -473,18 +470,7 @@ def test_nonsense_with_a_fitting_checksum_is_refused(good, change, words):
 
 @pytest.mark.parametrize(
     "content",
-    [
-        b"",
-        b"null",
-        b"[]",
-        b"3",
-        b'"text"',
-        b"\xff\xfe\x00",
-        b"PK\x03\x04",
-        b"[" * 100_000,
-        b"{}{}",
-        b"1" * 9999,
-    ],
+    [b"", b"null", b"[]", b"3", b'"text"', b"\xff\xfe\x00", b"PK\x03\x04", b"[" * 100_000, b"{}{}", b"1" * 9999],
     ids=repr,
 )
 def test_what_is_no_ledger_is_refused(path, content):
@@ -776,10 +762,7 @@ def test_processes_and_forks_lose_nothing(path):
         print("fine")
     """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script), str(path)],
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-c", textwrap.dedent(script), str(path)], capture_output=True, text=True, check=False
     )
     assert (done.stdout, done.stderr, done.returncode) == ("fine\n", "", 0)
 

@@ -150,9 +150,7 @@ def test_a_connection_that_breaks_off_says_what_to_do(cache, network):
 
 def test_no_network_says_what_to_do(cache, network):
     network[0].append(urllib.error.URLError("no route"))
-    with pytest.raises(
-        DataNotFound, match=r"cannot fetch https://example.org.*no route.*rows.data.*data_home"
-    ):
+    with pytest.raises(DataNotFound, match=r"cannot fetch https://example.org.*no route.*rows.data.*data_home"):
         locate([KNOWN], "home")
 
 
@@ -195,9 +193,7 @@ def test_encoding_follows_the_schema_alone():
     assert "3 rows, 3 features" in repr(found)
 
 
-@pytest.mark.parametrize(
-    ("column", "label", "sex"), [("c", 0, "F"), ("a", 2, "F"), ("a", 0, "X"), (None, 0, "F")]
-)
+@pytest.mark.parametrize(("column", "label", "sex"), [("c", 0, "F"), ("a", 2, "F"), ("a", 0, "X"), (None, 0, "F")])
 def test_unknown_values_are_refused_without_showing_them(column, label, sex):
     frame = pd.DataFrame({"age": [5], "job": [column], "label": [label]})
     with pytest.raises(InvalidInput, match=r"1 rows of column .* hold none of its 2 known values"):

@@ -25,9 +25,7 @@ def test_standard_deviations():
     assert NoNoise().standard_deviation == 0.0
 
 
-@pytest.mark.parametrize(
-    "mechanism", [RoundedGaussianMechanism(1.0), RoundedLaplaceMechanism(1.0), NoNoise()]
-)
+@pytest.mark.parametrize("mechanism", [RoundedGaussianMechanism(1.0), RoundedLaplaceMechanism(1.0), NoNoise()])
 def test_release_never_touches_its_argument(mechanism):
     value = np.ones(4)
     released = mechanism.release(value, np.random.default_rng(0))

@@ -82,9 +82,7 @@ def test_several_bounds_on_the_same_rate_each_have_a_row():
 
 
 def test_rounding_does_not_break_a_bound():
-    third = report(
-        rate(1) <= 0.1 + 0.2, y_true=[0, 1] * 5, y_pred=[1, 1, 1] + [0] * 7, sensitive_features=None
-    )
+    third = report(rate(1) <= 0.1 + 0.2, y_true=[0, 1] * 5, y_pred=[1, 1, 1] + [0] * 7, sensitive_features=None)
     assert third[0].holds is True
     assert report(rate(1) <= 0.5 - 1e-6)[0].holds is False
 
@@ -131,11 +129,7 @@ def test_soft_rates():
 
 
 def test_one_hot_probabilities_are_hard_predictions():
-    constraints = [
-        demographic_parity("sex", max_gap=0.1),
-        precision(0.5),
-        error_rate_parity("sex", max_gap=0.2),
-    ]
+    constraints = [demographic_parity("sex", max_gap=0.1), precision(0.5), error_rate_parity("sex", max_gap=0.2)]
     hard = report(constraints)
     soft = rate_report(constraints, TRUE, y_prob=np.eye(2)[PRED], sensitive_features=SEX)
     for one, other in zip(hard, soft, strict=True):
@@ -163,9 +157,9 @@ def test_any_kind_of_labels_and_groups(kind):
 
 def test_numeric_columns():
     ages = {"age": [20, 22, 30, 40, 50, 60, 24, 70], "unused": [None] * 8}
-    assert report(rate(1, where=group(age=below(25))) <= 0.7, sensitive_features=ages)[
-        0
-    ].reached == pytest.approx(2 / 3)
+    assert report(rate(1, where=group(age=below(25))) <= 0.7, sensitive_features=ages)[0].reached == pytest.approx(
+        2 / 3
+    )
 
 
 def test_a_lone_vector_takes_the_name_that_constraints_use():
@@ -184,11 +178,7 @@ def test_a_lone_vector_takes_the_name_that_constraints_use():
         ({"y_true": [], "y_pred": [], "sensitive_features": []}, InvalidInput, "y_true is empty"),
         ({"y_true": "labels"}, InvalidType, "y_true must be a vector"),
         ({"classes": (0, 2)}, InvalidInput, "y_true: some entries are missing or not declared"),
-        (
-            {"y_true": [0, 2] * 4, "classes": (0, 2)},
-            InvalidInput,
-            "y_pred: some entries are missing or not declared",
-        ),
+        ({"y_true": [0, 2] * 4, "classes": (0, 2)}, InvalidInput, "y_pred: some entries are missing or not declared"),
         ({"y_pred": [str(y) for y in PRED]}, InvalidInput, "text as well as numbers"),
         ({"y_true": [0] * 8, "y_pred": [0] * 8}, InvalidInput, "one class only"),
         ({"sensitive_features": SEX[:3]}, InvalidInput, "has 3, expected 8"),
@@ -280,12 +270,7 @@ def test_group_rates_by_some_columns():
     assert [row.name for row in found] == ["sex=F", "sex=M"]
     assert [row.values for row in found[:1]] == [{"sex": "F"}]
     crossed = group_rates(TRUE, PRED, sensitive_features=table, by=("race", "sex"))
-    assert [row.name for row in crossed] == [
-        "race=A & sex=F",
-        "race=A & sex=M",
-        "race=B & sex=F",
-        "race=B & sex=M",
-    ]
+    assert [row.name for row in crossed] == ["race=A & sex=F", "race=A & sex=M", "race=B & sex=F", "race=B & sex=M"]
     with pytest.raises(InvalidInput, match="'id' is numeric"):
         group_rates(TRUE, PRED, sensitive_features=table, group_values={"id": Numeric()})
     with pytest.raises(InvalidInput, match="lacks column 'age'"):

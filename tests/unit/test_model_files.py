@@ -12,11 +12,7 @@ from ratewise._files import ModelFileError, _compact, _digest, read_arrays, writ
 from ratewise.exceptions import InvalidInput, InvalidType
 
 FIELDS = {"classes": ["no", "yes"], "b": 1, "a": [1.5, None, True]}
-ARRAYS = {
-    "theta": np.linspace(-1, 2, 7),
-    "places": np.array([[3, -1], [0, 2]]),
-    "used": np.array([True, False]),
-}
+ARRAYS = {"theta": np.linspace(-1, 2, 7), "places": np.array([[3, -1], [0, 2]]), "used": np.array([True, False])}
 
 
 @pytest.fixture

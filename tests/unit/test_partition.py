@@ -83,10 +83,7 @@ def test_a_bool_and_a_number_are_not_merged_silently():
         ([rate(1, where=group(race="B")) <= 0.2], ("race in {A, C}", "race=B")),
         ([rate(1, where=~group(race="B")) <= 0.2], ("race in {A, C}", "race=B")),
         ([rate(1, where=group(age=between(20, 30))) <= 0.2], ("age<20 | age>=30", "20<=age<30")),
-        (
-            [rate(1, where=group(town=below(5))) <= 0.2],
-            ("town in {0, 1, 2, 3, 4}", "town in {5, 6, 7, 8, 9}"),
-        ),
+        ([rate(1, where=group(town=below(5))) <= 0.2], ("town in {0, 1, 2, 3, 4}", "town in {5, 6, 7, 8, 9}")),
         (
             [rate(0, where=label(1) & group(sex="F")) <= 0.2],
             ("sex=F & label=0 or 2 more combinations", "sex=F & label=1"),
@@ -174,10 +171,7 @@ def test_wordings_of_the_same_subset_are_one_subset():
         ([rate(2) <= 0.5], r"P\(2\).*2 is not among the classes: 0, 1"),
         ([rate("1") <= 0.5], r"did you mean 1 \(int\)"),
         ([rate(1, where=label(7)) <= 0.5], "7 is not among the classes: 0, 1"),
-        (
-            [rate(1, where=group(sex="X")) <= 0.5],
-            "'X' is not among the declared values of column 'sex': 'F', 'M'",
-        ),
+        ([rate(1, where=group(sex="X")) <= 0.5], "'X' is not among the declared values of column 'sex': 'F', 'M'"),
         ([rate(1, where=group(town="3")) <= 0.5], r"did you mean 3 \(int\)"),
         ([rate(1, where=group(height=3)) <= 0.5], "column 'height' is not declared; the columns are: 'sex'"),
         ([rate(1, where=group(height=below(3))) <= 0.5], "column 'height' is not declared"),
@@ -213,8 +207,7 @@ PARITY = demographic_parity("sex", max_gap=0.05)
         ),
         # other groups of the same people
         (
-            [rate(1, group(race=race)) <= 0.2 for race in "ABC"]
-            + [rate(1, WOMEN) >= 0.5, rate(1, MEN) >= 0.5],
+            [rate(1, group(race=race)) <= 0.2 for race in "ABC"] + [rate(1, WOMEN) >= 0.5, rate(1, MEN) >= 0.5],
             [*(f"P(1 | race={race}) <= 0.2" for race in "ABC"), "P(1 | sex=F) >= 0.5", "P(1 | sex=M) >= 0.5"],
         ),
         # wrong on half of each class, and right on nine tenths of all
@@ -421,10 +414,7 @@ def test_more_rows_than_a_chunk(monkeypatch):
 
 
 def test_by_hand():
-    table = compiled(
-        rate(1, where=group(sex="F")) - rate(1, where=~group(sex="F")) <= 0.05,
-        rate(1) >= 0.2,
-    )
+    table = compiled(rate(1, where=group(sex="F")) - rate(1, where=~group(sex="F")) <= 0.05, rate(1) >= 0.2)
     h = np.array([[6.0, 4.0], [5.0, 15.0]])
     np.testing.assert_allclose(table.values(h), [0.4 - 0.75, -19 / 30])
     np.testing.assert_allclose(table.bounds, [0.05, -0.2])
@@ -463,9 +453,7 @@ def test_floor_clamp_and_better_totals(dense, monkeypatch):
     weights = table.weights(np.array([1.0, 2.0, 0.0]), noisy, totals)
     np.testing.assert_allclose(weights, [[0, 1 / 2], [0, 2 / 10]])
     # the clamped value enters the ratio's weights: 1 - 1 for men, -1 for women, over 4.5
-    np.testing.assert_allclose(
-        table.weights(np.array([0.0, 0.0, 9.0]), noisy, totals), [[0, -2], [0, 0]], atol=1e-12
-    )
+    np.testing.assert_allclose(table.weights(np.array([0.0, 0.0, 9.0]), noisy, totals), [[0, -2], [0, 0]], atol=1e-12)
 
 
 def test_no_constraints():
@@ -564,9 +552,7 @@ def test_memory_grows_in_proportion():
 
 
 def test_rest_subsets_are_stored_as_complements():
-    table = compile_constraints(
-        demographic_parity("town", max_gap=0.1), Domain((0, 1), {"town": range(1000)})
-    )
+    table = compile_constraints(demographic_parity("town", max_gap=0.1), Domain((0, 1), {"town": range(1000)}))
     assert sum(len(subset.listed) for subset in table.index_sets) == 2000
 
 
@@ -576,10 +562,7 @@ def test_rest_subsets_are_stored_as_complements():
     [
         [demographic_parity("race", max_gap=0.1), rate(1, where=label(1), out_of=everyone) >= 0.1],
         [equalized_odds("race", max_gap=0.1, versus="everyone"), precision(0.1, by="sex")],
-        [
-            rate(1, where=group(sex="F"), out_of=rows(~group(race="B"))) <= 0.9,
-            error_rate_parity("sex", max_gap=0.5),
-        ],
+        [rate(1, where=group(sex="F"), out_of=rows(~group(race="B"))) <= 0.9, error_rate_parity("sex", max_gap=0.5)],
     ],
 )
 def test_standard_deviations_of_values_follow_from_the_gradient(declared, exact_totals):
@@ -607,9 +590,7 @@ def test_standard_deviations_cover_noise_and_sampling():
     table = compile_constraints(demographic_parity("sex", max_gap=0.1), PEOPLE)
     rng = np.random.default_rng(0)
     expected, sigma = np.array([[300.0, 100.0], [350.0, 250.0]]), 4.0
-    drawn = [
-        table.values(rng.poisson(expected) + rng.normal(0, sigma, expected.shape)) for _ in range(20_000)
-    ]
+    drawn = [table.values(rng.poisson(expected) + rng.normal(0, sigma, expected.shape)) for _ in range(20_000)]
     _, std = table.value_and_std(expected, np.sqrt(expected + sigma**2))
     np.testing.assert_allclose(np.std(drawn, axis=0), std, rtol=0.03)
 
@@ -620,9 +601,7 @@ def test_domains_found_by_a_release_never_stop_compilation():
     table = compile_constraints(declared, found, allow_empty=True)
     assert table.cell_names == ("race=A", "race!=A")
     narrow = Domain((0, 1), {"race": ("A",)})
-    empty = compile_constraints(
-        [*declared[1:], rate(1, where=~group(race="A")) <= 0.5], narrow, allow_empty=True
-    )
+    empty = compile_constraints([*declared[1:], rate(1, where=~group(race="A")) <= 0.5], narrow, allow_empty=True)
     assert empty.values([[5.0, 5.0]]).tolist() == [0.0]
     assert empty.weights(np.ones(1), [[5.0, 5.0]]).tolist() == [[0.0, 0.0]]
     with pytest.raises(InvalidInput, match="compares groups"):

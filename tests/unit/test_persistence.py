@@ -57,9 +57,7 @@ def labels(score, names):
 
 def fitted(names=("no", "yes"), constraints=None, **settings):
     frame, score, groups = people()
-    model = RateConstrainedClassifier(
-        constraints, random_state=0, **{"config": CONFIG, "epsilon": 3.0, **settings}
-    )
+    model = RateConstrainedClassifier(constraints, random_state=0, **{"config": CONFIG, "epsilon": 3.0, **settings})
     return model.fit(frame, labels(score, names), sensitive_features=groups), frame
 
 
@@ -166,9 +164,7 @@ def test_sparse_models_and_constant_models(tmp_path):
     rng = np.random.default_rng(0)
     X = sp.random_array((500, 30), density=0.2, random_state=rng, format="csr")
     y = (np.asarray(X.sum(axis=1)).ravel() > 3).astype(int)
-    model = RateConstrainedClassifier(
-        model="linear", feature_bounds=(0, 1), config=CONFIG, random_state=0
-    ).fit(X, y)
+    model = RateConstrainedClassifier(model="linear", feature_bounds=(0, 1), config=CONFIG, random_state=0).fit(X, y)
     same(model, file_trip(model, tmp_path), X)
     with pytest.warns(ratewise.RatewiseWarning, match="fewer than two classes"):
         constant = RateConstrainedClassifier(random_state=0).fit(np.ones((50, 2)), np.ones(50))

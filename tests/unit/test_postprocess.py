@@ -112,9 +112,7 @@ def test_three_classes():
     logits = rng.normal(size=(N, 3)) + 0.8 * SEX[:, None] * np.array([0.0, 0.0, 1.0])
     chances = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     y = np.array([rng.choice(3, p=p) for p in chances[:2000]] * (N // 2000))
-    found = rule(
-        demographic_parity("sex", max_gap=0.05), scores=chances, y=y, classes=[0, 1, 2], group_aware=True
-    )
+    found = rule(demographic_parity("sex", max_gap=0.05), scores=chances, y=y, classes=[0, 1, 2], group_aware=True)
     predicted = found.predict(chances, {"sex": SEX}, random_state=0)
     for k in range(3):
         assert gap((predicted == k).astype(float)) <= 0.06
@@ -198,11 +196,7 @@ def test_without_privacy_the_statement_says_so():
         ({"ledger": 3}, InvalidType, "ledger must be"),
         ({"ledger": Ledger(neighbours="replace_one")}, InvalidInput, "accounts for"),
         (
-            {
-                "constraints": rate(1, where=group(sex=below(1))) <= 0.3,
-                "group_values": None,
-                "group_aware": True,
-            },
+            {"constraints": rate(1, where=group(sex=below(1))) <= 0.3, "group_values": None, "group_aware": True},
             UnsupportedCombination,
             "is numeric",
         ),

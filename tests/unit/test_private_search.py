@@ -22,22 +22,9 @@ from ratewise import (
     TrainingConfig,
     demographic_parity,
 )
-from ratewise.accounting import (
-    GaussianEvent,
-    LaplaceEvent,
-    OutsideEvent,
-    SelectionEvent,
-    TrainingEvent,
-    epsilon,
-)
+from ratewise.accounting import GaussianEvent, LaplaceEvent, OutsideEvent, SelectionEvent, TrainingEvent, epsilon
 from ratewise.datasets import census_like
-from ratewise.estimators.search import (
-    Configurations,
-    affordable_trial,
-    draw_number,
-    selection_event,
-    shape_of,
-)
+from ratewise.estimators.search import Configurations, affordable_trial, draw_number, selection_event, shape_of
 from ratewise.training.session import Session
 
 pytestmark = pytest.mark.slow
@@ -61,8 +48,7 @@ def fit(model, people=PEOPLE, **columns):
 
 
 @pytest.mark.parametrize(
-    ("mean", "shape", "published"),
-    [(10, 1.0, 3.934), (100, 1.0, 5.091), (10, 0.0, 3.500), (10, math.inf, 4.350)],
+    ("mean", "shape", "published"), [(10, 1.0, 3.934), (100, 1.0, 5.091), (10, 0.0, 3.500), (10, math.inf, 4.350)]
 )
 def test_the_bound_from_the_curve_matches_independent_answers(mean, shape, published):
     candidate = (TrainingEvent(0.02, 1000, 1.5),)
@@ -87,9 +73,7 @@ def test_different_candidates_cost_no_less_than_the_most_expensive():
 
 def test_the_trial_is_as_large_as_the_total_allows():
     trial = affordable_trial(
-        lambda e: epsilon(selection_event([(LaplaceEvent(1 / e),)], 10, 1.0, 1e-6, "add_or_remove"), 1e-6),
-        1.5,
-        0.01,
+        lambda e: epsilon(selection_event([(LaplaceEvent(1 / e),)], 10, 1.0, 1e-6, "add_or_remove"), 1e-6), 1.5, 0.01
     )
     assert 0.99 * 0.5 <= trial <= 0.5
 
@@ -195,9 +179,7 @@ def watched(monkeypatch):
 def test_the_plan_is_admitted_before_rows_are_read_and_covers_every_release(monkeypatch):
     order, trials = [], []
     admit, run = Ledger.admit, Session.run
-    monkeypatch.setattr(
-        Ledger, "admit", lambda self, e, **k: (order.append(k["purpose"]), admit(self, e, **k))[1]
-    )
+    monkeypatch.setattr(Ledger, "admit", lambda self, e, **k: (order.append(k["purpose"]), admit(self, e, **k))[1])
 
     def ran(self, *args):
         run(self, *args)

@@ -218,9 +218,7 @@ class TestTracking:
         written = {name: value for name, value, _ in writer.written}
         assert written["report/accuracy"] == report.content.everyone.accuracy.value
         assert written["report/missed"] == report.content.counts["missed"]
-        assert written["report/worst_gap"] == max(
-            constraint.excess for constraint in report.content.constraints
-        )
+        assert written["report/worst_gap"] == max(constraint.excess for constraint in report.content.constraints)
         assert "report/epsilon" not in written
 
     def test_bad_input_and_absent_libraries(self, monkeypatch):

@@ -19,13 +19,7 @@ from ratewise.accounting import Budget, Ledger
 from ratewise.exceptions import InvalidInput, InvalidType, SeedWarning
 from ratewise.mechanisms import randomness
 from ratewise.mechanisms.noise import RoundedGaussianMechanism
-from ratewise.mechanisms.randomness import (
-    KeyedGenerator,
-    RandomStreams,
-    SecureGenerator,
-    UsedSeeds,
-    warn_of_seed,
-)
+from ratewise.mechanisms.randomness import KeyedGenerator, RandomStreams, SecureGenerator, UsedSeeds, warn_of_seed
 
 pytestmark = pytest.mark.real_noise
 
@@ -58,9 +52,7 @@ class TestSecureGenerator:
         table = np.hstack([draws[:-1], draws[1:], np.abs(draws[:-1])])
         correlation = np.corrcoef(table.T)[np.triu_indices(12, 1)] * np.sqrt(len(table))
         pairs = [
-            c
-            for c, (i, j) in zip(correlation, zip(*np.triu_indices(12, 1), strict=True), strict=True)
-            if j - i != 8
+            c for c, (i, j) in zip(correlation, zip(*np.triu_indices(12, 1), strict=True), strict=True) if j - i != 8
         ]  # a draw and its own size are no pair
         assert 2 * stats.norm.sf(np.max(np.abs(pairs))) * len(pairs) > SURE
 
@@ -243,9 +235,9 @@ class TestSeeds:
         X = np.random.default_rng(0).normal(size=(2000, 2))
         y = (X[:, 0] > 0).astype(int)
         ledger = Ledger(cap=Budget(10.0, 1e-5), adaptive=True)
-        model = RateConstrainedClassifier(
-            epsilon=1.0, delta=1e-6, classes=[0, 1], ledger=ledger, random_state=4
-        ).fit(X, y)
+        model = RateConstrainedClassifier(epsilon=1.0, delta=1e-6, classes=[0, 1], ledger=ledger, random_state=4).fit(
+            X, y
+        )
         spent = ledger.total(1e-6)
         with pytest.raises(InvalidInput, match="random_state was used"):
             model.fit(X, y)

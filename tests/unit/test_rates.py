@@ -104,10 +104,7 @@ def test_text(constraint, code, name):
 
 def test_names():
     assert (rate(1) <= 0.2).named("few") == (rate(1) <= 0.2)
-    assert [c.name for c in rate(1).between(0.1, 0.2).named("share")] == [
-        "share (at least)",
-        "share (at most)",
-    ]
+    assert [c.name for c in rate(1).between(0.1, 0.2).named("share")] == ["share (at least)", "share (at most)"]
     with pytest.raises(InvalidType):
         (rate(1) <= 0.2).named("")
 

@@ -8,9 +8,7 @@ import pytest
 from ratewise.mechanisms import randomness
 from ratewise.mechanisms.randomness import RandomStreams
 
-repeatable = pytest.mark.skipif(
-    os.environ.get("RATEWISE_EXAMPLES") == "fresh", reason="asked for fresh examples"
-)
+repeatable = pytest.mark.skipif(os.environ.get("RATEWISE_EXAMPLES") == "fresh", reason="asked for fresh examples")
 
 
 def draw():

@@ -76,11 +76,7 @@ class TestStates:
     def test_no_rows_cannot_be_told_and_count_as_worst_of_those(self):
         truth, guess, sensitive = people()
         report = Report.from_predictions(
-            truth,
-            guess,
-            sensitive,
-            positive_rate(max_rate=0.9, by="sex"),
-            group_values={"sex": ["F", "M", "X"]},
+            truth, guess, sensitive, positive_rate(max_rate=0.9, by="sex"), group_values={"sex": ["F", "M", "X"]}
         )
         empty = next(constraint for constraint in report.content.constraints if "sex=X" in constraint.name)
         assert (empty.state, empty.reached, empty.excess) == ("cannot tell", None, None)
@@ -111,11 +107,7 @@ class TestStates:
             (rate(1) <= 0.9, "held", "P(1): requested <= 0.9, reached .5 (population .4"),
             (rate(1) >= 0.9, "missed", "P(1): requested >= 0.9, reached .5"),
             (rate(1).between(0.4, 0.6), "held", "P(1): requested 0.4 to 0.6, reached .5"),
-            (
-                demographic_parity("sex", max_gap=0.5),
-                "held",
-                "Largest gap: requested .5, reached 0 (population 0 to ",
-            ),
+            (demographic_parity("sex", max_gap=0.5), "held", "Largest gap: requested .5, reached 0 (population 0 to "),
             ([demographic_parity("sex", max_gap=0.5), rate(1) <= 0.1], "missed", "P(1): requested <= 0.1"),
         ],
     )
@@ -145,9 +137,7 @@ class TestNumbers:
         assert found[0].gap
         assert found[0].reached == pytest.approx(abs(direct[0].reached))
         assert [one.reached for one in found[1:]] == pytest.approx([row.reached for row in direct[2:]])
-        for one, row in zip(
-            found[1:], direct[2:], strict=True
-        ):  # simultaneous intervals contain those of one row
+        for one, row in zip(found[1:], direct[2:], strict=True):  # simultaneous intervals contain those of one row
             assert one.low <= row.interval[0] <= row.interval[1] <= one.high
             assert (one.state == "held") == (row.gap <= 0.01)
 
@@ -161,10 +151,7 @@ class TestNumbers:
     def test_rates_that_a_family_compares_are_those_of_the_groups(self, trained):
         report = trained[3]
         family = report.content.families[0]
-        groups = {
-            group.name: group.rates["1"]["selection_rate"].value
-            for group in report.content.groupings[0].groups
-        }
+        groups = {group.name: group.rates["1"]["selection_rate"].value for group in report.content.groupings[0].groups}
         assert {value for *_, value in family.points} == set(groups.values())
 
     def test_rates_by_hand(self):
@@ -265,9 +252,7 @@ class TestSpending:
         spending = report.content.spending
         assert spending.total == pytest.approx(model.privacy_.epsilon, rel=1e-9)
         assert spending.cap == 1.0
-        assert [entry.purpose for entry in spending.entries] == [
-            f"fit: {name}" for name in model.plan_.events
-        ]
+        assert [entry.purpose for entry in spending.entries] == [f"fit: {name}" for name in model.plan_.events]
         afters = [entry.after for entry in spending.entries]
         assert afters == sorted(afters)
         assert [entry.before for entry in spending.entries] == [0.0, *afters[:-1]]
@@ -461,9 +446,7 @@ class TestAnyPredictions:
         truth, guess, sensitive = people()
         table = {**sensitive, "age": np.linspace(18, 90, len(truth))}
         constraint = rate(1, where=group(age=below(30))) <= 0.9
-        content = Report.from_predictions(
-            truth, guess, table, [constraint, demographic_parity("sex", max_gap=0.5)]
-        )
+        content = Report.from_predictions(truth, guess, table, [constraint, demographic_parity("sex", max_gap=0.5)])
         assert [grouping.by for grouping in content.content.groupings] == [("sex",)]
         assert len(content.content.constraints) == 2
 
@@ -535,10 +518,7 @@ def test_families_are_shown_as_text_that_can_be_copied():
     from ratewise.constraints.text import parse_constraint
     from ratewise.report import Report
 
-    asked = [
-        demographic_parity("my sex", max_gap=0.1),
-        false_negative_rate(0.5, "yes", by=("my sex", "race")),
-    ]
+    asked = [demographic_parity("my sex", max_gap=0.1), false_negative_rate(0.5, "yes", by=("my sex", "race"))]
     people = {"my sex": ["F", "F", "M", "M"], "race": ["A", "B", "A", "B"]}
     truth, guess = ["no", "yes", "no", "yes"], ["no", "yes", "yes", "no"]
     report = Report.from_predictions(truth, guess, people, asked)
@@ -567,19 +547,13 @@ def test_the_first_screen_says_what_is_predicted_for_whom_and_from_what():
     features = frame.drop(columns=["income", "region"])
     model.fit(features, frame["income"], sensitive_features=frame[["sex"]])
     report = model.report(
-        features,
-        frame["income"],
-        sensitive_features=frame[["sex"]],
-        title="Who earns much?",
-        data="people.csv",
+        features, frame["income"], sensitive_features=frame[["sex"]], title="Who earns much?", data="people.csv"
     )
     about = {entry.kind: entry.text for entry in report.content.about}
     assert about["Predicted"].startswith("income: 0, 1, from 17 features (age, ")
     assert about["Groups"] == "sex (Female, Male)"
     assert about["Measured on"] == "2,000 rows of people.csv; the model was trained on 2,000 rows"
-    assert (
-        about["Constraints"] == "Female and Male are predicted '1' at rates that differ by at most 10 points."
-    )
+    assert about["Constraints"] == "Female and Male are predicted '1' at rates that differ by at most 10 points."
     assert report.content.title == "Who earns much?"
     assert isinstance(frame, pandas.DataFrame)
 
@@ -622,9 +596,7 @@ def test_shapes_are_those_of_the_model_most_important_first():
         assert len(shape.edges) == len(shape.values) + 1 <= 102
         assert own.edges[0] <= shape.edges[0] < shape.edges[-1] <= own.edges[-1]
         assert min(own.values) - 1e-9 <= min(shape.values) <= max(shape.values) <= max(own.values) + 1e-9
-        assert all(
-            low <= value <= high for low, value, high in zip(shape.low, shape.values, shape.high, strict=True)
-        )
+        assert all(low <= value <= high for low, value, high in zip(shape.low, shape.values, shape.high, strict=True))
 
 
 def test_one_is_not_many():

@@ -147,9 +147,7 @@ def test_only_our_script_may_run():
     page = Elements(many_constraints(2).to_html())
     (script,) = [text for kind, text in page.scripts if kind.get("type") is None]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = next(
-        value for tag, name, value in page.attributes if tag == "meta" and "default-src" in (value or "")
-    )
+    policy = next(value for tag, name, value in page.attributes if tag == "meta" and "default-src" in (value or ""))
     assert f"script-src 'sha256-{digest}'" in policy
     assert "default-src 'none'" in policy
 
@@ -158,9 +156,7 @@ def test_every_constraint_is_on_the_page_worst_first():
     report = many_constraints(1000)
     page = report.to_html()
     shown = re.findall(r'data-constraint="(.*?)"', page)
-    assert [html.unescape(name) for name in shown] == [
-        constraint.name for constraint in report.content.by_worst()
-    ]
+    assert [html.unescape(name) for name in shown] == [constraint.name for constraint in report.content.by_worst()]
     before_fold = page[: page.index("more constraints, going on")]
     assert before_fold.count("data-constraint=") == OPEN_CONSTRAINTS
     assert len(page) < 4_000_000
@@ -180,9 +176,7 @@ def test_few_constraints_have_their_numbers_as_text(count):
     report = many_constraints(count)
     page = report.to_html()
     for constraint in report.content.constraints:
-        row = re.search(
-            rf'<tr [^>]*data-constraint="{re.escape(html.escape(constraint.name))}".*?</tr>', page
-        )[0]
+        row = re.search(rf'<tr [^>]*data-constraint="{re.escape(html.escape(constraint.name))}".*?</tr>', page)[0]
         assert f">{constraint.reached:.4f}</td>" in row
         assert f">{constraint.low:.4f} to {constraint.high:.4f}</td>" in row
         assert f'data-state="{constraint.state}"' in row
@@ -218,9 +212,7 @@ class TestCard:
         assert "\n# z" not in card
         for line in outside.splitlines():
             if line.startswith("|"):
-                assert len(re.findall(r"(?<!\\)\|", line)) == len(
-                    re.findall(r"(?<!\\)\|", _head(outside, line))
-                )
+                assert len(re.findall(r"(?<!\\)\|", line)) == len(re.findall(r"(?<!\\)\|", _head(outside, line)))
 
     def test_many_constraints_are_counted(self):
         assert "970 more constraints, none of them worse than these" in many_constraints(1000).model_card()

@@ -149,10 +149,7 @@ class TestWholeRuns:
         assert result.folder.finished
         model = result.folder.model()
         for report in (Report.from_training(model), Report.from_model(model, FRAME, "rich", "sex")):
-            assert (
-                report.headline
-                == "The model predicts yes for everyone: training found fewer than two classes"
-            )
+            assert report.headline == "The model predicts yes for everyone: training found fewer than two classes"
             assert report.content.state == "cannot tell"
             assert "demographic_parity(sex) &lt;= " in report.to_html()
             assert "not judged" in report.model_card()
@@ -380,9 +377,7 @@ class TestFolders:
 
     def test_a_shared_ledger_admits_runs_up_to_its_cap(self, tmp_path):
         _, (_, session) = made(tmp_path / "plan")
-        Ledger.create(
-            tmp_path / "all.json", cap=Budget(6.0, 1e-4), neighbours="zero_out", unit=session.plan.unit
-        )
+        Ledger.create(tmp_path / "all.json", cap=Budget(6.0, 1e-4), neighbours="zero_out", unit=session.plan.unit)
         for name in ("one", "two"):
             finished(tmp_path / name, ledger=tmp_path / "all.json")
         with pytest.raises(BudgetExceeded):
@@ -428,9 +423,7 @@ class TestFolders:
 
 class TestSettings:
     def test_they_read_back(self):
-        asked = settings(
-            groups=("sex",), leave_out=("job",), privacy_id="person", title="x", classes=("0", "1")
-        )
+        asked = settings(groups=("sex",), leave_out=("job",), privacy_id="person", title="x", classes=("0", "1"))
         assert Settings.from_dict(json.loads(json.dumps(asked.to_dict()))) == asked
         assert asked.declared_classes == [0, 1]
         assert asked.config.steps == STEPS

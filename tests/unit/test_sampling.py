@@ -45,11 +45,7 @@ def test_long_batches_are_drawn_in_pieces():
 
 
 def test_steps_differ_and_seed_repeats():
-    first, again, other = (
-        batches(500, 0.1, 2, seed=1),
-        batches(500, 0.1, 2, seed=1),
-        batches(500, 0.1, 2, seed=2),
-    )
+    first, again, other = (batches(500, 0.1, 2, seed=1), batches(500, 0.1, 2, seed=1), batches(500, 0.1, 2, seed=2))
     assert np.array_equal(first[0], again[0])
     assert np.array_equal(first[1], again[1])
     assert not np.array_equal(first[0], first[1])
@@ -68,10 +64,7 @@ def test_streams_from_generators():
     legacy = [RandomStreams.from_seed(np.random.RandomState(5)).sampling.random() for _ in range(2)]
     assert legacy[0] == legacy[1]
     generator = np.random.default_rng(5)
-    assert (
-        RandomStreams.from_seed(generator).sampling.random()
-        != RandomStreams.from_seed(generator).sampling.random()
-    )
+    assert RandomStreams.from_seed(generator).sampling.random() != RandomStreams.from_seed(generator).sampling.random()
     sequences = [RandomStreams.from_seed(np.random.SeedSequence(5)).sampling.random() for _ in range(2)]
     assert sequences[0] == sequences[1]
     assert sequences[0] != RandomStreams.from_seed(5).sampling.random()  # a book would not see them as one

@@ -75,8 +75,7 @@ def test_copies_and_pickles_are_equal_and_hash_alike():
 
 
 @pytest.mark.parametrize(
-    ("first", "second"),
-    [(Category([0, 1]), Category([False, True])), (Category(["a", "b"]), Category(["b", "a"]))],
+    ("first", "second"), [(Category([0, 1]), Category([False, True])), (Category(["a", "b"]), Category(["b", "a"]))]
 )
 def test_schemas_differ_in_types_and_order_of_values(first, second):
     made = [Schema({"x": column}, label="y", classes=[0, 1]) for column in (first, second)]
@@ -111,10 +110,7 @@ def test_groups_by_name_are_features_too():
         (lambda: Schema({"x": Number()}, label="y", classes=[0, 1], groups=["z"]), "'z' is not among"),
         (lambda: Schema({"x": Number()}, label="y", classes=[0, 1], groups="x"), "list of names"),
         (lambda: Schema({"x": Number()}, label="y", classes=[0, 1], signed=1), "signed must be"),
-        (
-            lambda: Schema({"x": Number()}, label="y", classes=[0, 1], groups={"x": Category([1])}),
-            "differently",
-        ),
+        (lambda: Schema({"x": Number()}, label="y", classes=[0, 1], groups={"x": Category([1])}), "differently"),
     ],
 )
 def test_slips_are_named(make, said):
@@ -137,10 +133,7 @@ def test_slips_are_named(make, said):
         (lambda d: d["columns"]["job"].pop("type"), "columns.job lacks the field 'type'"),
         (lambda d: d["columns"]["job"].update(labels={"x": "y"}), "columns.job: labels names 'x'"),
         (lambda d: d["columns"]["job"].update(title=3), "columns.job: title must be text"),
-        (
-            lambda d: d["columns"]["age"].update(type="date", lower="soon"),
-            "columns.age: lower must be a date",
-        ),
+        (lambda d: d["columns"]["age"].update(type="date", lower="soon"), "columns.age: lower must be a date"),
         (lambda d: d.update(cells={"decimal": ";"}), "decimal must be one of"),
         (lambda d: d.update(cells={"comma": ";"}), "cells has unknown fields"),
         (lambda d: d.update(positive=7), "positive must be one of the classes"),
@@ -193,11 +186,7 @@ def test_a_draft_counts_as_a_leak_and_can_be_signed(form):
 
 
 def test_a_draft_leaves_names_of_people_out_and_refuses_unknown_columns():
-    frame = {
-        "name": [f"person {i}" for i in range(1001)],
-        "age": [3, 4, 5] * 333 + [1, 2],
-        "y": [0, 1] * 500 + [0],
-    }
+    frame = {"name": [f"person {i}" for i in range(1001)], "age": [3, 4, 5] * 333 + [1, 2], "y": [0, 1] * 500 + [0]}
     draft = draft_schema(frame, label="y")
     assert list(draft.schema.columns) == ["age"]
     assert draft.schema.leave_out == ("name",)
@@ -209,12 +198,7 @@ def test_a_draft_leaves_names_of_people_out_and_refuses_unknown_columns():
 
 
 def test_few_whole_numbers_of_a_group_are_its_values_however_they_are_written():
-    frame = {
-        "sex": [0.0, 1.0, 1.0],
-        "part": [0.5, 1.0, 1.5],
-        "rank": [1.0, np.nan, 2.0],
-        "job": [0.0, 1.0, 0.0],
-    }
+    frame = {"sex": [0.0, 1.0, 1.0], "part": [0.5, 1.0, 1.5], "rank": [1.0, np.nan, 2.0], "job": [0.0, 1.0, 0.0]}
     frame = pd.DataFrame({"y": [0, 1, 0], **frame})
     draft = draft_schema(frame, label="y", groups=["sex", "part", "rank"]).schema
     assert draft.groups == {
@@ -384,9 +368,7 @@ def test_a_draft_reports_everything_at_once():
 
 
 def test_columns_that_are_asked_for_are_used():
-    draft = draft_schema(
-        table_of(), label="y", features=["case", "CustomerID", "age"], privacy_id="patient_id"
-    )
+    draft = draft_schema(table_of(), label="y", features=["case", "CustomerID", "age"], privacy_id="patient_id")
     assert list(draft.schema.columns) == ["CustomerID", "age"]  # no case number occurs in enough rows
     assert draft.schema.privacy_id == "patient_id"
 

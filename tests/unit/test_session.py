@@ -19,13 +19,7 @@ DECLARED = {"classes": [0, 1], "group_values": {"sex": ["F", "M"]}, "feature_bou
 
 
 def classifier(**options):
-    options = {
-        "epsilon": 10.0,
-        "delta": 1e-5,
-        "config": TrainingConfig(steps=20),
-        "random_state": 1,
-        **options,
-    }
+    options = {"epsilon": 10.0, "delta": 1e-5, "config": TrainingConfig(steps=20), "random_state": 1, **options}
     return RateConstrainedClassifier(demographic_parity("sex", max_gap=0.1), **options)
 
 
@@ -91,10 +85,7 @@ def test_a_session_goes_on_from_its_state():
     assert steps[-1] == 20
     assert second.admission is first.admission
     assert second.certificate is not None
-    assert (
-        list(second.released) == list(second.plan.events.keys() - {"training"})
-        or second.certificate is not None
-    )
+    assert list(second.released) == list(second.plan.events.keys() - {"training"}) or second.certificate is not None
     for name, value in state["released"].items():
         assert np.array_equal(np.asarray(second.released[name]), np.asarray(value))
 
@@ -119,9 +110,7 @@ def test_training_learns_what_a_reference_learns():
     """Without noise and constraints the model agrees with logistic regression on most rows."""
     from sklearn.linear_model import LogisticRegression
 
-    model = RateConstrainedClassifier(
-        None, epsilon=None, model="linear", feature_bounds=(-3, 3), classes=[0, 1]
-    )
+    model = RateConstrainedClassifier(None, epsilon=None, model="linear", feature_bounds=(-3, 3), classes=[0, 1])
     found = model.fit(X, Y).predict(X)
     wanted = LogisticRegression().fit(X, Y).predict(X)
     assert np.mean(found == wanted) > 0.95

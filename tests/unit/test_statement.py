@@ -153,20 +153,14 @@ def test_epsilon_is_never_shown_smaller_than_it_is(epsilon):
 @pytest.mark.parametrize(
     ("event", "said"),
     [
-        (
-            TrainingEvent(0.1, 1, None, 2.0, "laplace"),
-            "1 training step, each .* with Laplace noise of scale 2$",
-        ),
+        (TrainingEvent(0.1, 1, None, 2.0, "laplace"), "1 training step, each .* with Laplace noise of scale 2$"),
         (TrainingEvent(0.1, 2, 3.0), "2 training steps.* deviation 3 times the clipping norm$"),
         (ThresholdEvent(9.0, 1e-7), "values that occur often enough.* deviation 9 .* at most 1e-07$"),
         (GaussianEvent(2.5, count=4), "4 releases with Gaussian noise of standard deviation 2.5 times"),
         (SelectionEvent((GAUSS,), 3.0), "geometric law with mean 3.*each of them: 1 release"),
         (SelectionEvent((GAUSS,), 3.0, 0.0), "logarithmic law"),
         (SelectionEvent((GAUSS,), 3.0, 0.5), r"truncated negative binomial \(shape 0.5\) law"),
-        (
-            OutsideEvent(0.5, 1e-7, description="a survey"),
-            "a survey, taken to be private with epsilon 0.5 and",
-        ),
+        (OutsideEvent(0.5, 1e-7, description="a survey"), "a survey, taken to be private with epsilon 0.5 and"),
         (OutsideEvent(0.5), "a release by other means"),
         (UnprotectedEvent(), "a release, WITHOUT PROTECTION"),
     ],
@@ -182,11 +176,7 @@ def without(name):
 @pytest.mark.parametrize(
     ("use", "error", "message"),
     [
-        (
-            lambda: PrivacyStatement(epsilon=-1, delta=DELTA),
-            InvalidInput,
-            "epsilon must be at least 0, got -1",
-        ),
+        (lambda: PrivacyStatement(epsilon=-1, delta=DELTA), InvalidInput, "epsilon must be at least 0, got -1"),
         (lambda: PrivacyStatement(epsilon=math.nan, delta=DELTA), InvalidInput, "epsilon must be finite"),
         (lambda: PrivacyStatement(epsilon=-math.inf, delta=DELTA), InvalidInput, "epsilon must be finite"),
         (lambda: PrivacyStatement(epsilon="1", delta=DELTA), InvalidType, "epsilon must be a number"),
@@ -197,11 +187,7 @@ def without(name):
         (lambda: state(GAUSS, DELTA, n_units=2.5), InvalidInput, "n_units must be a whole number"),
         (lambda: state([], DELTA), InvalidInput, "events must hold at least one event"),
         (lambda: state(GAUSS, DELTA, neighbours="near"), InvalidInput, "neighbours must be one of"),
-        (
-            lambda: PrivacyStatement(epsilon=1, delta=0, neighbours="near"),
-            InvalidInput,
-            "neighbours must be one",
-        ),
+        (lambda: PrivacyStatement(epsilon=1, delta=0, neighbours="near"), InvalidInput, "neighbours must be one"),
         (lambda: state(GAUSS, DELTA, unit="one row"), InvalidType, "unit must be a PrivacyUnit"),
         (lambda: PrivacyUnit("person"), InvalidInput, "kind must be one of 'row', 'id'"),
         (lambda: PrivacyUnit("id", column=""), InvalidInput, "column must not be empty"),
@@ -212,37 +198,17 @@ def without(name):
         (lambda: state(GAUSS, DELTA, outside=[""]), InvalidInput, "each of outside must not be empty"),
         (lambda: state(GAUSS, DELTA, found="all"), InvalidType, "found must be a list of texts"),
         (lambda: Ledger().statement(), InvalidInput, "delta must be given"),
-        (
-            lambda: PrivacyStatement(epsilon=1, delta=0, events=["x"]),
-            InvalidType,
-            "events must hold events only",
-        ),
-        (
-            lambda: PrivacyStatement(epsilon=1, delta=0, accountant=None),
-            InvalidType,
-            "accountant must be text",
-        ),
+        (lambda: PrivacyStatement(epsilon=1, delta=0, events=["x"]), InvalidType, "events must hold events only"),
+        (lambda: PrivacyStatement(epsilon=1, delta=0, accountant=None), InvalidType, "accountant must be text"),
         (lambda: PrivacyStatement.from_json(3), InvalidType, "document must be JSON text"),
         (lambda: PrivacyStatement.from_json("{"), InvalidInput, "document must be JSON that to_json"),
         (lambda: PrivacyStatement.from_json('{"epsilon": NaN}'), InvalidInput, "document must be JSON"),
         (lambda: PrivacyStatement.from_json("[]"), InvalidType, "must be a mapping, got"),
         (lambda: PrivacyStatement.from_dict({}), InvalidInput, "format must be"),
-        (
-            lambda: PrivacyStatement.from_dict({**full().to_dict(), "version": 9}),
-            InvalidInput,
-            "version must be 2",
-        ),
-        (
-            lambda: PrivacyStatement.from_dict(without("unit")),
-            InvalidInput,
-            "missing or unknown fields: unit",
-        ),
+        (lambda: PrivacyStatement.from_dict({**full().to_dict(), "version": 9}), InvalidInput, "version must be 2"),
+        (lambda: PrivacyStatement.from_dict(without("unit")), InvalidInput, "missing or unknown fields: unit"),
         (lambda: PrivacyStatement.from_dict({**full().to_dict(), "b": 1}), InvalidInput, "unknown fields: b"),
-        (
-            lambda: PrivacyStatement.from_dict({**full().to_dict(), "events": 1}),
-            InvalidType,
-            "events must be a",
-        ),
+        (lambda: PrivacyStatement.from_dict({**full().to_dict(), "events": 1}), InvalidType, "events must be a"),
     ],
 )
 def test_bad_input_has_one_clear_message(use, error, message):

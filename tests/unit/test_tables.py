@@ -22,9 +22,7 @@ NAMED = {
     "pandas frame": pd.DataFrame({"sex": SEX, "age": AGE}),
     "pandas frame, reversed index": pd.DataFrame({"sex": SEX, "age": AGE}, index=[3, 2, 1, 0]),
     "pandas categorical": pd.DataFrame({"sex": pd.Categorical(SEX), "age": AGE}),
-    "pandas extension types": pd.DataFrame(
-        {"sex": pd.array(SEX, dtype="string"), "age": pd.array(AGE, dtype="Int64")}
-    ),
+    "pandas extension types": pd.DataFrame({"sex": pd.array(SEX, dtype="string"), "age": pd.array(AGE, dtype="Int64")}),
     "polars frame": pl.DataFrame({"sex": SEX, "age": AGE}),
     "polars categorical": pl.DataFrame({"sex": SEX, "age": AGE}, schema_overrides={"sex": pl.Categorical}),
     "arrow table": pa.table({"sex": SEX, "age": AGE}),
@@ -59,12 +57,7 @@ LONE = {
 def test_a_vector_without_a_name_is_given_one(vector):
     assert list(sensitive_columns(vector, 4)) == ["group"]
     columns = sensitive_columns(vector, 4, lone_name="sex")
-    assert read_domain(columns, [0, 1, 0, 1]).code_column("sex", columns["sex"], strict=True).tolist() == [
-        0,
-        1,
-        0,
-        1,
-    ]
+    assert read_domain(columns, [0, 1, 0, 1]).code_column("sex", columns["sex"], strict=True).tolist() == [0, 1, 0, 1]
 
 
 def test_a_series_keeps_its_own_name():
@@ -178,11 +171,7 @@ def test_missing_labels_are_refused():
 def test_many_floats_are_a_numeric_column_and_few_are_groups():
     columns = {"income": np.arange(51.0), "score": np.arange(51.0) % 50, "zip": np.arange(51)}
     domain = read_domain(columns, [0, 1])
-    assert domain.columns == {
-        "income": Numeric(),
-        "score": tuple(np.arange(50.0).tolist()),
-        "zip": tuple(range(51)),
-    }
+    assert domain.columns == {"income": Numeric(), "score": tuple(np.arange(50.0).tolist()), "zip": tuple(range(51))}
     objects = np.array([*np.arange(51.0).tolist(), 3], dtype=object)
     assert read_domain({"income": objects}, [0, 1]).columns == {"income": Numeric()}
 

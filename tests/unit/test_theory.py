@@ -48,9 +48,7 @@ def test_paper_noise_breaks_its_promise_for_large_epsilon():
     without = math.exp(-1 / noise.laplace_scale) / 2
     with_row = (1 - rate) * without + rate / 2
     counts = np.arange(steps + 1)
-    gain = stats.binom.pmf(counts, steps, with_row) - math.exp(target) * stats.binom.pmf(
-        counts, steps, without
-    )
+    gain = stats.binom.pmf(counts, steps, with_row) - math.exp(target) * stats.binom.pmf(counts, steps, without)
     least_delta = gain[gain > 0].sum()
     assert least_delta > 10 * budget
     assert spent(noise, rate, steps, budget) > 1.15 * target
@@ -197,12 +195,7 @@ def test_ratio_error_by_simulation(terms, denominator):
     # the numerator's cells are among the denominator's, as in the algorithm
     noisy = (numerator + noise[:, : terms[0]].sum(axis=1)) / (denominator + noise.sum(axis=1))
     bound = theory.ratio_error(
-        numerator,
-        denominator,
-        laplace_scale=2.0,
-        failure=failure,
-        numerator_terms=terms[0],
-        denominator_terms=terms[1],
+        numerator, denominator, laplace_scale=2.0, failure=failure, numerator_terms=terms[0], denominator_terms=terms[1]
     )
     assert (np.abs(noisy - 0.6) > bound).mean() <= failure
     printed = 4 * terms[1] * 2.0 * math.log(8 / failure) / denominator
@@ -231,9 +224,7 @@ def test_smoothness_as_printed_is_too_small_for_steep_rates():
     truth = radius * 2 / (6 * math.sqrt(3)) * (tau * norm) ** 2
     printed = 2 * 1.0 * tau * max(norm, radius * 2 * norm)
     model = theory.ModelRegularity(norm, 0.0, 0.0, 0.0)
-    ours = theory.lagrangian_regularity(
-        model, temperature=tau, alpha_norm=1.0, multiplier_radius=radius, constraints=1
-    )
+    ours = theory.lagrangian_regularity(model, temperature=tau, alpha_norm=1.0, multiplier_radius=radius, constraints=1)
     assert printed < truth <= ours.primal_smoothness <= ours.joint_smoothness
 
 
@@ -341,9 +332,7 @@ def test_gradient_errors_by_simulation(multipliers, std):
         subsets=2,
     )
     rate, scale, failure = 0.2, 1.5, 0.1
-    bound = theory.gradient_errors(
-        problem, sampling_rate=rate, gradient_std=std, laplace_scale=scale, failure=failure
-    )
+    bound = theory.gradient_errors(problem, sampling_rate=rate, gradient_std=std, laplace_scale=scale, failure=failure)
     truth = true_gradients(X, y, cells, W, multipliers)
     errors = []
     for _ in range(300):
@@ -357,17 +346,13 @@ def test_gradient_errors_by_simulation(multipliers, std):
 
 def test_gradient_errors_are_infinite_when_cells_are_too_small():
     problem = theory.RateProblem(100, 20, 4, 2, 2, 2.0, 1.0, theory.linear_softmax(1.0))
-    found = theory.gradient_errors(
-        problem, sampling_rate=0.1, gradient_std=0.1, laplace_scale=1.0, failure=0.1
-    )
+    found = theory.gradient_errors(problem, sampling_rate=0.1, gradient_std=0.1, laplace_scale=1.0, failure=0.1)
     assert found == theory.GradientErrors(math.inf, math.inf)
 
 
 def test_gradient_errors_are_infinite_when_a_sample_may_miss_a_cell():
     problem = theory.RateProblem(1000, 200, 4, 2, 2, 2.0, 1.0, theory.linear_softmax(1.0))
-    found = theory.gradient_errors(
-        problem, sampling_rate=0.1, gradient_std=0.1, laplace_scale=1e-3, failure=0.1
-    )
+    found = theory.gradient_errors(problem, sampling_rate=0.1, gradient_std=0.1, laplace_scale=1e-3, failure=0.1)
     assert found == theory.GradientErrors(math.inf, math.inf)
 
 
@@ -393,9 +378,7 @@ def test_descent_ascent_reaches_what_the_theorem_promises(sizes):
     phi = np.cos(grid) + radius * np.maximum(np.sin(grid) - 0.2, 0)
     start = 0.3
     gap = float(envelope(grid, phi, bend, np.array([start]))[0][0] - phi.min())
-    chosen = theory.sgda_step_sizes(
-        steps=steps, lipschitz=slope, smoothness=bend, errors=errors, envelope_gap=gap
-    )
+    chosen = theory.sgda_step_sizes(steps=steps, lipschitz=slope, smoothness=bend, errors=errors, envelope_gap=gap)
     if sizes != "theorem":
         chosen = theory.StepSizes(chosen.primal, chosen.dual / 100)
     theta, dual, path = start, 0.0, []
@@ -445,9 +428,7 @@ def test_stationarity_falls_with_steps_to_the_floor_set_by_the_errors():
     for steps in (10**2, 10**4, 10**8):
         facts = {"steps": steps, "lipschitz": 2.0, "smoothness": 3.0, "errors": errors, "envelope_gap": 1.0}
         sizes = theory.sgda_step_sizes(**facts)
-        found.append(
-            theory.sgda_stationarity(**facts, step_sizes=sizes, multiplier_radius=1.0, lagrangian_rise=1.0)
-        )
+        found.append(theory.sgda_stationarity(**facts, step_sizes=sizes, multiplier_radius=1.0, lagrangian_rise=1.0))
     assert found[0] > found[1] > found[2]
     floor = math.sqrt(8 / 3 * (2 * 3.0 * 4 * 1e-4 + 2e-6))
     assert found[2] == pytest.approx(floor, rel=0.6)

@@ -57,11 +57,7 @@ def test_a_problem_or_errors_of_another_kind_are_named():
         lambda: theory.subsample_rate_error(1e308, 1e-308),
         lambda: theory.sgda_stationarity(**{**STATIONARITY, "step_sizes": theory.StepSizes(1e-300, 1e-300)}),
         lambda: theory.sgda_step_sizes(
-            steps=1,
-            lipschitz=1.0,
-            smoothness=1.0,
-            errors=theory.GradientErrors(1.0, 1e-300),
-            envelope_gap=1.0,
+            steps=1, lipschitz=1.0, smoothness=1.0, errors=theory.GradientErrors(1.0, 1e-300), envelope_gap=1.0
         ),
     ],
     ids=["overflow", "square", "undetermined", "zero over zero", "no whole number", "zero denominator"],

@@ -50,9 +50,7 @@ class TestCheckpointsWithAChecksumMadeAnew:
         with pytest.raises(InvalidInput, match="no sound checkpoint: its steps are not"):
             spoil("done", value)
 
-    @pytest.mark.parametrize(
-        "part", ["loop", "dual", "optimizer", "history", "module", "admission", "identity"]
-    )
+    @pytest.mark.parametrize("part", ["loop", "dual", "optimizer", "history", "module", "admission", "identity"])
     def test_parts_that_are_none(self, spoil, part):
         with pytest.raises(InvalidInput, match=r"no sound checkpoint|was written by another|another run"):
             spoil(part, 3)
@@ -79,10 +77,7 @@ class TestSizes:
             (lambda: rt.MLP(2, 10**30), "num_classes must be at most"),
             (lambda: rt.MLP(2, 2, 3), "hidden must be a sequence of sizes, got int"),
             (lambda: rt.SmallCNN(2, in_channels=3, width=-1), "width must be at least 1"),
-            (
-                lambda: rt.TransformerEncoder(5, 2, length=4, width=5, heads=2),
-                "width must be a multiple of heads",
-            ),
+            (lambda: rt.TransformerEncoder(5, 2, length=4, width=5, heads=2), "width must be a multiple of heads"),
             (lambda: rt.ResNet(2, (1,), (4, 4), groups=2), "blocks and widths must name the same stages"),
             (lambda: rt.ResNet(2, (1,), (5,), groups=2), "widths must be multiples of groups"),
             (lambda: rt.share_of(3, 2, 2), r"rank must be below world \(2\), got 2"),
@@ -125,13 +120,7 @@ class TestArgumentsOfAnotherKind:
     def test_classes_and_groups_of_a_custom_loop(self):
         data = [(torch.zeros(2), 0, {"g": 0}), (torch.ones(2), 1, {"g": 1})]
         module = rt.MLP(2, 2)
-        options = {
-            "epsilon": 1.0,
-            "delta": 1e-3,
-            "steps": 1,
-            "classes": [0, 1],
-            "group_values": {"g": [0, 1]},
-        }
+        options = {"epsilon": 1.0, "delta": 1e-3, "steps": 1, "classes": [0, 1], "group_values": {"g": [0, 1]}}
         descent = torch.optim.SGD(module.parameters(), lr=0.1)
         with pytest.raises(InvalidType, match="classes must be a collection of values, got int"):
             rt.make_private(module, descent, data, **{**options, "classes": 3})

@@ -255,8 +255,7 @@ class TestCheckpoint:
         np.testing.assert_array_equal(flat(again), flat(first))
         np.testing.assert_array_equal(again.dual.multipliers, first.dual.multipliers)
         assert (
-            again.loop.optimizer.optimizer.param_groups[0]["lr"]
-            == first.loop.optimizer.optimizer.param_groups[0]["lr"]
+            again.loop.optimizer.optimizer.param_groups[0]["lr"] == first.loop.optimizer.optimizer.param_groups[0]["lr"]
         )
         again.run()
         assert again.ledger.events()[0].steps == 20
@@ -367,9 +366,7 @@ class TestCheckpoint:
         assert again.steps_done == 20
         assert list(again.steps()) == []
 
-    @pytest.mark.parametrize(
-        "broken", [lambda data: data[:-100], lambda data: data[:200] + b"x" + data[201:]]
-    )
+    @pytest.mark.parametrize("broken", [lambda data: data[:-100], lambda data: data[:200] + b"x" + data[201:]])
     def test_damaged_file_is_refused(self, tmp_path, broken):
         stopped(tmp_path / "run", 6)
         path = tmp_path / "run"
@@ -399,9 +396,7 @@ class TestCheckpoint:
             module = MLP(D, 2, (6,)).double()
             optimizer = torch.optim.Adam(module.parameters(), lr=0.01)
             scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3)
-            return trainer_of(
-                module=module, optimizer=optimizer, scheduler=scheduler, checkpoint=tmp_path / "run"
-            )
+            return trainer_of(module=module, optimizer=optimizer, scheduler=scheduler, checkpoint=tmp_path / "run")
 
         first = build()
         for record in first.steps():

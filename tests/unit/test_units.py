@@ -83,9 +83,7 @@ def test_rows_per_id_covers_most_ids(sizes):
     covered = np.mean([size <= found for size in sizes])
     assert covered >= 0.9 or not any(sizes)
     noisy = rows_per_id(
-        size_histogram(np.array(sizes * 100)),
-        RoundedGaussianMechanism(3.0, whole=True),
-        np.random.default_rng(0),
+        size_histogram(np.array(sizes * 100)), RoundedGaussianMechanism(3.0, whole=True), np.random.default_rng(0)
     )
     assert noisy == found
 

@@ -19,13 +19,9 @@ def fit(rows, request):
     mean[count:], deviation[count:] = 0.0, 1.0
     if kind == "logistic":
         norm = (len(request["numbers"]) + len(request["categories"])) ** 0.5
-        model = LogisticRegression(
-            epsilon=epsilon, data_norm=norm, max_iter=500, random_state=seed, **settings
-        )
+        model = LogisticRegression(epsilon=epsilon, data_norm=norm, max_iter=500, random_state=seed, **settings)
     elif kind == "standardised":
-        model = LogisticRegression(
-            epsilon=epsilon, data_norm=4.0, max_iter=500, random_state=seed, **settings
-        )
+        model = LogisticRegression(epsilon=epsilon, data_norm=4.0, max_iter=500, random_state=seed, **settings)
     elif kind == "bayes":
         model = GaussianNB(epsilon=epsilon, bounds=(0.0, 1.0), random_state=seed, **settings)
     else:

@@ -84,9 +84,7 @@ def estimator(iterations):
         }
         total = float(minimum_variance_unbiased_total(measurements))
         tree = Tree(domain, cliques)
-        before = (
-            {} if potentials is None else {tuple(c): potentials.arrays[c].values for c in potentials.cliques}
-        )
+        before = {} if potentials is None else {tuple(c): potentials.arrays[c].values for c in potentials.cliques}
         theta = {c: np.asarray(before.get(c, np.zeros(shapes[c])), dtype=float) for c in cliques}
 
         def loss(found):

@@ -106,11 +106,7 @@ class PrivacyCurve:
     """
 
     def __init__(
-        self,
-        events: Event | Iterable[Event],
-        neighbours: str = "add_or_remove",
-        *,
-        tolerance: float = TOLERANCE,
+        self, events: Event | Iterable[Event], neighbours: str = "add_or_remove", *, tolerance: float = TOLERANCE
     ) -> None:
         self.events = as_events(events)
         self.neighbours = _validate.one_of(NEIGHBOURS, neighbours=neighbours)
@@ -208,14 +204,10 @@ class PrivacyCurve:
 
     def _compositions(self) -> tuple[Composition, ...]:
         ways = (_replaced,) if self.neighbours == "replace_one" else (RemoveLoss, AddLoss)
-        return tuple(
-            Composition(_parts(self.events, self.neighbours, sampled), self._tolerance) for sampled in ways
-        )
+        return tuple(Composition(_parts(self.events, self.neighbours, sampled), self._tolerance) for sampled in ways)
 
 
-def _parts(
-    events: tuple[Event, ...], neighbours: str, sampled: Callable[[RowLoss, float], Loss]
-) -> tuple[Part, ...]:
+def _parts(events: tuple[Event, ...], neighbours: str, sampled: Callable[[RowLoss, float], Loss]) -> tuple[Part, ...]:
     """Return each distinct loss with its number of occurrences; unsampled Gaussians become a single one."""
     counts: dict[Loss, int] = {}
     gaussians: list[float] = []
@@ -519,9 +511,7 @@ def _first_guess(build: Callable[[float], Iterable[Event]], target: float, delta
     low, high = 10 * _LEAST_LEVEL, _MOST_LEVEL / 10
     for _ in range(40):
         middle = math.sqrt(low * high)
-        low, high = (
-            (middle, high) if sum(map(_variance, as_events(build(middle)))) > shift**2 else (low, middle)
-        )
+        low, high = (middle, high) if sum(map(_variance, as_events(build(middle)))) > shift**2 else (low, middle)
     return high
 
 

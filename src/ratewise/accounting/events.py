@@ -178,9 +178,7 @@ class TrainingEvent(Event):
                     f"histogram is None but histogram_noise is {noise:g}; say histogram='gaussian' or 'laplace'"
                 )
         elif law == "laplace":
-            raise InvalidInput(
-                "histogram_noise is missing for histogram='laplace'; give the scale of its noise"
-            )
+            raise InvalidInput("histogram_noise is missing for histogram='laplace'; give the scale of its noise")
         elif gradient is None:
             raise InvalidInput("a training event needs gradient_noise or histogram_noise, got None for both")
         law = None if noise is None else law

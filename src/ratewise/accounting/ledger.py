@@ -39,15 +39,7 @@ from ratewise.accounting import accountant
 from ratewise.accounting.accountant import RESERVED_SHARE, PrivacyFilter, gaussian_order
 from ratewise.accounting.events import NEIGHBOURS, Budget, Event, PrivacyUnit, as_events, merged
 from ratewise.accounting.statement import FIXED_LIST, PrivacyStatement, software_version
-from ratewise.accounting.storage import (
-    AtomicFile,
-    Header,
-    PlanRecord,
-    Record,
-    Records,
-    ReleaseRecord,
-    read_records,
-)
+from ratewise.accounting.storage import AtomicFile, Header, PlanRecord, Record, Records, ReleaseRecord, read_records
 from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType, LedgerError, RatewiseWarning
 
 STRIDE = 64  # steps that a phase reserves at a time at first; later, a quarter of the steps that it has run
@@ -629,9 +621,7 @@ def process_total(data: str, delta: float) -> ProcessTotal:
     """
     found = _PROCESS.get(_validate.text(required=True, data=data), [])
     if len({(neighbours, unit.kind) for _, neighbours, unit in found}) > 1:
-        raise InvalidInput(
-            f"the plans on {data!r} differ in neighbours or in their unit, so they have no common total"
-        )
+        raise InvalidInput(f"the plans on {data!r} differ in neighbours or in their unit, so they have no common total")
     events = [event for listed, _, _ in found for event in listed]
     cost = accountant.epsilon(events, delta, neighbours=found[0][1]) if events else 0.0
     return ProcessTotal(data, len(found), cost, delta)

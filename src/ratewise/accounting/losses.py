@@ -170,9 +170,7 @@ class RemoveLoss:
         p, p_below, p_above = _buckets(*self.base.tails(inner))
         q, q_below, q_above = _buckets(*self.base.mirrored(inner))
         stay, move = 1 - self.rate, self.rate
-        return Masses(
-            stay * q + move * p, q, stay * q_below + move * p_below, stay * q_above + move * p_above
-        )
+        return Masses(stay * q + move * p, q, stay * q_below + move * p_below, stay * q_above + move * p_above)
 
 
 class AddLoss(RemoveLoss):
@@ -271,9 +269,7 @@ class GaussianCurve:
         return _crossing(self.delta, delta, (0.0, high), xtol=1e-15 * high, rtol=1e-13)
 
 
-def _crossing(
-    curve: Callable[[float], float], delta: float, window: Window, xtol: float, rtol: float
-) -> float:
+def _crossing(curve: Callable[[float], float], delta: float, window: Window, xtol: float, rtol: float) -> float:
     """Return about the least epsilon at which a falling curve is at most delta, on the safe side."""
 
     def excess(epsilon: float) -> float:
@@ -580,15 +576,11 @@ class Composition:
         coarse = self._grids(self._widths(tail)[0], tail)
         tilt, _ = choose(coarse)
         bound = _exp(coarse.cumulant(tilt)[0] - tilt * epsilon) + coarse.infinite
-        if (
-            bound < enough
-        ):  # a law that is infinite with this probability, and has no other loss from epsilon on
+        if bound < enough:  # a law that is infinite with this probability, and has no other loss from epsilon on
             return _TiltedSum(np.array([epsilon, 1e300]), np.zeros(2), 0.0, 0.0, 0.0, bound, epsilon)
         return self._refined(*self._place(choose, tail), tail, tolerance)
 
-    def _place(
-        self, choose: Callable[[_Grids], tuple[float, float]], tail: float
-    ) -> tuple[float, float, _Grids]:
+    def _place(self, choose: Callable[[_Grids], tuple[float, float]], tail: float) -> tuple[float, float, _Grids]:
         """Return the unit of excess and the tilt for what is asked, found on a grid just fine enough."""
         width, finest = self._widths(tail)
         for _ in range(8):

@@ -27,14 +27,7 @@ from typing import Any
 from ratewise import _validate
 from ratewise._files import strict_json
 from ratewise.accounting import accountant
-from ratewise.accounting.events import (
-    NEIGHBOURS,
-    Described,
-    Event,
-    PrivacyUnit,
-    UnprotectedEvent,
-    as_events,
-)
+from ratewise.accounting.events import NEIGHBOURS, Described, Event, PrivacyUnit, UnprotectedEvent, as_events
 from ratewise.exceptions import InvalidInput, InvalidType
 
 FORMAT = "ratewise-privacy-statement"

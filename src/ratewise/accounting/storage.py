@@ -27,14 +27,7 @@ from typing import Any
 from ratewise import _validate
 from ratewise._files import canonical, flush_folder, strict_json
 from ratewise.accounting.events import NEIGHBOURS, Budget, Described, Event, PrivacyUnit, single
-from ratewise.exceptions import (
-    InvalidInput,
-    InvalidType,
-    LedgerCorrupt,
-    LedgerError,
-    LedgerVersion,
-    RatewiseError,
-)
+from ratewise.exceptions import InvalidInput, InvalidType, LedgerCorrupt, LedgerError, LedgerVersion, RatewiseError
 
 fcntl: ModuleType | None
 try:

@@ -35,9 +35,7 @@ from ratewise.exceptions import InvalidInput
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
-_POSITIVE = (
-    "epsilon temperature denominator laplace_scale clip_norm expected_batch smoothness rows sample_rows"
-)
+_POSITIVE = "epsilon temperature denominator laplace_scale clip_norm expected_batch smoothness rows sample_rows"
 _NUMBERS: dict[str, Callable[..., float]] = {  # all others are at least 0
     **dict.fromkeys(_POSITIVE.split(), _validate.positive),
     "delta": _validate.inside,
@@ -69,9 +67,7 @@ def _formula(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _R
     An infinite result is an answer: nothing is promised. A NaN is none.
     """
     signature = inspect.signature(function, eval_str=True)
-    message = (
-        f"the arguments of {function.__name__} are too large or too small for floating point; use other units"
-    )
+    message = f"the arguments of {function.__name__} are too large or too small for floating point; use other units"
 
     @functools.wraps(function)
     def checked(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
@@ -301,12 +297,7 @@ def linear_softmax(row_norm: float, temperature: float = 1.0) -> ModelRegularity
 
 @_formula
 def lagrangian_regularity(
-    model: ModelRegularity,
-    *,
-    temperature: float,
-    alpha_norm: float,
-    multiplier_radius: float,
-    constraints: int,
+    model: ModelRegularity, *, temperature: float, alpha_norm: float, multiplier_radius: float, constraints: int
 ) -> LagrangianRegularity:
     """Return Lipschitz and smoothness constants of the Lagrangian."""
     slope, weight = rate_lipschitz(model, temperature), alpha_norm * multiplier_radius
@@ -444,10 +435,7 @@ def sgda_stationarity(
     # bounds the mean over steps of Phi(theta) - L(theta, lambda)
     gap = blocks + 2.0 * multiplier_radius * f + max(lagrangian_rise, 0.0) / steps
     squared = (
-        envelope_gap / (h * steps)
-        + 2.0 * smoothness * gap
-        + 2.0 * smoothness * h * (lipschitz**2 + e**2)
-        + 2.0 * e**2
+        envelope_gap / (h * steps) + 2.0 * smoothness * gap + 2.0 * smoothness * h * (lipschitz**2 + e**2) + 2.0 * e**2
     )
     return math.sqrt(8.0 / 3.0 * squared)
 
@@ -505,7 +493,5 @@ def convergence_plan(
     common: dict[str, Any] = {"steps": steps, "errors": errors, "envelope_gap": envelope_gap}
     common |= {"lipschitz": regularity.lipschitz, "smoothness": regularity.primal_smoothness}
     sizes = sgda_step_sizes(**common)
-    alpha = sgda_stationarity(
-        **common, step_sizes=sizes, multiplier_radius=radius, lagrangian_rise=lagrangian_rise
-    )
+    alpha = sgda_stationarity(**common, step_sizes=sizes, multiplier_radius=radius, lagrangian_rise=lagrangian_rise)
     return ConvergencePlan(steps, rate, noise, std, errors, sizes, alpha)

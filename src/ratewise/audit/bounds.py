@@ -33,13 +33,7 @@ def proportion_bounds(hits: int, games: int, level: float) -> tuple[float, float
 
 
 def many_runs_bound(
-    hits_in: int,
-    games_in: int,
-    hits_out: int,
-    games_out: int,
-    *,
-    delta: float = 0.0,
-    confidence: float = 0.95,
+    hits_in: int, games_in: int, hits_out: int, games_out: int, *, delta: float = 0.0, confidence: float = 0.95
 ) -> float:
     """Return the lower bound on epsilon from games in which the row was in, and games in which it was not.
 
@@ -100,9 +94,7 @@ def gaussian_epsilon(distance: float, delta: float) -> float:
     return float(brentq(excess, 0.0, high, xtol=1e-10))
 
 
-def one_run_bound(
-    canaries: int, guesses: int, correct: int, *, delta: float = 0.0, confidence: float = 0.95
-) -> float:
+def one_run_bound(canaries: int, guesses: int, correct: int, *, delta: float = 0.0, confidence: float = 0.95) -> float:
     """Return the lower bound on epsilon from one training with many canaries (Steinke, Nasr, Jagielski 2023).
 
     Each of `canaries` rows was in with probability 1/2, independently; the adversary guessed `guesses` of

@@ -41,9 +41,7 @@ class Check:
         return f"{self.name}: {'passed' if self.passed else 'FAILED'} ({self.detail})"
 
 
-def check_sampling(
-    rate: float, *, n_rows: int = 12, steps: int = 6000, streams: RandomStreams | None = None
-) -> Check:
+def check_sampling(rate: float, *, n_rows: int = 12, steps: int = 6000, streams: RandomStreams | None = None) -> Check:
     """Check that batches are Poisson samples: rows at their rate, sizes binomial, empty ones included."""
     streams = RandomStreams.from_seed() if streams is None else streams
     steps, n_rows = _validate.count(steps=steps), _validate.count(n_rows=n_rows)

@@ -154,11 +154,7 @@ class Subject:
     """
 
     def __init__(
-        self,
-        event: TrainingEvent,
-        n_canaries: int = 1,
-        n_opponents: int | None = None,
-        rows_per_id: int = 1,
+        self, event: TrainingEvent, n_canaries: int = 1, n_opponents: int | None = None, rows_per_id: int = 1
     ) -> None:
         self.event = _validate.instance(TrainingEvent, event=event)
         if n_opponents is None:  # in a sampled batch they would hide the canary
@@ -211,10 +207,7 @@ class TableSubject(Subject):
             return engine.sums(sample, theta, None, CLIP).gradient
 
         # what each canary adds; who else takes part is left to chance, or does not pull along its feature
-        rest, shifts = (
-            np.zeros_like(theta),
-            np.array([total(everyone[i : i + 1]) for i in range(self.n_canaries)]),
-        )
+        rest, shifts = (np.zeros_like(theta), np.array([total(everyone[i : i + 1]) for i in range(self.n_canaries)]))
         if event.sampling_rate >= 1 and self.n_canaries == 1:
             rest = total(everyone[1:])
             shifts = (total(everyone) - rest)[None, :]
@@ -412,9 +405,7 @@ def _threshold(score: Floats, inside: Bools, level: dict[str, Any]) -> float:
     return float(candidates[int(np.argmax(bounds))])
 
 
-def _scores(
-    subject: Subject, coins: Bools, steps: int, streams: RandomStreams, releases: str, attack: str
-) -> Floats:
+def _scores(subject: Subject, coins: Bools, steps: int, streams: RandomStreams, releases: str, attack: str) -> Floats:
     """Return the adversary's score of each game and canary: the higher, the more likely it was there."""
     event = subject.event
     _validate.one_of(RELEASES, releases=releases)

@@ -46,9 +46,7 @@ def main() -> None:
     """Run the command line; ends the process."""
     absent = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if absent:
-        sys.stderr.write(
-            f"the command line needs {' and '.join(absent)}: pip install 'ratewise[cli]' brings it\n"
-        )
+        sys.stderr.write(f"the command line needs {' and '.join(absent)}: pip install 'ratewise[cli]' brings it\n")
         sys.exit(1)
     from ratewise.cli.app import cli
 

@@ -60,9 +60,7 @@ class Commands(click.Group):
         """Load a command."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(
-            importlib.import_module(f"ratewise.cli.{COMMANDS[cmd_name][0]}"), cmd_name
-        )
+        command: click.Command = getattr(importlib.import_module(f"ratewise.cli.{COMMANDS[cmd_name][0]}"), cmd_name)
         command_line.ready()
         return command
 

@@ -172,9 +172,7 @@ class Watcher:
 
     def _show(self, record: StepRecord, now: float) -> None:
         step, steps, left, worst = record.step, self._steps, None, None
-        if step == steps or (
-            self._timed is not None and step > self._timed[0]
-        ):  # at the pace since the first
+        if step == steps or (self._timed is not None and step > self._timed[0]):  # at the pace since the first
             first, then = self._timed or (0, now)
             left = round((now - then) / max(step - first, 1) * (steps - step), 1)
         if record.values is not None:
@@ -235,9 +233,7 @@ _ROWS_OF_A_CLASS = 100  # fewer on average, and more numbers than FEW_NUMBERS, a
 _DETECTED = {"sep": "separator", "decimal": "decimal mark", "date_order": "order of dates"}
 
 
-def reading_of(
-    fields: Mapping[str, Any], before: Mapping[str, Any] | None = None, path: str = ""
-) -> dict[str, Any]:
+def reading_of(fields: Mapping[str, Any], before: Mapping[str, Any] | None = None, path: str = "") -> dict[str, Any]:
     """Return how a file is read: the options that were given, over those of the run's own table.
 
     The sheet of an earlier workbook is kept for workbooks only.
@@ -254,9 +250,7 @@ def read_table(path: str, reading: Mapping[str, Any]) -> FileTable:
     try:
         table = read_file(path, **reading)
     except InvalidInput as problem:  # in the terms of the command line
-        raise InvalidInput(
-            _ARGUMENT.sub(lambda m: f"--{m[1].replace('_', '-')}{m[2]}", str(problem))
-        ) from None
+        raise InvalidInput(_ARGUMENT.sub(lambda m: f"--{m[1].replace('_', '-')}{m[2]}", str(problem))) from None
     for finding in table.findings:
         if (said := finding.for_command_line()) not in console.findings:
             console.findings.add(said)

@@ -172,9 +172,7 @@ class LabelledTable:
             found.append(classes.get(text if text in classes else text.removesuffix("."), label))
         return np.array(found, dtype=object)
 
-    def judge(
-        self, predicted: Any, tolerance: float, confidence: float = 0.95, **private: Any
-    ) -> Certificate:
+    def judge(self, predicted: Any, tolerance: float, confidence: float = 0.95, **private: Any) -> Certificate:
         """Return the certificate of predictions for these rows: by exact counts, or by a `private` release."""
         if not private and not np.any(self.domain.code_labels(self.labels) >= 0):
             held = dict.fromkeys(map(text_of, self.labels[:1000]))
@@ -203,11 +201,7 @@ class LabelledTable:
         return replace(found, warnings=(*said, *found.warnings))
 
     def report(
-        self,
-        tolerance: float,
-        confidence: float = 0.95,
-        baselines: Iterable[RunFolder] = (),
-        title: str | None = None,
+        self, tolerance: float, confidence: float = 0.95, baselines: Iterable[RunFolder] = (), title: str | None = None
     ) -> Report:
         """Return the report of the run on these rows, with other runs to compare it with."""
         from ratewise.report import Report
@@ -218,9 +212,7 @@ class LabelledTable:
             known["notes"] = (_NO_LEDGER,)
         rivals = {name: other.model() for name, other in _named(self.folder, baselines).items()}
         if not self.constant:
-            return Report.from_model(
-                self.model, self.frame, self.labels, self.groups or None, rivals, **known
-            )
+            return Report.from_model(self.model, self.frame, self.labels, self.groups or None, rivals, **known)
         domain, codes, groups = self.domain, self.domain.code_labels(self.labels), {}
         used = codes >= 0
         for name, values in domain.columns.items():
@@ -393,9 +385,7 @@ def side_by_side(rows: list[dict[str, Any]]) -> str:
         if row["status"] != "reference":
             lines += [f"{row['run']}: {row['summary']}"] if row["summary"] else []
             remedies += [f"{row['run']}: {row['constant']}"] if row["constant"] else []
-            remedies += [
-                f"{row['run']}: {i['verdict']}: {i['name']}: {i['remedy']}" for i in row["undecided"]
-            ]
+            remedies += [f"{row['run']}: {i['verdict']}: {i['name']}: {i['remedy']}" for i in row["undecided"]]
     return "\n".join([*lines, *([""] if lines else []), text_table(header, table), *remedies])
 
 
@@ -480,9 +470,7 @@ def report(run_folder: str, data: str | None, confidence: float, title: str | No
 def default_title(folder: RunFolder) -> str:
     """Return the heading of a report: what is predicted, who is compared, and the file of the training rows."""
     settings, schema = folder.settings, folder.schema
-    label, *groups = (
-        name if schema is None else schema.title_of(name) for name in (settings.label, *settings.groups)
-    )
+    label, *groups = (name if schema is None else schema.title_of(name) for name in (settings.label, *settings.groups))
     compared = f", compared by {' and '.join(groups)}," if settings.constraints and groups else ""
     file = os.path.basename(folder.description["data"])
     return settings.title or f"Prediction of {label}{compared} from {file}"

@@ -35,9 +35,7 @@ from ratewise.training.certificate import short
 EPSILONS = (0.5, 1.0, 3.0)
 _MOST_MADE_UP = 10_000
 _LABEL = re.compile(r"^(label|target|class|outcome|y|income|default|approved|hired|two_year_recid)$", re.I)
-_GROUP = re.compile(
-    r"(^|[_\W])(sex|gender|race|ethnicity|ethnic|religion|nationality|disability)([_\W]|$)", re.I
-)
+_GROUP = re.compile(r"(^|[_\W])(sex|gender|race|ethnicity|ethnic|religion|nationality|disability)([_\W]|$)", re.I)
 _ID = re.compile(r"(^|[_\W])(id|uuid|person|patient|subject|customer|user|client)([_\W]*id)?$", re.I)
 
 KINDS = {
@@ -86,15 +84,11 @@ class Choices:
         more: dict[str, Any] = {}
         if self.kind == "opportunity":
             if not self.positive:
-                raise InvalidInput(
-                    "name the class that people should be found to have equally often (--positive)"
-                )
+                raise InvalidInput("name the class that people should be found to have equally often (--positive)")
             more = {"positive": self.positive_class}
-        family: Any = {
-            "parity": demographic_parity,
-            "opportunity": equal_opportunity,
-            "errors": error_rate_parity,
-        }[self.kind]
+        family: Any = {"parity": demographic_parity, "opportunity": equal_opportunity, "errors": error_rate_parity}[
+            self.kind
+        ]
         return tuple(format_constraint(family(name, max_gap=self.slack, **more)) for name in self.groups)
 
     @property

@@ -29,9 +29,7 @@ class NumberOr(click.ParamType[float | str | None]):
     def __init__(self, word: str) -> None:
         self.word, self.name = word, f"number|{word}"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float | str | None:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | str | None:
         """Return the number or the word."""
         if value is None or str(value).lower() == self.word:
             return None if value is None or self.word == "none" else self.word
@@ -47,9 +45,7 @@ class Listed(click.ParamType[tuple[Any, ...]]):
     def __init__(self, kind: type) -> None:
         self.kind, self.name = kind, "names" if kind is str else "numbers"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[Any, ...]:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[Any, ...]:
         """Return the entries."""
         items = value.split(",") if isinstance(value, str) else value
         items = items if isinstance(items, list | tuple) else [items]
@@ -151,9 +147,7 @@ ledger_options = _options(
     option("--ledger", type=PLACE, metavar="FILE", help="A ledger of these rows, to admit what is released."),
     option("--ledger-cap", type=NumberOr("none"), help="Cap of a new --ledger, in epsilon."),
 )
-checkpoint_option = option(
-    "--checkpoint-every", type=int, default=20, **_shown, help="Steps between checkpoints."
-)
+checkpoint_option = option("--checkpoint-every", type=int, default=20, **_shown, help="Steps between checkpoints.")
 _CLASSES = "The possible labels, if they are public: no,yes. Otherwise they are found privately."
 _ROWS = "Rows of an id that are used at most; found privately by default."
 _WEIGHTING = "Whether rates are per id or per row."
@@ -177,9 +171,7 @@ run_options = _options(
 
 # -------------------------------------------------------------------------------- files of settings
 
-_WORDS = re.compile(
-    r"^(\s*[\w.\"'-]+\s*=\s*)(yes|no|on|off|true|false)(?=\s*(?:#.*)?$)", re.IGNORECASE | re.MULTILINE
-)
+_WORDS = re.compile(r"^(\s*[\w.\"'-]+\s*=\s*)(yes|no|on|off|true|false)(?=\s*(?:#.*)?$)", re.IGNORECASE | re.MULTILINE)
 _BESIDES = frozenset(("config", "force"))
 # what a file may hold; text is converted as a flag's is
 _SUITABLE: dict[str, tuple[str, tuple[type, ...]]] = {

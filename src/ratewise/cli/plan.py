@@ -203,9 +203,7 @@ def _rehearse(rows: int, test: int, settings: Settings, schema: Schema, domain: 
     return {"rows": rows, "accuracy": with_plan, "accuracy_without": without, "loss": loss}
 
 
-def _people(
-    rng: np.random.Generator, rows: int, weights: Any, domain: Domain
-) -> tuple[Any, Any, dict[str, Any]]:
+def _people(rng: np.random.Generator, rows: int, weights: Any, domain: Domain) -> tuple[Any, Any, dict[str, Any]]:
     X = rng.standard_normal((rows, len(weights)))
     scores = X @ weights + rng.gumbel(size=(rows, weights.shape[1]))  # draws from the softmax
     groups = {}
@@ -310,9 +308,7 @@ def _event(run: str | None, values: dict[str, Any]) -> TrainingEvent:
     for event in () if admission is None else admission.events:
         if isinstance(event, TrainingEvent):
             return event
-    raise InvalidInput(
-        "the run has no noise, or has not begun, so there is nothing to audit; give a private run"
-    )
+    raise InvalidInput("the run has no noise, or has not begun, so there is nothing to audit; give a private run")
 
 
 def _findings(event: TrainingEvent, values: dict[str, Any]) -> Iterator[AuditResult | Check]:
@@ -339,9 +335,7 @@ def _findings(event: TrainingEvent, values: dict[str, Any]) -> Iterator[AuditRes
         yield from network_checks()
 
 
-def _subject(
-    values: dict[str, Any], event: TrainingEvent, n_canaries: int, n_opponents: int | None
-) -> Subject:
+def _subject(values: dict[str, Any], event: TrainingEvent, n_canaries: int, n_opponents: int | None) -> Subject:
     rows_per_id = _validate.count(rows_per_id=values["rows_per_id"])
     if values["engine"] == "numpy":
         from ratewise.audit import TableSubject

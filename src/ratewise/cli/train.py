@@ -69,12 +69,7 @@ def train(ctx: click.Context, /, **values: Any) -> None:
     plan = prepared[1].plan
     made: dict[str, Any] = {"settings": settings, "schema": schema, "plan": plan, "command": _own_command()}
     made |= {"ledger": _shared_ledger(fields, plan), "force": fields["force"]}
-    show_result(
-        watched(
-            out,
-            lambda watch: train_run(table.new_run(out, **made), *prepared, watch=watch, every=every),
-        )
-    )
+    show_result(watched(out, lambda watch: train_run(table.new_run(out, **made), *prepared, watch=watch, every=every)))
 
 
 @click.command()
@@ -204,11 +199,7 @@ def _check_columns(texts: Iterable[Sequence[str]], columns: list[str], what: str
 
 
 def _read_rows(
-    data: str,
-    fields: dict[str, Any],
-    settings: Settings,
-    schema: Schema | None,
-    texts: Iterable[Sequence[str]],
+    data: str, fields: dict[str, Any], settings: Settings, schema: Schema | None, texts: Iterable[Sequence[str]]
 ) -> Table:
     """Read the table of a run; columns that are not there are an error that shows where they are named."""
     table = Table.read(data, reading_of(fields))
@@ -234,16 +225,12 @@ def _shared_ledger(fields: dict[str, Any], plan: Plan) -> str | None:
         return None
     if not os.path.lexists(path):
         if cap is None:
-            raise click.UsageError(
-                "a new --ledger needs --ledger-cap: runs that follow each other share a cap"
-            )
+            raise click.UsageError("a new --ledger needs --ledger-cap: runs that follow each other share a cap")
         budget = Budget(float(cap), float(plan.delta))
         Ledger.create(path, cap=budget, neighbours=plan.neighbours, unit=plan.unit)
     ledger = Ledger.open(path)
     if not ledger.accepts(plan.neighbours):
-        raise InvalidInput(
-            f"--neighbours is {plan.neighbours!r}, but the ledger was opened for {ledger.neighbours!r}"
-        )
+        raise InvalidInput(f"--neighbours is {plan.neighbours!r}, but the ledger was opened for {ledger.neighbours!r}")
     if plan.private and ledger.would_exceed(list(plan.events.values())):
         raise BudgetExceeded(
             f"the run would pass the cap {ledger.cap} of its ledger, of which {ledger.spent:.4g} is spent; "
@@ -364,9 +351,7 @@ def sweep(ctx: click.Context, /, **values: Any) -> None:
         folders.append(table.new_run(out / f"run-{number:02d}", ledger=out / "ledger.json", **made))
         admit_run(folders[-1], plan, ledger)  # all runs, before the first one releases anything
     rows: list[dict[str, Any]] = []
-    for number, (folder, (how, _, _), ready) in enumerate(
-        zip(folders, asked, prepared, strict=True), start=1
-    ):
+    for number, (folder, (how, _, _), ready) in enumerate(zip(folders, asked, prepared, strict=True), start=1):
         slack, budget = how["slack"], how["asked_epsilon"]
         said = "" if slack is None else f"slack {slack:g}, "
         said += "no privacy" if budget is None else f"epsilon {budget:g}"

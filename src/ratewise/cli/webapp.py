@@ -94,11 +94,7 @@ class AppServer(ThreadingHTTPServer):
         steps = choices.settings.config.steps or 200
 
         def on_step(record: StepRecord) -> None:
-            self.state = {
-                **self.state,
-                "share": record.step / steps,
-                "text": f"step {record.step} of {steps}",
-            }
+            self.state = {**self.state, "share": record.step / steps, "text": f"step {record.step} of {steps}"}
 
         try:
             result = self.guide.train(choices, Watch(on_step=on_step))
@@ -182,13 +178,7 @@ class Handler(BaseHTTPRequestHandler):
         self._send(json.dumps(content), "application/json", status)
 
     def _send(
-        self,
-        text: str,
-        kind: str,
-        status: HTTPStatus = HTTPStatus.OK,
-        *,
-        nonce: str = "",
-        styled: bool = False,
+        self, text: str, kind: str, status: HTTPStatus = HTTPStatus.OK, *, nonce: str = "", styled: bool = False
     ) -> None:
         body = text.encode("utf-8")
         policy = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -36,16 +36,7 @@ from ratewise.constraints.domain import Domain, in_order, list_values, show_numb
 from ratewise.constraints.families import MAX_CONSTRAINTS, Family, NoGroups, amount_of, percent
 from ratewise.constraints.feasibility import refuse_contradictions, smallest_values
 from ratewise.constraints.partition import Partition, Subset, Terms, build_cells, of_class, refuse_too_dense
-from ratewise.constraints.rates import (
-    Constraint,
-    Constraints,
-    Expression,
-    Magnitude,
-    Member,
-    Predicate,
-    Rows,
-    Term,
-)
+from ratewise.constraints.rates import Constraint, Constraints, Expression, Magnitude, Member, Predicate, Rows, Term
 from ratewise.constraints.text import parse_constraint
 from ratewise.exceptions import InvalidInput, InvalidType
 
@@ -321,9 +312,7 @@ class CompiledConstraints(Partition):
         """
         cells, predictions = np.asarray(cells), np.asarray(predictions)
         if cells.ndim != 1 or len(cells) != len(predictions):
-            raise InvalidInput(
-                f"predictions must have one row per cell entry: {len(predictions)} against {cells.size}"
-            )
+            raise InvalidInput(f"predictions must have one row per cell entry: {len(predictions)} against {cells.size}")
         shape = self.n_cells, self.n_classes
         hard = predictions.ndim == 1 and predictions.dtype.kind in "iu"
         if not hard and (predictions.ndim != 2 or predictions.shape[1] != shape[1]):
@@ -332,9 +321,7 @@ class CompiledConstraints(Partition):
         inside = (cells >= 0) & (cells < shape[0]) & (known if hard else known.all(axis=1))
         if not inside.all():
             cells, predictions = cells[inside], predictions[inside]
-        places = cells.astype(np.int64)[:, None] * shape[1] + (
-            predictions[:, None] if hard else np.arange(shape[1])
-        )
+        places = cells.astype(np.int64)[:, None] * shape[1] + (predictions[:, None] if hard else np.arange(shape[1]))
         weights = None if hard else predictions.ravel()
         counts = np.bincount(places.ravel(), weights, minlength=shape[0] * shape[1])
         return counts.reshape(shape).astype(np.float64)
@@ -356,9 +343,7 @@ class CompiledConstraints(Partition):
             below[self.terms.ratio] = self._ratio_denominators.of(table)
         return below
 
-    def value_noise(
-        self, histogram: Any, cell_totals: Floats | None, noise: float, *, floor: float = 1.0
-    ) -> Floats:
+    def value_noise(self, histogram: Any, cell_totals: Floats | None, noise: float, *, floor: float = 1.0) -> Floats:
         """Return the (J,) standard deviations of `values` if each count has noise and denominators are exact."""
         below = np.maximum(self.denominators(histogram, cell_totals), floor)
         variances: Floats = self._squares @ np.square(noise / below)
@@ -395,9 +380,7 @@ class CompiledConstraints(Partition):
         rows = np.clip(sizes[self.terms.numerator] / sizes[self.terms.denominator], 0.0, 1.0)
         return np.where(self.terms.ratio, rows, rows * classes[self.terms.klass])
 
-    def _rates(
-        self, histogram: Any, cell_totals: Floats | None, floor: float
-    ) -> tuple[Floats, Floats, Floats]:
+    def _rates(self, histogram: Any, cell_totals: Floats | None, floor: float) -> tuple[Floats, Floats, Floats]:
         """Return the rates of the terms, their denominators, and these without the floor."""
         found = self.denominators(histogram, cell_totals)
         below = np.maximum(found, max(floor, _SMALLEST))
@@ -405,12 +388,7 @@ class CompiledConstraints(Partition):
             return self._numerators.of(self._flat(histogram)) / below, below, found
 
     def value_and_std(
-        self,
-        histogram: Any,
-        noise_std: float | Floats,
-        cell_totals: Floats | None = None,
-        *,
-        floor: float = 1.0,
+        self, histogram: Any, noise_std: float | Floats, cell_totals: Floats | None = None, *, floor: float = 1.0
     ) -> tuple[Floats, Floats]:
         """Return the (J,) values and their standard deviations under independent noise on the histogram.
 
@@ -468,9 +446,7 @@ class CompiledConstraints(Partition):
     def _flat(self, histogram: Any) -> Floats:
         table: Floats = np.asarray(histogram, dtype=np.float64)
         if table.shape != (self.n_cells, self.n_classes):
-            raise InvalidInput(
-                f"histogram must be {self.n_cells} x {self.n_classes}, got shape {table.shape}"
-            )
+            raise InvalidInput(f"histogram must be {self.n_cells} x {self.n_classes}, got shape {table.shape}")
         return table.reshape(-1)
 
     @cached_property
@@ -554,9 +530,7 @@ def compile_constraints(
     expanded = expand(declarations, domain, allow_empty=allow_empty)
     found = list(itertools.islice(expanded, MAX_CONSTRAINTS + 1))
     if len(found) > MAX_CONSTRAINTS:
-        raise InvalidInput(
-            f"there are more than {MAX_CONSTRAINTS:,} constraints; use fewer groups or columns"
-        )
+        raise InvalidInput(f"there are more than {MAX_CONSTRAINTS:,} constraints; use fewer groups or columns")
     declared, families = [one for one, _ in found], [family for _, family in found]
     class_of, subsets = _read(declared, domain)
     partition, sets = build_cells(list(subsets), domain)
@@ -591,9 +565,7 @@ def compile_constraints(
         terms=terms,
         subsets=tuple(predicates[i] for i in kept),
         index_sets=tuple(sets[i] for i in kept),
-        groupless=tuple(
-            one for one in dict.fromkeys(declarations) if isinstance(one, Family) and id(one) not in used
-        ),
+        groupless=tuple(one for one in dict.fromkeys(declarations) if isinstance(one, Family) and id(one) not in used),
     )
     smallest = smallest_values(compiled)
     for j in np.flatnonzero(smallest > compiled.bounds + _ROUNDING):
@@ -659,7 +631,5 @@ def _tightest(compiled: CompiledConstraints, *, may_cross: bool) -> list[int]:
         kept[key] = min(kept.get(key, (bound, j)), (bound, j))
         if not may_cross and mirror in kept and kept[key][0] + kept[mirror][0] < -_ROUNDING:
             first, second = (declared[kept[side][1]].name for side in (mirror, key))
-            raise InvalidInput(
-                f"{first!r} and {second!r} contradict each other: the lower bound is above the upper"
-            )
+            raise InvalidInput(f"{first!r} and {second!r} contradict each other: the lower bound is above the upper")
     return sorted(j for _, j in kept.values())

@@ -142,9 +142,7 @@ class _Coding:
         found = {}
         for value, code in self.exact.items():
             if isinstance(value, date if dtype.kind == "M" else timedelta):
-                with contextlib.suppress(
-                    OverflowError, TypeError, ValueError
-                ):  # outside the range of the unit
+                with contextlib.suppress(OverflowError, TypeError, ValueError):  # outside the range of the unit
                     found[int(np.array(value, dtype=dtype).view(np.int64))] = code
         return found
 
@@ -334,9 +332,7 @@ class Domain:
         """Return the position of a value among the declared ones (column None: among the classes)."""
         values = self.values(column)
         if isinstance(values, Numeric):
-            raise InvalidInput(
-                f"column {column!r} is numeric: use below, at_least or between, not the value {value!r}"
-            )
+            raise InvalidInput(f"column {column!r} is numeric: use below, at_least or between, not the value {value!r}")
         found = self._codings[column].exact.get(value)
         if found is None:
             place = "the classes" if column is None else f"the declared values of column {column!r}"

@@ -105,9 +105,7 @@ class Family(ABC):
                 raise InvalidType(f"{self.kind} takes each of {', '.join(names)} once, {given}")
             keywords = {**dict(zip(names, arguments, strict=False)), **keywords}
             columns = keywords.pop("by", ())
-        low, high = (
-            _checked_bound(name, keywords.pop(name or "", None)) for name in (self.lower, self.upper)
-        )
+        low, high = (_checked_bound(name, keywords.pop(name or "", None)) for name in (self.lower, self.upper))
         for unknown in (name for name in keywords if name not in self.options):
             known = ", ".join((*self.bounds(), *self.options))
             raise InvalidType(f"{self.kind} has no argument {unknown!r}; it has: {known}")
@@ -171,9 +169,7 @@ class Family(ABC):
         """Return the class of the domain that equals `positive`."""
         if self.positive not in domain.classes:
             known = list_values(domain.classes)
-            raise InvalidInput(
-                f"positive={self.positive!r} is not one of the classes: {known}; pass positive=..."
-            )
+            raise InvalidInput(f"positive={self.positive!r} is not one of the classes: {known}; pass positive=...")
         return domain.classes[domain.code(None, self.positive)]
 
     def _set_options(self) -> Iterator[tuple[str, Any]]:
@@ -368,9 +364,7 @@ def _checked_bound(name: str | None, value: Any) -> float | None:
         return None
     number = _validate.real(**{str(name): value})
     if not 0 <= number <= 1:
-        raise InvalidInput(
-            f"{name} must be between 0 and 1, got {value!r}: rates are shares, 5 points are 0.05"
-        )
+        raise InvalidInput(f"{name} must be between 0 and 1, got {value!r}: rates are shares, 5 points are 0.05")
     return number
 
 
@@ -546,10 +540,7 @@ def true_positive_rate(min_rate: float, positive: Any = 1, by: _Columns = ()) ->
 
 
 @_bounded(
-    lambda k, s: 1 - rate(k, where=~label(k) & s),
-    _NEGATIVES,
-    "are predicted another class than {positive}",
-    "tnr",
+    lambda k, s: 1 - rate(k, where=~label(k) & s), _NEGATIVES, "are predicted another class than {positive}", "tnr"
 )
 def true_negative_rate(min_rate: float, positive: Any = 1, by: _Columns = ()) -> Any:
     """Bound from below the share of rows of other classes that are not predicted `positive`."""

@@ -177,17 +177,13 @@ class Axis:
         return name if len(listed) <= 6 else f"{name[:-1]}, ...}}"
 
 
-def _leaf_codes(
-    leaf: Leaf, domain: Domain, values: tuple[Any, ...] | None, places: tuple[Any, ...]
-) -> Indices:
+def _leaf_codes(leaf: Leaf, domain: Domain, values: tuple[Any, ...] | None, places: tuple[Any, ...]) -> Indices:
     """Return the values (or pieces of the line) that a condition names; of a negated one, those it denies."""
     if isinstance(leaf, Member):
         return np.array(sorted(domain.code(leaf.column, value) for value in leaf.values), dtype=np.int64)
     if values is not None and not all(isinstance(value, int | float) for value in values):
         listed = list_values(values)
-        raise InvalidInput(
-            f"column {leaf.column!r} is not numeric, so {leaf!r} has no meaning; its values: {listed}"
-        )
+        raise InvalidInput(f"column {leaf.column!r} is not numeric, so {leaf!r} has no meaning; its values: {listed}")
     inside = [any(span.low <= place < span.high for span in leaf.intervals) for place in places]
     return np.flatnonzero(inside)
 
@@ -221,9 +217,7 @@ class Partition:
                 column = _column(columns, axis.column)
                 column = np.asarray(column) if coded else self.domain.code_column(axis.column, column)
             if len(column) != len(labels):
-                raise InvalidInput(
-                    f"column {axis.column!r} has {len(column)} rows, but there are {len(labels)} labels"
-                )
+                raise InvalidInput(f"column {axis.column!r} has {len(column)} rows, but there are {len(labels)} labels")
             blocks, undeclared = axis.codes(column)
             if undeclared is not None:
                 outside |= undeclared
@@ -263,9 +257,7 @@ class Partition:
 def _label_vector(label_codes: Any) -> NDArray[Any]:
     codes = np.asarray(label_codes)
     if codes.ndim != 1 or codes.dtype.kind not in "iu":
-        raise InvalidType(
-            "label_codes must be a vector of integers; Domain.code_labels makes them from labels"
-        )
+        raise InvalidType("label_codes must be a vector of integers; Domain.code_labels makes them from labels")
     return codes
 
 
@@ -352,9 +344,7 @@ def refuse_too_dense(nonzeros: int) -> None:
 
 
 def _too_many(what: str, count: int, most: int, axes: Iterable[Axis]) -> str:
-    sizes = ", ".join(
-        f"{'the label' if axis.column is None else axis.column} ({axis.blocks})" for axis in axes
-    )
+    sizes = ", ".join(f"{'the label' if axis.column is None else axis.column} ({axis.blocks})" for axis in axes)
     return (
         f"the constraints cut the domain into {count:,} {what}, more than {most:,}, by crossing {sizes}; "
         "constrain fewer columns at once, merge values into larger groups, or train with fewer families"

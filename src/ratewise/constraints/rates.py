@@ -232,9 +232,7 @@ def _condition(column: str, value: Any) -> Predicate:
 def _values(column: str | None, name: str, values: Iterable[Any], hint: str = "") -> Member:
     for value in values:
         if isinstance(value, Predicate):
-            raise InvalidType(
-                f"{name} must be a value, got the predicate {value!r}; join predicates with &, | or ~"
-            )
+            raise InvalidType(f"{name} must be a value, got the predicate {value!r}; join predicates with &, | or ~")
     return Member(column, frozenset(scalar(hint, **{name: value}) for value in values))
 
 
@@ -358,10 +356,7 @@ def _prose(predicate: Predicate) -> tuple[str, int]:
         case _ if predicate in (everyone, nobody):
             return ("everyone" if predicate == everyone else "nobody"), _CALL
         case Member():
-            values, column = (
-                [show_value(v) for v in in_order(predicate.values)],
-                _show_column(predicate.column),
-            )
+            values, column = ([show_value(v) for v in in_order(predicate.values)], _show_column(predicate.column))
             if len(values) == 1:
                 return f"{column}{'!=' if predicate.negated else '='}{values[0]}", _CALL
             return f"{column} {'not in' if predicate.negated else 'in'} {{{', '.join(values)}}}", _CALL
@@ -503,9 +498,7 @@ class Expression:
         return hash((frozenset(self.terms), self.constant))
 
     def __bool__(self) -> NoReturn:
-        raise InvalidType(
-            f"{self.name} is known only after training and has no truth value; compare it: <= or >="
-        )
+        raise InvalidType(f"{self.name} is known only after training and has no truth value; compare it: <= or >=")
 
     def __add__(self, other: Any) -> Expression:
         if isinstance(other, Expression):
@@ -530,9 +523,7 @@ class Expression:
 
     def __mul__(self, other: Any) -> Expression:
         if isinstance(other, Expression):
-            raise InvalidType(
-                "a product of two rates is not linear; only sums and multiples of rates can be bounded"
-            )
+            raise InvalidType("a product of two rates is not linear; only sums and multiples of rates can be bounded")
         if not _is_number(other):
             return NotImplemented
         factor = _validate.real(factor=other)
@@ -606,9 +597,7 @@ class Magnitude:
         return Constraints((self.expression <= bound, self.expression >= -bound))
 
     def __ge__(self, bound: Any) -> NoReturn:
-        raise InvalidType(
-            "abs(expression) can only be bounded from above: a gap that must be large is two regions"
-        )
+        raise InvalidType("abs(expression) can only be bounded from above: a gap that must be large is two regions")
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)

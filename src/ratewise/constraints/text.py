@@ -71,9 +71,7 @@ class GrammarError(InvalidInput):
         # tabs, line ends and the like would move the caret
         shown = "".join(c if c.isprintable() else " " for c in text[start : start + _SHOWN])
         before = " " * (len(head) + sum(map(_terminal_width, shown[: position - start])))
-        super().__init__(
-            f"constraint, character {position + 1}: {reason}\n    {head}{shown}{tail}\n    {before}^"
-        )
+        super().__init__(f"constraint, character {position + 1}: {reason}\n    {head}{shown}{tail}\n    {before}^")
 
     def __reduce__(self) -> tuple[type[GrammarError], tuple[str, str, int]]:
         return GrammarError, (self.reason, self.text, self.position)
@@ -151,9 +149,7 @@ def _unknown(shown: str, value: Any, known: Iterable[Any], place: str) -> str:
 _QUOTED = r"'(?:\\.|[^'\\\n])*'|\"(?:\\.|[^\"\\\n])*\""
 _STAR = "_"  # the name that stands for * in the syntax tree
 # quoted texts, and what is not Python's outside of them: line ends, comments, and * for every value of a column
-_PIECES = re.compile(
-    rf"(?P<quoted>{_QUOTED})|(?P<star>[=:]\s*\*(?=\s*[,)}}]))|(?P<blank>\s)|[#'\"()\[\]{{}}]"
-)
+_PIECES = re.compile(rf"(?P<quoted>{_QUOTED})|(?P<star>[=:]\s*\*(?=\s*[,)}}]))|(?P<blank>\s)|[#'\"()\[\]{{}}]")
 _UNKNOWN_ESCAPE = re.compile(r"\\(?!\\|['\"nrt]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})")
 
 
@@ -206,9 +202,7 @@ def _parse(text: Any) -> tuple[ast.expr, Callable[[ast.AST], int]]:
         at = len(text) if ended else min(blank + (problem.offset or 0) - 1, len(text))
         raise GrammarError(_syntax_reason(str(problem.msg), source, at), text, at) from None
     except (ValueError, RecursionError, MemoryError) as problem:  # characters or depths that Python refuses
-        raise GrammarError(
-            f"this is not a constraint: {str(problem) or 'too long a chain'}", text, blank
-        ) from None
+        raise GrammarError(f"this is not a constraint: {str(problem) or 'too long a chain'}", text, blank) from None
     encoded = source[blank:].encode()
     return tree, lambda node: blank + len(encoded[: getattr(node, "col_offset", 0)].decode(errors="ignore"))
 
@@ -262,9 +256,7 @@ class _Unbounded(NamedTuple):
         one = self.family.one_rate
         if self.columns or not one:
             by, way = f" by {', '.join(self.columns)}" * one, ", or give each column a value" * one
-            raise InvalidInput(
-                f"{self.family.kind}{by} stands for several rates; compare it with one number{way}"
-            )
+            raise InvalidInput(f"{self.family.kind}{by} stands for several rates; compare it with one number{way}")
         return self.family.rate_in({**self.family.options, **self.options}, self.where)
 
 
@@ -540,9 +532,7 @@ class _Reader:
             self._mention_values(None, *(node.args[:1] or [keywords["k"]]))
         return found
 
-    def _applied(
-        self, function: Callable[..., Any], node: ast.AST, listed: list[ast.expr], keywords: _Nodes
-    ) -> Any:
+    def _applied(self, function: Callable[..., Any], node: ast.AST, listed: list[ast.expr], keywords: _Nodes) -> Any:
         """Call a function of the language with the arguments as written; note the columns of ``group``."""
         written = {**dict(zip(inspect.signature(function).parameters, listed, strict=False)), **keywords}
         arguments = [self._plain(argument) for argument in listed]
@@ -575,9 +565,7 @@ class _Reader:
         value = self._value(function.value)
         holders: Any = {"between": Expression | _Unbounded, "named": Constraint | Constraints}
         if not isinstance(value, holders.get(function.attr, ())):
-            said = (
-                "expected .between(low, high) behind a rate, or .named(text) behind a constraint in brackets"
-            )
+            said = "expected .between(low, high) behind a rate, or .named(text) behind a constraint in brackets"
             raise self._error(said, node)
         if node is self._tree and node.args:
             self.bound_at = self._place(node.args[0])
@@ -595,9 +583,7 @@ class _Reader:
         crossed = {k: v for k, v in others.items() if isinstance(v, ast.Name) and v.id == _STAR}
         valued = {key: value for key, value in others.items() if key not in crossed}
         said = (
-            ""
-            if family.one_rate
-            else f"{name} compares groups or classes: give columns without a value, as in sex=*"
+            "" if family.one_rate else f"{name} compares groups or classes: give columns without a value, as in sex=*"
         )
         said = said or "give every column a value, or every column a *; for a mixture write rate(...)"
         if valued and (crossed or not family.one_rate):

@@ -180,9 +180,7 @@ def parse_ids(values: Any) -> NDArray[np.object_]:
     return _column(stored_column(values), text, lambda array: _texts(array, reader), MISSING_TEXT)
 
 
-def code_cells(
-    values: Any, declared: Sequence[Any], cell_format: CellFormat = DEFAULT_FORMAT
-) -> NDArray[np.intp]:
+def code_cells(values: Any, declared: Sequence[Any], cell_format: CellFormat = DEFAULT_FORMAT) -> NDArray[np.intp]:
     """Return the place of each cell among declared values, -1 if it is none of them, -2 if it is missing.
 
     A cell is a declared value if their canonical texts are equal (`parse_text`). Of declared values with the same
@@ -242,9 +240,7 @@ def _each(stored: NDArray[Any], parse: Callable[[Any], Any], dtype: np.dtype[Any
             continue
         # cells of other types may run code of their own, and are not compared
         known = {text: parse(text) for text in {cell for cell in cells if type(cell) is str}}
-        found[start : start + len(cells)] = [
-            known[cell] if type(cell) is str else parse(cell) for cell in cells
-        ]
+        found[start : start + len(cells)] = [known[cell] if type(cell) is str else parse(cell) for cell in cells]
     return found
 
 
@@ -394,9 +390,7 @@ def _vector(array: NDArray[Any]) -> NDArray[Any]:
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1:
-        raise InvalidType(
-            f"a column must be a vector with one cell per row, got an array of {array.ndim} dimensions"
-        )
+        raise InvalidType(f"a column must be a vector with one cell per row, got an array of {array.ndim} dimensions")
     return array
 
 
@@ -648,20 +642,14 @@ def _of_timedelta(cell: datetime.timedelta) -> _Time:
 
 
 _CONVERSIONS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
-    (
-        enum.Enum,
-        lambda cell: _UNREADABLE if issubclass(type(cell._value_), enum.Enum) else _plain(cell._value_),
-    ),
+    (enum.Enum, lambda cell: _UNREADABLE if issubclass(type(cell._value_), enum.Enum) else _plain(cell._value_)),
     (str, str.__str__),
     ((bytes, bytearray, memoryview), lambda cell: bytes(cell).decode("utf-8", "replace")),
     (int, lambda cell: _of_ratio(int.__int__(cell))),  # and bool
     (float, float.__float__),  # and np.float64
     (np.generic, _of_numpy),
     (complex, _of_complex),
-    (
-        decimal.Decimal,
-        lambda cell: None if decimal.Decimal.is_nan(cell) else decimal.Decimal.__float__(cell),
-    ),
+    (decimal.Decimal, lambda cell: None if decimal.Decimal.is_nan(cell) else decimal.Decimal.__float__(cell)),
     (fractions.Fraction, lambda cell: _of_ratio(cell.numerator, cell.denominator)),
     (datetime.datetime, _of_datetime),  # and pandas.Timestamp
     (datetime.date, lambda cell: _Time(datetime.date.toordinal(cell) - _EPOCH, 0)),

@@ -36,15 +36,7 @@ from ratewise.data.table import Finding
 from ratewise.exceptions import InvalidInput, InvalidType
 
 _SEPARATORS = {"\t": "tabs", ";": "semicolons", "|": "bars", ",": "commas", " ": "spaces"}
-_SEPARATOR_WORDS = {
-    "\\t": "\t",
-    "tab": "\t",
-    "comma": ",",
-    "semicolon": ";",
-    "space": " ",
-    "bar": "|",
-    "pipe": "|",
-}
+_SEPARATOR_WORDS = {"\\t": "\t", "tab": "\t", "comma": ",", "semicolon": ";", "space": " ", "bar": "|", "pipe": "|"}
 _MARK_NAMES = {" ": "a space", "'": "an apostrophe", ",": "a comma", ".": "a point"}
 _SURPLUS = "\x00surplus"  # the column of fields beyond the names; no file can name a column so
 _SAMPLE_LINES = 300
@@ -63,17 +55,14 @@ _PLAIN_SPACES = str.maketrans(dict.fromkeys("\u00a0\u2007\u2009\u202f", " "))
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 _DATE = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4}|\d{2})(?![\d./-])", re.ASCII)
 _TOTAL = re.compile(
-    r"\W*(?:(?:grand|sub)[- ]?)?(?:totals?|sums?|averages?|means?|gesamt|summe|insgesamt)\b(?P<more>.*[^\W\d])?",
-    re.I,
+    r"\W*(?:(?:grand|sub)[- ]?)?(?:totals?|sums?|averages?|means?|gesamt|summe|insgesamt)\b(?P<more>.*[^\W\d])?", re.I
 )
 _REMARK = re.compile(
     r"\W*(?:notes?|sources?|remarks?|comments?|generated|exported|printed|created|end of|copyright|\(c\)|(?:number|count) of"
     r"|\d+ (?:rows?|records?|lines?)|rows?|records?|quelle|hinweis|anmerkung)\b|[*\u00a9\u2020]",
     re.I,
 )
-_KNOWN = (
-    "a text table (.csv, .tsv, .txt, also .gz), Excel (.xlsx), Parquet (file or folder), JSON lines, ARFF"
-)
+_KNOWN = "a text table (.csv, .tsv, .txt, also .gz), Excel (.xlsx), Parquet (file or folder), JSON lines, ARFF"
 _OTHER_FORMATS = {
     ".xls": "an old Excel workbook; save it as .xlsx or .csv",
     ".xlsb": "a binary Excel workbook; save it as .xlsx or .csv",
@@ -94,9 +83,7 @@ class FileTable:
 
     frame: Any
     findings: tuple[Finding, ...] = ()
-    options: dict[str, Any] = field(
-        default_factory=dict
-    )  # arguments that read a further file in the same way
+    options: dict[str, Any] = field(default_factory=dict)  # arguments that read a further file in the same way
 
 
 def read_table(
@@ -192,9 +179,7 @@ def _kind(path: str) -> str:
         raise InvalidInput(f"{path!r} is {_OTHER_FORMATS[suffix]}")
     if suffix in (".parquet", ".pq", ".xlsx"):
         what = "Excel workbook" if suffix == ".xlsx" else "Parquet file"
-        raise InvalidInput(
-            f"{path!r} is no {what}, or is damaged; it does not begin like one. Write it again"
-        )
+        raise InvalidInput(f"{path!r} is no {what}, or is damaged; it does not begin like one. Write it again")
     kinds = {".arff": "ARFF", **dict.fromkeys((".jsonl", ".ndjson", ".json"), "JSON")}
     return kinds.get(suffix, "a text table")
 
@@ -202,14 +187,7 @@ def _kind(path: str) -> str:
 def _reason(problem: Exception, encoding: str | None) -> str:
     """Return what is wrong without quoting the file: parsers show the cell at which they stopped."""
     coding = f"its text is not in {encoding or 'UTF-8'}; name its encoding, such as cp1252"
-    damaged = (
-        "BadGzipFile",
-        "error",
-        "LZMAError",
-        "BadZipFile",
-        "ValueError",
-        "OSError",
-    )  # "error" is that of zlib
+    damaged = ("BadGzipFile", "error", "LZMAError", "BadZipFile", "ValueError", "OSError")  # "error" is that of zlib
     package = "a package is missing: pip install 'ratewise[cli]'"
     known = {
         **dict.fromkeys(damaged, "it is damaged; write it again, or copy it again"),
@@ -241,9 +219,7 @@ def _open_bytes(path: str) -> BinaryIO:
         archive = zipfile.ZipFile(path)
         names = [name for name in archive.namelist() if not name.endswith("/")]
         if len(names) != 1:
-            raise InvalidInput(
-                f"{path!r} is an archive of {len(names)} files; unpack it and name one of them"
-            )
+            raise InvalidInput(f"{path!r} is an archive of {len(names)} files; unpack it and name one of them")
         return cast(BinaryIO, archive.open(names[0]))
     return open(path, "rb")
 
@@ -329,9 +305,7 @@ def _preamble(lines: Sequence[str], sep: str, width: int) -> int:
     for place, line in enumerate(lines):
         if line.count('"') % 2:  # a header may have a name of two lines
             return place
-        title = (
-            width > 2 and sum(bool(part.strip()) for part in line.split(sep)) < 2
-        )  # padded with separators
+        title = width > 2 and sum(bool(part.strip()) for part in line.split(sep)) < 2  # padded with separators
         title |= place == 0 and line.lower().startswith("sep=")  # as Excel writes it
         if title or not line.strip() or _is_comment(line, sep, width):
             continue
@@ -365,9 +339,7 @@ def _names_of(source: Any, sep: str) -> list[str]:
     return []
 
 
-def _compared(
-    row: Sequence[Any], rows: Sequence[Sequence[Any]]
-) -> Iterator[tuple[Any, int, list[Any], bool]]:
+def _compared(row: Sequence[Any], rows: Sequence[Sequence[Any]]) -> Iterator[tuple[Any, int, list[Any], bool]]:
     """Yield each cell of a row, its kind, the cells of its column in `rows`, and whether these are numbers or dates."""
     for place, cell in enumerate(row):
         others = [other[place] for other in rows if place < len(other)]
@@ -419,9 +391,7 @@ def _is_footer(row: Sequence[Any], rows: Sequence[Sequence[Any]]) -> bool:
     return bool(typed or total or remark or text.count(" ") > 3 + max(other.count(" ") for other in others))
 
 
-def _detect_format(
-    rows: Sequence[Sequence[str]], sep: str, decimal: str | None, declared: CellFormat
-) -> CellFormat:
+def _detect_format(rows: Sequence[Sequence[str]], sep: str, decimal: str | None, declared: CellFormat) -> CellFormat:
     """Return how numbers and dates are written, judged by a sample of cells where it is not declared."""
     cells = [cell.strip().strip("$\u20ac\u00a3\u00a5%").strip() for row in rows for cell in row if cell]
     order = declared.date_order or _date_order(cells, sep)
@@ -470,9 +440,7 @@ class _Reading:
     ) -> None:
         sep = _SEPARATOR_WORDS.get(sep, sep) if isinstance(sep, str) else sep
         if sep is not None and (not isinstance(sep, str) or len(sep) != 1):
-            raise InvalidInput(
-                f"sep must be one character or one of {', '.join(_SEPARATOR_WORDS)}; got {sep!r}"
-            )
+            raise InvalidInput(f"sep must be one character or one of {', '.join(_SEPARATOR_WORDS)}; got {sep!r}")
         try:
             codecs.lookup(encoding or "utf-8")
         except (LookupError, TypeError):
@@ -605,7 +573,9 @@ class _Reading:
                 named = count
             count += 1
         if count > 1:
-            said = f"{count} rows are above the values; row {named + 1} of them holds the names, and the rest is left out."
+            said = (
+                f"{count} rows are above the values; row {named + 1} of them holds the names, and the rest is left out."
+            )
             self._say("header", said)
         return True, count, named
 
@@ -614,18 +584,12 @@ class _Reading:
         known = frame.tail(_SAMPLE_LINES).astype(object)
         rows = known.where(known.notna(), None).values.tolist()
         count = 0
-        while (
-            len(rows) - count > 2 and frame.shape[1] > 1 and _is_footer(rows[-1 - count], rows[: -1 - count])
-        ):
+        while len(rows) - count > 2 and frame.shape[1] > 1 and _is_footer(rows[-1 - count], rows[: -1 - count]):
             count += 1
         self._say_left_out("footer", count, what, "after")
         frame = frame.iloc[: len(frame) - count]
         # without the missing cells of the footer, numbers may be whole
-        return (
-            frame.apply(lambda column: _whole(column) if column.dtype.kind == "f" else column)
-            if count
-            else frame
-        )
+        return frame.apply(lambda column: _whole(column) if column.dtype.kind == "f" else column) if count else frame
 
     def _say_surplus(self, count: int) -> None:
         if count:
@@ -646,7 +610,9 @@ class _Reading:
             if all(cell.isdigit() for cell in cells) and any(re.match(r"0\d", cell) for cell in cells):
                 coded.append(names[place] if names and place < len(names) else f"column_{place + 1}")
         if coded:
-            said = f"Numbers with leading zeros look like codes: {list_values(coded)}. They are read as numbers; if they "
+            said = (
+                f"Numbers with leading zeros look like codes: {list_values(coded)}. They are read as numbers; if they "
+            )
             self._say("codes", said + "are codes, leave the column out or declare it as a category.")
 
     # --- other kinds of files --------------------------------------------------------------------------
@@ -707,9 +673,7 @@ class _Reading:
             found = [name for name in inside if name.lower().endswith((".parquet", ".pq"))]
             if not found:
                 said = f"{len(inside)} other files" if inside else "nothing"
-                raise InvalidInput(
-                    f"the folder {self._path!r} holds {said}, no Parquet files; name a file in it"
-                )
+                raise InvalidInput(f"the folder {self._path!r} holds {said}, no Parquet files; name a file in it")
             if len(found) < len(inside):
                 raise InvalidInput(
                     f"the folder {self._path!r} holds {len(inside) - len(found)} files besides {len(found)} Parquet "
@@ -720,9 +684,7 @@ class _Reading:
         plain = table.rename_columns([str(place) for place in range(table.num_columns)])  # names may repeat
         try:
             frame = plain.to_pandas(ignore_metadata=True)
-        except (
-            Exception
-        ):  # a cell that pandas cannot hold, such as a date beyond its calendar, concerns its row only
+        except Exception:  # a cell that pandas cannot hold, such as a date beyond its calendar, concerns its row only
             frame = plain.to_pandas(ignore_metadata=True, types_mapper=pd.ArrowDtype)
         return self._table(frame, table.column_names)
 
@@ -735,9 +697,7 @@ class _Reading:
             file.seek(0)
             records = json.load(file) if start == "[" else [json.loads(line) for line in file if line.strip()]
         if not all(isinstance(record, dict) for record in records):
-            raise InvalidInput(
-                f"{self._path!r} must hold objects with named fields, one per line or in one list"
-            )
+            raise InvalidInput(f"{self._path!r} must hold objects with named fields, one per line or in one list")
         frame = pd.DataFrame(records)
         return self._table(frame, [str(name) for name in frame.columns])
 
@@ -749,9 +709,7 @@ class _Reading:
             lines = [line.strip() for line in file if line.strip() and not line.lstrip().startswith("%")]
         start = next((place for place, line in enumerate(lines) if line.lower().startswith("@data")), None)
         if start is None:
-            raise InvalidInput(
-                f"{self._path!r} has no line @data, which an ARFF file needs; export it as .csv"
-            )
+            raise InvalidInput(f"{self._path!r} has no line @data, which an ARFF file needs; export it as .csv")
         declared = (re.match(r"@attribute\s+('[^']*'|\"[^\"]*\"|\S+)", line, re.I) for line in lines[:start])
         names = [found[1].strip("'\"") for found in declared if found is not None]
         body = lines[start + 1 :]
@@ -760,9 +718,7 @@ class _Reading:
         quote = "'" if any("'" in line for line in body) else '"'
         rows = [*csv.reader(body, quotechar=quote, escapechar="\\", skipinitialspace=True)]
         if any(len(row) != len(names) for row in rows):
-            raise InvalidInput(
-                f"{self._path!r} has rows of other lengths than its {len(names)} attributes; repair it"
-            )
+            raise InvalidInput(f"{self._path!r} has rows of other lengths than its {len(names)} attributes; repair it")
         cells = [[None if cell.strip() == "?" else cell.strip(' "') for cell in row] for row in rows]
         return self._table(pd.DataFrame(cells, columns=range(len(names)), dtype=object), names)
 

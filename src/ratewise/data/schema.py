@@ -311,9 +311,7 @@ class Schema(_Declaration):
         if positive is not None and classes:
             place = int(code_cells([positive], classes)[0])
             if place < 0:
-                raise InvalidInput(
-                    f"positive must be one of the classes ({list_values(classes)}), got {positive!r}"
-                )
+                raise InvalidInput(f"positive must be one of the classes ({list_values(classes)}), got {positive!r}")
             positive = classes[place]
         normalised = {
             "columns": features,
@@ -341,9 +339,7 @@ class Schema(_Declaration):
             for place, described in (("columns", self.columns), ("groups", self.groups)):
                 both = [name for name in names if name in described]
                 if both:
-                    raise InvalidInput(
-                        f"{role} {both[0]!r} is also among the {place}; remove it from one of them"
-                    )
+                    raise InvalidInput(f"{role} {both[0]!r} is also among the {place}; remove it from one of them")
         if label in (*person, *self.leave_out):
             raise InvalidInput(f"label {label!r} is also the privacy_id or left out; choose one role")
 
@@ -454,9 +450,7 @@ class Schema(_Declaration):
         return cls(**fields, cell_format=CellFormat(**cells))
 
 
-def _fields(
-    what: str, description: Any, needed: Collection[str], optional: Collection[str] = ()
-) -> dict[str, Any]:
+def _fields(what: str, description: Any, needed: Collection[str], optional: Collection[str] = ()) -> dict[str, Any]:
     """Return the fields of a table of plain data, after checking their names."""
     if not isinstance(description, Mapping):
         raise InvalidType(f"{what} must be a table of named fields, got {type(description).__name__}")
@@ -517,8 +511,7 @@ def _described(what: str, columns: Any) -> dict[str, Column]:
     for name, column in zip(_names(what, columns.keys()), columns.values(), strict=True):
         if not isinstance(column, Number | Category):
             raise InvalidType(
-                f"{what}[{name!r}] must be Number(lower, upper), Date(lower, upper) or Category(values), got "
-                f"{column!r}"
+                f"{what}[{name!r}] must be Number(lower, upper), Date(lower, upper) or Category(values), got {column!r}"
             )
     return dict(columns)
 
@@ -671,12 +664,7 @@ class _Cells:
     """One column of a draft: what its cells are and how often, and what was found."""
 
     def __init__(
-        self,
-        name: str,
-        data: Any,
-        cell_format: CellFormat,
-        notes: dict[str, list[str]],
-        findings: list[Finding],
+        self, name: str, data: Any, cell_format: CellFormat, notes: dict[str, list[str]], findings: list[Finding]
     ) -> None:
         self._name, self._data, self._format = name, data, cell_format
         self._notes, self._findings = notes, findings
@@ -737,9 +725,7 @@ class _Cells:
             gaps = _rows(len(self._data) - known)
             self._say("label", f"{gaps} of column {self._name!r} without a label: not used for training.")
         if len(found) < 2:
-            said = (
-                f"The label {self._name!r} has the same value in every row; a classifier needs two classes."
-            )
+            said = f"The label {self._name!r} has the same value in every row; a classifier needs two classes."
             self._say("label", said, "label", severe=True)
         elif len(found) > MOST_CLASSES or (known >= 20 and len(found) > 0.5 * known):
             said = f"The label {self._name!r} has {len(found)} different values in {_rows(known)}; choose a column of "
@@ -798,10 +784,7 @@ class _Cells:
         known = sum(self._kinds) - self._kinds[CellKind.MISSING]
         found: tuple[str, str] | None = None
         if not known or self._kinds[CellKind.UNREADABLE] == known:
-            found = (
-                "empty",
-                f"holds {'lists or other nested values' if known else 'nothing but missing cells'}",
-            )
+            found = ("empty", f"holds {'lists or other nested values' if known else 'nothing but missing cells'}")
         elif len(self._texts if self._type is None else self._distinct) == 1:
             found = "constant", "has the same value in every row"
         elif self._type == CellKind.NUMBER and not wanted:

@@ -46,9 +46,7 @@ class Finding:
 
     topic: str  # what it is about, such as "separator" or "identifier"
     message: str  # a plain sentence, or a few
-    option: str | None = (
-        None  # the argument that overrides what was decided: "sep" is `--sep` on the command line
-    )
+    option: str | None = None  # the argument that overrides what was decided: "sep" is `--sep` on the command line
     column: str | None = None
     severe: bool = False  # whether the owner must decide something before the table can be used
 
@@ -144,9 +142,7 @@ def _vector(data: Any, what: str) -> Any:
     if len(shape) == 2 and shape[1] == 1:
         return data.iloc[:, 0] if hasattr(data, "iloc") else np.asanyarray(data)[:, 0]
     if len(shape) != 1:
-        raise InvalidType(
-            f"{what} must be a vector with one entry per row, got an array of {len(shape)} dimensions"
-        )
+        raise InvalidType(f"{what} must be a vector with one entry per row, got an array of {len(shape)} dimensions")
     return data
 
 
@@ -177,11 +173,7 @@ def read_vector(values: Any, n_rows: int, what: str) -> Any:
 
 
 def raw_columns(
-    sensitive_features: Any,
-    n_rows: int,
-    *,
-    lone_name: str | None = None,
-    needed: Collection[str] | None = None,
+    sensitive_features: Any, n_rows: int, *, lone_name: str | None = None, needed: Collection[str] | None = None
 ) -> dict[str, Any]:
     """Return the columns of `sensitive_features` by name as they are given; only their number of entries is checked.
 
@@ -510,9 +502,7 @@ def _as_array(X: Any) -> NDArray[Any]:
 
 def _refuse_complex(column: Any, what: str) -> None:
     if getattr(getattr(column, "dtype", None), "kind", "") == "c":
-        raise InvalidInput(
-            f"Complex data not supported: {what} holds complex numbers; pass real and imaginary parts"
-        )
+        raise InvalidInput(f"Complex data not supported: {what} holds complex numbers; pass real and imaginary parts")
 
 
 def _refuse_empty(n_rows: int, n_columns: int) -> None:
@@ -702,9 +692,7 @@ def digest_ids(ids: Any) -> NDArray[np.uint64]:
         return found
     texts = parse_ids(stored).tolist()
     places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
-    return _digests(list(places))[
-        np.fromiter(map(places.__getitem__, texts), dtype=np.intp, count=len(texts))
-    ]
+    return _digests(list(places))[np.fromiter(map(places.__getitem__, texts), dtype=np.intp, count=len(texts))]
 
 
 def _digests(texts: list[str]) -> NDArray[np.uint64]:

@@ -116,12 +116,7 @@ def load_celeba(data_home: Any = None, *, label: str = "Smiling") -> Images:
 
 
 def _images(
-    name: str,
-    frame: Any,
-    columns: Any,
-    label: str,
-    values: dict[str, tuple[Any, ...]],
-    read: Callable[[str], bytes],
+    name: str, frame: Any, columns: Any, label: str, values: dict[str, tuple[Any, ...]], read: Callable[[str], bytes]
 ) -> Images:
     groups = {column: known for column, known in values.items() if column != label}
     y = np.asarray(values[label])[codes(columns[label], values[label], label)]

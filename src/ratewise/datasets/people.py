@@ -114,9 +114,7 @@ def _draw(rng: np.random.Generator, n: int, shares: dict[str, float]) -> NDArray
     return np.searchsorted(edges, rng.random(n, dtype=np.float32), side="right")
 
 
-def _features(
-    rng: np.random.Generator, sex: NDArray[np.intp], traits: NDArray[np.float32]
-) -> NDArray[np.float32]:
+def _features(rng: np.random.Generator, sex: NDArray[np.intp], traits: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return features that show the traits through noise, within the public bounds."""
     n = len(sex)
     skill, effort, tenure = traits

@@ -147,8 +147,7 @@ def load_adult(data_home: Any = None) -> Table:
     """
     # the second file starts with a remark
     parts = [
-        _read("adult", data_home, slice(i, i + 1), skipinitialspace=True, na_values="?", skiprows=i)
-        for i in (0, 1)
+        _read("adult", data_home, slice(i, i + 1), skipinitialspace=True, na_values="?", skiprows=i) for i in (0, 1)
     ]
     frame = pandas().concat(parts, ignore_index=True).dropna().reset_index(drop=True)
     high = frame["label"].str.rstrip(".").map({"<=50K": 0, ">50K": 1})
@@ -198,9 +197,7 @@ def load_parkinsons(data_home: Any = None) -> Table:
     frame = _read("parkinsons", data_home)
     # the total UPDRS that published work calls high, the documented median of the study
     high = frame["total_UPDRS"].gt(27.576).astype(int)
-    return table(
-        frame, high, {"sex": frame["sex"].map({0: "male", 1: "female"})}, published("parkinsons").schema
-    )
+    return table(frame, high, {"sex": frame["sex"].map({0: "male", 1: "female"})}, published("parkinsons").schema)
 
 
 def load_heart(data_home: Any = None, *, label: str = "HeartDiseaseorAttack") -> Table:
@@ -212,9 +209,7 @@ def load_heart(data_home: Any = None, *, label: str = "HeartDiseaseorAttack") ->
     names = {"HeartDiseaseorAttack": "heart", "Diabetes": "heart_diabetes"}
     name = names[_validate.one_of(tuple(names), label=label)]
     frame = _read(name, data_home).astype(int)
-    return table(
-        frame, frame[label], {"sex": frame["Sex"].map({0: "female", 1: "male"})}, published(name).schema
-    )
+    return table(frame, frame[label], {"sex": frame["Sex"].map({0: "female", 1: "male"})}, published(name).schema)
 
 
 def load_student(data_home: Any = None, *, subject: str = "por") -> Table:

@@ -188,9 +188,7 @@ class ArrowRows(NamedTable):
             parts.append(code_problem(columns[label], found, domain, compiled))
         cells = None if compiled is None else np.concatenate([part.cells for part in parts])
         first = parts[0]
-        self._problem = Problem(
-            np.concatenate([part.labels for part in parts]), cells, first.n_classes, first.n_cells
-        )
+        self._problem = Problem(np.concatenate([part.labels for part in parts]), cells, first.n_classes, first.n_cells)
         self._usable &= self._problem.labels >= 0
 
     def count_values(self, names: tuple[str, ...]) -> dict[str, ValueCounts]:
@@ -209,8 +207,7 @@ class ArrowRows(NamedTable):
         for place, columns in self._batches(tuple(formats)):
             found = count_ranges(columns, formats, self._weights(place))
             total = {
-                name: found[name] if name not in total else add_ranges([total[name], found[name]])
-                for name in formats
+                name: found[name] if name not in total else add_ranges([total[name], found[name]]) for name in formats
             }
         return total
 
@@ -247,9 +244,7 @@ class ArrowRows(NamedTable):
             self.bin_weights(basis.grids)
         assert self._codes is not None  # noqa: S101 - coded now
         hard, threads = config.rates == "hard", available_threads()
-        return AdditiveEngine(
-            self._codes, basis, self._problem, self.units, config.temperature, hard, threads
-        )
+        return AdditiveEngine(self._codes, basis, self._problem, self.units, config.temperature, hard, threads)
 
     def select(self, sample: KeyedSample) -> npt.NDArray[np.intp]:
         """Return the numbers of the sampled units; **private**."""
@@ -286,10 +281,6 @@ def _types(fragment: Any, schema: Any, columns: Sequence[str], where: str) -> An
     given = dataset.get_partition_keys(fragment.partition_expression)
     refuse_other_columns(columns, {*own.names, *given}, where)
     return pa.schema(
-        schema.field(name)
-        if name in given
-        else pa.field(name, pa.binary())
-        if kind == "csv"
-        else own.field(name)
+        schema.field(name) if name in given else pa.field(name, pa.binary()) if kind == "csv" else own.field(name)
         for name in columns
     )

@@ -71,11 +71,7 @@ class DaskPartitions:
         return DaskPartitions(_persisted(self._tasks(function, common, each)), held=True)
 
     def regroup(
-        self,
-        split: Callable[..., list[Any]],
-        join: Callable[[list[Any]], Any],
-        *common: Any,
-        each: Sequence[Any],
+        self, split: Callable[..., list[Any]], join: Callable[[list[Any]], Any], *common: Any, each: Sequence[Any]
     ) -> DaskPartitions:
         """Return as many partitions, the i-th joined from the i-th pieces of every partition."""
         import dask
@@ -86,8 +82,7 @@ class DaskPartitions:
         ]
         joined = dask.delayed(join, pure=False)
         return DaskPartitions(
-            _persisted([joined([piece[number] for piece in pieces]) for number in range(self.n_parts)]),
-            held=True,
+            _persisted([joined([piece[number] for piece in pieces]) for number in range(self.n_parts)]), held=True
         )
 
     def gather(self, join: Callable[..., Any], *common: Any, sizes: Sequence[int]) -> DaskPartitions:
@@ -97,9 +92,7 @@ class DaskPartitions:
         client, arguments = _client(), dask.delayed(_Arguments(common), pure=False, traverse=False)
         count = 1 if client is None else max(1, sum(client.nthreads().values()))
         joined = dask.delayed(_join, pure=False)
-        tasks = [
-            joined(join, [self.parts[number] for number in run], arguments) for run in runs(sizes, count)
-        ]
+        tasks = [joined(join, [self.parts[number] for number in run], arguments) for run in runs(sizes, count)]
         return DaskPartitions(_persisted(tasks), held=True)
 
     def _submitted(
@@ -158,13 +151,7 @@ def _client() -> Any:
     """Return the cluster that Dask would use, None for a scheduler of this process."""
     import dask
 
-    if dask.config.get("scheduler", None) in (
-        "threads",
-        "sync",
-        "synchronous",
-        "single-threaded",
-        "processes",
-    ):
+    if dask.config.get("scheduler", None) in ("threads", "sync", "synchronous", "single-threaded", "processes"):
         return None
     try:
         from distributed import default_client
@@ -272,11 +259,7 @@ class SparkPartitions:
         return self._persisted(self._results(function, common, each))
 
     def regroup(
-        self,
-        split: Callable[..., list[Any]],
-        join: Callable[[list[Any]], Any],
-        *common: Any,
-        each: Sequence[Any],
+        self, split: Callable[..., list[Any]], join: Callable[[list[Any]], Any], *common: Any, each: Sequence[Any]
     ) -> SparkPartitions:
         """Return as many partitions, the i-th joined from the i-th pieces of every partition."""
         pieces = self._results(split, common, each).flatMap(
@@ -346,10 +329,7 @@ class _Packed:
         if found:  # in the types of Arrow, which no cell fails to fit
             frame = pa.Table.from_batches(found).to_pandas(types_mapper=pd.ArrowDtype)
         yield pa.RecordBatch.from_pydict(
-            {
-                "part": pa.array([context.partitionId()], pa.int32()),
-                "payload": [pickle.dumps(frame, protocol=5)],
-            }
+            {"part": pa.array([context.partitionId()], pa.int32()), "payload": [pickle.dumps(frame, protocol=5)]}
         )
 
 

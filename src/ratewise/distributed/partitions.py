@@ -32,21 +32,8 @@ from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.mechanisms.sampling import KeyedSample
 from ratewise.models.additive import AdditiveEngine, BinSums, Problem, Scorer
 from ratewise.models.rows import Rows
-from ratewise.preprocessing.basis import (
-    Basis,
-    JoinedCodes,
-    RowCodes,
-    bin_offsets,
-    bin_weights,
-    code_rows,
-)
-from ratewise.preprocessing.discovery import (
-    ColumnDeclaration,
-    RangeCounts,
-    ValueCounts,
-    add_ranges,
-    add_values,
-)
+from ratewise.preprocessing.basis import Basis, JoinedCodes, RowCodes, bin_offsets, bin_weights, code_rows
+from ratewise.preprocessing.discovery import ColumnDeclaration, RangeCounts, ValueCounts, add_ranges, add_values
 from ratewise.preprocessing.grids import Grid
 from ratewise.training.config import TrainingConfig
 
@@ -109,9 +96,7 @@ def table_kind(table: Any) -> str | None:
     return None
 
 
-def layout_of(
-    columns: Sequence[Any], y: Any, sensitive: Any, ids: Any, needed: Collection[str] | None
-) -> Layout:
+def layout_of(columns: Sequence[Any], y: Any, sensitive: Any, ids: Any, needed: Collection[str] | None) -> Layout:
     """Return the layout of a table; names that are no columns are errors.
 
     Parameters
@@ -129,14 +114,11 @@ def layout_of(
     if not isinstance(y, str):
         raise InvalidType(f"y must be the name of a column of X for such a table, got {type(y).__name__}")
     if ids is not None and not isinstance(ids, str):
-        raise InvalidType(
-            f"privacy_ids must be the name of a column of X for such a table, got {type(ids).__name__}"
-        )
+        raise InvalidType(f"privacy_ids must be the name of a column of X for such a table, got {type(ids).__name__}")
     given = () if sensitive is None else (sensitive,) if isinstance(sensitive, str) else sensitive
     if not isinstance(given, list | tuple) or not all(isinstance(name, str) for name in given):
         raise InvalidType(
-            "sensitive_features must be names of columns of X for such a table, "
-            f"got {type(sensitive).__name__}"
+            f"sensitive_features must be names of columns of X for such a table, got {type(sensitive).__name__}"
         )
     asked = {"y": (y,), "privacy_ids": () if ids is None else (ids,), "sensitive_features": tuple(given)}
     for what, wanted in asked.items():
@@ -156,9 +138,7 @@ def refuse_other_columns(expected: Collection[str], found: Collection[str], wher
     """Raise if a partition lacks a column. Types may differ: one row can change how its partition is stored."""
     absent = [name for name in expected if name not in found]
     if absent:
-        raise InvalidInput(
-            f"{where} lacks the column {absent[0]!r}; all partitions must have the same columns"
-        )
+        raise InvalidInput(f"{where} lacks the column {absent[0]!r}; all partitions must have the same columns")
 
 
 def refuse_change(expected: int, found: int, where: str) -> None:
@@ -196,11 +176,7 @@ class Partitions(Protocol):
         ...
 
     def regroup(
-        self,
-        split: Callable[..., list[Any]],
-        join: Callable[[list[Any]], Any],
-        *common: Any,
-        each: Sequence[Any],
+        self, split: Callable[..., list[Any]], join: Callable[[list[Any]], Any], *common: Any, each: Sequence[Any]
     ) -> Partitions:
         """Return as many partitions, the i-th joined from the i-th pieces that `split` makes of every partition."""
         ...
@@ -305,9 +281,7 @@ def sizes_of(part: Any, layout: Layout, classes: tuple[Any, ...] | None, place: 
 
 
 @np.errstate(all="ignore")
-def values_of(
-    part: Any, layout: Layout, bounds: Bounds, names: tuple[str, ...], place: Any
-) -> dict[str, ValueCounts]:
+def values_of(part: Any, layout: Layout, bounds: Bounds, names: tuple[str, ...], place: Any) -> dict[str, ValueCounts]:
     """Return `RowSource.count_values` of a partition; **private**."""
     return bounded_part(part, layout, bounds, place).count_values(names)
 
@@ -439,9 +413,7 @@ class PartitionedRows(NamedTable):
         if not self._n_units:
             counts = self.parts.map(describe, self.layout, each=range(self.parts.n_parts))
             if not sum(counts):
-                raise InvalidInput(
-                    "Found array with 0 sample(s) (X has no rows) while a minimum of 1 is required."
-                )
+                raise InvalidInput("Found array with 0 sample(s) (X has no rows) while a minimum of 1 is required.")
             self._places = _places(counts, counts)
             if self.layout.ids is not None:
                 self.parts = self.parts.regroup(

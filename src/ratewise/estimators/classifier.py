@@ -41,13 +41,7 @@ from ratewise.models.fitted import AdditiveModel, ShapeFunction, SparseModel
 from ratewise.models.rows import Rows
 from ratewise.training.callbacks import Progress
 from ratewise.training.config import TrainingConfig
-from ratewise.training.declarations import (
-    Declarations,
-    check_compiles,
-    check_ledger,
-    declared_columns,
-    read_groups,
-)
+from ratewise.training.declarations import Declarations, check_compiles, check_ledger, declared_columns, read_groups
 from ratewise.training.loop import GradientDescent, StepRecord
 from ratewise.training.plan import Plan, explain_plan
 from ratewise.training.session import RowSource, Session
@@ -181,13 +175,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
     # ------------------------------------------------------------------------------------- fitting
 
     def fit(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        sensitive_features: Any = None,
-        privacy_ids: Any = None,
-        sample_weight: Any = None,
+        self, X: Any, y: Any, *, sensitive_features: Any = None, privacy_ids: Any = None, sample_weight: Any = None
     ) -> Self:
         """Train on rows; invalid declarations are rejected before any privacy is spent.
 
@@ -389,9 +377,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         if self.class_weight is not None:
             facts.append("the weights of the classes in the loss")
         if getattr(session.rows, "sample_weight", None) is not None:
-            facts.append(
-                "the largest weight of a row in the loss; weights are clipped to it and stay private"
-            )
+            facts.append("the largest weight of a row in the loss; weights are clipped to it and stay private")
         return tuple(facts)
 
     # ----------------------------------------------------------------------------------- prediction
@@ -611,12 +597,7 @@ def warn_of_ids(ids: Any) -> None:
 
 
 def session_of(
-    classifier: RateConstrainedClassifier,
-    X: Any,
-    y: Any,
-    *,
-    sensitive_features: Any = None,
-    privacy_ids: Any = None,
+    classifier: RateConstrainedClassifier, X: Any, y: Any, *, sensitive_features: Any = None, privacy_ids: Any = None
 ) -> Session:
     """Return the session of a fit after all checks and before any release, for callers that run it in parts."""
     return classifier._session(X, y, sensitive_features, privacy_ids)

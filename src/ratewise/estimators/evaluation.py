@@ -165,9 +165,7 @@ def evaluate(
         data_name=data_name,
     )
     if len(predicted) != session.n_rows:
-        raise InvalidInput(
-            f"y_pred must have one entry per row of y_true: {len(predicted)} against {session.n_rows}"
-        )
+        raise InvalidInput(f"y_pred must have one entry per row of y_true: {len(predicted)} against {session.n_rows}")
     session.plan_units()
     notes = []
     if epsilon is not None:
@@ -252,10 +250,7 @@ class RowSession(Session):
         rows = Rows(FeatureTable((), False, len(y)), labels, columns)
         column = None
         if privacy_ids is not None:
-            rows.ids, name = (
-                read_vector(privacy_ids, len(y), "privacy_ids"),
-                getattr(privacy_ids, "name", None),
-            )
+            rows.ids, name = (read_vector(privacy_ids, len(y), "privacy_ids"), getattr(privacy_ids, "name", None))
             column = name if isinstance(name, str) else None
             if rows_per_id is not None:
                 rows_per_id = _validate.count(rows_per_id=rows_per_id)
@@ -314,8 +309,7 @@ class RowSession(Session):
         self.discover()
         if self.domain is None:
             raise InvalidInput(
-                f"only {len(self.classes)} class is frequent enough to be found within this budget; "
-                "declare classes=..."
+                f"only {len(self.classes)} class is frequent enough to be found within this budget; declare classes=..."
             )
 
     def _compile(self, domain: Domain, *, allow_empty: bool = True) -> CompiledConstraints:  # noqa: ARG002
@@ -381,9 +375,7 @@ class _Evaluation(RowSession):
         # coefficients are positive and all different, so that nothing cancels and no other sum equals it
         everyone = [rate(k) >= _UNBOUNDED for k in domain.classes[:2]]
         terms = dict.fromkeys(term for c in (*everyone, *declared, *rates) for term, _ in c.expression.terms)
-        self._anchor = (
-            Expression(tuple((term, 1.0 + place) for place, term in enumerate(terms))) >= _UNBOUNDED
-        )
+        self._anchor = Expression(tuple((term, 1.0 + place) for place, term in enumerate(terms))) >= _UNBOUNDED
         self._rates, compiled = (
             compile_constraints([self._anchor, *of], domain, to_hold=False, allow_empty=True)
             for of in (rates, constraints)

@@ -16,15 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ratewise._files import (
-    Arrays,
-    ModelFileError,
-    Path,
-    arrays_from_bytes,
-    arrays_to_bytes,
-    read_bytes,
-    write_whole,
-)
+from ratewise._files import Arrays, ModelFileError, Path, arrays_from_bytes, arrays_to_bytes, read_bytes, write_whole
 from ratewise.accounting import Event, Ledger, PrivacyStatement, PrivacyUnit
 from ratewise.accounting.events import event_from_dict
 from ratewise.constraints.compiled import as_constraints, compile_constraints
@@ -105,9 +97,7 @@ def to_bytes(classifier: RateConstrainedClassifier) -> bytes:
     if compiled is not None:
         again = compile_constraints(as_constraints(classifier.constraints), compiled.domain, allow_empty=True)
         if again.names != compiled.names:
-            raise InvalidInput(
-                "the constraints were changed after fit; fit again, or set them back, before saving"
-            )
+            raise InvalidInput("the constraints were changed after fit; fit again, or set them back, before saving")
     parameters = classifier.get_params(deep=False)
     described |= {name: encode(getattr(classifier, name)) for name in _FITTED}
     described |= {
@@ -156,9 +146,7 @@ def _model(said: Mapping[str, Any], names: tuple[str, ...], n_classes: int, arra
     if said["kind"] == "constant":
         return None
     if said["kind"] == "sparse":
-        columns = dict.fromkeys(names, ColumnDeclaration()) | _expect(
-            dict, decode(said["columns"]), "columns"
-        )
+        columns = dict.fromkeys(names, ColumnDeclaration()) | _expect(dict, decode(said["columns"]), "columns")
         _shapes(arrays, weights=(outputs, len(names)), intercept=(outputs,))
         return SparseModel(columns, names, arrays["weights"], arrays["intercept"])
     if said["kind"] != "additive":
@@ -344,9 +332,7 @@ def _continuous(grid: ContinuousGrid, values: Floats) -> str:
     kept = np.flatnonzero(np.diff(intervals) != 0.0)  # equal neighbours are one interval
     pieces = _search(name, grid.edges[kept], intervals[np.append(kept, len(intervals) - 1)])
     missing, at_base = _number(values[grid.missing_bin]), _number(values[grid.base_bin])
-    return (
-        f"CASE WHEN {name} IS NULL THEN {missing} WHEN {name} {side} {base} THEN {at_base} ELSE {pieces} END"
-    )
+    return f"CASE WHEN {name} IS NULL THEN {missing} WHEN {name} {side} {base} THEN {at_base} ELSE {pieces} END"
 
 
 def _search(name: str, edges: Floats, values: Floats) -> str:
@@ -445,9 +431,7 @@ class _Graph:
         self.constants.append(made)
         return name
 
-    def node(
-        self, kind: str, *inputs: str, output: str | None = None, domain: str = "", **options: Any
-    ) -> str:
+    def node(self, kind: str, *inputs: str, output: str | None = None, domain: str = "", **options: Any) -> str:
         name = output or f"ratewise/value_{len(self.nodes)}"
         made = self._onnx.helper.make_node(kind, list(inputs), [name], domain=domain, **options)
         self.nodes.append(made)

@@ -104,9 +104,7 @@ class ScoreGrid:
         shape = getattr(scores, "shape", None)
         if shape is None or len(shape) == 1:
             if self.n_classes != 2:
-                raise InvalidInput(
-                    f"scores must be an array or frame with {self.n_classes} columns, one per class"
-                )
+                raise InvalidInput(f"scores must be an array or frame with {self.n_classes} columns, one per class")
             second = _finite(scores)
             return np.stack([1.0 - second, second], axis=1)
         if len(shape) == 2 and shape[1] == 1 and self.n_classes == 2:
@@ -372,10 +370,7 @@ class _Groups:
                 f"group_aware=True is for at most {_MOST_GROUPS} combinations of group values, got {combinations}"
             )
         codes = dict(zip(columns, np.indices(self._shape).reshape(-1, combinations), strict=True))
-        cells = [
-            compiled.code_cells(np.full(combinations, k), codes, coded=True)
-            for k in range(compiled.n_classes)
-        ]
+        cells = [compiled.code_cells(np.full(combinations, k), codes, coded=True) for k in range(compiled.n_classes)]
         self.cells, place = np.unique(np.stack(cells), axis=1, return_inverse=True)
         self._place = place.reshape(-1)
 

@@ -27,13 +27,7 @@ from ratewise.accounting import Admission, Budget, Event, Ledger, PrivacyUnit, e
 from ratewise.accounting.accountant import SelectionCurve, stopping_parameter
 from ratewise.accounting.events import GaussianEvent, OutsideEvent, SelectionEvent
 from ratewise.constraints.domain import list_values
-from ratewise.estimators.classifier import (
-    RateConstrainedClassifier,
-    delta_for,
-    forget_fit,
-    keep_session,
-    session_of,
-)
+from ratewise.estimators.classifier import RateConstrainedClassifier, delta_for, forget_fit, keep_session, session_of
 from ratewise.exceptions import InvalidInput, InvalidType, RatewiseError, RatewiseWarning
 from ratewise.mechanisms.noise import RoundedGaussianMechanism
 from ratewise.mechanisms.randomness import USED_SEEDS, RandomStreams, warn_of_seed
@@ -170,9 +164,7 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
             cap = Budget(float(self.epsilon), rules.delta)
             ledger = Ledger(cap=cap, adaptive=False, neighbours=self.estimator.neighbours, unit=rules.unit)
         USED_SEEDS.add(ledger, streams)
-        admission = ledger.admit(
-            dict(rules.events), purpose="private search", data=self.data_name, unit=rules.unit
-        )
+        admission = ledger.admit(dict(rules.events), purpose="private search", data=self.data_name, unit=rules.unit)
         admission.release(_SELECTION)
         number = draw_number(mean, shape, streams.preparation)
         self._keep(self._best(space, number, rules, given, streams), rules, admission)
@@ -224,9 +216,7 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
             if name in _OURS:
                 raise InvalidInput(f"{name} cannot be searched: the search sets it for every trial")
             if name not in known:
-                raise InvalidInput(
-                    f"{name!r} is no parameter of the estimator; they are {list_values(known, 40)}"
-                )
+                raise InvalidInput(f"{name!r} is no parameter of the estimator; they are {list_values(known, 40)}")
         return space
 
     def _law(self, space: Configurations) -> tuple[float, float]:
@@ -234,9 +224,7 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         usual = max(2.0, float(len(space))) if space.finite else _MEAN_TRIALS
         mean = _validate.positive(mean_trials=usual if self.mean_trials is None else self.mean_trials)
         if mean <= 1:
-            raise InvalidInput(
-                f"mean_trials must be above 1, got {mean:g}; a single training needs no search"
-            )
+            raise InvalidInput(f"mean_trials must be above 1, got {mean:g}; a single training needs no search")
         return mean, shape_of(self.trials)
 
     def _rules(self, space: Configurations, mean: float, shape: float, given: Any) -> _Rules:
@@ -274,9 +262,7 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
                 RatewiseWarning,
                 stacklevel=3,
             )
-        return _Rules(
-            Budget(trial, delta / mean), delta, admitted, [plan.events for plan, _ in planned], unit
-        )
+        return _Rules(Budget(trial, delta / mean), delta, admitted, [plan.events for plan, _ in planned], unit)
 
     # --------------------------------------------------------------------------------- one trial
 
@@ -304,9 +290,7 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         session.other_events = () if session.declarations.constraints else (_score_event(budget),)
         return session
 
-    def _best(
-        self, space: Configurations, number: int, rules: _Rules, given: Any, streams: RandomStreams
-    ) -> _Trial:
+    def _best(self, space: Configurations, number: int, rules: _Rules, given: Any, streams: RandomStreams) -> _Trial:
         """Return the best of `number` trials, keeping no other."""
         best: _Trial | None = None
         for _ in range(number):
@@ -320,14 +304,10 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
             )
         return best
 
-    def _run(
-        self, setting: dict[str, Any], rules: _Rules, given: Any, streams: RandomStreams
-    ) -> _Trial | None:
+    def _run(self, setting: dict[str, Any], rules: _Rules, given: Any, streams: RandomStreams) -> _Trial | None:
         """Return one trial, trained and scored; None if its training diverged."""
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # they come from released counts, of which only the winner's count
+            warnings.simplefilter("ignore")  # they come from released counts, of which only the winner's count
             session = self._session(setting, rules.budget, given)
             if not streams.secure:
                 session.streams = RandomStreams.from_seed(streams.preparation)

@@ -167,9 +167,7 @@ class NormalTable:
         while count > 0:
             tries = int(1.1 * count / self._rate) + 16
             words = _words(rng, 2 * tries).view(np.uint64)
-            chosen = self._proposed.take(
-                (words[:tries] & np.uint64((1 << _PROPOSAL_BITS) - 1)).view(np.int64)
-            )
+            chosen = self._proposed.take((words[:tries] & np.uint64((1 << _PROPOSAL_BITS) - 1)).view(np.int64))
             numbers = (words[:tries] >> np.uint64(_PROPOSAL_BITS)).astype(np.int64)
             numbers &= self._mask
             numbers += self._starts.take(chosen)

@@ -104,11 +104,8 @@ class Moments:
 
     def products(self, functions: Floats) -> Floats:
         """Return sums over rows of the products of functions of the prediction (D x Q x K), by pair."""
-        if self.squares is None:
-            weighted = functions * self.sums
-        else:
-            weighted = np.einsum("dqk,qkl->dql", functions, self.squares)
-        return np.tensordot(weighted, functions, axes=([1, 2], [1, 2]))
+        first = functions * self.sums if self.squares is None else np.einsum("dqk,qkl->dql", functions, self.squares)
+        return np.tensordot(first, functions, axes=([1, 2], [1, 2]))
 
 
 def moments(compiled: CompiledConstraints, cells: NDArray[np.int32], predictions: NDArray[Any]) -> Moments:
@@ -355,10 +352,7 @@ def adjust_to_totals(
     beta = np.zeros(len(table))
     if cell_totals is None:
         return table, beta
-    own, other = (
-        noise_std**2,
-        np.broadcast_to(np.square(np.asarray(cell_totals_std, dtype=float)), beta.shape),
-    )
+    own, other = (noise_std**2, np.broadcast_to(np.square(np.asarray(cell_totals_std, dtype=float)), beta.shape))
     weight = np.where(other + own > 0, own / np.maximum(classes * own + other, np.finfo(float).tiny), 0.0)
     table += (weight * (np.asarray(cell_totals, dtype=float) - table.sum(axis=1)))[:, None]
     return table, (1.0 - np.sqrt(np.maximum(1.0 - classes * weight, 0.0))) / classes

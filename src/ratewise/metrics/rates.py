@@ -123,17 +123,13 @@ class Predictions:
     def read(cls, y_true: Any, y_pred: Any, y_prob: Any, classes: Iterable[Any] | None) -> Predictions:
         """Check and translate; exactly one of `y_pred` and `y_prob` is given."""
         if (y_pred is None) == (y_prob is None):
-            raise InvalidInput(
-                "pass y_pred (labels, for hard rates) or y_prob (probabilities, for soft rates)"
-            )
+            raise InvalidInput("pass y_pred (labels, for hard rates) or y_prob (probabilities, for soft rates)")
         truth = _labels(y_true, "y_true")
         if not len(truth):
             raise InvalidInput("y_true is empty; a report needs at least one row")
         labels = [truth] if y_pred is None else [truth, _labels(y_pred, "y_pred")]
         if len(labels[-1]) != len(truth):
-            raise InvalidInput(
-                f"y_pred must have one entry per row of y_true: {len(labels[-1])} against {len(truth)}"
-            )
+            raise InvalidInput(f"y_pred must have one entry per row of y_true: {len(labels[-1])} against {len(truth)}")
         known = read_domain({}, truth, _found_classes(labels) if classes is None else classes).classes
         codes = encode(truth, known, "y_true")
         if y_pred is None:
@@ -148,8 +144,7 @@ def _labels(labels: Any, name: str) -> Any:
         raise InvalidInput(f"{name} must be one label per row, got entries that are no scalars") from None
     if len(shape) == 2 and shape[1] > 1:
         raise InvalidInput(
-            f"{name} must be one label per row, got an array with {shape[1]} columns; "
-            "give probabilities as y_prob"
+            f"{name} must be one label per row, got an array with {shape[1]} columns; give probabilities as y_prob"
         )
     column = as_column(labels, name)
     if has_missing(column):
@@ -287,9 +282,7 @@ class GroupRates(RowSequence[GroupRow]):
         chosen = self.classes[1] if k is None and len(self.classes) == 2 else k
         if chosen not in self.classes:
             several = ": there are several" if k is None else ""
-            raise InvalidInput(
-                f"k must be one of the classes {list_values(self.classes)}, got {k!r}{several}"
-            )
+            raise InvalidInput(f"k must be one of the classes {list_values(self.classes)}, got {k!r}{several}")
         rates = row.rates[chosen]
         return float(getattr(rates, rate)), rates.denominators(row.count)[rate]
 
@@ -360,9 +353,7 @@ def group_rates(
     place = np.zeros(len(data.truth), dtype=np.int64)
     for name, values in listed.items():
         if isinstance(values, Numeric):
-            raise InvalidInput(
-                f"column {name!r} is numeric and has no list of groups; cut it into ranges, or name by="
-            )
+            raise InvalidInput(f"column {name!r} is numeric and has no list of groups; cut it into ranges, or name by=")
         place = place * len(values) + domain.code_column(name, columns[name], strict=True)
     size, shape = len(data.classes), tuple(map(len, listed.values()))
     if columns and all(name in (group_values or {}) for name in columns):

@@ -28,15 +28,7 @@ import numpy.typing as npt
 from scipy.special import expit
 
 from ratewise.data.table import Units
-from ratewise.preprocessing.basis import (
-    BLOCK_ROWS,
-    Basis,
-    JointCodes,
-    RowCodes,
-    add_columns,
-    add_weights,
-    summable,
-)
+from ratewise.preprocessing.basis import BLOCK_ROWS, Basis, JointCodes, RowCodes, add_columns, add_weights, summable
 from ratewise.training.certificate import margin_code_count, margin_codes
 
 Floats = npt.NDArray[np.float64]
@@ -199,9 +191,7 @@ class RowEngine(ABC):
         """Return the parameters with `amount` added to the score of class `towards`."""
         return shift_intercept(parameters, self.n_outputs, towards, amount)
 
-    def terms(
-        self, rows: npt.NDArray[np.intp], scores: Floats, weights: Floats | None
-    ) -> tuple[Floats, Floats | None]:
+    def terms(self, rows: npt.NDArray[np.intp], scores: Floats, weights: Floats | None) -> tuple[Floats, Floats | None]:
         """Return d(objective)/d(scores) of some rows, and their prediction counts; **private**."""
         problem, row_weights = self.problem, self.units.weights(rows)
         labels = problem.labels.take(rows)
@@ -287,9 +277,7 @@ class AdditiveEngine(RowEngine):
         table, constant = self.basis.tables(matrix[:, :-1])
         return Scorer.rounded(table, constant + matrix[:, -1], len(self.basis.grids))
 
-    def sums(
-        self, sample: npt.NDArray[np.intp], parameters: Floats, weights: Floats | None, clip: float
-    ) -> Sums:
+    def sums(self, sample: npt.NDArray[np.intp], parameters: Floats, weights: Floats | None, clip: float) -> Sums:
         """Return the clipped gradient sum and the prediction counts of a sample of units; **private**.
 
         Parameters
@@ -320,9 +308,7 @@ class AdditiveEngine(RowEngine):
         def work(block: Block) -> BinSums:
             return self._block_sums(block, reading, weights, clip, grid)
 
-        at_once = (
-            BLOCK_ROWS if length > 2 * BLOCK_ROWS else 2 * BLOCK_ROWS
-        )  # no block with a few rows left over
+        at_once = BLOCK_ROWS if length > 2 * BLOCK_ROWS else 2 * BLOCK_ROWS  # no block with a few rows left over
         for part in in_threads(work, list(self.units.blocks(sample, at_once)), self.threads):
             if found is None:
                 found = part
@@ -347,9 +333,7 @@ class AdditiveEngine(RowEngine):
         return _Reading(self.bins.take, scorer, self.basis.offsets, None)
 
     @np.errstate(all="ignore")  # belongs here: threads do not inherit it
-    def _block_sums(
-        self, block: Block, reading: _Reading, weights: Floats | None, clip: float, grid: float
-    ) -> BinSums:
+    def _block_sums(self, block: Block, reading: _Reading, weights: Floats | None, clip: float, grid: float) -> BinSums:
         rows, starts = block
         codes = reading.take(rows)
         residuals, histogram = self.terms(rows, reading.scores(codes), weights)
@@ -481,9 +465,7 @@ def residuals_of(
     return residuals
 
 
-def histogram_of(
-    scores: Floats, cells: Ints, row_weights: Floats | None, shape: tuple[int, ...], hard: bool
-) -> Floats:
+def histogram_of(scores: Floats, cells: Ints, row_weights: Floats | None, shape: tuple[int, ...], hard: bool) -> Floats:
     """Return the weight of the rows of each cell by predicted class; rows in no cell add nothing."""
     n_cells, n_classes = shape
     place = cells.astype(np.intp)
@@ -599,9 +581,7 @@ def _softmax(scores: Floats) -> Floats:
 
 
 def _table(rows: Ints, columns: Any, weights: Floats, shape: tuple[int, ...]) -> Floats:
-    return _binned(
-        np.asarray(rows, dtype=np.intp) * shape[1] + np.asarray(columns, dtype=np.intp), weights, shape
-    )
+    return _binned(np.asarray(rows, dtype=np.intp) * shape[1] + np.asarray(columns, dtype=np.intp), weights, shape)
 
 
 def _binned(places: Ints, weights: Floats | None, shape: tuple[int, ...]) -> Floats:

@@ -62,9 +62,7 @@ class SparseEngine(RowEngine):
         return summation_slack(rows)
 
     @np.errstate(all="ignore")
-    def sums(
-        self, sample: npt.NDArray[np.intp], parameters: Floats, weights: Floats | None, clip: float
-    ) -> Sums:
+    def sums(self, sample: npt.NDArray[np.intp], parameters: Floats, weights: Floats | None, clip: float) -> Sums:
         """Return the clipped gradient sum and the prediction counts of a sample of units; **private**."""
         theta = parameters.reshape(self.n_outputs, -1)
         gradient = np.zeros_like(theta)

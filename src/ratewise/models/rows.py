@@ -152,10 +152,7 @@ class Rows:
         return self._bins
 
     def engine(
-        self,
-        basis: Basis | None,
-        columns: Mapping[str, ColumnDeclaration],
-        config: TrainingConfig,
+        self, basis: Basis | None, columns: Mapping[str, ColumnDeclaration], config: TrainingConfig
     ) -> AdditiveEngine | SparseEngine:
         """Return the engine of the training steps."""
         hard = config.rates == "hard"
@@ -167,9 +164,7 @@ class Rows:
             # rows of a unit side by side are read faster; sums are exact, so their order changes nothing
             coded, problem = RowCodes(coded.codes[units.order], coded.offsets), problem.take(units.order)
             units = units.side_by_side()
-        return AdditiveEngine(
-            coded, basis, problem, units, config.temperature, hard, threads=available_threads()
-        )
+        return AdditiveEngine(coded, basis, problem, units, config.temperature, hard, threads=available_threads())
 
     def select(self, sample: KeyedSample) -> npt.NDArray[np.intp]:
         """Return the numbers of the sampled units; **private**."""

@@ -37,9 +37,7 @@ _CELL_WEIGHT = 0.5
 _LONGEST_NUMBER = 3.0  # standard deviations; numbers are winsorised there
 _VISIBLE = 2.0  # noise levels
 _SMALL = 1 << 26  # bytes of norms up to which they and joint codes are kept
-BLOCK_ROWS = (
-    16_000  # handled at once: columns of doubles below the size from which memory is mapped anew; speed only
-)
+BLOCK_ROWS = 16_000  # handled at once: columns of doubles below the size from which memory is mapped anew; speed only
 _FEW_CODES = 1 << 15  # looked up or added at once; speed only
 _MOST_CELLS, _COPIES, _MOST_COPIED = 512, 4, 1 << 14  # of joint codes; speed only
 
@@ -242,9 +240,7 @@ def code_rows(features: FeatureTable, grids: tuple[Grid, ...]) -> npt.NDArray[An
     """Return the (n, d) bins of all rows, each column from 0; **private**."""
     codes = np.empty((features.n_rows, len(grids)), dtype=code_type(grids))
     for place, (column, grid) in enumerate(zip(features.columns, grids, strict=True)):
-        numbers = (
-            isinstance(column, np.ndarray) and column.dtype.kind == "f"
-        )  # others are coded once per value
+        numbers = isinstance(column, np.ndarray) and column.dtype.kind == "f"  # others are coded once per value
         for rows in row_blocks(features.n_rows) if numbers else (slice(None),):
             codes[rows, place] = grid.code(column[rows])
     return codes
@@ -363,10 +359,7 @@ def add_weights(
 
 
 def bin_weights(
-    bins: Any,
-    grids: tuple[Grid, ...],
-    weights: Callable[[npt.NDArray[np.intp]], npt.NDArray[Any]],
-    n_rows: int,
+    bins: Any, grids: tuple[Grid, ...], weights: Callable[[npt.NDArray[np.intp]], npt.NDArray[Any]], n_rows: int
 ) -> list[Floats]:
     """Return the total weight of the rows of each bin, by column; **private**.
 
@@ -457,9 +450,7 @@ def _block(grid: Grid, counts: Floats, noise: float, floor: float, spread: float
     return _joined(grid.n_bins, [])
 
 
-def _continuous(
-    grid: ContinuousGrid, counts: Floats, noise: float, floor: float, spread: float
-) -> list[_Part]:
+def _continuous(grid: ContinuousGrid, counts: Floats, noise: float, floor: float, spread: float) -> list[_Part]:
     equal, logarithmic = counts[: grid.n_equal_cells], counts[grid.n_equal_cells :]
     number = sp.csr_array(_standardised(grid, equal, noise)[:, None])
     parts = [_Part(number, np.zeros(1), np.ones(1))]
@@ -474,10 +465,7 @@ def _continuous(
     shrink = min(1.0, float(np.sqrt(spread / max(expected, 1e-300))))
     return [
         *parts,
-        *(
-            _Part(part.matrix * shrink, part.means * shrink, part.mean_squares * shrink**2)
-            for part in indicators
-        ),
+        *(_Part(part.matrix * shrink, part.means * shrink, part.mean_squares * shrink**2) for part in indicators),
     ]
 
 
@@ -504,9 +492,7 @@ def _joined(n_bins: int, parts: list[_Part]) -> _Block:
     centre = np.concatenate([part.means for part in parts])
     squares = np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel()
     norms = squares - 2.0 * np.asarray(matrix @ centre) + float(centre @ centre)
-    return _Block(
-        matrix, centre, np.maximum(norms, 0.0), np.concatenate([part.mean_squares for part in parts])
-    )
+    return _Block(matrix, centre, np.maximum(norms, 0.0), np.concatenate([part.mean_squares for part in parts]))
 
 
 def _standardised(grid: ContinuousGrid, equal: Floats, noise: float) -> Floats:
@@ -539,9 +525,7 @@ def _bin_shares(grid: Grid, counts: Floats) -> Floats:
     equal = _shares(counts[: grid.n_equal_cells])
     numbers = float(equal[: grid.equal_cells].sum())
     points = np.concatenate([[grid.lower], grid.edges, [grid.upper]])
-    widths = np.concatenate(
-        [np.diff(points), [1.0 if grid.log_cells else 0.0]]
-    )  # the last one is the base value
+    widths = np.concatenate([np.diff(points), [1.0 if grid.log_cells else 0.0]])  # the last one is the base value
     cells, shares = grid.equal_cell_of_bin[:-2], equal
     if grid.log_cells:
         cells, shares = grid.log_cell_of_bin[:-2], _shares(counts[grid.n_equal_cells :])

@@ -24,24 +24,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from ratewise.data.cells import (
-    DEFAULT_FORMAT,
-    MISSING_TEXT,
-    UNPARSABLE,
-    CellFormat,
-    parse_number,
-    parse_text,
-    text_of,
-)
+from ratewise.data.cells import DEFAULT_FORMAT, MISSING_TEXT, UNPARSABLE, CellFormat, parse_number, parse_text, text_of
 from ratewise.mechanisms.noise import Mechanism, NoNoise, RoundedGaussianMechanism
-from ratewise.preprocessing.grids import (
-    CategoricalGrid,
-    ContinuousGrid,
-    Grid,
-    MagnitudeGrid,
-    UnusedGrid,
-    round_out,
-)
+from ratewise.preprocessing.grids import CategoricalGrid, ContinuousGrid, Grid, MagnitudeGrid, UnusedGrid, round_out
 
 Floats = npt.NDArray[np.float64]
 
@@ -151,13 +136,7 @@ def release_values(
 
 
 def _release(
-    parts: list[Floats],
-    many: int,
-    noise: float,
-    delta: float,
-    rng: np.random.Generator,
-    step: float,
-    max_rows: int,
+    parts: list[Floats], many: int, noise: float, delta: float, rng: np.random.Generator, step: float, max_rows: int
 ) -> tuple[list[Floats], float]:
     """Release vectors as one, since rounding and noise belong to the joint vector; return the threshold, too."""
     mechanism: Mechanism = NoNoise()
@@ -225,9 +204,7 @@ class ColumnDeclaration:
         if self.values is not None:
             return CategoricalGrid(name, self.values, self.cell_format)
         assert self.bounds is not None  # noqa: S101 - asked of complete declarations only
-        return ContinuousGrid(
-            name, *round_out(*self.bounds), cell_format=self.cell_format, log_cells=log_cells
-        )
+        return ContinuousGrid(name, *round_out(*self.bounds), cell_format=self.cell_format, log_cells=log_cells)
 
 
 class RangeCounts(NamedTuple):
@@ -285,9 +262,7 @@ def release_grids(
     for (name, part), counts in zip(counted.items(), released, strict=True):
         texts = part.values.texts
         kept = [text for text, count in zip(texts, counts[RANGES.n_cells :], strict=True) if count >= least]
-        grids[name] = _grid_from(
-            name, counts[: RANGES.n_cells], sorted(kept), visible, formats[name], log_cells
-        )
+        grids[name] = _grid_from(name, counts[: RANGES.n_cells], sorted(kept), visible, formats[name], log_cells)
     return grids
 
 

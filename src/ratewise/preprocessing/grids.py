@@ -336,9 +336,7 @@ class MagnitudeGrid:
         size = np.abs(values)
         with np.errstate(divide="ignore", invalid="ignore"):
             steps = np.floor((np.log10(size) - self.least) * self.per_decade)
-        steps = np.where(
-            size > 0, np.clip(np.nan_to_num(steps, posinf=1e9, neginf=-1e9), 0, self.n_side - 1), 0
-        )
+        steps = np.where(size > 0, np.clip(np.nan_to_num(steps, posinf=1e9, neginf=-1e9), 0, self.n_side - 1), 0)
         cells = np.where(values > 0, self.n_side + 1 + steps, self.n_side - 1 - steps)
         cells[size == 0] = self.n_side
         cells[codes == UNPARSABLE] = self.text_cell

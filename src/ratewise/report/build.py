@@ -38,11 +38,7 @@ _HIDDEN = 0.0005  # of the rows: fewer, at the ends or in a category, are not dr
 _NOISE_LEVEL = 1.96
 _SHOWN_CONSTRAINTS = 3
 _SHOWN_VALUES = 8
-_OTHERWISE = {
-    "add_or_remove": "not taken part",
-    "replace_one": "been another",
-    "zero_out": "been blanked out",
-}
+_OTHERWISE = {"add_or_remove": "not taken part", "replace_one": "been another", "zero_out": "been blanked out"}
 
 
 # ------------------------------------------------------------------------------------------------ budget
@@ -127,10 +123,7 @@ def training_of(history: Mapping[str, Any], compiled: Any = None) -> c.Training 
         multipliers = np.asarray(history["multipliers"], dtype=np.float64)
         late = np.array([3 * len(excess) // 4])
         order = np.lexsort([np.nan_to_num(-_means(x, late)[0], nan=np.inf) for x in (excess, multipliers)])
-        curves = [
-            c.Curve(compiled.names[j], thin(excess[:, j]), thin(multipliers[:, j]))
-            for j in order[:MOST_CURVES]
-        ]
+        curves = [c.Curve(compiled.names[j], thin(excess[:, j]), thin(multipliers[:, j])) for j in order[:MOST_CURVES]]
         left_out = len(order) - len(curves)
     kept = tuple(int(step) for step in steps[edges[1:] - 1])
     return c.Training(kept, thin(history["gradient_norm"]), tuple(curves), left_out)
@@ -352,17 +345,14 @@ def _content(
     return replace(content, about=about, notes=_notes(content, background))
 
 
-def rivals_of(
-    baseline: Any, X: Any, known: Any, judge: Callable[[Any], Certificate | None]
-) -> dict[str, Rivalry]:
+def rivals_of(baseline: Any, X: Any, known: Any, judge: Callable[[Any], Certificate | None]) -> dict[str, Rivalry]:
     """Return what other models (one, or several by name) predict on the `known` rows."""
     models = baseline if isinstance(baseline, Mapping) else {"without constraints": baseline}
     found: dict[str, Rivalry] = {}
     for name, model in () if baseline is None else models.items():
         if not callable(getattr(model, "predict", None)):
             raise InvalidType(
-                "baseline must be a fitted classifier, or a mapping of names to such, got "
-                f"{type(model).__name__}"
+                f"baseline must be a fitted classifier, or a mapping of names to such, got {type(model).__name__}"
             )
         name = _validate.text(required=True, **{"each name of baseline": name})
         predicted, epsilon = model.predict(X), getattr(getattr(model, "privacy_", None), "epsilon", None)
@@ -377,9 +367,7 @@ def known_values(model: Any) -> dict[str, Any]:
     return {**({} if domain is None else domain.columns), **declared}
 
 
-def known_rows(
-    model: Any, y: Any, columns: Mapping[str, Any]
-) -> tuple[Any, dict[str, Any], npt.NDArray[np.bool_]]:
+def known_rows(model: Any, y: Any, columns: Mapping[str, Any]) -> tuple[Any, dict[str, Any], npt.NDArray[np.bool_]]:
     """Return labels and groups, as a classifier of ours spells them, of rows whose label it knows; and which.
 
     A group that it does not know is `OTHER`; a row without a number for intervals is left out.
@@ -422,9 +410,7 @@ def _models(
 # -------------------------------------------------------------------------------------------- words
 
 
-def _about(
-    content: Content, columns: Mapping[str, Any], names: ValueNames, background: Background
-) -> Iterator[c.Note]:
+def _about(content: Content, columns: Mapping[str, Any], names: ValueNames, background: Background) -> Iterator[c.Note]:
     """Yield what is predicted, for whom, from which rows and under which constraints."""
     model, statement, ledger = background.model, background.statement, background.ledger
     target = "" if background.target is None else f"{names.title(background.target)}: "
@@ -466,9 +452,7 @@ def detail(content: Content) -> str:
     held = f"its value on these rows is {within}."
     if content.released:
         level = f"{show_number(100 * content.confidence)}%"
-        held = (
-            f"its whole {level} interval is {within}, and otherwise missed if all of it is beyond the bound."
-        )
+        held = f"its whole {level} interval is {within}, and otherwise missed if all of it is beyond the bound."
     return f"Measured on {measured(content)}. A constraint is held if {held}"
 
 

@@ -20,13 +20,7 @@ from ratewise.constraints.compiled import as_constraints, compile_constraints
 from ratewise.constraints.domain import Domain, Numeric, list_values
 from ratewise.constraints.families import Family
 from ratewise.data.schema import Schema
-from ratewise.data.table import (
-    distinct_or_numeric,
-    interval_columns,
-    needed_columns,
-    read_domain,
-    sensitive_columns,
-)
+from ratewise.data.table import distinct_or_numeric, interval_columns, needed_columns, read_domain, sensitive_columns
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.metrics.intervals import share_interval
 from ratewise.metrics.rates import ClassRates, GroupRow, Predictions, group_rates, rate_report

@@ -255,10 +255,7 @@ class Plot:
     def html(self) -> Html:
         """Return the plot: a scale at the left, the area, and a title below the x axis."""
         ticks = self.y.ticks(5)
-        scale = [
-            el("text", number_text(tick), x="100%", y=self._row(tick) + 4, text_anchor="end")
-            for tick in ticks
-        ]
+        scale = [el("text", number_text(tick), x="100%", y=self._row(tick) + 4, text_anchor="end") for tick in ticks]
         levels = []
         for level, words in self.levels:
             y = self._row(level) - 5

@@ -256,9 +256,7 @@ class Report:
         return paths
 
 
-def _certificate(
-    rows: Evaluation, y: Any, sensitive: Any, tolerance: float, predicted: Any
-) -> Certificate | None:
+def _certificate(rows: Evaluation, y: Any, sensitive: Any, tolerance: float, predicted: Any) -> Certificate | None:
     """Return the certificate of predictions by exact counts; None without constraints."""
     if not as_constraints(rows.constraints):
         return None

@@ -97,13 +97,7 @@ def _behind(summary: str, caption: str, head: Sequence[str], rows: Iterable[Sequ
 
 # roles are written out because narrow screens lay rows out as blocks, which would hide them
 def _table(
-    figure: str,
-    caption: str,
-    head: Iterable[Any],
-    rows: Iterable[Html],
-    kind: str = "",
-    *,
-    shown: bool = True,
+    figure: str, caption: str, head: Iterable[Any], rows: Iterable[Html], kind: str = "", *, shown: bool = True
 ) -> Html:
     """Return a table with pictures, its caption shown or not; heads are words with a CSS class, or scales."""
     cells = [one if isinstance(one, Html) else _head(one[0], class_=one[1]) for one in head]
@@ -141,9 +135,7 @@ def _cell(words: Any, kind: str = "number", label: str | None = None) -> Html:
     return el("td", words, class_=kind, role="cell", data_label=label)
 
 
-def _strips(
-    figure: str, caption: str, names: tuple[str, str], axis: Axis, rows: Iterable[Any], **options: Any
-) -> Html:
+def _strips(figure: str, caption: str, names: tuple[str, str], axis: Axis, rows: Iterable[Any], **options: Any) -> Html:
     """Return a table of names, numbers and strips; a row may have a CSS class."""
     head = [(names[0], "name"), (names[1], "number"), _scale(axis, signed=options.pop("signed", False))]
     body = [
@@ -216,10 +208,7 @@ def _constraint_row(one: c.Constraint, axis: Axis, other: float | None) -> Html:
     interval, marks = span(one.low, one.high), dict[str, Any](zero=0.0, beyond=True, other=other)
     tip = f"{one.name}: reached {four(one.reached)}, {interval}"
     picture = strip(axis, one.excess, one.excess_interval, state=css_state(one.state), tip=tip, **marks)
-    name = [
-        el("span", one.words, class_="label"),
-        folded("formula", el("code", one.name), kind="formula"),
-    ]
+    name = [el("span", one.words, class_="label"), folded("formula", el("code", one.name), kind="formula")]
     found = one.certified
     if found is not None and found.estimate is not None and found.low is not None and found.high is not None:
         ends = f"{short(found.low)} to {short(found.high)}"
@@ -478,9 +467,7 @@ def training_view(training: c.Training) -> list[Html]:
     """
     curves, picker = training.curves, Html()
     head = ["Step", "Norm of the gradient"]
-    rows = [
-        [f"{step:,}", _short(norm)] for step, norm in zip(training.steps, training.gradient_norm, strict=True)
-    ]
+    rows = [[f"{step:,}", _short(norm)] for step, norm in zip(training.steps, training.gradient_norm, strict=True)]
     if curves:
         options = [el("option", curve.name, value=place) for place, curve in enumerate(curves)]
         label, choice = el("label", "Curve in front: ", for_="pick"), el("select", options, id="pick")
@@ -563,8 +550,7 @@ def ledger_view(spending: c.Spending) -> list[Html]:
             lines=[Line(steps, spending.epsilons)],
             levels=[(spending.cap, "cap")] if spending.cap else [],
             tips=[
-                (float(step), f"after {step:,} steps: epsilon {text}")
-                for step, text in zip(steps, texts, strict=True)
+                (float(step), f"after {step:,} steps: epsilon {text}") for step, text in zip(steps, texts, strict=True)
             ],
             area=True,
         )
@@ -647,8 +633,7 @@ def _training_figure(content: Content) -> Plot:
 def _ledger_figure(content: Content) -> Forest:
     spending: Any = content.spending
     rows = [
-        (one.purpose or "release", one.after, (one.before or 0.0, one.after or 0.0), "")
-        for one in spending.entries
+        (one.purpose or "release", one.after, (one.before or 0.0, one.after or 0.0), "") for one in spending.entries
     ]
     words = "epsilon before and after each release, in the order of the plan"
     return Forest(words, rows, spending.cap, "cap" if spending.cap else "")
@@ -692,11 +677,7 @@ FIGURES: dict[str, tuple[Callable[..., Plot | Forest], Callable[[Content], objec
         lambda of: of.constraints and of.models[1:],
         "it needs constraints and a model to compare with; give baseline",
     ),
-    "calibration": (
-        _calibration_figure,
-        lambda of: of.calibration,
-        "there are no scores; give probabilities",
-    ),
+    "calibration": (_calibration_figure, lambda of: of.calibration, "there are no scores; give probabilities"),
     "training": (_training_figure, lambda of: of.training, "nothing is known of the training"),
     "shapes": (_shapes_figure, lambda of: of.shapes, "the model has no shape functions"),
     "ledger": (
@@ -733,9 +714,7 @@ def summary(model: Any) -> str:
         lines = [("Not fitted yet", "fit(X, y, sensitive_features=...)")]
         lines += [("Privacy", budget), ("Constraints", constraints)]
     else:
-        privacy = (
-            f"epsilon {epsilon_text(statement.epsilon)}, delta {statement.delta:g}, for {statement.unit}"
-        )
+        privacy = f"epsilon {epsilon_text(statement.epsilon)}, delta {statement.delta:g}, for {statement.unit}"
         lines = [("Privacy", "no guarantee" if math.isinf(statement.epsilon) else privacy)]
         lines.append(("Constraints", constraints))
         lines += [("Not covered by epsilon", "; ".join(statement.outside))] if statement.outside else []

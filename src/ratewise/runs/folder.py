@@ -271,9 +271,7 @@ class RunFolder:
     def model(self) -> RateConstrainedClassifier:
         """Read the classifier of a finished run."""
         if not self.finished:
-            raise InvalidInput(
-                f"the run in {str(self.path)!r} is not finished; ratewise resume goes on with it"
-            )
+            raise InvalidInput(f"the run in {str(self.path)!r} is not finished; ratewise resume goes on with it")
         return from_bytes(self._content("model.npz"), self.path / "model.npz")
 
     def certificate(self) -> Certificate | None:
@@ -375,9 +373,7 @@ def _sound(description: dict[str, Any]) -> bool:
     if not all(isinstance(description[name], kind) for name, kind in _FIELDS.items()):
         return False
     expected = {"plan.json", *(_RESULTS if description["status"] == FINISHED else ())}
-    return (
-        expected <= {name for name in description["files"] if not _number(name)} <= expected | {"schema.json"}
-    )
+    return expected <= {name for name in description["files"] if not _number(name)} <= expected | {"schema.json"}
 
 
 def _number(name: str) -> int:

@@ -70,9 +70,7 @@ def read_checkpoint(path: Path, run: str | None = None) -> dict[str, Any]:
     """Return the state that `write_checkpoint` wrote; `run` is the id of the run that it must belong to."""
     fields, arrays = read_arrays(path, KIND)
     if run is not None and fields.get("run") != run:
-        raise InvalidInput(
-            f"{str(path)!r} is the checkpoint of another run; put this run's own back, or train anew"
-        )
+        raise InvalidInput(f"{str(path)!r} is the checkpoint of another run; put this run's own back, or train anew")
     try:
         return _state(fields, arrays)
     except (KeyError, TypeError, ValueError, InvalidInput, InvalidType) as problem:
@@ -194,8 +192,7 @@ def _check_findable(session: Session) -> None:
     if session.plan.n_units >= 2 * least:
         return
     remedies = [
-        "--classes no,yes" if name == LABEL else f"the values of {name!r} in a --schema FILE"
-        for name in missing
+        "--classes no,yes" if name == LABEL else f"the values of {name!r} in a --schema FILE" for name in missing
     ]
     raise InvalidInput(
         f"{session.plan.n_units:,} rows or ids are too few to find classes and groups at this budget: a value is found "

@@ -83,10 +83,7 @@ def check_network_clipping() -> Check:
     for dtype, powers in ((torch.float32, narrow), (torch.float64, wide)):
         for size in powers:
             x = _cancelling(size, dtype)
-            for what, first, axis in (
-                ("positions", nn.Linear, 1),
-                ("pixels", partial(nn.Conv1d, kernel_size=1), 2),
-            ):
+            for what, first, axis in (("positions", nn.Linear, 1), ("pixels", partial(nn.Conv1d, kernel_size=1), 2)):
                 module = partial(_pooled, first(_WIDE, _WIDE, bias=False), axis)
                 cases.append(_Case(f"cancelling {what} of {size:g}", module, x if axis == 1 else x.mT))
     sizes = (1e20, 1e30, 3e38, float("inf"), float("-inf"), float("nan"))
@@ -155,9 +152,7 @@ def check_network_noise(steps: int = 40) -> Check:
     on_grid = np.array_equal(np.rint(runs[0] / mechanism.grid) * mechanism.grid, runs[0])
     p_value = scale_p_value(runs[0].reshape(-1, 1) / mechanism.standard_deviation, "gaussian")
     fresh = not np.any(np.all(runs[0] == runs[1], axis=1))
-    detail = (
-        f"p-value {p_value:.3g}, {'on' if on_grid else 'OFF'} the grid, {'fresh' if fresh else 'REPEATED'}"
-    )
+    detail = f"p-value {p_value:.3g}, {'on' if on_grid else 'OFF'} the grid, {'fresh' if fresh else 'REPEATED'}"
     return Check("network: noise", bool(on_grid and fresh and p_value > FALSE_ALARM), detail)
 
 

@@ -115,9 +115,7 @@ class PerRowClipper:
         """Let calls of the module run on each row separately, hooks included, and record them."""
         trainable = [id(p) for p in self.module.parameters() if p.requires_grad]
         if trainable != [id(p) for p in self.parameters]:
-            raise InvalidInput(
-                "module has other trainable parameters than when it was made private; build it anew"
-            )
+            raise InvalidInput("module has other trainable parameters than when it was made private; build it anew")
         if nn.modules.module._has_any_global_hook():  # type: ignore[no-untyped-call]
             raise UnsupportedCombination(
                 "hooks for all modules are registered, and would see whole batches; remove them and register "
@@ -172,12 +170,7 @@ class PerRowClipper:
                 del layer.__dict__["forward"]
 
     def clipped_sum(
-        self,
-        losses: Tensor,
-        clip: float | None,
-        *,
-        scale_rows: Tensor | None = None,
-        units: Tensor | None = None,
+        self, losses: Tensor, clip: float | None, *, scale_rows: Tensor | None = None, units: Tensor | None = None
     ) -> list[Tensor]:
         """Return the sum over rows of ``g_i * min(1, clip / |g_i|)``, one tensor per parameter.
 
@@ -316,9 +309,7 @@ class _Passage(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        ctx: Any, _anchor: Tensor, x: Tensor | None, name: str, clipper: PerRowClipper, rule: Any
-    ) -> Tensor:
+    def forward(ctx: Any, _anchor: Tensor, x: Tensor | None, name: str, clipper: PerRowClipper, rule: Any) -> Tensor:
         ctx.name, ctx.clipper = name, clipper
         out, ctx.back = rule(x)
         return out  # type: ignore[no-any-return]
@@ -419,9 +410,7 @@ def _group_norm(tapped: _Tapped, x: Tensor) -> tuple[Tensor, _Back]:
     """
     x, (rows, channels), groups = x.contiguous(), x.shape[:2], tapped.layer.num_groups
     pixels = math.prod(x.shape[2:])
-    out, mean, scale = torch.native_group_norm(
-        x, *tapped.detached(x), rows, channels, pixels, groups, tapped.layer.eps
-    )
+    out, mean, scale = torch.native_group_norm(x, *tapped.detached(x), rows, channels, pixels, groups, tapped.layer.eps)
 
     def back(gradient: Tensor, needs_input: bool) -> Tensor | None:
         flat = 1, rows * channels, pixels
@@ -429,9 +418,7 @@ def _group_norm(tapped: _Tapped, x: Tensor) -> tuple[Tensor, _Back]:
             gradient.reshape(flat), x.reshape(flat), mean.reshape(1, -1), scale.reshape(1, -1),
             tapped.weight.detach().repeat(rows), *flat, rows * groups, [needs_input, True, True],
         )  # fmt: skip
-        tapped.keep(
-            lambda: Dense(weight.reshape(rows, channels)), lambda: Dense(bias.reshape(rows, channels))
-        )
+        tapped.keep(lambda: Dense(weight.reshape(rows, channels)), lambda: Dense(bias.reshape(rows, channels)))
         return dx.reshape(x.shape) if needs_input else None
 
     return out, back

@@ -117,9 +117,7 @@ class TotalRelease:
     of `like`, by default those of the value.
     """
 
-    def __init__(
-        self, mechanism: Mechanism, processes: Processes, like: Sequence[Tensor] | None = None
-    ) -> None:
+    def __init__(self, mechanism: Mechanism, processes: Processes, like: Sequence[Tensor] | None = None) -> None:
         self.mechanism, self.processes, self._like = mechanism, processes, like
 
     def release(self, value: Any, rng: np.random.Generator) -> Any:
@@ -131,9 +129,7 @@ class TotalRelease:
         if self.processes.world > 1:
             parts = [part.double() for part in parts]  # totals over processes are not rounded further
         self.processes.collect(parts)
-        released = [
-            torch.empty(part.shape, dtype=given.dtype) for part, given in zip(parts, like, strict=True)
-        ]
+        released = [torch.empty(part.shape, dtype=given.dtype) for part, given in zip(parts, like, strict=True)]
         if self.processes.leads:
             private = [part.detach().cpu().numpy() for part in parts]
             self.mechanism.release_parts(private, rng, [part.numpy() for part in released])
@@ -168,9 +164,7 @@ def join(timeout: float = PATIENCE) -> Processes:
     if _group_size() == 0:
         world = os.environ.get("WORLD_SIZE", "1")
         if not world.isdigit() or int(world) < 1:
-            raise InvalidInput(
-                f"WORLD_SIZE must be a number of processes, got {world!r}; start with torchrun"
-            )
+            raise InvalidInput(f"WORLD_SIZE must be a number of processes, got {world!r}; start with torchrun")
         if int(world) > 1:
             local = int(os.environ.get("LOCAL_RANK", "0"))
             gpus = torch.cuda.is_available() and torch.cuda.device_count() > local

@@ -547,9 +547,7 @@ class TorchEngine:
         """Return what is added to the logits, for `counts`."""
         return np.where(np.arange(self.objective.n_classes) == towards, amount, 0.0)
 
-    def _code_counts(
-        self, codes: Callable[[Floats], Any], width: int, *, hits: bool
-    ) -> tuple[Floats, Floats]:
+    def _code_counts(self, codes: Callable[[Floats], Any], width: int, *, hits: bool) -> tuple[Floats, Floats]:
         n_classes, n_cells = self.objective.n_classes, (self.objective.histogram_shape or (1, 0))[0]
         by_cell, outcomes = np.zeros((n_cells, width)), np.zeros((n_classes, 2 if hits else width))
         self.module.eval()
@@ -599,9 +597,7 @@ class TorchEngine:
             present = (places < (starts[chosen + 1] - starts[chosen])[:, None]).ravel()
             numbers = np.zeros(len(present), dtype=np.intp)
             numbers[present] = order[(starts[chosen][:, None] + places).ravel()[present]]
-            batch = self._take(numbers[present]).spread(
-                torch.from_numpy(present).to(self.device), len(present)
-            )
+            batch = self._take(numbers[present]).spread(torch.from_numpy(present).to(self.device), len(present))
             row_weights = self.units.weights(numbers)
             weights = torch.from_numpy(present * (1.0 if row_weights is None else row_weights))
             yield _Block(numbers, batch, weights, torch.arange(len(chosen)).repeat_interleave(len(places)))

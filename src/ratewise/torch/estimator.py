@@ -23,15 +23,7 @@ from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombinatio
 from ratewise.mechanisms.randomness import RandomStreams
 from ratewise.models.rows import Rows
 from ratewise.torch.distributed import Processes
-from ratewise.torch.engine import (
-    DatasetRows,
-    Loss,
-    Objective,
-    RowSource,
-    TensorRows,
-    TorchEngine,
-    refuse_loader,
-)
+from ratewise.torch.engine import DatasetRows, Loss, Objective, RowSource, TensorRows, TorchEngine, refuse_loader
 from ratewise.torch.isolation import check_module, untouched_state
 from ratewise.torch.networks import Bounded
 from ratewise.torch.trainer import NetworkSession, check_optimizer, network_config
@@ -238,9 +230,7 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
                 raise InvalidInput("X is a Dataset, which brings its labels and groups; leave the others out")
             domain, compiled = declared(facts.constraints or None, self.classes, self.group_values)
             rows = DatasetRows(X, domain, compiled)
-            usable = np.full(
-                rows.n_rows, domain.classes[0]
-            )  # the labels are read later: each row may be used
+            usable = np.full(rows.n_rows, domain.classes[0])  # the labels are read later: each row may be used
             return NetworkInputs(X, rows.n_rows), usable, dict.fromkeys(domain.columns)
         x = _read_inputs(X)
         labels = read_vector(y, len(x), "y")
@@ -254,8 +244,7 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
             return copy.deepcopy(self.module)
         if not callable(self.module):
             raise InvalidType(
-                "module must be a torch.nn.Module or a function that returns one, got "
-                f"{type(self.module).__name__}"
+                f"module must be a torch.nn.Module or a function that returns one, got {type(self.module).__name__}"
             )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -279,9 +268,7 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
         else:
             n_classes = len(session.declarations.classes)
         objective = Objective(max(n_classes, 2), None, self.loss)
-        engine = TorchEngine(
-            module, rows, objective, physical_batch=self.physical_batch, device=session.device
-        )
+        engine = TorchEngine(module, rows, objective, physical_batch=self.physical_batch, device=session.device)
         check_optimizer(session.optimizer, session.scheduler, engine.parameters)
         engine.try_out()
 
@@ -298,9 +285,7 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
         """Return what training released and why, in words."""
         check_is_fitted(self)
         if X is not None:
-            raise UnsupportedCombination(
-                "explain(X) shows contributions of features, which networks do not have"
-            )
+            raise UnsupportedCombination("explain(X) shows contributions of features, which networks do not have")
         config = network_config(self.config, self.plan_.n_units, self.epochs)
         return explain_plan(self.plan_, config, constrained=self.constraints_ is not None)
 

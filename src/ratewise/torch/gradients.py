@@ -31,9 +31,7 @@ _CANCELLATIONS = (8.0, 32.0)  # least and largest `single_cancellation`
 _BLOCK_TERMS = 32 * 1088  # of a block: cancellation times rows times the roundings of a term, at most
 _MOST_ROWS = 32  # of a block whose gradients have several terms
 _BLOCKS = 64  # that are added in float32, of 256 rows at most
-BLOCK_SLACK = (
-    2.0 * SINGLE * (BLOCK_ROWS * (BLOCK_ROWS + 8) + 3.5 * _BLOCK_TERMS + 1.02 * _BLOCKS * 2 * BLOCK_ROWS)
-)
+BLOCK_SLACK = 2.0 * SINGLE * (BLOCK_ROWS * (BLOCK_ROWS + 8) + 3.5 * _BLOCK_TERMS + 1.02 * _BLOCKS * 2 * BLOCK_ROWS)
 """By how many clips rounding in float32 can move the sum of a block, over all parameters together.
 
 The three terms are those of blocks with one term per row, of blocks with several, and of adding blocks. Blocks that
@@ -189,9 +187,7 @@ class Outer(Share):
         terms = min(TERMS, max(512, CHUNK // (self.groups * self._inputs)))
         for rows in slices(self.rows, max(1, terms // self.positions)):
             factors = weights[rows, None, None, None]
-            left, right = (
-                torch.where(factors == 0, 0.0, wide(side(rows))) for side in (self._left, self._right)
-            )
+            left, right = (torch.where(factors == 0, 0.0, wide(side(rows))) for side in (self._left, self._right))
             left *= factors
             for part in slices(self.positions, TERMS):
                 total += torch.einsum("ngpo,ngpi->goi", left[:, :, part], right[:, :, part])
@@ -201,9 +197,7 @@ class Outer(Share):
         """Return bounds by whichever way is cheaper; that of one position is the magnitude, unless it is of a patch."""
         if self.positions == 1 and type(self) is Outer:
             return magnitudes
-        forming = (
-            (self.positions + 30.0) * self._outputs * self._inputs
-        )  # to form a gradient and walk over it
+        forming = (self.positions + 30.0) * self._outputs * self._inputs  # to form a gradient and walk over it
         return (self.by_gram if self._gram_cost() <= forming else self.by_forming)(magnitudes)
 
     def by_forming(self, magnitudes: Tensor) -> Tensor:

@@ -111,8 +111,7 @@ def refuse_uncontrolled(module: nn.Module, run: Callable[[], Tensor]) -> None:
             found.append(torch.nan_to_num(run().detach()))
     if _global_states() != before:
         raise UnsupportedCombination(
-            "module draws from a global generator of Python, NumPy or PyTorch outside of isolated rows; "
-            + _DRAW_REMEDY
+            "module draws from a global generator of Python, NumPy or PyTorch outside of isolated rows; " + _DRAW_REMEDY
         )
     if not all(torch.equal(found[0], other) for other in found[1:]):
         raise UnsupportedCombination(
@@ -268,9 +267,7 @@ class Batched(torch.autograd.Function):
         *values, function = arguments
         axes = zip(values, in_dims[1:-1], strict=True)
         rows = info.batch_size
-        return function(
-            *(v.expand(rows, *v.shape) if axis is None else v.movedim(axis, 0) for v, axis in axes)
-        ), 0
+        return function(*(v.expand(rows, *v.shape) if axis is None else v.movedim(axis, 0) for v, axis in axes)), 0
 
 
 class _Watch(TorchFunctionMode):
@@ -457,9 +454,7 @@ def rows_mix(function: Callable[..., Tensor], *values: Tensor) -> bool:
         torch.manual_seed(0)
         given = [value.clone() for value in values]
         for value in given if others else ():
-            value[1:] = (
-                ~value[1:] if value.dtype == torch.bool else 1 - (1 + value.is_floating_point()) * value[1:]
-            )
+            value[1:] = ~value[1:] if value.dtype == torch.bool else 1 - (1 + value.is_floating_point()) * value[1:]
         found.append(function(*given)[0])
     return not torch.allclose(found[0], found[1], rtol=1e-4, atol=1e-6)
 

@@ -44,9 +44,7 @@ from ratewise.torch.trainer import NETWORK, Trainer, network_plan
 from ratewise.training.certificate import Certificate
 from ratewise.training.config import TrainingConfig
 
-_ELSEWHERE = (
-    "put changes of inputs into the data set or the module, and of the loss into make_private(loss=...)"
-)
+_ELSEWHERE = "put changes of inputs into the data set or the module, and of the loss into make_private(loss=...)"
 
 _NAMES_IN_OPACUS = {
     "max_grad_norm": "the largest norm of a unit's gradient is config=TrainingConfig(clip=...)",
@@ -131,9 +129,7 @@ def make_private(
     units, unit = row_units(rows.n_rows), PrivacyUnit()
     if privacy_ids is not None:
         if rows_per_id is None:
-            raise InvalidInput(
-                "rows_per_id is missing: with privacy_ids, give the rows of an id to use at most"
-            )
+            raise InvalidInput("rows_per_id is missing: with privacy_ids, give the rows of an id to use at most")
         most = _validate.count(rows_per_id=rows_per_id)
         codes, n_units = code_ids(read_vector(privacy_ids, rows.n_rows, "privacy_ids"), like_rows=False)
         units = id_units(codes, n_units, most, _validate.one_of(("id", "row"), id_weighting=id_weighting))
@@ -311,9 +307,7 @@ class PrivateOptimizer(torch.optim.Optimizer):
         refuse_unjoined(Processes())
         sample = self.sample
         if sample is None:
-            raise InvalidInput(
-                "optimizer.step() without a fresh sample: take one item of the private loader per step"
-            )
+            raise InvalidInput("optimizer.step() without a fresh sample: take one item of the private loader per step")
         if not sample.ready:
             raise InvalidInput(
                 "optimizer.step() before backward(); call criterion(model(x), labels, cells).backward() first"
@@ -390,9 +384,7 @@ class RateCriterion:
         given = {"logits": logits, "labels": labels}
         if self._optimizer.dual is not None:
             if cells is None:
-                raise InvalidInput(
-                    "cells is missing: the constraints need it; the loader gives (x, labels, cells)"
-                )
+                raise InvalidInput("cells is missing: the constraints need it; the loader gives (x, labels, cells)")
             given["cells"] = cells
         for name, value in given.items():
             if not isinstance(value, Placeholder) or value.name != name:
@@ -419,9 +411,7 @@ class PrivateLoss(Placeholder):
                 "backward() on an item of the loader that is no longer the current one; take one item per step"
             )
         if self.sample.ready:
-            raise InvalidInput(
-                "backward() was called twice for one item of the loader; a row must not count twice"
-            )
+            raise InvalidInput("backward() was called twice for one item of the loader; a row must not count twice")
         self.sample.ready = True
 
     def _reason(self) -> str:

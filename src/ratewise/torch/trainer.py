@@ -62,9 +62,7 @@ _KIND = "network checkpoint"
 _SAME_RUN = "resume with the privacy parameters, constraints and model that the run was started with"
 
 
-def network_config(
-    config: TrainingConfig | None, n_units: int, epochs: float | None = None
-) -> TrainingConfig:
+def network_config(config: TrainingConfig | None, n_units: int, epochs: float | None = None) -> TrainingConfig:
     """Return the configuration with the rules for networks in place of None.
 
     Each unit is read `epochs` times on average, 20 by default; give `epochs` or ``config.steps``. A step reads a 25th of
@@ -129,12 +127,7 @@ class TorchOptimizer:
     """
 
     def __init__(
-        self,
-        module: nn.Module,
-        steps: int,
-        config: TrainingConfig,
-        optimizer: Any = None,
-        scheduler: Any = None,
+        self, module: nn.Module, steps: int, config: TrainingConfig, optimizer: Any = None, scheduler: Any = None
     ) -> None:
         self._module, self.done = module, 0
         self.parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
@@ -180,9 +173,7 @@ class TorchOptimizer:
         if self.scheduler is not None:
             self.scheduler.step()
         if not _norm(self.parameters) < LARGEST:
-            raise InvalidInput(
-                "training diverged: the parameters have grown beyond measure; lower learning_rate"
-            )
+            raise InvalidInput("training diverged: the parameters have grown beyond measure; lower learning_rate")
         return norm
 
     def state(self) -> dict[str, Any]:
@@ -319,9 +310,7 @@ class NetworkSession(Session):
         self.admit()
         other = self._state is not None and tuple(self.plan.events.values()) != self.admission.events
         if other and self.plan.private:
-            raise InvalidInput(
-                f"the checkpoint belongs to another run: its planned releases differ; {_SAME_RUN}"
-            )
+            raise InvalidInput(f"the checkpoint belongs to another run: its planned releases differ; {_SAME_RUN}")
 
     def admit(self) -> None:
         """Have the whole plan admitted, unless it was: in process 0, before any row is read."""
@@ -335,9 +324,7 @@ class NetworkSession(Session):
     def _admit(self) -> None:
         path = self.checkpoint
         if path is not None and not os.path.isdir(os.path.dirname(os.path.abspath(path))):
-            raise InvalidInput(
-                f"checkpoint {os.fspath(path)!r} is in a folder that does not exist; make it first"
-            )
+            raise InvalidInput(f"checkpoint {os.fspath(path)!r} is in a folder that does not exist; make it first")
         if path is not None and os.path.exists(path):
             raise InvalidInput(
                 f"{self._source} exists already; call resume() to go on with that run, or take another name"
@@ -502,14 +489,10 @@ class NetworkSession(Session):
                 stored = state["identity"].get(name)
                 if stored != value:
                     shown = "" if name == "parameters" else f": {stored!r} there, {value!r} here"
-                    raise InvalidInput(
-                        f"{self._source} belongs to another run: {name} differs{shown}; {_SAME_RUN}"
-                    )
+                    raise InvalidInput(f"{self._source} belongs to another run: {name} differs{shown}; {_SAME_RUN}")
             done = state["loop"]["done"]
             if type(done) is not int or not 0 <= done <= self.plan.steps:
-                raise InvalidInput(
-                    f"{self._source} is no sound checkpoint: its steps are not; take an older copy"
-                )
+                raise InvalidInput(f"{self._source} is no sound checkpoint: its steps are not; take an older copy")
             self.loop.restore(state["loop"])
             self.history.restore(state["history"])
         taken = self.plan.steps - self.admission.left(TRAINING) if self.plan.private else done
@@ -528,11 +511,7 @@ class NetworkSession(Session):
                 "can go on from a checkpoint, because others do not count what it releases: resume again, or give "
                 "all of them one ledger in a file"
             )
-        facts = {
-            "identity": self._identity(),
-            "admission": self.admission.id,
-            "ledger": self.open_ledger().to_json(),
-        }
+        facts = {"identity": self._identity(), "admission": self.admission.id, "ledger": self.open_ledger().to_json()}
         write_whole(self.checkpoint, encode({**self.state(), **facts}))
         self._file = _signature(self.checkpoint)
 
@@ -617,9 +596,7 @@ class Trainer(NetworkSession):
             )
         if constraints is not None:
             if n_classes not in (None, constraints.n_classes):
-                raise InvalidInput(
-                    f"n_classes is {n_classes}, but the constraints have {constraints.n_classes}"
-                )
+                raise InvalidInput(f"n_classes is {n_classes}, but the constraints have {constraints.n_classes}")
             n_classes = constraints.n_classes
         elif n_classes is None:
             raise InvalidInput("n_classes must be given without constraints, got None")
@@ -645,9 +622,7 @@ def _check(plan: Any, constraints: Any, config: Any, ledger: Any) -> None:
         ("ledger", ledger, Ledger),
     ):
         if not isinstance(value, kind) and (value is not None or kind is Plan):
-            raise InvalidType(
-                f"{name} must be a {kind.__module__}.{kind.__name__}, got {type(value).__name__}"
-            )
+            raise InvalidType(f"{name} must be a {kind.__module__}.{kind.__name__}, got {type(value).__name__}")
     if ledger is not None and not ledger.accepts(plan.neighbours):
         raise InvalidInput(
             f"the plan is for {plan.neighbours!r}, but the ledger is kept for {ledger.neighbours!r}; use one "

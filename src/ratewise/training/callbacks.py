@@ -156,9 +156,7 @@ def scalars(record: StepRecord, names: Sequence[str] | None = None) -> dict[str,
 class _Callback:
     """Writes the first record and every n-th with a function of name, value and step."""
 
-    def __init__(
-        self, write: Callable[[str, float, int], Any], every: int, names: Sequence[str] | None
-    ) -> None:
+    def __init__(self, write: Callable[[str, float, int], Any], every: int, names: Sequence[str] | None) -> None:
         self._write, self._every, self._names = write, _validate.count(every=every), names
 
     def __call__(self, record: StepRecord) -> None:
@@ -215,9 +213,7 @@ class MLflowCallback(_Callback):
     Other parameters as for `TensorBoardCallback`. Names keep the signs that MLflow takes, at most 250 of them.
     """
 
-    def __init__(
-        self, run_id: str | None = None, *, every: int = 10, names: Sequence[str] | None = None
-    ) -> None:
+    def __init__(self, run_id: str | None = None, *, every: int = 10, names: Sequence[str] | None = None) -> None:
         client = _load("mlflow", "MLflow", "pip install mlflow")
         options = {} if run_id is None else {"run_id": run_id}
 

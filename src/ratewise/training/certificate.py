@@ -55,9 +55,7 @@ Floats = NDArray[np.float64]
 COUNT_SENSITIVITY = math.sqrt(5.0)
 """L2 sensitivity of the packed vector (2 H, M) to one row."""
 
-_ONE_CLASS = (
-    0.25  # of the rows outside the largest class, the share that must be predicted another class than it
-)
+_ONE_CLASS = 0.25  # of the rows outside the largest class, the share that must be predicted another class than it
 _SURE = 2.5  # standard deviations that a constraint must be missed by before a shift is tried
 MARGIN_EDGES = np.array([-4.0, -2.0, -1.0, -0.5, -0.25, 0.0, 0.25, 0.5, 1.0, 2.0, 4.0])
 """Edges of the intervals of margins."""
@@ -275,9 +273,7 @@ class Certificate(RowSequence[CertificateRow]):
                 rows.append(_restored(CertificateRow, row, bounds=bounds))
             groups = tuple(_restored(Estimate, estimate) for estimate in description["groups"])
             accuracy = None if accuracy is None else _restored(Estimate, accuracy)
-            found: Certificate = _restored(
-                cls, description, rows=tuple(rows), groups=groups, accuracy=accuracy
-            )
+            found: Certificate = _restored(cls, description, rows=tuple(rows), groups=groups, accuracy=accuracy)
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidInput(f"this is no description of a certificate: {error!r}") from None
         return found
@@ -421,9 +417,7 @@ def certify(
     slack = _validate.non_negative(tolerance=tolerance)
     inside = _validate.inside(level=level)
     if table.shape != (compiled.n_cells, compiled.n_classes):
-        raise InvalidInput(
-            f"histogram must be {compiled.n_cells} x {compiled.n_classes}, got shape {table.shape}"
-        )
+        raise InvalidInput(f"histogram must be {compiled.n_cells} x {compiled.n_classes}, got shape {table.shape}")
     requested = list(compiled.items if items is None else items)
     found = noisy_intervals(
         compiled,
@@ -571,9 +565,7 @@ def choose_shift(
     """
     n_cells, n_classes = compiled.n_cells, compiled.n_classes
     by_cell, by_label = np.split(released, [n_cells * margin_code_count(n_classes)])
-    cells, labels = (
-        part.reshape(-1, len(MARGIN_EDGES) + 1, n_classes - 1) for part in (by_cell / 2.0, by_label)
-    )
+    cells, labels = (part.reshape(-1, len(MARGIN_EDGES) + 1, n_classes - 1) for part in (by_cell / 2.0, by_label))
     sizes = np.maximum(cell_totals, 0.0)
     floor = max(1.0, 0.002 * float(sizes.sum()))
     start = _Shifted.by(0.0, cells, labels, towards)
@@ -583,9 +575,7 @@ def choose_shift(
     total = max(float(labels.sum()), 1.0)
     usual = 1.0 - max(float(labels.sum(axis=(1, 2)).max()) / total, 1.0 / n_classes)
     excess = float(np.max(value - compiled.bounds))
-    aim = compiled.bounds - np.minimum(
-        std, np.abs(compiled.bounds) / 4.0
-    )  # the noise should not undo the correction
+    aim = compiled.bounds - np.minimum(std, np.abs(compiled.bounds) / 4.0)  # the noise should not undo the correction
     allowed: list[tuple[float, float, float]] = []
     for amount in _AMOUNTS:
         found = _Shifted.by(float(amount), cells, labels, towards)
@@ -623,9 +613,7 @@ class _Shifted:
     @classmethod
     def by(cls, amount: float, cells: Floats, labels: Floats, towards: int) -> _Shifted:
         place = int(np.searchsorted(MARGIN_EDGES, amount))
-        taken = (np.arange(len(MARGIN_EDGES) + 1) < place).astype(
-            np.float64
-        )  # share of an interval below the shift
+        taken = (np.arange(len(MARGIN_EDGES) + 1) < place).astype(np.float64)  # share of an interval below the shift
         if place and amount > MARGIN_EDGES[0]:
             low, high = MARGIN_EDGES[place - 1], MARGIN_EDGES[place]
             taken[place] = (amount - low) / (high - low)
@@ -671,9 +659,7 @@ def expected_half_widths(
     -----
     A quarter of each cell is taken to be predicted another class than the first.
     """
-    shares = (
-        np.full(compiled.n_cells, 1.0 / compiled.n_cells) if cell_shares is None else np.asarray(cell_shares)
-    )
+    shares = np.full(compiled.n_cells, 1.0 / compiled.n_cells) if cell_shares is None else np.asarray(cell_shares)
     sizes = float(n_units) * shares
     split = np.full(compiled.n_classes, 0.25 / (compiled.n_classes - 1))
     split[0] = 0.75
@@ -707,9 +693,7 @@ def undecidable(compiled: CompiledConstraints, plan: Plan, tolerance: float) -> 
     tolerance if w exceeds their distance: a gap of 0, a rate of 0 under an upper bound, one of 1 over a lower one.
     """
     items, widths = compiled.items, certificate_half_widths(compiled, plan)
-    lost = [
-        (width, item) for width, item in zip(widths, items, strict=True) if width > _room(item) + tolerance
-    ]
+    lost = [(width, item) for width, item in zip(widths, items, strict=True) if width > _room(item) + tolerance]
     if not lost:
         return ""
     width, item = max(lost, key=lambda pair: pair[0])
@@ -795,9 +779,7 @@ def _remedy(row: CertificateRow, tolerance: float, needed: float) -> str:
         factor = max(1.1, row.half_width / room)
         more = f"{math.ceil(10 * factor) / 10:g} times as large"
         return f"The interval would be short enough with epsilon or the rows {more}, or with {relaxed}."
-    return (
-        f"The estimate is beyond the bound plus the tolerance: try {relaxed}, a larger epsilon, or more rows."
-    )
+    return f"The estimate is beyond the bound plus the tolerance: try {relaxed}, a larger epsilon, or more rows."
 
 
 # -------------------------------------------------------------------------------- accuracy and warnings

@@ -37,10 +37,7 @@ _MOST_LOG_CELLS = 2560  # of all columns of a table
 # prior on shape functions: squared norm of all cell indicators of a row, per unit of resolution
 _SPREAD = 0.025
 _L2 = 0.001  # penalty on weights without constraints
-_CONSTRAINED_L2 = (
-    0.004,
-    80.0,
-)  # with constraints: the lesser of the first and of the second divided by the units
+_CONSTRAINED_L2 = (0.004, 80.0)  # with constraints: the lesser of the first and of the second divided by the units
 _GRADIENT_NOISE = 0.075  # noise of the mean gradient, in score units, that the clipping norm is chosen for
 _CLIPS = (0.5, 5.0)
 _LEARNING_RATE = 2.0
@@ -210,9 +207,7 @@ def l2(n_units: int, constrained: bool) -> float:
     return min(_CONSTRAINED_L2[0], _CONSTRAINED_L2[1] / n_units) if constrained else _L2
 
 
-def step_sizes(
-    noise: float | None, length: float, expected_units: float, clip: float | None
-) -> tuple[float, float]:
+def step_sizes(noise: float | None, length: float, expected_units: float, clip: float | None) -> tuple[float, float]:
     """Return the clipping norm, unless it is given, and the learning rate.
 
     The noise of a mean gradient moves scores by ``noise * clip * length / (n q)`` with length = sqrt(E |x|**2). The

@@ -81,9 +81,7 @@ class Declarations:
             if (needed is None or name in needed) and name not in self.group_values and name not in numeric
         )
 
-    def domain(
-        self, classes: tuple[Any, ...], names: tuple[str, ...], found: Mapping[str, tuple[Any, ...]]
-    ) -> Domain:
+    def domain(self, classes: tuple[Any, ...], names: tuple[str, ...], found: Mapping[str, tuple[Any, ...]]) -> Domain:
         """Return the domain of sensitive columns, from declared and found values."""
         numeric = dict.fromkeys(named_values(self.constraints).numeric, Numeric())
         known = {**found, **numeric, **self.group_values}
@@ -170,9 +168,7 @@ def declared_columns(names: tuple[str, ...], bounds: Any, schema: Any) -> dict[s
             raise InvalidInput(
                 f"feature_bounds names {unknown[0]!r}, which is no column of X; its columns are {reprlib.repr(list(names))}"
             )
-        return {
-            name: _declared(name, bounds[name]) if name in bounds else ColumnDeclaration() for name in names
-        }
+        return {name: _declared(name, bounds[name]) if name in bounds else ColumnDeclaration() for name in names}
     try:
         lower, upper = bounds
         count = len(names)
@@ -187,10 +183,7 @@ def declared_columns(names: tuple[str, ...], bounds: Any, schema: Any) -> dict[s
     with np.errstate(over="ignore"):
         if not np.all(np.isfinite(high - low)):
             raise InvalidInput("feature_bounds are too far apart for double precision; give narrower bounds")
-    return {
-        name: ColumnDeclaration(bounds=(float(low[place]), float(high[place])))
-        for place, name in enumerate(names)
-    }
+    return {name: ColumnDeclaration(bounds=(float(low[place]), float(high[place]))) for place, name in enumerate(names)}
 
 
 def _declared(name: str, value: Any) -> ColumnDeclaration:
@@ -198,18 +191,12 @@ def _declared(name: str, value: Any) -> ColumnDeclaration:
         return value
     entries = None if isinstance(value, str | bytes) or not hasattr(value, "__iter__") else list(value)
     if not entries:
-        raise InvalidInput(
-            f"feature_bounds[{name!r}] must be (lower, upper) or a list of values, got {value!r}"
-        )
-    numeric = all(
-        isinstance(entry, numbers.Real) and not isinstance(entry, bool | np.bool_) for entry in entries
-    )
+        raise InvalidInput(f"feature_bounds[{name!r}] must be (lower, upper) or a list of values, got {value!r}")
+    numeric = all(isinstance(entry, numbers.Real) and not isinstance(entry, bool | np.bool_) for entry in entries)
     if isinstance(value, tuple) and len(entries) == 2 and numeric:
         low, high = map(float, entries)
         if not (math.isfinite(low) and math.isfinite(high) and low <= high and math.isfinite(high - low)):
-            raise InvalidInput(
-                f"feature_bounds[{name!r}] must be finite with lower at most upper, got {value!r}"
-            )
+            raise InvalidInput(f"feature_bounds[{name!r}] must be finite with lower at most upper, got {value!r}")
         return ColumnDeclaration(bounds=(low, high))
     what = f"feature_bounds[{name!r}]"
     values = tuple(scalar(**{what: entry}) for entry in entries)

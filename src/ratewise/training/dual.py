@@ -34,9 +34,7 @@ Floats = npt.NDArray[np.float64]
 _DRIFT = 0.02  # change of a rate per step at the full learning rate
 _SCALE = 2.0  # of the objective, per mean span of the weights of a row
 _RELIABLE = 0.05  # standard error of a constraint's value above which a violation is given less weight
-_KNOWN = (
-    3.0  # standard deviations of a cell's size below which the cell is taken to be no different from all rows
-)
+_KNOWN = 3.0  # standard deviations of a cell's size below which the cell is taken to be no different from all rows
 _LARGEST = 1e100  # weight of a row; squares and sums of such weights are finite
 _STATE = ("step", "integral", "multipliers", "estimate", "variance", "_totals", "_predicted")
 
@@ -169,9 +167,7 @@ class DualUpdate:
         for name in (*_STATE, "table"):
             value = np.array(state[name], dtype=np.float64)
             if name != "step" and value.shape != np.shape(getattr(self, name)):
-                raise InvalidInput(
-                    f"state of {name} has shape {value.shape}; it belongs to other constraints"
-                )
+                raise InvalidInput(f"state of {name} has shape {value.shape}; it belongs to other constraints")
             setattr(self, name, int(value) if name == "step" else value)
         self.scale = self._loss_scale(np.maximum(self.cell_totals, 0.0))
 

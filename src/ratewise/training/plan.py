@@ -7,20 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ratewise.accounting import (
-    Event,
-    GaussianEvent,
-    PrivacyUnit,
-    ThresholdEvent,
-    TrainingEvent,
-    calibrate_plan,
-)
-from ratewise.mechanisms.noise import (
-    Mechanism,
-    NoNoise,
-    RoundedGaussianMechanism,
-    RoundedLaplaceMechanism,
-)
+from ratewise.accounting import Event, GaussianEvent, PrivacyUnit, ThresholdEvent, TrainingEvent, calibrate_plan
+from ratewise.mechanisms.noise import Mechanism, NoNoise, RoundedGaussianMechanism, RoundedLaplaceMechanism
 from ratewise.training import config as defaults
 from ratewise.training.config import TrainingConfig
 
@@ -182,9 +170,7 @@ def plan_for(
     def training(noise: float) -> Event:
         return _training_event(facts, config, rate, steps, noise)
 
-    return calibrated(
-        base, _shares(facts, config), epsilon, delta, training=training, other_events=other_events
-    )
+    return calibrated(base, _shares(facts, config), epsilon, delta, training=training, other_events=other_events)
 
 
 def calibrated(
@@ -240,9 +226,7 @@ def _shares(facts: PublicFacts, config: TrainingConfig) -> dict[str, float]:
     return shares
 
 
-def _training_event(
-    facts: PublicFacts, config: TrainingConfig, rate: float, steps: int, noise: float
-) -> TrainingEvent:
+def _training_event(facts: PublicFacts, config: TrainingConfig, rate: float, steps: int, noise: float) -> TrainingEvent:
     joint = max(noise * rate * math.sqrt(steps), defaults.LEAST_STEP_NOISE)
     if not facts.constrained:
         return TrainingEvent(rate, steps, gradient_noise=joint, histogram=None)
@@ -251,11 +235,7 @@ def _training_event(
     if config.histogram == "laplace":
         counts /= math.sqrt(2.0)  # equal leading terms of 1 / noise**2
     return TrainingEvent(
-        rate,
-        steps,
-        gradient_noise=joint / math.sqrt(1.0 - share),
-        histogram_noise=counts,
-        histogram=config.histogram,
+        rate, steps, gradient_noise=joint / math.sqrt(1.0 - share), histogram_noise=counts, histogram=config.histogram
     )
 
 
@@ -274,7 +254,7 @@ def explain_plan(plan: Plan, config: TrainingConfig, *, constrained: bool) -> st
     """Return the releases of a plan and the settings that follow from public facts."""
     unit = "rows" if plan.unit.kind == "row" else "ids"
     lines = [
-        f"{plan.n_units} {unit}; {plan.steps} steps; each step reads every one of them with probability {plan.sampling_rate:.4g}.",
+        f"{plan.n_units} {unit}; {plan.steps} steps; each step reads every one of them with probability {plan.sampling_rate:.4g}."
     ]
     if not plan.private:
         lines.append("No noise is added: there is no privacy guarantee.")
@@ -284,7 +264,5 @@ def explain_plan(plan: Plan, config: TrainingConfig, *, constrained: bool) -> st
         lines.append(f"- {name}: {event}; {_PURPOSE.get(name, '')}.")
     changed = {k: v for k, v in config.to_dict().items() if v != TrainingConfig().to_dict()[k]}
     if changed:
-        lines.append(
-            "Settings that were changed: " + ", ".join(f"{k}={v!r}" for k, v in changed.items()) + "."
-        )
+        lines.append("Settings that were changed: " + ", ".join(f"{k}={v!r}" for k, v in changed.items()) + ".")
     return "\n".join(lines)

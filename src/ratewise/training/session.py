@@ -147,9 +147,7 @@ class RowSource(Protocol):
         """Code the features and return the weight of the rows of each bin, by column; **private**."""
         ...
 
-    def engine(
-        self, basis: Basis | None, columns: Mapping[str, ColumnDeclaration], config: TrainingConfig
-    ) -> Any:
+    def engine(self, basis: Basis | None, columns: Mapping[str, ColumnDeclaration], config: TrainingConfig) -> Any:
         """Return the engine of the training steps."""
         ...
 
