@@ -18,6 +18,7 @@ from scipy import stats
 
 from benchmarks import paper, postprocess, speed
 from benchmarks.peers import METHODS, System
+from benchmarks.peers.external import MINUTES
 from benchmarks.scoreboard import ROOT, TABLES, TOLERANCE, Result, chosen, constraints, read, shown
 
 SCOREBOARD = ROOT / "docs" / "scoreboard.md"
@@ -47,7 +48,8 @@ class Summary(NamedTuple):
     """A cell of the page: means over splits of the setting that is shown.
 
     `difference` is the mean of the system's error minus ours on the splits that both have, with half the width of its 95%
-    interval (Student, with the correction of Nadeau and Bengio for splits that share training rows).
+    interval (Student, with the correction of Nadeau and Bengio for splits that share training rows). `failure` says why a
+    split has no result; there are then no means.
     """
 
     splits: int
@@ -60,6 +62,7 @@ class Summary(NamedTuple):
     seconds: float
     difference: float
     margin: float
+    failure: str = ""
 
     @property
     def reaches(self) -> bool:
@@ -101,10 +104,12 @@ def _summary(setting: str, run: Mapping[int, Result], ours: Mapping[int, Result]
         float(np.mean([getattr(result, name) for result in run.values()]))
         for name in ("error", "auc", "gap", "seconds")
     )
+    failures = [result.verdict for result in run.values() if math.isnan(result.error)]
+    failure = f"{failures[0]} ({len(failures)} of {len(run)})" if failures else ""
     verdicts = [result.verdict for result in run.values() if result.verdict]
-    held = f"{verdicts.count('held')} of {len(verdicts)}" if verdicts else ""
+    held = f"{verdicts.count('held')}/{len(verdicts)}" if verdicts and not failures else ""
     apart = [run[split].error - ours[split].error for split in sorted(run.keys() & ours.keys())]
-    return Summary(len(run), error, auc, gap, bound, setting, held, seconds, *_interval(apart))
+    return Summary(len(run), error, auc, gap, bound, setting, held, seconds, *_interval(apart), failure)
 
 
 def _interval(apart: list[float]) -> tuple[float, float]:
@@ -129,20 +134,20 @@ def _signed(value: float) -> str:
 def _cell(summary: Summary | None, system: System, block: str, table: str, name: str) -> str:
     if summary is None:
         return "-" if system.takes(table, constraints(table)[block].partition("=")[0]) else "n/a"
-    if math.isnan(summary.error):
-        return "gave up"
+    if summary.failure:
+        return summary.failure
     text = _number(summary.error)
     if block != "none":
         text += f" / {_number(summary.gap, 3)}" + ("" if summary.reaches else "*")
     if name == OURS or math.isnan(summary.difference):
         return text
-    margin = "" if math.isnan(summary.margin) else f" ±{_number(summary.margin)}"
-    return f"{text} ({_signed(summary.difference)}{margin})"
+    margin = "" if math.isnan(summary.margin) else f"±{_number(summary.margin)}"
+    return f"{text}<br>({_signed(summary.difference)}{margin})"
 
 
 def _table(head: list[str], lines: Iterable[list[str]]) -> str:
     rows = [head, ["---"] * len(head), *lines]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    return "\n".join(f"|{'|'.join(row)}|" for row in rows)
 
 
 def _block(found: Mapping[Key, Summary], block: str, epsilon: float) -> str:
@@ -159,7 +164,7 @@ def _block(found: Mapping[Key, Summary], block: str, epsilon: float) -> str:
         lines.append([system.label, budget, system.guarantee, *cells])
         details.append([system.label, *[_details(mine[table]) for table in tables]])
     first = _table(["system", "epsilon", "protects", *heads], lines)
-    second = _table(["AUC; seconds; splits", *[NAMES[table] for table in tables]], details)
+    second = _table(["AUC; seconds; splits; held", *[NAMES[table] for table in tables]], details)
     return f"{first}\n\n{second}"
 
 
@@ -167,7 +172,7 @@ def _details(summary: Summary | None) -> str:
     if summary is None or math.isnan(summary.error):
         return ""
     auc = _number(summary.auc, 3) or "n/a"
-    held = f"; held {summary.held}" if summary.held else ""
+    held = f"; {summary.held}" if summary.held else ""
     seconds = f"{summary.seconds:.1f}" if summary.seconds < 10 else f"{summary.seconds:.0f}".replace("nan", "-")
     return f"{auc}; {seconds}; {summary.splits}{held}"
 
@@ -262,15 +267,18 @@ Parkinsons has 5,875 records of 42 people, who are on both sides of every split:
 ## How to read the tables
 
 A cell is the test error; with a constraint, error / reached gap of the test rows (\\* if it exceeds the bound in the head of the
-column by more than .01). In brackets: error minus that of `ratewise, additive, schema declared` on the same splits, with its 95% interval
-(Student, corrected for splits that share training rows). "Schema declared": ranges, values, classes and groups are public; "nothing declared": they are found privately. "n/a": no such task. "-": not run, as it takes long. "Protects": whole rows, or the sensitive attribute only.
+column by more than .01). Below it: error minus that of `ratewise, additive, schema declared` on the same splits, with the 95% interval
+(Student, corrected for splits that share training rows). "Schema declared": ranges, values, classes and groups are public; "nothing
+declared": they are found privately. "Protects": whole rows, or the sensitive attribute only. "n/a": the system has no such task. "-": not run.
 The gap is between the two sexes, on Nursery between two finances; for false negatives it is the rate itself.
-"Held" counts certificates, which are about the training rows. Seconds are processor time of the fit, on one thread of a
-machine that other work used.
+"Held" is the share of certificates that say so; they are about the training rows. Seconds are processor time of the fit, on one thread of a
+machine that other work used. Systems that take seconds have ten splits, those that take minutes three. AIM and MST are stopped after {minutes:g} minutes of
+processor time for one synthetic table.
 
 The choices of ratewise use held-out training rows only and are frozen in a commit before it is run, once per cell; earlier defaults had been run on
 some of the same splits. The column `commit` of the file has the last commit that changed the sources before each fit ({commits}); commits that are not
-in the history of this repository are development versions. **Other systems are tuned in their favour**: where several settings are run, the one of least error **on the test rows** of the first split is run on the others, and shown,
+in the history of this repository are development versions. Other systems do not depend on the models of ratewise, so their results come from several
+commits. **Other systems are tuned in their favour**: where several settings are run, the one of least error **on the test rows** of the first split is run on the others, and shown,
 among those that reach the bound.
 
 {notes}
@@ -301,6 +309,7 @@ def scoreboard_page() -> str:
         notes=_notes(),
         blocks="\n\n".join(parts),
         missing=_missing(found),
+        minutes=MINUTES,
     )
 
 

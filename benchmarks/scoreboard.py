@@ -128,9 +128,9 @@ def append(result: Result, path: Path = RESULTS) -> None:
 
 
 def fit(cell: Cell) -> Result:
-    """Run one fit and measure it on the test rows of its split. A method that gives up has error nan."""
+    """Run one fit and measure it on the test rows of its split. A method that gives up or is stopped has error nan."""
     from benchmarks.peers import METHODS
-    from benchmarks.peers.base import GaveUp
+    from benchmarks.peers.base import GaveUp, OutOfTime
     from benchmarks.problem import Task, measure, split
 
     asked, _, bound = cell.constraint.partition("=")
@@ -143,8 +143,10 @@ def fit(cell: Cell) -> Result:
     begin = time.process_time()
     try:
         model = METHODS[cell.system].fit(train, knob, epsilon, DELTA, cell.split, **settings)
+    except OutOfTime as problem:
+        return Result(*cell, *[math.nan] * 3, str(problem), math.nan, 60 * problem.minutes, commit())
     except GaveUp:
-        return Result(*cell, math.nan, math.nan, math.nan, "gave up", math.nan, time.process_time() - begin, commit())
+        return Result(*cell, *[math.nan] * 3, "gave up", math.nan, time.process_time() - begin, commit())
     details = model.details
     seconds = details.get("seconds", time.process_time() - begin + details.get("seconds_before", 0.0))
     found = measure(test, *model.predict(test))

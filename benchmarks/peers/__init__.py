@@ -58,7 +58,7 @@ class System:
     constraints: tuple[str, ...] = (NONE,)
     settings: tuple[Mapping[str, Any], ...] = ({},)
     splits: int = 10
-    large: int = 5
+    large: int = 10
     several_classes: bool = False
     binary_constraints: bool = False
     note: str = field(default="")
@@ -87,55 +87,54 @@ METHODS: dict[str, System] = {
     ),
     "ours_linear": System("ratewise, linear", ours.linear, constraints=ALL, several_classes=True),
     "ours_network": System(
-        "ratewise, network", ours.network, constraints=(NONE, PARITY), splits=3, large=1, several_classes=True,
+        "ratewise, network", ours.network, constraints=(NONE, PARITY), splits=3, large=3, several_classes=True,
         note="one hidden layer of 32 units, schema declared",
     ),
     "raco": System(
-        "RaCO-DP (the paper), accounted", ours.paper, constraints=(PARITY, ODDS, MISSES), settings=_STEPS,
-        splits=5, large=3, several_classes=True,
+        "RaCO-DP (the paper), accounted", ours.paper, constraints=(PARITY, ODDS, MISSES), settings=_STEPS, several_classes=True,
         note="linear, Laplace histogram, soft rates, private standardisation; best of four settings",
     ),
     "fermi": System(
-        "DP-FERMI", fermi.full, constraints=(PARITY, ODDS), settings=_WEIGHTS, splits=5, large=3,
+        "DP-FERMI", fermi.full, constraints=(PARITY, ODDS), settings=_WEIGHTS,
         note="right form with privacy of rows; best of three weights",
     ),
     "mitigation": System(
-        "Tran et al., mitigation", tran.mitigation, constraints=(PARITY, ODDS), settings=_WEIGHTS, splits=5, large=3,
+        "Tran et al., mitigation", tran.mitigation, constraints=(PARITY, ODDS), settings=_WEIGHTS,
         note="best of three weights",
     ),
     "pfld": System(
         "Tran et al., PF-LD", tran.pfld, ATTRIBUTE, (PARITY, ODDS),
-        tuple({"weight": weight} for weight in (0.02, 0.1, 0.5)), 3, 1, note="best of three dual steps",
+        tuple({"weight": weight} for weight in (0.02, 0.1, 0.5)), note="best of three dual steps",
     ),
     "jagielski_post": System(
-        "Jagielski et al., post-processing", jagielski.postprocess, ATTRIBUTE, (ODDS,), splits=5, large=3,
+        "Jagielski et al., post-processing", jagielski.postprocess, ATTRIBUTE, (ODDS,),
         note="uses the group at prediction; randomised",
     ),
     "jagielski_reductions": System(
-        "Jagielski et al., reductions", jagielski.reductions, ATTRIBUTE, (ODDS,), splits=5, large=3, note="randomised",
+        "Jagielski et al., reductions", jagielski.reductions, ATTRIBUTE, (ODDS,), note="randomised",
     ),
     "dp_sgd": System(
-        "DP-SGD", ours.paper, settings=_STEPS, splits=5, large=3, several_classes=True,
+        "DP-SGD", ours.paper, settings=_STEPS, several_classes=True,
         note="logistic regression, constant steps, private standardisation; best of four settings",
     ),
     "dp_ebm": System("DP-EBM, default", external.ebm),
     "dp_ebm_tuned": System(
-        "DP-EBM, tuned", external.ebm, settings=tuple({"learning_rate": rate} for rate in (0.2, 0.5)), large=3,
+        "DP-EBM, tuned", external.ebm, settings=tuple({"learning_rate": rate} for rate in (0.2, 0.5)),
         note="best of the learning rates .2 and .5",
     ),
     "dp_ebm_rule": System(
         "DP-EBM, then private post-processing", external.ebm_then_rule, constraints=(PARITY, ODDS, MISSES),
-        settings=({"group_aware": True}, {"group_aware": False}), splits=5, large=3,
+        settings=({"group_aware": True}, {"group_aware": False}),
         note="ratewise.postprocess with a fifth of epsilon; best of with and without the group at prediction; randomised",
     ),
     "diffprivlib": System(
         "diffprivlib", external.diffprivlib, PURE,
-        settings=tuple({"model": model} for model in ("logistic", "standardised", "bayes", "forest")), large=3, several_classes=True,
+        settings=tuple({"model": model} for model in ("logistic", "standardised", "bayes", "forest")), several_classes=True,
         note="best of logistic regression, the same with raw standardisation, naive Bayes and random forest",
     ),
     "aim": System(
         "AIM, then XGBoost (Fairlearn)", external.synthetic_then, constraints=(NONE, PARITY, ODDS),
-        settings=(_AIM, {**_AIM, "max_depth": 3}), splits=3, large=1, several_classes=True, binary_constraints=True,
+        settings=(_AIM, {**_AIM, "max_depth": 3}), splits=3, large=3, several_classes=True, binary_constraints=True,
         note="OpenDP 0.16, pairs of columns, a tenth of the budget for single columns (best of three settings on split 0 of Adult); best of two depths of "
         "XGBoost; up to 20 bins per number, at common values and quantiles of the raw training rows, not accounted; fitted and sampled by our own code, "
         "as that of mbi 1.1 takes minutes per round and makes columns depend on each other",
@@ -144,19 +143,19 @@ METHODS: dict[str, System] = {
         "MST, then XGBoost (Fairlearn)", external.synthetic_then, constraints=(NONE, PARITY, ODDS),
         settings=tuple(
             {**_MST, **share, **depth} for share in ({}, {"oneway_split": 0.1}) for depth in ({}, {"max_depth": 3})
-        ), splits=3, large=1, several_classes=True, binary_constraints=True,
+        ), splits=3, large=3, several_classes=True, binary_constraints=True,
         note="as AIM; best of half and a tenth of the budget for single columns and of two depths; pairs are chosen by sums of absolute differences, "
         "as in its paper (OpenDP 0.16 takes a matrix norm)",
     ),
     "logistic": System("logistic regression", others.logistic_regression, NOTHING, several_classes=True),
     "xgboost": System("XGBoost", others.boosted_trees, NOTHING, several_classes=True),
-    "ebm": System("EBM, no pairs", external.ebm, NOTHING, splits=3, large=1, several_classes=True),
+    "ebm": System("EBM, no pairs", external.ebm, NOTHING, splits=3, large=3, several_classes=True),
     "fairlearn": System(
-        "Fairlearn, logistic regression", others.exponentiated_gradient, NOTHING, (PARITY, ODDS), splits=5, large=3,
+        "Fairlearn, logistic regression", others.exponentiated_gradient, NOTHING, (PARITY, ODDS),
         note="randomised",
     ),
     "fairlearn_xgboost": System(
-        "Fairlearn, XGBoost", others.exponentiated_gradient, NOTHING, (PARITY, ODDS), ({"base": "xgboost"},), 3, 1,
+        "Fairlearn, XGBoost", others.exponentiated_gradient, NOTHING, (PARITY, ODDS), ({"base": "xgboost"},),
         note="randomised",
     ),
 }  # fmt: skip

@@ -17,6 +17,14 @@ class GaveUp(Exception):  # noqa: N818 - reads as what happened
     """By its own rules a method has no answer here: that is a result, unlike any other exception."""
 
 
+class OutOfTime(GaveUp):
+    """A method did not finish within the minutes of processor time that it may use."""
+
+    def __init__(self, minutes: float) -> None:
+        super().__init__(f"did not finish in {minutes:g} minutes")
+        self.minutes = minutes
+
+
 @dataclass(frozen=True, eq=False)
 class Model:
     """A fitted method.

@@ -12,6 +12,7 @@ import hashlib
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,13 +25,14 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.peers import others
-from benchmarks.peers.base import GaveUp, Model, hardened
+from benchmarks.peers.base import GaveUp, Model, OutOfTime, hardened
 from benchmarks.problem import Part
 from ratewise import postprocess
 from ratewise.datasets.tables import table as checked_table
 
 PROCESSES = Path(__file__).parent / "processes"
 ENVIRONMENTS = ("ebm", "diffprivlib_models", "synthesis")
+MINUTES = 20.0  # processor time that a synthesis may use
 # groups that a feature determines, so that a synthetic table need not hold them twice
 _GROUP_FEATURES = {"acs_employment": "SEX", "heart": "Sex"}
 
@@ -101,7 +103,11 @@ class Process:
         pipe_in.flush()
         line = pipe_out.readline()
         if not line:
-            raise RuntimeError(f"the process ended with {self._process.wait()}")
+            running.cache_clear()
+            code = self._process.wait()
+            if code == -signal.SIGXCPU:
+                raise OutOfTime(request["minutes"])
+            raise RuntimeError(f"the process ended with {code}")
         reply: dict[str, Any] = json.loads(line)
         if "error" in reply:
             raise RuntimeError(reply["error"])
@@ -192,11 +198,18 @@ def synthetic(part: Part, epsilon: float, delta: float, seed: int, **settings: A
     sources = [(PROCESSES / name).read_text() for name in ("synthesis.py", "graphical.py")]
     key = json.dumps([task.dataset, part.digest, epsilon, delta, seed, settings, task.column, sources])
     path = cache() / "tables" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.npz"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    stopped = path.with_suffix(".stopped")
+    if stopped.exists() and float(stopped.read_text()) >= MINUTES:
+        raise OutOfTime(MINUTES)
     if not path.exists():
         process = running("synthesis")
-        groups = 0 if feature else part.n_groups
-        found = process.fit(part, epsilon=epsilon, delta=delta, seed=seed, settings=settings, groups=groups)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        request = {"epsilon": epsilon, "delta": delta, "seed": seed, "settings": settings, "minutes": MINUTES}
+        try:
+            found = process.fit(part, **request, groups=0 if feature else part.n_groups)
+        except OutOfTime:
+            stopped.write_text(f"{MINUTES}")
+            raise
         np.savez_compressed(path, rows=process.predict(part).astype(np.float32), seconds=found["seconds"])
     with np.load(path) as stored:
         rows, seconds = stored["rows"].astype(float), float(stored["seconds"])

@@ -115,11 +115,20 @@ def test_means_and_paired_differences_are_over_common_splits():
     runs += [result(s, error, "", "fairlearn", epsilon=math.inf) for s, error in enumerate((0.11, 0.23))]
     found = page.summaries(runs)
     mine = found["adult", "medium parity", 1.0, "ours"]
-    assert (mine.splits, mine.held, mine.error) == (3, "3 of 3", pytest.approx(0.2))
+    assert (mine.splits, mine.held, mine.error) == (3, "3/3", pytest.approx(0.2))
     peer = found["adult", "medium parity", 1.0, "fairlearn"]
     assert peer.difference == pytest.approx(0.02)
     spread = 0.02 / math.sqrt(2)  # of .01 and .03
     assert peer.margin == pytest.approx(12.706 * spread * math.sqrt(1 / 2 + 1 / 3), rel=1e-3)
+
+
+def test_a_system_that_is_stopped_is_shown_as_such():
+    stopped = result(0, math.nan, "did not finish in 20 minutes", "aim", page.shown(METHODS["aim"].settings[0]))
+    summary = page.summaries([result(), stopped])["adult", "medium parity", 1.0, "aim"]
+    assert (
+        page._cell(summary, METHODS["aim"], "medium parity", "adult", "aim") == "did not finish in 20 minutes (1 of 1)"
+    )
+    assert page._details(summary) == ""
 
 
 def test_later_splits_run_the_setting_that_the_first_one_chose():
@@ -149,7 +158,7 @@ def test_the_page_says_first_where_ours_loses():
     runs += [result(s, 0.15 - 0.01 - 0.0001 * s, "", "fairlearn", epsilon=math.inf) for s in range(3)]
     runs += [result(s, 0.14, "", "dp_ebm_rule", "group_aware=True", gap=0.09) for s in range(3)]  # over the bound
     said = page._losses(page.summaries(runs))
-    assert "| Medium parity: Fairlearn, logistic regression | **.0101** |" in said
+    assert "|Medium parity: Fairlearn, logistic regression|**.0101**|" in said
     assert "DP-EBM" not in said
 
 

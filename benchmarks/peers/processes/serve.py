@@ -4,12 +4,15 @@
      "classes": 2, "epsilon": 1.0, "delta": 1e-05, "seed": 0, "settings": {...}}      ->  {"seconds": 3.1, "epsilon": 1.0}
     {"do": "predict", "rows": "test.parquet", "out": "chances.npy"}                   ->  {}
 
+A request to fit may have "minutes": a process that uses more processor time for it is ended by the system (SIGXCPU).
+
 Tables hold the raw feature columns, the label `y` (0, 1, ...) and the group `group` (0, 1, ...). `chances.npy` is an array
 (rows, classes). A script calls `serve` with a function that fits; it imports neither ratewise nor the benchmarks.
 """
 
 import json
 import os
+import resource
 import sys
 import time
 import warnings
@@ -30,6 +33,8 @@ def serve(fit):
         try:
             if request["do"] == "fit":
                 begin = time.process_time()
+                limit = int(begin + 60 * request["minutes"]) + 1 if "minutes" in request else resource.RLIM_INFINITY
+                resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
                 predict, spent = fit(rows, request)
                 reply = {"seconds": time.process_time() - begin, "epsilon": spent}
             else:
