@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ Rows = npt.NDArray[np.intp]
 
 _DENSE_RATE = 0.35  # above it one uniform draw per row is cheaper than an exponential one per kept row
 _DRAWS_AT_ONCE = 1 << 15  # few enough to stay in cache
+_TOGETHER = 1 << 13  # units expected in samples that are drawn together
 BLOCK = 1 << 20  # units of a keyed sample that are drawn together
 
 
@@ -78,7 +79,8 @@ class KeyedSample:
     Units are cut into blocks. Which units of a block take part is a cryptographic function of the key (32
     secret bytes), the step and the block: to whoever does not know the key, every unit is kept independently
     with probability `rate`. `n_units` counts the units of all processes together; `block` is the number of
-    units drawn together and must be the same in all processes.
+    units drawn together and must be the same in all processes. Small samples of `together` steps that share a
+    key are drawn as one sequence of independent trials and kept in `drawn`, which is never pickled.
     """
 
     n_units: int
@@ -86,6 +88,11 @@ class KeyedSample:
     key: bytes = field(repr=False)
     step: int = 0
     block: int = BLOCK
+    together: int = 1
+    drawn: dict[int, tuple[Rows, list[int]]] = field(default_factory=dict, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return KeyedSample, (self.n_units, self.rate, self.key, self.step, self.block, self.together)
 
     def units(self, start: int, stop: int) -> Rows:
         """Return the numbers in [`start`, `stop`) that take part, in rising order; **private**."""
@@ -101,12 +108,21 @@ class KeyedSample:
 
     def _of_block(self, number: int) -> Rows:
         start = number * self.block
-        rng = cast(np.random.Generator, KeyedGenerator(self.key, self.step, number))
-        units = poisson_rows(min(self.block, self.n_units - start), self.rate, rng)
-        return units + start if start else units
+        size, place = min(self.block, self.n_units - start), self.step % self.together
+        if number not in self.drawn:
+            rng = cast(np.random.Generator, KeyedGenerator(self.key, self.step - place, number))
+            kept = poisson_rows(size * self.together, self.rate, rng)
+            if self.together == 1:
+                return kept + start if start else kept
+            self.drawn[number] = kept, kept.searchsorted(np.arange(self.together + 1) * size).tolist()
+        kept, edges = self.drawn[number]
+        return kept[edges[place] : edges[place + 1]] + (start - place * size)
 
 
 def keyed_samples(n_units: int, rate: float, steps: int, rng: np.random.Generator) -> Iterator[KeyedSample]:
-    """Yield `steps` samples, each with a fresh key from the generator."""
-    for step in range(steps):
-        yield KeyedSample(n_units, rate, rng.bytes(KEY_BYTES), step)
+    """Yield `steps` samples, with fresh keys from the generator."""
+    together = max(1, min(steps, math.floor(_TOGETHER / (n_units * rate))))
+    for first in range(0, steps, together):
+        key, drawn = rng.bytes(KEY_BYTES), dict[int, tuple[Rows, list[int]]]()
+        for step in range(first, min(first + together, steps)):
+            yield KeyedSample(n_units, rate, key, step, BLOCK, together, drawn)
