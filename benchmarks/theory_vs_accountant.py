@@ -5,7 +5,7 @@ be proven, with the epsilon that they really spend; and by what factor *both* no
 the accountant finds exactly the target. A factor below 1 means that the theorem's noise is too small. The
 last columns are what `calibrate` gives. Then the convergence theorem: what it promises for growing data. Run:
 
-    python -m benchmarks theory_vs_accountant              # Markdown, as in docs/theory.md
+    python -m benchmarks theory_vs_accountant              # Markdown, as in docs/api/closed-forms.md
 """
 
 import math
