@@ -46,9 +46,9 @@ for name, value in reached.items():
 assert reached["chosen by the output"] > 1.5e-5
 
 figure, axis = plt.subplots(figsize=(6, 2.6), layout="constrained")
-axis.barh(list(reached), list(reached.values()), color=["#999999", "#999999", "#b2182b"])
-axis.axvline(1e-5, color="black", linewidth=1)
-axis.set(xlabel="delta at epsilon 1 (the cap is 1e-5)")
+axis.barh(list(reached), [1e5 * value for value in reached.values()], color=["#999999", "#999999", "#b2182b"])
+axis.axvline(1, color="black", linewidth=1)
+axis.set(xlabel="delta at epsilon 1, in units of the cap 1e-5 (line)")
 
 # %%
 # The defence

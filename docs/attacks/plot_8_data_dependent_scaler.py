@@ -36,7 +36,7 @@ assert max(moved) > 500
 figure, axis = plt.subplots(figsize=(6, 3.5), layout="constrained")
 axis.loglog(richest, moved, color="#b2182b")
 axis.axhline(1, color="black", linestyle=":", linewidth=1)
-axis.annotate("what the noise is made for", (richest[0], 1), (0, 4), textcoords="offset points")
+axis.annotate("what the noise is made for", (richest[-1], 1), (0, 4), textcoords="offset points", ha="right")
 axis.set(xlabel="income of one person", ylabel="change of the sum")
 
 # %%

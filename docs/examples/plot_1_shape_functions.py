@@ -3,7 +3,7 @@ Shape functions
 ===============
 
 A private model is a sum of one function per feature. They are computed from released values, so looking at them
-costs no privacy. The bands are 95% intervals for the noise of training.
+costs no privacy. The bands contain at least 95% of the noise of training; they ignore that later steps correct the noise of earlier ones.
 """
 
 import matplotlib.pyplot as plt

@@ -16,7 +16,7 @@ unseen = others.drop(columns="income")
 bounds = (0.15, 0.1, 0.05, 0.02)
 
 figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
-for epsilon, color, name in ((None, "#777777", "not private"), (1.0, "#2166ac", "epsilon 1")):
+for epsilon, color, name, height in ((None, "#777777", "not private", 4), (1.0, "#2166ac", "epsilon 1", -10)):
     gaps, accuracies = [], []
     for bound in bounds:
         parity = demographic_parity("sex", max_gap=bound)
@@ -26,7 +26,7 @@ for epsilon, color, name in ((None, "#777777", "not private"), (1.0, "#2166ac", 
         gaps.append(max(abs(row.reached) for row in report))
         accuracies.append((predicted == others["income"]).mean())
     axis.plot(gaps, accuracies, "o-", color=color)
-    axis.annotate(name, (gaps[0], accuracies[0]), (6, -3), textcoords="offset points", color=color)
+    axis.annotate(name, (gaps[0], accuracies[0]), (6, height), textcoords="offset points", color=color)
     print(name, "reached gaps:", *(f"{gap:.3f}" for gap in gaps))
 axis.set(xlabel="gap in the rate of predicted high income", ylabel="accuracy", xlim=(0, 0.2))
 

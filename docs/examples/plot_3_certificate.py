@@ -29,4 +29,4 @@ for axis, epsilon in zip(axes, (1.0, 0.1), strict=True):
     axis.set_yticks(range(len(rows)), [row.name.removeprefix("abs(").split(" - ")[0] for row in rows])
     axis.set(title=f"epsilon {epsilon}", ylim=(-0.6, len(rows) - 0.4))
     print(model.certificate_.summary)
-axes[-1].set(xlabel="gap to everyone else (dotted: bound)", xlim=(-0.01, 0.35))
+axes[-1].set(xlabel="gap to everyone else (dotted: bound)", xlim=(-0.01, 0.15))

@@ -16,12 +16,12 @@ unseen = others.drop(columns="income")
 epsilons = (0.1, 0.3, 1.0, 3.0)
 
 figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
-for rows, color in ((1_000, "#b2182b"), (5_000, "#ef8a62"), (30_000, "#2166ac")):
+for rows, color, height in ((1_000, "#b2182b", -3), (5_000, "#ef8a62", -10), (30_000, "#2166ac", 2)):
     people = census_like(rows, random_state=0).frame()
     models = [RateConstrainedClassifier(epsilon=each, classes=[0, 1]).fit(people, "income") for each in epsilons]
     accuracies = [np.mean(model.predict(unseen) == others["income"]) for model in models]
     axis.semilogx(epsilons, accuracies, "o-", color=color)
-    axis.annotate(f"{rows:,} rows", (epsilons[-1], accuracies[-1]), (6, -3), textcoords="offset points", color=color)
+    axis.annotate(f"{rows:,} rows", (epsilons[-1], accuracies[-1]), (6, height), textcoords="offset points", color=color)
 constant = max(others["income"].mean(), 1 - others["income"].mean())
 axis.axhline(constant, color="black", linewidth=1, linestyle=":")
 axis.annotate("most common class", (epsilons[1], constant), (12, 5), textcoords="offset points")

@@ -635,8 +635,7 @@ def _ledger_figure(content: Content) -> Forest:
     rows = [
         (one.purpose or "release", one.after, (one.before or 0.0, one.after or 0.0), "") for one in spending.entries
     ]
-    words = "epsilon before and after each release, in the order of the plan"
-    return Forest(words, rows, spending.cap, "cap" if spending.cap else "")
+    return Forest("epsilon before and after each release", rows, spending.cap, "cap" if spending.cap else "")
 
 
 def _shapes_figure(content: Content, *, feature: str | None = None) -> Plot | Forest:
