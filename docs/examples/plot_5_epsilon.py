@@ -21,7 +21,9 @@ for rows, color, height in ((1_000, "#b2182b", -3), (5_000, "#ef8a62", -10), (30
     models = [RateConstrainedClassifier(epsilon=each, classes=[0, 1]).fit(people, "income") for each in epsilons]
     accuracies = [np.mean(model.predict(unseen) == others["income"]) for model in models]
     axis.semilogx(epsilons, accuracies, "o-", color=color)
-    axis.annotate(f"{rows:,} rows", (epsilons[-1], accuracies[-1]), (6, height), textcoords="offset points", color=color)
+    axis.annotate(
+        f"{rows:,} rows", (epsilons[-1], accuracies[-1]), (6, height), textcoords="offset points", color=color
+    )
 constant = max(others["income"].mean(), 1 - others["income"].mean())
 axis.axhline(constant, color="black", linewidth=1, linestyle=":")
 axis.annotate("most common class", (epsilons[1], constant), (12, 5), textcoords="offset points")
