@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ratewise.exceptions import InvalidInput, InvalidType
+from ratewise.exceptions import InvalidInput, InvalidType, RatewiseError
 
 Path = str | os.PathLike[str]
 Arrays = dict[str, npt.NDArray[Any]]
@@ -120,11 +120,6 @@ class ModelFileError(InvalidInput):
     """A file is no file of ours, is damaged, was edited, or is of another kind or version."""
 
 
-def write_arrays(path: Path, kind: str, fields: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-    """Write fields and arrays to a file, whole or not at all; a file that exists is replaced in one step."""
-    write_whole(path, arrays_to_bytes(kind, fields, arrays))
-
-
 def arrays_to_bytes(kind: str, fields: Mapping[str, Any], arrays: Mapping[str, Any]) -> bytes:
     """Return plain fields and arrays of float64, float32, int64 or bool as the content of a file of this kind."""
     described: dict[str, Any] = {}
@@ -133,7 +128,7 @@ def arrays_to_bytes(kind: str, fields: Mapping[str, Any], arrays: Mapping[str, A
         found, buffer = np.asarray(array), io.BytesIO()
         if found.dtype.name not in _KINDS:
             raise InvalidType(f"arrays in a file must be {', '.join(_KINDS)}, got {found.dtype}")
-        stored = np.ascontiguousarray(found, dtype=_KINDS[found.dtype.name])
+        stored = found.astype(_KINDS[found.dtype.name], order="C", copy=False)
         np.lib.format.write_array(buffer, stored, version=(1, 0), allow_pickle=False)
         members[f"{name}.npy"] = content = buffer.getvalue()
         described[name] = {"dtype": found.dtype.name, "shape": list(found.shape), "sha256": _digest(content)}
@@ -147,19 +142,11 @@ def arrays_to_bytes(kind: str, fields: Mapping[str, Any], arrays: Mapping[str, A
     return buffer.getvalue()
 
 
-def read_arrays(path: Path, kind: str) -> tuple[dict[str, Any], Arrays]:
-    """Return fields and arrays of a file that `write_arrays` wrote as this kind.
-
-    Raises
-    ------
-    ModelFileError
-        There is no such file, or it is not what it should be. Nothing in it was run.
-    """
-    return arrays_from_bytes(read_bytes(path), kind, path)
-
-
 def arrays_from_bytes(content: bytes, kind: str, path: Path) -> tuple[dict[str, Any], Arrays]:
-    """Return what `read_arrays` does, from bytes that were read already; `path` is named in messages."""
+    """Return fields and arrays of a file that `arrays_to_bytes` made as this kind; `path` is named in messages.
+
+    Raises `ModelFileError` if it is not what it should be. Nothing in it is run.
+    """
     try:
         if not content.startswith(_START):  # zipfile passes over what precedes an archive
             raise zipfile.BadZipFile
@@ -173,6 +160,66 @@ def arrays_from_bytes(content: bytes, kind: str, path: Path) -> tuple[dict[str, 
         raise ModelFileError(
             f"{os.fspath(path)!r} is no file that ratewise wrote, or it is damaged; nothing in it was run"
         ) from None
+
+
+# --- nested states: checkpoints ---------------------------------------------------------------------------------
+
+
+def state_to_bytes(kind: str, state: Mapping[str, Any]) -> bytes:
+    """Return nested mappings and lists of arrays, numbers and texts as the content of a file of this kind."""
+    arrays: Arrays = {}
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {"map": [[plain(key), plain(entry)] for key, entry in value.items()]}
+        if isinstance(value, list | tuple):
+            return [plain(entry) for entry in value]
+        if isinstance(value, np.ndarray):
+            arrays[name := str(len(arrays))] = value
+            return {"array": name}
+        value = value.item() if isinstance(value, np.generic) else value
+        if isinstance(value, float) and not math.isfinite(value):
+            return {"float": str(value)}
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        raise InvalidInput(
+            f"a {kind} cannot hold {type(value).__name__}; let optimizer and scheduler keep numbers, texts and "
+            "tensors only, or train without a checkpoint"
+        )
+
+    return arrays_to_bytes(kind, {"state": plain(state)}, arrays)
+
+
+def state_from_bytes(content: bytes, kind: str, path: Path) -> dict[str, Any]:
+    """Return what `state_to_bytes` was given, with lists in the place of tuples; nothing in it is executed."""
+    fields, arrays = arrays_from_bytes(content, kind, path)
+
+    def read(value: Any) -> Any:
+        if isinstance(value, list):
+            return [read(entry) for entry in value]
+        if not isinstance(value, dict):
+            return value
+        ((key, held),) = value.items()
+        if key == "map":
+            return {read(name): read(entry) for name, entry in held}
+        return arrays[held] if key == "array" else float(held)
+
+    with sound(path):
+        return dict(read(fields["state"]))
+
+
+@contextlib.contextmanager
+def sound(path: Path) -> Iterator[None]:
+    """Turn whatever goes wrong with the parts of a checkpoint into one message; a checksum can be made anew."""
+    try:
+        yield
+    except RatewiseError:
+        raise
+    except Exception as problem:
+        raise ModelFileError(
+            f"the checkpoint {os.fspath(path)!r} is no sound checkpoint ({type(problem).__name__} in its parts), and "
+            "nothing in it was run; take an older copy, or train anew"
+        ) from problem
 
 
 def read_bytes(path: Path) -> bytes:

@@ -16,9 +16,10 @@ from torch import nn
 import ratewise as rw
 import ratewise.torch as rt
 from ratewise import accounting
+from ratewise._files import state_from_bytes, state_to_bytes
 from ratewise.accounting import PrivacyUnit, TrainingEvent
 from ratewise.constraints.compiled import compile_constraints
-from ratewise.torch import trainer as checkpoint
+from ratewise.torch.trainer import CHECKPOINT
 from ratewise.training.config import TrainingConfig
 from ratewise.training.plan import TRAINING, Plan
 
@@ -240,7 +241,7 @@ def fuzz_torch_checkpoint(draw):
     if draw(st.booleans()):
         spoilt = damaged_bytes(draw, content)
     else:
-        state = checkpoint.decode(content, "as written")
+        state = state_from_bytes(content, CHECKPOINT, "as written")
         key = draw(st.sampled_from(sorted(state)))
         if draw(st.integers(0, 3)) == 0:
             del state[key]
@@ -251,7 +252,7 @@ def fuzz_torch_checkpoint(draw):
                 else draw(plain)
             )
             state[key] = same
-        spoilt = checkpoint.encode(state)
+        spoilt = state_to_bytes(CHECKPOINT, state)
     path = scratch() / "spoilt.checkpoint"
     path.write_bytes(spoilt)
     trainer = training(path)

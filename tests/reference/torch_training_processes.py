@@ -20,12 +20,13 @@ import torch
 import torch.distributed as dist
 
 from ratewise import Domain, demographic_parity
+from ratewise._files import state_from_bytes
 from ratewise.accounting import GaussianEvent, Ledger, PrivacyUnit, TrainingEvent
 from ratewise.constraints.compiled import compile_constraints
 from ratewise.data.table import id_units, row_units
 from ratewise.exceptions import CertificateWarning, SeedWarning
 from ratewise.torch import MLP, ProcessLost, TensorRows, Trainer, join
-from ratewise.torch.trainer import decode
+from ratewise.torch.trainer import CHECKPOINT
 from ratewise.training.config import TrainingConfig
 from ratewise.training.plan import CERTIFICATE, TRAINING, Plan
 
@@ -93,7 +94,7 @@ def booked(folder, kind):
     if not os.path.exists(path):
         return None
     with open(path, "rb") as file:
-        state = decode(file.read(), "the checkpoint")
+        state = state_from_bytes(file.read(), CHECKPOINT, "the checkpoint")
     ledger = Ledger.open(os.path.join(folder, "book.json")) if kind == "FILE" else None
     ledger = ledger or Ledger.from_json(state["ledger"])
     return ledger.admission(state["admission"]).released[TRAINING]

@@ -8,7 +8,15 @@ import zipfile
 import numpy as np
 import pytest
 
-from ratewise._files import ModelFileError, _compact, _digest, read_arrays, write_arrays, write_whole
+from ratewise._files import (
+    ModelFileError,
+    _compact,
+    _digest,
+    arrays_from_bytes,
+    arrays_to_bytes,
+    read_bytes,
+    write_whole,
+)
 from ratewise.exceptions import InvalidInput, InvalidType
 
 FIELDS = {"classes": ["no", "yes"], "b": 1, "a": [1.5, None, True]}
@@ -19,6 +27,14 @@ ARRAYS = {"theta": np.linspace(-1, 2, 7), "places": np.array([[3, -1], [0, 2]]),
 def path(tmp_path):
     write_arrays(tmp_path / "model.npz", "model", FIELDS, ARRAYS)
     return tmp_path / "model.npz"
+
+
+def write_arrays(path, kind, fields, arrays):
+    write_whole(path, arrays_to_bytes(kind, fields, arrays))
+
+
+def read_arrays(path, kind):
+    return arrays_from_bytes(read_bytes(path), kind, path)
 
 
 def same(found):

@@ -6,10 +6,11 @@ import torch
 
 import ratewise as rw
 import ratewise.torch as rt
+from ratewise._files import state_from_bytes, state_to_bytes
 from ratewise.accounting import PrivacyUnit, TrainingEvent
 from ratewise.constraints.compiled import compile_constraints
-from ratewise.exceptions import InvalidInput, InvalidType
-from ratewise.torch import trainer as checkpoint
+from ratewise.exceptions import InvalidInput, InvalidType, LedgerError
+from ratewise.torch.trainer import CHECKPOINT
 from ratewise.training.plan import TRAINING, Plan
 
 torch.set_num_threads(1)
@@ -34,13 +35,13 @@ class TestCheckpointsWithAChecksumMadeAnew:
         """Return a function that changes one part of a written checkpoint, and resumes."""
         path = tmp_path / "run"
         trainer(path).run()
-        state = checkpoint.decode(path.read_bytes(), "as written")
+        state = state_from_bytes(path.read_bytes(), CHECKPOINT, "as written")
 
         def spoilt(name, value):
             changed = {**state, name: value}
             if name in state["loop"]:
                 changed = {**state, "loop": {**state["loop"], name: value}}
-            path.write_bytes(checkpoint.encode(changed))
+            path.write_bytes(state_to_bytes(CHECKPOINT, changed))
             return trainer(path).resume()
 
         return spoilt
@@ -52,20 +53,20 @@ class TestCheckpointsWithAChecksumMadeAnew:
 
     @pytest.mark.parametrize("part", ["loop", "dual", "optimizer", "history", "module", "admission", "identity"])
     def test_parts_that_are_none(self, spoil, part):
-        with pytest.raises(InvalidInput, match=r"no sound checkpoint|was written by another|another run"):
+        with pytest.raises((InvalidInput, LedgerError), match=r"no sound checkpoint|admitted no plan|another run"):
             spoil(part, 3)
 
     def test_parameters_that_are_no_numbers(self, spoil):
         module = rt.MLP(2, 2, (2,)).state_dict()
-        parameters = {name: torch.full_like(value, torch.nan) for name, value in module.items()}
+        parameters = {name: np.full(value.shape, np.nan) for name, value in module.items()}
         with pytest.raises(InvalidInput, match="not finite; take an older copy"):
             spoil("module", parameters)
 
     def test_contents_that_are_no_mapping(self):
         with pytest.raises(InvalidInput, match=r"'it' is no sound checkpoint .* take an older copy"):
-            checkpoint.decode(checkpoint.encode([1]), "it")
+            state_from_bytes(state_to_bytes(CHECKPOINT, [1]), CHECKPOINT, "it")
         with pytest.raises(InvalidInput, match="no file that ratewise wrote"):
-            checkpoint.decode(b"no file of arrays", "it")
+            state_from_bytes(b"no file of arrays", CHECKPOINT, "it")
 
 
 class TestSizes:
@@ -98,9 +99,9 @@ class TestSizes:
 
 class TestArgumentsOfAnotherKind:
     def test_a_trainer_of_anything(self):
-        with pytest.raises(InvalidType, match=r"plan must be a ratewise[.a-z]*\.Plan, got NoneType"):
+        with pytest.raises(InvalidType, match="plan must be a Plan, got NoneType"):
             rt.Trainer(rt.MLP(2, 2), rows(), None, COMPILED)
-        with pytest.raises(InvalidType, match=r"constraints must be a .*CompiledConstraints, got int"):
+        with pytest.raises(InvalidType, match="constraints must be a CompiledConstraints, got int"):
             rt.Trainer(rt.MLP(2, 2), rows(), PLAN, 3)
 
     @pytest.mark.parametrize("place", [0, 1, 2])

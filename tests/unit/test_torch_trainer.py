@@ -10,15 +10,16 @@ import torch
 from torch import nn
 
 from ratewise import Domain, demographic_parity
+from ratewise._files import state_from_bytes, state_to_bytes
 from ratewise.accounting import Budget, GaussianEvent, Ledger, PrivacyUnit, TrainingEvent, epsilon
 from ratewise.constraints.compiled import compile_constraints
 from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType, UnsupportedCombination
 from ratewise.mechanisms.noise import RoundedGaussianMechanism
 from ratewise.mechanisms.sampling import KeyedSample
 from ratewise.torch import MLP, TensorRows, Trainer
-from ratewise.torch import trainer as checkpoints
 from ratewise.torch.clipping import clipping_slack
 from ratewise.torch.distributed import Processes, TotalRelease, share_of
+from ratewise.torch.trainer import CHECKPOINT
 from ratewise.training.config import TrainingConfig
 from ratewise.training.plan import CERTIFICATE, TRAINING, Plan
 
@@ -385,9 +386,9 @@ class TestCheckpoint:
         buffer = io.BytesIO()
         torch.save({"module": Malice()}, buffer)
         with pytest.raises(InvalidInput, match="nothing in it was run"):
-            checkpoints.decode(buffer.getvalue(), "it")
+            state_from_bytes(buffer.getvalue(), CHECKPOINT, "it")
         with pytest.raises(InvalidInput, match="cannot hold Malice"):
-            checkpoints.encode({"module": Malice()})
+            state_to_bytes(CHECKPOINT, {"module": Malice()})
         assert not (tmp_path / "executed").exists()
 
     def test_any_optimizer_resumes(self, tmp_path):

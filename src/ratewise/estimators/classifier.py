@@ -7,7 +7,7 @@ import numbers
 import reprlib
 import warnings
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 
+_Classifier = TypeVar("_Classifier", bound="RateConstrainedClassifier")
 MODELS = ("additive", "linear")
 _CUSTOMARY_DELTA = 1e-5
 _SMALLEST_DELTA = 1e-300  # nearer to zero, tails of normal distributions cannot be told apart
@@ -199,12 +200,8 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         session.declare_and_plan()  # a ledger that refuses the plan leaves an earlier model as it was
         forget_fit(self)
         self.ledger_ = session.admission.ledger  # what an interrupted fit spent stays on record
-        self._run(session, session.plan.steps)
-        keep_session(self, session)
-        return self
-
-    def _run(self, session: Session, steps: int, *, shown: bool = True) -> None:
-        with Progress(steps, enabled=bool(self.verbose) and shown) as progress:
+        shown = bool(self.verbose) and getattr(session, "leads", True)
+        with Progress(session.plan.steps, enabled=shown) as progress:
 
             def on_step(record: StepRecord) -> None:
                 progress.show(record)
@@ -212,9 +209,10 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
                     self.callback(record)
 
             session.run(on_step)
+        return keep_session(self, session)
 
     def planned_events(
-        self, X: Any, y: Any, *, sensitive_features: Any = None, privacy_ids: Any = None
+        self, X: Any, y: Any = None, *, sensitive_features: Any = None, privacy_ids: Any = None
     ) -> tuple[Event, ...]:
         """Return what `fit` would release; it depends on declarations, shapes and the number of units only."""
         session = self._session(X, y, sensitive_features, privacy_ids, planning=True)
@@ -237,7 +235,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         return Session(
             declared,
             rows,
-            self.config or TrainingConfig(),
+            self._training_config(rows.count_units()),
             None if self.epsilon is None else float(self.epsilon),
             delta,
             self.neighbours,
@@ -245,6 +243,9 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
             ledger=self.ledger,
             data_name=self.data_name,
         )
+
+    def _training_config(self, n_units: int) -> TrainingConfig:  # noqa: ARG002 - that of networks depends on it
+        return self.config or TrainingConfig()
 
     def _rows(self, X: Any, y: Any, sensitive: Any, ids: Any, weight: Any) -> tuple[Declarations, RowSource]:
         """Return the declarations and the rows, of which only shapes, names and types are looked at."""
@@ -344,6 +345,15 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
                 "random_state must be a whole number of at least 0, a NumPy generator or None, "
                 f"got {reprlib.repr(self.random_state)}"
             ) from None
+
+    def _keep_model(self, session: Session) -> None:
+        names = session.rows.names
+        self.n_features_in_ = len(names)
+        if session.rows.named:
+            self.feature_names_in_ = np.array(names, dtype=object)
+        self._feature_names = names
+        self.unused_features_ = session.unused
+        self.model_ = _fitted_model(session)
 
     def _keep_results(self, session: Session, outside: tuple[str, ...] = ()) -> None:
         """Keep what tables and networks have in common, and warn if nothing was trained."""
@@ -474,7 +484,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         """
         check_is_fitted(self)
         if X is None:
-            config = self.config or TrainingConfig()
+            config = self._training_config(self.plan_.n_units)
             return explain_plan(self.plan_, config, constrained=self.constraints_ is not None)
         model, features = self._additive("contributions of features"), self._read(X)
         parts = model.contributions(features)
@@ -603,20 +613,12 @@ def session_of(
     return classifier._session(X, y, sensitive_features, privacy_ids)
 
 
-def keep_session(
-    classifier: RateConstrainedClassifier, session: Session, outside: tuple[str, ...] = ()
-) -> RateConstrainedClassifier:
+def keep_session(classifier: _Classifier, session: Session, outside: tuple[str, ...] = ()) -> _Classifier:
     """Return the classifier, fitted by a session that came to its end.
 
     `outside` is what was read off the data outside the guarantee, for the statement.
     """
-    names = session.rows.names
-    classifier.n_features_in_ = len(names)
-    if session.rows.named:
-        classifier.feature_names_in_ = np.array(names, dtype=object)
-    classifier._feature_names = names
-    classifier.unused_features_ = session.unused
-    classifier.model_ = _fitted_model(session)
+    classifier._keep_model(session)
     classifier._keep_results(session, outside)
     return classifier
 

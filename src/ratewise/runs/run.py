@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ratewise import _validate
-from ratewise._files import ModelFileError, Path, read_arrays, write_arrays
+from ratewise._files import Path, read_bytes, sound, state_from_bytes, state_to_bytes, write_whole
 from ratewise.accounting import Admission, Ledger, PrivacyStatement, UnprotectedEvent
 from ratewise.constraints.compiled import named_values
 from ratewise.constraints.domain import list_values
 from ratewise.data.schema import Schema
 from ratewise.data.table import named_columns
 from ratewise.estimators.persistence import encode, grid_from_dict
-from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType, RatewiseWarning
+from ratewise.exceptions import BudgetExceeded, InvalidInput, RatewiseWarning
 from ratewise.mechanisms.randomness import USED_SEEDS
 from ratewise.preprocessing.discovery import discovery_threshold
 from ratewise.preprocessing.grids import ContinuousGrid
@@ -38,7 +38,7 @@ KIND = "checkpoint"
 NOTHING: dict[str, Any] = {"released": {}, "loop": None, "history": {}}
 CHECKPOINT_EVERY = 20
 SECONDS_APART = 0.5  # between checkpoints of a run with quick steps
-_ARRAYS = {names.STATISTICS: "statistics", names.CORRECTION: "correction", names.CERTIFICATE: "certificate"}
+_COUNTS = (names.STATISTICS, names.CORRECTION, names.CERTIFICATE)
 _NEARLY_ALL = 0.95  # share of a column in an outermost cell from which its declared bounds are doubted
 _NEARLY_ALL_ZERO = 0.99  # the same where the cell contains zero, which many columns hold nearly always
 
@@ -48,59 +48,31 @@ _NEARLY_ALL_ZERO = 0.99  # the same where the cell contains zero, which many col
 
 def write_checkpoint(path: Path, state: Mapping[str, Any], run: str) -> None:
     """Write the state of a session (`Session.state`) of the run with this id, in one step."""
-    released, loop = state["released"], state["loop"]
-    values, grids = released.get(names.DISCOVERY), released.get(names.RANGES)
-    fields: dict[str, Any] = {
-        "run": run,
-        "rows_per_id": released.get(names.ROWS_PER_ID),
-        "values": None if values is None else {name: list(found) for name, found in values.items()},
-        "grids": None if grids is None else encode(list(grids.values())),
-        "done": None if loop is None else int(loop["done"]),
-        "dual": loop is not None and loop["dual"] is not None,
-    }
-    arrays = {short: released[name] for name, short in _ARRAYS.items() if name in released}
-    if loop is not None:
-        arrays |= {name: loop[name] for name in ("parameters", "velocity")}
-        arrays |= {f"dual.{name}": np.atleast_1d(value) for name, value in (loop["dual"] or {}).items()}
-        arrays |= {f"history.{name}": value for name, value in state["history"].items()}
-    write_arrays(path, KIND, fields, arrays)
+    released = dict(state["released"])
+    if names.RANGES in released:
+        released[names.RANGES] = encode(list(released[names.RANGES].values()))
+    write_whole(path, state_to_bytes(KIND, {**state, "released": released, "run": run}))
 
 
 def read_checkpoint(path: Path, run: str | None = None) -> dict[str, Any]:
     """Return the state that `write_checkpoint` wrote; `run` is the id of the run that it must belong to."""
-    fields, arrays = read_arrays(path, KIND)
-    if run is not None and fields.get("run") != run:
+    state = state_from_bytes(read_bytes(path), KIND, path)
+    if run is not None and state.get("run") != run:
         raise InvalidInput(f"{str(path)!r} is the checkpoint of another run; put this run's own back, or train anew")
-    try:
-        return _state(fields, arrays)
-    except (KeyError, TypeError, ValueError, InvalidInput, InvalidType) as problem:
-        raise ModelFileError(f"{str(path)!r} is no sound checkpoint: {problem!r}; train anew") from None
-
-
-def _state(fields: Mapping[str, Any], arrays: Mapping[str, Any]) -> dict[str, Any]:
-    if not all(np.all(np.isfinite(array)) for name, array in arrays.items() if name != "dual.variance"):
-        raise ModelFileError("it holds numbers that are not finite")
-    released: dict[str, Any] = {name: arrays[short] for name, short in _ARRAYS.items() if short in arrays}
-    if fields["rows_per_id"] is not None:
-        released[names.ROWS_PER_ID] = int(fields["rows_per_id"])
-    if fields["values"] is not None:
-        released[names.DISCOVERY] = {name: tuple(values) for name, values in fields["values"].items()}
-    if fields["grids"] is not None:
-        released[names.RANGES] = {grid.name: grid for grid in map(grid_from_dict, fields["grids"])}
-    if fields["done"] is None:
-        return {**NOTHING, "released": released}
-
-    def part(prefix: str) -> dict[str, Any]:
-        return {n.removeprefix(prefix): array for n, array in arrays.items() if n.startswith(prefix)}
-
-    dual = part("dual.")
-    if "step" in dual:
-        dual["step"] = dual["step"].reshape(())
-    loop = {name: arrays[name] for name in ("parameters", "velocity")}
-    loop |= {"done": int(fields["done"]), "dual": dual if fields["dual"] else None}
-    if loop["velocity"].shape != loop["parameters"].shape or loop["done"] < 0:
-        raise ModelFileError("its parts do not fit together")
-    return {"released": released, "loop": loop, "history": part("history.")}
+    with sound(path):
+        released, loop = state["released"], state["loop"]
+        if names.DISCOVERY in released:
+            released[names.DISCOVERY] = {name: tuple(found) for name, found in released[names.DISCOVERY].items()}
+        if names.RANGES in released:
+            released[names.RANGES] = {grid.name: grid for grid in map(grid_from_dict, released[names.RANGES])}
+        counts = [released[name] for name in _COUNTS if name in released]
+        moved = [] if loop is None else [loop["parameters"], loop["velocity"], *state["history"].values()]
+        moved += [] if loop is None or loop["dual"] is None else [v for n, v in loop["dual"].items() if n != "variance"]
+        if not all(isinstance(part, np.ndarray) and np.all(np.isfinite(part)) for part in (*counts, *moved)):
+            raise ValueError("numbers that are not finite")
+        if loop is not None and (type(loop["done"]) is not int or loop["done"] < 0 or moved[0].shape != moved[1].shape):
+            raise ValueError("parts that do not fit together")
+    return state
 
 
 # --------------------------------------------------------------------------- before anything is released

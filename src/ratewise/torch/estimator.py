@@ -14,11 +14,12 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 from torch.utils.data import Dataset
 
-from ratewise.accounting import Event, Ledger
+from ratewise import _validate
+from ratewise.accounting import Ledger
 from ratewise.constraints.compiled import CompiledConstraints, compile_constraints
 from ratewise.constraints.domain import Domain, in_order, scalar
 from ratewise.data.table import code_ids, needed_columns, read_vector
-from ratewise.estimators.classifier import RateConstrainedClassifier, delta_for, forget_fit, warn_of_ids
+from ratewise.estimators.classifier import RateConstrainedClassifier, delta_for, warn_of_ids
 from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
 from ratewise.mechanisms.randomness import RandomStreams
 from ratewise.models.rows import Rows
@@ -30,7 +31,6 @@ from ratewise.torch.trainer import NetworkSession, check_optimizer, network_conf
 from ratewise.training.config import TrainingConfig
 from ratewise.training.declarations import Declarations, check_compiles, read_groups
 from ratewise.training.loop import StepRecord
-from ratewise.training.plan import explain_plan
 from ratewise.training.session import Session
 
 Floats = npt.NDArray[np.float64]
@@ -156,32 +156,10 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
         Invalid declarations are rejected before any privacy is spent. Other parameters are those of
         `ratewise.RateConstrainedClassifier.fit`.
         """
-        session = self._network_session(X, y, sensitive_features, privacy_ids, self._streams())
-        if self.checkpoint is not None:
-            session.resume()
-        forget_fit(self)
-        try:
-            self._run(session, session.config.steps or 0, shown=session.processes.leads)
-        finally:
-            if session.ledger is not None and hasattr(session, "admission"):
-                self.ledger_ = session.ledger
-        self.input_shape_ = _row_shape(session.rows.features.x)  # type: ignore[attr-defined]
-        if len(self.input_shape_) == 1:
-            self.n_features_in_ = self.input_shape_[0]
-        self.module_ = None if session.loop is None else session.fitted_module()
-        self.offset_ = None if session.shift is None else session.parameters
-        self._keep_results(session)
-        return self
+        return super().fit(X, y, sensitive_features=sensitive_features, privacy_ids=privacy_ids)
 
-    def planned_events(
-        self, X: Any, y: Any = None, *, sensitive_features: Any = None, privacy_ids: Any = None
-    ) -> tuple[Event, ...]:
-        """Return what `fit` would release; it depends on declarations, shapes and the number of units only."""
-        session = self._network_session(X, y, sensitive_features, privacy_ids, None)
-        return tuple(session.make_plan(session.rows.count_units()).events.values())
-
-    def _network_session(
-        self, X: Any, y: Any, sensitive_features: Any, privacy_ids: Any, streams: RandomStreams | None
+    def _session(
+        self, X: Any, y: Any, sensitive: Any, ids: Any, weight: Any = None, *, planning: bool = False
     ) -> NetworkSession:
         """Return a session after all checks of declarations and shapes."""
         self._check_parameters()
@@ -191,50 +169,65 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
                 raise InvalidType(f"{name} must be a function or None, got {type(value).__name__}")
         if self.scheduler is not None and self.optimizer is None:
             raise InvalidInput("scheduler was given without an optimizer; give both")
-        refuse_loader(X)
-        facts = self._declarations((), None, privacy_ids is not None)
-        inputs, labels, groups = self._read_rows(X, y, sensitive_features, facts)
-        ids = None if privacy_ids is None else read_vector(privacy_ids, inputs.n_rows, "privacy_ids")
+        facts, rows = self._rows(X, y, sensitive, ids, weight)
+        processes = self.processes or Processes()
+        if processes.world > 1 and (
+            self.classes is None or facts.undeclared_groups(rows.group_names) or facts.finds_rows_per_id
+        ):
+            raise UnsupportedCombination(
+                "in several processes nothing is found privately: declare classes, group_values and, with "
+                "privacy_ids, rows_per_id"
+            )
         if facts.constraints:
-            check_compiles(facts, tuple(groups))
-        rows = NetworkRows(inputs, labels, groups, ids)  # type: ignore[arg-type]
-        if ids is not None:
-            rows.use_ids(*code_ids(ids, like_rows=False))
+            check_compiles(facts, rows.group_names)
         n_units = rows.count_units()
         delta = delta_for(self.delta, n_units, private=self.epsilon is not None)
-        module = self._new_module(0 if streams is None else int(streams.preparation.integers(0, 2**62)))
+        streams = RandomStreams.from_seed(None) if planning else self._streams()
+        module = self._new_module(0 if planning else int(streams.preparation.integers(0, 2**62)))
         if self.feature_bounds is not None:
-            module = nn.Sequential(Bounded(self.feature_bounds, _row_shape(inputs.x)), module)
+            module = nn.Sequential(Bounded(self.feature_bounds, rows.row_shape), module)
         device = self.device or next((p.device for p in module.parameters()), torch.device("cpu"))
-        epsilon = None if self.epsilon is None else float(self.epsilon)
         module = module.to(device)
         trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
         optimizer = None if self.optimizer is None else self.optimizer(trained)
+        scheduler = None if self.scheduler is None else self.scheduler(optimizer)
         session = NetworkSession(
-            facts, rows, network_config(self.config, n_units, self.epochs), epsilon, delta, self.neighbours,
-            RandomStreams.from_seed(None) if streams is None else streams,
-            ledger=self.ledger, data_name=self.data_name, module=module, seed=self.random_state,
-            processes=self.processes or Processes(), loss=self.loss, physical_batch=self.physical_batch,
+            facts, rows, self._training_config(n_units), None if self.epsilon is None else float(self.epsilon), delta,
+            self.neighbours, streams, ledger=self.ledger, data_name=self.data_name, module=module,
+            seed=self.random_state, processes=processes, loss=self.loss, physical_batch=self.physical_batch,
             device=device, checkpoint=self.checkpoint, checkpoint_every=self.checkpoint_every,
-            optimizer=optimizer, scheduler=None if self.scheduler is None else self.scheduler(optimizer),
+            optimizer=optimizer, scheduler=scheduler,
         )  # fmt: skip
-        if streams is not None:
-            self._try_out(session)
+        if not planning:
+            self._try_out(session, rows.features.source)
+            if self.checkpoint is not None:
+                session.plan_units()
+                session.resume()
         return session
 
-    def _read_rows(
-        self, X: Any, y: Any, sensitive_features: Any, facts: Declarations
-    ) -> tuple[NetworkInputs, Any, Mapping[str, Any]]:
+    def _training_config(self, n_units: int) -> TrainingConfig:
+        return network_config(self.config, n_units, self.epochs)
+
+    def _rows(self, X: Any, y: Any, sensitive: Any, ids: Any, weight: Any) -> tuple[Declarations, NetworkRows]:  # noqa: ARG002
+        refuse_loader(X)
+        facts = self._declarations((), None, ids is not None)
+        source: RowSource
         if isinstance(X, Dataset):
-            if y is not None or sensitive_features is not None:
+            if y is not None or sensitive is not None:
                 raise InvalidInput("X is a Dataset, which brings its labels and groups; leave the others out")
             domain, compiled = declared(facts.constraints or None, self.classes, self.group_values)
-            rows = DatasetRows(X, domain, compiled)
-            usable = np.full(rows.n_rows, domain.classes[0])  # the labels are read later: each row may be used
-            return NetworkInputs(X, rows.n_rows), usable, dict.fromkeys(domain.columns)
-        x = _read_inputs(X)
-        labels = read_vector(y, len(x), "y")
-        return NetworkInputs(x, len(x)), labels, read_groups(sensitive_features, len(x), facts)
+            x, source = X, DatasetRows(X, domain, compiled)
+            # the labels are read later: each row may be used
+            labels, groups = np.full(source.n_rows, domain.classes[0]), dict.fromkeys(domain.columns)
+        else:
+            x = _read_inputs(X)
+            source = TensorRows(x[:0], np.zeros(0, dtype=np.int8))
+            labels, groups = read_vector(y, len(x), "y"), read_groups(sensitive, len(x), facts)
+        ids = None if ids is None else read_vector(ids, len(labels), "privacy_ids")
+        rows = NetworkRows(NetworkInputs(x, len(labels), source), labels, groups, ids)  # type: ignore[arg-type]
+        if ids is not None:
+            rows.use_ids(*code_ids(ids, like_rows=False))
+        return facts, rows
 
     def _declared_columns(self, names: tuple[str, ...]) -> dict[str, Any]:  # noqa: ARG002 - none here
         return {}
@@ -248,48 +241,39 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
             )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            module = self.module()
-        if not isinstance(module, nn.Module):
-            raise InvalidType(f"module() must return a torch.nn.Module, got {type(module).__name__}")
-        return module
+            return _validate.instance(nn.Module, **{"module()": self.module()})
 
-    def _try_out(self, session: NetworkSession) -> None:
+    def _try_out(self, session: NetworkSession, source: RowSource) -> None:
         """Run synthetic rows through module, loss and optimizer: what cannot work ends before any release.
 
         If the classes are not declared, any number of logits is accepted here.
         """
-        module = session.module
-        rows = _without_rows(session.rows.features.x)  # type: ignore[attr-defined]
+        module, classes = session.module, session.declarations.classes
         check_module(module)
-        if session.declarations.classes is None:
+        n_classes = 2 if classes is None else len(classes)
+        if classes is None:
             with torch.no_grad(), untouched_state(module):
-                logits = module(rows.blank(2).to(session.device or "cpu"))
-            n_classes = logits.shape[-1] if isinstance(logits, torch.Tensor) and logits.ndim == 2 else 2
-        else:
-            n_classes = len(session.declarations.classes)
+                logits = module(source.blank(2).to(session.device or "cpu"))
+            if isinstance(logits, torch.Tensor) and logits.ndim == 2:
+                n_classes = logits.shape[-1]
         objective = Objective(max(n_classes, 2), None, self.loss)
-        engine = TorchEngine(module, rows, objective, physical_batch=self.physical_batch, device=session.device)
+        engine = TorchEngine(module, source, objective, physical_batch=self.physical_batch, device=session.device)
         check_optimizer(session.optimizer, session.scheduler, engine.parameters)
         engine.try_out()
 
+    def _keep_model(self, session: Any) -> None:
+        self.input_shape_ = session.rows.row_shape
+        if len(self.input_shape_) == 1:
+            self.n_features_in_ = self.input_shape_[0]
+        self.module_ = None if session.loop is None else session.fitted_module()
+        self.model_ = self.module_
+        self.offset_ = None if session.shift is None else session.parameters
+
     def _public_facts(self, session: Session) -> tuple[str, ...]:
-        facts = ["the shape of the inputs", "the network"]
-        if self.classes is not None:
-            facts.append("the classes")
-        facts += [f"the values of {name!r}" for name in session.declarations.group_values]
-        if self.feature_bounds is not None:
-            facts.append("the bounds of the features")
-        return tuple(facts)
+        bounds = () if self.feature_bounds is None else ("the bounds of the features",)
+        return ("the shape of the inputs", "the network", *super()._public_facts(session)[1:], *bounds)
 
-    def explain(self, X: Any = None) -> str:
-        """Return what training released and why, in words."""
-        check_is_fitted(self)
-        if X is not None:
-            raise UnsupportedCombination("explain(X) shows contributions of features, which networks do not have")
-        config = network_config(self.config, self.plan_.n_units, self.epochs)
-        return explain_plan(self.plan_, config, constrained=self.constraints_ is not None)
-
-    shape_functions = _refused("shape functions are those of tables; use RateConstrainedClassifier")
+    _additive = _refused("networks have no shape functions and no contributions; use RateConstrainedClassifier")
     save = _refused("the file of a network is PyTorch's: torch.save(classifier.module_.state_dict(), path)")
     to_sql = _refused("a network cannot be written as SQL; use RateConstrainedClassifier")
     to_onnx = _refused("a network is exported by PyTorch: torch.onnx.export(classifier.module_, ...)")
@@ -319,17 +303,10 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
         logits = np.concatenate(found) + (0.0 if self.offset_ is None else self.offset_)
         return logits[:, 1:] - logits[:, :1] if logits.shape[1] == 2 else logits
 
-    @property
-    def model_(self) -> nn.Module | None:
-        """The trained network; None if fewer than two classes were found."""
-        return self.module_
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = False
-        tags.input_tags.allow_nan = False
-        tags.input_tags.string = False
-        tags.input_tags.categorical = False
+        for kind in ("sparse", "allow_nan", "string", "categorical"):
+            setattr(tags.input_tags, kind, False)
         return tags
 
     def _streams(self) -> RandomStreams:
@@ -370,6 +347,7 @@ class NetworkInputs:
 
     x: Any  # tensor or array of inputs, or a Dataset
     n_rows: int
+    source: RowSource  # in the shape and type of the inputs; of an array, it holds no rows
     names: tuple[str, ...] = ()
     named: bool = False
     sparse: None = None
@@ -379,17 +357,23 @@ class NetworkInputs:
 class NetworkRows(Rows):
     """Rows of a session whose features are `NetworkInputs`; labels and groups of a Dataset are read row by row."""
 
+    features: Any
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """Shape of the inputs of one row."""
+        return tuple(self.features.source.blank(0).shape[1:])
+
     def use_domain(self, domain: Domain, compiled: CompiledConstraints | None) -> None:
         """Code labels and groups; those of a Dataset are coded by `DatasetRows` when it reads them."""
-        if not isinstance(self.features.x, Dataset):  # type: ignore[attr-defined]
+        if not isinstance(self.features.x, Dataset):
             super().use_domain(domain, compiled)
 
     def source(self, domain: Domain, constraints: CompiledConstraints | None) -> RowSource:
         """Return the rows as the engine reads them."""
-        x = self.features.x  # type: ignore[attr-defined]
-        if isinstance(x, Dataset):
-            return DatasetRows(x, domain, constraints)
-        return TensorRows(x, self.problem.labels, self.problem.cells)
+        if isinstance(self.features.x, Dataset):
+            return DatasetRows(self.features.x, domain, constraints)
+        return TensorRows(self.features.x, self.problem.labels, self.problem.cells)
 
 
 def _read_inputs(X: Any) -> Any:
@@ -407,14 +391,3 @@ def _read_inputs(X: Any) -> Any:
     if isinstance(x, np.ndarray) and x.dtype.kind not in "biuf":
         raise InvalidType(f"X must hold numbers, got {x.dtype}; encode other columns as numbers first")
     return x
-
-
-def _without_rows(x: Any) -> RowSource:
-    """Return a source in the shape and type of the inputs; of an array, it holds no rows."""
-    if isinstance(x, Dataset):
-        return DatasetRows(x, Domain((0, 1), {}))
-    return TensorRows(x[:0], np.zeros(0, dtype=np.int8))
-
-
-def _row_shape(x: Any) -> tuple[int, ...]:
-    return tuple(_without_rows(x).blank(0).shape[1:])

@@ -12,7 +12,6 @@ a resumed run draws fresh entropy, and no noise is used twice.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
 import hashlib
@@ -20,7 +19,7 @@ import inspect
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,13 +27,14 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from ratewise import _validate
-from ratewise._files import arrays_from_bytes, arrays_to_bytes, read_bytes, write_whole
+from ratewise._files import read_bytes, sound, state_from_bytes, state_to_bytes, write_whole
 from ratewise.accounting import Ledger, Phase, PrivacyUnit
 from ratewise.constraints.compiled import CompiledConstraints
 from ratewise.data.table import Units, row_units
-from ratewise.exceptions import InvalidInput, InvalidType, LedgerError, RatewiseError, UnsupportedCombination
+from ratewise.exceptions import InvalidInput, InvalidType, LedgerError, UnsupportedCombination
 from ratewise.mechanisms.noise import Mechanism
 from ratewise.mechanisms.randomness import KEY_BYTES, USED_SEEDS, RandomStreams, warn_of_seed
 from ratewise.mechanisms.sampling import KeyedSample, Rows
@@ -42,14 +42,13 @@ from ratewise.torch.distributed import Processes, TotalRelease, refuse_unjoined,
 from ratewise.torch.engine import Loss, Objective, RowSource, TorchEngine
 from ratewise.torch.gradients import widen
 from ratewise.training.config import TrainingConfig
-from ratewise.training.declarations import Declarations
+from ratewise.training.declarations import Declarations, check_ledger
 from ratewise.training.dual import DualUpdate, dual_update
 from ratewise.training.loop import LARGEST, History, Loop, StepRecord, schedule_value
 from ratewise.training.plan import TRAINING, Plan, PublicFacts, plan_for
-from ratewise.training.session import Session
+from ratewise.training.session import OnStep, Session
 
-Callback = Callable[[StepRecord], object]
-
+CHECKPOINT = "network checkpoint"
 CLIP = 1.0
 EPOCHS = 20.0
 _BATCHES = (256, 4096)
@@ -57,9 +56,6 @@ _BATCH_SHARE = 1 / 25
 _LARGEST_RATE = 0.5
 _GAIN = 5.0  # of a gradient on the parameters in the long run: learning_rate / (1 - momentum)
 NETWORK = TrainingConfig(momentum=0.9)
-
-_KIND = "network checkpoint"
-_SAME_RUN = "resume with the privacy parameters, constraints and model that the run was started with"
 
 
 def network_config(config: TrainingConfig | None, n_units: int, epochs: float | None = None) -> TrainingConfig:
@@ -177,32 +173,34 @@ class TorchOptimizer:
         return norm
 
     def state(self) -> dict[str, Any]:
-        """Return what is needed to go on later."""
-        return {
-            "done": self.done,
-            "module": {name: value.clone() for name, value in self._module.state_dict().items()},
-            "optimizer": self.optimizer.state_dict(),
-            "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
-        }
+        """Return what is needed to go on later, with arrays in the place of tensors."""
+        parts = {"module": self._module, "optimizer": self.optimizer, "scheduler": self.scheduler}
+        states = {name: None if part is None else part.state_dict() for name, part in parts.items()}
+        return {"done": self.done, **tree_map(_array, states)}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from what `state` returned."""
-        ours, stored = self._module.state_dict(), state["module"]
-        if {name: value.shape for name, value in ours.items()} != {n: v.shape for n, v in stored.items()}:
-            raise InvalidInput("the checkpoint has other parameters or buffers; resume with the same model")
+        state = tree_map(lambda leaf: torch.from_numpy(leaf.copy()) if isinstance(leaf, np.ndarray) else leaf, state)
         if (state["scheduler"] is None) != (self.scheduler is None):
             raise InvalidInput("checkpoint and training differ in having a scheduler; resume with the same")
         trained = [name for name, parameter in self._module.named_parameters() if parameter.requires_grad]
-        if not all(bool(torch.isfinite(stored[name]).all()) for name in trained):
+        if not all(bool(torch.isfinite(state["module"][name]).all()) for name in trained):
             raise InvalidInput("the checkpoint's parameters are not finite; take an older copy")
         try:
+            self._module.load_state_dict(state["module"])
             self.optimizer.load_state_dict(state["optimizer"])
-        except (ValueError, KeyError) as problem:
-            raise InvalidInput(f"the checkpoint's optimizer does not fit this one: {problem}") from None
+        except (ValueError, RuntimeError, KeyError) as problem:
+            raise InvalidInput(f"the checkpoint belongs to another model or optimizer: {problem}") from None
         if self.scheduler is not None:
             self.scheduler.load_state_dict(state["scheduler"])
-        self._module.load_state_dict(stored)
         self.done = int(state["done"])
+
+
+def _array(leaf: Any) -> Any:
+    if not isinstance(leaf, Tensor):
+        return leaf
+    whole = not leaf.dtype.is_floating_point and leaf.dtype != torch.bool
+    return (leaf.long() if whole else widen(leaf)).detach().cpu().numpy().copy()
 
 
 def check_optimizer(optimizer: Any, scheduler: Any, parameters: Sequence[nn.Parameter]) -> None:
@@ -216,41 +214,29 @@ def check_optimizer(optimizer: Any, scheduler: Any, parameters: Sequence[nn.Para
         return
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise InvalidType(f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
+    if scheduler is not None and not callable(getattr(scheduler, "step", None)):
+        raise InvalidType(f"scheduler must have a step method, got {type(scheduler).__name__}")
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     trained = {id(parameter) for parameter in parameters}
     if held != trained:
         raise InvalidInput(
             f"optimizer holds {len(held)} parameters of which {len(held & trained)} are among the module's "
-            f"{len(trained)} trainable ones; make it over exactly those, and freeze others with "
-            "requires_grad_(False) first"
+            f"{len(trained)} trainable ones; make it over exactly those, and freeze others with requires_grad_(False)"
         )
-    if not _steps_alone(optimizer):
-        raise UnsupportedCombination(
-            f"optimizer {type(optimizer).__name__} wants a closure, which would read the rows again and "
-            "again; use one whose step() needs nothing, such as SGD or Adam"
-        )
+    for part, what, instead in (
+        (optimizer, "a closure, which would read the rows again", "SGD or Adam"),
+        (scheduler, "a measure of the rows at every step, which would be one more release", "CosineAnnealingLR"),
+    ):
+        try:  # by its class: schedulers wrap an optimizer's own step
+            inspect.signature(getattr(type(part), "step", lambda _: None)).bind(part)
+        except TypeError:
+            raise UnsupportedCombination(
+                f"{type(part).__name__} wants {what}; use one whose step() needs nothing, such as {instead}"
+            ) from None
     if isinstance(optimizer, torch.optim.SparseAdam):
-        raise UnsupportedCombination(
-            "optimizer SparseAdam wants sparse gradients, and gradients with noise are dense; use Adam"
-        )
-    if scheduler is not None and not callable(getattr(scheduler, "step", None)):
-        raise InvalidType(f"scheduler must have a step method, got {type(scheduler).__name__}")
-    if not _steps_alone(scheduler):
-        raise UnsupportedCombination(
-            f"scheduler {type(scheduler).__name__} wants a measure of the rows at every step, which would be "
-            "one more release; use one that counts steps, such as CosineAnnealingLR"
-        )
+        raise UnsupportedCombination("SparseAdam wants sparse gradients, and gradients with noise are dense; use Adam")
     if getattr(scheduler, "optimizer", optimizer) is not optimizer:
         raise InvalidInput("scheduler belongs to another optimizer; make it with the one that is given")
-
-
-def _steps_alone(part: Any) -> bool:
-    """Return whether ``part.step()`` needs no argument, by its class: schedulers wrap an optimizer's own."""
-    step = getattr(type(part), "step", None)
-    try:
-        return step is None or bool(inspect.signature(step).bind(part))
-    except TypeError:
-        return False
 
 
 def _norm(tensors: Sequence[Tensor]) -> float:
@@ -285,7 +271,6 @@ class NetworkSession(Session):
     loop: Any = field(init=False, default=None)
     history: History = field(init=False)
     steps_done: int = field(init=False, default=0)
-    _admitted: bool = field(init=False, default=False)
     _seed_noted: bool = field(init=False, default=False)
     _sampler: Callable[[int], Rows] | None = field(init=False, default=None)  # the owned units of a step
     _drawn: int = field(init=False, default=0)
@@ -298,37 +283,21 @@ class NetworkSession(Session):
         self.on_release = self.save
         self.ledger = self.ledger if self.processes.leads else None
 
-    def declare_and_plan(self) -> None:
-        """Code the units, make the plan and have it admitted; a checkpoint must belong to the same plan."""
-        finds = self.undeclared() or self.declarations.finds_rows_per_id
-        if self.processes.world > 1 and finds:
-            raise UnsupportedCombination(
-                "in several processes nothing is found privately: declare classes, group_values and, with "
-                "privacy_ids, rows_per_id"
-            )
-        self.plan_units()
-        self.admit()
-        other = self._state is not None and tuple(self.plan.events.values()) != self.admission.events
-        if other and self.plan.private:
-            raise InvalidInput(f"the checkpoint belongs to another run: its planned releases differ; {_SAME_RUN}")
-
     def admit(self) -> None:
         """Have the whole plan admitted, unless it was: in process 0, before any row is read."""
-        if not self._admitted and self.steps_done < self.plan.steps:
-            self.processes.led(self._admit)
-            if not self.processes.leads:
-                self.ledger = Ledger(neighbours=self.neighbours, unit=self.plan.unit)
-                super().admit()
-            self._admitted = True
+        if hasattr(self, "admission"):
+            return
+        self.processes.led(self._admit)
+        if not self.processes.leads:
+            self.ledger = Ledger(neighbours=self.neighbours, unit=self.plan.unit)
+            super().admit()
 
     def _admit(self) -> None:
         path = self.checkpoint
         if path is not None and not os.path.isdir(os.path.dirname(os.path.abspath(path))):
             raise InvalidInput(f"checkpoint {os.fspath(path)!r} is in a folder that does not exist; make it first")
         if path is not None and os.path.exists(path):
-            raise InvalidInput(
-                f"{self._source} exists already; call resume() to go on with that run, or take another name"
-            )
+            raise InvalidInput(f"{self._source} exists already; resume() goes on with that run, or take another name")
         self.note_seed()
         super().admit()
 
@@ -358,7 +327,7 @@ class NetworkSession(Session):
         rows: Any = self.rows
         self._bind(rows.source(self.domain, self.compiled))
         if self._state is not None:
-            self._go_on()
+            self._go_on(self._state)
 
     def _bind(self, rows: RowSource) -> None:
         plan, config, compiled = self.plan, self.config, self.compiled
@@ -378,7 +347,7 @@ class NetworkSession(Session):
             TorchOptimizer(self.module, plan.steps, config, self.optimizer, self.scheduler),
             dual_update(compiled, plan, config, counts.standard_deviation),
             TotalRelease(gradient, self.processes, engine.parameters),
-            TotalRelease(counts, self.processes),
+            self._total(counts),
             clip,
             plan.expected_units,
         )
@@ -439,11 +408,16 @@ class NetworkSession(Session):
         self.history.add(record)
         return record
 
-    def train(self, on_step: Callback | None = None) -> None:
+    def train(self, on_step: OnStep | None = None) -> None:
         """Run the steps that remain."""
         for record in self.steps():
             if on_step is not None:
                 on_step(record)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is process 0."""
+        return self.processes.leads
 
     @property
     def dual(self) -> DualUpdate | None:
@@ -469,27 +443,38 @@ class NetworkSession(Session):
             raise InvalidInput("checkpoint is None; give the file to resume from")
         path = os.fspath(self.checkpoint)
         self._file = _signature(path)
-        found = self.processes.led(lambda: read_bytes(path) if os.path.exists(path) else None)
-        data = self.processes.share_bytes(found)
+        data = self.processes.share_bytes(
+            self.processes.led(lambda: read_bytes(path) if os.path.exists(path) else None)
+        )
         if data is None:
             return False
-        state = decode(data, path)
-        with _sound(self._source):
-            ledger = _ledger_from(state["ledger"], self.ledger, self._source)
+        state = state_from_bytes(data, CHECKPOINT, path)
+        with sound(path):
+            ledger, given = Ledger.from_json(state["ledger"]), self.ledger
+            if given is not None and given.path is not None:
+                if given.records[: len(ledger.records)] != ledger.records:
+                    raise InvalidInput(
+                        f"the ledger {given.path!r} is not the one of {self._source}; open the right file"
+                    )
+                ledger = given
+            elif given is not None and given.records:
+                raise InvalidInput(
+                    f"ledger is kept in memory and has records that {self._source} does not know; leave it out to go on "
+                    "with the ledger in the checkpoint, or keep it in a file with Ledger.create(path)"
+                )
             self.restore(state, ledger.admission(state["admission"]))
-        self._admitted = self._seed_noted = True
+        self._seed_noted = True
+        if self.plan.private and self.admission.events != tuple(self.plan.events.values()):
+            raise InvalidInput(f"{self._source} belongs to another run: its planned releases differ; {_SAME_RUN}")
         if self.loop is not None:
-            self._go_on()
+            self._go_on(state)
         return True
 
-    def _go_on(self) -> None:
-        state: Any = self._state
-        with _sound(self._source):
+    def _go_on(self, state: Any) -> None:
+        with sound(os.fspath(self.checkpoint or "")):
             for name, value in self._identity().items():  # else the ledger would not state what ran
-                stored = state["identity"].get(name)
-                if stored != value:
-                    shown = "" if name == "parameters" else f": {stored!r} there, {value!r} here"
-                    raise InvalidInput(f"{self._source} belongs to another run: {name} differs{shown}; {_SAME_RUN}")
+                if state["identity"].get(name) != value:
+                    raise InvalidInput(f"{self._source} belongs to another run: {name} differs; {_SAME_RUN}")
             done = state["loop"]["done"]
             if type(done) is not int or not 0 <= done <= self.plan.steps:
                 raise InvalidInput(f"{self._source} is no sound checkpoint: its steps are not; take an older copy")
@@ -503,7 +488,7 @@ class NetworkSession(Session):
 
     def save(self) -> None:
         """Write the checkpoint file, in process 0."""
-        if self.checkpoint is None or not self.processes.leads or self.loop is None or not self._admitted:
+        if self.checkpoint is None or not self.processes.leads or self.loop is None or not hasattr(self, "admission"):
             return
         if _signature(self.checkpoint) != self._file:
             raise LedgerError(
@@ -512,22 +497,31 @@ class NetworkSession(Session):
                 "all of them one ledger in a file"
             )
         facts = {"identity": self._identity(), "admission": self.admission.id, "ledger": self.open_ledger().to_json()}
-        write_whole(self.checkpoint, encode({**self.state(), **facts}))
+        write_whole(self.checkpoint, state_to_bytes(CHECKPOINT, {**self.state(), **facts}))
         self._file = _signature(self.checkpoint)
 
     def _identity(self) -> dict[str, Any]:
         """Return what must not change when a run resumes: plan, constraints and model."""
-        plan, compiled = self.plan, self.compiled
+        compiled, config = self.compiled, self.config
         return {
-            **{name: getattr(plan, name) for name in ("n_units", "sampling_rate", "steps", "neighbours")},
-            "events": {name: repr(event) for name, event in plan.events.items()},
-            "unit": repr(plan.unit),
-            **{name: getattr(self.config, name) for name in ("clip", "rates", "temperature")},
-            "constraints": [] if compiled is None else list(compiled.names),
-            "bounds": [] if compiled is None else compiled.bounds.tolist(),
-            "cells": [] if compiled is None else list(compiled.cell_names),
+            "plan": repr(self.plan),
+            **{name: getattr(config, name) for name in ("clip", "rates", "temperature")},
+            "constraints": None
+            if compiled is None
+            else repr((compiled.names, compiled.bounds.tolist(), compiled.cell_names)),
             "parameters": {name: list(parameter.shape) for name, parameter in self.module.named_parameters()},
         }
+
+
+_SAME_RUN = "resume with the privacy parameters, constraints and model that the run was started with"
+
+
+def _signature(path: Any) -> tuple[int, int, int] | None:
+    """Return numbers that change whenever a file is written; None if there is none."""
+    if not os.path.exists(path):
+        return None
+    status = os.stat(path)
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 class Trainer(NetworkSession):
@@ -579,7 +573,26 @@ class Trainer(NetworkSession):
         streams: RandomStreams | None = None,
         **options: Any,
     ) -> None:
-        _check(plan, constraints, config, ledger)
+        _validate.instance(Plan, plan=plan)
+        for kind, given in ((CompiledConstraints, {"constraints": constraints}), (TrainingConfig, {"config": config})):
+            if None not in given.values():
+                _validate.instance(kind, **given)
+        check_ledger(ledger, plan.neighbours)
+        event = plan.training
+        if plan.private and (event is None or event.gradient_noise is None):
+            raise UnsupportedCombination("the plan has no training steps with gradient noise; see network_plan")
+        if event is not None and (event.histogram_noise is None) != (constraints is None):
+            raise UnsupportedCombination(
+                f"histogram_noise is {event.histogram_noise}, and constraints are {constraints}; a private plan has "
+                "histogram_noise exactly if there are constraints"
+            )
+        units = row_units(rows.n_rows) if units is None else units
+        if units.n_units != plan.n_units:
+            raise InvalidInput(f"data has {units.n_units} units (rows or ids), the plan was made for {plan.n_units}")
+        if constraints is not None and n_classes not in (None, constraints.n_classes):
+            raise InvalidInput(f"n_classes is {n_classes}, but the constraints have {constraints.n_classes}")
+        if constraints is None and n_classes is None:
+            raise InvalidInput("n_classes must be given without constraints, got None")
         super().__init__(
             Declarations([], None, {}, {}), rows,  # type: ignore[arg-type]
             network_config(config, plan.n_units), plan.epsilon if plan.private else None, plan.delta,
@@ -588,23 +601,13 @@ class Trainer(NetworkSession):
             module=module, seed=random_state,
             **{name: value for name, value in options.items() if value is not None},
         )  # fmt: skip
-        self.plan, self.compiled = plan, constraints
-        self.units = row_units(rows.n_rows) if units is None else units
-        if self.units.n_units != plan.n_units:
-            raise InvalidInput(
-                f"data has {self.units.n_units} units (rows or ids), the plan was made for {plan.n_units}"
-            )
-        if constraints is not None:
-            if n_classes not in (None, constraints.n_classes):
-                raise InvalidInput(f"n_classes is {n_classes}, but the constraints have {constraints.n_classes}")
-            n_classes = constraints.n_classes
-        elif n_classes is None:
-            raise InvalidInput("n_classes must be given without constraints, got None")
+        self.plan, self.compiled, self.units = plan, constraints, units
+        n_classes = constraints.n_classes if constraints is not None else n_classes
         self.classes = tuple(range(_validate.count(at_least=2, n_classes=n_classes)))
         self._seed_noted = streams is not None
         self._bind(rows)
 
-    def run(self, on_step: Callback | None = None) -> History:  # type: ignore[override]
+    def run(self, on_step: OnStep | None = None) -> History:  # type: ignore[override]
         """Take the steps that remain, release the certificate, and return what the steps released.
 
         `on_step` is called in every process after each step, with a `StepRecord` of released values.
@@ -612,131 +615,3 @@ class Trainer(NetworkSession):
         self.train(on_step)
         self.certify()
         return self.history
-
-
-def _check(plan: Any, constraints: Any, config: Any, ledger: Any) -> None:
-    for name, value, kind in (
-        ("plan", plan, Plan),
-        ("constraints", constraints, CompiledConstraints),
-        ("config", config, TrainingConfig),
-        ("ledger", ledger, Ledger),
-    ):
-        if not isinstance(value, kind) and (value is not None or kind is Plan):
-            raise InvalidType(f"{name} must be a {kind.__module__}.{kind.__name__}, got {type(value).__name__}")
-    if ledger is not None and not ledger.accepts(plan.neighbours):
-        raise InvalidInput(
-            f"the plan is for {plan.neighbours!r}, but the ledger is kept for {ledger.neighbours!r}; use one "
-            "relation for both"
-        )
-    event = plan.training
-    if plan.private and (event is None or event.gradient_noise is None):
-        raise UnsupportedCombination("the plan has no training steps with gradient noise; see network_plan")
-    if event is not None and (event.histogram_noise is None) != (constraints is None):
-        raise UnsupportedCombination(
-            f"histogram_noise is {event.histogram_noise}, but there are "
-            f"{'no ' if constraints is None else ''}constraints; "
-            "a private plan has histogram_noise exactly if there are constraints"
-        )
-
-
-# ------------------------------------------------------------------------------------- checkpoints
-
-
-def _signature(path: Any) -> tuple[int, int, int] | None:
-    """Return numbers that change whenever a file is written; None if there is none."""
-    if not os.path.exists(path):
-        return None
-    status = os.stat(path)
-    return status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def encode(state: Mapping[str, Any]) -> bytes:
-    """Return a state of tensors, arrays, numbers, text and containers as the content of a file."""
-    arrays: dict[str, Any] = {}
-    return arrays_to_bytes(_KIND, {"state": _plain(state, arrays)}, arrays)
-
-
-def decode(data: bytes, path: str) -> dict[str, Any]:
-    """Return the state in a file of `encode`; nothing in it is executed."""
-    fields, arrays = arrays_from_bytes(data, _KIND, path)
-    with _sound(f"the checkpoint {path!r}"):
-        state = _unplain(fields["state"], arrays)
-        if not isinstance(state, dict):
-            raise TypeError
-        return state
-
-
-def _plain(value: Any, arrays: dict[str, Any]) -> Any:
-    """Return a value as JSON holds it; arrays and tensors are put aside under a number."""
-    if isinstance(value, Mapping):
-        return {"map": [[_plain(key, arrays), _plain(entry, arrays)] for key, entry in value.items()]}
-    if isinstance(value, list | tuple):
-        return [_plain(entry, arrays) for entry in value]
-    if isinstance(value, Tensor) and value.dim() == 0:
-        return {"scalar": _plain(value.item(), arrays)}
-    if isinstance(value, Tensor | np.ndarray) and value.ndim:
-        name, tensor = str(len(arrays)), torch.as_tensor(value).detach().cpu()
-        if not tensor.dtype.is_floating_point and tensor.dtype != torch.bool:
-            tensor = tensor.long()
-        arrays[name] = widen(tensor).numpy()
-        return {"tensor" if isinstance(value, Tensor) else "array": name}
-    value = value.item() if isinstance(value, np.generic | np.ndarray) else value
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"float": str(value)}
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    raise InvalidInput(
-        f"a checkpoint cannot hold {type(value).__name__}, which the optimizer or the scheduler keeps; use others, "
-        "or train without a checkpoint"
-    )
-
-
-def _unplain(value: Any, arrays: Mapping[str, Any]) -> Any:
-    """Return what `_plain` was given."""
-    if isinstance(value, list):
-        return [_unplain(entry, arrays) for entry in value]
-    if not isinstance(value, dict):
-        return value
-    ((kind, content),) = value.items()
-    if kind == "map":
-        return {_unplain(key, arrays): _unplain(entry, arrays) for key, entry in content}
-    if kind == "float":
-        return float(content)
-    if kind == "scalar":
-        return torch.tensor(_unplain(content, arrays))
-    return torch.from_numpy(arrays[content].copy()) if kind == "tensor" else arrays[content]
-
-
-@contextlib.contextmanager
-def _sound(source: str) -> Iterator[None]:
-    """Turn whatever goes wrong with the parts of a checkpoint into one message; a checksum can be made anew."""
-    try:
-        yield
-    except LedgerError:
-        raise InvalidInput(
-            f"{source} is no sound checkpoint: its ledger does not have its plan; take an older copy"
-        ) from None
-    except RatewiseError:
-        raise
-    except Exception as problem:
-        raise InvalidInput(
-            f"{source} is no sound checkpoint ({type(problem).__name__} in its parts), and nothing in it was "
-            "run; take an older copy"
-        ) from problem
-
-
-def _ledger_from(document: str, given: Ledger | None, source: str) -> Ledger:
-    """Return the ledger to go on with: the file that the user keeps, or the one in the checkpoint."""
-    stored = Ledger.from_json(document)
-    if given is None or given.path is None:
-        if given is not None and given.records:
-            raise InvalidInput(
-                f"ledger is kept in memory and has records that {source} does not know; leave ledger out to "
-                "go on with the ledger in the checkpoint, or keep it in a file with Ledger.create(path)"
-            )
-        return stored
-    if given.records[: len(stored.records)] != stored.records:
-        raise InvalidInput(
-            f"the ledger {given.path!r} is not the one that {source} was written with; open the right file"
-        )
-    return given
