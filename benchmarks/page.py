@@ -159,11 +159,10 @@ def _block(found: Mapping[Key, Summary], block: str, epsilon: float) -> str:
         mine = {table: found.get((table, block, epsilon, name)) for table in tables}
         if all(summary is None for summary in mine.values()) or (epsilon != 1.0 and not system.private):
             continue
-        budget = f"{epsilon:g}" if system.private else "none"
         cells = [_cell(mine[table], system, block, table, name) for table in tables]
-        lines.append([system.label, budget, system.guarantee, *cells])
+        lines.append([system.label, system.guarantee if system.private else "not private", *cells])
         details.append([system.label, *[_details(mine[table]) for table in tables]])
-    first = _table(["system", "epsilon", "protects", *heads], lines)
+    first = _table([f"epsilon {epsilon:g}", "protects", *heads], lines)
     second = _table(["AUC; seconds; splits; held", *[NAMES[table] for table in tables]], details)
     return f"{first}\n\n{second}"
 
@@ -386,9 +385,12 @@ def benchmarks_page() -> str:
 
 
 def _times(times: list[speed.Time]) -> str:
-    lines = [[_label(t.variant), f"{t.seconds:.3g}", f"{t.ratio:.2f}", t.note] for t in times]
     beside = {_label(each.beside).rpartition(": ")[2] for each in times}
-    return _table(["", "processor seconds", f"times {', '.join(beside)}", ""], lines)
+    head = ["", "processor seconds", f"times {', '.join(beside)}"]
+    lines = [[_label(t.variant), f"{t.seconds:.3g}", f"{t.ratio:.2f}"] for t in times]
+    if not any(t.note for t in times):
+        return _table(head, lines)
+    return _table([*head, "note"], [[*line, t.note] for line, t in zip(lines, times, strict=True)])
 
 
 def _label(variant: str) -> str:
