@@ -211,10 +211,14 @@ def clear_losses(found: Mapping[Key, Summary], *, private: bool) -> str:
     losses: dict[str, list[str]] = {}
     for (table, block, epsilon, name), summary in found.items():
         system = METHODS[name]
-        if epsilon == 1.0 and system.private == private and _lost(summary).startswith("**"):
-            title = "" if block == "none" else f", {BLOCKS[block].lower()}"
-            if not name.startswith("ours"):
-                losses.setdefault(system.label + title, []).append(NAMES[table])
+        if (
+            epsilon == 1.0
+            and system.private == private
+            and not name.startswith("ours")
+            and _lost(summary).startswith("**")
+        ):
+            tables = losses.setdefault(system.label + ("" if block == "none" else " with a constraint"), [])
+            tables += [NAMES[table]] if NAMES[table] not in tables else []
     return "; ".join(f"{label} ({', '.join(tables)})" for label, tables in losses.items()) or "none"
 
 
