@@ -53,4 +53,5 @@ for axis, found, title in zip(axes, (shared, ours), ("one draw for all cells", "
     )
     axis.set(title=title, xlabel="difference of two cells")
 axes[0].set(ylabel="games", xticks=[-103, -102])
-axes[1].legend(frameon=False)
+axes[1].set_ylim(0, 1.4 * axes[1].get_ylim()[1])
+axes[1].legend(frameon=False, loc="upper left")

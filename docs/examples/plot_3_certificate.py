@@ -20,6 +20,7 @@ for axis, epsilon in zip(axes, (1.0, 0.1), strict=True):
     model = RateConstrainedClassifier(constraints, epsilon=epsilon)
     model.fit(people, "income", sensitive_features=["sex", "region"])
     rows = list(model.certificate_.rows)
+    widest = max(row.interval[1] for row in rows)
     for place, row in enumerate(rows):
         low, high = row.interval
         axis.plot([low, high], [place, place], color=colors[row.verdict], linewidth=3)
@@ -29,4 +30,4 @@ for axis, epsilon in zip(axes, (1.0, 0.1), strict=True):
     axis.set_yticks(range(len(rows)), [row.name.removeprefix("abs(").split(" - ")[0] for row in rows])
     axis.set(title=f"epsilon {epsilon}", ylim=(-0.6, len(rows) - 0.4))
     print(model.certificate_.summary)
-axes[-1].set(xlabel="gap to everyone else (dotted: bound)", xlim=(-0.01, 0.15))
+axes[-1].set(xlabel="gap to everyone else (dotted: bound)", xlim=(-0.01, 1.3 * widest))
