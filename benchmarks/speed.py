@@ -140,16 +140,15 @@ def floor(session: Any) -> Iterator[None]:
     """Gather, look up, add by bin, draw noise: what every private step of an additive model has to do."""
     engine = session.engine
     basis = engine.basis
-    bins = (engine.bins.codes + basis.offsets[:-1]).T
+    bins = engine.bins.codes
     rng = np.random.default_rng(2)
     values = rng.standard_normal(basis.n_bins)
-    n_rows = bins.shape[1]
-    samples = [np.flatnonzero(rng.random(n_rows) < BATCH / n_rows) for _ in range(200)]
+    samples = [np.flatnonzero(rng.random(len(bins)) < BATCH / len(bins)) for _ in range(200)]
     while True:
         for sample in samples:
-            block = bins.take(sample, axis=1)
-            scores = values.take(block).sum(axis=0)
-            sums = np.bincount(block.ravel(), np.tile(scores, len(block)), minlength=basis.n_bins)
+            block = bins.take(sample, axis=0).astype(np.intp)
+            scores = values.take(block, mode="clip").sum(axis=1)
+            sums = np.bincount(block.ravel(), np.repeat(scores, block.shape[1]), minlength=basis.n_bins)
             basis.matrix.T @ sums
             rng.standard_normal(basis.n_features + 1)
             yield None

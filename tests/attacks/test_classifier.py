@@ -166,7 +166,7 @@ def test_a_huge_value_changes_the_part_of_its_own_row_only(value):
     other[VICTIM] = value
     engines = []
     for table in (X, other):
-        bins = RowCodes(code_rows(read_features(table), grids), basis.offsets)
+        bins = RowCodes(code_rows(read_features(table), grids))
         engines.append(AdditiveEngine(bins, basis, Problem(LABELS, None, 2), row_units(N)))
     rest = np.delete(np.arange(N), VICTIM)
     parameters = rng.normal(size=engines[0].n_parameters)
@@ -184,23 +184,25 @@ def test_the_score_of_a_row_does_not_depend_on_the_rows_beside_it():
 
     rng = np.random.default_rng(2)
     table = rng.normal(size=(480, 3)) * 10.0 ** rng.integers(-6, 6, (480, 3))
-    codes = rng.integers(0, 12, (1000, 40))
-    assert codes.size > basis._FEW_CODES
-    offsets = np.arange(41) * 12
+    codes = rng.integers(0, 12, (1000, 40)) + np.arange(40) * 12
+    assert codes.size > basis._BINS_AT_ONCE
     differ = 0
     for columns in (1, 3):
         intercept = rng.normal(size=columns)
-        scorer, raw = Scorer.rounded(table[:, :columns], intercept, 40), Scorer(table[:, :columns], intercept)
-        together, raw_together = scorer.scores(codes, offsets), raw.scores(codes, offsets)
+        scorer, raw = (
+            Scorer.rounded(np.vstack([table[:, :columns], intercept]), 40),
+            Scorer(table[:, :columns], intercept),
+        )
+        together, raw_together = scorer.scores(codes), raw.scores(codes)
         np.testing.assert_allclose(together, raw_together, rtol=1e-9, atol=1e-7)
         for size in (1, 2, 3, 7, 31):
             for start in range(0, 64 - size, size):
                 part = np.ascontiguousarray(codes[start : start + size])
-                assert np.array_equal(scorer.scores(part, offsets), together[start : start + size])
-                differ += not np.array_equal(raw.scores(part, offsets), raw_together[start : start + size])
+                assert np.array_equal(scorer.scores(part), together[start : start + size])
+                differ += not np.array_equal(raw.scores(part), raw_together[start : start + size])
         backwards = np.full((1000, columns), scorer.intercept)
         for column in rng.permutation(40):
-            backwards += scorer.table[codes[:, column] + offsets[column]]
+            backwards += scorer.table[codes[:, column]]
         assert np.array_equal(backwards, together)
     assert differ  # without rounding the order of summation is seen
 

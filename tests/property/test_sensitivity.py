@@ -69,7 +69,7 @@ class Rows:
             return SparseEngine(rows, problem, row_units(self.n_rows), **options)
         codes = [grid.code(column) for grid, column in zip(self.basis.grids, X.T, strict=True)]
         return AdditiveEngine(
-            RowCodes(np.stack(codes, axis=1), self.basis.offsets),
+            RowCodes(np.stack(codes, axis=1) + self.basis.offsets[:-1]),
             self.basis,
             problem,
             row_units(self.n_rows),
@@ -158,7 +158,7 @@ def test_many_equal_rows_do_not_round_past_the_clip(storage, n_classes):
             grid = ContinuousGrid("x", 0.0, 4.0)
             basis = build_basis((grid,), [np.full(grid.n_counts, 50.0)], 5.0, 400.0, 4.0)
             codes = grid.code(np.full(n_rows, value))[:, None]
-            engine = AdditiveEngine(RowCodes(codes, basis.offsets), basis, problem, row_units(n_rows))
+            engine = AdditiveEngine(RowCodes(codes), basis, problem, row_units(n_rows))
         everyone, theta = np.arange(n_rows), np.zeros(engine.n_parameters)
         whole = engine.sums(everyone, theta, None, 1.0).gradient
         less = engine.sums(everyone[:-1], theta, None, 1.0).gradient

@@ -98,7 +98,7 @@ def prepared(n_classes, rates):
     session.discover()
     session.prepare()
     session.bind()
-    bins = session.engine.bins.take(np.arange(N)).T + session.basis.offsets[:-1, None]
+    bins = session.engine.bins.take(np.arange(N)).T
     matrix = session.basis.matrix.toarray()
     return session, sum(matrix[column] for column in bins) - session.basis.centre
 

@@ -52,7 +52,7 @@ def prepared(table, constraints, config, seed, epsilon=1.0):
 def network_of(session, seed):
     """Return a trainer of the one-layer module on the basis of a session, with the same plan and settings."""
     basis = session.basis
-    bins = session.rows._bins.take(np.arange(session.plan.n_units)) + basis.offsets[:-1]
+    bins = session.rows._bins.take(np.arange(session.plan.n_units))
     matrix = basis.matrix.toarray()
     x = sum(matrix[column] for column in bins.T) - basis.centre
     problem, optimizer = session.engine.problem, session.loop.optimizer

@@ -30,14 +30,7 @@ def made(classes, seed=0, units=None, hard=True, temperature=1.0, cells=True):
     labels = rng.integers(-1, classes, N)
     places = np.where(labels < 0, -1, rng.integers(-1, 4, N)) if cells else None
     problem = Problem(labels, places, classes, 4)
-    engine = AdditiveEngine(
-        RowCodes((bins - basis.offsets[:-1, None]).T, basis.offsets),
-        basis,
-        problem,
-        units or row_units(N),
-        temperature=temperature,
-        hard=hard,
-    )
+    engine = AdditiveEngine(RowCodes(bins.T), basis, problem, units or row_units(N), temperature=temperature, hard=hard)
     features = np.column_stack([basis.matrix.toarray()[bins].sum(axis=0) - basis.centre, np.ones(N)])
     return engine, features, problem, rng
 
@@ -227,26 +220,6 @@ def test_repeated_entries_of_a_sparse_row_are_added_up():
         engine = SparseEngine(rows, Problem(np.array([1]), None, 2), row_units(1))
         found = engine.sums(np.array([0]), np.zeros(3), None, 0.1).gradient
         assert np.linalg.norm(found) <= 0.1 * (1 + 1e-9)
-
-
-@pytest.mark.parametrize("classes", [2, 4])
-@pytest.mark.parametrize("persons", [False, True])
-def test_joint_codes_change_no_sum(classes, persons, monkeypatch):
-    """Sums and counts are the same to the last bit, whether columns are read one by one or in groups."""
-    monkeypatch.setattr("ratewise.preprocessing.basis._MOST_CELLS", 1000)
-    units = id_units(np.arange(N) // 3, -(-N // 3), 2, "id") if persons else None
-    engine, _, _, rng = made(classes, units=units)
-    assert len(engine.basis.groups) < len(GRIDS)  # some columns share a code
-    parameters = rng.normal(size=engine.n_parameters)
-    weights = rng.normal(size=(4, classes))
-    sample = np.flatnonzero(rng.random(engine.units.n_units) < 0.7)
-    alone = engine.sums(sample, parameters, weights, 0.5), engine.counts(parameters)
-    monkeypatch.setattr("ratewise.models.additive._FEW_UNITS", 0)
-    joint = engine.sums(sample, parameters, weights, 0.5), engine.counts(parameters)
-    assert engine.bins._joint is not None
-    assert np.array_equal(alone[0].gradient, joint[0].gradient)
-    assert np.array_equal(alone[0].histogram, joint[0].histogram)
-    assert all(np.array_equal(one, other) for one, other in zip(alone[1], joint[1], strict=True))
 
 
 @pytest.mark.parametrize("declared", [True, False])

@@ -108,7 +108,7 @@ class WorstRows:
         basis = build_basis(grids, [common] * self.n_canaries, 0.0, _LONG, 1.0)
         labels = np.where(self.persons < self.n_canaries, self.labels, 1)
         n_cells = 0 if self.constraints is None else self.constraints.n_cells
-        codes = RowCodes(np.where(self.X != 0.0, 0, 1), basis.offsets)
+        codes = RowCodes(np.where(self.X != 0.0, 0, 1) + basis.offsets[:-1])
         return AdditiveEngine(codes, basis, Problem(labels, self.cells, 2, n_cells), self.units)
 
 
@@ -200,7 +200,6 @@ class TableSubject(Subject):
     ) -> Iterator[tuple[Floats, Floats | None, Bools]]:
         """Yield what each step of the shipped loop releases."""
         engine, n_units = self.rows.engine(), self.rows.n_units
-        basis = engine.basis
         everyone, theta = np.arange(n_units), np.zeros(engine.n_parameters)
 
         def total(sample: Rows) -> Floats:
@@ -218,7 +217,7 @@ class TableSubject(Subject):
         for record in run_loop(loop, event, n_units, streams):
             after = loop.optimizer.parameters.copy()
             along = shifts @ ((before - after) * (loop.expected_units / STILL) - rest) / CLIP**2
-            positive = engine.scorer(before).scores(canaries, basis.offsets)[:, 0] > 0
+            positive = engine.scorer(before).scores(canaries)[:, 0] > 0
             before = after
             yield along, record.histogram, positive
 

@@ -25,7 +25,7 @@ from ratewise.exceptions import InvalidInput
 from ratewise.mechanisms.sampling import KeyedSample
 from ratewise.models.additive import AdditiveEngine, Problem, available_threads
 from ratewise.models.rows import code_problem, usable_rows
-from ratewise.preprocessing.basis import Basis, RowCodes, add_weights, bin_offsets, code_rows, code_type
+from ratewise.preprocessing.basis import Basis, RowCodes, add_weights, bin_offsets, code_rows, new_codes
 from ratewise.preprocessing.discovery import (
     ColumnDeclaration,
     RangeCounts,
@@ -220,12 +220,12 @@ class ArrowRows(NamedTable):
             features = FeatureTable(self.names, True, place.stop - place.start, tuple(columns.values()))
             coded = code_rows(features, grids)
             codes[place] = coded
-            add_weights(totals, coded, self._weights(place), offsets)
-        self._codes = RowCodes(codes, offsets)
+            totals += add_weights(coded, self._weights(place), len(totals))
+        self._codes = RowCodes(codes)
         return np.split(totals, offsets[1:-1])
 
     def _new_codes(self, grids: tuple[Grid, ...]) -> npt.NDArray[Any]:
-        dtype = code_type(grids)
+        dtype = new_codes(0, grids).dtype
         shape = (self.n_rows, len(grids))
         if shape[0] * shape[1] * dtype.itemsize <= _IN_MEMORY:
             return np.empty(shape, dtype=dtype)

@@ -308,7 +308,7 @@ class CodedPart:
 def code_part(part: Any, layout: Layout, bounds: Bounds, grids: tuple[Grid, ...], place: Any) -> CodedPart:
     """Return the codes of a partition; the last entry of `place` is its first unit; **private**."""
     rows = bounded_part(part, layout, bounds, place)
-    codes = RowCodes(code_rows(rows.features, grids), bin_offsets(grids))
+    codes = RowCodes(code_rows(rows.features, grids))
     return CodedPart(codes, rows.problem, rows.units, place[2])
 
 
@@ -483,7 +483,7 @@ class PartitionedRows(NamedTable):
             len(domain.classes),
             0 if compiled is None else compiled.n_cells,
         )
-        codes = RowCodes(np.zeros((0, len(basis.grids)), dtype=np.uint16), basis.offsets)
+        codes = RowCodes(np.zeros((0, len(basis.grids)), dtype=np.uint16))
         return PartitionEngine(codes, basis, problem, self.units, config.temperature, hard, parts=engines)
 
     def _sizes(self) -> list[int]:

@@ -28,14 +28,13 @@ import numpy.typing as npt
 from scipy.special import expit
 
 from ratewise.data.table import Units
-from ratewise.preprocessing.basis import BLOCK_ROWS, Basis, JointCodes, RowCodes, add_columns, add_weights, summable
+from ratewise.preprocessing.basis import BLOCK_ROWS, Basis, add_columns, add_weights, summable
 from ratewise.training.certificate import margin_code_count, margin_codes
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[Any]
 Block = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp] | None]
 
-_FEW_UNITS = 1 << 12  # below, joint codes take more time than they save
 _BITS = 52
 SOFT_STEP = 2.0**-24
 
@@ -44,7 +43,7 @@ class Bins(Protocol):
     """Bin numbers of rows, in memory or computed when asked."""
 
     def take(self, rows: npt.NDArray[np.intp]) -> Ints:
-        """Return the (len(rows), d) bins of rows, each column from 0; **private**."""
+        """Return the (len(rows), d) bins of rows, in the joint numbering; **private**."""
         ...
 
     def norms(self, basis: Basis, rows: npt.NDArray[np.intp], codes: Ints) -> Floats:
@@ -204,19 +203,6 @@ class RowEngine(ABC):
         return residuals, histogram_of(scores, cells, row_weights, shape, self.hard)
 
 
-class _Reading(NamedTuple):
-    """How the codes of rows are read, and shape functions on these codes."""
-
-    take: Callable[[npt.NDArray[np.intp]], Ints]
-    scorer: Scorer
-    offsets: npt.NDArray[np.intp]
-    joint: JointCodes | None
-
-    def scores(self, codes: Ints) -> Floats:
-        """Return the (n, C) scores of rows."""
-        return self.scorer.scores(codes, self.offsets)
-
-
 @dataclass(eq=False)
 class AdditiveEngine(RowEngine):
     """Sums of clipped gradients and histograms of predictions of an additive model.
@@ -273,9 +259,8 @@ class AdditiveEngine(RowEngine):
 
     def scorer(self, parameters: Floats) -> Scorer:
         """Return the shape functions of a parameter vector."""
-        matrix = parameters.reshape(self.n_outputs, self.basis.n_features + 1)
-        table, constant = self.basis.tables(matrix[:, :-1])
-        return Scorer.rounded(table, constant + matrix[:, -1], len(self.basis.grids))
+        tables = self.basis.tables(parameters.reshape(self.n_outputs, self.n_features + 1))
+        return Scorer.rounded(tables, len(self.basis.grids))
 
     def sums(self, sample: npt.NDArray[np.intp], parameters: Floats, weights: Floats | None, clip: float) -> Sums:
         """Return the clipped gradient sum and the prediction counts of a sample of units; **private**.
@@ -291,10 +276,9 @@ class AdditiveEngine(RowEngine):
             Bound on the L2 norm of what one unit adds to the gradient; infinity does not clip.
         """
         found = self.bin_sums(sample, self.scorer(parameters), weights, clip)
-        gradient = self.basis.gradient(found.bins, found.total)
-        joined = np.concatenate([gradient, found.total[:, None]], axis=1).ravel()
-        joined *= self._grid(clip)
-        return Sums(joined, found.histogram)
+        gradient = self.basis.gradient(found.bins, found.total).ravel()
+        gradient *= self._grid(clip)
+        return Sums(gradient, found.histogram)
 
     def bin_sums(self, sample: Any, scorer: Scorer, weights: Floats | None, clip: float) -> BinSums:
         """Return the clipped residuals of a sample of units, summed by bin, and the prediction counts; **private**.
@@ -302,11 +286,11 @@ class AdditiveEngine(RowEngine):
         Arguments as for `sums`. Results for parts of a sample may be added in any order.
         """
         length = len(sample) if isinstance(sample, np.ndarray) else self.units.n_units
-        reading, grid, problem = self._reading(scorer, length), self._grid(clip), self.problem
+        grid, problem = self._grid(clip), self.problem
         found: BinSums | None = None
 
         def work(block: Block) -> BinSums:
-            return self._block_sums(block, reading, weights, clip, grid)
+            return self._block_sums(block, scorer, weights, clip, grid)
 
         at_once = BLOCK_ROWS if length > 2 * BLOCK_ROWS else 2 * BLOCK_ROWS  # no block with a few rows left over
         for part in in_threads(work, list(self.units.blocks(sample, at_once)), self.threads):
@@ -317,33 +301,18 @@ class AdditiveEngine(RowEngine):
         if found is None:  # units without rows
             histogram = None if problem.cells is None else np.zeros((problem.n_cells, problem.n_classes))
             return BinSums(np.zeros((self.basis.n_bins, self.n_outputs)), np.zeros(self.n_outputs), histogram)
-        if reading.joint is None:
-            return found
-        return BinSums(np.asarray(reading.joint.transposed @ found.bins), found.total, found.histogram)
-
-    def _reading(self, scorer: Scorer, n_units: int) -> _Reading:
-        """Return how the codes of so many units are read: from joint codes, where that is faster."""
-        shared = None
-        if n_units > _FEW_UNITS and isinstance(self.bins, RowCodes):
-            shared = self.bins.joint(self.basis.groups)
-        if shared is not None:
-            joint, codes = shared
-            spread = Scorer(np.asarray(joint.members @ scorer.table), scorer.intercept)
-            return _Reading(codes.take, spread, joint.offsets, joint)
-        return _Reading(self.bins.take, scorer, self.basis.offsets, None)
+        return found
 
     @np.errstate(all="ignore")  # belongs here: threads do not inherit it
-    def _block_sums(self, block: Block, reading: _Reading, weights: Floats | None, clip: float, grid: float) -> BinSums:
+    def _block_sums(self, block: Block, scorer: Scorer, weights: Floats | None, clip: float, grid: float) -> BinSums:
         rows, starts = block
-        codes = reading.take(rows)
-        residuals, histogram = self.terms(rows, reading.scores(codes), weights)
+        codes = self.bins.take(rows)
+        residuals, histogram = self.terms(rows, scorer.scores(codes), weights)
         clip_units(residuals, self.bins.norms(self.basis, rows, codes), starts, clip)
         residuals /= grid
         steps = np.trunc(residuals, out=residuals)
-        sums = np.zeros((self.n_outputs, int(reading.offsets[-1])))
-        for output in range(self.n_outputs):
-            add_weights(sums[output], codes, np.ascontiguousarray(steps[:, output]), reading.offsets)
-        return BinSums(sums.T, steps.sum(axis=0), histogram)
+        sums = np.stack([add_weights(codes, of_rows, self.basis.n_bins) for of_rows in steps.T], axis=1)
+        return BinSums(sums, steps.sum(axis=0), histogram)
 
     def counts_of(self, parameters: Floats, towards: int | None) -> tuple[Floats, Floats]:
         """Return `counts`, or `margin_counts` with `towards`; **private**."""
@@ -355,10 +324,9 @@ class AdditiveEngine(RowEngine):
 
         Results for parts of the units may be added.
         """
-        reading = self._reading(scorer, self.units.n_units)
 
         def scores(rows: npt.NDArray[np.intp]) -> Floats:
-            return reading.scores(reading.take(rows))
+            return scorer.scores(self.bins.take(rows))
 
         return count_predictions(self.problem, self.units, scores, BLOCK_ROWS, self.threads, towards)
 
@@ -385,18 +353,19 @@ class Scorer:
     intercept: Floats
 
     @classmethod
-    def rounded(cls, table: Floats, intercept: Floats, n_columns: int) -> Scorer:
-        """Return shape functions whose scores are exact sums, equal in training and prediction and in any order."""
-        both = summable(np.concatenate([table, intercept[None]]), n_columns + 1)
+    def rounded(cls, tables: Floats, n_columns: int) -> Scorer:
+        """Return shape functions whose scores are exact sums, equal in training and prediction and in any order.
+
+        The last entries of `tables` are the intercepts.
+        """
+        both = summable(tables, n_columns + 1)
         return cls(both[:-1], both[-1])
 
-    def scores(self, codes: Ints, offsets: npt.NDArray[np.intp]) -> Floats:
-        """Return the (n, C) scores of rows; arguments as for `add_columns`."""
-        if self.table.shape[1] == 1:
-            scores = add_columns(self.table[:, 0], codes, offsets)
-            scores += self.intercept[0]
-            return scores[:, None]
-        return np.asarray(add_columns(self.table, codes, offsets) + self.intercept)
+    def scores(self, codes: Ints) -> Floats:
+        """Return the (n, C) scores of rows given by their (n, d) bins."""
+        scores = add_columns(self.table, codes)
+        scores += self.intercept
+        return scores
 
     @staticmethod
     def predictions(scores: Floats) -> npt.NDArray[np.intp]:
@@ -416,8 +385,9 @@ def clip_units(residuals: Floats, norms: Floats, starts: npt.NDArray[np.intp] | 
     if starts is None and residuals.shape[1] == 1:  # the same bound, in less time
         one = residuals[:, 0]
         limits = clip / norms
-        np.clip(one, -limits, limits, out=one)
-        one[~np.isfinite(one)] = 0.0
+        np.minimum(one, limits, out=one)
+        np.maximum(one, np.negative(limits, out=limits), out=one)
+        np.putmask(one, ~np.isfinite(one), 0.0)
         return
     lengths = np.sqrt(np.square(residuals).sum(axis=1)) * norms
     if starts is not None:
@@ -446,10 +416,10 @@ def residuals_of(
         if cells is not None and weights is not None:
             if temperature != 1.0:
                 soft = _sigmoid(temperature * scores[:, 0])
-            cost = np.append(temperature * (weights[:, 1] - weights[:, 0]), 0.0).take(
-                cells
-            )  # the last entry is cell -1
-            found += cost * soft * (1.0 - soft)
+            costs = np.zeros(len(weights) + 1)  # the last entry is cell -1
+            np.subtract(weights[:, 1], weights[:, 0], out=costs[:-1])
+            costs *= temperature
+            found += costs.take(cells) * soft * (1.0 - soft)
         residuals = found[:, None]
     else:
         soft = _softmax(scores)
@@ -461,7 +431,7 @@ def residuals_of(
             soft = soft if temperature == 1.0 else _softmax(temperature * scores)
             costs = np.vstack([weights, np.zeros(weights.shape[1])]).take(cells, axis=0)
             residuals += temperature * soft * (costs - np.sum(soft * costs, axis=1, keepdims=True))
-    residuals *= known[:, None] if row_weights is None else (known * row_weights)[:, None]
+    residuals *= (known if row_weights is None else known * row_weights)[:, None]
     return residuals
 
 

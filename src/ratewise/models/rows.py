@@ -16,7 +16,7 @@ from ratewise.data.table import FeatureTable, Units, code_groups, code_ids, code
 from ratewise.mechanisms.sampling import KeyedSample
 from ratewise.models.additive import AdditiveEngine, Bins, Problem, available_threads
 from ratewise.models.linear import SparseEngine, prepare_sparse
-from ratewise.preprocessing.basis import Basis, LazyBins, RowCodes, bin_offsets, bin_weights, code_rows
+from ratewise.preprocessing.basis import Basis, LazyBins, RowCodes, bin_weights, code_rows
 from ratewise.preprocessing.discovery import (
     ColumnDeclaration,
     RangeCounts,
@@ -148,7 +148,7 @@ class Rows:
             if self.features.mapped:
                 self._bins = LazyBins(self.features, grids)
             else:
-                self._bins = RowCodes(code_rows(self.features, grids), bin_offsets(grids))
+                self._bins = RowCodes(code_rows(self.features, grids))
         return self._bins
 
     def engine(
@@ -162,7 +162,7 @@ class Rows:
         coded, problem, units = self._coded(basis.grids), self.problem, self.units
         if isinstance(coded, RowCodes) and units.order is not None:
             # rows of a unit side by side are read faster; sums are exact, so their order changes nothing
-            coded, problem = RowCodes(coded.codes[units.order], coded.offsets), problem.take(units.order)
+            coded, problem = RowCodes(coded.codes[units.order]), problem.take(units.order)
             units = units.side_by_side()
         return AdditiveEngine(coded, basis, problem, units, config.temperature, hard, threads=available_threads())
 
