@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[Any]
 Block = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp] | None]
 
+_FEW_ROWS = 1 << 12
 _BITS = 52
 SOFT_STEP = 2.0**-24
 
@@ -293,7 +294,10 @@ class AdditiveEngine(RowEngine):
             return self._block_sums(block, scorer, weights, clip, grid)
 
         at_once = BLOCK_ROWS if length > 2 * BLOCK_ROWS else 2 * BLOCK_ROWS  # no block with a few rows left over
-        for part in in_threads(work, list(self.units.blocks(sample, at_once)), self.threads):
+        blocks = list(self.units.blocks(sample, at_once))
+        if len(blocks) == 1:
+            return work(blocks[0])
+        for part in in_threads(work, blocks, self.threads):
             if found is None:
                 found = part
             else:
@@ -307,12 +311,14 @@ class AdditiveEngine(RowEngine):
     def _block_sums(self, block: Block, scorer: Scorer, weights: Floats | None, clip: float, grid: float) -> BinSums:
         rows, starts = block
         codes = self.bins.take(rows)
+        if len(rows) <= _FEW_ROWS:
+            codes = codes.astype(np.intp)  # once for both uses
         residuals, histogram = self.terms(rows, scorer.scores(codes), weights)
         clip_units(residuals, self.bins.norms(self.basis, rows, codes), starts, clip)
-        residuals /= grid
-        steps = np.trunc(residuals, out=residuals)
-        sums = np.stack([add_weights(codes, of_rows, self.basis.n_bins) for of_rows in steps.T], axis=1)
-        return BinSums(sums, steps.sum(axis=0), histogram)
+        residuals *= 1.0 / grid
+        steps = np.trunc(residuals, out=residuals).T
+        sums = np.array([add_weights(codes, of_rows, self.basis.n_bins) for of_rows in steps])
+        return BinSums(sums.T, np.add.reduce(steps, axis=1), histogram)
 
     def counts_of(self, parameters: Floats, towards: int | None) -> tuple[Floats, Floats]:
         """Return `counts`, or `margin_counts` with `towards`; **private**."""
@@ -387,7 +393,7 @@ def clip_units(residuals: Floats, norms: Floats, starts: npt.NDArray[np.intp] | 
         limits = clip / norms
         np.minimum(one, limits, out=one)
         np.maximum(one, np.negative(limits, out=limits), out=one)
-        np.putmask(one, ~np.isfinite(one), 0.0)
+        np.putmask(one, np.isnan(one), 0.0)
         return
     lengths = np.sqrt(np.square(residuals).sum(axis=1)) * norms
     if starts is not None:

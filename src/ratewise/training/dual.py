@@ -11,7 +11,8 @@ The multipliers follow the filtered violation e_t = w_t (x_t - gamma) with integ
 
 The weight w_t = r**2 / (r**2 + variance of x_t) leaves violations that are below the noise level to themselves, and a
 subset whose size is not known is taken to be predicted like all rows. The weights table W that the multipliers
-collapse to is used together with a loss of weight 1; both are divided by a power of two (`DualUpdate.scale`).
+collapse to is used together with a loss of weight 1; both are divided by a power of two (`DualUpdate.scale`). In
+trainings of many steps, the mean histogram of several steps makes one update.
 
 Everything here is post-processing of released values.
 """
@@ -36,7 +37,7 @@ _SCALE = 2.0  # of the objective, per mean span of the weights of a row
 _RELIABLE = 0.05  # standard error of a constraint's value above which a violation is given less weight
 _KNOWN = 3.0  # standard deviations of a cell's size below which the cell is taken to be no different from all rows
 _LARGEST = 1e100  # weight of a row; squares and sums of such weights are finite
-_STATE = ("step", "integral", "multipliers", "estimate", "variance", "_totals", "_predicted")
+_STATE = ("step", "integral", "multipliers", "estimate", "variance", "_totals", "_predicted", "_waiting")
 
 
 class DualUpdate:
@@ -54,6 +55,8 @@ class DualUpdate:
         Integral and proportional gain.
     margin : float or array
         Training aims below the bounds by this much.
+    interval : int
+        The mean histogram of so many steps counts as that of one step.
     """
 
     def __init__(
@@ -66,17 +69,20 @@ class DualUpdate:
         rate: float,
         damping: float,
         margin: Any = 0.0,
+        interval: int = 1,
     ) -> None:
         self.constraints = constraints
         self._expected = total * sampling_rate
         self._sampling_rate = sampling_rate
         self._noise = noise
+        self._interval = interval
         self._rate, self._damping = rate, damping
         self._bounds = constraints.bounds - margin
         n_cells, n_classes = constraints.n_cells, constraints.n_classes
         self._shape = n_cells, n_classes
         self._totals = np.zeros(n_cells)
         self._predicted = np.zeros(n_classes)
+        self._waiting: Floats = np.zeros(self._shape)
         self.step = 0
         self.integral: Floats = np.zeros(len(constraints))
         self.multipliers: Floats = np.zeros(len(constraints))
@@ -87,13 +93,18 @@ class DualUpdate:
 
     @property
     def cell_totals(self) -> Floats:
-        """Mean of the released cell sizes of all steps, per step."""
-        return self._totals / max(self.step, 1)
+        """Mean of the released cell sizes of the steps up to the last update, per step."""
+        return self._totals / self._steps
+
+    @property
+    def _steps(self) -> int:
+        """Steps up to the last update, at least 1."""
+        return max(self.step - self.step % self._interval, 1)
 
     @property
     def cell_totals_std(self) -> float:
         """Standard deviation of the noise of `cell_totals`."""
-        return self._noise * float(np.sqrt(self._shape[1] / max(self.step, 1)))
+        return self._noise * float(np.sqrt(self._shape[1] / self._steps))
 
     @property
     def largest_class(self) -> int:
@@ -104,7 +115,7 @@ class DualUpdate:
         """Return the total weight of each cell, from the sizes of all samples, and its standard deviation."""
         rate = self._sampling_rate
         sizes = self.cell_totals / rate
-        sampling = np.maximum(sizes, 0.0) * (1.0 - rate) / (rate * max(self.step, 1))
+        sampling = np.maximum(sizes, 0.0) * (1.0 - rate) / (rate * self._steps)
         return sizes, np.sqrt(np.square(self.cell_totals_std / rate) + sampling)
 
     @property
@@ -112,19 +123,26 @@ class DualUpdate:
         """Standard error of `estimate`, from the noise of the counts."""
         return np.sqrt(self.variance)
 
-    @np.errstate(all="ignore")
     def update(self, histogram: Floats, schedule: float) -> None:
         """Take in one released histogram; `schedule` is the learning rate relative to the first step."""
+        self._waiting += histogram
+        self.step += 1
+        if self.step % self._interval == 0:
+            self._update(self._waiting / self._interval, schedule)
+            self._waiting[...] = 0.0
+
+    @np.errstate(all="ignore")
+    def _update(self, histogram: Floats, schedule: float) -> None:
+        """Move the multipliers by the mean histogram of `interval` steps."""
         constraints = self.constraints
         counted = histogram.sum(axis=1)
-        self._totals += counted
-        self._predicted += histogram.sum(axis=0)
-        self.step += 1
+        self._totals += self._interval * counted
+        self._predicted += self._interval * histogram.sum(axis=0)
         floor = max(1.0, _KNOWN * self.cell_totals_std)
         sizes = np.maximum(self.cell_totals, 0.0)
         # counts of a cell sum to its size, which the mean over steps knows better: project on that sum
         consistent = histogram + ((sizes - counted) / self._shape[1])[:, None]
-        spread = self._noise * float(np.sqrt(1.0 - 1.0 / self._shape[1]))
+        spread = self._noise * float(np.sqrt((1.0 - 1.0 / self._shape[1]) / self._interval))
         values = constraints.values(consistent, sizes, floor=floor, clamp=False, shrink=True)
         observed = np.square(constraints.value_noise(consistent, sizes, max(spread, 1e-9), floor=floor))
         self._filter(values, np.maximum(observed, 1e-12), schedule)
@@ -150,7 +168,7 @@ class DualUpdate:
         return float(2.0 ** np.round(np.log2(1.0 + _SCALE * size)))
 
     def _filter(self, values: Floats, observed: Floats, schedule: float) -> None:
-        if self.step == 1:
+        if self.step == self._interval:
             self.estimate, self.variance = values, observed
             return
         variance = self.variance + (_DRIFT * schedule) ** 2
@@ -178,7 +196,7 @@ def dual_update(
     """Return the multipliers of a training run; `noise` is the standard deviation of one count."""
     if compiled is None:
         return None
-    margin = config.margin
+    margin, interval = config.margin, max(1, plan.steps // STEPS)
     if margin == "certified":
         margin = certificate_half_width(compiled, plan)
     return DualUpdate(
@@ -186,7 +204,8 @@ def dual_update(
         total=float(plan.n_units),
         sampling_rate=plan.sampling_rate,
         noise=noise,
-        rate=config.dual_rate * STEPS / plan.steps,
+        rate=config.dual_rate * STEPS * interval / plan.steps,
         damping=config.dual_damping,
         margin=margin,
+        interval=interval,
     )

@@ -190,9 +190,9 @@ class GradientDescent:
 
 def _divided(gradient: Any, scale: float) -> Any:
     """Return a gradient sum, an array or a list of tensors, divided by a power of two: exact, so the norm is too."""
-    if isinstance(gradient, list):
-        return gradient if scale == 1.0 else [part / scale for part in gradient]
-    return gradient / scale
+    if scale == 1.0:
+        return gradient
+    return [part / scale for part in gradient] if isinstance(gradient, list) else gradient / scale
 
 
 def schedule_value(schedule: str, done: int, steps: int) -> float:
