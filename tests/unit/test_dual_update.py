@@ -105,3 +105,21 @@ def test_state_goes_on_where_it_was():
             compile_constraints([rate(1) <= 0.5, rate(0) <= 0.5, rate(1) >= 0.1], DOMAIN),
             total=1.0, sampling_rate=1.0, noise=1.0, rate=0.1, damping=1.0,
         ).restore(one.state())  # fmt: skip
+
+
+def test_the_mean_histogram_of_an_interval_makes_one_update():
+    """Four noisy histograms count as one with half the noise, also when training stops between them."""
+    rng = np.random.default_rng(1)
+    often, seldom = dual(noise=10.0), dual(noise=20.0, interval=4)
+    for schedule in (1.0, 0.5):
+        histograms = table(often, 0.7) + rng.normal(0, 20.0, (4, often.constraints.n_cells, 2))
+        often.update(histograms.mean(axis=0), schedule)
+        for number, histogram in enumerate(histograms):
+            if number == 2:
+                state, seldom = seldom.state(), dual(noise=20.0, interval=4)
+                seldom.restore(state)
+            seldom.update(histogram, schedule)
+    assert np.allclose(seldom.multipliers, often.multipliers)
+    assert np.allclose(seldom.table, often.table)
+    assert np.allclose(seldom.standard_error, often.standard_error)
+    assert np.allclose(seldom.cell_totals, often.cell_totals)

@@ -12,7 +12,7 @@ The multipliers follow the filtered violation e_t = w_t (x_t - gamma) with integ
 The weight w_t = r**2 / (r**2 + variance of x_t) leaves violations that are below the noise level to themselves, and a
 subset whose size is not known is taken to be predicted like all rows. The weights table W that the multipliers
 collapse to is used together with a loss of weight 1; both are divided by a power of two (`DualUpdate.scale`). In
-trainings of many steps, the mean histogram of several steps makes one update.
+trainings of many small samples, the mean histogram of several steps makes one update.
 
 Everything here is post-processing of released values.
 """
@@ -196,7 +196,8 @@ def dual_update(
     """Return the multipliers of a training run; `noise` is the standard deviation of one count."""
     if compiled is None:
         return None
-    margin, interval = config.margin, max(1, plan.steps // STEPS)
+    margin = config.margin
+    interval = max(1, min(plan.steps // STEPS, int(1.0 / plan.sampling_rate)))  # it reads no row twice, on average
     if margin == "certified":
         margin = certificate_half_width(compiled, plan)
     return DualUpdate(
