@@ -28,7 +28,7 @@ figure, axis = plt.subplots(figsize=(6, 3.2), layout="constrained")
 axis.bar(range(1, len(spent)), spent[1:], color="#2166ac")
 axis.axhline(100, color="black", linewidth=1)
 axis.annotate("refused", (len(spent), 2), ha="center", color="#b2182b")
-axis.set(xlabel="fits at epsilon 0.4, 0.3, 0.3, ...", ylabel="% of the cap spent", xticks=range(1, len(spent) + 1))
+axis.set(xlabel="fits at epsilon 0.4, 0.3, 0.3, ...", ylabel="% of the cap spent", xlim=(0.4, len(spent) + 0.6))
 assert len(spent) - 1 < len(epsilons)
 
 # %%
