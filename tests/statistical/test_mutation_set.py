@@ -24,9 +24,9 @@ from ratewise.data.cells import parse_text
 from ratewise.distributed import partitions
 from ratewise.estimators import classifier as classifier_module
 from ratewise.exceptions import InvalidInput, LedgerError
-from ratewise.mechanisms import sampling as sampling_module
 from ratewise.mechanisms.noise import RoundedGaussianMechanism
-from ratewise.mechanisms.randomness import RandomStreams, SecureGenerator
+from ratewise.mechanisms.randomness import KeyedGenerator, RandomStreams, SecureGenerator
+from ratewise.mechanisms.sampling import KeyedSample
 from ratewise.models import additive
 from ratewise.models import rows as rows_module
 from ratewise.models.additive import AdditiveEngine, Sums
@@ -87,7 +87,7 @@ def people():
 
 
 def model(**changes):
-    config = TrainingConfig(steps=3, clip=0.3)  # below the norm of most gradients
+    config = TrainingConfig(steps=8, clip=0.3)  # below the norm of most gradients; each row is in some sample
     options = {"epsilon": 4.0, "delta": 1e-5, "config": config, **DECLARED, **changes}
     return RateConstrainedClassifier([demographic_parity("g", max_gap=0.5)], **options)
 
@@ -355,22 +355,22 @@ def rows_counted_twice(patch):
 
 
 def skipped_empty_batches(patch):
-    whole = sampling_module.poisson_rows
+    whole = KeyedSample.units
 
-    def rows_of(n_rows, rate, rng):
-        while not len(rows := whole(n_rows, rate, rng)):
-            pass
+    def units(self, start, stop):
+        while not len(rows := whole(self, start, stop)):
+            self = dataclasses.replace(self, key=self.key[::-1], step=self.step + 1, drawn={})
         return rows
 
-    patch.setattr(sampling_module, "poisson_rows", rows_of)
+    patch.setattr(KeyedSample, "units", units)
 
 
 def fixed_size(patch):
-    def rows_of(n_rows, rate, rng):
-        order = np.argsort(rng.random(n_rows))
-        return np.sort(order[: max(1, round(n_rows * rate))])
+    def units(self, start, stop):
+        order = np.argsort(KeyedGenerator(self.key, self.step).random(stop - start))
+        return np.sort(order[: max(1, round(len(order) * self.rate))])
 
-    patch.setattr(sampling_module, "poisson_rows", rows_of)
+    patch.setattr(KeyedSample, "units", units)
 
 
 def with_raw_counts(patch, spoil):
