@@ -456,7 +456,7 @@ class TestParameters:
             ({"histogram": None}, "histogram must be one of 'gaussian', 'laplace'"),
             ({"histogram_share": 0}, "histogram_share must be strictly between"),
             ({"histogram_share": 1}, "histogram_share must be strictly between"),
-            ({"statistics_share": 0.6}, "statistics_share must be at most 0.5"),
+            ({"statistics_share": 0.8}, "training needs the rest"),
             ({"temperature": 0}, "temperature must be above 0"),
             ({"rates": "x"}, "rates must be one of 'hard', 'soft'"),
             ({"l2": -1}, "l2 must be at least 0"),

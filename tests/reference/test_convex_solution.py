@@ -33,6 +33,7 @@ def trained(n_classes, model, constraints=None, steps=2000, **settings):
         sampling_rate=1.0,
         momentum=0.8,
         schedule="constant",
+        clip=1e6,  # beyond every gradient
         rates="soft",
         **{"l2": L2, "learning_rate": 0.05, **settings},
     )

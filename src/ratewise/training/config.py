@@ -29,8 +29,6 @@ LARGEST_SAMPLE = 65_536  # expected units of a step; small tables are sampled wi
 THRESHOLD_DELTA = 0.1  # of delta, for each of two releases with thresholds
 LEAST_STEP_NOISE = 0.2  # with less, a small sampling rate hides nothing
 ROWS_PER_ID_SHARE = CORRECTION_SHARE = 0.01  # of the budget, in units of 1 / sigma**2
-LEAST_TRAINING_SHARE = 0.1
-NO_NOISE_RESOLUTION = 1e6
 
 _FEW, _MANY = 500.0, 5000.0  # resolution from which logarithmic cells are used, and finer ones
 _MOST_LOG_CELLS = 2560  # of all columns of a table
@@ -39,7 +37,7 @@ _SPREAD = 0.025
 _L2 = 0.001  # penalty on weights without constraints
 _CONSTRAINED_L2 = (0.004, 80.0)  # with constraints: the lesser of the first and of the second divided by the units
 _GRADIENT_NOISE = 0.075  # noise of the mean gradient, in score units, that the clipping norm is chosen for
-_CLIPS = (0.5, 5.0)
+_CLIPS = (0.5, 4.0)
 _LEARNING_RATE = 2.0
 
 
@@ -131,10 +129,13 @@ class TrainingConfig:
         for name in ("dual_rate", "dual_damping", "tolerance"):
             object.__setattr__(self, name, _validate.non_negative(**{name: getattr(self, name)}))
         for name in ("statistics_share", "discovery_share", "certificate_share"):
-            share = _validate.fraction(**{name: getattr(self, name)})
-            if share > 0.5:
-                raise InvalidInput(f"{name} must be at most 0.5, got {share!r}: training needs the rest")
-            object.__setattr__(self, name, share)
+            object.__setattr__(self, name, _validate.fraction(**{name: getattr(self, name)}))
+        spent = self.statistics_share + 2.0 * self.discovery_share + self.certificate_share
+        if spent > 0.9:
+            raise InvalidInput(
+                f"statistics_share + 2 * discovery_share + certificate_share must be at most 0.9, got {spent:g}: "
+                "training needs the rest"
+            )
         if not 0.0 <= _validate.non_negative(momentum=self.momentum) < 1.0:
             raise InvalidInput(f"momentum must be at least 0 and below 1, got {self.momentum!r}")
         _validate.positive(temperature=self.temperature)
@@ -178,7 +179,7 @@ def single_release_noise(epsilon: float, delta: float) -> float:
 
 def resolution(n_units: int, epsilon: float | None, delta: float) -> float:
     """Return the number of units per noise multiplier of a single release."""
-    return NO_NOISE_RESOLUTION if epsilon is None else n_units / single_release_noise(epsilon, delta)
+    return math.inf if epsilon is None else n_units / single_release_noise(epsilon, delta)
 
 
 def logarithmic_cells(resolution: float, n_continuous: int) -> int:
@@ -211,13 +212,13 @@ def step_sizes(noise: float | None, length: float, expected_units: float, clip: 
     """Return the clipping norm, unless it is given, and the learning rate.
 
     The noise of a mean gradient moves scores by ``noise * clip * length / (n q)`` with length = sqrt(E |x|**2). The
-    clipping norm makes this 0.075, between 0.5 and the larger of 5 and `length`. Noise beyond twice that shortens the
-    steps in proportion. Without noise nothing is clipped.
+    clipping norm makes this 0.075, between 0.5 and 4; it is 4 without noise. Noise beyond twice that shortens the steps in
+    proportion. The upper end keeps steps stable where many features are correlated, which public facts do not tell.
     """
-    if noise is None:
-        return clip or math.inf, _LEARNING_RATE
-    unit = noise * length / expected_units
-    clip = clip or min(max(_GRADIENT_NOISE / unit, _CLIPS[0]), max(_CLIPS[1], length))
+    unit = 0.0 if noise is None else noise * length / expected_units
+    if not unit:
+        return clip or _CLIPS[1], _LEARNING_RATE
+    clip = clip or min(max(_GRADIENT_NOISE / unit, _CLIPS[0]), _CLIPS[1])
     return clip, _LEARNING_RATE * min(1.0, 2.0 * _GRADIENT_NOISE / (unit * clip))
 
 

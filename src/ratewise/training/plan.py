@@ -222,7 +222,7 @@ def _shares(facts: PublicFacts, config: TrainingConfig) -> dict[str, float]:
         shares[CORRECTION] = defaults.CORRECTION_SHARE
     if facts.constrained:
         shares[CERTIFICATE] = config.certificate_share
-    shares[TRAINING] = max(defaults.LEAST_TRAINING_SHARE, 1.0 - sum(shares.values()))
+    shares[TRAINING] = 1.0 - sum(shares.values())
     return shares
 
 
