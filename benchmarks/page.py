@@ -276,7 +276,7 @@ column by more than .01). Below it: error minus that of `ratewise, additive, sch
 declared": they are found privately. "Protects": whole rows, or the sensitive attribute only. "n/a": the system has no such task. "-": not run.
 The gap is between the two sexes, on Nursery between two finances; for false negatives it is the rate itself.
 "Held" is the share of certificates that say so; they are about the training rows. Seconds are processor time of the fit, on one thread of a
-machine that other work used. Systems that take seconds have ten splits, those that take minutes three. AIM and MST are stopped after {minutes:g} minutes of
+machine that other work used. Ten splits are planned for systems that take seconds, three for those that take minutes; the second table of each block has the number that was run. AIM and MST are stopped after {minutes:g} minutes of
 processor time for one synthetic table.
 
 The choices of ratewise use held-out training rows only and are frozen in a commit before it is run, once per cell; earlier defaults had been run on
@@ -318,9 +318,16 @@ def scoreboard_page() -> str:
 
 
 def _missing(found: Mapping[Key, Summary]) -> str:
-    ran = {key[3] for key in found}
-    absent = [system.label for name, system in METHODS.items() if name not in ran]
-    return _MISSING + (f" Not run: {', '.join(absent)}." if absent else "")
+    """Return the systems and tables that have no result in any block."""
+    absent = []
+    for name, system in METHODS.items():
+        asked = {
+            table: [block for block, each in constraints(table).items() if system.takes(table, each.partition("=")[0])]
+            for table in TABLES
+        }
+        tables = [NAMES[t] for t in TABLES if asked[t] and not any((t, b, 1.0, name) in found for b in asked[t])]
+        absent += [f"{system.label} ({', '.join(tables)})"] if tables else []
+    return _MISSING + (f"\n\nNot run: {'; '.join(absent)}." if absent else "")
 
 
 _PAGE = """# Speed, and the experiments of the paper
