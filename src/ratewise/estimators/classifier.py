@@ -645,8 +645,14 @@ def _fitted_model(session: Session) -> AdditiveModel | SparseModel | None:
 
 
 def columns_by_name(X: Any, y: Any, sensitive: Any, ids: Any = None) -> tuple[Any, Any, Any, Any, str | None]:
-    """Take labels, sensitive columns and ids out of X where they are given as names of its columns."""
-    names = list(X.columns) if hasattr(X, "shape") and hasattr(X, "columns") else []
+    """Take labels, sensitive columns and ids out of X where they are given as names of its columns.
+
+    Whether a list holds names follows from lengths: a list with one entry per row, or with more entries than there are
+    columns, holds values of rows.
+    """
+    names = []
+    if hasattr(X, "shape") and hasattr(X, "columns"):  # Arrow's `columns` are not names
+        names = list(getattr(X, "column_names", X.columns))
 
     def take(name: str, what: str) -> Any:
         if name not in names:
@@ -656,11 +662,11 @@ def columns_by_name(X: Any, y: Any, sensitive: Any, ids: Any = None) -> tuple[An
     dropped = [name for name in (y, ids) if isinstance(name, str)]
     if isinstance(y, str):
         y = take(y, "y")
-    listed = [sensitive] if isinstance(sensitive, str) else sensitive
-    if isinstance(listed, list | tuple) and listed and all(isinstance(name, str) for name in listed):
-        one_per_row = listed is sensitive and len(listed) == (len(X) if hasattr(X, "__len__") else -1)
-        if not one_per_row:
-            sensitive = {name: take(name, "sensitive_features") for name in listed}
+    listed = isinstance(sensitive, list | tuple) and 0 < len(sensitive) <= len(names) and len(sensitive) != len(X)
+    if isinstance(sensitive, str):
+        sensitive = {sensitive: take(sensitive, "sensitive_features")}
+    elif listed and all(isinstance(name, str) for name in sensitive):
+        sensitive = {name: take(name, "sensitive_features") for name in sensitive}
     column = ids if isinstance(ids, str) else getattr(ids, "name", None)
     column = column if isinstance(column, str) else None
     if isinstance(ids, str):
