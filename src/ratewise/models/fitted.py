@@ -98,7 +98,8 @@ class AdditiveModel:
         for start in range(0, features.n_rows, _ROWS_AT_ONCE):
             stop = min(start + _ROWS_AT_ONCE, features.n_rows)
             for place, (grid, column) in enumerate(zip(self.grids, features.columns, strict=True)):
-                bins = grid.code(column[start:stop]).astype(np.intp) + offsets[place]
+                part = (column.iloc if hasattr(column, "iloc") else column)[start:stop]
+                bins = grid.code(part).astype(np.intp) + offsets[place]
                 scores[start:stop] += self.scorer.table[bins]
         return scores
 

@@ -184,7 +184,7 @@ def _parts(*columns: Any) -> Iterator[slice]:
     """Yield slices of rows to code one after the other, so that large columns need little more memory than their codes."""
     length = len(columns[0])
     if not all(isinstance(column, np.ndarray) for column in columns):
-        yield slice(0, length)
+        yield slice(None)  # numbers would be labels in a series whose index holds fractions
         return
     for start in range(0, length, _ROWS_AT_ONCE):
         yield slice(start, min(start + _ROWS_AT_ONCE, length))
