@@ -587,13 +587,7 @@ def test_run_folders(cell, declared, tmp_path, monkeypatch, capsys):
         wanted = schema if declared else None
         ready = session_for(frame, settings, wanted, seed=3)
         folder = RunFolder.create(
-            tmp_path / "run",
-            settings=settings,
-            schema=wanted,
-            plan=ready[1].plan,
-            rows=len(frame),
-            data="people.csv",
-            command=["train"],
+            tmp_path / "run", settings=settings, schema=wanted, plan=ready[1].plan, data="people.csv", command=["train"]
         )
         train_run(folder, *ready)
         return written(tmp_path / "run")

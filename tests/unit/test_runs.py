@@ -66,7 +66,7 @@ def made(path, wanted=None, schema=None, frame=FRAME, **options):
     wanted = wanted or settings()
     ready = session_for(frame, wanted, schema)
     folder = RunFolder.create(
-        path, settings=wanted, schema=schema, plan=ready[1].plan, rows=len(frame), data="people.csv", command=["x"],
+        path, settings=wanted, schema=schema, plan=ready[1].plan, data="people.csv", command=["x"],
         **options,
     )  # fmt: skip
     return folder, ready
@@ -399,7 +399,7 @@ class TestFolders:
         finished(tmp_path / "run")
         path = tmp_path / "run" / "run.json"
         described = json.loads(path.read_text())
-        path.write_text(json.dumps({**described, "rows": 5}))
+        path.write_text(json.dumps({**described, "units": 5}))
         with pytest.raises(InvalidInput, match="its checksum does not fit"):
             RunFolder.open(tmp_path / "run")
         for files in ({}, {**described["files"], "../../etc/passwd": "0" * 64}):

@@ -306,12 +306,7 @@ class Table:
 
     def new_run(self, out: str | Path, **made: Any) -> RunFolder:
         """Make the folder of a run on this table; further arguments are those of `RunFolder.create`."""
-        own: dict[str, Any] = {
-            "rows": len(self.frame),
-            "data": self.data,
-            "reading": self.reading,
-            "outside": self.outside,
-        }
+        own: dict[str, Any] = {"data": self.data, "reading": self.reading, "outside": self.outside}
         return RunFolder.create(out, **own, **made)
 
 

@@ -51,12 +51,12 @@ from ratewise.training.plan import Plan
 if TYPE_CHECKING:
     from ratewise.estimators.classifier import RateConstrainedClassifier
 
-FORMAT, VERSION = "ratewise-run", 2
+FORMAT, VERSION = "ratewise-run", 3
 TRAINING, FINISHED = "training", "finished"
 
 _FIELDS: dict[str, type | UnionType] = {
     **dict.fromkeys(("format", "id", "status", "created", "changed", "data", "data_name", "sha256"), str),
-    **dict.fromkeys(("version", "rows", "units"), int),
+    **dict.fromkeys(("version", "units"), int),
     **dict.fromkeys(("settings", "reading", "versions", "files", "ledger_mark"), dict),
     **dict.fromkeys(("command", "outside"), list),
     "ledger": str | None,
@@ -137,7 +137,6 @@ class RunFolder:
         settings: Settings,
         schema: Schema | None,
         plan: Plan,
-        rows: int,
         data: str,
         command: list[str],
         reading: Mapping[str, Any] | None = None,
@@ -162,8 +161,7 @@ class RunFolder:
             "created": now(),
             "command": list(command),
             "data": os.path.abspath(data),
-            "rows": rows,
-            "units": plan.n_units,
+            "units": plan.n_units,  # with ids, the number of rows is private
             "settings": settings.to_dict(),
             "ledger": None if ledger is None else _place_of(ledger, target),
             "reading": dict(reading or {}),
