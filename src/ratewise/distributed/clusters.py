@@ -15,6 +15,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,7 +108,8 @@ class DaskPartitions:
             client.submit(_call, function, part, arguments, entry, pure=False)
             for part, entry in zip(held, each, strict=True)
         ]
-        return _wait(client, futures, gather=True)
+        with _computing():
+            return _wait(client, futures, gather=True)
 
     def _tasks(self, function: Callable[..., Any], common: tuple[Any, ...], each: Sequence[Any]) -> list[Any]:
         import dask
@@ -141,7 +143,22 @@ def _add_up(add: Callable[[Any, Any], Any], parts: list[Any]) -> Any:
 
 def open_dask(table: Any, layout: Layout) -> PartitionedRows:
     """Return the rows of a Dask data frame as a source for a session."""
-    return PartitionedRows(DaskPartitions(list(table.to_delayed())), layout)
+    with _computing():
+        return PartitionedRows(DaskPartitions(list(table.to_delayed())), layout)
+
+
+@contextmanager
+def _computing() -> Iterator[None]:
+    """Turn errors of a table's own tasks, which quote rows, into errors that do not."""
+    try:
+        yield
+    except (RatewiseError, MemoryError):
+        raise
+    except Exception as problem:  # a task may raise anything
+        raise InvalidInput(
+            f"the Dask data frame cannot be computed ({type(problem).__name__}); what has happened so far is in the "
+            "ledger. Compute it by itself to see why, or write it to Parquet first"
+        ) from None
 
 
 # ------------------------------------------------------------------------------------------- the cluster
@@ -167,23 +184,24 @@ def _persisted(tasks: list[Any]) -> list[Any]:
     import dask
 
     client = _client()
-    if client is None:
-        return list(dask.persist(*tasks))
-    held = client.persist(tasks)
-    from distributed import futures_of
+    with _computing():
+        if client is None:
+            return list(dask.persist(*tasks))
+        held = client.persist(tasks)
+        from distributed import futures_of
 
-    _wait(client, futures_of(held))
-    return list(held)
+        _wait(client, futures_of(held))
+        return list(held)
 
 
 def _computed(tasks: list[Any]) -> list[Any]:
     import dask
 
     client = _client()
-    if client is None:
-        return list(dask.compute(*tasks))
-    futures = client.compute(tasks)
-    return _wait(client, futures, gather=True)
+    with _computing():
+        if client is None:
+            return list(dask.compute(*tasks))
+        return _wait(client, client.compute(tasks), gather=True)
 
 
 def _wait(client: Any, futures: list[Any], gather: bool = False) -> list[Any]:
