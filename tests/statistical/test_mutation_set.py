@@ -4,6 +4,7 @@ A mutant patches one shipped function. A catcher runs an audit or a check and sa
 alarm. `docs/threat-model.md` has the same table in words.
 """
 
+import contextlib
 import dataclasses
 import re
 import tempfile
@@ -18,10 +19,11 @@ from ratewise import RateConstrainedClassifier, demographic_parity
 from ratewise.accounting import Budget, GaussianEvent, LaplaceEvent, Ledger, TrainingEvent, accountant, epsilon
 from ratewise.accounting import ledger as ledger_module
 from ratewise.audit import audit_step, check_ledger, check_noise, check_replay, check_sampling
+from ratewise.cli.console import Table
 from ratewise.data import cells, files
 from ratewise.data import table as units
 from ratewise.data.cells import parse_text
-from ratewise.distributed import partitions
+from ratewise.distributed import clusters, partitions
 from ratewise.estimators import classifier as classifier_module
 from ratewise.exceptions import InvalidInput, LedgerError
 from ratewise.mechanisms.noise import RoundedGaussianMechanism
@@ -33,6 +35,8 @@ from ratewise.models.additive import AdditiveEngine, Sums
 from ratewise.preprocessing import discovery
 from ratewise.preprocessing.basis import Basis
 from ratewise.preprocessing.grids import ContinuousGrid
+from ratewise.runs import Settings
+from ratewise.runs.run import session_for
 from ratewise.training.config import TrainingConfig
 from ratewise.training.dual import DualUpdate
 from ratewise.training.loop import Loop
@@ -274,6 +278,53 @@ def records_of_time(_):
         ledger.admit(GaussianEvent(10.0), purpose="counts").release()
         found.append(re.sub(r'"(id|plan|checksum)": ?"[^"]*"', "", ledger.to_json()))
     return found[0] != found[1]
+
+
+def lists_of_groups(_):
+    """Give the groups as a list, with and without one entry that is no text."""
+    X, y, g, _ = people()
+    found = []
+    for groups in (list(map(str, g)), [None, *map(str, g[1:])]):
+        try:
+            fitted = model(random_state=1).fit(X.to_dict("list"), y, sensitive_features=groups)
+            found.append(fitted.privacy_.epsilon)
+        except InvalidInput as error:
+            found.append(str(error))
+    return found[0] != found[1]
+
+
+def rows_of_persons(_):
+    """Compare the folders of runs on tables of the same persons, one of whom has a row more."""
+    X, y, _, ids = people()
+    found = []
+    for rows in (slice(None), slice(1, None)):
+        frame = X.assign(y=y, person=np.asarray(ids) // 2)[rows]
+        settings = Settings(label="y", epsilon=50.0, delta=1e-6, training={"steps": 1}, privacy_id="person")
+        with tempfile.TemporaryDirectory() as place:
+            made = Table("people.csv", frame, {}, {}, ()).new_run(
+                Path(place) / "run",
+                settings=settings,
+                schema=None,
+                plan=session_for(frame, settings, seed=1)[1].plan,
+                command=["train"],
+            )
+            found.append({k: v for k, v in made.description.items() if k in ("units", "reading", "outside", "rows")})
+    return found[0] != found[1]
+
+
+def quoted_cells(_):
+    """Let a task of a Dask table fail for one cell."""
+    frames = pytest.importorskip("dask.dataframe")
+    X, y, _, _ = people()
+    whole = X.assign(x=["1.5"] * (N - 1) + ["secret"], y=y)
+    whole["x"] = whole["x"].astype(object)
+    table = frames.from_pandas(whole, npartitions=2)
+    table["x"] = table["x"].map_partitions(lambda column: column.astype(float), meta=("x", "f8"))
+    try:
+        RateConstrainedClassifier(None, classes=[0, 1]).fit(table, "y")
+    except Exception as error:
+        return "secret" in str(error)
+    raise AssertionError("the task must fail")
 
 
 def cells_that_stop_a_fit(_):
@@ -571,6 +622,30 @@ def time_zones_in_capitals_only(patch):
     patch.setattr(cells, "_time_of_text", read)
 
 
+def names_by_the_content_of_lists(patch):
+    whole = classifier_module.columns_by_name
+
+    def by_name(X, y, sensitive, ids=None):
+        if isinstance(sensitive, list) and all(isinstance(entry, str) for entry in sensitive):
+            raise InvalidInput(f"sensitive_features is {sensitive[0]!r}, which is no column of X")
+        return whole(X, y, sensitive, ids)
+
+    patch.setattr(classifier_module, "columns_by_name", by_name)
+
+
+def rows_in_run_folders(patch):
+    whole = Table.new_run
+
+    def new_run(self, out, **made):
+        return whole(dataclasses.replace(self, reading={"rows": len(self.frame)}), out, **made)
+
+    patch.setattr(Table, "new_run", new_run)
+
+
+def errors_of_tasks_as_they_are(patch):
+    patch.setattr(clusters, "_computing", contextlib.nullcontext)
+
+
 def noise_of_an_insecure_generator(patch):
     whole = RandomStreams.from_seed
     patch.setattr(
@@ -622,6 +697,9 @@ MUTANTS = [
     (common_types_of_partitions, storage),
     (numbers_where_words_are_few, storage),
     (time_zones_in_capitals_only, cells_that_stop_a_fit),
+    (names_by_the_content_of_lists, lists_of_groups),
+    (rows_in_run_folders, rows_of_persons),
+    (errors_of_tasks_as_they_are, quoted_cells),
 ]
 CATCHERS = {
     "gradient": games("gradient"),
@@ -647,6 +725,9 @@ CATCHERS = {
     "records of time": records_of_time,
     "storage": storage,
     "cells": cells_that_stop_a_fit,
+    "lists of groups": lists_of_groups,
+    "rows of persons": rows_of_persons,
+    "quoted cells": quoted_cells,
 }
 
 

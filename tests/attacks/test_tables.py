@@ -1,0 +1,151 @@
+"""One row decides how an argument is taken, which error is shown, or what a folder holds beside the releases."""
+
+import json
+import re
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+from ratewise import Ledger, RateConstrainedClassifier, TrainingConfig, demographic_parity
+from ratewise.exceptions import InvalidInput
+
+N = 300
+VICTIM = 11
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(N, 3)).round(2)
+LABELS = RNG.integers(0, 2, N)
+SEX = RNG.choice(["Female", "Male"], N).tolist()
+IDS = RNG.integers(0, 80, N)
+
+
+def fitted(table, y=LABELS, sex=SEX, **options):
+    """Return what is seen of a fit apart from released values."""
+    ledger = Ledger(neighbours="zero_out")
+    linear = {"model": "linear"} if sp.issparse(table) else {}
+    model = RateConstrainedClassifier(
+        demographic_parity("sex", max_gap=0.2), epsilon=5.0, delta=1e-6, ledger=ledger, classes=[0, 1],
+        group_values={"sex": ["Female", "Male"]}, config=TrainingConfig(steps=1), random_state=1, **linear,
+    )  # fmt: skip
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            model.fit(table, y, sensitive_features=sex, **options)
+            said = str(model.privacy_)
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+    return (
+        said,
+        ledger.events(),
+        [str(warning.message) for warning in caught if "(said once)" not in str(warning.message)],
+    )
+
+
+# -------------------------------------------------------------------- lists of groups beside lists of names
+
+TABLES = {
+    "sparse": sp.csr_array(X),
+    "columns": {name: X[:, place] for place, name in enumerate("abc")},
+    "array": X,
+    "rows": X.tolist(),
+    "frame": pd.DataFrame(X, columns=list("abc")),
+}
+
+
+@pytest.mark.parametrize("kind", TABLES)
+@pytest.mark.parametrize("listed", [list, tuple])
+@pytest.mark.parametrize("cell", [None, 7, "another"])
+def test_one_entry_does_not_decide_whether_a_list_holds_names(kind, listed, cell):
+    """If all entries were text they were taken for names of columns: an error, which quoted the first row."""
+    other = [*SEX[:VICTIM], cell, *SEX[VICTIM + 1 :]]
+    first, second = (fitted(TABLES[kind], sex=listed(sex)) for sex in (SEX, other))
+    assert first == second
+    assert "blank" in first[0]
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_errors_about_a_list_of_another_length_quote_no_row(kind):
+    shorter = SEX[1:]
+    answers = [fitted(TABLES[kind], sex=sex) for sex in (shorter, [None, *shorter[1:]])]
+    assert answers[0] == answers[1]
+    assert "one entry per row" in answers[0][0]
+    assert "Female" not in answers[0][0]
+
+
+# ----------------------------------------------------------------------------------- labels of an index
+
+
+class ByLabel(pd.Series):
+    """A series whose slices are labels wherever its index holds fractions, as in pandas 2."""
+
+    @property
+    def _constructor(self):
+        return ByLabel
+
+    def __getitem__(self, key):
+        if isinstance(key, slice) and key != slice(None) and self.index.dtype.kind != "i":
+            return self.loc[key]
+        return super().__getitem__(key)
+
+
+def test_the_label_of_a_row_in_the_index_decides_nothing():
+    """The index of one row turned a slice of rows into one of labels: an error, or the rows of others were lost."""
+    plain = fitted(X, LABELS, {"sex": SEX})
+    for index in (np.linspace(-1e6, 1e6, N), [*range(N - 1), 1e9], ["someone", *range(N - 1)]):
+        y, sex = ByLabel(LABELS, index=index), ByLabel(SEX, index=index)
+        assert fitted(X, y, {"sex": sex}) == plain
+        assert fitted(X, y, {"sex": sex}, privacy_ids=ByLabel(np.arange(N), index=index))[1]
+
+
+def test_the_index_decides_nothing_in_predictions():
+    frame = pd.DataFrame(X, columns=list("abc"))
+    model = RateConstrainedClassifier(None, epsilon=None, classes=[0, 1]).fit(frame, LABELS)
+    index = np.linspace(-1e6, 1e6, N)
+    columns = {name: ByLabel(column.to_numpy(), index=index) for name, column in frame.items()}
+    assert np.array_equal(model.predict_proba(columns), model.predict_proba(frame))
+
+
+# ------------------------------------------------------------------------------- the rows of persons
+
+
+def test_a_run_folder_does_not_hold_the_number_of_rows_of_persons(tmp_path):
+    """With ids, the number of rows is private; that of all persons but one is known, and so was that of the one."""
+    from ratewise.cli.console import Table
+    from ratewise.runs import Settings
+    from ratewise.runs.run import session_for
+
+    whole = pd.DataFrame({"a": X[:, 0], "label": LABELS, "person": IDS})
+    settings = Settings(label="label", epsilon=5.0, delta=1e-6, training={"steps": 1}, privacy_id="person")
+    found = []
+    for name, frame in (("first", whole), ("second", whole.drop(index=np.flatnonzero(IDS[VICTIM] == IDS)[1:]))):
+        plan = session_for(frame, settings, seed=1)[1].plan
+        made = Table("people.csv", frame, {}, {}, ()).new_run(
+            tmp_path / name, settings=settings, schema=None, plan=plan, command=["train"]
+        )
+        texts = [path.read_text() for path in sorted(made.path.iterdir()) if path.name != "run.json"]
+        described = json.loads((made.path / "run.json").read_text())
+        kept = {name: described[name] for name in described if name not in ("id", "created", "changed", "sha256")}
+        texts.append(json.dumps(kept))
+        found.append([re.sub(r"\b[0-9a-f]{12,64}\b", "", text) for text in texts])
+    assert found[0] == found[1]
+
+
+# ----------------------------------------------------------------------------- tables that compute themselves
+
+
+@pytest.mark.parametrize("ids", [None, "person"])
+def test_errors_of_dask_do_not_quote_rows(ids):
+    """A task of the table raises an error for a cell, such as for text that is no number; its message is not shown."""
+    dask = pytest.importorskip("dask")
+    frames = pytest.importorskip("dask.dataframe")
+    people = pd.DataFrame({"a": ["1.5"] * N, "label": LABELS, "sex": SEX, "person": IDS}).astype({"a": object})
+    people.loc[VICTIM, "a"] = "the secret"
+    with dask.config.set({"scheduler": "synchronous", "dataframe.convert-string": False}):
+        table = frames.from_pandas(people, npartitions=2)
+        table["a"] = table["a"].map_partitions(lambda column: column.astype(float), meta=("a", "f8"))
+        answer = fitted(table, "label", ["sex"], privacy_ids=ids)[0]
+    assert answer.startswith(InvalidInput.__name__)
+    assert "secret" not in answer
+    assert "ValueError" in answer
