@@ -149,3 +149,21 @@ def test_errors_of_dask_do_not_quote_rows(ids):
     assert answer.startswith(InvalidInput.__name__)
     assert "secret" not in answer
     assert "ValueError" in answer
+
+
+@pytest.mark.parametrize("cell", ["x" * 5_000_000, "\n" * 3_000_000, "a\nb"], ids=["long", "lines", "line"])
+@pytest.mark.parametrize("place", [0, VICTIM])
+def test_the_text_of_a_row_of_a_csv_data_set_is_no_error(cell, place, tmp_path):
+    """Arrow reads a file in blocks, and failed for a row longer than one, or with a line break where one ends."""
+    pa = pytest.importorskip("pyarrow")
+    dataset = pytest.importorskip("pyarrow.dataset")
+    answers = []
+    for text in ("z", cell):
+        people = pd.DataFrame({"label": LABELS, "a": "z", "sex": SEX})
+        people.loc[place, "a"] = text
+        people.to_csv(tmp_path / "people.csv", index=False)
+        schema = pa.schema([("label", pa.int64()), ("a", pa.string()), ("sex", pa.string())])
+        table = dataset.dataset(tmp_path / "people.csv", format="csv", schema=schema)
+        answers.append(fitted(table, "label", ["sex"]))
+    assert answers[0] == answers[1]
+    assert "blank" in answers[0][0]

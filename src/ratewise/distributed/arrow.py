@@ -43,6 +43,7 @@ from ratewise.training.session import LABEL
 Floats = npt.NDArray[np.float64]
 
 _BATCH_ROWS = 1 << 16
+_BLOCK_BYTES = (1 << 20, 1 << 25, (1 << 31) - 1)  # of CSV files, tried one after the other
 _IN_MEMORY = 1 << 28  # bytes of codes up to which they are kept in memory
 
 
@@ -91,9 +92,10 @@ class ArrowRows(NamedTable):
             for number, fragment in enumerate(self.dataset.get_fragments()):
                 where = f"file {number + 1} of the data set"
                 with _reading(where):
-                    _types(fragment, self.dataset.schema, self.layout.columns, where)
+                    whole = _readable(fragment)
+                    _types(whole, self.dataset.schema, self.layout.columns, where)
                     if not hasattr(fragment, "split_by_row_group"):
-                        pieces.append((fragment, int(fragment.count_rows())))
+                        pieces.append((whole, int(whole.count_rows())))
                         continue
                     pieces += [
                         (piece, sum(group.num_rows for group in piece.row_groups))
@@ -251,6 +253,41 @@ class ArrowRows(NamedTable):
         return sample.units(0, sample.n_units)
 
 
+def _readable(fragment: Any) -> Any:
+    """Return a file of a data set; a CSV file so that no content of a row is an error.
+
+    Arrow reads CSV files in blocks, and by default fails for a row that is longer than a block, or whose text has a
+    line break where a block ends. Such a file is read in larger blocks.
+    """
+    if _kind(fragment) != "csv":
+        return fragment
+    from pyarrow import ArrowInvalid
+
+    for size in _BLOCK_BYTES[:-1]:
+        found = _in_blocks(fragment, size)
+        try:
+            found.count_rows()
+        except ArrowInvalid:  # a larger block may hold the row
+            continue
+        return found
+    return _in_blocks(fragment, _BLOCK_BYTES[-1])
+
+
+def _in_blocks(fragment: Any, size: int) -> Any:
+    """Return a CSV file as a fragment that is read in blocks of so many bytes, with line breaks in its texts."""
+    from pyarrow import dataset
+
+    own = fragment.format
+    parse, scan = own.parse_options, own.default_fragment_scan_options
+    read = scan.read_options
+    parse.newlines_in_values, read.block_size = True, size
+    scan.read_options = read
+    made = dataset.CsvFileFormat(parse_options=parse, default_fragment_scan_options=scan)
+    return made.make_fragment(
+        fragment.path, filesystem=fragment.filesystem, partition_expression=fragment.partition_expression
+    )
+
+
 @contextmanager
 def _reading(where: str) -> Iterator[None]:
     """Turn errors of Arrow, which quote rows, into errors that do not."""
@@ -265,6 +302,10 @@ def _reading(where: str) -> Iterator[None]:
         ) from None
 
 
+def _kind(fragment: Any) -> str:
+    return str(getattr(getattr(fragment, "format", None), "default_extname", ""))
+
+
 def _types(fragment: Any, schema: Any, columns: Sequence[str], where: str) -> Any:
     """Return the schema to read a file with: its own types, or bytes where a file has none.
 
@@ -274,7 +315,7 @@ def _types(fragment: Any, schema: Any, columns: Sequence[str], where: str) -> An
     import pyarrow as pa
     from pyarrow import dataset
 
-    kind = getattr(getattr(fragment, "format", None), "default_extname", "")
+    kind = _kind(fragment)
     if kind == "json":
         raise InvalidInput("X holds JSON files, whose types depend on rows; convert them to Parquet")
     own = fragment.physical_schema
