@@ -23,7 +23,7 @@ from ratewise.cli.console import Table
 from ratewise.data import cells, files
 from ratewise.data import table as units
 from ratewise.data.cells import parse_text
-from ratewise.distributed import clusters, partitions
+from ratewise.distributed import arrow, clusters, open_rows, partitions
 from ratewise.estimators import classifier as classifier_module
 from ratewise.exceptions import InvalidInput, LedgerError
 from ratewise.mechanisms.noise import RoundedGaussianMechanism
@@ -325,6 +325,19 @@ def quoted_cells(_):
     except Exception as error:
         return "secret" in str(error)
     raise AssertionError("the task must fail")
+
+
+def long_texts_in_files(_):
+    """Read a CSV data set in which a row is longer than the blocks in which Arrow reads."""
+    dataset = pytest.importorskip("pyarrow.dataset")
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "rows.csv"
+        path.write_text("a,y\n" + "k,1\n" * 300_000 + "k" * 5_000_000 + ",0\n")
+        try:
+            open_rows(dataset.dataset(path, format="csv"), "y").count_units()
+        except InvalidInput:
+            return True
+    return False
 
 
 def cells_that_stop_a_fit(_):
@@ -646,6 +659,10 @@ def errors_of_tasks_as_they_are(patch):
     patch.setattr(clusters, "_computing", contextlib.nullcontext)
 
 
+def blocks_of_one_size(patch):
+    patch.setattr(arrow, "_readable", lambda fragment: fragment)
+
+
 def noise_of_an_insecure_generator(patch):
     whole = RandomStreams.from_seed
     patch.setattr(
@@ -700,6 +717,7 @@ MUTANTS = [
     (names_by_the_content_of_lists, lists_of_groups),
     (rows_in_run_folders, rows_of_persons),
     (errors_of_tasks_as_they_are, quoted_cells),
+    (blocks_of_one_size, long_texts_in_files),
 ]
 CATCHERS = {
     "gradient": games("gradient"),
@@ -728,6 +746,7 @@ CATCHERS = {
     "lists of groups": lists_of_groups,
     "rows of persons": rows_of_persons,
     "quoted cells": quoted_cells,
+    "long texts": long_texts_in_files,
 }
 
 
