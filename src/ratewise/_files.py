@@ -17,7 +17,7 @@ import math
 import os
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -162,36 +162,48 @@ def arrays_from_bytes(content: bytes, kind: str, path: Path) -> tuple[dict[str, 
         ) from None
 
 
-# --- nested states: checkpoints ---------------------------------------------------------------------------------
+# --- values in files: models and checkpoints -------------------------------------------------------------------
+
+KINDS: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "map": (Mapping, lambda value: [[key, entry] for key, entry in value.items()], dict),
+    "tuple": (tuple, list, tuple),
+    "texts": (
+        np.ndarray,
+        lambda value: [value.dtype.str, value.tolist()],
+        lambda held: np.array(held[1], dtype=np.dtype(str(held[0]))),
+    ),
+}
+"""Kinds of values that a file holds: their type, a value by values of other kinds, and back; later ones come first."""
 
 
-def state_to_bytes(kind: str, state: Mapping[str, Any]) -> bytes:
-    """Return nested mappings and lists of arrays, numbers and texts as the content of a file of this kind."""
+def state_to_bytes(kind: str, state: Any) -> bytes:
+    """Return numbers, texts, arrays and what `KINDS` makes of them as the content of a file of this kind."""
     arrays: Arrays = {}
 
     def plain(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {"map": [[plain(key), plain(entry)] for key, entry in value.items()]}
-        if isinstance(value, list | tuple):
+        if isinstance(value, list):
             return [plain(entry) for entry in value]
-        if isinstance(value, np.ndarray):
+        if isinstance(value, np.ndarray) and value.dtype.name in _KINDS:
             arrays[name := str(len(arrays))] = value
             return {"array": name}
+        for name, (made, to_plain, _) in reversed(KINDS.items()):
+            if isinstance(value, made):
+                return {name: plain(to_plain(value))}
         value = value.item() if isinstance(value, np.generic) else value
         if isinstance(value, float) and not math.isfinite(value):
             return {"float": str(value)}
         if value is None or isinstance(value, bool | int | float | str):
             return value
-        raise InvalidInput(
-            f"a {kind} cannot hold {type(value).__name__}; let optimizer and scheduler keep numbers, texts and "
-            "tensors only, or train without a checkpoint"
+        raise InvalidType(
+            f"a {kind} cannot hold {type(value).__name__}, only numbers, texts and arrays: let optimizer and scheduler "
+            "keep nothing else, or train without a checkpoint; keep a classifier with joblib or skops"
         )
 
     return arrays_to_bytes(kind, {"state": plain(state)}, arrays)
 
 
 def state_from_bytes(content: bytes, kind: str, path: Path) -> dict[str, Any]:
-    """Return what `state_to_bytes` was given, with lists in the place of tuples; nothing in it is executed."""
+    """Return what `state_to_bytes` was given; nothing in it is executed."""
     fields, arrays = arrays_from_bytes(content, kind, path)
 
     def read(value: Any) -> Any:
@@ -200,24 +212,24 @@ def state_from_bytes(content: bytes, kind: str, path: Path) -> dict[str, Any]:
         if not isinstance(value, dict):
             return value
         ((key, held),) = value.items()
-        if key == "map":
-            return {read(name): read(entry) for name, entry in held}
-        return arrays[held] if key == "array" else float(held)
+        if key in ("array", "float"):
+            return arrays[held] if key == "array" else float(held)
+        return KINDS[key][2](read(held))
 
-    with sound(path):
+    with sound(path, kind.split()[-1]):
         return dict(read(fields["state"]))
 
 
 @contextlib.contextmanager
-def sound(path: Path) -> Iterator[None]:
-    """Turn whatever goes wrong with the parts of a checkpoint into one message; a checksum can be made anew."""
+def sound(path: Path, kind: str = "checkpoint") -> Iterator[None]:
+    """Turn whatever goes wrong with the parts of a file into one message; a checksum can be made anew."""
     try:
         yield
     except RatewiseError:
         raise
     except Exception as problem:
         raise ModelFileError(
-            f"the checkpoint {os.fspath(path)!r} is no sound checkpoint ({type(problem).__name__} in its parts), and "
+            f"the {kind} {os.fspath(path)!r} is no sound {kind} ({type(problem).__name__} in its parts), and "
             "nothing in it was run; take an older copy, or train anew"
         ) from problem
 

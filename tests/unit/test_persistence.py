@@ -5,6 +5,7 @@ import json
 import pickle
 import sqlite3
 import zipfile
+from dataclasses import replace
 
 import joblib
 import numpy as np
@@ -28,7 +29,7 @@ from ratewise import (
     group,
     rate,
 )
-from ratewise._files import ModelFileError
+from ratewise._files import ModelFileError, state_from_bytes, state_to_bytes
 from ratewise.data.cells import parse_text
 from ratewise.exceptions import LedgerError
 
@@ -216,16 +217,16 @@ def test_damaged_foreign_and_inconsistent_files_are_rejected(change, tmp_path):
 
 def _rewritten(content, change):
     """Return the file with a wrong part and right checksums, as somebody could write it who knows the format."""
-    from ratewise._files import arrays_from_bytes, arrays_to_bytes
-
-    said, arrays = arrays_from_bytes(content, "classifier", "model")
+    state = state_from_bytes(content, "classifier", "model")
+    model = state["model_"]
     if change == "shapes":
-        arrays["table"] = arrays["table"][:-1]
+        state["model_"] = replace(model, scorer=replace(model.scorer, table=model.scorer.table[:-1]))
     elif change == "grid":
-        said["grids"][0]["continuous"]["lower"] = 1e9
+        grids = replace(model.grids[0], lower=1e9), *model.grids[1:]
+        state["model_"] = replace(model, grids=grids)
     else:
-        del said["privacy_"]
-    return arrays_to_bytes("classifier", said, arrays)
+        del state["privacy_"]
+    return state_to_bytes("classifier", state)
 
 
 def test_a_file_holds_arrays_and_plain_data_only(tmp_path):

@@ -387,7 +387,7 @@ class TestCheckpoint:
         torch.save({"module": Malice()}, buffer)
         with pytest.raises(InvalidInput, match="nothing in it was run"):
             state_from_bytes(buffer.getvalue(), CHECKPOINT, "it")
-        with pytest.raises(InvalidInput, match="cannot hold Malice"):
+        with pytest.raises(InvalidType, match="cannot hold Malice"):
             state_to_bytes(CHECKPOINT, {"module": Malice()})
         assert not (tmp_path / "executed").exists()
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from click.core import ParameterSource
 
 from ratewise.accounting.events import NEIGHBOURS
 from ratewise.data.schema import Schema, truth
@@ -61,6 +60,124 @@ class Listed(click.ParamType[tuple[Any, ...]]):
             self.fail(f"expected finite numbers, separated by commas, got {value!r}", param, ctx)
         return found
 
+
+# -------------------------------------------------------------------------------- files of settings
+
+_WORDS = re.compile(r"^(\s*[\w.\"'-]+\s*=\s*)(yes|no|on|off|true|false)(?=\s*(?:#.*)?$)", re.IGNORECASE | re.MULTILINE)
+_BESIDES = frozenset(("config", "force"))
+
+
+def read_plain(path: str) -> Any:
+    """Return the content of a TOML, JSON or YAML file as plain data."""
+    kind = Path(path).suffix.lower()
+    readers: dict[str, Callable[[str], Any]] = {".toml": _toml, ".json": json.loads}
+    readers |= {".yaml": _yaml, ".yml": _yaml}
+    if kind not in readers:
+        raise InvalidInput(f"{path!r} must end in .toml, .json or .yaml")
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as problem:
+        raise InvalidInput(f"cannot read {path!r}: {problem.strerror or type(problem).__name__}") from None
+    except UnicodeDecodeError:
+        raise InvalidInput(f"{path!r} is not UTF-8 text") from None
+    try:
+        return readers[kind](text)
+    except (InvalidInput, RecursionError):
+        raise
+    except Exception as problem:  # YAML has errors of its own
+        raise InvalidInput(f"{path!r} is no {kind[1:].upper()}: {problem}") from None
+
+
+def _toml(text: str) -> Any:
+    """Read TOML; the words yes, no, on and off are accepted for true and false."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return tomllib.loads(_WORDS.sub(lambda m: f"{m[1]}{str(truth('', m[2])).lower()}", text))
+
+
+def _yaml(text: str) -> Any:
+    try:
+        yaml = importlib.import_module("yaml")
+    except ImportError:
+        raise InvalidInput("YAML needs PyYAML: pip install pyyaml, or write TOML or JSON") from None
+    return yaml.safe_load(text)  # safe: plain data only, nothing in the file is run
+
+
+def read_schema(path: str) -> Schema:
+    """Return the schema in a file."""
+    content = read_plain(path)
+    try:
+        return Schema.from_dict(content)
+    except (ValueError, TypeError) as problem:
+        raise InvalidInput(f"{path!r} is no schema: {problem}") from None
+
+
+def _configure(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
+    """Make the fields of a configuration file, each as the text of its flag, the defaults of the command."""
+    content = {} if path is None else read_plain(path)
+    if not isinstance(content, Mapping):
+        raise InvalidInput(f"{path!r} must hold fields by name")
+    known: dict[str, click.Parameter] = {}
+    for parameter in (one for one in ctx.command.params if one.name not in _BESIDES):
+        known |= {word.lstrip("-").replace("-", "_"): parameter for word in (str(parameter.name), *parameter.opts)}
+    found: dict[str, Any] = {}
+    for given, value in content.items():
+        name = str(given).replace("-", "_")
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            names = ", ".join(sorted({str(parameter.name) for parameter in known.values()}))
+            hint = f"did you mean {close[0]!r}?" if close else f"known are {names}"
+            raise InvalidInput(f"{path!r} has the unknown field {given!r}; {hint}")
+        name = str((parameter := known[name]).name)
+        if name in found:
+            raise InvalidInput(f"{path!r} has {given!r} twice, under two names")
+        listed = isinstance(value, list)
+        found[name] = value if listed or value is None else [str(value)] if parameter.multiple else str(value)
+        try:
+            if listed and not (parameter.multiple or isinstance(parameter.type, Listed)):
+                raise click.BadParameter(f"expected a single value, got {value!r}")
+            parameter.type_cast_value(ctx, found[name])
+        except click.BadParameter as problem:
+            raise InvalidInput(f"{path!r}, field {name!r}: {problem.message}") from None
+    ctx.default_map = {name: value for name, value in found.items() if value is not None}
+
+
+def to_toml(content: Mapping[str, Any], place: tuple[str, ...] = ()) -> str:
+    r"""Return tables, lists and scalars as TOML; `place` is the path of the table in its document.
+
+    >>> print(to_toml({"label": "income", "columns": {"hours per week": {"type": "number", "upper": 99.0}}}))
+    label = "income"
+    <BLANKLINE>
+    [columns."hours per week"]
+    type = "number"
+    upper = 99.0
+    """
+    tables = {name: value for name, value in content.items() if isinstance(value, Mapping)}
+    lines = [f"{_key(name)} = {_value(value)}" for name, value in content.items() if name not in tables]
+    if place and (lines or not content):
+        lines.insert(0, f"[{'.'.join(map(_key, place))}]")
+    parts = ["\n".join(lines), *(to_toml(value, (*place, name)) for name, value in tables.items())]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _value(name)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # JSON's escapes are TOML's
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    raise InvalidType(f"TOML cannot hold a {type(value).__name__}")
+
+
+# ------------------------------------------------------------------------------------------- flags
 
 PLACE = click.Path(readable=False)
 """A file or folder: shells complete it, commands look whether it is there."""
@@ -140,8 +257,9 @@ table_options = _options(
 """What the columns of the table are."""
 
 schema_option = option("--schema", type=PLACE, metavar="FILE", help="Public description of the table.")
-_CONFIG = "TOML, JSON or YAML with the fields of this command."
-config_option = option("--config", type=PLACE, metavar="FILE", help=_CONFIG)
+_CONFIG: dict[str, Any] = {"help": "TOML, JSON or YAML with the fields of this command.", "metavar": "FILE"}
+_CONFIG |= {"is_eager": True, "expose_value": False, "callback": _configure}
+config_option = option("--config", type=PLACE, **_CONFIG)
 force_option = option("--force", is_flag=True, help="Replace what is there.")
 ledger_options = _options(
     option("--ledger", type=PLACE, metavar="FILE", help="A ledger of these rows, to admit what is released."),
@@ -167,151 +285,3 @@ run_options = _options(
     config_option,
 )
 """Everything that decides a run and where it is kept; for `train` and `sweep`."""
-
-
-# -------------------------------------------------------------------------------- files of settings
-
-_WORDS = re.compile(r"^(\s*[\w.\"'-]+\s*=\s*)(yes|no|on|off|true|false)(?=\s*(?:#.*)?$)", re.IGNORECASE | re.MULTILINE)
-_BESIDES = frozenset(("config", "force"))
-# what a file may hold; text is converted as a flag's is
-_SUITABLE: dict[str, tuple[str, tuple[type, ...]]] = {
-    "boolean": ("true or false", (bool, str)),
-    "integer": ("a whole number", (int, str)),
-    "integer range": ("a whole number", (int, str)),
-    "float": ("a number", (int, float, str)),
-    "number|none": ("a number or none", (int, float, str)),
-    **dict.fromkeys(("text", "path", "choice"), ("text", (str,))),
-}
-
-
-def read_plain(path: str) -> Any:
-    """Return the content of a TOML, JSON or YAML file as plain data."""
-    kind = Path(path).suffix.lower()
-    readers: dict[str, Callable[[str], Any]] = {".toml": _toml, ".json": json.loads}
-    readers |= {".yaml": _yaml, ".yml": _yaml}
-    if kind not in readers:
-        raise InvalidInput(f"{path!r} must end in .toml, .json or .yaml")
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as problem:
-        raise InvalidInput(f"cannot read {path!r}: {problem.strerror or type(problem).__name__}") from None
-    except UnicodeDecodeError:
-        raise InvalidInput(f"{path!r} is not UTF-8 text") from None
-    try:
-        return readers[kind](text)
-    except (InvalidInput, RecursionError):
-        raise
-    except Exception as problem:  # YAML has errors of its own
-        raise InvalidInput(f"{path!r} is no {kind[1:].upper()}: {problem}") from None
-
-
-def _toml(text: str) -> Any:
-    """Read TOML; the words yes, no, on and off are accepted for true and false."""
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        return tomllib.loads(_WORDS.sub(lambda m: f"{m[1]}{str(truth('', m[2])).lower()}", text))
-
-
-def _yaml(text: str) -> Any:
-    try:
-        yaml = importlib.import_module("yaml")
-    except ImportError:
-        raise InvalidInput("YAML needs PyYAML: pip install pyyaml, or write TOML or JSON") from None
-    return yaml.safe_load(text)  # safe: plain data only, nothing in the file is run
-
-
-def read_schema(path: str) -> Schema:
-    """Return the schema in a file."""
-    content = read_plain(path)
-    try:
-        return Schema.from_dict(content)
-    except (ValueError, TypeError) as problem:
-        raise InvalidInput(f"{path!r} is no schema: {problem}") from None
-
-
-def merged(context: click.Context, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of the configuration file, under the flags that were given, over the defaults."""
-    found = dict(values)
-    path = found.pop("config", None)
-    if path is None:
-        return found
-    content = read_plain(path)
-    if not isinstance(content, Mapping):
-        raise InvalidInput(f"{path!r} must hold fields by name")
-    seen: set[str] = set()
-    for given, value in content.items():
-        parameter = _parameter(context.command, str(given), path)
-        name = str(parameter.name)
-        if name in seen:
-            raise InvalidInput(f"{path!r} has {given!r} twice, under two names")
-        seen.add(name)
-        if context.get_parameter_source(name) == ParameterSource.DEFAULT:
-            found[name] = _converted(context, parameter, value, path)
-    return found
-
-
-def _parameter(command: click.Command, given: str, path: str) -> click.Parameter:
-    """Return what a field of a file stands for: a parameter by its name, or by its flag without dashes."""
-    known: dict[str, click.Parameter] = {}
-    for parameter in command.params:
-        if parameter.name not in _BESIDES:
-            for word in (str(parameter.name), *parameter.opts):
-                known[word.lstrip("-").replace("-", "_")] = parameter
-    name = given.replace("-", "_")
-    if name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
-        names = ", ".join(sorted({str(parameter.name) for parameter in known.values()}))
-        hint = f"did you mean {close[0]!r}?" if close else f"known are {names}"
-        raise InvalidInput(f"{path!r} has the unknown field {given!r}; {hint}")
-    return known[name]
-
-
-def _converted(context: click.Context, parameter: click.Parameter, value: Any, path: str) -> Any:
-    """Return a value as its flag would be; refuse true for a number, 1.5 for a whole one, a list for a text."""
-    if parameter.multiple and isinstance(value, str):
-        value = [value]
-    wanted, kinds = _SUITABLE.get(parameter.type.name, ("", (object,)))
-    for item in value if parameter.multiple and isinstance(value, list | tuple) else [value]:
-        fits = isinstance(item, kinds) and (not isinstance(item, bool) or bool in kinds or object in kinds)
-        if item is not None and not fits:
-            raise InvalidInput(f"{path!r}, field {parameter.name!r}: expected {wanted}, got {item!r}")
-    try:
-        return parameter.type_cast_value(context, value)
-    except (click.BadParameter, TypeError, ValueError) as problem:
-        said = problem.format_message() if isinstance(problem, click.BadParameter) else str(problem)
-        raise InvalidInput(f"{path!r}, field {parameter.name!r}: {said}") from None
-
-
-def to_toml(content: Mapping[str, Any], place: tuple[str, ...] = ()) -> str:
-    r"""Return tables, lists and scalars as TOML; `place` is the path of the table in its document.
-
-    >>> print(to_toml({"label": "income", "columns": {"hours per week": {"type": "number", "upper": 99.0}}}))
-    label = "income"
-    <BLANKLINE>
-    [columns."hours per week"]
-    type = "number"
-    upper = 99.0
-    """
-    tables = {name: value for name, value in content.items() if isinstance(value, Mapping)}
-    lines = [f"{_key(name)} = {_value(value)}" for name, value in content.items() if name not in tables]
-    if place and (lines or not content):
-        lines.insert(0, f"[{'.'.join(map(_key, place))}]")
-    parts = ["\n".join(lines), *(to_toml(value, (*place, name)) for name, value in tables.items())]
-    return "\n\n".join(part for part in parts if part)
-
-
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _value(name)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # JSON's escapes are TOML's
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_value, value))}]"
-    raise InvalidType(f"TOML cannot hold a {type(value).__name__}")

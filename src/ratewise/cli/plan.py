@@ -26,7 +26,6 @@ from ratewise.cli.options import (
     file_options,
     force_option,
     id_option,
-    merged,
     plan_options,
     read_schema,
     schema_option,
@@ -110,11 +109,9 @@ def schema(data: str, out: str | None, **values: Any) -> None:
 @plan_options
 @click.option("--rehearse/--no-rehearse", default=True, help="Train on made-up rows of this size.")
 @config_option
-@click.pass_context
-def plan(ctx: click.Context, /, **values: Any) -> None:
+def plan(**fields: Any) -> None:
     """Show the releases, the noise and the accuracy to expect, from public facts: no data is read."""
     console = current()
-    fields = merged(ctx, values)
     if fields["rows"] is None or fields["rows"] < 1:
         raise click.UsageError("--rows must be at least 1; give it as a flag or in --config")
     settings, described = _described(fields)

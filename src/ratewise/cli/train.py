@@ -28,7 +28,6 @@ from ratewise.cli.options import (
     checkpoint_option,
     file_options,
     force_option,
-    merged,
     read_schema,
     run_options,
     table_options,
@@ -50,14 +49,12 @@ from ratewise.training.plan import Plan
 @table_options
 @run_options
 @force_option
-@click.pass_context
-def train(ctx: click.Context, /, **values: Any) -> None:
+def train(**fields: Any) -> None:
     """Train a classifier on the table DATA (CSV, Excel, Parquet, JSON lines or ARFF) and write a run folder.
 
     Nothing has to be declared: without --schema, classes, group values, types and ranges of columns are found
     by private releases within the budget.
     """
-    fields = merged(ctx, values)
     data, out = required(fields, "data"), required(fields, "out")
     schema = given_schema(fields)
     settings = settings_from(fields)
@@ -302,13 +299,12 @@ SLACK = "{slack}"
 @file_options
 @table_options
 @run_options
-@click.pass_context
-def sweep(ctx: click.Context, /, **values: Any) -> None:
+def sweep(**fields: Any) -> None:
     """Train a run for every pair of slack and epsilon, all on DATA and in one ledger.
 
     Write {slack} for the bound: --constraint "demographic_parity(sex) <= {slack}" --slack 0.01,0.05.
     """
-    console, fields = current(), merged(ctx, values)
+    console = current()
     data, out, test = required(fields, "data"), Path(os.path.abspath(required(fields, "out"))), fields["test"]
     if fields["ledger"] is not None:
         raise click.UsageError("a sweep keeps a ledger of its own; leave --ledger out")

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ratewise._files import Arrays, ModelFileError, Path, arrays_from_bytes, arrays_to_bytes, read_bytes, write_whole
+from ratewise._files import KINDS, ModelFileError, Path, read_bytes, state_from_bytes, state_to_bytes, write_whole
 from ratewise.accounting import Event, Ledger, PrivacyStatement, PrivacyUnit
 from ratewise.accounting.events import event_from_dict
 from ratewise.constraints.compiled import as_constraints, compile_constraints
@@ -31,7 +31,7 @@ from ratewise.models.additive import Scorer
 from ratewise.models.fitted import AdditiveModel, SparseModel
 from ratewise.preprocessing.basis import bin_offsets
 from ratewise.preprocessing.discovery import ColumnDeclaration
-from ratewise.preprocessing.grids import CategoricalGrid, ContinuousGrid, Grid, UnusedGrid
+from ratewise.preprocessing.grids import CategoricalGrid, ContinuousGrid, UnusedGrid
 from ratewise.training.certificate import Certificate
 from ratewise.training.config import TrainingConfig
 from ratewise.training.plan import Plan
@@ -39,10 +39,11 @@ from ratewise.training.plan import Plan
 if TYPE_CHECKING:
     from ratewise.estimators.classifier import RateConstrainedClassifier
 
+__all__ = ["from_bytes", "load", "save", "to_bytes", "to_onnx", "to_sql"]
+
 Floats = npt.NDArray[np.float64]
 
 KIND = "classifier"
-_HISTORY = "history."
 UNWRITTEN = ("ledger", "callback", "random_state")
 _READ_ONLY = "this ledger was read from the file of a model and can only be read; go on with the original"
 _FITTED: dict[str, Any] = {
@@ -53,6 +54,9 @@ _FITTED: dict[str, Any] = {
     "privacy_": PrivacyStatement,
     "plan_": Plan,
     "_feature_names": tuple,
+    "model_": AdditiveModel | SparseModel | None,
+    "multipliers_": np.ndarray,
+    "history_": dict,
 }
 """Attributes of a fitted classifier that are written as they are, with their types."""
 
@@ -82,163 +86,104 @@ def to_bytes(classifier: RateConstrainedClassifier) -> bytes:
     from sklearn.utils.validation import check_is_fitted
 
     check_is_fitted(classifier)
-    model, compiled = classifier.model_, classifier.constraints_
-    arrays: Arrays = {f"{_HISTORY}{name}": values for name, values in classifier.history_.items()}
-    arrays["multipliers"] = classifier.multipliers_
-    described: dict[str, Any] = {"kind": "constant"}
-    if isinstance(model, AdditiveModel):
-        described = {"kind": "additive", "grids": encode(list(model.grids))}
-        arrays |= {"table": model.scorer.table, "intercept": model.scorer.intercept}
-        arrays |= {"bin_shares": model.bin_shares, "bin_noise": model.bin_noise}
-    elif isinstance(model, SparseModel):
-        bounded = {name: column for name, column in model.columns.items() if column.complete}
-        described = {"kind": "sparse", "columns": encode(bounded)}
-        arrays |= {"weights": model.weights, "intercept": model.intercept}
+    compiled = classifier.constraints_
     if compiled is not None:
         again = compile_constraints(as_constraints(classifier.constraints), compiled.domain, allow_empty=True)
         if again.names != compiled.names:
             raise InvalidInput("the constraints were changed after fit; fit again, or set them back, before saving")
+    fields: dict[str, Any] = {name: getattr(classifier, name) for name in _FITTED}
     parameters = classifier.get_params(deep=False)
-    described |= {name: encode(getattr(classifier, name)) for name in _FITTED}
-    described |= {
-        "parameters": {name: encode(parameters[name]) for name in parameters if name not in UNWRITTEN},
+    fields |= {
+        "parameters": {name: parameters[name] for name in parameters if name not in UNWRITTEN},
         "named": hasattr(classifier, "feature_names_in_"),
-        "domain": None if compiled is None else encode(compiled.domain),
+        "domain": None if compiled is None else compiled.domain,
         "ledger": classifier.ledger_.to_json(),
     }
-    return arrays_to_bytes(KIND, described, arrays)
+    return state_to_bytes(KIND, fields)
 
 
 def from_bytes(content: bytes, path: Path = "model.ratewise") -> RateConstrainedClassifier:
     """Return the classifier that `to_bytes` wrote; `path` is named in messages."""
-    said, arrays = arrays_from_bytes(content, KIND, path)
-    try:
-        return _restored(said, arrays)
-    except (KeyError, TypeError, ValueError, AttributeError) as problem:
-        raise ModelFileError(f"{os.fspath(path)!r} holds no sound classifier: {problem}") from None
-
-
-def _restored(said: Mapping[str, Any], arrays: Arrays) -> RateConstrainedClassifier:
     from ratewise.estimators.classifier import RateConstrainedClassifier
 
-    found = RateConstrainedClassifier(**{name: decode(value) for name, value in said["parameters"].items()})
-    for name, kind in _FITTED.items():
-        setattr(found, name, _expect(kind, decode(said[name]), name))
-    names = found._feature_names
-    found.n_features_in_ = len(names)
-    if said["named"]:
-        found.feature_names_in_ = np.array(names, dtype=object)
-    found.model_ = _model(said, names, len(found.classes_), arrays)
-    found.multipliers_ = arrays["multipliers"]
-    found.history_ = {n.removeprefix(_HISTORY): a for n, a in arrays.items() if n.startswith(_HISTORY)}
-    domain = _expect(Domain | None, decode(said["domain"]), "domain")
-    found.constraints_ = None
-    if domain is not None:
-        found.constraints_ = compile_constraints(found.constraints, domain, allow_empty=True)
-    found.ledger_ = Ledger.read_only(said["ledger"], _READ_ONLY)
+    try:
+        said = state_from_bytes(content, KIND, path)
+        found = RateConstrainedClassifier(**said["parameters"])
+        for name, kind in _FITTED.items():
+            if not isinstance(said[name], kind):
+                raise TypeError(f"its {name!r} is a {type(said[name]).__name__}")
+            setattr(found, name, said[name])
+        names, domain = found._feature_names, said["domain"]
+        _check_model(found.model_, names, 1 if len(found.classes_) == 2 else len(found.classes_))
+        found.n_features_in_ = len(names)
+        if said["named"]:
+            found.feature_names_in_ = np.array(names, dtype=object)
+        found.constraints_ = None
+        if domain is not None:
+            found.constraints_ = compile_constraints(found.constraints, domain, allow_empty=True)
+        found.ledger_ = Ledger.read_only(said["ledger"], _READ_ONLY)
+    except ModelFileError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as problem:
+        raise ModelFileError(f"{os.fspath(path)!r} holds no sound classifier: {problem}") from None
     return found
 
 
-def _model(said: Mapping[str, Any], names: tuple[str, ...], n_classes: int, arrays: Arrays) -> Any:
-    outputs = 1 if n_classes == 2 else n_classes
-    if not all(np.all(np.isfinite(array)) for name, array in arrays.items() if "." not in name):
-        raise ModelFileError("it holds numbers that are not finite")
-    if said["kind"] == "constant":
-        return None
-    if said["kind"] == "sparse":
-        columns = dict.fromkeys(names, ColumnDeclaration()) | _expect(dict, decode(said["columns"]), "columns")
-        _shapes(arrays, weights=(outputs, len(names)), intercept=(outputs,))
-        return SparseModel(columns, names, arrays["weights"], arrays["intercept"])
-    if said["kind"] != "additive":
-        raise ModelFileError(f"{said['kind']!r} is no kind of model")
-    grids = tuple(map(grid_from_dict, said["grids"]))
-    if tuple(grid.name for grid in grids) != names:
-        raise ModelFileError("its grids do not fit its features")
-    bins = sum(grid.n_bins for grid in grids)
-    _shapes(arrays, table=(bins, outputs), intercept=(outputs,), bin_shares=(bins,), bin_noise=(bins,))
-    scorer = Scorer(arrays["table"], arrays["intercept"])
-    return AdditiveModel(grids, scorer, arrays["bin_shares"], arrays["bin_noise"])
+def _check_model(model: AdditiveModel | SparseModel | None, names: tuple[str, ...], outputs: int) -> None:
+    arrays: dict[str, tuple[Floats, tuple[int, ...]]] = {}
+    if isinstance(model, SparseModel):
+        arrays = {"weights": (model.weights, (outputs, len(names))), "intercept": (model.intercept, (outputs,))}
+    elif model is not None:
+        if tuple(grid.name for grid in model.grids) != names:
+            raise ValueError("its grids do not fit its features")
+        bins, scorer = sum(grid.n_bins for grid in model.grids), model.scorer
+        arrays = {"table": (scorer.table, (bins, outputs)), "intercept": (scorer.intercept, (outputs,))}
+        arrays |= {"bin_shares": (model.bin_shares, (bins,)), "bin_noise": (model.bin_noise, (bins,))}
+    for name, (array, shape) in arrays.items():
+        if array.shape != shape or not np.all(np.isfinite(array)):
+            raise ValueError(f"{name!r} has shape {array.shape} or is not finite, expected {shape}")
 
 
-def _shapes(arrays: Arrays, **expected: tuple[int, ...]) -> None:
-    for name, shape in expected.items():
-        if arrays[name].shape != shape:
-            raise ModelFileError(f"{name!r} has shape {arrays[name].shape}, expected {shape}")
+# ------------------------------------------------------------------------------------ values in files
 
 
-def _expect(kind: Any, value: Any, name: str) -> Any:
-    if not isinstance(value, kind):
-        raise ModelFileError(f"its {name!r} is a {type(value).__name__}")
-    return value
+def _fields(made: type[Any]) -> tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]:
+    """Return the kind of a dataclass."""
+    names = [entry.name for entry in fields(made) if entry.init]
+    return made, lambda value: {name: getattr(value, name) for name in names}, lambda held: made(**held)
 
 
-# --------------------------------------------------------------------------------- values as plain data
-#
-# Scalars and lists are as they are. Everything else is a mapping with one entry, from its kind to its content.
-
-_DATACLASSES: dict[str, type[Any]] = {
-    "continuous": ContinuousGrid,
-    "categorical": CategoricalGrid,
-    "unused": UnusedGrid,
-    "declaration": ColumnDeclaration,
-    "cell format": CellFormat,
-    "numeric": Numeric,
-    "config": TrainingConfig,
-    "plan": Plan,
-    "unit": PrivacyUnit,
-}
+def _sparse(held: Any) -> SparseModel:
+    bounded, names, weights, intercept = held
+    return SparseModel(dict.fromkeys(names, ColumnDeclaration()) | bounded, names, weights, intercept)
 
 
-def encode(value: Any) -> Any:
-    """Return a value of a classifier as plain data that JSON holds without loss, or raise."""
-    if isinstance(value, list):
-        return [encode(entry) for entry in value]
-    for kind, (made, to_plain, _) in _KINDS.items():
-        if isinstance(value, made):
-            return {kind: to_plain(value)}
-    for kind, made in _DATACLASSES.items():
-        if isinstance(value, made):
-            given = [entry.name for entry in fields(made) if entry.init]
-            return {kind: {name: encode(getattr(value, name)) for name in given}}
-    return {"number": str(value)} if isinstance(value, float) and not math.isfinite(value) else _scalar(value)
-
-
-def decode(said: Any) -> Any:
-    """Undo `encode`."""
-    if isinstance(said, list):
-        return [decode(entry) for entry in said]
-    if not isinstance(said, dict):
-        return said
-    ((kind, content),) = said.items()
-    if kind == "number":
-        return float(content)
-    if kind in _KINDS:
-        return _KINDS[kind][2](content)
-    if kind == "continuous":
-        _check_grid(content)
-    return _DATACLASSES[kind](**{name: decode(entry) for name, entry in content.items()})
-
-
-def _domain(content: Any) -> Domain:
-    classes, columns, other = decode(content)
-    return Domain(classes, columns, other=bool(other))
-
-
-# kinds that are no dataclasses of plain values: type, content of a value, value of a content
-_KINDS: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]] = {
+KINDS |= {
+    "continuous": (*_fields(ContinuousGrid)[:2], lambda held: ContinuousGrid(**_check_grid(held))),
+    "categorical": _fields(CategoricalGrid),
+    "unused": _fields(UnusedGrid),
+    "declaration": _fields(ColumnDeclaration),
+    "cell format": _fields(CellFormat),
+    "numeric": _fields(Numeric),
+    "config": _fields(TrainingConfig),
+    "plan": _fields(Plan),
+    "unit": _fields(PrivacyUnit),
+    "scorer": _fields(Scorer),
+    "additive": _fields(AdditiveModel),
+    "sparse": (
+        SparseModel,
+        lambda value: [
+            {name: column for name, column in value.columns.items() if column.complete},
+            *(value.names, value.weights, value.intercept),
+        ],
+        _sparse,
+    ),
     "constraint": (Constraint | Constraints | Family, format_constraint, parse_constraint),
-    "tuple": (tuple, lambda value: encode(list(value)), lambda content: tuple(decode(content))),
-    "mapping": (
-        Mapping,
-        lambda value: [[_scalar(key), encode(entry)] for key, entry in value.items()],
-        lambda content: {key: decode(entry) for key, entry in content},
+    "domain": (
+        Domain,
+        lambda value: [value.classes, dict(value.columns), value.other],
+        lambda held: Domain(held[0], held[1], other=bool(held[2])),
     ),
-    "array": (
-        np.ndarray,
-        lambda value: [value.dtype.str, encode(value.tolist())],
-        lambda content: np.array(decode(content[1]), dtype=np.dtype(str(content[0]))),
-    ),
-    "domain": (Domain, lambda value: encode([value.classes, dict(value.columns), value.other]), _domain),
     "event": (Event, Event.to_dict, event_from_dict),
     "schema": (Schema, Schema.to_dict, Schema.from_dict),
     "certificate": (Certificate, Certificate.to_dict, Certificate.from_dict),
@@ -246,30 +191,13 @@ _KINDS: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]] = {
 }
 
 
-def grid_from_dict(said: Any) -> Grid:
-    """Return the grid that `encode` described."""
-    grid = decode(said)
-    if not isinstance(grid, Grid) or not isinstance(grid.name, str):
-        raise InvalidInput("a grid is described in an unknown way")
-    return grid
-
-
-def _check_grid(said: Mapping[str, Any]) -> None:
-    """Raise for a grid that no fit makes, and that would take much memory."""
+def _check_grid(said: dict[str, Any]) -> dict[str, Any]:
+    """Raise for the fields of a grid that no fit makes, and that would take much memory."""
     lower, upper, equal, log = (said[name] for name in ("lower", "upper", "equal_cells", "log_cells"))
     whole = type(equal) is int and type(log) is int
     if not (whole and math.isfinite(lower) and lower < upper < math.inf and 1 <= equal <= 4096 >= log >= 0):
         raise InvalidInput(f"the grid of {said['name']!r} has impossible bounds or cells")
-
-
-def _scalar(value: Any) -> Any:
-    plain = value.item() if isinstance(value, np.generic) else value
-    if plain is None or type(plain) in (bool, int, float, str):
-        return plain
-    raise InvalidType(
-        f"a value of type {type(value).__name__} cannot be written to a model file, which holds texts, numbers and "
-        "truth values; keep the classifier with joblib or skops instead"
-    )
+    return said
 
 
 # --------------------------------------------------------------------------------------------- SQL

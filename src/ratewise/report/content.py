@@ -45,6 +45,11 @@ class Share:
     high: float | None
     rows: int
 
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The interval, if there is one."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
 
 @dataclass(frozen=True)
 class Certified:

@@ -12,7 +12,7 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import resources
 from string import Template
 from typing import Any
@@ -20,9 +20,9 @@ from typing import Any
 from ratewise.accounting import PrivacyStatement, PrivacyUnit
 from ratewise.report import views
 from ratewise.report.build import certificate_line, detail, measured
-from ratewise.report.content import STATES, Content, Note, Share, epsilon_text
-from ratewise.report.plots import Html, el, join
-from ratewise.report.views import PANELS, four, interval_words, signed, span
+from ratewise.report.content import STATES, Content, Note, epsilon_text
+from ratewise.report.plots import Column, Html, el, join
+from ratewise.report.views import PANELS, four, interval_words, measured_share, signed
 
 OPEN_NOTES, OPEN_REMEDIES = 12, 3
 MOST_LIMITS, MOST_GROUPS, MOST_NOTES = 30, 50, 20  # on the card
@@ -260,19 +260,18 @@ def _card_parts(content: Content) -> Iterator[str]:
     yield f"# {safe(content.title)}"
     yield f"**{safe(content.headline)}.** {detail(content)} {certificate_line(content)}".rstrip()
     facts = [("Model", safe(content.model)), *((one.kind, safe(one.text)) for one in content.about)]
-    facts.append(("Accuracy", _share(content.everyone.accuracy)))
+    facts.append(("Accuracy", measured_share(content.everyone.accuracy)))
     yield "\n".join(f"- {label}: {text}" for label, text in facts)
     yield from _card_constraints(content)
     yield from _card_privacy(content)
-    if len(models := content.models) > 1:
+    if len(content.models) > 1:
         yield "## What the constraints cost"
-        rows = [(safe(one.name), _share(one.accuracy), signed(one.worst), views.spent(one)) for one in models]
-        yield _table("model", "accuracy", "worst constraint exceeded by", "epsilon", rows=rows)
+        yield _columns_table(views.model_columns(content), content.models)
     yield from _card_groups(content)
     if shown := content.calibration[:MOST_GROUPS]:
         yield "## Calibration"
-        rows = [(safe(one.group), f"{one.rows:,}", four(one.error), four(one.brier)) for one in shown]
-        yield _table("group", "rows", "mean distance", "Brier score", rows=rows)
+        rows = [(one.group, f"{one.rows:,}", four(one.error), four(one.brier)) for one in shown]
+        yield _table(("group", "rows", "mean distance", "Brier score"), rows)
     yield "## Limitations and warnings"
     lines = [f"- {safe(note.text)}" for note in content.notes[:MOST_NOTES]]
     more = len(content.notes) - MOST_NOTES
@@ -286,11 +285,7 @@ def _card_constraints(content: Content) -> Iterator[str]:
     yield "## Requested and reached"
     if content.families:
         yield "\n".join(f"- {safe(one.words)} **{one.state.capitalize()}.**" for one in content.families)
-    rows = [
-        (safe(one.name), one.state, four(one.reached), one.requested, span(one.low, one.high))
-        for one in content.by_worst()[:MOST_LIMITS]
-    ]
-    yield _table("constraint", "verdict", "reached", "requested", interval_words(content), rows=rows)
+    yield _columns_table(views.constraint_columns(content), content.by_worst()[:MOST_LIMITS])
     if (more := len(content.constraints) - MOST_LIMITS) > 0:
         yield f"{more:,} more constraints, none of them worse than these."
 
@@ -304,29 +299,28 @@ def _card_privacy(content: Content) -> Iterator[str]:
     full = str(PrivacyStatement.from_dict(content.statement)).replace("```", "'''")
     yield f"```text\n{full}\n```"
     if content.spending is not None:
-        rows = [
-            (safe(one.purpose or "release"), safe(one.data), epsilon_text(one.alone), epsilon_text(one.after))
-            for one in content.spending.entries
-        ]
-        yield _table("release", "data", "epsilon alone", "epsilon so far", rows=rows)
+        yield _table(views.LEDGER_HEAD[:-1], (row[:-1] for row in views.ledger_rows(content.spending)))
 
 
 def _card_groups(content: Content) -> Iterator[str]:
     shown = [(k, measure) for k in content.shown_classes for measure in PANELS]
     names = dict(zip(PANELS, ("predicted", "TPR", "FPR", "precision"), strict=True))
-    head = ["group", "rows", "accuracy", *(f"{names[measure]} ({safe(k)})" for k, measure in shown)]
+    head = ["group", "rows", "accuracy", *(f"{names[measure]} ({k})" for k, measure in shown)]
     for grouping in content.groupings:
         rows = []
         for group in (*grouping.groups[:MOST_GROUPS], content.everyone):
             numbers = (group.accuracy.value, *(group.rates[k][measure].value for k, measure in shown))
-            rows.append((safe(group.name), f"{group.rows:,}", *map(four, numbers)))
+            rows.append((group.name, f"{group.rows:,}", *map(four, numbers)))
         yield f"## Rates by {safe(grouping.title)}"
-        yield _table(*head, rows=rows)
+        yield _table(head, rows)
 
 
-def _table(*head: str, rows: Iterable[Iterable[str]]) -> str:
-    return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *rows))
+def _columns_table(columns: Iterable[Column], rows: Iterable[Any]) -> str:
+    """Return the columns of a table of the page that have a text."""
+    shown = [(column.head, column.text) for column in columns if column.text is not None]
+    return _table([str(head) for head, _ in shown], [[text(row) for _, text in shown] for row in rows])
 
 
-def _share(share: Share) -> str:
-    return f"{four(share.value)} ({span(share.low, share.high)})"
+def _table(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+    lines = [map(safe, head), ["---"] * len(head), *(map(safe, row) for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -19,11 +19,10 @@ from ratewise.constraints.compiled import named_values
 from ratewise.constraints.domain import list_values
 from ratewise.data.schema import Schema
 from ratewise.data.table import named_columns
-from ratewise.estimators.persistence import encode, grid_from_dict
 from ratewise.exceptions import BudgetExceeded, InvalidInput, RatewiseWarning
 from ratewise.mechanisms.randomness import USED_SEEDS
 from ratewise.preprocessing.discovery import discovery_threshold
-from ratewise.preprocessing.grids import ContinuousGrid
+from ratewise.preprocessing.grids import ContinuousGrid, Grid
 from ratewise.runs.folder import RunFolder
 from ratewise.runs.settings import Settings
 from ratewise.training import plan as names
@@ -48,10 +47,7 @@ _NEARLY_ALL_ZERO = 0.99  # the same where the cell contains zero, which many col
 
 def write_checkpoint(path: Path, state: Mapping[str, Any], run: str) -> None:
     """Write the state of a session (`Session.state`) of the run with this id, in one step."""
-    released = dict(state["released"])
-    if names.RANGES in released:
-        released[names.RANGES] = encode(list(released[names.RANGES].values()))
-    write_whole(path, state_to_bytes(KIND, {**state, "released": released, "run": run}))
+    write_whole(path, state_to_bytes(KIND, {**state, "run": run}))
 
 
 def read_checkpoint(path: Path, run: str | None = None) -> dict[str, Any]:
@@ -61,10 +57,6 @@ def read_checkpoint(path: Path, run: str | None = None) -> dict[str, Any]:
         raise InvalidInput(f"{str(path)!r} is the checkpoint of another run; put this run's own back, or train anew")
     with sound(path):
         released, loop = state["released"], state["loop"]
-        if names.DISCOVERY in released:
-            released[names.DISCOVERY] = {name: tuple(found) for name, found in released[names.DISCOVERY].items()}
-        if names.RANGES in released:
-            released[names.RANGES] = {grid.name: grid for grid in map(grid_from_dict, released[names.RANGES])}
         counts = [released[name] for name in _COUNTS if name in released]
         moved = [] if loop is None else [loop["parameters"], loop["velocity"], *state["history"].values()]
         moved += [] if loop is None or loop["dual"] is None else [v for n, v in loop["dual"].items() if n != "variance"]
@@ -72,6 +64,8 @@ def read_checkpoint(path: Path, run: str | None = None) -> dict[str, Any]:
             raise ValueError("numbers that are not finite")
         if loop is not None and (type(loop["done"]) is not int or loop["done"] < 0 or moved[0].shape != moved[1].shape):
             raise ValueError("parts that do not fit together")
+        if not all(isinstance(grid, Grid) for grid in released.get(names.RANGES, {}).values()):
+            raise TypeError("no grids")
     return state
 
 
