@@ -1,9 +1,8 @@
 """A minute with the library, on synthetic people: ``python -m ratewise.cli.demo``.
 
-Five models of the same raw columns, with nothing declared: without privacy and constraints; private; with a constraint
-on the gap between women and men; private with that constraint; private with a constraint on the gap among people of
-equal true income. The table shows accuracy and gaps on other people from the same distribution. At the end the
-private model with equal rates is certified, and reported on a page that is written to the current folder.
+Five models of the same raw columns, with nothing declared, with and without privacy and constraints on the gap between
+women and men. The table shows accuracy and gaps on other people from the same distribution. At the end the last model
+is certified, and reported on a page that is written to the current folder.
 """
 
 from __future__ import annotations
@@ -11,11 +10,9 @@ from __future__ import annotations
 import math
 import os
 import textwrap
-import time
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -33,8 +30,7 @@ EPSILON, DELTA = 1.0, 1e-6
 MAX_GAP = 0.05
 PAGE = "ratewise-demo.html"
 
-_RATES = demographic_parity("sex", max_gap=MAX_GAP)
-_ODDS = equalized_odds("sex", max_gap=MAX_GAP)
+_RATES, _ODDS = demographic_parity("sex", max_gap=MAX_GAP), equalized_odds("sex", max_gap=MAX_GAP)
 _MODELS: tuple[tuple[str, Any, float | None], ...] = (
     ("plain", None, None),
     ("private", None, EPSILON),
@@ -42,51 +38,41 @@ _MODELS: tuple[tuple[str, Any, float | None], ...] = (
     ("private, equal odds", _ODDS, EPSILON),
     ("private, equal rates", _RATES, EPSILON),
 )
-_HEAD = f"{'model':<22} {'accuracy':>8}    {'gap in rates':<18} {'gap in odds':<18} {'epsilon':>7}"
-
 _LEGEND = f"""
 Gaps between women and men in how often high income is predicted: among all ("rates"), and
 among people of equal true income ("odds"); in brackets the requested bound. Measured on
 {2 * ROWS:,} other people, who differ from the training rows by chance."""
 
 
-@dataclass(frozen=True)
-class Row:
-    """One model, and what it reached on people it has not seen.
-
-    The gaps are the largest between women and men in the rate of predicted high income: among all (`rates_gap`), and
-    among people of equal true income (`odds_gap`). `rates_asked` and `odds_asked` are the bounds of the training, if
-    any. `epsilon` was spent, by the model's ledger; infinite without privacy.
-    """
+class Row(NamedTuple):
+    """One model, and what it reached on people it has not seen: accuracy, and gaps of rates (`_RATES`, `_ODDS`)."""
 
     name: str
     model: RateConstrainedClassifier
     accuracy: float
     rates_gap: float
     odds_gap: float
-    rates_asked: float | None
-    odds_asked: float | None
-    epsilon: float
+
+    @property
+    def epsilon(self) -> float:
+        """What was spent; infinite without privacy."""
+        return float(self.model.privacy_.epsilon)
 
     def __str__(self) -> str:
         # upwards: a table that rounds down would claim more privacy than there is
         spent = "none" if math.isinf(self.epsilon) else f"{math.ceil(self.epsilon * 1e4) / 1e4:.4f}"
-        gaps = _gap(self.rates_gap, self.rates_asked), _gap(self.odds_gap, self.odds_asked)
+        gaps = []
+        for gap, family in ((self.rates_gap, _RATES), (self.odds_gap, _ODDS)):
+            gaps.append(f"{gap:.4f}" + f" (of {MAX_GAP:g})" * (self.model.constraints is family))
         return f"{self.name:<22} {self.accuracy:>8.4f}    {gaps[0]:<18} {gaps[1]:<18} {spent:>7}"
 
 
 def raw_columns(people: People) -> dict[str, Any]:
     """Return the features of people as raw columns: numbers, and text for occupation and household."""
     columns: dict[str, Any] = {}
-    categories: dict[str, dict[str, Any]] = {}
     for name, values in zip(people.feature_names, people.X.T, strict=True):
         column, _, value = name.partition("=")
-        if value:
-            categories.setdefault(column, {})[value] = values
-        else:
-            columns[column] = values
-    for column, shares in categories.items():
-        columns[column] = np.array([*shares])[np.argmax([*shares.values()], axis=0)]
+        columns[column] = np.where(values == 1, value, columns.get(column, "")).astype("<U16") if value else values
     return columns
 
 
@@ -99,13 +85,10 @@ def compare(n_rows: int = ROWS) -> Iterator[Row]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SeedWarning)  # these people are synthetic
             model.fit(X, people.y, sensitive_features=people.sensitive)
-        predicted, measured = model.predict(unseen), dict[str, Any]()
-        for kind, family in (("rates", _RATES), ("odds", _ODDS)):
-            found = rate_report(family, others.y, predicted, sensitive_features=others.sensitive)
-            measured[f"{kind}_gap"] = max(abs(row.reached) for row in found)
-            measured[f"{kind}_asked"] = MAX_GAP if asked is family else None
-        accuracy = float(np.mean(predicted == others.y))
-        yield Row(name, model, accuracy, epsilon=model.privacy_.epsilon, **measured)
+        predicted = model.predict(unseen)
+        found = [rate_report(one, others.y, predicted, sensitive_features=others.sensitive) for one in (_RATES, _ODDS)]
+        gaps = [max(abs(row.reached) for row in rows) for rows in found]
+        yield Row(name, model, float(np.mean(predicted == others.y)), *gaps)
 
 
 def report_of(rows: Sequence[Row], n_people: int = 2 * ROWS) -> Report:
@@ -113,7 +96,7 @@ def report_of(rows: Sequence[Row], n_people: int = 2 * ROWS) -> Report:
     from ratewise.report import Report
 
     last, others = rows[-1], census_like(n_people, random_state=1)
-    rivals = sorted(rows[:-1], key=lambda row: (row.rates_asked is not None, math.isinf(row.epsilon)))
+    rivals = sorted(rows[:-1], key=lambda row: (row.model.constraints is _RATES, math.isinf(row.epsilon)))
     return Report.from_model(
         last.model,
         raw_columns(others),
@@ -129,42 +112,21 @@ def report_of(rows: Sequence[Row], n_people: int = 2 * ROWS) -> Report:
 
 def main() -> None:
     """Print the table row by row, the certificate and the privacy of the last model, and write its page."""
-    begin = time.monotonic()
+    head = f"{'model':<22} {'accuracy':>8}    {'gap in rates':<18} {'gap in odds':<18} {'epsilon':>7}"
     print(f"Who has a high income? Five models of {ROWS:,} synthetic people; delta is {DELTA:g}.\n")
-    print(f"{_HEAD}\n{'-' * len(_HEAD)}")
+    print(f"{head}\n{'-' * len(head)}")
     rows = []
     for row in compare():
         print(row, flush=True)
         rows.append(row)
-    print(_LEGEND)
     last = rows[-1]
-    print(f"\nCertificate of the last model ({last.name}), released within its epsilon:\n")
-    print("\n".join(_wrapped(str(last.model.certificate_))))
-    print(f"\nIts privacy:\n\n{last.model.privacy_}")
-    print(f"\n{_written(report_of(rows))}")
-    print(f"\n{time.monotonic() - begin:.0f} seconds in all.")
-
-
-def _wrapped(text: str) -> Iterator[str]:
-    for line in text.splitlines():
-        indent = len(line) - len(line.lstrip())
-        yield from textwrap.wrap(line, 88, subsequent_indent=" " * (indent + 2)) or [""]
-
-
-def _written(report: Report) -> str:
-    """Write the page and return where it is, or why it could not be written."""
-    try:
-        report.to_html(PAGE)
-    except OSError as problem:
-        return f"The page {PAGE} could not be written here: {problem.strerror}."
-    return (
-        f"On other people:\n{report.headline}.\nThe report with shape functions, to open in a browser:\n"
-        f"{os.path.abspath(PAGE)}"
-    )
-
-
-def _gap(reached: float, asked: float | None) -> str:
-    return f"{reached:.4f}" if asked is None else f"{reached:.4f} (of {asked:g})"
+    print(f"{_LEGEND}\n\nCertificate of the last model ({last.name}), released within its epsilon:\n")
+    for line in str(last.model.certificate_).splitlines():
+        print(textwrap.fill(line, 88, subsequent_indent="  "))
+    report = report_of(rows)
+    print(f"\nIts privacy:\n\n{last.model.privacy_}\n\nOn other people:\n{report.headline}.")
+    report.to_html(PAGE)
+    print(f"The report with shape functions, to open in a browser:\n{os.path.abspath(PAGE)}")
 
 
 if __name__ == "__main__":
