@@ -19,7 +19,6 @@ FIGURES = {
     "tradeoff",
     "calibration",
     "ledger",
-    "ledger-curve",
     "training-excess",
     "training-multiplier",
     "training-norm",

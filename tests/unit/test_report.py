@@ -144,9 +144,8 @@ class TestNumbers:
     def test_certificates_stand_beside_measurements(self, trained):
         model, _, _, report = trained
         for row, constraint in zip(model.certificate_, report.content.constraints, strict=True):
-            assert constraint.certified.estimate == row.estimate
+            assert constraint.certified.reached == row.estimate
             assert constraint.certified.state == row.verdict
-            assert constraint.certified.remedy == row.remedy
 
     def test_rates_that_a_family_compares_are_those_of_the_groups(self, trained):
         report = trained[3]
@@ -258,9 +257,6 @@ class TestSpending:
         assert [entry.before for entry in spending.entries] == [0.0, *afters[:-1]]
         for entry in spending.entries:
             assert entry.after - entry.before <= entry.alone + 1e-9
-        trained = next(entry for entry in spending.entries if entry.purpose == "fit: training")
-        assert spending.epsilons[-1] == pytest.approx(trained.after, rel=1e-9)
-        assert spending.steps[-1] == model.n_iter_
 
     def test_share_of_the_gradient(self, trained):
         model, _, _, report = trained
@@ -275,7 +271,6 @@ class TestSpending:
             for _ in range(7):
                 phase.step()
         spending = spending_of(ledger, 1e-5)
-        assert spending.steps[-1] == 50
         assert spending.total == pytest.approx(accountant.epsilon(event, 1e-5))
 
     def test_many_entries_are_joined_without_losing_any(self):

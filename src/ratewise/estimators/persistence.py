@@ -258,19 +258,10 @@ def _continuous(grid: ContinuousGrid, values: Floats) -> str:
     side = "<=" if grid.base == grid.lower else ">=" if grid.base == grid.upper else "="
     intervals = values[: grid.n_intervals]
     kept = np.flatnonzero(np.diff(intervals) != 0.0)  # equal neighbours are one interval
-    pieces = _search(name, grid.edges[kept], intervals[np.append(kept, len(intervals) - 1)])
+    cases = [f"WHEN {name} < {_number(grid.edges[place])} THEN {_number(intervals[place])}" for place in kept]
+    pieces = f"CASE {' '.join(cases)} ELSE {_number(intervals[-1])} END" if cases else _number(intervals[-1])
     missing, at_base = _number(values[grid.missing_bin]), _number(values[grid.base_bin])
     return f"CASE WHEN {name} IS NULL THEN {missing} WHEN {name} {side} {base} THEN {at_base} ELSE {pieces} END"
-
-
-def _search(name: str, edges: Floats, values: Floats) -> str:
-    """Return nested comparisons that find the interval by bisection."""
-    if not len(edges):
-        return _number(values[0])
-    middle = len(edges) // 2
-    below = _search(name, edges[:middle], values[: middle + 1])
-    above = _search(name, edges[middle + 1 :], values[middle + 1 :])
-    return f"CASE WHEN {name} < {_number(edges[middle])} THEN {below} ELSE {above} END"
 
 
 def _categorical(grid: CategoricalGrid, values: Floats) -> str:

@@ -485,43 +485,44 @@ def affordable_trial(cost: Callable[[float], float], target: float, guess: float
 class Configurations:
     """What a trial draws its setting from: a list of settings, or for each parameter a list or a distribution.
 
-    A distribution is anything with ``rvs(random_state=...)``, such as ``scipy.stats.loguniform``.
+    A distribution is anything with ``rvs(random_state=...)``, such as ``scipy.stats.loguniform``. `spaces` are
+    mappings of parameters to lists and distributions, all equally likely.
     """
 
     def __init__(self, given: Any) -> None:
-        self._settings: list[dict[str, Any]] = []
-        self._laws: dict[str, Any] = {}
-        if isinstance(given, Mapping):
-            self._laws = {_name(name): _law(name, values) for name, values in given.items()}
-        elif isinstance(given, Sequence) and not isinstance(given, str | bytes):
-            for item in given:
-                if not isinstance(item, Mapping):
-                    raise InvalidType(f"a setting must map parameters to values, got {item!r}")
-                self._settings.append({_name(name): value for name, value in item.items()})
-        else:
+        if not isinstance(given, Mapping | Sequence) or isinstance(given, str | bytes):
             raise InvalidType(f"grid must be a list of settings or a mapping, got {type(given).__name__}")
-        if not self._settings and not self._laws:
+        self.spaces: list[dict[str, Any]] = [given] if isinstance(given, Mapping) else []  # type: ignore[list-item]
+        for item in () if self.spaces else given:
+            if not isinstance(item, Mapping):
+                raise InvalidType(f"a setting must map parameters to values, got {item!r}")
+            self.spaces.append({name: [value] for name, value in item.items()})
+        if not given:
             raise InvalidInput("grid must hold at least one setting, got none")
+        for name, law in itertools.chain.from_iterable(space.items() for space in self.spaces):
+            if not isinstance(name, str):
+                raise InvalidType(f"a parameter's name must be text, got {name!r}")
+            listed = isinstance(law, Sequence | np.ndarray) and not isinstance(law, str | bytes) and len(law)
+            if not (hasattr(law, "rvs") or listed):
+                raise InvalidType(f"{name} must have a list of values or a distribution with rvs(), got {law!r}")
 
     @property
     def finite(self) -> bool:
         """Whether every parameter comes from a list."""
-        return all(isinstance(law, list) for law in self._laws.values())
+        return not any(hasattr(law, "rvs") for space in self.spaces for law in space.values())
 
     @property
     def names(self) -> set[str]:
         """Names of all parameters."""
-        return {*self._laws, *itertools.chain(*self._settings)}
+        return {*itertools.chain(*self.spaces)}
 
     def draw(self, rng: np.random.Generator) -> dict[str, Any]:
         """Return one setting."""
-        if self._settings:
-            return dict(_drawn(self._settings, rng))
-        return {name: _drawn(law, rng) for name, law in self._laws.items()}
+        return {name: _drawn(law, rng) for name, law in _drawn(self.spaces, rng).items()}
 
     def __len__(self) -> int:
-        lists = [law for law in self._laws.values() if isinstance(law, list)]
-        return len(self._settings) or math.prod(map(len, lists))
+        lists = ([law for law in space.values() if not hasattr(law, "rvs")] for space in self.spaces)
+        return sum(math.prod(map(len, laws)) for laws in lists)
 
     def variants(self, of: Collection[str]) -> Iterator[dict[str, Any]]:
         """Yield a setting for each combination of the named parameters; others take some value of theirs.
@@ -531,39 +532,25 @@ class Configurations:
         InvalidInput
             One of the named parameters comes from a distribution, so that its values cannot be listed.
         """
-        rng, lists = np.random.default_rng(0), dict[str, list[Any]]()
-        for name, law in self._laws.items():
-            if name in of and not isinstance(law, list):
-                raise InvalidInput(
-                    f"{name} changes what a trial releases and must be given as a list of values, "
-                    f"got the distribution {law!r}"
-                )
-            lists[name] = law if name in of else [_drawn(law, rng)]
-        combined = (dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values()))
-        seen: set[str] = set()
-        for setting in self._settings or combined:
-            key = repr(sorted((name, repr(value)) for name, value in setting.items() if name in of))
-            if key not in seen:
-                seen.add(key)
-                yield dict(setting)
-
-
-def _name(name: Any) -> str:
-    if not isinstance(name, str):
-        raise InvalidType(f"a parameter's name must be text, got {name!r}")
-    return name
-
-
-def _law(name: Any, values: Any) -> Any:
-    if hasattr(values, "rvs"):
-        return values
-    if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray) or not len(values):
-        raise InvalidType(f"{name} must have a list of values or a distribution with rvs(), got {values!r}")
-    return list(values)
+        rng, seen = np.random.default_rng(0), set[str]()
+        for space in self.spaces:
+            for name, law in space.items():
+                if name in of and hasattr(law, "rvs"):
+                    raise InvalidInput(
+                        f"{name} changes what a trial releases and must be given as a list of values, "
+                        f"got the distribution {law!r}"
+                    )
+            lists = [law if name in of else [_drawn(law, rng)] for name, law in space.items()]
+            for values in itertools.product(*lists):
+                setting = dict(zip(space, values, strict=True))
+                key = repr(sorted((name, repr(value)) for name, value in setting.items() if name in of))
+                if key not in seen:
+                    seen.add(key)
+                    yield setting
 
 
 def _drawn(law: Any, rng: np.random.Generator) -> Any:
-    if isinstance(law, list):
+    if not hasattr(law, "rvs"):
         return law[int(rng.integers(len(law)))]
     found = law.rvs(random_state=np.random.default_rng(int(rng.integers(2**63))))
     return found.item() if isinstance(found, np.generic) else found

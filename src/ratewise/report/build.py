@@ -29,7 +29,7 @@ from ratewise.report.content import Content, epsilon_text, finite, finites, list
 from ratewise.report.evaluation import FEW_ROWS, OTHER, Evaluation, Floats, ValueNames, constraints_of
 from ratewise.training.certificate import CANNOT_TELL, HELD, MISSED, Certificate, short
 
-POINTS, MOST_ENTRIES = 40, 40  # of the budget
+MOST_ENTRIES = 40  # of the budget
 CURVE_POINTS, MOST_CURVES = 120, 40  # of the training
 MOST_SHAPES = 60
 SMALL_GROUP = 30
@@ -52,11 +52,10 @@ def spending_of(ledger: Ledger, delta: float) -> c.Spending:
 
     before, so_far, entries = 0.0, list[Event](), list[c.Booking]()
     training: TrainingEvent | None = None
-    earlier: tuple[Event, ...] = ()
     for (purpose, data, _), run in itertools.groupby(_releases(ledger), lambda one: one[0]):
         events = merged(event for _, event in run)
         if isinstance(event := events[0], TrainingEvent):
-            training, earlier = event, tuple(so_far)
+            training = event
         so_far += events
         after = epsilon(so_far)
         entries.append(c.Booking(purpose, data, str(event), *finites(epsilon(events), before, after)))
@@ -66,19 +65,11 @@ def spending_of(ledger: Ledger, delta: float) -> c.Spending:
         start, end = entries[0].before, entries[extra].after
         words = f"the first {extra + 1} releases"
         entries[: extra + 1] = [c.Booking(words, "", "see the ledger itself", end, start, end)]
-    steps, totals = list[int](), list[float]()
-    if training is not None:
-        steps = sorted({round(training.steps * i / POINTS) for i in range(POINTS + 1)})
-        parts = [(*earlier, training.with_steps(done)) if done else earlier for done in steps]
-        totals = [epsilon(events) if events else 0.0 for events in parts]
-    known = all(map(math.isfinite, totals))
     return c.Spending(
         delta=delta,
         cap=None if ledger.cap is None else ledger.cap.epsilon,
         total=finite(before),
         entries=tuple(entries),
-        steps=tuple(steps) if known else (),
-        epsilons=tuple(totals) if known else (),
         gradient_share=None if training is None else _gradient_share(training),
     )
 

@@ -20,7 +20,7 @@ from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.training.certificate import CANNOT_TELL, HELD, MISSED, short
 
 FORMAT = "ratewise-report"
-VERSION = 6
+VERSION = 7
 
 STATES = (MISSED, CANNOT_TELL, HELD)
 
@@ -52,22 +52,12 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Certified:
-    """The private measurement of a constraint on the training rows, from the model's certificate."""
-
-    estimate: float | None
-    low: float | None
-    high: float | None
-    state: str
-    remedy: str
-
-
-@dataclass(frozen=True)
 class Constraint:
     """One bounded quantity, as a formula and in words; a two-sided bound, or a gap, is one constraint.
 
     `reached` and its interval are about the training rows, or about the population of the rows measured on.
-    `excess` is the distance beyond a bound, negative within both.
+    `excess` is the distance beyond a bound, negative within both. `certified` is the private measurement on the training
+    rows, from the model's certificate.
     """
 
     name: str
@@ -81,7 +71,7 @@ class Constraint:
     high: float | None
     excess: float | None
     state: str
-    certified: Certified | None = None
+    certified: Constraint | None = None
 
     @property
     def requested(self) -> str:
@@ -225,7 +215,7 @@ class Booking:
 
 @dataclass(frozen=True)
 class Spending:
-    """The entries of the ledger in order, and epsilon over the steps of the last training.
+    """The entries of the ledger in order.
 
     `gradient_share` is the part of a step's budget (by inverse squared noise) that bought gradients, the rest
     bought counts of predictions; None if there was no such split.
@@ -235,8 +225,6 @@ class Spending:
     cap: float | None
     total: float | None
     entries: tuple[Booking, ...]
-    steps: tuple[int, ...]
-    epsilons: tuple[float, ...]
     gradient_share: float | None
 
 

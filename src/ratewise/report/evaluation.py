@@ -26,7 +26,7 @@ from ratewise.metrics.intervals import share_interval
 from ratewise.metrics.rates import ClassRates, GroupRow, Predictions, group_rates, rate_report
 from ratewise.report import content as c
 from ratewise.report.content import Calibration, Group, Grouping, Share, finite, finites
-from ratewise.training.certificate import CANNOT_TELL, Certificate
+from ratewise.training.certificate import CANNOT_TELL, Certificate, CertificateRow
 
 Floats = npt.NDArray[np.float64]
 
@@ -226,20 +226,17 @@ def constraints_of(
     known = Domain(domain.classes, domain.columns, other=True)
     items = compile_constraints(declared, known, to_hold=False, allow_empty=True).items
     words = {item.name: names.text(item.description) for item in items}
-    others = {}
-    for row in trained or ():
-        estimate, low, high = finites(row.estimate, *row.interval)
-        others[row.name] = c.Certified(estimate, low, high, row.verdict, row.remedy)
-    found = []
-    for row in certificate:
+
+    def found(row: CertificateRow, population: bool, certified: c.Constraint | None = None) -> c.Constraint:
         ends = row.population_interval if population else row.interval
         numbers = (row.estimate, *ends, row.excess) if row.resolved else (math.nan,) * 4
         lower, upper, reached, low, high, excess = finites(*row.bounds, *numbers)
         text, gap = words.get(row.name, row.name), row.kind == "gap"
         about = row.name, text, row.family, gap, None if gap else lower, upper
-        measured = reached, low, high, excess, row.verdict, others.get(row.name)
-        found.append(c.Constraint(*about, *measured))
-    return tuple(found)
+        return c.Constraint(*about, reached, low, high, excess, row.verdict, certified)
+
+    others = {row.name: found(row, False) for row in trained or ()}
+    return tuple(found(row, population, others.get(row.name)) for row in certificate)
 
 
 def families_of(

@@ -138,9 +138,9 @@ def constraint_columns(content: Content) -> list[Column]:
     def name(one: c.Constraint) -> list[Html]:
         shown = [el("span", one.words, class_="label"), folded("formula", el("code", one.name), kind="formula")]
         found = one.certified
-        if found is not None and found.estimate is not None and found.low is not None and found.high is not None:
+        if found is not None and found.reached is not None and found.low is not None and found.high is not None:
             ends = f"{short(found.low)} to {short(found.high)}"
-            words = f"training rows: {short(found.estimate)} ({ends}), {found.state}"
+            words = f"training rows: {short(found.reached)} ({ends}), {found.state}"
             shown.append(el("span", words, class_=f"certified {css_state(found.state)}"))
         return shown
 
@@ -493,7 +493,7 @@ def ledger_rows(spending: c.Spending) -> Iterator[tuple[str, ...]]:
 
 
 def ledger_view(spending: c.Spending) -> list[Html]:
-    """Return where the budget went: what each entry added, and epsilon over the training."""
+    """Return where the budget went: what each entry added."""
     rows = numbers("Releases in the order of the plan", LEDGER_HEAD, ledger_rows(spending))
     bars = _spending_forest(spending)
     if bars is None:
@@ -507,21 +507,6 @@ def ledger_view(spending: c.Spending) -> list[Html]:
             f"{100 - gradient:.0f}% into counting predictions by group (by inverse squared noise)."
         )
         found.append(el("p", words, class_="quiet"))
-    if steps := spending.steps:
-        texts = [epsilon_text(value) for value in spending.epsilons]
-        plot = Plot(
-            f"Epsilon of all releases over {steps[-1]:,} training steps, from {texts[0]} to {texts[-1]}",
-            Axis(0.0, float(steps[-1])),
-            Axis(0.0, 1.08 * max(spending.cap or 0.0, *spending.epsilons)),
-            "step of the training",
-            "epsilon",
-            lines=[Line(steps, spending.epsilons)],
-            levels=[(spending.cap, "cap")] if spending.cap else [],
-            tips=[
-                (float(step), f"after {step:,} steps: epsilon {text}") for step, text in zip(steps, texts, strict=True)
-            ],
-        )
-        found.append(_figure("Epsilon by training step", plot, "ledger-curve"))
     return found
 
 
