@@ -185,7 +185,7 @@ def test_the_score_of_a_row_does_not_depend_on_the_rows_beside_it():
     rng = np.random.default_rng(2)
     table = rng.normal(size=(480, 3)) * 10.0 ** rng.integers(-6, 6, (480, 3))
     codes = rng.integers(0, 12, (1000, 40)) + np.arange(40) * 12
-    assert codes.size > basis._BINS_AT_ONCE
+    assert codes.size > basis.BINS_AT_ONCE
     differ = 0
     for columns in (1, 3):
         intercept = rng.normal(size=columns)

@@ -28,14 +28,13 @@ import numpy.typing as npt
 from scipy.special import expit
 
 from ratewise.data.table import Units
-from ratewise.preprocessing.basis import BLOCK_ROWS, Basis, add_columns, add_weights, summable
+from ratewise.preprocessing.basis import BINS_AT_ONCE, BLOCK_ROWS, Basis, add_columns, add_weights, summable
 from ratewise.training.certificate import margin_code_count, margin_codes
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[Any]
 Block = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp] | None]
 
-_FEW_ROWS = 1 << 12
 _BITS = 52
 SOFT_STEP = 2.0**-24
 
@@ -311,7 +310,7 @@ class AdditiveEngine(RowEngine):
     def _block_sums(self, block: Block, scorer: Scorer, weights: Floats | None, clip: float, grid: float) -> BinSums:
         rows, starts = block
         codes = self.bins.take(rows)
-        if len(rows) <= _FEW_ROWS:
+        if codes.size <= BINS_AT_ONCE:
             codes = codes.astype(np.intp)  # once for both uses
         residuals, histogram = self.terms(rows, scorer.scores(codes), weights)
         clip_units(residuals, self.bins.norms(self.basis, rows, codes), starts, clip)

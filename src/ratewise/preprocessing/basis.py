@@ -37,7 +37,7 @@ _LONGEST_NUMBER = 3.0  # standard deviations; numbers are winsorised there
 _VISIBLE = 2.0  # noise levels
 _SMALL = 1 << 26  # bytes of norms up to which they are kept
 BLOCK_ROWS = 16_000  # handled at once: columns of doubles below the size from which memory is mapped anew; speed only
-_BINS_AT_ONCE = 1 << 15  # looked up or added at once: they stay in the cache; speed only
+BINS_AT_ONCE = 1 << 15  # looked up or added at once: they stay in the cache; speed only
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,8 +142,8 @@ def add_columns(table: Floats, codes: npt.NDArray[Any]) -> Floats:
 
     The table is `summable`: the result for a row does not depend on the order of columns and on the number of rows.
     """
-    if codes.size > _BINS_AT_ONCE and len(codes) > 1:
-        return np.concatenate([add_columns(table, codes[rows]) for rows in _parts(codes, _BINS_AT_ONCE)])
+    if codes.size > BINS_AT_ONCE and len(codes) > 1:
+        return np.concatenate([add_columns(table, codes[rows]) for rows in _parts(codes, BINS_AT_ONCE)])
     bins, ones = np.ascontiguousarray(codes, dtype=np.intp), np.ones(codes.shape[1])
     # codes are valid, and "clip" takes a fifth of the time of "raise"
     found = [table[:, output].take(bins, mode="clip").dot(ones) for output in range(table.shape[1])]
@@ -152,7 +152,7 @@ def add_columns(table: Floats, codes: npt.NDArray[Any]) -> Floats:
 
 def add_weights(codes: npt.NDArray[Any], weights: npt.NDArray[Any], n_bins: int) -> Floats:
     """Return the total weight of the rows of each bin; **private**."""
-    at_once = max(_BINS_AT_ONCE, n_bins)
+    at_once = max(BINS_AT_ONCE, n_bins)
     if codes.size > at_once and len(codes) > 1:
         totals = np.zeros(n_bins)
         for rows in _parts(codes, at_once):
