@@ -43,7 +43,7 @@ from ratewise.torch.gradients import (
     wide_device,
     widen,
 )
-from ratewise.torch.isolation import Batched, check_module, run_by_row
+from ratewise.torch.isolation import Batched, check_module, isolated_backward, run_by_row
 
 _ROOM = 2.0**-40  # for the rounding of weights
 _SMALLEST_WEIGHT = 2.0**-100  # a row that would have to be scaled down further adds nothing
@@ -111,8 +111,11 @@ class PerRowClipper:
                 self._layers[layer] = _Tapped(layer, name, self, rule)
 
     @contextmanager
-    def recording(self) -> Iterator[None]:
-        """Let calls of the module run on each row separately, hooks included, and record them."""
+    def recording(self) -> Iterator[Callable[..., Any]]:
+        """Let calls of the module run on each row separately, hooks included, and record them.
+
+        Yields a function that does this too, for modules of classes with a ``__call__`` of their own.
+        """
         trainable = [id(p) for p in self.module.parameters() if p.requires_grad]
         if trainable != [id(p) for p in self.parameters]:
             raise InvalidInput("module has other trainable parameters than when it was made private; build it anew")
@@ -121,8 +124,15 @@ class PerRowClipper:
                 "hooks for all modules are registered, and would see whole batches; remove them and register "
                 "hooks on single modules"
             )
-        with _called_as(self.module, self._forward):
-            yield
+        own = type(self.module).__call__ is not nn.Module.__call__
+        with _called_as(self.module, self._refuse_call if own else self._forward):
+            yield self._forward
+
+    def _refuse_call(self, *_args: Any, **_kwargs: Any) -> Any:
+        raise UnsupportedCombination(
+            f"{type(self.module).__name__} has a __call__ of its own, which would see whole batches; call what "
+            "recording() returns: with clipper.recording() as run: run(x)"
+        )
 
     def _forward(self, *args: Any, **kwargs: Any) -> Any:
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
@@ -135,24 +145,27 @@ class PerRowClipper:
         if rows == 0:  # a module may not know an empty batch
             args, kwargs = _on_tensors(lambda leaf: leaf.new_zeros(1, *leaf.shape[1:]), (args, kwargs))
             return tree_map(lambda leaf: leaf[:0], self._forward(*args, **kwargs))
-        before = [parameter._version for parameter in self.parameters]
-        copies = {name: self._copies(name, parameter, rows) for name, parameter in self._named.items()}
+        # rows share a clone, so that nothing that a module writes into its copy reaches the parameter
+        clones = {name: parameter.detach().clone() for name, parameter in self._named.items()}
+        fixed = [*self.module.parameters(), *clones.values()]
+        before = [tensor._version for tensor in fixed]
+        copies = {name: self._copies(name, clone, rows) for name, clone in clones.items()}
         token = torch.zeros(rows, device=self._anchor.device)
         with _called_as(self.module, None):
             found = run_by_row(self._one_row, (token, copies, args, kwargs), "module")
-        if before != [parameter._version for parameter in self.parameters]:
+        if before != [tensor._version for tensor in fixed]:
             raise UnsupportedCombination(
                 "module changes its own parameters in forward, which would release rows without noise; "
                 "compute the changed weight from the parameter instead (torch.nn.utils.parametrize)"
             )
         return found
 
-    def _copies(self, name: str, parameter: nn.Parameter, rows: int) -> Any:
+    def _copies(self, name: str, clone: Tensor, rows: int) -> Any:
         """Return one copy of a parameter per row; the backward brings one gradient per row."""
 
         def rule(_x: None) -> tuple[Tensor, _Back]:
-            return parameter.detach().expand(rows, *parameter.shape), lambda gradient, _: self._keep(
-                parameter, lambda: Dense(widen(gradient))
+            return clone.expand(rows, *clone.shape), lambda gradient, _: self._keep(
+                self._named[name], lambda: Dense(widen(gradient))
             )
 
         return _Passage.apply(self._anchor, None, name, self, rule)  # type: ignore[no-untyped-call]
@@ -224,7 +237,8 @@ class PerRowClipper:
             raise InvalidInput("losses do not depend on the module; compute them inside recording()")
         self._rows, self._shares = losses.shape[0], {id(p): [] for p in self.parameters}
         inputs = [self._anchor, *self.parameters]
-        direct = torch.autograd.grad(losses, inputs, torch.ones_like(losses), allow_unused=True)[1:]
+        with isolated_backward(len(losses)):
+            direct = torch.autograd.grad(losses, inputs, torch.ones_like(losses), allow_unused=True)[1:]
         outside = [name for name, got in zip(self._named, direct, strict=True) if got is not None]
         if outside:
             raise UnsupportedCombination(
@@ -437,11 +451,12 @@ _RULES: dict[type[nn.Module], _Rule] = {
 def _closed_form(layer: nn.Module) -> _Rule | None:
     """Return the rule of a layer, or None if no closed form is known for what it computes.
 
-    Exact types count: a subclass, a method of the instance, a weight that is itself computed (weight norm,
-    parametrisations) or another padding than with zeros on both sides changes what is computed.
+    Exact types count: a subclass of the layer or of a parameter, a method of the instance, a weight that is itself
+    computed (weight norm, parametrisations) or another padding than with zeros on both sides changes what is computed.
     """
     replaced = any(callable(getattr(type(layer), name, None)) for name in vars(layer))
-    owned = isinstance(layer._parameters.get("weight"), nn.Parameter) and not layer._modules
+    own = [parameter for parameter in layer._parameters.values() if parameter is not None]
+    owned = "weight" in layer._parameters and not layer._modules and all(type(one) is nn.Parameter for one in own)
     around = getattr(layer, "_reversed_padding_repeated_twice", ())
     even = getattr(layer, "padding_mode", "zeros") == "zeros" and around[::2] == around[1::2]
     return _RULES.get(type(layer)) if owned and even and not replaced else None

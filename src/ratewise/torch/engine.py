@@ -11,7 +11,9 @@ computed gradient by at most ``clip * (1 + slack)`` in L2 norm over all paramete
 **Total functions.** No content of a row raises an error or changes what other units add. A row whose label is no class
 (code -1), an item of a Dataset that fails or has another shape, and a row on which the module or the loss raises an
 error add nothing. A row of which loss or gradient is not finite adds nothing to the gradient and one valid count to the
-histogram. What fails on synthetic rows too is raised, because its reason is public.
+histogram. Every batch contains blanks, and an empty sample is a batch of blanks: what fails on blanks always fails, and
+is raised, because its reason is public. Warnings are hidden. Rows leave no trace in the state of module and loss: each
+batch begins with the state at the start of the step, and the state after it is that of one call with blanks.
 """
 
 from __future__ import annotations
@@ -39,10 +41,13 @@ from ratewise.models.additive import SOFT_STEP
 from ratewise.torch.clipping import PerRowClipper, clipping_slack
 from ratewise.torch.gradients import BLOCK_SLACK, slices, wide
 from ratewise.torch.isolation import (
+    GENERATORS,
     RowRandomness,
+    State,
     check_module,
-    keep_state,
+    draws_of_items,
     map_rows,
+    quietly,
     refuse_mixing,
     refuse_uncontrolled,
     rows_mix,
@@ -59,6 +64,7 @@ ROWS_TOGETHER = 8
 """Batches are padded with blank rows to a multiple of this: libraries for matrix products handle the last rows of an
 odd number by other kernels, which round differently, and a row's numbers would depend on how many others there are."""
 _LOOKED_AT = 5  # items of a Dataset whose shape and type are looked at
+_EVALUATION = -1  # the step of random numbers outside of training
 _LARGEST = 1e30  # logits beyond are cut off in the histogram, where differences of theirs are formed
 
 # ------------------------------------------------------------------------------------------- rows
@@ -92,9 +98,9 @@ class Batch(NamedTuple):
         return self.each(change)
 
     def padded(self) -> Batch:
-        """Return the batch with blank rows at its end, up to a multiple of `ROWS_TOGETHER`."""
+        """Return the batch with blank rows at its end, one at least, up to a multiple of `ROWS_TOGETHER`."""
         rows = len(self.labels)
-        return self.spread(slice(rows), -(-rows // ROWS_TOGETHER) * ROWS_TOGETHER)
+        return self.spread(slice(rows), (rows // ROWS_TOGETHER + 1) * ROWS_TOGETHER)
 
 
 class RowSource(Protocol):
@@ -174,51 +180,65 @@ class DatasetRows:
         self._columns, self.n_rows = tuple(domain.columns), len(dataset)
         if self.n_rows == 0:
             raise InvalidInput("data holds no rows")
+        while dataset is not None:  # with its parts, such as that of a Subset
+            own = [name for name, value in getattr(dataset, "__dict__", {}).items() if isinstance(value, GENERATORS)]
+            if own:
+                raise UnsupportedCombination(
+                    f"data has a random generator of its own ({own[0]}), so that what is drawn for a row would depend "
+                    "on which rows were read before; draw from the global generators of Python, NumPy or PyTorch, "
+                    "which are set for each row"
+                )
+            dataset = getattr(dataset, "dataset", None)
         self._shape, self._dtype = self._form()
 
     def _form(self) -> tuple[tuple[int, ...], torch.dtype]:
         """Return the shape and the type that most of a few items have: public, and not what a single row decides."""
         found: Counter[tuple[tuple[int, ...], torch.dtype]] = Counter()
         problems: list[Exception] = []
-        for row in sorted(set(np.linspace(0, self.n_rows - 1, _LOOKED_AT).astype(int).tolist())):
-            try:
-                x = _narrow(torch.as_tensor(self._parts(self._dataset[row])[0]))
-            except Exception as problem:
-                problems.append(problem)
-            else:
-                found[tuple(x.shape), x.dtype] += 1
+        looked_at = sorted(set(np.linspace(0, self.n_rows - 1, _LOOKED_AT).astype(int).tolist()))
+        with quietly(), draws_of_items(looked_at) as rows:
+            for row in rows:
+                try:
+                    x = _narrow(torch.as_tensor(self._parts(self._dataset[row])[0]))
+                    found[tuple(x.shape), x.dtype] += 1
+                except Exception as problem:
+                    problems.append(problem)
         if not found:
             raise problems[0]
         return found.most_common(1)[0][0]
 
     def take(self, rows: Rows) -> Batch:
         """Return the rows of these numbers."""
-        items = [self._item(int(row)) for row in rows]
-        x = torch.stack([item[0] for item in items]) if items else self.blank(0)
-        labels = self._domain.code_labels([item[1] for item in items])
+        x = torch.zeros(len(rows), *self._shape, dtype=self._dtype)
+        with draws_of_items(rows.tolist()) as each:
+            items = [self._item(row, place) for row, place in zip(each, x, strict=True)]
+        labels = self._domain.code_labels([label for label, _ in items])
         if self._constraints is None:
             return Batch(x, _codes(labels), None)
-        columns = {name: [item[2][name] for item in items] for name in self._columns}
+        columns = {name: [groups[name] for _, groups in items] for name in self._columns}
         return Batch(x, _codes(labels), _codes(self._constraints.code_cells(labels, columns)))
 
     def blank(self, count: int) -> Tensor:
         """Return made-up inputs in the shape and type of a row."""
         return made_up((count, *self._shape), self._dtype)
 
-    def _item(self, row: int) -> tuple[Tensor, Any, Mapping[str, Any]]:
-        """Return one row; an item that fails, or that has another shape, is a row whose label is no class."""
+    def _item(self, row: int, place: Tensor) -> tuple[Any, Mapping[str, Any]]:
+        """Return label and groups of a row, and write its inputs into their place.
+
+        An item that fails, or that has another shape, is a row whose label is no class.
+        """
         try:
             x, label, groups = self._parts(self._dataset[row])
             inputs = _narrow(torch.as_tensor(x))
             if tuple(inputs.shape) == self._shape and inputs.is_complex() <= self._dtype.is_complex:
                 columns = {name: _plain(groups[name]) for name in self._columns}
-                inputs = inputs.detach().as_subclass(Tensor).to_dense().to("cpu", self._dtype)
-                return inputs, _plain(label), columns
+                place.copy_(inputs.detach().as_subclass(Tensor).to_dense().to("cpu", self._dtype))
+                return _plain(label), columns
         except (MemoryError, torch.OutOfMemoryError):
             raise
         except Exception:  # noqa: S110 - whatever a data set does with a row must not be visible
             pass
-        return self.blank(1)[0], None, dict.fromkeys(self._columns)
+        return None, dict.fromkeys(self._columns)
 
     def _parts(self, item: Any) -> tuple[Any, Any, Mapping[str, Any]]:
         if not isinstance(item, tuple | list) or len(item) not in (2, 3):
@@ -303,7 +323,7 @@ class Objective:
         temperature: float = 1.0,
         hard: bool = True,
     ) -> None:
-        self.n_classes, self.temperature, self.hard = n_classes, temperature, hard
+        self.n_classes, self.temperature, self.hard, self.loss = n_classes, temperature, hard, loss
         self.histogram_shape = None if n_cells is None else (n_cells, n_classes)
         self._batch_loss = partial(functional.cross_entropy, reduction="none") if loss is None else loss
         self._loss = self._batch_loss if loss is None else _by_row(loss)  # PyTorch's own keeps rows apart
@@ -463,7 +483,7 @@ class TorchEngine:
         piece = PHYSICAL_BATCH if physical_batch is None else physical_batch
         self._piece = _validate.count(physical_batch=piece)
         self.random_key = SecureGenerator().bytes(KEY_BYTES)
-        self._calls = 0
+        self._calls, self._stateful = 0, True
         self._costs: Tensor | None = None  # of a step: what predicting class k costs a row of cell q
 
     @property
@@ -486,9 +506,13 @@ class TorchEngine:
         block = self._synthetic(2)
         batch = block.batch
         try:
-            with torch.random.fork_rng(devices=[]), untouched_state(self.module):
+            with torch.random.fork_rng(devices=[]), self._untouched():
+                state = State(self.module, self.objective.loss)
                 self._block_sums(block, None)
-                refuse_uncontrolled(self.module, lambda: self._losses(batch)[1])
+                self._stateful = state.changed()
+                refuse_uncontrolled(
+                    self.module, lambda: torch.cat([p.ravel() for p in self._block_sums(block, 1.0)[0]])
+                )
                 refuse_mixing(self.module, batch.x)
                 self.objective.try_out(self.parameters[0])
         except RatewiseError:
@@ -521,12 +545,16 @@ class TorchEngine:
         self.module.train()
         sums: list[Tensor] = []
         tally = self.objective.empty_tally()
-        for block in self._blocks(sample):
-            more, counted = self._total_sums(block, bound, step)
-            sums = [wide(total).add_(part) for total, part in zip(sums, more, strict=True)] if sums else more
-            if tally is not None and counted is not None:
-                tally += counted
-        return NetworkSums(sums or self._no_sums(), None if tally is None else tally.numpy())
+        with quietly():
+            for block in self._blocks(sample, step):
+                more, counted = self._total_sums(block, bound, step)
+                sums = [wide(total).add_(part) for total, part in zip(sums, more, strict=True)] if sums else more
+                if tally is not None and counted is not None:
+                    tally += counted
+            if self._stateful:  # what the module counts are steps, not batches, whose number is private
+                with RowRandomness(self.random_key, step, ()):
+                    self._losses(self._synthetic(0).batch.padded())
+        return NetworkSums(sums, None if tally is None else tally.numpy())
 
     def counts(self, parameters: Any = None) -> tuple[Floats, Floats]:
         """Return cells by predicted class (Q, K), and labels by whether predicted correctly (K, 2); **private**.
@@ -551,8 +579,8 @@ class TorchEngine:
         n_classes, n_cells = self.objective.n_classes, (self.objective.histogram_shape or (1, 0))[0]
         by_cell, outcomes = np.zeros((n_cells, width)), np.zeros((n_classes, 2 if hits else width))
         self.module.eval()
-        with torch.no_grad(), untouched_state(self.module):
-            for block in self._blocks(np.asarray(self.owned, dtype=np.intp)):
+        with torch.no_grad(), quietly():
+            for block in self._blocks(np.asarray(self.owned, dtype=np.intp), _EVALUATION):
                 code, labels = self._coded(block, codes), block.batch.labels.cpu().numpy()
                 known = (code >= 0) & (labels >= 0) & (labels < n_classes)
                 code, added = np.where(known, code, 0), known * block.weights.numpy()
@@ -568,42 +596,42 @@ class TorchEngine:
         rows = len(block.numbers)
 
         def run(batch: Batch) -> npt.NDArray[np.intp]:
-            with self.clipper.recording(), self._precision():
-                logits = self.module(batch.padded().x)[:rows]
+            with self.clipper.recording() as module, self._precision():
+                logits = module(batch.padded().x)[:rows]
             return np.asarray(codes(_finite(logits).double().cpu().numpy()), dtype=np.intp)
 
-        blanks = block.batch.only(torch.zeros(rows, dtype=torch.bool))
-        found, working = self._totally(run, block.batch, lambda: blanks)
+        found, working = self._totally(run, block.batch)
         return np.full(rows, -1) if found is None else np.where(working.numpy(), found, -1)
 
     def _no_sums(self) -> list[Tensor]:
         """Return the sums of no rows, in float64."""
         return self.clipper.clipped_sum(torch.zeros(0, device=self.device), 1.0)
 
-    def _blocks(self, sample: Rows) -> Iterator[_Block]:
-        """Yield the rows of sampled units, as many as fit in memory.
+    def _blocks(self, sample: Rows, step: int) -> Iterator[_Block]:
+        """Yield the rows of sampled units, as many as fit in memory; an empty sample is one block without rows.
 
         Every id takes as many places as it may have rows, and those it does not have are blank: what other ids
         add, rounding included, does not depend on how many rows an id has.
         """
         order, starts = self.units.order, self.units.starts
         places = np.arange(1 if order is None else self.units.n_rows // self.units.n_units)
-        for part in slices(len(sample), max(1, self._piece // len(places))):
+        for part in slices(max(1, len(sample)), max(1, self._piece // len(places))):
             chosen = sample[part]
             if order is None or starts is None:
                 once = torch.ones(len(chosen), dtype=torch.float64)
-                yield _Block(chosen, self._take(chosen), once)
+                yield _Block(chosen, self._take(chosen, step), once)
                 continue
             present = (places < (starts[chosen + 1] - starts[chosen])[:, None]).ravel()
             numbers = np.zeros(len(present), dtype=np.intp)
             numbers[present] = order[(starts[chosen][:, None] + places).ravel()[present]]
-            batch = self._take(numbers[present]).spread(torch.from_numpy(present).to(self.device), len(present))
+            batch = self._take(numbers[present], step).spread(torch.from_numpy(present).to(self.device), len(present))
             row_weights = self.units.weights(numbers)
             weights = torch.from_numpy(present * (1.0 if row_weights is None else row_weights))
             yield _Block(numbers, batch, weights, torch.arange(len(chosen)).repeat_interleave(len(places)))
 
-    def _take(self, numbers: Rows) -> Batch:
-        return self._rows.take(numbers).each(lambda part, _: part.to(self.device))
+    def _take(self, numbers: Rows, step: int) -> Batch:
+        with RowRandomness(self.random_key, step, numbers, use=1):
+            return self._rows.take(numbers).each(lambda part, _: part.as_subclass(Tensor).to(self.device))
 
     def _precision(self) -> AbstractContextManager[object]:
         return torch.autocast(self.device.type, torch.bfloat16) if self._autocast else nullcontext()
@@ -615,26 +643,47 @@ class TorchEngine:
             with RowRandomness(self.random_key, step, block.numbers):
                 return self._block_sums(block._replace(batch=batch), clip)
 
-        found, _ = self._totally(run, block.batch, lambda: self._synthetic(len(block.numbers)).batch)
+        found, _ = self._totally(run, block.batch)
         return (self._no_sums(), self.objective.empty_tally()) if found is None else found
 
-    def _totally(
-        self, run: Callable[[Batch], _T], batch: Batch, synthetic: Callable[[], Batch]
-    ) -> tuple[_T | None, Tensor]:
+    def _totally(self, run: Callable[[Batch], _T], batch: Batch) -> tuple[_T | None, Tensor]:
         """Return what `run` returns for a batch without the rows on which it fails, and which rows do not fail.
 
         Blank rows take the places of rows that fail, so that all others keep theirs: what is computed for a
-        row may depend on its place. The module then is as if it had been called once. If synthetic rows fail as
-        well, the reason is public and is raised.
+        row may depend on its place. If blanks fail, the reason is public and is raised.
         """
-        restore, rows = keep_state(self.module), len(batch.labels)
-        found, working = _attempted(run, batch), torch.ones(rows, dtype=torch.bool)
+        rows = len(batch.labels)
+        found, working = self._attempted(run, batch), torch.ones(rows, dtype=torch.bool)
         if found is None:
-            run(synthetic())
-            working = _working(run, batch, range(rows))
-            restore()
-            found = _attempted(run, batch.only(working))
+            with self._untouched():
+                run(batch.only(~working))
+            working = self._working(run, batch, range(rows))
+            found = self._attempted(run, batch.only(working))
         return found, working
+
+    def _attempted(self, run: Callable[[Batch], _T], batch: Batch) -> _T | None:
+        """Return what a function returns for a batch, or None if some row makes it fail; leave no trace of it."""
+        try:
+            with self._untouched():
+                return run(batch)
+        except (MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception:  # whatever a user's module does with a row
+            return None
+
+    def _working(self, run: Callable[[Batch], object], batch: Batch, rows: range) -> Tensor:
+        """Return which of these rows do not fail, by halves, with blanks in the place of all others."""
+        kept = torch.zeros(len(batch.labels), dtype=torch.bool)
+        kept[rows.start : rows.stop] = True
+        if self._attempted(run, batch.only(kept)) is not None:
+            return kept
+        middle = len(rows) // 2
+        if middle == 0:
+            return torch.zeros_like(kept)
+        return self._working(run, batch, rows[:middle]) | self._working(run, batch, rows[middle:])
+
+    def _untouched(self) -> AbstractContextManager[None]:
+        return untouched_state(self.module, self.objective.loss)
 
     def _synthetic(self, count: int) -> _Block:
         """Return made-up rows, of all classes in turn."""
@@ -654,30 +703,8 @@ class TorchEngine:
         return self.clipper.clipped_sum(losses, clip, scale_rows=scales, units=units), tally
 
     def _losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        with self.clipper.recording(), self._precision():
-            logits = self.module(batch.x)
+        with self.clipper.recording() as module, self._precision():
+            logits = module(batch.x)
         self.objective.check(logits, len(batch.labels))
         logits = logits.to(self.parameters[0].dtype)
         return logits, self.objective.losses(logits, batch.labels, batch.cells, self._costs)
-
-
-def _attempted(run: Callable[[Batch], _T], batch: Batch) -> _T | None:
-    """Return what a function returns for a batch, or None if some row makes it fail."""
-    try:
-        return run(batch)
-    except (MemoryError, torch.OutOfMemoryError):
-        raise
-    except Exception:  # whatever a user's module does with a row
-        return None
-
-
-def _working(run: Callable[[Batch], object], batch: Batch, rows: range) -> Tensor:
-    """Return which of these rows do not fail, by halves, with blanks in the place of all others."""
-    kept = torch.zeros(len(batch.labels), dtype=torch.bool)
-    kept[rows.start : rows.stop] = True
-    if _attempted(run, batch.only(kept)) is not None:
-        return kept
-    middle = len(rows) // 2
-    if middle == 0:
-        return torch.zeros_like(kept)
-    return _working(run, batch, rows[:middle]) | _working(run, batch, rows[middle:])

@@ -17,12 +17,13 @@ import copy
 import gc
 import math
 import random
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from types import FunctionType, NoneType
-from typing import Any, cast
+from types import FunctionType, MethodType, NoneType
+from typing import Any, NoReturn, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -52,11 +53,12 @@ _REMEDY = (
     "opacus.layers for recurrent layers"
 )
 _FIX = "replace it, for example with opacus.validators.ModuleValidator.fix(module)"
-_GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
+GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
 _TRIALS = 4  # synthetic forward passes with the same draws, whose results must agree
 _SIGNS = ("vmap", "atching rule", "BatchedTensor", "data pointer", "functorch", "saved tensor hooks")
 _KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 _FUNCTORCH: Any = torch._C._functorch
+_TEXT: Any = torch._tensor_str
 
 # ----------------------------------------------------------------------------------- random numbers
 
@@ -64,11 +66,12 @@ _FUNCTORCH: Any = torch._C._functorch
 class RowRandomness:
     """The random numbers of one batch in one step, from a secret key; inside ``with``, isolated code draws from it.
 
-    `rows` are the numbers of the rows in the order of the batch; blank rows may follow them.
+    `rows` are the numbers of the rows in the order of the batch; blank rows may follow them. Each `use` has draws of
+    its own: 0 for modules and losses, 1 for data sets.
     """
 
-    def __init__(self, key: bytes, step: int, rows: Sequence[int] | npt.NDArray[np.intp]) -> None:
-        self._key, self._step = key, step
+    def __init__(self, key: bytes, step: int, rows: Sequence[int] | npt.NDArray[np.intp], use: int = 0) -> None:
+        self._key, self._step, self._use = key, step, (use,) if use else ()
         self._rows = [int(row) for row in rows]
         self._generators: list[KeyedGenerator] = []
 
@@ -83,11 +86,12 @@ class RowRandomness:
         """Return `each` bytes for every row of a batch, one row after the other."""
         for place in range(len(self._generators), rows):
             number = self._rows[place] if place < len(self._rows) else -1 - place
-            self._generators.append(KeyedGenerator(self._key, self._step, number))
+            self._generators.append(KeyedGenerator(self._key, self._step, number, *self._use))
         return b"".join(generator.bytes(each) for generator in self._generators[:rows])
 
 
 _current: ContextVar[RowRandomness | None] = ContextVar("row_randomness", default=None)
+_watching: ContextVar[_Watch | None] = ContextVar("watching", default=None)
 
 
 def draws_by_row(rows: int, what: str) -> _Draws:
@@ -95,11 +99,45 @@ def draws_by_row(rows: int, what: str) -> _Draws:
     return _Draws(_current.get() or RowRandomness(SecureGenerator().bytes(KEY_BYTES), 0, ()), rows, what)
 
 
+@contextmanager
+def draws_of_items(rows: Sequence[int]) -> Iterator[Iterator[int]]:
+    """Yield the rows one by one, with the global generators of Python, NumPy and PyTorch set for each row separately.
+
+    What the items of a data set draw is a function of `RowRandomness`, or else of the secure source, and of the row.
+    Afterwards the generators are as they were.
+    """
+    randomness = _current.get() or RowRandomness(SecureGenerator().bytes(KEY_BYTES), 0, rows, use=1)
+    seeds = np.frombuffer(randomness.bytes(len(rows), KEY_BYTES), dtype=np.uint32).reshape(len(rows), KEY_BYTES // 4)
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002 - data sets use it
+
+    def each() -> Iterator[int]:
+        for row, seed in zip(rows, seeds, strict=True):
+            random.seed(seed.tobytes())
+            np.random.seed(seed)  # noqa: NPY002
+            torch.default_generator.manual_seed(int.from_bytes(seed[:2].tobytes(), "little"))
+            yield row
+
+    try:
+        yield each()
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
+        torch.set_rng_state(states[2])
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Hide what code that reads rows would warn of, because a single row may be the reason."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"), torch.autograd.set_detect_anomaly(False):
+        warnings.simplefilter("ignore")
+        yield
+
+
 def refuse_uncontrolled(module: nn.Module, run: Callable[[], Tensor]) -> None:
     """Refuse a module whose random numbers do not all come from `draws_by_row`; `run` runs synthetic rows."""
     for name, layer in module.named_modules():
         for attribute, value in vars(layer).items():
-            if isinstance(value, _GENERATORS):
+            if isinstance(value, GENERATORS):
                 raise UnsupportedCombination(
                     f"module has a random generator of its own ({name + '.' if name else ''}{attribute}), whose "
                     f"draws would not belong to rows; {_DRAW_REMEDY}, which then draw from the secure source"
@@ -207,21 +245,18 @@ def map_rows(function: Callable[..., Any], *values: Tensor, what: str) -> Any:
 
 def run_by_row(function: Callable[..., Any], values: tuple[Any, ...], what: str) -> Any:
     """Apply a function of rows (without an axis for them) that returns batches of one row."""
-    watch = _Watch(what)
+    axes = tree_map(lambda leaf: 0 if isinstance(leaf, Tensor) else None, values)
+    rows = next(leaf.shape[0] for leaf in tree_leaves(values) if isinstance(leaf, Tensor))
+    watch = _Watch(what, rows)
 
     def one_row(*parts: Any) -> Any:
         watch.note(parts)
         with watch:
             return tree_map(lambda leaf: _only_row(leaf, what), function(*parts))
 
-    axes = tree_map(lambda leaf: 0 if isinstance(leaf, Tensor) else None, values)
-    rows = next(leaf.shape[0] for leaf in tree_leaves(values) if isinstance(leaf, Tensor))
-    fallback = _FUNCTORCH._is_vmap_fallback_enabled()
     try:
-        # PyTorch's loop over rows is forbidden: shapes and errors could depend on the rows
-        _FUNCTORCH._set_vmap_fallback_enabled(False)
         with (
-            draws_by_row(rows, what),
+            watch.isolated(),
             sdpa_kernel(SDPBackend.MATH),
             disable_saved_tensors_hooks("saved tensor hooks see whole batches"),
         ):
@@ -233,10 +268,20 @@ def run_by_row(function: Callable[..., Any], values: tuple[Any, ...], what: str)
         raise UnsupportedCombination(
             f"{what} mixes rows, or cannot be run on each row separately ({reason}); {_REMEDY}"
         ) from problem
-    finally:
-        _FUNCTORCH._set_vmap_fallback_enabled(fallback)
-    watch.refuse_kept()
+    watch.refuse_traces()
     return found
+
+
+@contextmanager
+def isolated_backward(rows: int) -> Iterator[None]:
+    """Isolate the backward of functions that a module brings along, in a backward through so many rows."""
+    watch = _Watch("module", rows)
+    token = _watching.set(watch)
+    try:
+        yield
+    finally:
+        _watching.reset(token)
+    watch.refuse_traces()
 
 
 def _only_row(leaf: Any, what: str) -> Tensor:
@@ -273,43 +318,74 @@ class Batched(torch.autograd.Function):
 class _Watch(TorchFunctionMode):
     """Refuses calls that would leave the isolation, and remembers tensors of rows, which must not be kept."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, rows: int) -> None:
         super().__init__()
-        self._what = what
+        self._what, self._rows, self._failed = what, rows, ""
         self._made: list[weakref.ref[Tensor]] = []
+
+    @contextmanager
+    def isolated(self) -> Iterator[None]:
+        """Let draws belong to rows, and forbid PyTorch's loop over rows: shapes and errors could depend on them."""
+        fallback, text = _FUNCTORCH._is_vmap_fallback_enabled(), _TEXT._functorch_wrapper_str_intern
+        _FUNCTORCH._set_vmap_fallback_enabled(False)
+        _TEXT._functorch_wrapper_str_intern = _refuse_text
+        try:
+            with draws_by_row(self._rows, self._what):
+                yield
+        finally:
+            _FUNCTORCH._set_vmap_fallback_enabled(fallback)
+            _TEXT._functorch_wrapper_str_intern = text
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        problem = ""
-        if func in (Tensor.__repr__, Tensor.__format__):
-            problem = "prints or formats values of rows; remove that"
-        elif isinstance(func, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
-            if str(func).partition(".")[0] not in ("aten", "prims"):
-                problem = (
-                    f"calls the operator {func}, of which it is not known whether it keeps rows apart; write it "
-                    "with operations of PyTorch"
-                )
-        elif func is torch._functorch.autograd_function.custom_function_call:
-            rule = args[0]
-            if rule is not Batched and rule.vmap is not torch.autograd.Function.vmap:
-                problem = (
-                    f"uses {rule.__name__}, whose own vmap() sees whole batches; set generate_vmap_rule = True "
-                    "in its place"
-                )
+        problem = _why_unobserved(func, types, args)
         if problem:
             raise UnsupportedCombination(f"{self._what} {problem}")
-        found = _SUBSTITUTES.get(func, func)(*args, **(kwargs or {}))
+        if func is _CUSTOM and args[0] is not Batched:
+            args = (self._observed(args[0]), *args[1:])
+        try:
+            found = _SUBSTITUTES.get(func, func)(*args, **(kwargs or {}))
+        except (TypeError, AttributeError, NotImplementedError):  # whatever the values are
+            raise
+        except Exception as failure:
+            self._failed = f"{getattr(func, '__name__', func)} ({type(failure).__name__})"
+            raise
         self.note(found)
         return found
+
+    def _observed(self, rule: Any) -> Any:
+        """Return a function of the module's own whose forward and backward are watched like the module itself."""
+
+        def observed(method: Callable[..., Any]) -> Any:
+            def run(*args: Any) -> Any:
+                self.note(args)
+                with self:
+                    return method(*args)
+
+            return staticmethod(run)
+
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            watch = _watching.get() or _Watch(self._what, self._rows)
+            watch.note((gradients, getattr(ctx, "saved_tensors", ())))
+            with watch.isolated(), watch:
+                return rule.backward(ctx, *gradients)
+
+        own = {"forward": observed(rule.forward), "setup_context": observed(rule.setup_context)}
+        return type(rule.__name__, (rule,), {**own, "backward": staticmethod(backward)})
 
     def note(self, found: Any) -> None:
         """Remember tensors that belong to rows."""
         leaves = (found,) if isinstance(found, Tensor) else tree_leaves(found)
         self._made += [weakref.ref(leaf) for leaf in leaves if isinstance(leaf, Tensor) and _is_batched(leaf)]
 
-    def refuse_kept(self) -> None:
-        """Refuse code that keeps a tensor of its rows."""
+    def refuse_traces(self) -> None:
+        """Refuse code that went on after an error, or that keeps a tensor of its rows."""
+        if self._failed:
+            raise UnsupportedCombination(
+                f"{self._what} goes on after an error of {self._failed}, which one row may bring about for all rows; "
+                "do not catch errors of operations, and use torch.where and functions such as torch.linalg.inv_ex"
+            )
 
         def kept() -> bool:
             return any(made() is not None for made in self._made)
@@ -319,6 +395,37 @@ class _Watch(TorchFunctionMode):
                 f"{self._what} keeps tensors of its rows after it has returned (such as self.last = x, or a "
                 "hook that collects outputs), where the next batch would meet them; do not store them"
             )
+
+
+def _why_unobserved(func: Any, types: Any, args: tuple[Any, ...]) -> str:
+    """Return why a call would leave the isolation, or nothing."""
+    own = [kind.__name__ for kind in types if getattr(kind.__torch_function__, "__func__", None) is not _ORDINARY]
+    if own:
+        return f"uses {own[0]}, whose own __torch_function__ is not watched; use plain tensors"
+    if isinstance(func, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        if str(func).partition(".")[0] not in ("aten", "prims"):
+            return (
+                f"calls the operator {func}, of which it is not known whether it keeps rows apart; write it "
+                "with operations of PyTorch"
+            )
+    elif func is _CUSTOM:
+        if args[0] is not Batched and args[0].vmap is not torch.autograd.Function.vmap:
+            return (
+                f"uses {args[0].__name__}, whose own vmap() sees whole batches; set generate_vmap_rule = True "
+                "in its place"
+            )
+    elif isinstance(func, torch._ops.HigherOrderOperator):
+        return f"calls {func}, whose functions are not watched; call them directly"
+    return ""
+
+
+_CUSTOM = torch._functorch.autograd_function.custom_function_call
+_ORDINARY = Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
+
+
+def _refuse_text(*_args: Any, **_kwargs: Any) -> NoReturn:
+    """Stand in the place of the function that writes tensors of rows, in every thread."""
+    raise UnsupportedCombination("module or loss prints or formats values of rows; remove that")
 
 
 def _is_batched(value: Tensor) -> bool:
@@ -465,43 +572,76 @@ _STRUCTURE = {name for name in vars(nn.Module()) if name != "training"}  # param
 _UNCHANGING = (bool, int, float, str, bytes, NoneType, type, FunctionType, torch.dtype, torch.device)
 
 
-def keep_state(module: nn.Module) -> Callable[[], None]:
-    """Return a function that puts buffers and attributes (counters, objects) of all parts back, once, as they are now."""
-    owners = list(module.modules())
-    memo = {id(own): own for own in (*owners, *module.parameters(), *module.buffers())}  # are not copied
+class State:
+    """Buffers and attributes (counters, objects) of modules and other objects, as they are now."""
 
-    def copied(value: Any) -> Any:
-        try:
-            return value if isinstance(value, _UNCHANGING) else copy.deepcopy(value, memo)
-        except Exception:  # such as a lock: it cannot be put back
-            return value
+    def __init__(self, *parts: Any) -> None:
+        owners = [owner for part in parts for owner in _owners(part)]
+        modules = [part for part in parts if isinstance(part, nn.Module)]
+        memo = {id(own): own for module in modules for own in (*module.parameters(), *module.buffers())}
+        memo.update({id(own): own for own in owners})  # none of these is copied
 
-    kept = [
-        (
-            owner,
-            {name: copied(value) for name, value in vars(owner).items() if name not in _STRUCTURE},
-            {name: (buffer, buffer.clone()) for name, buffer in owner._buffers.items() if buffer is not None},
+        def copied(value: Any) -> Any:
+            try:
+                return value if isinstance(value, _UNCHANGING) else copy.deepcopy(value, memo)
+            except Exception:  # such as a lock: it cannot be put back
+                return value
+
+        self._kept = [
+            (
+                owner,
+                {name: copied(value) for name, value in vars(owner).items() if name not in _STRUCTURE},
+                {name: (one, one.clone()) for name, one in _buffers(owner).items() if one is not None},
+            )
+            for owner in owners
+        ]
+
+    def changed(self) -> bool:
+        """Return whether something changed since; if that cannot be told, it did."""
+        return not all(
+            set(vars(owner)) - _STRUCTURE == set(attributes)
+            and all(_same(vars(owner)[name], value) for name, value in attributes.items())
+            and all(_buffers(owner).get(name) is one and one.equal(was) for name, (one, was) in buffers.items())
+            for owner, attributes, buffers in self._kept
         )
-        for owner in owners
-    ]
 
     @torch.no_grad()
-    def restore() -> None:
-        for owner, attributes, buffers in kept:
+    def restore(self) -> None:
+        """Put everything back, once."""
+        for owner, attributes, buffers in self._kept:
             for name in set(vars(owner)) - set(attributes) - _STRUCTURE:
                 del owner.__dict__[name]
             owner.__dict__.update(attributes)
             for name, (buffer, content) in buffers.items():
                 owner._buffers[name] = buffer.copy_(content)
 
-    return restore
+
+def _owners(part: Any) -> list[Any]:
+    """Return the objects whose attributes are the state of a part; a method's are those of its object."""
+    if isinstance(part, nn.Module):
+        return list(part.modules())
+    owner = part.__self__ if isinstance(part, MethodType) else part
+    if isinstance(owner, nn.Module):
+        return list(owner.modules())
+    return [owner] if isinstance(getattr(owner, "__dict__", None), dict) else []
+
+
+def _buffers(owner: Any) -> dict[str, Tensor | None]:
+    return owner._buffers if isinstance(owner, nn.Module) else {}
+
+
+def _same(value: Any, other: Any) -> bool:
+    try:
+        return value is other or bool(value == other)
+    except Exception:  # such as arrays, which have no truth value
+        return False
 
 
 @contextmanager
-def untouched_state(module: nn.Module) -> Iterator[None]:
-    """Put buffers and plain attributes of the module back as they were."""
-    restore = keep_state(module)
+def untouched_state(*parts: Any) -> Iterator[None]:
+    """Put buffers and plain attributes of modules and other objects back as they were."""
+    state = State(*parts)
     try:
         yield
     finally:
-        restore()
+        state.restore()

@@ -22,7 +22,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -274,6 +274,7 @@ class NetworkSession(Session):
     _seed_noted: bool = field(init=False, default=False)
     _sampler: Callable[[int], Rows] | None = field(init=False, default=None)  # the owned units of a step
     _drawn: int = field(init=False, default=0)
+    _process: int = field(init=False, default_factory=os.getpid)
     _consistent: bool = field(init=False, default=True)
     _file: Any = field(init=False, default=None)
 
@@ -394,6 +395,10 @@ class NetworkSession(Session):
     def draw(self) -> Rows:
         """Return the sample of the next step, **private**; no sample is ever drawn again."""
         assert self._sampler is not None  # noqa: S101 - started before
+        if self._process != os.getpid():
+            raise UnsupportedCombination(
+                "this training was started in another process, which draws the same samples; start one in each process"
+            )
         self._drawn += 1
         return self._sampler(self._drawn - 1)
 
@@ -401,6 +406,8 @@ class NetworkSession(Session):
         """Record a step, release the sums of the sample, and update."""
         if phase is not None:
             phase.step()
+        elif self.plan.private:
+            raise LedgerError("a step of a private plan needs a phase of its ledger: use train() or steps()")
         self.steps_done += 1  # whatever fails from here on, no later step may take its place
         self._consistent = False
         record: StepRecord = self.loop.step(sample, self.streams)
@@ -423,6 +430,12 @@ class NetworkSession(Session):
     def dual(self) -> DualUpdate | None:
         """The multipliers; None without constraints."""
         return None if self.loop is None else self.loop.dual
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidType(
+            "a training cannot be copied or pickled: the copy would draw the same samples again; copy fitted_module(), "
+            "or stop and go on with checkpoint=..."
+        )
 
     def fitted_module(self) -> nn.Module:
         """Return a copy of the module in evaluation mode."""
