@@ -342,11 +342,7 @@ def python_draw():
     return random.gauss(0, 1)
 
 
-DRAWS = {
-    "torch": lambda: torch.randn(()),
-    "numpy": np.random.randn,
-    "python": python_draw,
-}
+DRAWS = {"torch": lambda: torch.randn(()), "numpy": np.random.randn, "python": python_draw}
 
 
 @pytest.mark.parametrize("name", DRAWS)

@@ -20,11 +20,12 @@ from torch.nn import functional
 from ratewise.accounting import TrainingEvent
 from ratewise.audit.checks import FALSE_ALARM, Check, scale_p_value
 from ratewise.audit.games import CLIP, STILL, Bools, Floats, Subject, only_present, plan_of
+from ratewise.constraints.domain import Domain
 from ratewise.exceptions import RatewiseError
 from ratewise.mechanisms.noise import RoundedGaussianMechanism
 from ratewise.mechanisms.randomness import RandomStreams, SecureGenerator
 from ratewise.mechanisms.sampling import Rows
-from ratewise.torch.engine import Loss, Objective, TensorRows, TorchEngine
+from ratewise.torch.engine import DatasetRows, Loss, Objective, TensorRows, TorchEngine
 from ratewise.torch.trainer import Trainer
 from ratewise.training.config import TrainingConfig
 
@@ -69,6 +70,7 @@ def network_checks() -> Iterator[Check]:
         yield check_network_clipping()
         yield check_network_isolation()
         yield check_network_dropout()
+        yield check_network_traces()
         yield check_network_noise()
 
 
@@ -105,6 +107,10 @@ def check_network_isolation() -> Check:
         _Case("ids relative to the batch", relative, ids),
         _Case("a module that remembers rows", _Remembers, _large(50.0), times=12),
         _Case("a loss relative to the batch", _perceptron, _large(50.0), _standardised_loss),
+        _Case("a class with a call of its own", lambda: _OwnCall(nn.Linear(_WIDTH, 2)), _large(50.0)),
+        _Case("a parameter of its own kind", lambda: _centred(nn.Linear(_WIDTH, 2)), _large(50.0)),
+        _Case("an error that is caught", _Catches, _large(50.0)),
+        _Case("draws on the way back", partial(_mixed, _DrawsBack.apply, 0), _large(50.0)),
         _Case("a layer of another forward", doubled, _large(50.0).reshape(_ROWS, 1, 2, 2)),
     ]
     return _verdict("network: isolation of rows", cases, refusal=True)
@@ -126,6 +132,33 @@ def check_network_dropout() -> Check:
     fresh = not torch.equal(found[0], found[3])
     detail = f"one row moves the sum by {moved:.3g} clips, masks are {'fresh' if fresh else 'REPEATED'}"
     return Check("network: dropout", bool(moved <= 1.0 + engine.slack(_ROWS) and fresh), detail)
+
+
+def check_network_traces() -> Check:
+    """Check that a step leaves the same state behind whatever its sample, and that items draw for each row.
+
+    Counters must not tell the number of batches; what fails on blanks must fail in any sample; and from one state of
+    PyTorch's generator, removing a row must not change what a data set draws for others.
+    """
+    for rows in (0, 4, 5, 8):
+        module = _Remembers()
+        engine = TorchEngine(module, TensorRows(_large(1.0), np.arange(_ROWS) % 2), Objective(2), physical_batch=4)
+        engine.sums(np.arange(rows), clip=1.0)
+        if module.calls != 1:
+            return Check("network: traces", False, f"a step with {rows} rows calls the module {module.calls} times")
+        failing = _engine(_Computes(_inverted, nn.Identity(), nn.Linear(_WIDTH, 2)), _large(1.0))
+        try:
+            failing.sums(np.arange(rows), clip=1.0)
+        except Exception:  # noqa: S112 - a public error, for any number of rows
+            continue
+        return Check("network: traces", False, f"no error that blanks bring about, with {rows} rows")
+    source = DatasetRows(_Draws(), Domain((0, 1), {}))
+    engine, found = TorchEngine(nn.Linear(_WIDTH, 2), source, Objective(2)), []
+    for first in (0, 1):
+        torch.manual_seed(1)
+        found.append(_sum(engine, np.arange(first, _ROWS)))
+    moved = float((found[0] - found[1]).norm())
+    return Check("network: traces", moved <= 1.0 + engine.slack(_ROWS), f"one item moves the sum by {moved:.3g} clips")
 
 
 def check_network_noise(steps: int = 40) -> Check:
@@ -238,8 +271,83 @@ def _pooled(first: nn.Module, axis: int) -> nn.Module:
 # Modules that mix rows do so in batches of more than two rows only, so that a check on two rows does not see it.
 
 
-def _mixed(mix: Callable[[Tensor], Tensor]) -> nn.Module:
-    return _Computes(lambda x, _, g: g(mix(x) if len(x) > 2 else x), nn.Identity(), nn.Linear(_WIDTH, 2))
+def _mixed(mix: Callable[[Tensor], Tensor], above: int = 2) -> nn.Module:
+    first: nn.Module = nn.Linear(_WIDTH, _WIDTH) if above == 0 else nn.Identity()
+    return _Computes(lambda x, f, g: g(mix(f(x)) if len(x) > above else f(x)), first, nn.Linear(_WIDTH, 2))
+
+
+def _inverted(x: Tensor, _: nn.Module, last: nn.Module) -> Tensor:
+    """Invert a matrix that is singular for blanks."""
+    found: Tensor = last(x) + torch.linalg.inv(x.square().sum(1)[:, None, None] * torch.eye(2))[:, 0]
+    return found
+
+
+class _OwnCall(nn.Sequential):
+    """Mixes rows before its forward begins."""
+
+    def __call__(self, x: Tensor) -> Any:
+        return super().__call__(x - 3 * x.mean(0) if len(x) > 2 else x)
+
+
+class _Centred(nn.Parameter):
+    """A parameter whose products are taken of rows relative to their mean."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            if func is functional.linear and args[0].dim() > 1 and len(args[0]) > 2:
+                args = (args[0] - 3 * args[0].mean(0), *args[1:])
+            found = func(*args, **(kwargs or {}))
+            return found.as_subclass(cls) if func in (Tensor.detach, Tensor.to) else found
+
+
+def _centred(layer: nn.Linear) -> nn.Module:
+    layer.weight = _Centred(layer.weight.data)
+    return layer
+
+
+class _Catches(nn.Module):
+    """Takes another way for all rows if one of them makes an operation fail."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(_WIDTH, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        try:
+            torch.linalg.inv((x[:, :1].abs() < 2.0).to(x)[:, :, None])
+        except RuntimeError:
+            x = -9.0 * x
+        found: Tensor = self.last(x)
+        return found
+
+
+class _DrawsBack(torch.autograd.Function):
+    """Draws in its backward."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Keep nothing."""
+
+    @staticmethod
+    def backward(_ctx: Any, *gradients: Any) -> Any:
+        return 2.0 * gradients[0] * (torch.rand_like(gradients[0]) < 0.5)
+
+
+class _Draws(torch.utils.data.Dataset[Any]):
+    """Items with noise of PyTorch's generator."""
+
+    def __len__(self) -> int:
+        return _ROWS
+
+    def __getitem__(self, row: int) -> tuple[Tensor, int]:
+        return _large(1.0)[row] + 9.0 * torch.randn(_WIDTH), row % 2
 
 
 def _sorted_texts(ids: Tensor, words: nn.Module, last: nn.Module) -> Tensor:
