@@ -125,7 +125,9 @@ def test_a_loss_with_noise_of_its_own():
 
 def test_power_masks_by_position_break_the_bound(monkeypatch):
     """What the test above would find if draws belonged to places in the batch."""
-    monkeypatch.setattr(RowRandomness, "__init__", lambda self, key, step, rows: _by_place(self, key, step, len(rows)))
+    monkeypatch.setattr(
+        RowRandomness, "__init__", lambda self, key, step, rows, use=0: _by_place(self, key, step, len(rows))
+    )
     engine = engine_of(made("dropout"))
     moved = float((sum_of(engine, ROWS) - sum_of(engine, ROWS[1:])).norm())
     assert moved > 3 * CLIP
@@ -133,7 +135,7 @@ def test_power_masks_by_position_break_the_bound(monkeypatch):
 
 def _by_place(randomness, key, step, count):
     randomness._key, randomness._step, randomness._rows = key, step, list(range(count))
-    randomness._generators = []
+    randomness._generators, randomness._use = [], ()
 
 
 @pytest.mark.parametrize("name", ["dropout", "attention with dropout", "gumbel softmax"])
