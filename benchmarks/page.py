@@ -1,4 +1,4 @@
-"""Write docs/scoreboard.md, docs/benchmarks.md and the table of the README from the committed results.
+"""Write docs/scoreboard.md, docs/benchmarks.md and the table of the README from the committed results, and the demo of the quickstart.
 
     python -m benchmarks page
 
@@ -8,6 +8,7 @@ Every number comes from a file in benchmarks/results; a test compares both.
 from __future__ import annotations
 
 import math
+import re
 import runpy
 import statistics
 from collections.abc import Iterable, Mapping
@@ -20,10 +21,12 @@ from benchmarks import paper, postprocess, speed
 from benchmarks.peers import METHODS, System
 from benchmarks.peers.external import MINUTES
 from benchmarks.scoreboard import ROOT, TABLES, TOLERANCE, Result, chosen, constraints, read, shown
+from ratewise.cli import demo
 
 SCOREBOARD = ROOT / "docs" / "scoreboard.md"
 PAGE = ROOT / "docs" / "benchmarks.md"
 README = ROOT / "README.md"
+QUICKSTART = ROOT / "docs" / "quickstart.md"
 BEGIN, END = "<!-- results: python -m benchmarks page -->\n", "<!-- end of results -->"
 OURS = "ours"
 TIE = 0.0005  # differences of error that are not listed
@@ -450,12 +453,21 @@ def readme_with_table() -> str:
     return before + BEGIN + readme_table() + END + after
 
 
+def quickstart_with_demo() -> str:
+    """Return the quickstart with the rows that `make demo` prints written anew."""
+    text = QUICKSTART.read_text()
+    for row in demo.compare():
+        text = re.sub(rf"^    {re.escape(row.name)}  .*$", f"    {row}", text, flags=re.MULTILINE)
+    return text
+
+
 def main() -> None:
-    """Write the pages, the figures and the table of the README."""
+    """Write the pages, the figures, the table of the README and that of the quickstart."""
     paper.draw(read())
     SCOREBOARD.write_text(scoreboard_page())
     PAGE.write_text(benchmarks_page())
     README.write_text(readme_with_table())
+    QUICKSTART.write_text(quickstart_with_demo())
     runpy.run_path(str(ROOT / "docs" / "figures" / "readme.py"), run_name="__main__")
     print(SCOREBOARD, PAGE)
 
