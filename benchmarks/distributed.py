@@ -36,6 +36,7 @@ from torch import Tensor, nn
 from ratewise import Domain, demographic_parity
 from ratewise.accounting import PrivacyUnit, TrainingEvent
 from ratewise.constraints.compiled import compile_constraints
+from ratewise.data.table import code_table
 from ratewise.torch import MLP, SmallCNN, TensorRows, Trainer, join, resnet16
 from ratewise.training.plan import TRAINING, Plan
 
@@ -87,7 +88,7 @@ def member(options: argparse.Namespace, rank: int, world: int, folder: str) -> N
     compiled = compile_constraints(demographic_parity("g", max_gap=0.05), Domain((0, 1), {"g": (0, 1)}))
     event = TrainingEvent(0.1, options.steps, 1.0, 1.0)
     plan = Plan(N_ROWS, 0.1, options.steps, {TRAINING: event}, PrivacyUnit(), "zero_out", math.inf, 1e-6)
-    rows = TensorRows(x, labels, compiled.cells(labels, {"g": groups}))
+    rows = TensorRows(x, labels, code_table(compiled, labels, {"g": groups})[1])
     processes = join()
     trainer = Trainer(module, rows, plan, compiled, processes=processes, physical_batch=32)
     trainer.start()

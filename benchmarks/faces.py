@@ -31,6 +31,7 @@ from torch import nn
 from ratewise import Domain, demographic_parity
 from ratewise.accounting import Budget, Ledger
 from ratewise.constraints.compiled import compile_constraints
+from ratewise.data.table import code_labels, code_table
 from ratewise.datasets import load_celeba, load_utkface
 from ratewise.torch import SmallCNN, TensorRows, Trainer, network_plan, resnet16
 from ratewise.torch.networks import Bounded
@@ -82,7 +83,7 @@ def evaluate(module: nn.Module, data: dict[str, Any], part: Any) -> dict[str, fl
     """Return the error, and the largest gap in predicted classes between a group and the rest."""
     rows = np.flatnonzero(part)
     found = np.concatenate([module(data["x"][piece]).argmax(1).numpy() for piece in np.array_split(rows, 20)])
-    labels = data["domain"].code_labels(data["labels"][rows])
+    labels = code_labels(data["labels"][rows], data["domain"])
     groups = data["groups"][rows]
     gaps = [
         abs(found[groups == value].mean() - found[groups != value].mean())
@@ -101,8 +102,9 @@ def run(options: argparse.Namespace, data: dict[str, Any], private: bool, limite
     part = np.flatnonzero(~data["held_out"])
     limit = demographic_parity(data["column"], max_gap=options.max_gap) if limited else None
     compiled = compile_constraints(limit, data["domain"]) if limited else None
-    labels = data["domain"].code_labels(data["labels"][part])
-    cells = None if compiled is None else compiled.cells(labels, {data["column"]: data["groups"][part]})
+    labels, cells = code_labels(data["labels"][part], data["domain"]), None
+    if compiled is not None:
+        labels, cells = code_table(compiled, data["labels"][part], {data["column"]: data["groups"][part]})
     module = network(options)
     epsilon = options.epsilon if private else None
     config = TrainingConfig(momentum=0.9, learning_rate=options.learning_rate)

@@ -14,6 +14,7 @@ import numpy as np
 from ratewise import demographic_parity, equalized_odds, false_negative_rate
 from ratewise.constraints.compiled import CompiledConstraints, compile_constraints
 from ratewise.constraints.domain import Domain
+from ratewise.data.table import code_table
 from ratewise.datasets import LOADERS
 from ratewise.exceptions import InvalidInput
 
@@ -109,7 +110,7 @@ class Part:
     def cells(self, compiled: CompiledConstraints) -> np.ndarray:
         """Return the cell of each row."""
         columns = {name: self.sensitive[name].to_numpy() for name in self.sensitive}
-        return compiled.cells(self.y.astype(np.int32), columns)
+        return code_table(compiled, self.y.astype(np.int32), columns)[1]
 
 
 def data_home() -> Path | None:

@@ -11,7 +11,7 @@ from torch import nn
 
 from ratewise import Domain, demographic_parity
 from ratewise.constraints.compiled import compile_constraints
-from ratewise.data.table import id_units
+from ratewise.data.table import code_table, id_units
 from ratewise.torch import MLP, TensorRows, TorchRateConstrainedClassifier
 from ratewise.torch.engine import Objective, TorchEngine
 from ratewise.training.config import TrainingConfig
@@ -46,7 +46,7 @@ def table(content, seed=0):
 
 def engine_of(network, x, labels, groups, ids, weighting, piece=64):
     torch.manual_seed(0)
-    cells = COMPILED.code_cells(labels, {"g": groups})
+    cells = code_table(COMPILED, labels, {"g": groups})[1]
     units = id_units(ids, IDS, MOST, weighting, labels >= 0)
     engine = TorchEngine(
         NETWORKS[network](),

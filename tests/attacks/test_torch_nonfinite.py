@@ -17,6 +17,7 @@ from ratewise import demographic_parity
 from ratewise.accounting import Ledger, PrivacyUnit, TrainingEvent
 from ratewise.constraints.compiled import compile_constraints
 from ratewise.constraints.domain import Domain
+from ratewise.data.table import code_table
 from ratewise.exceptions import InvalidInput
 from ratewise.torch import MLP, SmallCNN, TensorRows, TorchRateConstrainedClassifier, Trainer, make_private
 from ratewise.torch import engine as engine_module
@@ -103,7 +104,7 @@ def trained(x, labels, groups, loss=None, steps=8, **changes):
     constraints = compiled()
     trainer = Trainer(
         MLP(D, 2, (6,)),
-        TensorRows(x, labels, constraints.code_cells(labels, {"sex": groups})),
+        TensorRows(x, labels, code_table(constraints, labels, {"sex": groups})[1]),
         plan_of(steps),
         constraints,
         config=TrainingConfig(**{"learning_rate": 0.3, **changes}),

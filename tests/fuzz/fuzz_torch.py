@@ -19,6 +19,7 @@ from ratewise import accounting
 from ratewise._files import state_from_bytes, state_to_bytes
 from ratewise.accounting import PrivacyUnit, TrainingEvent
 from ratewise.constraints.compiled import compile_constraints
+from ratewise.data.table import code_table
 from ratewise.torch.trainer import CHECKPOINT
 from ratewise.training.config import TrainingConfig
 from ratewise.training.plan import TRAINING, Plan
@@ -155,7 +156,7 @@ def fuzz_torch_parts(draw):
     """Plans, shares, rows and clippers with any arguments."""
     n = draw(st.integers(1, 6))
     X, y, g = rows_of(draw, n)
-    cells = COMPILED.cells(y, {"g": g})
+    cells = code_table(COMPILED, y, {"g": g})[1]
     build = draw(
         st.sampled_from(
             [
@@ -231,7 +232,7 @@ def training(path):
     y, g = np.arange(8) % 2, np.arange(8) // 4
     plan = planned(8, 0.5, 3)
     torch.manual_seed(0)
-    rows = rt.TensorRows(rng.normal(size=(8, 2)).astype(np.float32), y, COMPILED.cells(y, {"g": g}))
+    rows = rt.TensorRows(rng.normal(size=(8, 2)).astype(np.float32), y, code_table(COMPILED, y, {"g": g})[1])
     return rt.Trainer(rt.MLP(2, 2, (2,)), rows, plan, COMPILED, checkpoint=str(path), checkpoint_every=1)
 
 

@@ -14,6 +14,7 @@ from ratewise.constraints import compiled as compiled_module
 from ratewise.constraints.compiled import compile_constraints
 from ratewise.constraints.domain import Domain, Numeric
 from ratewise.constraints.rates import below, between, everyone, group, label, rate, rows
+from ratewise.data.table import code_table
 
 A, B, CUTS = ("x", "y", "z"), (0, 1), (20, 40)
 AGES = (10, 30, 50)
@@ -102,7 +103,7 @@ def test_weights_are_the_gradient_of_the_written_out_lagrangian(problem, seed, d
         said = [dict(declared)[constraint] for constraint in table.declared]
         multipliers = rng.exponential(size=len(table))
         columns = {name: [row[name] for row in people] for name in ("a", "b", "age")}
-        cells = table.cells(np.array([row["y"] for row in people]), columns)
+        cells = code_table(table, np.array([row["y"] for row in people]), columns)[1]
         h = table.histogram(cells, soft)
         weights = table.weights(multipliers, h, floor=1e-12)
         totals = np.bincount(cells, minlength=table.n_cells).astype(float)

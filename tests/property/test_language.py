@@ -10,6 +10,7 @@ import ratewise.constraints.rates as language
 from ratewise.constraints.compiled import compile_constraints
 from ratewise.constraints.domain import Domain, Numeric
 from ratewise.constraints.rates import at_least, below, between, everyone, group, label, nobody, rate, rows
+from ratewise.data.table import code_table
 from ratewise.exceptions import InvalidInput
 
 SEX, RACE, CLASSES, AGES = ("F", "M"), ("A", "B", "C", "D"), ("no", "yes", "maybe"), (5, 10, 15, 20, 25)
@@ -47,8 +48,8 @@ predicates = st.recursive(
 
 
 def cells_of_atoms(table):
-    codes = np.array([CLASSES.index(atom["label"]) for atom in ATOMS])
-    return table.cells(codes, {name: [atom[name] for atom in ATOMS] for name in ("sex", "race", "age")})
+    columns = {name: [atom[name] for atom in ATOMS] for name in ("sex", "race", "age")}
+    return code_table(table, [atom["label"] for atom in ATOMS], columns)[1]
 
 
 @settings(deadline=None, max_examples=150)

@@ -23,7 +23,7 @@ from ratewise import Domain, demographic_parity
 from ratewise._files import state_from_bytes
 from ratewise.accounting import GaussianEvent, Ledger, PrivacyUnit, TrainingEvent
 from ratewise.constraints.compiled import compile_constraints
-from ratewise.data.table import id_units, row_units
+from ratewise.data.table import code_table, id_units, row_units
 from ratewise.exceptions import CertificateWarning, SeedWarning
 from ratewise.torch import MLP, ProcessLost, TensorRows, Trainer, join
 from ratewise.torch.trainer import CHECKPOINT
@@ -50,7 +50,7 @@ def trainer_for(folder, persons=False, **choices):
         unit = PrivacyUnit("id", column="person", max_rows=ROWS_PER_ID)
     plan = Plan(units.n_units, 0.2, STEPS, events, unit, "zero_out", float("inf"), 1e-5)
     torch.manual_seed(1)
-    rows = TensorRows(X, labels, compiled.cells(labels, {"sex": group}))
+    rows = TensorRows(X, labels, code_table(compiled, labels, {"sex": group})[1])
     module = MLP(D, 2, (6,)).double()
     return Trainer(
         module,

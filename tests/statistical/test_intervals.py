@@ -12,6 +12,7 @@ from scipy.stats import binom, binomtest, norm
 from ratewise.constraints.compiled import compile_constraints
 from ratewise.constraints.domain import Domain
 from ratewise.constraints.rates import everyone, group, label, rate, rows
+from ratewise.data.table import code_table
 from ratewise.metrics.intervals import Moments, mix_intervals, moments, share_interval
 
 DOMAIN = Domain((0, 1), {"g": ("a", "b")})
@@ -58,7 +59,7 @@ def law(share, base, rates):
 def cells_of(compiled):
     """Return the cell of each (group, label), by asking with one row of each."""
     labels = np.array([0, 1, 0, 1])
-    return compiled.cells(labels, {"g": np.array(["a", "a", "b", "b"])})
+    return code_table(compiled, labels, {"g": np.array(["a", "a", "b", "b"])})[1]
 
 
 def coverage(mix, population, samples=300, shrink=1.0, confidence=0.95):
@@ -143,7 +144,7 @@ def test_soft_rates_are_covered(mix):
     def draw(n):
         in_b, truth = rng.random(n) < 0.3, (rng.random(n) < 0.4).astype(int)
         soft = rng.beta(0.5 + truth, 1.5 - 0.5 * in_b)
-        cells = compiled.cells(truth, {"g": np.where(in_b, "b", "a")})
+        cells = code_table(compiled, truth, {"g": np.where(in_b, "b", "a")})[1]
         return moments(compiled, cells, np.column_stack([1 - soft, soft]))
 
     population = mix_intervals(compiled, draw(1_000_000))[0][0]

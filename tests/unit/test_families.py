@@ -21,6 +21,7 @@ from ratewise.constraints.families import (
     true_positive_rate,
 )
 from ratewise.constraints.rates import everyone, group, label, rate
+from ratewise.data.table import code_table
 from ratewise.exceptions import InvalidInput, InvalidType
 
 SEX, RACE = ("F", "M"), ("A", "B", "C")
@@ -40,7 +41,7 @@ def some_rows(classes, seed, n=400):
 
 def reach(constraints, domain, columns, truth, predicted):
     compiled = compile_constraints(constraints, domain)
-    table = compiled.histogram(compiled.cells(truth, columns), predicted)
+    table = compiled.histogram(code_table(compiled, truth, columns)[1], predicted)
     return compiled, compiled.values(table, floor=1e-12)
 
 

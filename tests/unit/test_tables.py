@@ -12,7 +12,7 @@ import pytest
 from ratewise.constraints.domain import Domain, Numeric
 from ratewise.constraints.families import demographic_parity, false_negative_rate, positive_rate
 from ratewise.constraints.rates import at_least, below, everyone, group, label, rate
-from ratewise.data.table import interval_columns, needed_columns, read_domain, sensitive_columns
+from ratewise.data.table import code_groups, interval_columns, needed_columns, read_domain, sensitive_columns
 from ratewise.exceptions import InvalidInput, InvalidType
 
 SEX = ["F", "M", "F", "M"]
@@ -37,8 +37,8 @@ def test_every_kind_of_table_gives_the_same_columns(table):
     columns = sensitive_columns(table, 4)
     domain = read_domain(columns, [0, 1, 1, 0])
     assert domain == Domain((0, 1), {"sex": ("F", "M"), "age": (20, 30, 40, 50)})
-    assert domain.code_column("sex", columns["sex"], strict=True).tolist() == [0, 1, 0, 1]
-    assert domain.code_column("age", columns["age"], strict=True).tolist() == [0, 1, 2, 3]
+    codes = code_groups(columns, domain)
+    assert {name: column.tolist() for name, column in codes.items()} == {"sex": [0, 1, 0, 1], "age": [0, 1, 2, 3]}
 
 
 LONE = {
@@ -57,7 +57,7 @@ LONE = {
 def test_a_vector_without_a_name_is_given_one(vector):
     assert list(sensitive_columns(vector, 4)) == ["group"]
     columns = sensitive_columns(vector, 4, lone_name="sex")
-    assert read_domain(columns, [0, 1, 0, 1]).code_column("sex", columns["sex"], strict=True).tolist() == [0, 1, 0, 1]
+    assert code_groups(columns, read_domain(columns, [0, 1, 0, 1]))["sex"].tolist() == [0, 1, 0, 1]
 
 
 def test_a_series_keeps_its_own_name():
@@ -91,7 +91,7 @@ MISSING = {
 
 @pytest.mark.parametrize("column", MISSING.values(), ids=MISSING)
 def test_missing_values_are_refused_by_column(column):
-    with pytest.raises(InvalidInput, match="missing values in column 'race'"):
+    with pytest.raises(InvalidInput, match="column 'race' holds missing values"):
         sensitive_columns({"race": column}, 4)
 
 

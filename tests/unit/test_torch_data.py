@@ -7,6 +7,7 @@ import torch
 from ratewise import Domain, demographic_parity
 from ratewise.accounting import PrivacyUnit, TrainingEvent
 from ratewise.constraints.compiled import compile_constraints
+from ratewise.data.table import code_labels, code_table
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.torch import MLP, DatasetRows, TensorRows, Trainer
 from ratewise.training.plan import TRAINING, Plan
@@ -19,7 +20,7 @@ Y = rng.choice(["no", "yes"], N)
 SEX = rng.choice(["F", "M"], N)
 DOMAIN = Domain(("no", "yes"), {"sex": ("F", "M")})
 COMPILED = compile_constraints(demographic_parity("sex", max_gap=0.1), DOMAIN)
-LABELS = DOMAIN.code_labels(Y)
+LABELS = code_labels(Y, DOMAIN)
 EVENT = TrainingEvent(0.3, 5, 1.0, 1.0)
 PLAN = Plan(N, 0.3, 5, {TRAINING: EVENT}, PrivacyUnit(), "zero_out", float("inf"), 1e-5)
 
@@ -37,7 +38,7 @@ class TestMappedArrays:
         found = []
         for x in (X, mapped):
             torch.manual_seed(0)
-            rows = TensorRows(x, LABELS, COMPILED.cells(LABELS, {"sex": SEX}))
+            rows = TensorRows(x, LABELS, code_table(COMPILED, LABELS, {"sex": SEX})[1])
             trainer = Trainer(MLP(D, 2, (4,)), rows, PLAN, COMPILED, random_state=0)
             trainer.run()
             found.append(torch.cat([p.reshape(-1) for p in trainer.module.parameters()]))
@@ -92,13 +93,13 @@ class TestDataset:
 
     @pytest.mark.parametrize("place", ["labels", "cells"])
     def test_numbers_that_are_not_whole(self, place):
-        codes = {"labels": LABELS, "cells": COMPILED.cells(LABELS, {"sex": SEX})}
+        codes = {"labels": LABELS, "cells": code_table(COMPILED, LABELS, {"sex": SEX})[1]}
         codes[place] = codes[place].astype(np.float64)
         with pytest.raises(InvalidType, match=f"{place} must be whole numbers from 0"):
             Trainer(MLP(3, 2), TensorRows(X, **codes), PLAN, COMPILED)
 
     def test_numbers_in_tensors_and_lists(self):
-        cells = COMPILED.cells(LABELS, {"sex": SEX})
+        cells = code_table(COMPILED, LABELS, {"sex": SEX})[1]
         for kind in (torch.tensor, list):
             batch = TensorRows(X, kind(LABELS), kind(cells)).take(np.array([3, 5]))
             assert batch.labels.tolist() == LABELS[[3, 5]].tolist()

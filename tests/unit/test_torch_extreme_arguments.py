@@ -9,6 +9,7 @@ import ratewise.torch as rt
 from ratewise._files import state_from_bytes, state_to_bytes
 from ratewise.accounting import PrivacyUnit, TrainingEvent
 from ratewise.constraints.compiled import compile_constraints
+from ratewise.data.table import code_table
 from ratewise.exceptions import InvalidInput, InvalidType, LedgerError
 from ratewise.torch.trainer import CHECKPOINT
 from ratewise.training.plan import TRAINING, Plan
@@ -22,7 +23,7 @@ PLAN = Plan(8, 0.5, 3, {TRAINING: EVENT}, PrivacyUnit(), "zero_out", float("inf"
 def rows():
     y, g = np.arange(8) % 2, np.arange(8) // 4
     x = np.random.default_rng(0).normal(size=(8, 2)).astype(np.float32)
-    return rt.TensorRows(x, y, COMPILED.cells(y, {"g": g}))
+    return rt.TensorRows(x, y, code_table(COMPILED, y, {"g": g})[1])
 
 
 def trainer(path):

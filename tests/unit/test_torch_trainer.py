@@ -13,6 +13,7 @@ from ratewise import Domain, demographic_parity
 from ratewise._files import state_from_bytes, state_to_bytes
 from ratewise.accounting import Budget, GaussianEvent, Ledger, PrivacyUnit, TrainingEvent, epsilon
 from ratewise.constraints.compiled import compile_constraints
+from ratewise.data.table import code_table
 from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType, UnsupportedCombination
 from ratewise.mechanisms.noise import RoundedGaussianMechanism
 from ratewise.mechanisms.sampling import KeyedSample
@@ -34,7 +35,7 @@ def problem():
     group = rng.integers(0, 2, N)
     labels = (X[:, 0].numpy() + group > 0.5).astype(int)
     compiled = compile_constraints(demographic_parity("sex", max_gap=0.02), Domain((0, 1), {"sex": (0, 1)}))
-    return TensorRows(X, labels, compiled.cells(labels, {"sex": group})), compiled
+    return TensorRows(X, labels, code_table(compiled, labels, {"sex": group})[1]), compiled
 
 
 CONFIG = TrainingConfig(clip=1.0, learning_rate=0.3, momentum=0.5, dual_rate=0.5)

@@ -86,7 +86,7 @@ class WorstRows:
                 Domain(classes=(0, 1), columns={"cell": list(range(n_canaries + 2))}),
             )
             groups = np.minimum(self.persons, n_canaries)
-            self.cells = self.constraints.cells(self.labels, {"cell": groups})
+            self.cells = self.constraints.code_cells(self.labels, {"cell": groups})
             self._own = self.cells[: n_canaries * most : most].astype(np.intp)
             self._empty = max(set(range(self.constraints.n_cells)) - set(self.cells.tolist()))
 

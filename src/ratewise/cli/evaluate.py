@@ -19,7 +19,7 @@ from ratewise.constraints.compiled import named_values
 from ratewise.constraints.domain import Domain, Numeric, list_values
 from ratewise.data.cells import parse_text, text_of
 from ratewise.data.files import write_table
-from ratewise.data.table import as_column, named_columns
+from ratewise.data.table import code_groups, code_labels, named_columns
 from ratewise.estimators.evaluation import evaluate as certify_predictions
 from ratewise.exceptions import InvalidInput, RatewiseError
 from ratewise.metrics.rates import text_table
@@ -140,7 +140,7 @@ class LabelledTable:
                 f"{data!r} lacks the column {', '.join(map(repr, absent))}; label and groups of the run are needed to "
                 "judge it (ratewise predict needs neither)"
             )
-        self.groups: dict[str, Any] = {name: as_column(present[name], f"column {name!r}") for name in names}
+        self.groups: dict[str, Any] = {name: np.asarray(present[name], dtype=object) for name in names}
         self.labels = self.groups.pop(settings.label)
         self.constant = constant_words(self.model)
         if self.constant:
@@ -174,7 +174,7 @@ class LabelledTable:
 
     def judge(self, predicted: Any, tolerance: float, confidence: float = 0.95, **private: Any) -> Certificate:
         """Return the certificate of predictions for these rows: by exact counts, or by a `private` release."""
-        if not private and not np.any(self.domain.code_labels(self.labels) >= 0):
+        if not private and not np.any(code_labels(self.labels, self.domain) >= 0):
             held = dict.fromkeys(map(text_of, self.labels[:1000]))
             raise InvalidInput(
                 f"no row of {self.data!r} has a label that the run knows: column "
@@ -213,10 +213,10 @@ class LabelledTable:
         rivals = {name: other.model() for name, other in _named(self.folder, baselines).items()}
         if not self.constant:
             return Report.from_model(self.model, self.frame, self.labels, self.groups or None, rivals, **known)
-        domain, codes, groups = self.domain, self.domain.code_labels(self.labels), {}
-        used = codes >= 0
+        domain, codes, groups = self.domain, code_labels(self.labels, self.domain), {}
+        used, coded = codes >= 0, code_groups(self.groups, domain)
         for name, values in domain.columns.items():
-            column = domain.code_column(name, self.groups[name])[used]
+            column = coded[name][used]
             groups[name] = column if isinstance(values, Numeric) else np.array([*values, OTHER])[column]
         known["notes"] = (self.constant, *known.get("notes", ()))
         found = Report.from_predictions(
@@ -244,7 +244,7 @@ class LabelledTable:
 
     def majority(self) -> Any:
         """Return the most common class of these rows, for each of them."""
-        codes = self.domain.code_labels(self.labels)
+        codes = code_labels(self.labels, self.domain)
         counts = np.bincount(codes[codes >= 0], minlength=len(self.domain.classes))
         return np.full(len(codes), self.domain.classes[int(counts.argmax())], dtype=object)
 

@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ratewise.constraints.domain import Codes, Domain, Interval, Numeric, by_chunks, list_values
+from ratewise.constraints.domain import Domain, Interval, Numeric, list_values
 from ratewise.constraints.rates import Either, Member, Not, Predicate, Within, disjunction
 from ratewise.exceptions import InvalidInput, InvalidType
 
@@ -140,24 +140,17 @@ class Axis:
             merged[leaf] = Subset(np.unique(block_of[inside]).astype(np.int64), negated).compact(blocks)
         return cls(column, values, thresholds, block_of, blocks, merged, other)
 
-    def codes(self, coded: Codes) -> tuple[Codes, NDArray[np.bool_] | None]:
-        """Return the block of each row from its code, and which rows are in no block (None: none).
-
-        `coded` is what `Domain.code_column` returns, or for the label axis codes in 0..K-1.
-        """
+    def codes(self, coded: NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+        """Return the block of each row from its code or number (`Partition.code_cells`), and which rows are in none."""
         if self.values is None:
-            blocks = by_chunks(coded, self.blocks, self._blocks_of_numbers)
-            return blocks, None if self.other else np.isnan(coded)
-        # the code after the last is that of undeclared values, which have a block only with `other`
-        blocks = by_chunks(coded, self.blocks, np.append(self.block_of, 0).__getitem__)
-        return blocks, None if self.column is None or self.other else coded == len(self.block_of)
-
-    def _blocks_of_numbers(self, numbers: NDArray[np.float64]) -> NDArray[np.int32]:
-        missing = np.isnan(numbers)
-        pieces = np.searchsorted(self.thresholds, np.where(missing, 0.0, numbers), side="right")
-        if self.other:
-            pieces[missing] = len(self.block_of) - 1
-        return self.block_of[pieces]
+            unknown = np.isnan(coded)
+            places = np.searchsorted(self.thresholds, np.where(unknown, 0.0, coded), side="right")
+        else:
+            unknown = (coded < 0) | (coded >= len(self.values))
+            places = np.where(unknown, 0, coded)
+        if not self.other:
+            return self.block_of[places], unknown
+        return self.block_of[np.where(unknown, len(self.block_of) - 1, places)], np.zeros(len(coded), dtype=bool)
 
     def describe(self, blocks: set[int]) -> str:
         """Return the condition that a row's block is one of `blocks`; empty if all blocks are."""
@@ -197,46 +190,31 @@ class Partition:
     cell_of: NDArray[np.int32]
     n_cells: int
 
-    def code_cells(self, label_codes: Any, columns: Mapping[str, Any], *, coded: bool = False) -> Codes:
+    def code_cells(self, label_codes: Any, columns: Mapping[str, Any]) -> NDArray[Any]:
         """Return the cell of each row, -1 for rows in no cell, in the smallest integer type.
 
         A row is in no cell if its label is not among the classes, or if the domain is not open (`other`) and the
         row's value of a column that constraints read is undeclared. The cell of a row depends on that row
         only, and no value of a row raises an error. `label_codes` are positions of the true labels in
-        ``domain.classes``, -1 for other labels (`Domain.code_labels`). `columns` hold the rows' values by name, or with
-        `coded` results of `Domain.code_column`; columns that no constraint reads may be missing.
+        ``domain.classes``, and `columns` hold positions of the values of each column among the declared ones, others
+        for undeclared values, or numbers of a numeric column, NaN for none (`ratewise.data.table.code_table`). Columns
+        that no constraint reads may be missing.
         """
-        labels = _label_vector(label_codes)
+        labels = np.asarray(label_codes)
+        if labels.ndim != 1 or labels.dtype.kind not in "iu":
+            raise InvalidType("label_codes must be a vector of integers; ratewise.data.table.code_table makes them")
         outside = (labels < 0) | (labels >= len(self.domain.classes))
-        # one more than there are combinations: the number of blocks of a lone axis must fit as well
-        combination = np.zeros(len(labels), dtype=np.min_scalar_type(-len(self.cell_of) - 1))
+        combination = np.zeros(len(labels), dtype=np.intp)
         for axis in self.axes:
-            if axis.column is None:
-                column = np.where(outside, 0, labels) if outside.any() else labels
-            else:
-                column = _column(columns, axis.column)
-                column = np.asarray(column) if coded else self.domain.code_column(axis.column, column)
+            if axis.column is not None and axis.column not in columns:
+                raise InvalidInput(f"column {axis.column!r} is read by a constraint but was not given")
+            column = np.where(outside, 0, labels) if axis.column is None else np.asarray(columns[axis.column])
             if len(column) != len(labels):
                 raise InvalidInput(f"column {axis.column!r} has {len(column)} rows, but there are {len(labels)} labels")
             blocks, undeclared = axis.codes(column)
-            if undeclared is not None:
-                outside |= undeclared
-            combination *= combination.dtype.type(axis.blocks)
-            combination += blocks
-        cells = by_chunks(combination, self.n_cells, self.cell_of.__getitem__)
-        cells[outside] = -1
-        return cells
-
-    def cells(self, label_codes: Any, columns: Mapping[str, Any]) -> Codes:
-        """Return `code_cells`, and raise if a row is in no cell. Not for private rows."""
-        labels, classes = _label_vector(label_codes), len(self.domain.classes)
-        if labels.size and not (labels.min() >= 0 and labels.max() < classes):
-            raise InvalidInput(f"label_codes must lie in 0..{classes - 1}, the positions of the classes")
-        names = [axis.column for axis in self.axes if axis.column is not None]
-        given = {name: _column(columns, name) for name in names}
-        strict = not self.domain.other
-        read = {name: self.domain.code_column(name, given[name], strict=strict) for name in names}
-        return self.code_cells(labels, read, coded=True)
+            outside |= undeclared
+            combination = combination * axis.blocks + blocks
+        return np.where(outside, -1, self.cell_of[combination]).astype(np.min_scalar_type(-self.n_cells - 1))
 
     @cached_property
     def cell_names(self) -> tuple[str, ...]:
@@ -252,20 +230,6 @@ class Partition:
             conditions = [axis.describe(chosen) for axis, chosen in zip(self.axes, blocks, strict=False)]
             return " & ".join(text for text in conditions if text) or "everyone"
         return f"{self._describe(combinations[:1])} or {len(combinations) - 1} more combinations"
-
-
-def _label_vector(label_codes: Any) -> NDArray[Any]:
-    codes = np.asarray(label_codes)
-    if codes.ndim != 1 or codes.dtype.kind not in "iu":
-        raise InvalidType("label_codes must be a vector of integers; Domain.code_labels makes them from labels")
-    return codes
-
-
-def _column(columns: Any, name: str) -> Any:
-    try:
-        return columns[name]
-    except (KeyError, TypeError):
-        raise InvalidInput(f"column {name!r} is read by a constraint but was not given") from None
 
 
 def build_cells(predicates: Sequence[Predicate], domain: Domain) -> tuple[Partition, list[Subset]]:

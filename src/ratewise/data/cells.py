@@ -32,7 +32,7 @@ import math
 import re
 import unicodedata
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -204,6 +204,20 @@ def code_cells(values: Any, declared: Sequence[Any], cell_format: CellFormat = D
     return _column(stored_column(values), lambda cell: table.get(reader.text(cell), -1), codes, -2, np.intp)
 
 
+def refuse_ambiguous(what: str, declared: Iterable[Any]) -> None:
+    """Raise if two declared values have the same canonical text, or if one has the text of no value."""
+    seen: dict[str, Any] = {}
+    for value in declared:
+        text = text_of(value)
+        if text in (MISSING_TEXT, UNREADABLE_TEXT):
+            read = "missing" if text == MISSING_TEXT else "no text, number or date"
+            raise InvalidInput(f"{what} must hold values that cells can have, got {value!r}: such a cell is {read}")
+        if text in seen:
+            also = "" if repr(seen[text]) == repr(value) else f": cells cannot tell it from {seen[text]!r}"
+            raise InvalidInput(f"{what} must hold each value once, got {value!r} twice{also}")
+        seen[text] = value
+
+
 def cell_kinds(values: Any, cell_format: CellFormat = DEFAULT_FORMAT) -> NDArray[np.uint8]:
     """Return what each cell of a column looks like, as values of `CellKind`; each cell by itself."""
     reader = _reader(cell_format)
@@ -234,7 +248,7 @@ def _each(stored: NDArray[Any], parse: Callable[[Any], Any], dtype: np.dtype[Any
     found = np.empty(len(stored), dtype=dtype)
     for start in range(0, len(stored), _CHUNK):
         cells = stored[start : start + _CHUNK].tolist()
-        if set(map(type, cells)) == {str}:  # the same, in less time
+        if set(map(id, map(type, cells))) == {id(str)}:  # the same, in less time; hashing a type may run its code
             known = {text: parse(text) for text in set(cells)}
             found[start : start + len(cells)] = list(map(known.__getitem__, cells))
             continue
@@ -585,8 +599,9 @@ def _plain(cell: Any) -> Any:
     try:
         if cell is None or kind.__name__ in ("NAType", "NaTType", "MaskedConstant"):
             return None
+        bases = list(map(id, _bases(kind)))  # comparing or hashing a class may run code of its metaclass
         for base, convert in _CONVERSIONS:
-            if issubclass(kind, base):
+            if id(base) in bases:
                 return convert(cell)
         if kind.__module__.partition(".")[0] == "pandas":
             if kind.__name__ == "Period":
@@ -641,10 +656,11 @@ def _of_timedelta(cell: datetime.timedelta) -> _Time:
     return _Time(_near(cell.days), cell.seconds * 10**6 + cell.microseconds, duration=True)
 
 
+_bases = type.__dict__["__mro__"].__get__
 _CONVERSIONS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
     (enum.Enum, lambda cell: _UNREADABLE if issubclass(type(cell._value_), enum.Enum) else _plain(cell._value_)),
     (str, str.__str__),
-    ((bytes, bytearray, memoryview), lambda cell: bytes(cell).decode("utf-8", "replace")),
+    *((kind, lambda cell: bytes(cell).decode("utf-8", "replace")) for kind in (bytes, bytearray, memoryview)),
     (int, lambda cell: _of_ratio(int.__int__(cell))),  # and bool
     (float, float.__float__),  # and np.float64
     (np.generic, _of_numpy),

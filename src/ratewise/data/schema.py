@@ -49,6 +49,7 @@ from ratewise.data.cells import (
     number_of,
     parse_number,
     parse_text,
+    refuse_ambiguous,
     text_of,
 )
 from ratewise.data.table import Finding, named_columns
@@ -207,23 +208,18 @@ def _plain_values(name: str, values: Any) -> tuple[Any, ...]:
     """Return distinct plain scalars; text alone is refused, being a list of letters."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise InvalidType(f"{name} must be a list of values, got {type(values).__name__}")
-    seen: dict[str, Any] = {}
-    for value in values:
-        item = value.item() if isinstance(value, np.generic) else value
+    items = [value.item() if isinstance(value, np.generic) else value for value in values]
+    for item in items:
         if not isinstance(item, str | bool | int | float):
             raise InvalidType(
                 f"{name} must hold text, numbers or booleans, got {type(item).__name__}; convert the column"
             )
         if isinstance(item, float) and not math.isfinite(item):
             raise InvalidInput(f"{name} must hold finite numbers, got {item!r}")
-        text = text_of(item)
-        if text in seen:
-            hint = "" if seen[text] == item else f": cells cannot tell it from {seen[text]!r}"
-            raise InvalidInput(f"{name} must hold each value once, got {item!r} twice{hint}")
-        seen[text] = item
-    if not seen:
+    refuse_ambiguous(name, items)
+    if not items:
         raise InvalidInput(f"{name} must hold at least one value, got none")
-    return tuple(seen.values())
+    return tuple(items)
 
 
 def _value_labels(labels: Any, values: Iterable[Any]) -> dict[str, str]:

@@ -18,7 +18,6 @@ so is their number.
 from __future__ import annotations
 
 import hashlib
-import math
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,15 +27,26 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ratewise.constraints.compiled import named_values
+from ratewise.constraints.compiled import CompiledConstraints, named_values
 from ratewise.constraints.domain import Domain, Numeric, in_order, list_values, scalar
-from ratewise.data.cells import NUMBER, code_cells, number_of_text, parse_ids, parse_number, stored_column
+from ratewise.data.cells import (
+    MISSING_TEXT,
+    NUMBER,
+    UNREADABLE_TEXT,
+    code_cells,
+    number_of_text,
+    parse_ids,
+    parse_number,
+    parse_text,
+    refuse_ambiguous,
+    stored_column,
+)
 from ratewise.exceptions import InvalidInput, InvalidType
 
 LONE_NAME = "group"
 MOST_FLOATS = 50  # distinct floats up to which a column is taken for a list of groups
 
-_CHUNK = 1 << 18  # rows looked at a time, so that ten million rows of text need no second copy
+_ROWS_AT_ONCE = 1 << 17
 _NO_VECTOR = (str, bytes, Mapping, set, frozenset)
 
 
@@ -242,6 +252,15 @@ def declared_classes(classes: Any) -> Any:
     return in_order(scalar(classes=value) for value in classes)
 
 
+def declared_domain(classes: Any, group_values: Any = None, *, other: bool = False) -> Domain:
+    """Return the domain of declared classes and group values; raise if cells cannot tell two of them apart."""
+    domain = Domain(declared_classes(classes), declared_values(group_values), other=other)
+    refuse_ambiguous("classes", domain.classes)
+    for name, values in domain.columns.items():
+        refuse_ambiguous(f"column {name!r}", () if isinstance(values, Numeric) else values)
+    return domain
+
+
 def _refuse_iterator(name: str, values: Any) -> None:
     if isinstance(values, Iterator):
         raise InvalidType(f"{name} must be a list or tuple: an iterator can be read only once")
@@ -272,73 +291,22 @@ def interval_columns(constraints: Any) -> set[str]:
 
 
 def sensitive_columns(sensitive_features: Any, n_rows: int, **options: Any) -> dict[str, Any]:
-    """Return the columns by name, none of their entries missing; for public rows. Arguments as in `raw_columns`.
-
-    Categorical columns of pandas stay as they are, everything else is a NumPy array.
-    """
+    """Return the columns by name, none of their cells missing; for public rows. Arguments as in `raw_columns`."""
     found = raw_columns(sensitive_features, n_rows, **options)
-    for name in found:
-        column = as_column(found[name], f"column {name!r} of sensitive_features")
-        try:
-            missing = has_missing(column)
-        except InvalidType:
-            raise InvalidType(
-                f"column {name!r} of sensitive_features holds entries that are no scalars but unhashable things "
-                "such as lists; a group is one text or number"
-            ) from None
-        if missing:
-            raise InvalidInput(
-                f"sensitive_features holds missing values in column {name!r}; drop those rows, or give them "
-                "a group of their own such as 'unknown'"
-            )
-        found[name] = np.asarray(column) if isinstance(column, np.ma.MaskedArray) else column
+    for name, column in found.items():
+        hint = "or give them a group of their own such as 'unknown'"
+        known_texts(column, f"sensitive_features: column {name!r}", hint)
     return found
 
 
-def as_column(data: Any, what: str) -> Any:
-    """Return one column as a vector: pandas categoricals as they are, everything else as a NumPy array."""
-    if _is_categorical(data):
-        return data
-    column = _vector(data, what)
-    return column if isinstance(column, np.ma.MaskedArray) else np.asarray(column)
-
-
-def has_missing(column: Any) -> bool:
-    """Return whether a column made by `as_column` holds missing values: None, NaN, NaT, NA or masked."""
-    if _is_categorical(column):
-        return bool((np.asarray(column.cat.codes) < 0).any())
-    if isinstance(column, np.ma.MaskedArray) and np.ma.is_masked(column):
-        return True
-    if column.dtype.kind in "fcmM":
-        return bool(np.isnan(column).any())
-    return column.dtype.kind == "O" and any(map(_is_missing, _entries(column)))
-
-
-def _is_categorical(data: Any) -> bool:
-    category = getattr(data, "cat", None)
-    return hasattr(category, "codes") and hasattr(category, "categories")
-
-
-def _is_missing(value: Any) -> bool:
-    if isinstance(value, float | np.floating):
-        return math.isnan(value)
-    return value is None or type(value).__name__ in ("NAType", "NaTType")
-
-
-def _entries(column: Any) -> set[Any]:
-    """Return the distinct entries of a column; text is looked at in parts, which needs no second copy."""
-    if _is_categorical(column):
-        present = np.unique(np.asarray(column.cat.codes))
-        return set(np.asarray(column.cat.categories)[present[present >= 0]].tolist())
-    if column.dtype.kind in "biuf":
-        return set(np.unique(column).tolist())
-    seen: set[Any] = set()
-    try:
-        for start in range(0, len(column), _CHUNK):
-            seen.update(column[start : start + _CHUNK].tolist())
-    except TypeError:
-        raise InvalidType("a column holds entries that are no scalars (unhashable)") from None
-    return seen
+def known_texts(column: Any, what: str, hint: str = "or fill them") -> NDArray[np.object_]:
+    """Return the canonical texts of a public column; raise if a cell is missing or no scalar."""
+    texts = parse_text(_vector(column, what))
+    if (texts == UNREADABLE_TEXT).any():
+        raise InvalidType(f"{what} holds entries that are no scalars, such as lists; give one text or number per row")
+    if (texts == MISSING_TEXT).any():
+        raise InvalidInput(f"{what} holds missing values; drop those rows, {hint}")
+    return texts
 
 
 def read_domain(
@@ -357,30 +325,26 @@ def read_domain(
     declared = declared_values(group_values)
     refuse_misspelt(declared, columns, numeric)
     values: dict[str, Any] = {**dict.fromkeys(numeric, Numeric()), **declared}
-    if classes is None:
-        classes = distinct(as_column(labels, "y"), "y")
-    known = {
-        name: values[name] if name in values else distinct_or_numeric(column, f"column {name!r}")
-        for name, column in columns.items()
-    }
-    return Domain(declared_classes(classes), known)
+    known = {name: values[name] if name in values else distinct_or_numeric(columns[name], name) for name in columns}
+    return declared_domain(distinct(labels, "y") if classes is None else classes, known)
 
 
 def distinct(column: Any, what: str) -> tuple[Any, ...]:
-    """Return the distinct entries of a vector as Python scalars, sorted. It reads rows."""
-    found = _entries(column)
-    if any(map(_is_missing, found)):
-        raise InvalidInput(f"{what} holds missing values; drop those rows or fill them")
-    return tuple(in_order({scalar(**{what: value}) for value in found}))
+    """Return the distinct values of a public column as Python scalars, sorted; cells of equal text are one value."""
+    places = {text: place for place, text in enumerate(known_texts(column, what).tolist())}
+    stored, rows = stored_column(column), list(places.values())
+    if not isinstance(stored, np.ndarray):
+        stored = np.asarray(stored.entries, dtype=object)[stored.places[rows]]
+    else:
+        stored = np.array(list(places), dtype=object) if stored.dtype.kind in "mM" else stored[rows]
+    return tuple(in_order(scalar(**{what: value}) for value in stored.tolist()))
 
 
-def distinct_or_numeric(column: Any, what: str) -> tuple[Any, ...] | Numeric:
-    """Return the distinct entries, or ``Numeric()`` for a column of many distinct floats. It reads rows."""
-    if not _is_categorical(column) and column.dtype.kind == "f" and len(np.unique(column)) > MOST_FLOATS:
-        return Numeric()
-    entries = distinct(column, what)
-    many = len(entries) > MOST_FLOATS and any(isinstance(value, float) for value in entries)
-    return Numeric() if many and all(isinstance(value, int | float) for value in entries) else entries
+def distinct_or_numeric(column: Any, name: str) -> tuple[Any, ...] | Numeric:
+    """Return the distinct values, or ``Numeric()`` for a column of many distinct floats. It reads rows."""
+    values = distinct(column, f"column {name!r}")
+    many = len(values) > MOST_FLOATS and any(isinstance(value, float) for value in values)
+    return Numeric() if many and all(isinstance(value, int | float) for value in values) else values
 
 
 # ---------------------------------------------------------------------------------------------- features
@@ -524,9 +488,15 @@ def code_groups(columns: Mapping[str, Any], domain: Domain) -> dict[str, NDArray
 
     Undeclared and missing values are "other": the code after the last. Numeric columns are numbers, NaN where
     there is no finite one.
+
+    >>> domain = Domain((0, 1), {"sex": ("F", "M"), "age": Numeric()})
+    >>> code_groups({"sex": ["M", None, "F", ["a", "list"]], "age": [31, "42", None, float("inf")]}, domain)
+    {'sex': array([1, 2, 0, 2]), 'age': array([31., 42., nan, nan])}
     """
     coded: dict[str, NDArray[Any]] = {}
     for name, values in domain.columns.items():
+        if name not in columns:  # no constraint reads it
+            continue
         if isinstance(values, Numeric):
             numbers = parse_number(columns[name]).values
             coded[name] = np.where(np.isfinite(numbers), numbers, np.nan)
@@ -534,6 +504,52 @@ def code_groups(columns: Mapping[str, Any], domain: Domain) -> dict[str, NDArray
             places = code_cells(columns[name], values)
             coded[name] = np.where(places < 0, len(values), places)
     return coded
+
+
+def code_table(
+    known: Domain | CompiledConstraints, labels: Any, columns: Mapping[str, Any]
+) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """Return the place of each label among the classes, and the cell of each row (None without constraints); -1 for none.
+
+    No cell of the table is an error.
+    """
+    compiled = None if isinstance(known, Domain) else known
+    domain = known if isinstance(known, Domain) else known.domain
+    codes = np.empty(len(labels), dtype=np.min_scalar_type(-len(domain.classes)))
+    cells = None if compiled is None else np.empty(len(labels), dtype=np.min_scalar_type(-compiled.n_cells))
+    columns = {name: columns[name] for name in domain.columns if name in columns}
+    for rows, (label, *groups) in in_parts(labels, *columns.values()):
+        codes[rows] = code_labels(label, domain)
+        if compiled is not None and cells is not None:
+            coded = code_groups(dict(zip(columns, groups, strict=True)), domain)
+            cells[rows] = compiled.code_cells(codes[rows], coded)
+    return codes, cells
+
+
+def in_parts(*columns: Any) -> Iterator[tuple[slice, list[Any]]]:
+    """Yield columns part by part, with their rows: coding large columns needs little more memory than their codes."""
+    for start in range(0, len(columns[0]), _ROWS_AT_ONCE):
+        rows = slice(start, start + _ROWS_AT_ONCE)
+        yield rows, [column.iloc[rows] if hasattr(column, "iloc") else column[rows] for column in columns]
+
+
+def code_public(column: Any, values: tuple[Any, ...] | Numeric, what: str) -> NDArray[Any]:
+    """Return a column as `code_groups` does, and raise if a cell is undeclared. Not for private rows."""
+    if isinstance(values, Numeric):
+        numbers = parse_number(column).values
+        if not np.isfinite(numbers).all():
+            raise InvalidInput(
+                f"{what} is numeric, by its declaration or because constraints name intervals of it, but holds missing "
+                "values, infinity or entries that are not numbers; convert it (dates into days), or drop those rows"
+            )
+        return numbers
+    codes = code_cells(column, values)
+    if codes.size and codes.min() < 0:
+        raise InvalidInput(
+            f"{what}: some entries are missing or not declared; declared are {list_values(values)}: "
+            "declare every value that may occur, or drop those rows"
+        )
+    return codes
 
 
 # ------------------------------------------------------------------------------------- units of privacy

@@ -27,6 +27,7 @@ from ratewise.data.table import (
     FeatureTable,
     code_labels,
     declared_classes,
+    declared_domain,
     declared_values,
     needed_columns,
     read_features,
@@ -279,11 +280,11 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
 
     def _declarations(self, names: tuple[str, ...], id_column: str | None, ids: bool) -> Declarations:
         classes = self._declared_classes()
-        groups = declared_values(self.group_values) or dict(getattr(self.schema, "group_values", None) or {})
+        groups = declared_values(self.group_values) or getattr(self.schema, "group_values", None)
         return Declarations(
             constraints=list(as_constraints(self.constraints)),
-            classes=None if classes is None else Domain(declared_classes(classes), {}).classes,
-            group_values=dict(Domain((0, 1), groups).columns),
+            classes=None if classes is None else declared_domain(classes).classes,
+            group_values=dict(declared_domain((0, 1), groups).columns),
             columns=self._declared_columns(names),
             model=self.model,
             unit="id" if ids else "row",

@@ -44,15 +44,7 @@ from ratewise.constraints.compiled import (
 from ratewise.constraints.domain import Domain, Numeric
 from ratewise.constraints.families import Family
 from ratewise.constraints.rates import Expression, group, rate
-from ratewise.data.table import (
-    FeatureTable,
-    code_ids,
-    code_labels,
-    declared_classes,
-    declared_values,
-    raw_columns,
-    read_vector,
-)
+from ratewise.data.table import FeatureTable, code_ids, code_labels, declared_domain, raw_columns, read_vector
 from ratewise.exceptions import InvalidInput
 from ratewise.mechanisms.randomness import USED_SEEDS, RandomStreams, warn_of_seed
 from ratewise.metrics.intervals import noisy_intervals
@@ -240,12 +232,12 @@ class RowSession(Session):
         needed = None if named.all_columns or not declared else set(named.columns)
         lone = next(iter(needed)) if needed and len(needed) == 1 else None
         columns = raw_columns(sensitive_features, len(y), lone_name=lone, needed=needed)
-        known = None if classes is None else Domain(declared_classes(classes), {}).classes
+        known = None if classes is None else declared_domain(classes).classes
         in_families = {name for item in declared if isinstance(item, Family) for name in item.columns}
         values: dict[str, Any] = dict.fromkeys(named.numeric, Numeric())
         if not named.all_columns:
             values |= {name: v for name, v in named.columns.items() if v and name not in in_families}
-        values |= declared_values(group_values)
+        values |= declared_domain((0, 1), group_values, other=True).columns
         labels = read_vector(y, len(y), "y")
         rows = Rows(FeatureTable((), False, len(y)), labels, columns)
         column = None

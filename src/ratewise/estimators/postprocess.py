@@ -370,7 +370,7 @@ class _Groups:
                 f"group_aware=True is for at most {_MOST_GROUPS} combinations of group values, got {combinations}"
             )
         codes = dict(zip(columns, np.indices(self._shape).reshape(-1, combinations), strict=True))
-        cells = [compiled.code_cells(np.full(combinations, k), codes, coded=True) for k in range(compiled.n_classes)]
+        cells = [compiled.code_cells(np.full(combinations, k), codes) for k in range(compiled.n_classes)]
         self.cells, place = np.unique(np.stack(cells), axis=1, return_inverse=True)
         self._place = place.reshape(-1)
 

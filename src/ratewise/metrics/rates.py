@@ -28,12 +28,14 @@ from numpy.typing import NDArray
 
 from ratewise import _validate
 from ratewise.constraints.compiled import compile_constraints, expand
-from ratewise.constraints.domain import Numeric, encode, list_values, show_number
+from ratewise.constraints.domain import Numeric, list_values, show_number
+from ratewise.data.cells import text_of
 from ratewise.data.table import (
-    as_column,
+    code_public,
+    declared_domain,
     distinct,
-    has_missing,
     interval_columns,
+    known_texts,
     needed_columns,
     read_domain,
     sensitive_columns,
@@ -130,37 +132,36 @@ class Predictions:
         labels = [truth] if y_pred is None else [truth, _labels(y_pred, "y_pred")]
         if len(labels[-1]) != len(truth):
             raise InvalidInput(f"y_pred must have one entry per row of y_true: {len(labels[-1])} against {len(truth)}")
-        known = read_domain({}, truth, _found_classes(labels) if classes is None else classes).classes
-        codes = encode(truth, known, "y_true")
+        known = declared_domain(_found_classes(labels) if classes is None else classes).classes
+        codes = code_public(truth, known, "y_true")
         if y_pred is None:
             return cls(known, truth, codes, _probabilities(y_prob, len(truth), known))
-        return cls(known, truth, codes, encode(labels[1], known, "y_pred"))
+        return cls(known, truth, codes, code_public(labels[1], known, "y_pred"))
 
 
 def _labels(labels: Any, name: str) -> Any:
     try:
         shape = np.shape(labels)
     except ValueError:  # entries of unlike length
-        raise InvalidInput(f"{name} must be one label per row, got entries that are no scalars") from None
+        shape = ()
     if len(shape) == 2 and shape[1] > 1:
         raise InvalidInput(
             f"{name} must be one label per row, got an array with {shape[1]} columns; give probabilities as y_prob"
         )
-    column = as_column(labels, name)
-    if has_missing(column):
-        raise InvalidInput(f"{name} holds missing values; drop those rows")
-    return column
+    known_texts(labels, name)
+    return labels
 
 
-def _found_classes(labels: list[Any]) -> set[Any]:
-    found = set().union(*(distinct(column, "y") for column in labels))
-    if len({isinstance(value, str) for value in found}) > 1:
+def _found_classes(labels: list[Any]) -> list[Any]:
+    """Return the classes of several columns of labels, as the first of them spells them."""
+    found = {text_of(value): value for column in reversed(labels) for value in distinct(column, "y")}
+    if len({isinstance(value, str) for value in found.values()}) > 1:
         raise InvalidInput(
             "y_true and y_pred hold text as well as numbers; give both in the same form, or declare classes="
         )
     if len(found) < 2:
         raise InvalidInput("the labels hold one class only; declare all of them with classes=")
-    return found
+    return list(found.values())
 
 
 def _probabilities(y_prob: Any, n_rows: int, classes: tuple[Any, ...]) -> NDArray[np.float64]:
@@ -354,7 +355,7 @@ def group_rates(
     for name, values in listed.items():
         if isinstance(values, Numeric):
             raise InvalidInput(f"column {name!r} is numeric and has no list of groups; cut it into ranges, or name by=")
-        place = place * len(values) + domain.code_column(name, columns[name], strict=True)
+        place = place * len(values) + code_public(columns[name], values, f"column {name!r}")
     size, shape = len(data.classes), tuple(map(len, listed.values()))
     if columns and all(name in (group_values or {}) for name in columns):
         shown = np.arange(math.prod(shape))
@@ -507,12 +508,13 @@ def rate_report(
     columns = sensitive_columns(sensitive_features, len(data.truth), lone_name=lone, needed=needed)
     numeric = interval_columns(constraints)
     domain = read_domain(columns, data.truth, data.classes, group_values, numeric=numeric)
+    coded = {name: code_public(columns[name], domain.values(name), f"column {name!r}") for name in columns}
     declared = list(expand(constraints, domain))
     found: dict[int, tuple[float, tuple[float, float]]] = {}
     # compiling keeps the tightest of several bounds on the same rates: what was left out is compiled again
     while waiting := {id(one): one for one, _ in declared if id(one) not in found}:
         compiled = compile_constraints(list(waiting.values()), domain, to_hold=False)
-        cells = compiled.cells(data.truth_codes, columns)
+        cells = compiled.code_cells(data.truth_codes, coded)
         ends = mix_intervals(compiled, moments(compiled, cells, data.predictions), level)
         for one, reached, *limits in zip(compiled.declared, *map(compiled.reached, ends), strict=True):
             low, high = limits if one.sense == "<=" else limits[::-1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,7 +12,17 @@ import numpy.typing as npt
 from ratewise.constraints.compiled import CompiledConstraints
 from ratewise.constraints.domain import Domain
 from ratewise.data.cells import CellFormat, code_cells, text_of
-from ratewise.data.table import FeatureTable, Units, code_groups, code_ids, code_labels, id_units, row_units
+from ratewise.data.table import (
+    FeatureTable,
+    Units,
+    code_groups,
+    code_ids,
+    code_labels,
+    code_table,
+    id_units,
+    in_parts,
+    row_units,
+)
 from ratewise.mechanisms.sampling import KeyedSample
 from ratewise.models.additive import AdditiveEngine, Bins, Problem, available_threads
 from ratewise.models.linear import SparseEngine, prepare_sparse
@@ -30,8 +40,6 @@ from ratewise.training.config import TrainingConfig
 from ratewise.training.session import LABEL
 
 Floats = npt.NDArray[np.float64]
-
-_ROWS_AT_ONCE = 1 << 17
 
 
 @dataclass(eq=False)
@@ -174,36 +182,17 @@ class Rows:
 def usable_rows(labels: Any, classes: tuple[Any, ...] | None) -> npt.NDArray[np.bool_]:
     """Return which rows have a label, or that of a class if classes are given; **private**."""
     found = np.empty(len(labels), dtype=np.bool_)
-    for rows in _parts(labels):
-        codes = code_cells(labels[rows], classes or ())
+    for rows, (part,) in in_parts(labels):
+        codes = code_cells(part, classes or ())
         found[rows] = codes != -2 if classes is None else codes >= 0
     return found
-
-
-def _parts(*columns: Any) -> Iterator[slice]:
-    """Yield slices of rows to code one after the other, so that large columns need little more memory than their codes."""
-    length = len(columns[0])
-    if not all(isinstance(column, np.ndarray) for column in columns):
-        yield slice(None)  # numbers would be labels in a series whose index holds fractions
-        return
-    for start in range(0, length, _ROWS_AT_ONCE):
-        yield slice(start, min(start + _ROWS_AT_ONCE, length))
 
 
 def code_problem(
     labels: Any, groups: Mapping[str, Any], domain: Domain, compiled: CompiledConstraints | None
 ) -> Problem:
     """Return the class and the cell of every row, -1 for none; **private**."""
-    codes = np.empty(len(labels), dtype=np.min_scalar_type(-len(domain.classes)))
-    cells = None
-    if compiled is not None:
-        cells = np.empty(len(labels), dtype=np.min_scalar_type(-compiled.n_cells))
-    for rows in _parts(labels, *groups.values()):
-        found = code_labels(labels[rows], domain)
-        codes[rows] = found
-        if compiled is not None and cells is not None:
-            part = {name: column[rows] for name, column in groups.items()}
-            cells[rows] = compiled.code_cells(found, code_groups(part, domain), coded=True)
+    codes, cells = code_table(domain if compiled is None else compiled, labels, groups)
     return Problem(codes, cells, len(domain.classes), 0 if compiled is None else compiled.n_cells)
 
 
@@ -232,7 +221,7 @@ def lazy_problem(
     def cells_of(rows: Any) -> npt.NDArray[Any]:
         assert compiled is not None  # noqa: S101 - asked for only then
         part = {name: column[rows] for name, column in groups.items()}
-        return compiled.code_cells(labels_of(rows), code_groups(part, domain), coded=True)
+        return compiled.code_cells(labels_of(rows), code_groups(part, domain))
 
     codes: Any = _LazyCodes(labels_of, len(labels))
     cells: Any = None if compiled is None else _LazyCodes(cells_of, len(labels))

@@ -21,6 +21,7 @@ from ratewise.accounting.events import merged, single
 from ratewise.accounting.statement import software_version
 from ratewise.constraints.compiled import as_constraints
 from ratewise.constraints.domain import Domain, Numeric, list_values, show_number
+from ratewise.data.table import code_groups, code_labels
 from ratewise.exceptions import InvalidType
 from ratewise.models.fitted import ShapeFunction
 from ratewise.report import content as c
@@ -365,11 +366,11 @@ def known_rows(model: Any, y: Any, columns: Mapping[str, Any]) -> tuple[Any, dic
     """
     compiled = getattr(model, "constraints_", None)
     domain = Domain(tuple(model.classes_.tolist()), {}, other=True) if compiled is None else compiled.domain
-    labels = domain.code_labels(y)
+    labels = code_labels(y, domain)
     known, groups = labels >= 0, {}
     for name, column in columns.items():
         values = domain.columns.get(name)
-        codes = np.asarray(column) if values is None else domain.code_column(name, column)
+        codes = np.asarray(column) if values is None else code_groups({name: column}, domain)[name]
         if isinstance(values, Numeric):
             known &= np.isfinite(codes)
         elif values is not None:

@@ -19,8 +19,17 @@ from ratewise import _validate
 from ratewise.constraints.compiled import as_constraints, compile_constraints
 from ratewise.constraints.domain import Domain, Numeric, list_values
 from ratewise.constraints.families import Family
+from ratewise.data.cells import parse_text
 from ratewise.data.schema import Schema
-from ratewise.data.table import distinct_or_numeric, interval_columns, needed_columns, read_domain, sensitive_columns
+from ratewise.data.table import (
+    code_public,
+    declared_domain,
+    distinct_or_numeric,
+    interval_columns,
+    needed_columns,
+    read_domain,
+    sensitive_columns,
+)
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.metrics.intervals import share_interval
 from ratewise.metrics.rates import ClassRates, GroupRow, Predictions, group_rates, rate_report
@@ -134,12 +143,12 @@ class Evaluation:
         columns = sensitive_columns(sensitive_features, n_rows, lone_name=lone, needed=needed)
         declared = {name: values for name, values in dict(group_values or {}).items() if name in columns}
         for name, values in declared.items():
-            if not isinstance(values, Numeric) and np.any(columns[name] == OTHER):
+            if not isinstance(values, Numeric) and np.any(parse_text(columns[name]) == OTHER):
                 declared[name] = (*values, OTHER)
         found: dict[str, Any] = {
-            name: Domain((0, 1), {name: declared[name]}).values(name)
+            name: declared_domain((0, 1), {name: declared[name]}).values(name)
             if name in declared
-            else distinct_or_numeric(column, f"column {name!r}")
+            else distinct_or_numeric(column, name)
             for name, column in columns.items()
         }
         known = {
@@ -358,8 +367,8 @@ def _share(hits: float, rows: int, confidence: float) -> Share:
 def _calibrations(data: Evaluation, column: str, score: Floats, outcome: Any) -> Iterator[Calibration]:
     declared = {name: values for name, values in data.group_values.items() if name == column} or None
     domain = read_domain({column: data.sensitive[column]}, data.truth, data.classes, declared)
-    codes = domain.code_column(column, data.sensitive[column], strict=True)
     values: Any = domain.values(column)
+    codes = code_public(data.sensitive[column], values, f"column {column!r}")
     order = np.argsort(codes, kind="stable")
     edges = np.searchsorted(codes[order], np.arange(len(values) + 1))
     for code, value in enumerate(values):

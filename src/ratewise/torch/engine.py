@@ -33,7 +33,7 @@ from torch.nn import functional
 from ratewise import _validate
 from ratewise.constraints.compiled import CompiledConstraints
 from ratewise.constraints.domain import Domain
-from ratewise.data.table import Units, row_units
+from ratewise.data.table import Units, code_table, row_units
 from ratewise.exceptions import InvalidInput, InvalidType, RatewiseError, UnsupportedCombination
 from ratewise.mechanisms.randomness import KEY_BYTES, SecureGenerator
 from ratewise.mechanisms.sampling import Rows
@@ -142,7 +142,7 @@ class TensorRows:
             if array.dtype.kind not in "biu":
                 raise InvalidType(
                     f"{name} must be whole numbers from 0, got {array.dtype}; translate them, with "
-                    "Domain.code_labels for labels and CompiledConstraints.code_cells for cells"
+                    "ratewise.data.table.code_table"
                 )
         self._x, self._labels, self._cells = x, codes["labels"], codes.get("cells")
         self.n_rows = len(self._labels)
@@ -212,11 +212,10 @@ class DatasetRows:
         x = torch.zeros(len(rows), *self._shape, dtype=self._dtype)
         with draws_of_items(rows.tolist()) as each:
             items = [self._item(row, place) for row, place in zip(each, x, strict=True)]
-        labels = self._domain.code_labels([label for label, _ in items])
-        if self._constraints is None:
-            return Batch(x, _codes(labels), None)
-        columns = {name: [groups[name] for _, groups in items] for name in self._columns}
-        return Batch(x, _codes(labels), _codes(self._constraints.code_cells(labels, columns)))
+        known = self._domain if self._constraints is None else self._constraints
+        columns = {name: [groups[name] for _, groups in items] for name in self._columns if known is not self._domain}
+        labels, cells = code_table(known, [label for label, _ in items], columns)
+        return Batch(x, _codes(labels), None if cells is None else _codes(cells))
 
     def blank(self, count: int) -> Tensor:
         """Return made-up inputs in the shape and type of a row."""
@@ -469,7 +468,7 @@ class TorchEngine:
         if objective.histogram_shape is not None and rows.take(np.zeros(0, dtype=np.intp)).cells is None:
             raise InvalidInput(
                 "rows have no groups: the constraints count predictions by cell, and the rows come without "
-                "cells; give them, such as TensorRows(x, labels, constraints.code_cells(labels, columns))"
+                "cells; give them, such as TensorRows(x, *ratewise.data.table.code_table(constraints, labels, columns))"
             )
         self.objective, self._rows, self._autocast = objective, rows, autocast
         self.units = row_units(rows.n_rows) if units is None else units

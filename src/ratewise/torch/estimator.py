@@ -17,8 +17,8 @@ from torch.utils.data import Dataset
 from ratewise import _validate
 from ratewise.accounting import Ledger
 from ratewise.constraints.compiled import CompiledConstraints, compile_constraints
-from ratewise.constraints.domain import Domain, in_order, scalar
-from ratewise.data.table import code_ids, needed_columns, read_vector
+from ratewise.constraints.domain import Domain
+from ratewise.data.table import code_ids, declared_domain, needed_columns, read_vector
 from ratewise.estimators.classifier import RateConstrainedClassifier, delta_for, warn_of_ids
 from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
 from ratewise.mechanisms.randomness import RandomStreams
@@ -333,7 +333,7 @@ def declared(
             "for example group_values={'sex': ('Female', 'Male')}"
         )
     kept = {name: values[name] for name in values if needed is None or name in needed}
-    domain = Domain(in_order(scalar(classes=value) for value in classes), kept, other=True)
+    domain = declared_domain(classes, kept, other=True)
     compiled = compile_constraints(constraints, domain)
     return domain, compiled if len(compiled) else None
 
