@@ -147,7 +147,7 @@ WRONG = [
     ("rate(1, where=not everyone) <= 1", 14, "write ~ for not"),
     ("rate(1, where=None) <= 1", 14, "missing value"),
     ("rate(1) * rate(2) <= 1", 10, "a product of two rates is not linear"),
-    ("1 / rate(2) <= 1", 4, "/ is for rates and numbers, not for a number and a rate"),
+    ("1 / rate(2) <= 1", 4, "are for rates and numbers, not for a number and a rate"),
     ("rate(2) / 0 <= 1", 10, "divisor must not be 0, got 0"),
     ("rate(1) + everyone <= 1", 10, "a set of rows"),
     ("rate(1) + sex <= 1", 10, "the name 'sex'"),

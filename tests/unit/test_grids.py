@@ -27,13 +27,13 @@ def test_a_number_falls_into_the_bin_that_contains_it(bounds, log_cells, value):
         return
     clipped = min(max(value, grid.lower), grid.upper)
     if clipped == grid.base:
-        assert code == grid.base_bin
+        assert code == grid.n_intervals
         return
     points = [grid.lower, *grid.edges.tolist(), grid.upper]
     assert points[code] <= clipped <= points[code + 1]
     width = (grid.upper - grid.lower) / grid.equal_cells
     cell = min(int((clipped - grid.lower) / width), grid.equal_cells - 1)
-    found = grid.equal_cell_of_bin[code]
+    found = grid.families[0][0][code]
     assert found == cell or abs(clipped - grid.lower - width * max(found, cell)) <= 1e-9 * (width + abs(clipped))
 
 
@@ -46,7 +46,7 @@ def test_a_row_is_in_one_cell_of_each_family(log_cells):
         counts = grid.histogram(one)
         assert len(counts) == grid.n_counts
         assert np.linalg.norm(counts) ** 2 <= grid.norm_squared + 1e-12
-        assert counts[: grid.n_equal_cells].sum() == 1.0
+        assert counts[: grid.families[0][1]].sum() == 1.0
     assert grid.norm_squared == (2 if log_cells else 1)
 
 
@@ -151,6 +151,6 @@ def test_bins_are_those_of_a_binary_search(lower, width, log_cells, seed):
     )
     clipped = np.clip(numbers, lower, upper)
     expected = np.searchsorted(grid.edges, clipped, side="right")
-    expected[clipped == grid.base] = grid.base_bin
+    expected[clipped == grid.base] = grid.n_intervals
     np.testing.assert_array_equal(grid.code_numbers(numbers), expected)
     assert grid.code_numbers(np.array([np.nan]))[0] == grid.missing_bin

@@ -34,7 +34,7 @@ from ratewise.cli.options import (
 )
 from ratewise.constraints.compiled import compile_constraints, named_values
 from ratewise.constraints.domain import Domain, list_values
-from ratewise.constraints.text import GrammarError, check_columns, parse_constraint, read_constraint
+from ratewise.constraints.text import GrammarError, Reading, check_columns, parse_constraint
 from ratewise.data.cells import text_of
 from ratewise.data.schema import Schema
 from ratewise.exceptions import BudgetExceeded, InvalidInput
@@ -120,7 +120,7 @@ def settings_from(fields: dict[str, Any]) -> Settings:
         raise click.UsageError("--features and --leave-out exclude each other; give one of them")
     label, texts = required(fields, "label"), tuple(fields["constraints"])
     for text in texts:
-        for mention in read_constraint(text).mentions:
+        for mention in Reading(text).mentions:
             if mention.column == label:
                 said = f"{label!r} is the label, not a group; a true class is label(...), as in "
                 raise GrammarError(f"{said}rate(1, where=label(1))", text, mention.start)
@@ -164,7 +164,7 @@ def check_declared(texts: Iterable[Sequence[str]], settings: Settings, schema: S
             compile_constraints(declared, domain)
         except InvalidInput:
             for text in listed:
-                found = read_constraint(text)
+                found = Reading(text)
                 try:
                     compile_constraints(found.constraint, domain)
                 except InvalidInput as problem:
@@ -174,7 +174,7 @@ def check_declared(texts: Iterable[Sequence[str]], settings: Settings, schema: S
 
 def _check_classes(text: str, classes: list[Any] | None) -> None:
     """Raise if a text leaves the class of a rate to a default, or names one that is not among the declared."""
-    for mention in read_constraint(text).mentions:
+    for mention in Reading(text).mentions:
         said = ""
         if mention.column is None and classes is None and mention.call:
             said = (
@@ -189,7 +189,7 @@ def _check_classes(text: str, classes: list[Any] | None) -> None:
 
 def _check_columns(texts: Iterable[Sequence[str]], columns: list[str], what: str) -> None:
     for text in itertools.chain.from_iterable(texts):
-        check_columns(read_constraint(text).mentions, columns, text, what)
+        check_columns(Reading(text).mentions, columns, text, what)
 
 
 # ------------------------------------------------------------------------------ reading and running

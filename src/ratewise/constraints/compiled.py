@@ -36,7 +36,7 @@ from ratewise.constraints.domain import Domain, in_order, list_values, show_numb
 from ratewise.constraints.families import MAX_CONSTRAINTS, Family, NoGroups, amount_of, percent
 from ratewise.constraints.feasibility import refuse_contradictions, smallest_values
 from ratewise.constraints.partition import Partition, Subset, Terms, build_cells, of_class, refuse_too_dense
-from ratewise.constraints.rates import Constraint, Constraints, Expression, Magnitude, Member, Predicate, Rows, Term
+from ratewise.constraints.rates import Constraint, Constraints, Expression, Magnitude, Predicate, Rows, Term
 from ratewise.constraints.text import parse_constraint
 from ratewise.exceptions import InvalidInput, InvalidType
 
@@ -132,8 +132,8 @@ def named_values(constraints: Any) -> Named:
             found[None].append(term.prediction)
             for leaf in (*term.where.leaves(), *term.of.leaves()):
                 values = found.setdefault(leaf.column, [])
-                if isinstance(leaf, Member):
-                    values += in_order(leaf.values)
+                if leaf.listed is not None:
+                    values += in_order(leaf.listed)
                     by_value.add(leaf.column)
     classes = tuple(dict.fromkeys(found.pop(None)))
     columns = {str(column): tuple(dict.fromkeys(values)) for column, values in found.items()}
@@ -600,7 +600,7 @@ def _read(declared: list[Constraint], domain: Domain) -> tuple[dict[Term, int], 
                 subsets.setdefault(term.of, constraint)
     for subset, constraint in subsets.items():
         for leaf in subset.leaves():
-            _codes(domain, leaf.column, leaf.values if isinstance(leaf, Member) else (), constraint)
+            _codes(domain, leaf.column, leaf.listed or (), constraint)
     return class_of, subsets
 
 

@@ -22,7 +22,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ratewise.constraints.domain import Domain, Interval, Numeric, list_values
-from ratewise.constraints.rates import Either, Member, Not, Predicate, Within, disjunction
+from ratewise.constraints.rates import Both, Either, Member, Predicate, disjunction
 from ratewise.exceptions import InvalidInput, InvalidType
 
 MAX_COMBINATIONS = 2_000_000
@@ -30,7 +30,6 @@ MAX_CELLS = 100_000
 MAX_NONZEROS = 20_000_000
 
 Indices = NDArray[np.int64]
-Leaf = Member | Within
 _NONE = np.empty(0, dtype=np.int64)
 
 
@@ -123,11 +122,11 @@ class Axis:
     other: bool
 
     @classmethod
-    def build(cls, column: str | None, leaves: Sequence[Leaf], domain: Domain) -> Axis:
+    def build(cls, column: str | None, leaves: Sequence[Member], domain: Domain) -> Axis:
         """Merge the values of a column that none of the conditions separates."""
         declared = domain.values(column)
         values = None if isinstance(declared, Numeric) else declared
-        spans = [span for leaf in leaves if isinstance(leaf, Within) for span in leaf.intervals]
+        spans = [span for leaf in leaves if isinstance(leaf.values, tuple) for span in leaf.values]
         ends = {end for span in spans for end in (span.low, span.high) if math.isfinite(end)}
         thresholds = np.array(sorted(ends) if values is None else [], dtype=np.float64)
         places = (-math.inf, *thresholds.tolist()) if values is None else values
@@ -136,8 +135,7 @@ class Axis:
         block_of, blocks = group_equal(len(places) + other, codes)
         merged: dict[Predicate, Subset] = {}
         for leaf, inside in zip(leaves, codes, strict=True):
-            negated = isinstance(leaf, Member) and leaf.negated
-            merged[leaf] = Subset(np.unique(block_of[inside]).astype(np.int64), negated).compact(blocks)
+            merged[leaf] = Subset(np.unique(block_of[inside]).astype(np.int64), leaf.negated).compact(blocks)
         return cls(column, values, thresholds, block_of, blocks, merged, other)
 
     def codes(self, coded: NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
@@ -161,7 +159,7 @@ class Axis:
         if self.values is None:
             inside = np.flatnonzero(chosen[: len(self.thresholds) + 1])
             ends = [-math.inf, *self.thresholds.tolist(), math.inf]
-            spans = disjunction(Within(str(self.column), (Interval(ends[i], ends[i + 1]),)) for i in inside)
+            spans = disjunction(Member(self.column, (Interval(ends[i], ends[i + 1]),)) for i in inside)
             texts = [spans.name] if len(inside) else []
             return " | ".join([*texts, f"{self.column} unknown"] if unknown else texts)
         # with unknown values, those that are not inside: values other than the declared ones have no list
@@ -170,15 +168,14 @@ class Axis:
         return name if len(listed) <= 6 else f"{name[:-1]}, ...}}"
 
 
-def _leaf_codes(leaf: Leaf, domain: Domain, values: tuple[Any, ...] | None, places: tuple[Any, ...]) -> Indices:
+def _leaf_codes(leaf: Member, domain: Domain, values: tuple[Any, ...] | None, places: tuple[Any, ...]) -> Indices:
     """Return the values (or pieces of the line) that a condition names; of a negated one, those it denies."""
-    if isinstance(leaf, Member):
+    if not isinstance(leaf.values, tuple):
         return np.array(sorted(domain.code(leaf.column, value) for value in leaf.values), dtype=np.int64)
     if values is not None and not all(isinstance(value, int | float) for value in values):
         listed = list_values(values)
         raise InvalidInput(f"column {leaf.column!r} is not numeric, so {leaf!r} has no meaning; its values: {listed}")
-    inside = [any(span.low <= place < span.high for span in leaf.intervals) for place in places]
-    return np.flatnonzero(inside)
+    return np.flatnonzero([any(span.low <= place < span.high for span in leaf.values) for place in places])
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,7 +231,7 @@ class Partition:
 
 def build_cells(predicates: Sequence[Predicate], domain: Domain) -> tuple[Partition, list[Subset]]:
     """Return the smallest partition that holds every predicate, and each predicate as a set of cells."""
-    leaves: dict[str | None, dict[Leaf, None]] = {}
+    leaves: dict[str | None, dict[Member, None]] = {}
     for leaf in (leaf for predicate in predicates for leaf in predicate.leaves()):
         leaves.setdefault(leaf.column, {})[leaf] = None
     order = [*domain.columns, None]  # declared order, the label last: cells of one group lie together
@@ -259,31 +256,31 @@ def build_cells(predicates: Sequence[Predicate], domain: Domain) -> tuple[Partit
 def _evaluate(predicate: Predicate, axes: tuple[Axis, ...]) -> Subset:
     """Return the combinations of blocks in which a predicate holds."""
     match predicate:
-        case Member() | Within():
+        case Member():
             blocks = _blocks(predicate, axes)
             return Subset(_box({predicate.column: blocks.listed}, axes), blocks.others)
-        case Not():
-            return ~_evaluate(predicate.parts[0], axes)
+        case Both():
+            return _intersect(predicate.parts, axes)
         case Either():
             return ~_intersect([~part for part in predicate.parts], axes)
-    return _intersect(predicate.parts, axes)
+    return ~_evaluate(predicate.parts[0], axes)
 
 
 def _intersect(parts: Sequence[Predicate], axes: tuple[Axis, ...]) -> Subset:
     """Return where all parts hold; conditions on single columns first and together, as one box of blocks."""
+    universe = {axis.column: axis.blocks for axis in axes}
     box: dict[str | None, Indices] = {}
-    for leaf in (part for part in parts if isinstance(part, Leaf)):
-        axis = next(axis for axis in axes if axis.column == leaf.column)
-        inside = _blocks(leaf, axes).members(axis.blocks)
-        box[leaf.column] = np.intersect1d(box.get(leaf.column, inside), inside, assume_unique=True)
-    result = Subset(_box(box, axes), False) if box else Subset(_NONE, True)
+    result = Subset(_NONE, True)
     for part in parts:
-        if not isinstance(part, Leaf):
+        if isinstance(part, Member):
+            inside = _blocks(part, axes).members(universe[part.column])
+            box[part.column] = np.intersect1d(box.get(part.column, inside), inside, assume_unique=True)
+        else:
             result = result & _evaluate(part, axes)
-    return result
+    return Subset(_box(box, axes), False) & result if box else result
 
 
-def _blocks(leaf: Leaf, axes: tuple[Axis, ...]) -> Subset:
+def _blocks(leaf: Member, axes: tuple[Axis, ...]) -> Subset:
     known = next(axis for axis in axes if axis.column == leaf.column).leaf_blocks
     # the denial of a condition is met where an "or" is read as a denied "and"
     return known[leaf] if leaf in known else ~known[~leaf]

@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, NoReturn
@@ -91,7 +91,7 @@ class Predicate:
         return disjunction((self, other)) if isinstance(other, Predicate) else NotImplemented
 
     def __invert__(self) -> Predicate:
-        return Not((self,))  # of an interval, whose complement also holds rows without a number
+        return Not((self,))
 
     def __bool__(self) -> NoReturn:
         raise InvalidType(
@@ -107,9 +107,9 @@ class Predicate:
         """The predicate as report text, such as ``label=1 & sex=Female``."""
         return _prose(self)[0]
 
-    def leaves(self) -> Iterator[Member | Within]:
+    def leaves(self) -> Iterator[Member]:
         """Yield the conditions on single columns that the predicate is built from."""
-        if isinstance(self, Member | Within):
+        if isinstance(self, Member):
             yield self
         for part in self.parts:
             yield from part.leaves()
@@ -117,25 +117,23 @@ class Predicate:
 
 @dataclass(frozen=True, repr=False)
 class Member(Predicate):
-    """The column's value is (or, `negated`, is not) one of `values`; column None is the true label."""
+    """The column's value is (or, `negated`, is not) one of `values`; column None is the true label.
+
+    `values` is a frozenset of values, or a tuple of half-open intervals, disjoint and in order. A row without a number is in no
+    interval, so that the negation of some intervals is not the union of the others.
+    """
 
     column: str | None
-    values: frozenset[Any]
+    values: Any
     negated: bool = False
 
     def __invert__(self) -> Member:
         return Member(self.column, self.values, not self.negated)
 
-
-@dataclass(frozen=True, repr=False)
-class Within(Predicate):
-    """The column's number lies in one of `intervals`, half-open, kept disjoint and in order.
-
-    A row without a number is in no interval, so the complement is not the union of the other intervals.
-    """
-
-    column: str
-    intervals: tuple[Interval, ...]
+    @property
+    def listed(self) -> frozenset[Any] | None:
+        """The values; None for intervals."""
+        return None if isinstance(self.values, tuple) else self.values
 
 
 @dataclass(frozen=True, repr=False)
@@ -221,7 +219,7 @@ def _condition(column: str, value: Any) -> Predicate:
     items = list(value) if several else [value]
     if not items:
         raise InvalidInput(f"{column} must name at least one value, got an empty {type(value).__name__}")
-    spans = [Within(column, (item,)) for item in items if isinstance(item, Interval)]
+    spans = [Member(column, (item,)) for item in items if isinstance(item, Interval)]
     if not spans:
         return _values(column, column, items)
     if len(spans) < len(items):
@@ -241,7 +239,7 @@ def _join(kind: type[Both] | type[Either], parts: Iterable[Predicate]) -> Predic
     absorbing = nobody if kind is Both else everyone
     merged: dict[Any, Predicate] = {}
     for part in _flat(kind, parts):
-        key = (type(part), part.column) if isinstance(part, Member | Within) else part
+        key = (part.column, part.listed is None) if isinstance(part, Member) else part
         merged[key] = _merge(kind, merged[key], part) if key in merged else part
     left = set(merged.values())
     denied = (_flat(kind, part.parts) for part in left if isinstance(part, Not))
@@ -258,32 +256,31 @@ def _flat(kind: type[_Combined], parts: Iterable[Predicate]) -> Iterator[Predica
 
 
 def _merge(kind: type[_Combined], a: Predicate, b: Predicate) -> Predicate:
-    if isinstance(a, Member) and isinstance(b, Member):
-        return _common_values(a, b) if kind is Both else ~_common_values(~a, ~b)
-    if isinstance(a, Within) and isinstance(b, Within):
-        if kind is Either:
-            outside = _common_intervals(_outside(a.intervals), _outside(b.intervals))
-            return Within(a.column, _outside(outside))
-        common = _common_intervals(a.intervals, b.intervals)
-        return Within(a.column, common) if common else nobody
-    return a  # equal combinations, or an absorbed column
+    if not (isinstance(a, Member) and isinstance(b, Member)):
+        return a  # equal combinations, or an absorbed column
+    return _common(a, b) if kind is Both else ~_common(~a, ~b)
 
 
-def _common_values(a: Member, b: Member) -> Predicate:
+def _common(a: Member, b: Member) -> Predicate:
+    """Return the condition that both conditions on a column hold."""
     if a.negated and b.negated:
-        return Member(a.column, a.values | b.values, True)
+        joined = a.values | b.values if a.listed is not None else _outside(_both(_outside(a.values), b.values, True))
+        return Member(a.column, joined, True)
     if a.negated:
         a, b = b, a
-    common = a.values - b.values if b.negated else a.values & b.values
+    common = _both(a.values, b.values, b.negated)
     return Member(a.column, common) if common else nobody
 
 
-def _common_intervals(a: Iterable[Interval], b: tuple[Interval, ...]) -> tuple[Interval, ...]:
-    pairs = ((max(x.low, y.low), min(x.high, y.high)) for x in a for y in b)
+def _both(a: Any, b: Any, without: bool) -> Any:
+    """Return what lies in two sets of values or lists of intervals, or in the first `without` the second."""
+    if not isinstance(a, tuple):
+        return a - b if without else a & b
+    pairs = ((max(x.low, y.low), min(x.high, y.high)) for x in a for y in (_outside(b) if without else b))
     return tuple(Interval(low, high) for low, high in pairs if low < high)
 
 
-def _outside(intervals: tuple[Interval, ...]) -> tuple[Interval, ...]:
+def _outside(intervals: Any) -> tuple[Interval, ...]:
     """Return what is left of the line, for intervals that are disjoint and in order."""
     ends = [-math.inf, *(end for span in intervals for end in (span.low, span.high)), math.inf]
     pairs = zip(ends[::2], ends[1::2], strict=True)
@@ -310,7 +307,7 @@ def _code(predicate: Predicate) -> tuple[str, int]:
             return f"~{_code(~predicate)[0]}", _NOT
         case Member(column=None):
             return f"label({', '.join(map(repr, in_order(predicate.values)))})", _CALL
-        case Member() | Within():
+        case Member():
             return _group_code([predicate]), _CALL
         case Not():
             return f"~{_bracket(_code(predicate.parts[0]), _NOT)}", _NOT
@@ -320,10 +317,8 @@ def _code(predicate: Predicate) -> tuple[str, int]:
     together: dict[str | None, Any] = {}
     alone: list[str] = []
     for part in predicate.parts:
-        plain = isinstance(part, Within) or (isinstance(part, Member) and not part.negated and part.column)
-        column = getattr(part, "column", None)
-        if plain and column not in together:
-            together[column] = part
+        if isinstance(part, Member) and part.column and not part.negated and part.column not in together:
+            together[part.column] = part
         else:
             alone.append(_bracket(_code(part), _AND))
     if together:
@@ -332,22 +327,22 @@ def _code(predicate: Predicate) -> tuple[str, int]:
     return " & ".join(alone), (_CALL if len(alone) == 1 else _AND)
 
 
-def _group_code(leaves: Iterable[Member | Within]) -> str:
+def _group_code(leaves: Iterable[Member]) -> str:
     pairs = []
     for leaf in leaves:
-        values = _shown_intervals(leaf) if isinstance(leaf, Within) else in_order(leaf.values)
-        listed, marks = ", ".join(map(repr, values)), "[]" if isinstance(leaf, Within) else "{}"
-        pairs.append((str(leaf.column), listed if len(values) == 1 else f"{marks[0]}{listed}{marks[1]}"))
+        shown, marks = _shown(leaf), "[]" if leaf.listed is None else "{}"
+        listed = ", ".join(map(repr, shown))
+        pairs.append((str(leaf.column), listed if len(shown) == 1 else f"{marks[0]}{listed}{marks[1]}"))
     if all(is_word(column) for column, _ in pairs):
         return f"group({', '.join(f'{column}={value}' for column, value in pairs)})"
     return f"group(**{{{', '.join(f'{column!r}: {value}' for column, value in pairs)}}})"
 
 
-def _shown_intervals(within: Within) -> tuple[Interval, ...]:
-    """Return the intervals; the whole line, which no function makes by itself, as two halves."""
-    if within.intervals == (Interval(-math.inf, math.inf),):
+def _shown(leaf: Member) -> Sequence[Any]:
+    """Return the values in order, or the intervals; the whole line, which no function makes by itself, as two halves."""
+    if leaf.values == (Interval(-math.inf, math.inf),):
         return Interval(-math.inf, 0.0), Interval(0.0, math.inf)
-    return within.intervals
+    return leaf.values if isinstance(leaf.values, tuple) else in_order(leaf.values)
 
 
 def _prose(predicate: Predicate) -> tuple[str, int]:
@@ -355,14 +350,16 @@ def _prose(predicate: Predicate) -> tuple[str, int]:
     match predicate:
         case _ if predicate in (everyone, nobody):
             return ("everyone" if predicate == everyone else "nobody"), _CALL
+        case Member(listed=None):
+            text = " | ".join(span.describe(_show_column(predicate.column)) for span in _shown(predicate))
+            if predicate.negated:
+                return f"not ({text})", _NOT
+            return text, (_CALL if len(_shown(predicate)) == 1 else _OR)
         case Member():
-            values, column = ([show_value(v) for v in in_order(predicate.values)], _show_column(predicate.column))
+            values, column = [show_value(v) for v in _shown(predicate)], _show_column(predicate.column)
             if len(values) == 1:
                 return f"{column}{'!=' if predicate.negated else '='}{values[0]}", _CALL
             return f"{column} {'not in' if predicate.negated else 'in'} {{{', '.join(values)}}}", _CALL
-        case Within():
-            spans = [span.describe(_show_column(predicate.column)) for span in _shown_intervals(predicate)]
-            return " | ".join(spans), (_CALL if len(spans) == 1 else _OR)
         case Not():
             return f"not ({_prose(predicate.parts[0])[0]})", _NOT
     mark, strength = (" & ", _AND) if isinstance(predicate, Both) else (" | ", _OR)
@@ -458,7 +455,7 @@ class Term(NamedTuple):
     def name(self) -> str:
         """The rate as report text, such as ``P(1 | sex=Female)``."""
         chosen, within = show_value(self.prediction), self._inside()
-        united = isinstance(within, Either) or (isinstance(within, Within) and len(within.intervals) > 1)
+        united = _prose(within)[1] == _OR
         inside = f"({within.name})" if united else within.name  # the first bare | begins what is given
         # of two that are equal, False and 0 say, the one that repr shows
         of = self.where if self.where == self.of and not self.predicted else self.of
@@ -503,7 +500,7 @@ class Expression:
     def __add__(self, other: Any) -> Expression:
         if isinstance(other, Expression):
             return Expression((*self.terms, *other.terms), self.constant + other.constant)
-        if not _is_number(other):
+        if not is_number(other):
             return NotImplemented
         return Expression(self.terms, self.constant + _validate.real(constant=other))
 
@@ -516,7 +513,7 @@ class Expression:
         return self
 
     def __sub__(self, other: Any) -> Expression:
-        return self + -other if isinstance(other, Expression) or _is_number(other) else NotImplemented
+        return self + -other if isinstance(other, Expression) or is_number(other) else NotImplemented
 
     def __rsub__(self, other: Any) -> Expression:
         return (-self).__add__(other)
@@ -524,7 +521,7 @@ class Expression:
     def __mul__(self, other: Any) -> Expression:
         if isinstance(other, Expression):
             raise InvalidType("a product of two rates is not linear; only sums and multiples of rates can be bounded")
-        if not _is_number(other):
+        if not is_number(other):
             return NotImplemented
         factor = _validate.real(factor=other)
         terms = tuple((term, c * factor) for term, c in self.terms)
@@ -538,7 +535,7 @@ class Expression:
                 "a quotient of two rates is not linear; a share of a share is rate(k, where=I, out_of=O), "
                 "and 'a at least 80% of b' is a >= 0.8 * b"
             )
-        if not _is_number(other):
+        if not is_number(other):
             return NotImplemented
         divisor = _validate.real(divisor=other)
         if divisor == 0:
@@ -678,7 +675,8 @@ class Constraints(tuple[Constraint, ...]):
         return f"Constraints([{', '.join(map(repr, self))}])"
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Return whether a value is a real number, and no truth value."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 

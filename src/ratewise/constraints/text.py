@@ -36,6 +36,7 @@ from ratewise.constraints.rates import (
     Rows,
     everyone,
     group,
+    is_number,
     label,
     nobody,
     rate,
@@ -281,10 +282,6 @@ def _describe(value: Any) -> str:
     return next((words for kind, words in _KINDS if isinstance(value, kind)), "an interval")
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _is_sensible(number: Any) -> bool:
     """Return whether a number is one that sums of rates can hold."""
     # whole numbers first: those beyond the floats must not meet a float
@@ -302,18 +299,11 @@ _HINTS: dict[type[ast.AST], str] = {
     ast.Or: "write | for or",
     ast.Not: "write ~ for not",
 }
-_OPERATORS: dict[type[ast.AST], tuple[Callable[..., Any], str]] = {
-    ast.LtE: (operator.le, "<="),
-    ast.GtE: (operator.ge, ">="),
-    ast.Add: (operator.add, "+"),
-    ast.Sub: (operator.sub, "-"),
-    ast.Mult: (operator.mul, "*"),
-    ast.Div: (operator.truediv, "/"),
-    ast.BitAnd: (operator.and_, "&"),
-    ast.BitOr: (operator.or_, "|"),
-    ast.USub: (operator.neg, "-"),
-    ast.UAdd: (operator.pos, "+"),
-    ast.Invert: (operator.invert, "~"),
+_NO_OPERATOR = "the operators are + - * / for rates, & | ~ for sets of rows, <= and >= for bounds"
+_OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
+    **{ast.LtE: operator.le, ast.GtE: operator.ge, ast.Add: operator.add, ast.Sub: operator.sub},
+    **{ast.Mult: operator.mul, ast.Div: operator.truediv, ast.BitAnd: operator.and_, ast.BitOr: operator.or_},
+    **{ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert},
 }
 _CONSTANTS: dict[str, Any] = {"everyone": everyone, "nobody": nobody}
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -338,7 +328,7 @@ def parse_constraint(text: str, domain: Domain | None = None) -> _Declared:
         fnr(sex=Femal) <= 0.2
                 ^
     """
-    found = read_constraint(text)
+    found = Reading(text)
     for mention in found.mentions:
         reason = None if domain is None else _unknown_mention(mention, domain)
         if reason is not None:
@@ -346,26 +336,11 @@ def parse_constraint(text: str, domain: Domain | None = None) -> _Declared:
     return found.constraint
 
 
-class Read(NamedTuple):
-    """The constraint of a text, the names in the text with their places, and where its bound begins."""
+class Reading:
+    """The `constraint` of a text, the `mentions` of names in the text with their places, and where its bound begins.
 
-    constraint: _Declared
-    mentions: tuple[Mention, ...]
-    bound_at: int
-
-
-def read_constraint(text: str) -> Read:
-    """Return the constraint of a text, with the places of the names in it."""
-    reader = _Reader(text)
-    try:
-        constraint = reader.whole()
-    except RecursionError:
-        raise GrammarError("this is not a constraint: too long a chain", text, 0) from None
-    return Read(constraint, tuple(sorted(reader.mentions, key=operator.attrgetter("start"))), reader.bound_at)
-
-
-class _Reader:
-    """Evaluates the syntax tree of a constraint."""
+    It evaluates the syntax tree of the text.
+    """
 
     def __init__(self, text: str) -> None:
         self._tree, self._place = _parse(text)
@@ -373,8 +348,13 @@ class _Reader:
         self.mentions: list[Mention] = []
         self.bound_at = 0
         self._name_nodes: dict[ast.expr, ast.AST] = {}
+        try:
+            self.constraint = self._whole()
+        except RecursionError:
+            raise GrammarError("this is not a constraint: too long a chain", text, 0) from None
+        self.mentions.sort(key=operator.attrgetter("start"))
 
-    def whole(self) -> _Declared:
+    def _whole(self) -> _Declared:
         value = self._value(self._tree)
         if isinstance(value, list) and all(isinstance(one, Constraint | Constraints) for one in value):
             several = (one if isinstance(one, Constraints) else (one,) for one in value)
@@ -389,11 +369,16 @@ class _Reader:
     def _error(self, reason: Any, node: ast.AST) -> GrammarError:
         return GrammarError(str(reason), self._text, self._place(node))
 
-    def _build(self, node: ast.AST, written: _Nodes, make: Callable[..., Any], *given: Any) -> Any:
-        """Call a function; its error is reported at the argument of `written` that it names, else at `node`."""
+    def _build(self, node: ast.AST, written: _Nodes, make: Callable[..., Any], *given: Any, unfit: str = "") -> Any:
+        """Call a function; its error is reported at the argument of `written` that it names, else at `node`.
+
+        An operator that Python does not know for the `given` values is `unfit` for them.
+        """
         try:
             return make(*given)
         except (InvalidInput, TypeError, OverflowError, ZeroDivisionError) as problem:
+            if unfit and not isinstance(problem, InvalidType) and isinstance(problem, TypeError):
+                raise self._error(unfit + " and ".join(map(_describe, given)), node) from None
             name = str(problem).split(" ", 1)[0]
             raise self._error(problem, written.get(name, node)) from None
 
@@ -402,11 +387,11 @@ class _Reader:
     def _value(self, node: ast.expr) -> Any:
         match node:
             case ast.Constant(value=value):
-                if isinstance(value, str | bool) or (_is_number(value) and _is_sensible(value)):
+                if isinstance(value, str | bool) or (is_number(value) and _is_sensible(value)):
                     return value
                 said = "None is a missing value and has" if value is None else f"{type(value).__name__} has"
                 said += " no meaning here; values are texts, numbers and truth values"
-                raise self._error("the number is too large" if _is_number(value) else said, node)
+                raise self._error("the number is too large" if is_number(value) else said, node)
             case ast.Name():
                 return _CONSTANTS.get(node.id, _Word(node.id))
             case ast.Call():
@@ -442,26 +427,20 @@ class _Reader:
     def _operand(self, node: ast.expr) -> Any:
         """Return a number, an expression, an absolute value or a set of rows; raise for anything else."""
         value = self._rate(node)
-        if isinstance(value, Expression | Magnitude | Predicate) or _is_number(value):
+        if isinstance(value, Expression | Magnitude | Predicate) or is_number(value):
             return value
         raise self._error(f"expected a rate, a number or a set of rows, this is {_describe(value)}", node)
 
     def _operated(self, node: ast.expr, op: ast.AST, *operands: Any) -> Any:
-        apply, mark = _OPERATORS.get(type(op), (None, ""))
+        apply = _OPERATORS.get(type(op))
         if apply is None:
-            hint = "the operators are + - * / for rates, & | ~ for sets of rows, <= and >= for bounds"
-            raise self._error(_HINTS.get(type(op), hint), node)
-        try:
-            value = apply(*operands)
-        except (InvalidInput, InvalidType, ZeroDivisionError, OverflowError) as problem:
-            raise self._error(problem, node) from None
-        except TypeError:
-            meant = "sets of rows" if mark in "&|~" else "rates and numbers"
-            kinds = " and ".join(map(_describe, operands))
-            raise self._error(f"{mark} is for {meant}, not for {kinds}", node) from None
+            raise self._error(_HINTS.get(type(op), _NO_OPERATOR), node)
+        of_rows = isinstance(op, ast.BitAnd | ast.BitOr | ast.Invert)
+        meant = "& | ~ are for sets of rows" if of_rows else "+ - * / <= >= are for rates and numbers"
+        value = self._build(node, {}, apply, *operands, unfit=f"{meant}, not for ")
         if isinstance(value, bool):
             raise self._error("a constraint compares a rate with a number", node)
-        if _is_number(value) and not _is_sensible(value):
+        if is_number(value) and not _is_sensible(value):
             raise self._error("too large a number", node)
         return value
 
@@ -498,12 +477,12 @@ class _Reader:
             self.bound_at = self._place(nodes[1])
         values = [self._value(part) for part in nodes]
         for part, value in zip(nodes, values, strict=True):
-            if not isinstance(value, Expression | Magnitude | _Unbounded) and not _is_number(value):
+            if not isinstance(value, Expression | Magnitude | _Unbounded) and not is_number(value):
                 raise self._error(f"expected a rate or a number, this is {_describe(value)}", part)
         upper = isinstance(marks[0], ast.LtE)
         if len(values) == 2:
             for (family, bound), at, low in ((values, nodes[1], not upper), (values[::-1], nodes[0], upper)):
-                if isinstance(family, _Unbounded) and _is_number(bound):
+                if isinstance(family, _Unbounded) and is_number(bound):
                     sides = (bound, None) if low else (None, bound)
                     return self._build(at, {}, family.between, *sides)
             return self._operated(nodes[1], marks[0], *map(self._operand, nodes))

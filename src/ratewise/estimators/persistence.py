@@ -260,7 +260,7 @@ def _continuous(grid: ContinuousGrid, values: Floats) -> str:
     kept = np.flatnonzero(np.diff(intervals) != 0.0)  # equal neighbours are one interval
     cases = [f"WHEN {name} < {_number(grid.edges[place])} THEN {_number(intervals[place])}" for place in kept]
     pieces = f"CASE {' '.join(cases)} ELSE {_number(intervals[-1])} END" if cases else _number(intervals[-1])
-    missing, at_base = _number(values[grid.missing_bin]), _number(values[grid.base_bin])
+    missing, at_base = _number(values[grid.missing_bin]), _number(values[grid.n_intervals])
     return f"CASE WHEN {name} IS NULL THEN {missing} WHEN {name} {side} {base} THEN {at_base} ELSE {pieces} END"
 
 
@@ -375,7 +375,7 @@ def _continuous_bins(graph: _Graph, grid: Any) -> str:
     above = graph.whole(graph.node("GreaterOrEqual", clipped, number(grid.edges[None, :])))
     bins = graph.node("ReduceSum", above, number(np.array([1])), keepdims=1)
     at_base = graph.node("Equal", clipped, number(np.float64(grid.base)))
-    bins = graph.node("Where", at_base, number(np.int64(grid.base_bin)), bins)
+    bins = graph.node("Where", at_base, number(np.int64(grid.n_intervals)), bins)
     return graph.node("Where", graph.node("IsNaN", grid.name), number(np.int64(grid.missing_bin)), bins)
 
 

@@ -201,24 +201,19 @@ class ClassRates:
         """Return the rates of class k from a table of counts, true class by predicted class."""
         counts = confusion[k, k], confusion[k].sum(), confusion[:, k].sum(), confusion.sum()
         hit, true, predicted, total = map(float, counts)
-        false_alarm, negative = predicted - hit, total - true
-        return cls(
-            base_rate=_share(true, total),
-            selection_rate=_share(predicted, total),
-            true_positive_rate=_share(hit, true),
-            false_positive_rate=_share(false_alarm, negative),
-            false_negative_rate=_share(true - hit, true),
-            true_negative_rate=_share(negative - false_alarm, negative),
-            precision=_share(hit, predicted),
-            false_discovery_rate=_share(false_alarm, predicted),
-        )
+        alarm, negative = predicted - hit, total - true
+        parts = (true, predicted, hit, alarm, true - hit, negative - alarm, hit, alarm)
+        return cls(*map(_share, parts, cls._wholes(true, predicted, total)))
+
+    @staticmethod
+    def _wholes(true: Any, predicted: Any, total: Any) -> tuple[Any, ...]:
+        return total, total, true, total - true, true, total - true, predicted, predicted
 
     def denominators(self, count: int) -> dict[str, int]:
         """Return the number of rows that each rate is a share of, in a group of `count` rows."""
         shares = (self.base_rate, self.selection_rate)
         true, predicted = (0 if math.isnan(share) else round(share * count) for share in shares)
-        among = (count, count, true, count - true, true, count - true, predicted, predicted)
-        return dict(zip(ClassRates.__dataclass_fields__, among, strict=True))
+        return dict(zip(ClassRates.__dataclass_fields__, self._wholes(true, predicted, count), strict=True))
 
 
 def _share(part: float, whole: float) -> float:

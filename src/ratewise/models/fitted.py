@@ -130,7 +130,7 @@ def _shape(grid: Grid, output: int, values: Floats, shares: Floats, noise: Float
     edges, count = None, len(values)
     labels = (*map(str, grid.values), "other", "missing") if isinstance(grid, CategoricalGrid) else ("all",)
     if isinstance(grid, ContinuousGrid):
-        edges, count = np.concatenate([[grid.lower], grid.edges, [grid.upper]]), grid.n_intervals
+        edges, count = grid.points, grid.n_intervals
         labels = (f"exactly {grid.base:g}", "missing", "not a number")
     return ShapeFunction(
         grid.name,

@@ -369,20 +369,17 @@ class _Block:
 def _block(grid: Grid, counts: Floats, noise: float, floor: float, spread: float) -> _Block:
     if isinstance(grid, ContinuousGrid):
         return _joined(grid.n_bins, _continuous(grid, counts, noise, floor, spread))
-    if isinstance(grid, CategoricalGrid):
-        return _joined(grid.n_bins, [_indicators(np.arange(grid.n_bins), counts, floor, 1.0)])
-    return _joined(grid.n_bins, [])
+    return _joined(grid.n_bins, [_indicators(cells, counts, floor, 1.0) for cells, _ in grid.families])
 
 
 def _continuous(grid: ContinuousGrid, counts: Floats, noise: float, floor: float, spread: float) -> list[_Part]:
-    equal, logarithmic = counts[: grid.n_equal_cells], counts[grid.n_equal_cells :]
+    (equal_cells, n_equal), *logarithmic = grid.families
+    equal = counts[:n_equal]
     number = sp.csr_array(_standardised(grid, equal, noise)[:, None])
     parts = [_Part(number, np.zeros(1), np.ones(1))]
-    cells = [(grid.equal_cell_of_bin, equal)]
-    if grid.log_cells:
-        cells.append(_occupied(grid.log_cell_of_bin, logarithmic))
+    cells = [(equal_cells, equal), *(_occupied(log_cells, counts[n_equal:]) for log_cells, _ in logarithmic)]
     if spread <= 0.0:  # a linear model still tells missing values and other entries apart
-        special = np.where(grid.equal_cell_of_bin < grid.equal_cells, -1, grid.equal_cell_of_bin)
+        special = np.where(equal_cells < grid.equal_cells, -1, equal_cells)
         return [*parts, _indicators(special, equal, floor, 1.0)]
     indicators = [_indicators(cell_of_bin, count, floor, _CELL_WEIGHT) for cell_of_bin, count in cells]
     expected = sum(float(part.mean_squares.sum()) for part in indicators)
@@ -446,13 +443,11 @@ def _bin_shares(grid: Grid, counts: Floats) -> Floats:
         return _shares(counts)
     if not isinstance(grid, ContinuousGrid):
         return np.ones(1)
-    equal = _shares(counts[: grid.n_equal_cells])
-    numbers = float(equal[: grid.equal_cells].sum())
-    points = np.concatenate([[grid.lower], grid.edges, [grid.upper]])
-    widths = np.concatenate([np.diff(points), [1.0 if grid.log_cells else 0.0]])  # the last one is the base value
-    cells, shares = grid.equal_cell_of_bin[:-2], equal
-    if grid.log_cells:
-        cells, shares = grid.log_cell_of_bin[:-2], _shares(counts[grid.n_equal_cells :])
+    (_, n_equal), (cells, _) = grid.families[0], grid.families[-1]
+    equal = _shares(counts[:n_equal])
+    shares = _shares(counts[n_equal:]) if grid.log_cells else equal
+    numbers, cells = float(equal[: grid.equal_cells].sum()), cells[:-2]
+    widths = np.append(np.diff(grid.points), 1.0 if grid.log_cells else 0.0)  # the last one is the base value
     per_cell = np.bincount(cells, widths, minlength=len(shares))
     found = shares[cells] * widths / np.maximum(per_cell[cells], 1e-300)
     return np.concatenate([found / max(float(found.sum()), 1e-300) * numbers, equal[-2:]])

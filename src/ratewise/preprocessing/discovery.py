@@ -26,11 +26,20 @@ from scipy.special import ndtri
 
 from ratewise.data.cells import DEFAULT_FORMAT, MISSING_TEXT, UNPARSABLE, CellFormat, parse_number, parse_text, text_of
 from ratewise.mechanisms.noise import Mechanism, NoNoise, RoundedGaussianMechanism
-from ratewise.preprocessing.grids import CategoricalGrid, ContinuousGrid, Grid, MagnitudeGrid, UnusedGrid, round_out
+from ratewise.preprocessing.grids import (
+    N_RANGES,
+    TEXT_RANGE,
+    CategoricalGrid,
+    ContinuousGrid,
+    Grid,
+    UnusedGrid,
+    code_ranges,
+    range_of,
+    round_out,
+)
 
 Floats = npt.NDArray[np.float64]
 
-RANGES = MagnitudeGrid(per_decade=2, least=-6.0, most=12.0)
 _DOUBT = 1e-3  # probability that any of the empty cells of a release is taken to be occupied
 
 
@@ -221,8 +230,8 @@ def count_ranges(
     counted = {}
     for name, column in columns.items():
         parsed = parse_number(column, formats[name])
-        cells = RANGES.code(parsed.values, parsed.codes)
-        ranges = np.bincount(cells, weights, minlength=RANGES.n_cells).astype(np.float64)
+        cells = code_ranges(parsed.values, parsed.codes)
+        ranges = np.bincount(cells, weights, minlength=N_RANGES).astype(np.float64)
         values = ValueCounts([], np.zeros(0))
         if np.any(parsed.codes == UNPARSABLE):  # saves time only: without such cells there are no texts
             texts = np.where(parsed.codes == UNPARSABLE, parse_text(column, formats[name]), "")
@@ -257,12 +266,12 @@ def release_grids(
     many = 2 * len(counted)
     parts = [np.concatenate([part.ranges, part.values.weights]) for part in counted.values()]
     released, least = _release(parts, many, noise, delta, rng, step, max_rows)
-    visible = visible_from(len(counted) * RANGES.n_cells) * noise * math.sqrt(many)
+    visible = visible_from(len(counted) * N_RANGES) * noise * math.sqrt(many)
     grids: dict[str, Grid] = {}
     for (name, part), counts in zip(counted.items(), released, strict=True):
         texts = part.values.texts
-        kept = [text for text, count in zip(texts, counts[RANGES.n_cells :], strict=True) if count >= least]
-        grids[name] = _grid_from(name, counts[: RANGES.n_cells], sorted(kept), visible, formats[name], log_cells)
+        kept = [text for text, count in zip(texts, counts[N_RANGES:], strict=True) if count >= least]
+        grids[name] = _grid_from(name, counts[:N_RANGES], sorted(kept), visible, formats[name], log_cells)
     return grids
 
 
@@ -270,10 +279,10 @@ def _grid_from(
     name: str, ranges: Floats, values: list[str], least: float, cell_format: CellFormat, log_cells: int
 ) -> Grid:
     visible = ranges > max(least, 0.5)
-    numbers = np.flatnonzero(visible[: RANGES.text_cell])
+    numbers = np.flatnonzero(visible[:TEXT_RANGE])
     number_count = float(ranges[numbers].sum())
-    text_count = float(ranges[RANGES.text_cell])
-    if text_count > number_count and visible[RANGES.text_cell]:
+    text_count = float(ranges[TEXT_RANGE])
+    if text_count > number_count and visible[TEXT_RANGE]:
         if not values:
             return UnusedGrid(
                 name,
@@ -282,7 +291,7 @@ def _grid_from(
         return CategoricalGrid(name, tuple(values), cell_format)
     if not len(numbers):
         return UnusedGrid(name, "too few rows to find a range at this budget; declare bounds or values")
-    lower, upper = RANGES.range_of(int(numbers[0]))[0], RANGES.range_of(int(numbers[-1]))[1]
+    lower, upper = range_of(int(numbers[0]))[0], range_of(int(numbers[-1]))[1]
     return ContinuousGrid(name, *round_out(lower, upper), cell_format=cell_format, log_cells=log_cells)
 
 

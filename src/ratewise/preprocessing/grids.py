@@ -11,8 +11,9 @@ value. A common refinement of both are the *bins*: a row is stored as one bin nu
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -37,18 +38,9 @@ UNUSED: Final = "unused"
 class _Lookup:
     """The place of a number among edges, as `numpy.searchsorted` finds it, in a third of the time.
 
-    The range is divided into equal cells. Within most of them there is at most one edge, so one comparison decides; the others
-    are searched. Cells are taken a billionth wider than they are, which covers rounding.
-
-    Attributes
-    ----------
-    edges : array
-    lower, scale : float
-        A number x is in cell ``floor((x - lower) * scale)``.
-    first : array
-        Number of edges below each cell; -1 if the cell has more than one edge.
-    edge : array
-        The edge that decides.
+    The range is divided into equal cells; a number x is in cell ``floor((x - lower) * scale)``. Within most of them there
+    is at most one `edge`, and `first` edges below it, so one comparison decides; the others, where `first` is -1, are
+    searched. Cells are taken a billionth wider than they are, which covers rounding.
     """
 
     edges: Floats
@@ -81,24 +73,55 @@ class _Lookup:
         return found
 
 
-@dataclass(frozen=True)
-class ContinuousGrid:
-    """Bins of a continuous column between public bounds.
+class Grid(ABC):
+    """Bins of one column, named `name`; `families` are the cells, of each bin, in which rows are counted, and their number.
 
-    Attributes
-    ----------
-    name : str
-    lower, upper : float
-        Finite bounds; values outside are moved to the nearer bound.
-    cell_format : CellFormat
-        How text cells are read as numbers.
-    equal_cells, log_cells : int
-        Number of equal-width cells, and of logarithmic cells on either side of the base value; 0 for none.
-    edges : array
-        Inner edges of the bins. Bins are numbered from left to right; after them come the base value, missing
-        values and entries that are not numbers.
+    The cell -1 is none: a row adds its weight to one count of each family at most.
     """
 
+    kind: ClassVar[str]
+    name: str
+    n_bins: int
+    missing_bin: int
+    other_bin: int
+    families: tuple[tuple[Ints, int], ...]
+
+    @abstractmethod
+    def code(self, column: Any) -> npt.NDArray[Any]:
+        """Return the bin of every entry."""
+
+    @property
+    def norm_squared(self) -> int:
+        """Squared L2 norm of what one row adds to the column's histograms."""
+        return len(self.families)
+
+    @property
+    def n_counts(self) -> int:
+        """Number of counts of the column in the histogram release."""
+        return sum(count for _, count in self.families)
+
+    def histogram(self, bin_weights: Floats) -> Floats:
+        """Return the histograms, one after the other, from the total weight of the rows of each bin; **private**."""
+        found = [np.zeros(0)]
+        for cells, count in self.families:
+            kept = cells >= 0
+            found.append(np.bincount(cells[kept], bin_weights[kept], minlength=count).astype(np.float64))
+        return np.concatenate(found)
+
+
+@dataclass(frozen=True)
+class ContinuousGrid(Grid):
+    """Bins of a continuous column between public bounds.
+
+    Values outside the finite bounds `lower` and `upper` are moved to the nearer one, and text cells are read by
+    `cell_format`. There are `equal_cells` equal-width cells, and `log_cells` logarithmic cells on either side of the
+    `base`; 0 for none. The first family has two more cells, for missing values and for entries that are not numbers;
+    the second has a cell 0 for the base value. `edges` are the inner edges of the bins, which are numbered from left to
+    right; after these `n_intervals` bins come those of the base value, of missing values and of entries that are not
+    numbers. `representatives` are midpoints of bins, the base value, and NaN for the last two.
+    """
+
+    kind = CONTINUOUS
     name: str
     lower: float
     upper: float
@@ -106,51 +129,51 @@ class ContinuousGrid:
     equal_cells: int = EQUAL_CELLS
     log_cells: int = LOG_CELLS
     edges: Floats = field(init=False, repr=False, compare=False)
+    points: Floats = field(init=False, repr=False, compare=False)  # the edges, with the bounds
+    representatives: Floats = field(init=False, repr=False, compare=False)
     lookup: _Lookup = field(init=False, repr=False, compare=False)
-    kind: str = field(default=CONTINUOUS, init=False)
+    n_intervals: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "edges", self._edges())
-        object.__setattr__(self, "lookup", _Lookup.of(self.edges, self.lower, self.upper))
+        found: dict[str, Any] = {"edges": self._edges()}
+        found["lookup"] = _Lookup.of(found["edges"], self.lower, self.upper)
+        count = found["n_intervals"] = len(found["edges"]) + 1
+        found |= {"n_bins": count + 3, "missing_bin": count + 1, "other_bin": count + 2}
+        points = found["points"] = np.concatenate([[self.lower], found["edges"], [self.upper]])
+        middles = (points[:-1] + points[1:]) / 2.0
+        found["representatives"] = np.concatenate([middles, [self.base, np.nan, np.nan]])
+        width = (self.upper - self.lower) / self.equal_cells
+        cells = np.floor((found["representatives"][:-2] - self.lower) / width).astype(np.intp)
+        cells = np.clip(cells, 0, self.equal_cells - 1)
+        families = [(np.append(cells, [self.equal_cells, self.equal_cells + 1]), self.equal_cells + 2)]
+        if self.log_cells:
+            families.append((self._log_cells(middles - self.base), 2 * self.log_cells + 1))
+        vars(self).update(found, families=tuple(families))  # the class is frozen
 
     @property
     def base(self) -> float:
         """The value that logarithmic cells are centred on."""
         return 0.0 if self.lower <= 0.0 <= self.upper else self.lower
 
+    @property
+    def _reach(self) -> float:
+        return max(self.upper - self.base, self.base - self.lower)
+
     def _edges(self) -> Floats:
         width = self.upper - self.lower
         equal = self.lower + width * (np.arange(1, self.equal_cells) / self.equal_cells)
         fine = self.lower + width * (np.arange(1, _BINS) / _BINS)
-        reach = max(self.upper - self.base, self.base - self.lower)
-        steps = reach * 10.0 ** (-_DECADES * (1.0 - np.arange(self.log_cells) / max(self.log_cells, 1)))
+        steps = self._reach * 10.0 ** (-_DECADES * (1.0 - np.arange(self.log_cells) / max(self.log_cells, 1)))
         edges = np.unique(np.concatenate([equal, fine, [self.base], self.base + steps, self.base - steps]))
         return np.asarray(edges[(edges > self.lower) & (edges < self.upper)])
 
-    @property
-    def n_intervals(self) -> int:
-        """Number of bins that are intervals."""
-        return len(self.edges) + 1
-
-    @property
-    def n_bins(self) -> int:
-        """Number of bins: intervals, base value, missing, not a number."""
-        return self.n_intervals + 3
-
-    @property
-    def base_bin(self) -> int:
-        """The bin of the base value."""
-        return self.n_intervals
-
-    @property
-    def missing_bin(self) -> int:
-        """The bin of missing values."""
-        return self.n_intervals + 1
-
-    @property
-    def other_bin(self) -> int:
-        """The bin of entries that are not numbers."""
-        return self.n_intervals + 2
+    def _log_cells(self, distance: Floats) -> Ints:
+        """Return the logarithmic cells of bins, given the distance of their middles from the base value."""
+        with np.errstate(divide="ignore"):
+            position = 1.0 + np.log10(np.abs(distance) / self._reach) / _DECADES
+        cells = np.clip(np.floor(position * self.log_cells), 0, self.log_cells - 1).astype(np.intp) + 1
+        cells[distance < 0] += self.log_cells
+        return np.append(cells, [0, -1, -1])
 
     def code(self, column: Any) -> npt.NDArray[np.int32]:
         """Return the bin of every entry."""
@@ -170,89 +193,24 @@ class ContinuousGrid:
         numbers[missing] = self.lower
         np.clip(numbers, self.lower, self.upper, out=numbers)
         bins = self.lookup.places(numbers)
-        bins[numbers == self.base] = self.base_bin
+        bins[numbers == self.base] = self.n_intervals
         bins[missing] = self.missing_bin
         return bins
 
-    @property
-    def representatives(self) -> Floats:
-        """A value for every bin: midpoints, the base value, and NaN for the last two."""
-        points = np.concatenate([[self.lower], self.edges, [self.upper]])
-        return np.concatenate([(points[:-1] + points[1:]) / 2.0, [self.base, np.nan, np.nan]])
-
-    @property
-    def equal_cell_of_bin(self) -> Ints:
-        """The equal-width cell of each bin; the last two cells are missing values and other entries."""
-        width = (self.upper - self.lower) / self.equal_cells
-        cells = np.floor((self.representatives[:-2] - self.lower) / width).astype(np.intp)
-        cells = np.clip(cells, 0, self.equal_cells - 1)
-        return np.concatenate([cells, [self.equal_cells, self.equal_cells + 1]])
-
-    @property
-    def n_equal_cells(self) -> int:
-        """Number of equal-width cells, with those for missing values and other entries."""
-        return self.equal_cells + 2
-
-    @property
-    def log_cell_of_bin(self) -> Ints:
-        """The logarithmic cell of each bin, 0 for the base value, -1 for missing values and other entries."""
-        reach = max(self.upper - self.base, self.base - self.lower)
-        distance = self.representatives[: self.n_intervals] - self.base
-        with np.errstate(divide="ignore"):
-            position = 1.0 + np.log10(np.abs(distance) / reach) / _DECADES
-        cells = np.clip(np.floor(position * self.log_cells), 0, self.log_cells - 1).astype(np.intp) + 1
-        cells[distance < 0] += self.log_cells
-        return np.concatenate([cells, [0, -1, -1]])
-
-    @property
-    def n_log_cells(self) -> int:
-        """Number of logarithmic cells on both sides of the base value, and the base value."""
-        return 2 * self.log_cells + 1
-
-    @property
-    def norm_squared(self) -> int:
-        """Squared L2 norm of what one row adds to the column's histograms."""
-        return 2 if self.log_cells else 1
-
-    @property
-    def n_counts(self) -> int:
-        """Number of counts of the column in the histogram release."""
-        return self.n_equal_cells + (self.n_log_cells if self.log_cells else 0)
-
-    def histogram(self, bin_weights: Floats) -> Floats:
-        """Return both histograms from the total weight of the rows of each bin; **private**."""
-        equal = np.bincount(self.equal_cell_of_bin, bin_weights, minlength=self.n_equal_cells)
-        if not self.log_cells:
-            return np.asarray(equal, dtype=np.float64)
-        cells = self.log_cell_of_bin
-        kept = cells >= 0
-        logarithmic = np.bincount(cells[kept], bin_weights[kept], minlength=self.n_log_cells)
-        return np.concatenate([equal, logarithmic])
-
 
 @dataclass(frozen=True)
-class CategoricalGrid:
+class CategoricalGrid(Grid):
     """Codes of a categorical column with public values; after them come other and missing values."""
 
+    kind = CATEGORICAL
     name: str
     values: tuple[Any, ...]
     cell_format: CellFormat = DEFAULT_FORMAT
-    kind: str = field(default=CATEGORICAL, init=False)
 
-    @property
-    def n_bins(self) -> int:
-        """Number of values, with other and missing."""
-        return len(self.values) + 2
-
-    @property
-    def other_bin(self) -> int:
-        """The code of undeclared values."""
-        return len(self.values)
-
-    @property
-    def missing_bin(self) -> int:
-        """The code of missing values."""
-        return len(self.values) + 1
+    def __post_init__(self) -> None:
+        count = len(self.values)
+        families = ((np.arange(count + 2), count + 2),)
+        vars(self).update(n_bins=count + 2, other_bin=count, missing_bin=count + 1, families=families)
 
     def code(self, column: Any) -> Ints:
         """Return the code of every entry."""
@@ -261,95 +219,50 @@ class CategoricalGrid:
         codes[codes == -2] = self.missing_bin
         return codes
 
-    @property
-    def norm_squared(self) -> int:
-        """Squared L2 norm of what one row adds to the column's histogram."""
-        return 1
-
-    @property
-    def n_counts(self) -> int:
-        """Number of counts of the column in the histogram release."""
-        return self.n_bins
-
-    def histogram(self, bin_weights: Floats) -> Floats:
-        """Return the histogram from the total weight of the rows of each bin; **private**."""
-        return bin_weights
-
 
 @dataclass(frozen=True)
-class UnusedGrid:
+class UnusedGrid(Grid):
     """A column that gets no weight, such as free text or an identifier; every row has bin 0."""
 
+    kind = UNUSED
+    n_bins, families = 1, ()
     name: str
     reason: str
-    kind: str = field(default=UNUSED, init=False)
-    n_bins: int = field(default=1, init=False)
-    n_counts: int = field(default=0, init=False)
-    norm_squared: int = field(default=0, init=False)
 
     def code(self, column: Any) -> npt.NDArray[np.uint16]:
         """Return zeros."""
         return np.zeros(len(column), dtype=np.uint16)
 
-    def histogram(self, bin_weights: Floats) -> Floats:  # noqa: ARG002 - one signature
-        """Return no counts."""
-        return np.zeros(0)
+
+# Cells of the size of numbers, for columns without declared bounds: halves of a decade from 1e-6 to 1e12 for either
+# sign, between them a cell of 0, and after the numbers the cells of text and of missing values.
+_STEPS: Final = 2  # cells of a decade
+_LEAST: Final = -6.0
+_SIDE: Final = 36  # cells of one sign
+TEXT_RANGE: Final = 2 * _SIDE + 1
+N_RANGES: Final = 2 * _SIDE + 3
 
 
-Grid = ContinuousGrid | CategoricalGrid | UnusedGrid
+def code_ranges(values: Floats, codes: npt.NDArray[np.uint8]) -> Ints:
+    """Return the range cell of parsed entries, ascending with their value."""
+    size = np.abs(values)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        steps = np.floor((np.log10(size) - _LEAST) * _STEPS)
+    steps = np.where(size > 0, np.clip(np.nan_to_num(steps, posinf=1e9, neginf=-1e9), 0, _SIDE - 1), 0)
+    cells = np.where(values > 0, _SIDE + 1 + steps, _SIDE - 1 - steps)
+    cells[size == 0] = _SIDE
+    cells[codes == UNPARSABLE] = TEXT_RANGE
+    cells[codes == MISSING] = TEXT_RANGE + 1
+    return cells.astype(np.intp)
 
 
-@dataclass(frozen=True)
-class MagnitudeGrid:
-    """Signed logarithmic cells over all numbers, for columns without declared bounds.
-
-    A cell is an eighth of a decade between 1e-12 and 1e15 for either sign; 0 has a cell of its own. After the
-    number cells come text, and missing values.
-    """
-
-    per_decade: int = 8
-    least: float = -12.0
-    most: float = 15.0
-
-    @property
-    def n_side(self) -> int:
-        """Cells of one sign."""
-        return round((self.most - self.least) * self.per_decade)
-
-    @property
-    def n_cells(self) -> int:
-        """Cells of both signs, zero, text, missing."""
-        return 2 * self.n_side + 3
-
-    @property
-    def text_cell(self) -> int:
-        """The cell of entries that are not numbers."""
-        return 2 * self.n_side + 1
-
-    @property
-    def missing_cell(self) -> int:
-        """The cell of missing entries."""
-        return 2 * self.n_side + 2
-
-    def code(self, values: Floats, codes: npt.NDArray[np.uint8]) -> Ints:
-        """Return the cell of parsed entries, ascending with their value."""
-        size = np.abs(values)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            steps = np.floor((np.log10(size) - self.least) * self.per_decade)
-        steps = np.where(size > 0, np.clip(np.nan_to_num(steps, posinf=1e9, neginf=-1e9), 0, self.n_side - 1), 0)
-        cells = np.where(values > 0, self.n_side + 1 + steps, self.n_side - 1 - steps)
-        cells[size == 0] = self.n_side
-        cells[codes == UNPARSABLE] = self.text_cell
-        cells[codes == MISSING] = self.missing_cell
-        return cells.astype(np.intp)
-
-    def range_of(self, cell: int) -> tuple[float, float]:
-        """Return the lowest and highest number of a number cell."""
-        if cell == self.n_side:
-            return 0.0, 0.0
-        step = cell - self.n_side - 1 if cell > self.n_side else self.n_side - 1 - cell
-        low, high = (10.0 ** (self.least + (step + shift) / self.per_decade) for shift in (0, 1))
-        return (low, high) if cell > self.n_side else (-high, -low)
+def range_of(cell: int) -> tuple[float, float]:
+    """Return the lowest and highest number of a range cell of numbers."""
+    if cell == _SIDE:
+        return 0.0, 0.0
+    step = abs(cell - _SIDE) - 1
+    low, high = (10.0 ** (_LEAST + (step + shift) / _STEPS) for shift in (0, 1))
+    return (low, high) if cell > _SIDE else (-high, -low)
 
 
 def round_out(lower: float, upper: float) -> tuple[float, float]:
