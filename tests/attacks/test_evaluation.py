@@ -7,7 +7,7 @@ import pytest
 
 from ratewise import Budget, Ledger, demographic_parity, group, rate
 from ratewise.estimators.evaluation import evaluate
-from ratewise.preprocessing.discovery import discover_values, discovery_threshold
+from ratewise.preprocessing.discovery import count_values, discovery_threshold, release_values
 
 N = 400
 Y = np.arange(N) % 2
@@ -84,7 +84,8 @@ def test_a_value_of_one_row_is_found_with_probability_delta_at_most():
     delta, noise, repeats = 0.05, 3.0, 4000
     rng = np.random.default_rng(0)
     columns = {"x": ["only me"], "y": ["nor me"]}
-    kept = sum(any(discover_values(columns, noise=noise, delta=delta, rng=rng).values()) for _ in range(repeats))
+    counted = count_values(columns, None)
+    kept = sum(any(release_values(counted, noise, delta, rng).values()) for _ in range(repeats))
     # three standard deviations above delta; at half the threshold the value would be found four times as often
     assert kept / repeats <= delta + 3 * np.sqrt(delta / repeats)
     assert kept > 0
@@ -96,6 +97,6 @@ def test_a_value_of_one_row_is_found_with_probability_delta_at_most():
 def test_frequent_values_are_found_in_their_form():
     rng = np.random.default_rng(0)
     columns = {"i": np.arange(4000) % 4, "t": ["x", " x ", "y", None] * 1000, "f": np.arange(4000) % 2 == 0}
-    found = discover_values(columns, noise=5.0, delta=1e-6, rng=rng, named={"f": (False, True), "t": ("w",)})
+    found = release_values(count_values(columns, None), 5.0, 1e-6, rng, named={"f": (False, True), "t": ("w",)})
     assert found == {"i": (0, 1, 2, 3), "t": ("w", "x", "y"), "f": (False, True)}
     assert found["f"][0] is False

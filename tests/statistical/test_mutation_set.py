@@ -133,9 +133,8 @@ def beyond_sensitivity(max_rows, value=None):
 def rare_values(_):
     """Find a value that one unit alone has more often than delta allows."""
     rng = np.random.default_rng(0)
-    column = ["common"] * 5000 + ["rare"]
-    options = {"noise": 3.0, "delta": 1e-4, "rng": rng}
-    kept = sum("rare" in discovery.discover_values({"c": column}, **options)["c"] for _ in range(200))
+    counted = discovery.count_values({"c": ["common"] * 5000 + ["rare"]}, None)
+    kept = sum("rare" in discovery.release_values(counted, 3.0, 1e-4, rng)["c"] for _ in range(200))
     return kept > 2
 
 
@@ -143,8 +142,8 @@ def unused_rows(_):
     """Find values of rows that are not in use: a person may have any number of them."""
     weights = np.concatenate([np.ones(1000), np.zeros(5000)])
     column = ["common"] * 1000 + [f"v{k}" for k in range(5000)]
-    options = {"noise": 3.0, "delta": 1e-2, "rng": np.random.default_rng(0), "weights": weights}
-    return discovery.discover_values({"c": column}, **options)["c"] != ("common",)
+    counted = discovery.count_values({"c": column}, weights)
+    return discovery.release_values(counted, 3.0, 1e-2, np.random.default_rng(0))["c"] != ("common",)
 
 
 def features(_):
@@ -526,14 +525,13 @@ def threshold_without_delta(patch):
 
 
 def values_of_unused_rows(patch):
-    whole = discovery._count_texts
+    whole = discovery.ValueCounts.of
 
     def count(texts, weights):
-        found = whole(texts, None)
-        table = dict(zip(*whole(texts, weights), strict=True))
-        return discovery.ValueCounts(found[0], np.array([table.get(text, 0.0) for text in found[0]]))
+        used = whole(texts, weights)
+        return discovery.ValueCounts((text, used.get(text, 0.0)) for text in whole(texts, None))
 
-    patch.setattr(discovery, "_count_texts", count)
+    patch.setattr(discovery.ValueCounts, "of", count)
 
 
 def unknown_labels_counted(patch):

@@ -23,7 +23,7 @@ from ratewise.data.table import code_groups, code_labels, named_columns
 from ratewise.estimators.evaluation import evaluate as certify_predictions
 from ratewise.exceptions import InvalidInput, RatewiseError
 from ratewise.metrics.rates import text_table
-from ratewise.preprocessing.discovery import discover_values
+from ratewise.preprocessing.discovery import count_values, release_values
 from ratewise.runs import RunFolder
 from ratewise.runs.run import constant_words
 from ratewise.training.certificate import Certificate, short
@@ -156,7 +156,7 @@ class LabelledTable:
         named = named_values(self.folder.settings.declared)
         public = {LABEL: (*self.model.classes_.tolist(), *named.classes), **named.columns}
         columns = {LABEL: self.labels, **self.groups}
-        found = discover_values(columns, noise=0.0, delta=0.0, rng=np.random.default_rng(0), named=public)
+        found = release_values(count_values(columns, None), 0.0, 0.0, np.random.default_rng(0), named=public)
         classes = found.pop(LABEL)
         values: dict[str, Any] = {**found, **dict.fromkeys(named.numeric, Numeric())}
         return Domain(classes if len(classes) > 1 else (*classes, _SECOND_CLASS), values, other=True)

@@ -30,8 +30,6 @@ from ratewise.preprocessing.discovery import (
     ColumnDeclaration,
     RangeCounts,
     ValueCounts,
-    add_ranges,
-    add_values,
     count_ranges,
     count_values,
     size_histogram,
@@ -196,21 +194,18 @@ class ArrowRows(NamedTable):
     def count_values(self, names: tuple[str, ...]) -> dict[str, ValueCounts]:
         """Return the distinct values of columns with their weights; **private**."""
         source = {name: self.layout.label if name == LABEL else name for name in names}
-        parts: dict[str, list[ValueCounts]] = {name: [] for name in names}
+        total = {name: ValueCounts() for name in names}
         for place, columns in self._batches(tuple(source.values())):
             found = count_values({name: columns[source[name]] for name in names}, self._weights(place))
-            for name in names:
-                parts[name] = [add_values([*parts[name], found[name]])]
-        return {name: add_values(parts[name]) for name in names}
+            total = {name: total[name] + found[name] for name in names}
+        return total
 
     def count_ranges(self, formats: Mapping[str, CellFormat]) -> dict[str, RangeCounts]:
         """Return the range cells and text values of features; **private**."""
         total: dict[str, RangeCounts] = {}
         for place, columns in self._batches(tuple(formats)):
             found = count_ranges(columns, formats, self._weights(place))
-            total = {
-                name: found[name] if name not in total else add_ranges([total[name], found[name]]) for name in formats
-            }
+            total = {name: total[name] + found[name] if total else found[name] for name in formats}
         return total
 
     def bin_weights(self, grids: tuple[Grid, ...]) -> list[Floats]:

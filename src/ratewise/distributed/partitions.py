@@ -33,7 +33,7 @@ from ratewise.mechanisms.sampling import KeyedSample
 from ratewise.models.additive import AdditiveEngine, BinSums, Problem, Scorer
 from ratewise.models.rows import Rows
 from ratewise.preprocessing.basis import Basis, JoinedCodes, RowCodes, bin_offsets, bin_weights, code_rows
-from ratewise.preprocessing.discovery import ColumnDeclaration, RangeCounts, ValueCounts, add_ranges, add_values
+from ratewise.preprocessing.discovery import ColumnDeclaration, RangeCounts, ValueCounts
 from ratewise.preprocessing.grids import Grid
 from ratewise.training.config import TrainingConfig
 
@@ -353,12 +353,8 @@ def predictions_of(part: PartEngine, scorer: Scorer, towards: int | None, _: Any
 
 def add(one: Any, other: Any) -> Any:
     """Return the sum of two results of partitions: arrays, sums of steps, tuples and dicts of them."""
-    if isinstance(one, dict):
+    if isinstance(one, dict) and not isinstance(one, ValueCounts):
         return {name: add(one[name], other[name]) for name in one}
-    if isinstance(one, RangeCounts):
-        return add_ranges([one, other])
-    if isinstance(one, ValueCounts):
-        return add_values([one, other])
     if isinstance(one, tuple):
         return tuple(add(first, second) for first, second in zip(one, other, strict=True))
     return one + other

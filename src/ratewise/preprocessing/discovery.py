@@ -16,9 +16,9 @@ like what does not occur.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -61,67 +61,33 @@ def visible_from(n_cells: int) -> float:
     return -float(ndtri(_DOUBT / n_cells))
 
 
-def discover_values(
-    columns: Mapping[str, Any],
-    *,
-    noise: float,
-    delta: float,
-    rng: np.random.Generator,
-    named: Mapping[str, Iterable[Any]] | None = None,
-    weights: Floats | None = None,
-    step: float = 1.0,
-    max_rows: int = 1,
-) -> dict[str, tuple[Any, ...]]:
-    """Return the values of each column that are frequent enough, sorted; one ``ThresholdEvent(noise, delta)``.
+class ValueCounts(dict[str, float]):
+    """Distinct texts of a column in order, without missing ones, and the weight of their rows; **private**."""
 
-    Parameters
-    ----------
-    columns : mapping of name to column
-        One entry per row. Entries are compared by their canonical text (`ratewise.data.cells.parse_text`);
-        missing entries are no values. No entry raises an error.
-    noise, delta : float
-        Those of the event. Noise 0 keeps every value: for public rows only.
-    rng : generator
-        The secure source.
-    named : mapping, optional
-        Public values, such as those that constraints name. They belong to the result whether or not they occur,
-        and in the form given here.
-    weights : array, optional
-        Weight of each row, at most 1 in total for a unit; 1 without it. The value of a row without weight does
-        not occur.
-    step : float
-        Power of two that all weights are multiples of.
-    max_rows : int
-        Rows of a unit, each of which may have another value.
+    def __add__(self, other: ValueCounts) -> ValueCounts:
+        total = {text: self.get(text, 0.0) + other.get(text, 0.0) for text in self.keys() | other.keys()}
+        return ValueCounts(sorted(total.items()))
 
-    Notes
-    -----
-    Values are returned as whole numbers if all values of the column are, and otherwise as text. Truth values are 0 and 1:
-    one missing cell can turn the storage of a column from truth values into numbers.
-    """
-    counted = count_values(columns, weights)
-    return release_values(counted, noise, delta, rng, named=named, step=step, max_rows=max_rows)
-
-
-class ValueCounts(NamedTuple):
-    """Distinct texts of a column, sorted, without missing ones, and the weight of their rows; **private**."""
-
-    texts: list[str]
-    weights: Floats
+    @classmethod
+    def of(cls, texts: npt.NDArray[Any], weights: Floats | None) -> ValueCounts:
+        """Return the texts of rows with weight."""
+        cells = texts.tolist()
+        distinct = sorted(set(cells))
+        places = {text: place for place, text in enumerate(distinct)}
+        codes = np.fromiter(map(places.__getitem__, cells), dtype=np.intp, count=len(cells))
+        totals = np.bincount(codes, weights, minlength=len(distinct)).tolist()
+        counts = zip(distinct, map(float, totals), strict=True)
+        return cls((text, total) for text, total in counts if total > 0.0 and text != MISSING_TEXT)
 
 
 def count_values(columns: Mapping[str, Any], weights: Floats | None) -> dict[str, ValueCounts]:
-    """Return the distinct values of columns with the weight of their rows; **private**."""
-    return {name: _count_texts(parse_text(column), weights) for name, column in columns.items()}
+    """Return the distinct values of columns with the weight of their rows; **private**.
 
-
-def add_values(parts: Sequence[ValueCounts]) -> ValueCounts:
-    """Return the counts of all parts of a column together."""
-    total: dict[str, float] = {}
-    for part in parts:
-        for text, weight in zip(part.texts, part.weights.tolist(), strict=True):
-            total[text] = total.get(text, 0.0) + weight
-    return _sorted_counts(total)
+    There is one cell per row. Cells are compared by their canonical text (`ratewise.data.cells.parse_text`); missing
+    ones are no values, and no cell raises an error. Weights add up to at most 1 for a unit, None stands for 1; the value
+    of a row without weight does not occur.
+    """
+    return {name: ValueCounts.of(parse_text(column), weights) for name, column in columns.items()}
 
 
 def release_values(
@@ -134,12 +100,30 @@ def release_values(
     step: float = 1.0,
     max_rows: int = 1,
 ) -> dict[str, tuple[Any, ...]]:
-    """Return the values that are frequent enough: `discover_values`, given the counts of its columns."""
-    parts = [part.weights for part in counted.values()]
+    """Return the values of each column that are frequent enough, sorted; one ``ThresholdEvent(noise, delta)``.
+
+    Values are whole numbers if all values of the column are, and otherwise texts. Truth values are 0 and 1: one missing
+    cell can turn the storage of a column from truth values into numbers.
+
+    Parameters
+    ----------
+    noise, delta : float
+        Those of the event. Noise 0 keeps every value: for public rows only.
+    rng : generator
+        The secure source.
+    named : mapping, optional
+        Public values, such as those that constraints name. They belong to the result whether or not they occur,
+        and in the form given here.
+    step : float
+        Power of two that all weights are multiples of.
+    max_rows : int
+        Rows of a unit, each of which may have another value.
+    """
+    parts = [np.array(list(part.values()), dtype=np.float64) for part in counted.values()]
     released, threshold = _release(parts, max(len(counted), 1), noise, delta, rng, step, max_rows)
     found = {}
     for (name, part), counts in zip(counted.items(), released, strict=True):
-        kept = [text for text, count in zip(part.texts, counts, strict=True) if count >= threshold]
+        kept = [text for text, count in zip(part, counts, strict=True) if count >= threshold]
         found[name] = _in_form(kept, tuple((named or {}).get(name, ())))
     return found
 
@@ -155,24 +139,6 @@ def _release(
         threshold = discovery_threshold(noise, delta, many, max_rows) + gaussian.grid
     released = mechanism.release(np.concatenate(parts), rng)
     return np.split(released, np.cumsum([len(part) for part in parts])[:-1]), threshold
-
-
-def _count_texts(texts: npt.NDArray[Any], weights: Floats | None) -> ValueCounts:
-    """Return the distinct texts of rows with weight, sorted, and the weight of each; **private**."""
-    cells = texts.tolist()
-    distinct = sorted(set(cells))
-    places = {text: place for place, text in enumerate(distinct)}
-    codes = np.fromiter(map(places.__getitem__, cells), dtype=np.intp, count=len(cells))
-    totals = np.bincount(codes, weights, minlength=len(distinct)).astype(np.float64)
-    if MISSING_TEXT in places:
-        totals[places[MISSING_TEXT]] = 0.0
-    kept = np.flatnonzero(totals > 0.0)
-    return ValueCounts([distinct[place] for place in kept.tolist()], totals[kept])
-
-
-def _sorted_counts(totals: Mapping[str, float]) -> ValueCounts:
-    texts = sorted(totals)
-    return ValueCounts(texts, np.array([totals[text] for text in texts], dtype=np.float64))
 
 
 def _in_form(kept: list[str], named: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -216,11 +182,15 @@ class ColumnDeclaration:
         return ContinuousGrid(name, *round_out(*self.bounds), cell_format=self.cell_format, log_cells=log_cells)
 
 
-class RangeCounts(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class RangeCounts:
     """Weight of the rows of each range cell of a column, and of its texts that are no numbers; **private**."""
 
     ranges: Floats
     values: ValueCounts
+
+    def __add__(self, other: RangeCounts) -> RangeCounts:
+        return RangeCounts(self.ranges + other.ranges, self.values + other.values)
 
 
 def count_ranges(
@@ -232,18 +202,12 @@ def count_ranges(
         parsed = parse_number(column, formats[name])
         cells = code_ranges(parsed.values, parsed.codes)
         ranges = np.bincount(cells, weights, minlength=N_RANGES).astype(np.float64)
-        values = ValueCounts([], np.zeros(0))
+        values = ValueCounts()
         if np.any(parsed.codes == UNPARSABLE):  # saves time only: without such cells there are no texts
-            texts = np.where(parsed.codes == UNPARSABLE, parse_text(column, formats[name]), "")
-            values = _count_texts(texts, weights)
+            texts = np.where(parsed.codes == UNPARSABLE, parse_text(column, formats[name]), MISSING_TEXT)
+            values = ValueCounts.of(texts, weights)
         counted[name] = RangeCounts(ranges, values)
     return counted
-
-
-def add_ranges(parts: Sequence[RangeCounts]) -> RangeCounts:
-    """Return the counts of all parts of a column together."""
-    ranges = np.sum([part.ranges for part in parts], axis=0)
-    return RangeCounts(ranges, add_values([part.values for part in parts]))
 
 
 def release_grids(
@@ -261,16 +225,15 @@ def release_grids(
 
     Every unit adds weight at most 1 to the range cells of a column (number cells, text, missing), and at most
     1 to the values of text cells: the sensitivity is ``sqrt(2 * len(counted))``. One ``ThresholdEvent``; arguments
-    as for `discover_values`.
+    as for `release_values`.
     """
     many = 2 * len(counted)
-    parts = [np.concatenate([part.ranges, part.values.weights]) for part in counted.values()]
+    parts = [np.append(part.ranges, list(part.values.values())) for part in counted.values()]
     released, least = _release(parts, many, noise, delta, rng, step, max_rows)
     visible = visible_from(len(counted) * N_RANGES) * noise * math.sqrt(many)
     grids: dict[str, Grid] = {}
     for (name, part), counts in zip(counted.items(), released, strict=True):
-        texts = part.values.texts
-        kept = [text for text, count in zip(texts, counts[N_RANGES:], strict=True) if count >= least]
+        kept = [text for text, count in zip(part.values, counts[N_RANGES:], strict=True) if count >= least]
         grids[name] = _grid_from(name, counts[:N_RANGES], sorted(kept), visible, formats[name], log_cells)
     return grids
 
