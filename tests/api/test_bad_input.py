@@ -319,7 +319,7 @@ class TestConstraints:
             ("sex", InvalidInput, "expected a constraint, this is the name 'sex'"),
             ([PARITY, 0.1], InvalidType, "constraints must be"),
             (demographic_parity, InvalidType, "constraints must be"),
-            (abs(rate(1)), InvalidType, "constraints must be bounds, got abs"),
+            (abs(rate(1)), InvalidType, "bounds on rates.*got Magnitude abs"),
             (iter([PARITY]), InvalidType, "iterator can be read only once"),
         ],
         ids=range(21),

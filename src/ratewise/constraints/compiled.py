@@ -62,20 +62,16 @@ def as_constraints(constraints: Any) -> list[Declaration]:
         return [parse_constraint(constraints)]
     if isinstance(constraints, list | tuple | set | frozenset):
         return [one for item in constraints for one in as_constraints(item)]
+    hint = ""
     if isinstance(constraints, Iterator):
-        raise InvalidType("constraints must be a list: an iterator can be read only once")
-    if isinstance(constraints, bool):
-        raise InvalidType(
-            "constraints must be rate constraints, got a truth value: == compares declarations; "
-            "for an equality write rate.between(b, b)"
-        )
-    if isinstance(constraints, Expression | Magnitude | Rows | Predicate):
-        raise InvalidType(
-            f"constraints must be bounds, got {constraints!r}; compare a rate with a number: rate(1) <= 0.2"
-        )
+        hint = "; an iterator can be read only once"
+    elif isinstance(constraints, bool):
+        hint = "; == compares declarations: for an equality write rate.between(b, b)"
+    elif isinstance(constraints, Expression | Magnitude | Rows | Predicate):
+        hint = f" {constraints!r}; compare a rate with a number: rate(1) <= 0.2"
     raise InvalidType(
-        "constraints must be rate constraints, families, constraint text or lists of them, "
-        f"got {type(constraints).__name__}"
+        "constraints must be rate constraints (bounds on rates), families, constraint text or lists of them, "
+        f"got {type(constraints).__name__}{hint}"
     )
 
 
@@ -87,16 +83,13 @@ def expand(
     With `allow_empty`, a family without groups on the domain gives no constraint instead of an error.
     """
     for item in as_constraints(constraints):
-        if not isinstance(item, Family):
-            yield from ((one, None) for one in _singles(item))
-            continue
         try:
-            expanded = item.expand(domain)
+            found = item.expand(domain) if isinstance(item, Family) else _singles(item)
         except NoGroups:
             if not allow_empty:
                 raise
             continue
-        yield from zip(expanded, itertools.repeat(item))
+        yield from ((one, item if isinstance(item, Family) else None) for one in found)
 
 
 def _singles(item: Constraint | Constraints) -> Sequence[Constraint]:

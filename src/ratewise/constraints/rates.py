@@ -524,8 +524,7 @@ class Expression:
         if not is_number(other):
             return NotImplemented
         factor = _validate.real(factor=other)
-        terms = tuple((term, c * factor) for term, c in self.terms)
-        return Expression(terms, self.constant * factor + 0.0)
+        return Expression(tuple((term, c * factor) for term, c in self.terms), self.constant * factor + 0.0)
 
     __rmul__ = __mul__
 

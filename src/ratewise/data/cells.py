@@ -229,6 +229,11 @@ def cell_kinds(values: Any, cell_format: CellFormat = DEFAULT_FORMAT) -> NDArray
     return _column(stored_column(values), reader.kind, kinds, int(CellKind.MISSING), np.uint8)
 
 
+def count_kinds(values: Any, cell_format: CellFormat = DEFAULT_FORMAT) -> NDArray[np.intp]:
+    """Return the number of cells of each `CellKind`."""
+    return np.bincount(cell_kinds(values, cell_format), minlength=len(CellKind))
+
+
 def _column(
     stored: NDArray[Any] | _Dictionary,
     of_cell: Callable[[Any], Any],

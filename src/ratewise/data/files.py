@@ -31,7 +31,7 @@ import numpy as np
 
 from ratewise._files import write_whole
 from ratewise.constraints.domain import list_values
-from ratewise.data.cells import CellFormat, CellKind, cell_kinds, parse_number, parse_text, plain_texts
+from ratewise.data.cells import CellFormat, CellKind, cell_kinds, count_kinds, parse_number, parse_text, plain_texts
 from ratewise.data.table import Finding
 from ratewise.exceptions import InvalidInput, InvalidType
 
@@ -426,32 +426,29 @@ def _date_order(cells: Sequence[str], sep: str) -> str | None:
 # ------------------------------------------------------------------------------------------- reading
 
 
+@dataclass(eq=False)
 class _Reading:
     """One file, how it is written, and what was found."""
 
-    def __init__(
-        self,
-        path: str,
-        cell_format: CellFormat,
-        sep: str | None,
-        decimal: str | None,
-        encoding: str | None,
-        header: bool | None,
-    ) -> None:
-        sep = _SEPARATOR_WORDS.get(sep, sep) if isinstance(sep, str) else sep
+    _path: str
+    _format: CellFormat
+    _sep: str | None
+    _decimal: str | None
+    _encoding: str | None
+    _header: bool | None
+    _findings: list[Finding] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        sep = self._sep = _SEPARATOR_WORDS.get(self._sep, self._sep) if isinstance(self._sep, str) else self._sep
         if sep is not None and (not isinstance(sep, str) or len(sep) != 1):
             raise InvalidInput(f"sep must be one character or one of {', '.join(_SEPARATOR_WORDS)}; got {sep!r}")
         try:
-            codecs.lookup(encoding or "utf-8")
+            codecs.lookup(self._encoding or "utf-8")
         except (LookupError, TypeError):
-            raise InvalidInput(
-                f"encoding must be the name of a text encoding such as 'utf-8' or 'cp1252', got {encoding!r}"
-            ) from None
-        if header is not None and not isinstance(header, bool):
-            raise InvalidType(f"header must be True, False or None, got {header!r}")
-        self._path, self._format = path, cell_format
-        self._sep, self._decimal, self._encoding, self._header = sep, decimal, encoding, header
-        self._findings: list[Finding] = []
+            said = "encoding must be the name of a text encoding such as 'utf-8' or 'cp1252'"
+            raise InvalidInput(f"{said}, got {self._encoding!r}") from None
+        if self._header is not None and not isinstance(self._header, bool):
+            raise InvalidType(f"header must be True, False or None, got {self._header!r}")
 
     def _say(self, topic: str, message: str, option: str | None = None, column: str | None = None) -> None:
         self._findings.append(Finding(topic, message, option, column))
@@ -799,7 +796,7 @@ class _Reading:
         cell_format = self._format
         if not _holds_text(column):
             return column
-        kinds = np.bincount(cell_kinds(column, cell_format), minlength=len(CellKind))
+        kinds = count_kinds(column, cell_format)
         known = kinds.sum() - kinds[CellKind.MISSING] - kinds[CellKind.WORD]
         if known and known in (kinds[CellKind.NUMBER], kinds[CellKind.DATE]):
             if kinds[CellKind.WORD]:

@@ -45,6 +45,7 @@ from ratewise.data.cells import (
     ParsedNumbers,
     cell_kinds,
     code_cells,
+    count_kinds,
     date_of_days,
     number_of,
     parse_number,
@@ -329,15 +330,9 @@ class Schema(_Declaration):
         self._refuse_two_roles()
 
     def _refuse_two_roles(self) -> None:
-        (label,) = _names("label", [self.label])
-        person = _names("privacy_id", [] if self.privacy_id is None else [self.privacy_id])
-        for role, names in (("label", [label]), ("privacy_id", person), ("leave_out", self.leave_out)):
-            for place, described in (("columns", self.columns), ("groups", self.groups)):
-                both = [name for name in names if name in described]
-                if both:
-                    raise InvalidInput(f"{role} {both[0]!r} is also among the {place}; remove it from one of them")
-        if label in (*person, *self.leave_out):
-            raise InvalidInput(f"label {label!r} is also the privacy_id or left out; choose one role")
+        person = [] if self.privacy_id is None else [self.privacy_id]
+        roles = {"the label": [self.label], "the privacy id": person, "left out": self.leave_out}
+        _check_roles({**roles, "among the columns or groups": {**self.columns, **self.groups}})
 
     # --- what it says ----------------------------------------------------------------------------------
 
@@ -598,7 +593,7 @@ def draft_schema(
     person = () if privacy_id is None else (privacy_id,)
     roles = {"the label": (label,), "among the groups": groups, "left out": leave_out}
     roles |= {"among the features": features or (), "the privacy id": person}
-    _check_roles(columns, roles)
+    _check_roles(roles, columns)
     notes: dict[str, list[str]] = {topic: [] for topic in _SUMMARIES}
     findings: list[Finding] = []
 
@@ -640,15 +635,13 @@ def draft_schema(
     return Draft(schema, tuple(findings))
 
 
-def _check_roles(columns: Collection[str], roles: Mapping[str, Collection[str]]) -> None:
-    """Raise one error that lists columns that are not there, or have two roles."""
+def _check_roles(roles: Mapping[str, Any], columns: Collection[str] | None = None) -> None:
+    """Raise one error that lists names with two roles, and those that are no `columns`, if these are given."""
     problems = []
     seen: dict[str, str] = {}
     for role, names in roles.items():
-        for name in [names] if isinstance(names, str) else names:
-            if not isinstance(name, str) or not name:
-                raise InvalidType(f"columns must be named by text, but {name!r} is {role}")
-            if name not in columns:
+        for name in _names(f"a column ({role})", [names] if isinstance(names, str) else names):
+            if columns is not None and name not in columns:
                 problems.append(f"frame has no column {name!r}; its columns are {list_values(columns)}")
             if seen.setdefault(name, role) != role:
                 problems.append(f"column {name!r} is both {seen[name]} and {role}; choose one")
@@ -668,8 +661,7 @@ class _Cells:
     @cached_property
     def _kinds(self) -> list[int]:
         """The number of cells of each `CellKind`."""
-        kinds = cell_kinds(self._data, self._format)
-        return [int(count) for count in np.bincount(kinds, minlength=len(CellKind))]
+        return count_kinds(self._data, self._format).tolist()
 
     @cached_property
     def _texts(self) -> Counter[str]:
