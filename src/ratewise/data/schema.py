@@ -661,7 +661,7 @@ class _Cells:
     @cached_property
     def _kinds(self) -> list[int]:
         """The number of cells of each `CellKind`."""
-        return count_kinds(self._data, self._format).tolist()
+        return list(map(int, count_kinds(self._data, self._format)))
 
     @cached_property
     def _texts(self) -> Counter[str]:

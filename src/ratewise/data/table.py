@@ -161,16 +161,13 @@ def read_vector(values: Any, n_rows: int, what: str) -> Any:
     if values is None:
         raise InvalidInput(f"fit requires {what} to be passed, but the target {what} is None")
     shape: tuple[int, ...] = tuple(getattr(values, "shape", (0,)))
-    if len(shape) == 2 and shape[1] == 1:
+    if len(shape) > 1 and shape[1:] != (1,):
+        raise InvalidInput(f"{what} should be a 1d array, got an array of shape {shape} instead.")
+    if len(shape) > 1:
         from sklearn.exceptions import DataConversionWarning
 
-        warnings.warn(
-            f"A column-vector {what} was passed when a 1d array was expected; pass {what}.ravel()",
-            DataConversionWarning,
-            stacklevel=5,
-        )
-    elif len(shape) > 1:
-        raise InvalidInput(f"{what} should be a 1d array, got an array of shape {shape} instead.")
+        said = f"A column-vector {what} was passed when a 1d array was expected; pass {what}.ravel()"
+        warnings.warn(said, DataConversionWarning, stacklevel=5)
     found = _vector(values, what)
     if len(found) != n_rows:
         raise InvalidInput(
@@ -194,19 +191,16 @@ def raw_columns(
     if sensitive_features is not None:
         given = named_columns(sensitive_features, "sensitive_features", lone_name or LONE_NAME)
     absent = [name for name in sorted(needed or ()) if name not in given]
-    listed = f"column{'s' if len(absent) > 1 else ''} {list_values(absent)}"
-    if absent and sensitive_features is None:
-        raise InvalidInput(
-            f"sensitive_features is missing, but the constraints read {listed}; "
-            "pass the groups with sensitive_features=..., one row per sample"
-        )
     if absent:
-        raise InvalidInput(
-            f"sensitive_features lacks {listed}, which the constraints read; its columns are {list_values(given)}"
-        )
-    found = {}
-    for name in given if needed is None else [name for name in given if name in needed]:
-        column = found[name] = _vector(given[name], f"column {name!r} of sensitive_features")
+        listed = f"column{'s' if len(absent) > 1 else ''} {list_values(absent)}"
+        if sensitive_features is None:
+            said = f"is missing, but the constraints read {listed}; pass the groups, one row per sample"
+        else:
+            said = f"lacks {listed}, which the constraints read; its columns are {list_values(given)}"
+        raise InvalidInput(f"sensitive_features {said}")
+    names = [name for name in given if needed is None or name in needed]
+    found = {name: _vector(given[name], f"column {name!r} of sensitive_features") for name in names}
+    for name, column in found.items():
         if len(column) != n_rows:
             # scikit-learn splits what has as many entries as there are rows; a dict has as many as columns
             hint = (
