@@ -140,10 +140,7 @@ class Predictions:
 
 
 def _labels(labels: Any, name: str) -> Any:
-    try:
-        shape = np.shape(labels)
-    except ValueError:  # entries of unlike length
-        shape = ()
+    shape = getattr(labels, "shape", ())
     if len(shape) == 2 and shape[1] > 1:
         raise InvalidInput(
             f"{name} must be one label per row, got an array with {shape[1]} columns; give probabilities as y_prob"

@@ -273,14 +273,9 @@ def rows_per_id_words(most: int) -> str:
 
 
 def rows_per_id(histogram: Floats, mechanism: Mechanism, rng: np.random.Generator, share: float = 0.9) -> int:
-    """Return a power of two that is at least the number of rows of most ids; 1 if noise hides all counts.
+    """Return a power of two that is at least the number of rows of most ids, from `size_histogram` (**private**).
 
-    Counts that one of the empty cells could have are not used (`visible_from`).
-
-    Parameters
-    ----------
-    histogram : array
-        As `size_histogram` returns it; **private**.
+    It is 1 if noise hides all counts. Counts that one of the empty cells could have are not used (`visible_from`).
     """
     released = mechanism.release(histogram, rng)
     least = visible_from(len(released)) * mechanism.standard_deviation
