@@ -140,7 +140,7 @@ class Predictions:
 
 
 def _labels(labels: Any, name: str) -> Any:
-    shape = getattr(labels, "shape", ())
+    shape: tuple[int, ...] = getattr(labels, "shape", ())
     if len(shape) == 2 and shape[1] > 1:
         raise InvalidInput(
             f"{name} must be one label per row, got an array with {shape[1]} columns; give probabilities as y_prob"
