@@ -22,9 +22,8 @@ and criterion exchange placeholders without values, so a loop can neither mix ro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import fields, replace
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -33,16 +32,16 @@ from torch.utils import data
 from torch.utils._pytree import tree_leaves
 
 from ratewise import _validate
-from ratewise.accounting import Budget, Ledger, Phase, PrivacyUnit
+from ratewise.accounting import Budget, Ledger, PrivacyUnit
 from ratewise.data.table import code_ids, id_units, read_vector, row_units
 from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
-from ratewise.mechanisms.sampling import Rows
 from ratewise.torch.distributed import Processes, refuse_unjoined
 from ratewise.torch.engine import PHYSICAL_BATCH, DatasetRows, Loss
 from ratewise.torch.estimator import declared
 from ratewise.torch.trainer import NETWORK, Trainer, network_plan
 from ratewise.training.certificate import Certificate
 from ratewise.training.config import TrainingConfig
+from ratewise.training.loop import StepRecord
 
 _ELSEWHERE = "put changes of inputs into the data set or the module, and of the loss into make_private(loss=...)"
 
@@ -124,8 +123,7 @@ def make_private(
     dataset, batch = _data_of(loader)
     domain, compiled = declared(constraints, classes, group_values)
     rows = DatasetRows(dataset, domain, compiled)
-    if not isinstance(model, nn.Module):
-        raise InvalidType(f"model must be a torch.nn.Module, got {type(model).__name__}")
+    _validate.instance(nn.Module, model=model)
     units, unit = row_units(rows.n_rows), PrivacyUnit()
     if privacy_ids is not None:
         if rows_per_id is None:
@@ -162,31 +160,19 @@ def _data_of(loader: Any) -> tuple[Any, int | None]:
         return loader, None
     if isinstance(loader.dataset, data.IterableDataset):
         return loader.dataset, None  # refused where rows are read, with the reason
+    problem = ""
     if loader.batch_size is None or type(loader.batch_sampler) is not data.BatchSampler:
-        raise InvalidInput(
-            "loader is batched already, by its data set or by a batch sampler of its own; privacy rests on "
-            "each row being drawn independently: pass DataLoader(dataset, batch_size=...) whose data set "
-            "has single rows as items"
+        problem = "is batched already; pass DataLoader(dataset, batch_size=...) whose items are single rows"
+    elif type(loader.sampler) not in (data.SequentialSampler, data.RandomSampler):
+        problem = (
+            f"has a sampler of its own ({type(loader.sampler).__name__}); to train on some of the rows only, pass a "
+            "loader over torch.utils.data.Subset(dataset, rows)"
         )
-    if type(loader.sampler) not in (data.SequentialSampler, data.RandomSampler):
-        raise InvalidInput(
-            f"loader has a sampler of its own ({type(loader.sampler).__name__}), which Poisson samples would "
-            "take the place of; to train on some of the rows only, pass a loader over "
-            "torch.utils.data.Subset(dataset, rows)"
-        )
-    if loader.collate_fn is not data.default_collate:
-        raise InvalidInput(
-            "loader has a collate_fn of its own, which may mix rows; let items of the data set have one shape"
-        )
+    elif loader.collate_fn is not data.default_collate:
+        problem = "has a collate_fn of its own, which may mix rows; let items of the data set have one shape"
+    if problem:
+        raise InvalidInput(f"loader {problem}. Privacy rests on each row being drawn independently")
     return loader.dataset, loader.batch_size
-
-
-@dataclass(eq=False)
-class Sample:
-    """One Poisson sample, **private**, and whether its gradient was asked for."""
-
-    units: Rows
-    ready: bool = False
 
 
 class Placeholder:
@@ -195,7 +181,7 @@ class Placeholder:
     ``to``, ``cpu`` and ``cuda`` return the placeholder itself, because the engine moves rows to the device.
     """
 
-    def __init__(self, name: str, sample: Sample) -> None:
+    def __init__(self, name: str, sample: object) -> None:
         self.name, self.sample = name, sample
 
     def to(self, *_args: Any, **_kwargs: Any) -> Placeholder:
@@ -270,9 +256,10 @@ class PrivateOptimizer(torch.optim.Optimizer):
         self.original, self.trainer = original, trainer
         self.plan, self.ledger = trainer.plan, trainer.open_ledger()
         self.dual, self.history = trainer.dual, trainer.history
-        self.sample: Sample | None = None  # the item of the loader that has had no step yet
-        self._open, self._over = ExitStack(), False
-        self._phase: Phase | None = None
+        self.sample: object = None  # the item of the loader that has had no step yet; its rows are drawn in the step
+        self.asked = False  # whether `backward` asked for its gradient
+        self._steps: Generator[StepRecord, None, None] | None = None
+        self._over = False
         # the very groups of the original, so that a scheduler on either moves both
         super().__init__(original.param_groups, original.defaults)
         self._join()
@@ -301,24 +288,22 @@ class PrivateOptimizer(torch.optim.Optimizer):
             )
 
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
-        """Record the step, release the sums of the sample with noise, and update weights and multipliers."""
+        """Record the step, release the sums of a sample with noise, and update weights and multipliers."""
         if closure is not None:
             raise UnsupportedCombination("a closure would read the rows again and again; call step()")
         refuse_unjoined(Processes())
-        sample = self.sample
-        if sample is None:
+        if self.sample is None:
             raise InvalidInput("optimizer.step() without a fresh sample: take one item of the private loader per step")
-        if not sample.ready:
+        if not self.asked:
             raise InvalidInput(
                 "optimizer.step() before backward(); call criterion(model(x), labels, cells).backward() first"
             )
         if self._over:
             raise InvalidInput("the loop is finished: its budget was planned for the steps that ran")
-        self.trainer.admit()
-        if self._phase is None:
-            self._phase = self._open.enter_context(self.trainer.phase())
-        self.sample = None  # whatever fails from here on, no later step may read this sample again
-        self.trainer.step(sample.units, self._phase)
+        self.sample = None  # whatever fails from here on, no later step belongs to this item
+        steps, self._steps = self._steps or self.trainer.steps(), None
+        next(steps)
+        self._steps = steps  # a step that fails ends them; the next item begins anew
         if self.steps_left == 0:
             self.finish()
 
@@ -326,7 +311,8 @@ class PrivateOptimizer(torch.optim.Optimizer):
         """End the loop and release the certificate; a loop that runs all planned steps does it by itself."""
         if not self._over:
             self._over = True
-            self._open.close()
+            if self._steps is not None:
+                self._steps.close()
             if self.trainer.steps_done:
                 self.trainer.certify()
         return self.certificate
@@ -363,7 +349,8 @@ class PoissonLoader:
         optimizer = self._optimizer
         for _ in range(min(self.steps, optimizer.steps_left)):
             optimizer.require_step()
-            sample = optimizer.sample = Sample(optimizer.trainer.draw())
+            sample = optimizer.sample = object()
+            optimizer.asked = False
             cells = None if optimizer.dual is None else Placeholder("cells", sample)
             yield Placeholder("inputs", sample), Placeholder("labels", sample), cells
             optimizer.require_step()
@@ -400,19 +387,17 @@ class RateCriterion:
 class PrivateLoss(Placeholder):
     """The loss of a sample: it can be minimised, not read."""
 
-    def __init__(self, optimizer: PrivateOptimizer, sample: Sample) -> None:
+    def __init__(self, optimizer: PrivateOptimizer, sample: object) -> None:
         super().__init__("loss", sample)
         self._optimizer = optimizer
 
     def backward(self) -> None:
         """Ask for the sum of the clipped gradients of the sample: the step reads the rows."""
         if self.sample is not self._optimizer.sample:
-            raise InvalidInput(
-                "backward() on an item of the loader that is no longer the current one; take one item per step"
-            )
-        if self.sample.ready:
+            raise InvalidInput("backward() on an item of the loader that is not the current one; take one per step")
+        if self._optimizer.asked:
             raise InvalidInput("backward() was called twice for one item of the loader; a row must not count twice")
-        self.sample.ready = True
+        self._optimizer.asked = True
 
     def _reason(self) -> str:
         return (

@@ -19,7 +19,7 @@ import inspect
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -273,7 +273,6 @@ class NetworkSession(Session):
     steps_done: int = field(init=False, default=0)
     _seed_noted: bool = field(init=False, default=False)
     _sampler: Callable[[int], Rows] | None = field(init=False, default=None)  # the owned units of a step
-    _drawn: int = field(init=False, default=0)
     _process: int = field(init=False, default_factory=os.getpid)
     _consistent: bool = field(init=False, default=True)
     _file: Any = field(init=False, default=None)
@@ -370,45 +369,35 @@ class NetworkSession(Session):
         self.engine.owned = owned = share_of(n_units, self.processes.rank, self.processes.world)
         self._sampler = lambda step: KeyedSample(n_units, rate, key, step).units(owned.start, owned.stop)
 
-    def steps(self) -> Iterator[StepRecord]:
+    def steps(self) -> Generator[StepRecord, None, None]:
         """Take the steps that remain one by one, and yield what each of them released."""
         self.start()
         self.admit()
-        stride = self.plan.steps if self.checkpoint is None else self.checkpoint_every
+        every = self.plan.steps if self.checkpoint is None else self.checkpoint_every
         try:
             while self.steps_done < self.plan.steps:
-                count = min(stride, self.plan.steps - self.steps_done)
-                with self.phase(None if self.checkpoint is None else count) as phase:
+                count = min(every, self.plan.steps - self.steps_done)
+                stride = {} if self.checkpoint is None else {"stride": count}
+                phase = self.admission.phase(TRAINING, **stride) if self.plan.private else nullcontext()
+                with phase as recorded:
                     self.save()
                     for _ in range(count):
-                        yield self.step(self.draw(), phase)
+                        yield self._step(recorded)
         finally:
             if self._consistent:
                 self.save()
 
-    def phase(self, steps: int | None = None) -> AbstractContextManager[Phase | None]:
-        """Return a phase of steps on the ledger, recorded so many at a time."""
-        if not self.plan.private:
-            return nullcontext()
-        return self.admission.phase(TRAINING, **({} if steps is None else {"stride": steps}))
-
-    def draw(self) -> Rows:
-        """Return the sample of the next step, **private**; no sample is ever drawn again."""
+    def _step(self, phase: Phase | None) -> StepRecord:
+        """Record a step, draw its sample, release the sums, and update."""
         assert self._sampler is not None  # noqa: S101 - started before
         if self._process != os.getpid():
             raise UnsupportedCombination(
                 "this training was started in another process, which draws the same samples; start one in each process"
             )
-        self._drawn += 1
-        return self._sampler(self._drawn - 1)
-
-    def step(self, sample: Rows, phase: Phase | None) -> StepRecord:
-        """Record a step, release the sums of the sample, and update."""
         if phase is not None:
             phase.step()
-        elif self.plan.private:
-            raise LedgerError("a step of a private plan needs a phase of its ledger: use train() or steps()")
-        self.steps_done += 1  # whatever fails from here on, no later step may take its place
+        sample = self._sampler(self.steps_done)
+        self.steps_done += 1  # whatever fails from here on, no later step may take its place or its sample
         self._consistent = False
         record: StepRecord = self.loop.step(sample, self.streams)
         self._consistent = True
@@ -495,7 +484,7 @@ class NetworkSession(Session):
             self.history.restore(state["history"])
         taken = self.plan.steps - self.admission.left(TRAINING) if self.plan.private else done
         agreed = self.processes.share_bytes(str(max(done, taken)).encode())
-        self._drawn = self.steps_done = int(agreed or done)
+        self.steps_done = int(agreed or done)
         self.loop.optimizer.skip_to(self.steps_done)  # steps that may have been released are not taken again
         self.streams = RandomStreams.from_seed(None)  # noise must never be drawn twice
 
