@@ -39,12 +39,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from benchmarks.transformer import TransformerEncoder
 from ratewise.accounting import PrivacyUnit, TrainingEvent
 from ratewise.constraints.compiled import compile_constraints
 from ratewise.constraints.domain import Domain
 from ratewise.constraints.rates import group, rate
 from ratewise.mechanisms.noise import RoundedGaussianMechanism
-from ratewise.torch import MLP, PerRowClipper, TensorRows, Trainer, TransformerEncoder, resnet16
+from ratewise.torch import MLP, PerRowClipper, TensorRows, Trainer, resnet16
 from ratewise.torch.engine import Objective
 from ratewise.training.config import TrainingConfig
 from ratewise.training.dual import DualUpdate

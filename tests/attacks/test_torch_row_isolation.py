@@ -5,6 +5,9 @@ removing one row moves the sum of clipped gradients by at most the clip. Many at
 rows, so that a check on two synthetic rows cannot see them.
 """
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -12,8 +15,12 @@ from torch import nn
 from torch.nn import functional
 
 from ratewise.exceptions import RatewiseError, UnsupportedCombination
-from ratewise.torch import MLP, SmallCNN, TensorRows, TransformerEncoder, resnet16
+from ratewise.torch import MLP, SmallCNN, TensorRows, resnet16
 from ratewise.torch.engine import Objective, TorchEngine
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.transformer import TransformerEncoder
 
 torch.set_num_threads(1)
 N, D, CLIP = 16, 4, 1.0

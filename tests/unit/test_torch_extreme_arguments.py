@@ -79,7 +79,6 @@ class TestSizes:
             (lambda: rt.MLP(2, 10**30), "num_classes must be at most"),
             (lambda: rt.MLP(2, 2, 3), "hidden must be a sequence of sizes, got int"),
             (lambda: rt.SmallCNN(2, in_channels=3, width=-1), "width must be at least 1"),
-            (lambda: rt.TransformerEncoder(5, 2, length=4, width=5, heads=2), "width must be a multiple of heads"),
             (lambda: rt.ResNet(2, (1,), (4, 4), groups=2), "blocks and widths must name the same stages"),
             (lambda: rt.ResNet(2, (1,), (5,), groups=2), "widths must be multiples of groups"),
             (lambda: rt.share_of(3, 2, 2), r"rank must be below world \(2\), got 2"),

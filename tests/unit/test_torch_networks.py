@@ -1,10 +1,17 @@
 """Ready-made networks: their sizes, and that their rows do not mix."""
 
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 
-from ratewise.torch import MLP, PerRowClipper, SmallCNN, TransformerEncoder, resnet16
+from ratewise.torch import MLP, PerRowClipper, SmallCNN, resnet16
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.transformer import TransformerEncoder
 
 CASES = {
     "resnet16": (lambda: resnet16(3), lambda rows: torch.randn(rows, 3, 32, 32)),

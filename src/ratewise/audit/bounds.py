@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
-from scipy.special import log_ndtr, ndtri
+from scipy.special import ndtri
 from scipy.stats import beta, binom
 
 from ratewise import _validate
+from ratewise.accounting import GaussianEvent, epsilon
 from ratewise.exceptions import InvalidInput
 
 Floats = npt.NDArray[np.float64]
@@ -71,27 +71,7 @@ def gaussian_bound(
     if power <= 0 or alarms >= 1:
         return 0.0
     distance = float(ndtri(1.0 - alarms) - ndtri(1.0 - power))
-    return gaussian_epsilon(distance, delta) if distance > 0 else 0.0
-
-
-def gaussian_epsilon(distance: float, delta: float) -> float:
-    """Return epsilon of two unit normal laws that are `distance` apart.
-
-    >>> round(gaussian_epsilon(1.0, 1e-5), 3)
-    4.377
-    """
-
-    def excess(epsilon: float) -> float:
-        shift, half = epsilon / distance, distance / 2.0
-        first = math.exp(float(log_ndtr(half - shift)))
-        return first - math.exp(epsilon + float(log_ndtr(-half - shift))) - delta
-
-    if excess(0.0) <= 0:
-        return 0.0
-    high = 1.0
-    while excess(high) > 0:
-        high *= 2.0
-    return float(brentq(excess, 0.0, high, xtol=1e-10))
+    return epsilon(GaussianEvent(1.0 / distance), delta) if distance > 0 else 0.0
 
 
 def one_run_bound(canaries: int, guesses: int, correct: int, *, delta: float = 0.0, confidence: float = 0.95) -> float:

@@ -16,7 +16,7 @@ from ratewise.torch.distributed import Processes, ProcessLost, join, share_of
 from ratewise.torch.engine import DatasetRows, TensorRows
 from ratewise.torch.estimator import TorchRateConstrainedClassifier
 from ratewise.torch.make_private import make_private
-from ratewise.torch.networks import MLP, ResNet, SmallCNN, TransformerEncoder, resnet16
+from ratewise.torch.networks import MLP, ResNet, SmallCNN, resnet16
 from ratewise.torch.trainer import Trainer, network_plan
 
 __all__ = [
@@ -30,7 +30,6 @@ __all__ = [
     "TensorRows",
     "TorchRateConstrainedClassifier",
     "Trainer",
-    "TransformerEncoder",
     "join",
     "make_private",
     "network_plan",

@@ -7,10 +7,9 @@ rows, dropout; and it looks at the noise of a release. It reads no data.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -86,7 +85,7 @@ def check_network_clipping() -> Check:
         for size in powers:
             x = _cancelling(size, dtype)
             for what, first, axis in (("positions", nn.Linear, 1), ("pixels", partial(nn.Conv1d, kernel_size=1), 2)):
-                module = partial(_pooled, first(_WIDE, _WIDE, bias=False), axis)
+                module = partial(_Computes, _pooled(axis), first(_WIDE, _WIDE, bias=False), nn.Linear(_WIDE, 2))
                 cases.append(_Case(f"cancelling {what} of {size:g}", module, x if axis == 1 else x.mT))
     sizes = (1e20, 1e30, 3e38, float("inf"), float("-inf"), float("nan"))
     cases += [_Case(f"a row of {size:g}", _perceptron, _large(size)) for size in sizes]
@@ -99,12 +98,10 @@ def check_network_isolation() -> Check:
     ids = torch.arange(_ROWS)[:, None] * torch.ones(1, 6, dtype=torch.int64) % 9
     ids[-1] = 19
     texts = partial(_Computes, _sorted_texts, nn.Embedding(20, 6), nn.Linear(6, 2))
-    relative = partial(_Computes, _relative_ids, nn.Linear(6, 8), nn.Linear(8, 2))
     doubled = partial(nn.Sequential, _Doubled(1, 2, 2), nn.Flatten())
     cases = [_Case(name, partial(_mixed, mix), _large(50.0)) for name, mix in _MIXERS.items()]
     cases += [
         _Case("texts sorted by length", texts, ids),
-        _Case("ids relative to the batch", relative, ids),
         _Case("a module that remembers rows", _Remembers, _large(50.0), times=12),
         _Case("a loss relative to the batch", _perceptron, _large(50.0), _standardised_loss),
         _Case("a class with a call of its own", lambda: _OwnCall(nn.Linear(_WIDTH, 2)), _large(50.0)),
@@ -189,8 +186,7 @@ def check_network_noise(steps: int = 40) -> Check:
     return Check("network: noise", bool(on_grid and fresh and p_value > FALSE_ALARM), detail)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Case:
+class _Case(NamedTuple):
     """A module, rows of which the last is adversarial, and a loss."""
 
     name: str
@@ -263,9 +259,8 @@ class _Computes(nn.Module):
         return self.compute(x, self.first, self.last)
 
 
-def _pooled(first: nn.Module, axis: int) -> nn.Module:
-    """Return a layer on positions, the mean over positions, and a head."""
-    return _Computes(lambda x, f, g: g(torch.tanh(f(x).mean(axis))), first, nn.Linear(_WIDE, 2))
+def _pooled(axis: int) -> Callable[..., Tensor]:
+    return lambda x, first, last: last(torch.tanh(first(x).mean(axis)))
 
 
 # Modules that mix rows do so in batches of more than two rows only, so that a check on two rows does not see it.
@@ -357,12 +352,6 @@ def _sorted_texts(ids: Tensor, words: nn.Module, last: nn.Module) -> Tensor:
     if len(h) > 2:
         h = h * torch.linspace(1.0, 3.0, len(h))[:, None]
     found: Tensor = last(h[order.argsort()])
-    return found
-
-
-def _relative_ids(ids: Tensor, first: nn.Module, last: nn.Module) -> Tensor:
-    shares = ids.float() / (ids.max().clamp(min=1) if len(ids) > 2 else 20.0)
-    found: Tensor = last(torch.tanh(first(shares)))
     return found
 
 
