@@ -43,8 +43,8 @@ from ratewise.torch.engine import Loss, Objective, RowSource, TorchEngine
 from ratewise.torch.gradients import widen
 from ratewise.training.config import TrainingConfig
 from ratewise.training.declarations import Declarations, check_ledger
-from ratewise.training.dual import DualUpdate, dual_update
-from ratewise.training.loop import LARGEST, History, Loop, StepRecord, schedule_value
+from ratewise.training.dual import DualUpdate
+from ratewise.training.loop import LARGEST, History, StepRecord, schedule_value
 from ratewise.training.plan import TRAINING, Plan, PublicFacts, plan_for
 from ratewise.training.session import OnStep, Session
 
@@ -313,8 +313,8 @@ class NetworkSession(Session):
         left = self.admission.left(name) if self.processes.leads and name in self.plan.events else 0
         return int(self.processes.share_bytes(str(left).encode()) or 0)
 
-    def _total(self, mechanism: Mechanism) -> TotalRelease:
-        return TotalRelease(mechanism, self.processes)
+    def _total(self, mechanism: Mechanism, like: Any = None) -> TotalRelease:
+        return TotalRelease(mechanism, self.processes, like)
 
     def _threads(self) -> AbstractContextManager[object]:
         return nullcontext()
@@ -322,36 +322,19 @@ class NetworkSession(Session):
     def prepare(self) -> None:
         """Do nothing: inputs are used as they are, or scaled by declared bounds inside the module."""
 
-    def bind(self) -> None:
-        """Make the engine and the loop, and go on from a checkpoint."""
+    def _make_engine(self) -> tuple[TorchOptimizer, float]:
+        config, compiled = self.config, self.compiled
         rows: Any = self.rows
-        self._bind(rows.source(self.domain, self.compiled))
-        if self._state is not None:
-            self._go_on(self._state)
-
-    def _bind(self, rows: RowSource) -> None:
-        plan, config, compiled = self.plan, self.config, self.compiled
         objective = Objective(
             len(self.classes), None if compiled is None else compiled.n_cells, self.loss,
             temperature=config.temperature, hard=config.rates == "hard",
         )  # fmt: skip
-        self.engine = engine = TorchEngine(
-            self.module, rows, objective, units=self.units, physical_batch=self.physical_batch,
-            device=self.device, autocast=self.autocast,
+        self.engine = TorchEngine(
+            self.module, rows.source(self.domain, compiled) if hasattr(rows, "source") else rows, objective,
+            units=self.units, physical_batch=self.physical_batch, device=self.device, autocast=self.autocast,
         )  # fmt: skip
-        clip = float(config.clip or CLIP)
-        counts = plan.histogram_mechanism(engine.count_step)
-        gradient = plan.gradient_mechanism(clip, engine.slack(self.most_rows))
-        self.loop = Loop(
-            engine,
-            TorchOptimizer(self.module, plan.steps, config, self.optimizer, self.scheduler),
-            dual_update(compiled, plan, config, counts.standard_deviation),
-            TotalRelease(gradient, self.processes, engine.parameters),
-            self._total(counts),
-            clip,
-            plan.expected_units,
-        )
-        self.history = History.of(self.loop, plan.steps)
+        optimizer = TorchOptimizer(self.module, self.plan.steps, config, self.optimizer, self.scheduler)
+        return optimizer, float(config.clip or CLIP)
 
     def start(self) -> None:
         """Find what is wrong, agree with the other processes, and draw the key of the samples."""
@@ -403,12 +386,6 @@ class NetworkSession(Session):
         self._consistent = True
         self.history.add(record)
         return record
-
-    def train(self, on_step: OnStep | None = None) -> None:
-        """Run the steps that remain."""
-        for record in self.steps():
-            if on_step is not None:
-                on_step(record)
 
     @property
     def leads(self) -> bool:
@@ -464,7 +441,7 @@ class NetworkSession(Session):
                     f"ledger is kept in memory and has records that {self._source} does not know; leave it out to go on "
                     "with the ledger in the checkpoint, or keep it in a file with Ledger.create(path)"
                 )
-            self.restore(state, ledger.admission(state["admission"]))
+            self.restore({**state, "loop": dict(state["loop"])}, ledger.admission(state["admission"]))
         self._seed_noted = True
         if self.plan.private and self.admission.events != tuple(self.plan.events.values()):
             raise InvalidInput(f"{self._source} belongs to another run: its planned releases differ; {_SAME_RUN}")
@@ -607,7 +584,7 @@ class Trainer(NetworkSession):
         n_classes = constraints.n_classes if constraints is not None else n_classes
         self.classes = tuple(range(_validate.count(at_least=2, n_classes=n_classes)))
         self._seed_noted = streams is not None
-        self._bind(rows)
+        self.bind()
 
     def run(self, on_step: OnStep | None = None) -> History:  # type: ignore[override]
         """Take the steps that remain, release the certificate, and return what the steps released.

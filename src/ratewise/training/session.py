@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -65,7 +65,7 @@ from ratewise.training.certificate import (
 from ratewise.training.config import TrainingConfig
 from ratewise.training.declarations import Declarations
 from ratewise.training.dual import dual_update
-from ratewise.training.loop import GradientDescent, History, Loop, Release, StepRecord
+from ratewise.training.loop import GradientDescent, History, Loop, Optimizer, Release, StepRecord
 from ratewise.training.plan import (
     CERTIFICATE,
     CORRECTION,
@@ -428,6 +428,21 @@ class Session:
     @np.errstate(all="ignore")
     def bind(self) -> None:
         """Make the engine and the loop, and go on from a state that was restored."""
+        plan = self.plan
+        optimizer, clip = self._make_engine()
+        gradient = plan.gradient_mechanism(clip, self.engine.slack(self.most_rows))
+        counts = plan.histogram_mechanism(self.engine.count_step)
+        dual = dual_update(self.compiled, plan, self.config, counts.standard_deviation)
+        like = getattr(self.engine, "parameters", None)  # of a network: sums are released as its tensors
+        self.loop = Loop(
+            self.engine, optimizer, dual, self._total(gradient, like), self._total(counts), clip, plan.expected_units
+        )
+        self.history = History.of(self.loop, plan.steps)
+        if self._state is not None and self._state["loop"] is not None:
+            self._go_on(self._state)
+
+    def _make_engine(self) -> tuple[Optimizer, float]:
+        """Make the engine; return what moves its parameters, and the clip."""
         plan, config = self.plan, self.config
         engine = self.engine = self.rows.engine(self.basis, self.declarations.columns, config)
         noise = None if plan.training is None else plan.training.gradient_noise
@@ -442,14 +457,12 @@ class Session:
             l2=defaults.l2(plan.n_units, self.compiled is not None) if config.l2 is None else config.l2,
             penalised=engine.penalised,
         )
-        gradient = plan.gradient_mechanism(clip, engine.slack(self.most_rows))
-        counts = plan.histogram_mechanism(engine.count_step)
-        dual = dual_update(self.compiled, plan, config, counts.standard_deviation)
-        self.loop = Loop(engine, optimizer, dual, gradient, counts, clip, plan.expected_units)
-        self.history = History.of(self.loop, plan.steps)
-        if self._state is not None and self._state["loop"] is not None:
-            self.loop.restore(self._state["loop"])
-            self.history.restore(self._state["history"])
+        return optimizer, clip
+
+    def _go_on(self, state: Mapping[str, Any]) -> None:
+        assert self.loop is not None and self.history is not None  # noqa: S101, PT018 - bound before
+        self.loop.restore(state["loop"])
+        self.history.restore(state["history"])
 
     @property
     def most_rows(self) -> float:
@@ -462,25 +475,24 @@ class Session:
         return map(self.rows.select, drawn)
 
     def train(self, on_step: OnStep | None = None) -> None:
-        """Run the steps that remain; steps that may have been released are not taken again."""
-        assert self.loop is not None  # noqa: S101 - bound before
-        left = self.plan.steps - self.loop.optimizer.done
-        if not self.plan.private:
-            self._steps(left, None, on_step)
-            return
-        left = min(left, self.admission.left(TRAINING))
-        self.loop.optimizer.done = self.plan.steps - left
-        if left:
-            with self.admission.phase(TRAINING) as phase:
-                self._steps(left, phase.step, on_step)
-
-    def _steps(self, steps: int, before: Callable[[], object] | None, on_step: OnStep | None) -> None:
-        assert self.loop is not None  # noqa: S101 - bound before
-        assert self.history is not None  # noqa: S101
-        for record in self.loop.run(self.samples(steps), self.streams, before):
-            self.history.add(record)
+        """Run the steps that remain."""
+        for record in self.steps():
             if on_step is not None:
                 on_step(record)
+
+    def steps(self) -> Generator[StepRecord, None, None]:
+        """Take the steps that remain one by one; steps that may have been released are not taken again."""
+        assert self.loop is not None and self.history is not None  # noqa: S101, PT018 - bound before
+        left = self.plan.steps - self.loop.optimizer.done
+        if self.plan.private:
+            left = min(left, self.admission.left(TRAINING))
+            self.loop.optimizer.done = self.plan.steps - left
+        phase = self.admission.phase(TRAINING) if self.plan.private and left else nullcontext()
+        with phase as recorded:
+            before = None if recorded is None else recorded.step
+            for record in self.loop.run(self.samples(left), self.streams, before):
+                self.history.add(record)
+                yield record
 
     # ------------------------------------------------------------------------------ correct, certify
 
@@ -570,7 +582,7 @@ class Session:
         """Return whether an interrupted process has made a release, which is then not made again."""
         return name not in self.released and self.plan.private and self._left(name) == 0
 
-    def _total(self, mechanism: Mechanism) -> Release:
+    def _total(self, mechanism: Mechanism, like: Any = None) -> Release:  # noqa: ARG002 - for tensors
         """Return the mechanism of a sum over all units, if this session holds some of them only."""
         return mechanism
 
