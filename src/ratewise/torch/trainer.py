@@ -379,6 +379,8 @@ class NetworkSession(Session):
             )
         if phase is not None:
             phase.step()
+        elif self.plan.private:
+            raise LedgerError("a step of a private plan needs a phase of its ledger: use train() or steps()")
         sample = self._sampler(self.steps_done)
         self.steps_done += 1  # whatever fails from here on, no later step may take its place or its sample
         self._consistent = False
