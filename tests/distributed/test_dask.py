@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 from itertools import pairwise
 
@@ -14,7 +15,7 @@ import pytest
 from distributed import Client, LocalCluster
 from ratewise import InvalidInput, InvalidType, Ledger, RateConstrainedClassifier
 from ratewise.distributed import clusters
-from ratewise.distributed.partitions import join_by_id, split_by_id
+from ratewise.distributed.partitions import join_by_id, layout_of, split_by_id
 from ratewise.exceptions import ClusterLost
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Dask and Tornado warn about ports and closed connections
@@ -61,7 +62,8 @@ def test_same_on_two_workers(people, fit, same, in_memory, client, ids):
 
 
 @pytest.mark.parametrize(("ids", "kills"), [(None, 1), ("person", 2)])
-def test_killing_workers(people, fit, same, client, ids, kills):
+def test_killing_workers(people, fit, same, client, ids, kills, monkeypatch):
+    monkeypatch.setattr(clusters, "PATIENCE", 600.0)  # workers start slowly on a busy machine
     frame = people if ids else people.drop(columns="person")
     steps, rng = 12, np.random.default_rng(os.getpid())
     doomed = set(rng.choice(np.arange(1, steps), kills, replace=False).tolist())
@@ -73,7 +75,8 @@ def test_killing_workers(people, fit, same, client, ids, kills):
             workers = []
             while not workers:  # the one killed before may be about to start again
                 workers = list(client.run(os.getpid, on_error="ignore").values())
-            os.kill(int(rng.choice(workers)), signal.SIGKILL)
+            pid = int(rng.choice(workers))
+            threading.Timer(rng.uniform(0.0, 0.02), os.kill, (pid, signal.SIGKILL)).start()  # while it computes
 
     ledger, calm = Ledger(), fit(frame, ids, steps=steps)
     stormy = fit(frame_of(frame, CUTS["some"]), ids, steps=steps, callback=kill, ledger=ledger)
@@ -121,6 +124,34 @@ def test_partitions_without_a_column(people, fit):
     with dask.config.set(scheduler="sync"), pytest.raises(InvalidInput, match="partition 2 lacks the column 'job'"):
         fit(table, "person", ledger=ledger)
     assert not ledger.records
+
+
+@pytest.mark.parametrize("ids", [None, "person"])
+def test_files_are_counted_by_one_column(people, fit, same, in_memory, tmp_path, ids):
+    frame = people if ids else people.drop(columns="person")
+    for number, part in enumerate((frame.iloc[:700], frame.iloc[700:])):
+        part.to_parquet(tmp_path / f"part-{number}.parquet", index=False, row_group_size=100)
+    table = dd.read_parquet(str(tmp_path), split_row_groups=True)
+    layout = layout_of(list(table.columns), "y", "sex", ids, None)
+    counted = clusters.open_dask(table, layout).counted
+    assert clusters.open_dask(frame_of(frame, ()), layout).counted is None
+    with dask.config.set(scheduler="sync"):
+        assert [list(part.compute().columns) for part in counted.parts] == [["y"]] * 15
+        assert same(in_memory[ids], fit(table, ids))
+    frame.iloc[700:].drop(columns="job").to_parquet(tmp_path / "part-1.parquet", index=False)
+    with dask.config.set(scheduler="sync"), pytest.raises(InvalidInput, match=r"cannot be computed \(KeyError\)"):
+        fit(dd.read_parquet(str(tmp_path)), ids)
+
+
+def test_errors_of_tasks_do_not_quote_rows(people, fit, client):
+    def secret(frame):
+        raise ValueError(f"cannot read {frame['age'].iloc[0]}")
+
+    table = frame_of(people, (700,))
+    for scheduler in ("sync", None):
+        with dask.config.set(scheduler=scheduler), pytest.raises(InvalidInput, match=r"\(ValueError\)") as found:
+            fit(table.map_partitions(secret, meta=people.iloc[:0]), "person")
+        assert str(people["age"].iloc[0]) not in str(found.value)
 
 
 @pytest.mark.parametrize("dtype", [object, str, "string", "category"])
@@ -177,7 +208,7 @@ def test_rows_of_a_person_come_together_in_the_order_of_the_table():
     frame = pd.DataFrame({"id": rng.integers(0, 40, 300), "row": np.arange(300), "y": 1})
 
     class Named:
-        ids = "id"
+        ids, columns = "id", ("id", "row", "y")
 
     cuts, n = (0, 100, 130, 300), 3
     pieces = [split_by_id(frame.iloc[start:stop], Named, n, (0, stop - start, start)) for start, stop in pairwise(cuts)]

@@ -12,6 +12,8 @@ codes of a partition from that storage, which is the first bottleneck of large p
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ratewise.distributed.partitions import Layout, PartitionedRows, runs
+from ratewise.distributed.partitions import Function, Layout, PartitionedRows
 from ratewise.exceptions import ClusterLost, InvalidInput, RatewiseError
 
 PATIENCE = 60.0  # seconds to wait for a worker if there is none
@@ -47,33 +49,35 @@ class DaskPartitions:
         """Number of partitions."""
         return len(self.parts)
 
-    def map(self, function: Callable[..., Any], *common: Any, each: Sequence[Any]) -> list[Any]:
+    def map(self, function: Function, *common: Any, each: Sequence[Any]) -> list[Any]:
         """Return the result of every partition, in order."""
-        return _computed(self._tasks(function, common, each))
+        return _done(self._tasks(function, common, each))
 
-    def total(
-        self, function: Callable[..., Any], add: Callable[[Any, Any], Any], *common: Any, each: Sequence[Any]
-    ) -> Any:
-        """Return the sum of the results of all partitions; those of many are added as a tree on the workers."""
+    def total(self, function: Function, add: Function, *common: Any, each: Sequence[Any]) -> Any:
+        """Return the sum of the results of all partitions.
+
+        Each worker adds those of the partitions that it holds, in answer to one message. If a worker or a partition is
+        lost, or none is held yet, the sum is a graph of tasks: a tree on the workers.
+        """
         import dask
 
         client = _client()
-        if client is not None and self.held and self.n_parts <= _FAN_IN:
-            return _add_up(add, self._submitted(client, function, common, each))
+        if client is not None and self.held:
+            found = self._sums_of_workers(client, each, function, add, common)
+            if found:
+                return _add_up(add, found)
         level = self._tasks(function, common, each)
         sum_up = dask.delayed(_add_up, pure=False)
         while len(level) > 1:
             groups = [level[start : start + _FAN_IN] for start in range(0, len(level), _FAN_IN)]
             level = [sum_up(add, group) for group in groups]
-        return _computed(level)[0]
+        return _done(level)[0]
 
-    def hold(self, function: Callable[..., Any], *common: Any, each: Sequence[Any]) -> DaskPartitions:
+    def hold(self, function: Function, *common: Any, each: Sequence[Any]) -> DaskPartitions:
         """Return the results as partitions that are persisted on the workers."""
-        return DaskPartitions(_persisted(self._tasks(function, common, each)), held=True)
+        return DaskPartitions(_done(self._tasks(function, common, each), keep=True), held=True)
 
-    def regroup(
-        self, split: Callable[..., list[Any]], join: Callable[[list[Any]], Any], *common: Any, each: Sequence[Any]
-    ) -> DaskPartitions:
+    def regroup(self, split: Function, join: Function, *common: Any, each: Sequence[Any]) -> DaskPartitions:
         """Return as many partitions, the i-th joined from the i-th pieces of every partition."""
         import dask
 
@@ -82,36 +86,51 @@ class DaskPartitions:
             for part, entry in zip(self.parts, each, strict=True)
         ]
         joined = dask.delayed(join, pure=False)
-        return DaskPartitions(
-            _persisted([joined([piece[number] for piece in pieces]) for number in range(self.n_parts)]), held=True
-        )
+        tasks = [joined([piece[number] for piece in pieces]) for number in range(self.n_parts)]
+        return DaskPartitions(_done(tasks, keep=True), held=True)
 
-    def gather(self, join: Callable[..., Any], *common: Any, sizes: Sequence[int]) -> DaskPartitions:
-        """Return partitions joined from runs of these, one per thread of the workers."""
+    def gather(self, join: Function, *common: Any) -> DaskPartitions:
+        """Return partitions joined from those that a worker holds, one per thread of the workers; nothing moves."""
         import dask
 
         client, arguments = _client(), dask.delayed(_Arguments(common), pure=False, traverse=False)
-        count = 1 if client is None else max(1, sum(client.nthreads().values()))
-        joined = dask.delayed(_join, pure=False)
-        tasks = [joined(join, [self.parts[number] for number in run], arguments) for run in runs(sizes, count)]
-        return DaskPartitions(_persisted(tasks), held=True)
+        at: dict[str, list[Any]] = {}
+        for part, home in zip(self.parts, self._homes(client), strict=True):
+            at.setdefault(home, []).append(part)
+        workers = {} if client is None else client.scheduler_info(n_workers=-1)["workers"]
+        tasks, task = [], dask.delayed(_call, pure=False)
+        for home, held in at.items():
+            length = -(-len(held) // (workers[home]["nthreads"] if home in workers else 1))
+            tasks += [task(join, held[start : start + length], arguments) for start in range(0, len(held), length)]
+        return DaskPartitions(_done(tasks, keep=True), held=True)
 
-    def _submitted(
-        self, client: Any, function: Callable[..., Any], common: tuple[Any, ...], each: Sequence[Any]
-    ) -> list[Any]:
-        """Return the results of few partitions that workers hold; a task of its own is faster than a graph."""
+    def _homes(self, client: Any) -> list[str]:
+        """Return the worker that holds each partition, "" where there is none."""
+        if client is None:
+            return [""] * self.n_parts
         from distributed import futures_of
 
-        arguments = _Arguments(common)
         held = [futures_of(part)[0] for part in self.parts]
-        futures = [
-            client.submit(_call, function, part, arguments, entry, pure=False)
-            for part, entry in zip(held, each, strict=True)
-        ]
-        with _computing():
-            return _wait(client, futures, gather=True)
+        try:
+            homes = {} if any(future.status != "finished" for future in held) else client.who_has(held)
+        except OSError:
+            homes = {}
+        return [min(homes.get(future.key, ()), default="") for future in held]
 
-    def _tasks(self, function: Callable[..., Any], common: tuple[Any, ...], each: Sequence[Any]) -> list[Any]:
+    def _sums_of_workers(self, client: Any, each: Sequence[Any], *call: Any) -> list[Any]:
+        """Return the sum of each worker that holds partitions, none if one is lost: then nothing was added."""
+        entries: dict[str, dict[Any, Any]] = {}
+        for part, home, entry in zip(self.parts, self._homes(client), each, strict=True):
+            entries.setdefault(home, {})[part.key] = entry
+        if "" in entries:
+            return []
+        try:
+            found = client.run(_sum_of_worker, entries, *call, workers=list(entries), on_error="return").values()
+        except OSError:
+            return []
+        return [] if any(isinstance(one, Exception | None) for one in found) else list(found)
+
+    def _tasks(self, function: Function, common: tuple[Any, ...], each: Sequence[Any]) -> list[Any]:
         import dask
 
         arguments = dask.delayed(_Arguments(common), pure=False, traverse=False)
@@ -126,25 +145,37 @@ class _Arguments:
     values: tuple[Any, ...]
 
 
-def _call(function: Callable[..., Any], part: Any, arguments: _Arguments, entry: Any) -> Any:
-    return function(part, *arguments.values, entry)
+def _call(function: Function, part: Any, arguments: _Arguments, *entry: Any) -> Any:
+    return function(part, *arguments.values, *entry)
 
 
-def _join(join: Callable[..., Any], parts: list[Any], arguments: _Arguments) -> Any:
-    return join(parts, *arguments.values)
+async def _sum_of_worker(
+    entries: dict[str, dict[Any, Any]], function: Function, add: Function, common: tuple[Any, ...], dask_worker: Any
+) -> Any:
+    """Return the sum of the results of partitions that a worker holds, computed in its threads; None if one is gone."""
+    own = entries[dask_worker.address]
+    if any(key not in dask_worker.data for key in own):
+        return None
+
+    def result(key: Any) -> Any:
+        return function(dask_worker.data[key], *common, own[key])
+
+    loop, threads = asyncio.get_running_loop(), dask_worker.executors["default"]
+    results = [loop.run_in_executor(threads, result, key) for key in own]
+    return _add_up(add, await asyncio.gather(*results))
 
 
-def _add_up(add: Callable[[Any, Any], Any], parts: list[Any]) -> Any:
-    total = parts[0]
-    for part in parts[1:]:
-        total = add(total, part)
-    return total
+def _add_up(add: Function, parts: list[Any]) -> Any:
+    return functools.reduce(add, parts)
 
 
 def open_dask(table: Any, layout: Layout) -> PartitionedRows:
     """Return the rows of a Dask data frame as a source for a session."""
     with _computing():
-        return PartitionedRows(DaskPartitions(list(table.to_delayed())), layout)
+        label = table[[layout.label]]
+        narrow = not label.optimize(fuse=False).expr.dependencies()  # files are read by columns
+        counted = DaskPartitions(list(label.to_delayed())) if narrow else None
+        return PartitionedRows(DaskPartitions(list(table.to_delayed())), layout, counted)
 
 
 @contextmanager
@@ -180,28 +211,21 @@ def _client() -> Any:
         return None
 
 
-def _persisted(tasks: list[Any]) -> list[Any]:
+def _done(tasks: list[Any], keep: bool = False) -> list[Any]:
+    """Return the results of tasks, or objects for results that workers keep."""
     import dask
 
     client = _client()
     with _computing():
         if client is None:
-            return list(dask.persist(*tasks))
-        held = client.persist(tasks)
+            return list((dask.persist if keep else dask.compute)(*tasks))
+        if not keep:
+            return _wait(client, client.compute(tasks), gather=True)
         from distributed import futures_of
 
+        held = client.persist(tasks)
         _wait(client, futures_of(held))
         return list(held)
-
-
-def _computed(tasks: list[Any]) -> list[Any]:
-    import dask
-
-    client = _client()
-    with _computing():
-        if client is None:
-            return list(dask.compute(*tasks))
-        return _wait(client, client.compute(tasks), gather=True)
 
 
 def _wait(client: Any, futures: list[Any], gather: bool = False) -> list[Any]:
@@ -220,7 +244,11 @@ def _wait(client: Any, futures: list[Any], gather: bool = False) -> list[Any]:
                 empty_since = _empty_since(client, empty_since)
         failed = [future for future in futures if future.status == "error"]
         if failed:
-            failed[0].result()
+            problem = failed[0].exception()
+            if isinstance(problem, KilledWorker):
+                raise problem
+            with _computing():  # errors of files are no loss of the cluster
+                raise problem
         return list(client.gather(futures)) if gather else []
     except RatewiseError:
         raise
@@ -260,25 +288,21 @@ class SparkPartitions:
     parts: Any
     n_parts: int
 
-    def map(self, function: Callable[..., Any], *common: Any, each: Sequence[Any]) -> list[Any]:
+    def map(self, function: Function, *common: Any, each: Sequence[Any]) -> list[Any]:
         """Return the result of every partition, in order."""
         found = dict(_run(self._results(function, common, each).collect))
         return [found[number] for number in range(self.n_parts)]
 
-    def total(
-        self, function: Callable[..., Any], add: Callable[[Any, Any], Any], *common: Any, each: Sequence[Any]
-    ) -> Any:
+    def total(self, function: Function, add: Function, *common: Any, each: Sequence[Any]) -> Any:
         """Return the sum of the results of all partitions, added as a tree."""
         values = self._results(function, common, each).values()
         return _run(lambda: values.treeReduce(add))
 
-    def hold(self, function: Callable[..., Any], *common: Any, each: Sequence[Any]) -> SparkPartitions:
+    def hold(self, function: Function, *common: Any, each: Sequence[Any]) -> SparkPartitions:
         """Return the results as partitions that Spark persists."""
         return self._persisted(self._results(function, common, each))
 
-    def regroup(
-        self, split: Callable[..., list[Any]], join: Callable[[list[Any]], Any], *common: Any, each: Sequence[Any]
-    ) -> SparkPartitions:
+    def regroup(self, split: Function, join: Function, *common: Any, each: Sequence[Any]) -> SparkPartitions:
         """Return as many partitions, the i-th joined from the i-th pieces of every partition."""
         pieces = self._results(split, common, each).flatMap(
             lambda pair: [(number, (pair[0], piece)) for number, piece in enumerate(pair[1])]
@@ -291,7 +315,7 @@ class SparkPartitions:
 
         return self._persisted(grouped.map(joined))
 
-    def gather(self, join: Callable[..., Any], *common: Any, sizes: Sequence[int]) -> SparkPartitions:  # noqa: ARG002
+    def gather(self, join: Function, *common: Any) -> SparkPartitions:
         """Return each partition by itself: Spark runs the partitions of a core one after the other."""
         return self.hold(lambda part, *given: join([part], *given[:-1]), *common, each=range(self.n_parts))
 
@@ -302,7 +326,7 @@ class SparkPartitions:
         _run(held.count)
         return SparkPartitions(held, self.n_parts)
 
-    def _results(self, function: Callable[..., Any], common: tuple[Any, ...], each: Sequence[Any]) -> Any:
+    def _results(self, function: Function, common: tuple[Any, ...], each: Sequence[Any]) -> Any:
         shared = _run(lambda: self.parts.context.broadcast((common, list(each))))
 
         def call(pair: tuple[int, Any]) -> tuple[int, Any]:

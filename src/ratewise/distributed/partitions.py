@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -38,6 +37,7 @@ from ratewise.preprocessing.grids import Grid
 from ratewise.training.config import TrainingConfig
 
 Floats = npt.NDArray[np.float64]
+Function = Callable[..., Any]
 
 ARROW, DASK, SPARK = "pyarrow dataset", "Dask data frame", "Spark data frame"
 _MODULES = {"pyarrow": ARROW, "dask": DASK, "pyspark": SPARK}
@@ -161,28 +161,24 @@ class Partitions(Protocol):
         """Number of partitions."""
         ...
 
-    def map(self, function: Callable[..., Any], *common: Any, each: Sequence[Any]) -> list[Any]:
+    def map(self, function: Function, *common: Any, each: Sequence[Any]) -> list[Any]:
         """Return the result of every partition, in order."""
         ...
 
-    def total(
-        self, function: Callable[..., Any], add: Callable[[Any, Any], Any], *common: Any, each: Sequence[Any]
-    ) -> Any:
+    def total(self, function: Function, add: Function, *common: Any, each: Sequence[Any]) -> Any:
         """Return the sum of the results of all partitions, added in any order."""
         ...
 
-    def hold(self, function: Callable[..., Any], *common: Any, each: Sequence[Any]) -> Partitions:
+    def hold(self, function: Function, *common: Any, each: Sequence[Any]) -> Partitions:
         """Return the results as partitions; they stay on the workers, and are computed again if they are lost."""
         ...
 
-    def regroup(
-        self, split: Callable[..., list[Any]], join: Callable[[list[Any]], Any], *common: Any, each: Sequence[Any]
-    ) -> Partitions:
+    def regroup(self, split: Function, join: Function, *common: Any, each: Sequence[Any]) -> Partitions:
         """Return as many partitions, the i-th joined from the i-th pieces that `split` makes of every partition."""
         ...
 
-    def gather(self, join: Callable[..., Any], *common: Any, sizes: Sequence[int]) -> Partitions:
-        """Return fewer partitions, joined from runs of these of about the same total size, one run per worker."""
+    def gather(self, join: Function, *common: Any) -> Partitions:
+        """Return fewer partitions, joined from those that a worker holds, in their order."""
         ...
 
 
@@ -209,9 +205,10 @@ class Bounds:
     compiled: CompiledConstraints | None = None
 
 
-def describe(frame: Any, layout: Layout, number: int) -> int:
-    """Return the number of rows; a column that is missing is an error."""
-    refuse_other_columns(layout.columns, set(map(str, frame.columns)), f"partition {number + 1}")
+def describe(frame: Any, columns: Sequence[str], number: int, count: int | None = None) -> int:
+    """Return the number of rows; a column that is missing, or a number other than `count`, is an error."""
+    refuse_other_columns(columns, set(map(str, frame.columns)), f"partition {number + 1}")
+    refuse_change(len(frame) if count is None else count, len(frame), f"partition {number + 1}")
     return len(frame)
 
 
@@ -220,7 +217,7 @@ def split_by_id(
 ) -> list[tuple[Any, npt.NDArray[np.uint64], npt.NDArray[np.int64]]]:
     """Return pieces of a partition for ranges of digests, with the digests and the places of their rows."""
     number, count, first = place
-    refuse_change(count, len(frame), f"partition {number + 1}")
+    describe(frame, layout.columns, number, count)
     digests = digest_ids(frame[layout.ids])
     target = ((digests >> np.uint64(32)) * np.uint64(n_parts)) >> np.uint64(32)
     pieces = []
@@ -254,7 +251,7 @@ def read_part(part: Any, layout: Layout, place: tuple[int, int, int]) -> Rows:
     number, count, _ = place
     frame = part.frame if isinstance(part, GroupedRows) else part
     if not isinstance(part, GroupedRows):
-        refuse_change(count, len(frame), f"partition {number + 1}")
+        describe(frame, layout.columns, number, count)
     columns = tuple(frame[name] for name in layout.features)
     features = FeatureTable(layout.features, True, len(frame), columns)
     rows = Rows(features, frame[layout.label], {name: frame[name] for name in layout.groups})
@@ -320,15 +317,22 @@ def bins_of(part: CodedPart, grids: tuple[Grid, ...], _: Any) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class PartEngine:
-    """The engine of neighbouring partitions, and the numbers of their first unit and of the one after the last."""
+    """The engine of some partitions: the first unit of each, ascending, and where its units begin in `engine`."""
 
     engine: AdditiveEngine
-    first: int
-    end: int
+    firsts: npt.NDArray[np.intp]
+    edges: npt.NDArray[np.intp]
+
+    def select(self, sample: KeyedSample) -> npt.NDArray[np.intp]:
+        """Return the units of a sample that these partitions have, as `engine` numbers them; **private**."""
+        units = sample.units(int(self.firsts[0]), int(self.firsts[-1] + self.edges[-1] - self.edges[-2]))
+        part = np.searchsorted(self.firsts, units, side="right") - 1
+        own = units + (self.edges[:-1] - self.firsts)[part]
+        return np.asarray(own[own < self.edges[1:][part]])
 
 
 def bind_parts(parts: list[CodedPart], basis: Basis, temperature: float, hard: bool) -> PartEngine:
-    """Return the engine of neighbouring partitions; their codes are not copied."""
+    """Return the engine of partitions in rising order; their codes are not copied."""
     rows = np.cumsum([0, *(len(part.problem.labels) for part in parts)])
     units = join_units([part.units for part in parts], rows)
     problems = [part.problem for part in parts]
@@ -336,14 +340,15 @@ def bind_parts(parts: list[CodedPart], basis: Basis, temperature: float, hard: b
     problem = replace(problems[0], labels=np.concatenate([one.labels for one in problems]), cells=cells)
     codes = JoinedCodes([part.codes for part in parts], rows)
     engine = AdditiveEngine(codes, basis, problem, units, temperature, hard)
-    return PartEngine(engine, parts[0].first, parts[0].first + units.n_units)
+    edges = np.cumsum([0, *(part.units.n_units for part in parts)])
+    return PartEngine(engine, np.array([part.first for part in parts]), edges)
 
 
 def sums_of(
     part: PartEngine, sample: KeyedSample, scorer: Scorer, weights: Floats | None, clip: float, _: Any
 ) -> BinSums:
     """Return what partitions add to a step; **private**."""
-    return part.engine.bin_sums(sample.units(part.first, part.end) - part.first, scorer, weights, clip)
+    return part.engine.bin_sums(part.select(sample), scorer, weights, clip)
 
 
 def predictions_of(part: PartEngine, scorer: Scorer, towards: int | None, _: Any) -> tuple[Floats, Floats]:
@@ -394,10 +399,13 @@ class PartitionedRows(NamedTable):
     parts : Partitions
         Of pandas data frames.
     layout : Layout
+    counted : Partitions, optional
+        The same with the label only, if columns can be read by themselves.
     """
 
     parts: Partitions
     layout: Layout
+    counted: Partitions | None = None
     units: Units = field(init=False)
     _places: list[tuple[int, int, int]] = field(init=False, default_factory=list)
     _n_units: int = field(init=False, default=0)
@@ -407,7 +415,8 @@ class PartitionedRows(NamedTable):
     def count_units(self) -> int:
         """Return the number of units; with ids, rows are regrouped so that a partition holds whole persons."""
         if not self._n_units:
-            counts = self.parts.map(describe, self.layout, each=range(self.parts.n_parts))
+            columns = self.layout.columns if self.counted is None else (self.layout.label,)
+            counts = (self.counted or self.parts).map(describe, columns, each=range(self.parts.n_parts))
             if not sum(counts):
                 raise InvalidInput("Found array with 0 sample(s) (X has no rows) while a minimum of 1 is required.")
             self._places = _places(counts, counts)
@@ -468,7 +477,7 @@ class PartitionedRows(NamedTable):
         if coded is None:
             coded = self.parts.hold(code_part, self.layout, self._bounds, basis.grids, each=self._places)
         hard = config.rates == "hard"
-        engines = coded.gather(bind_parts, basis, config.temperature, hard, sizes=self._sizes())
+        engines = coded.gather(bind_parts, basis, config.temperature, hard)
         self._coded = None
         domain, compiled = self._bounds.domain, self._bounds.compiled
         assert domain is not None  # noqa: S101 - known before the basis
@@ -482,11 +491,6 @@ class PartitionedRows(NamedTable):
         codes = RowCodes(np.zeros((0, len(basis.grids)), dtype=np.uint16))
         return PartitionEngine(codes, basis, problem, self.units, config.temperature, hard, parts=engines)
 
-    def _sizes(self) -> list[int]:
-        """Return the number of units of each partition."""
-        firsts = [place[2] for place in self._places]
-        return [stop - start for start, stop in pairwise([*firsts, self._n_units])]
-
     def select(self, sample: KeyedSample) -> KeyedSample:
         """Return the sample itself: partitions compute their parts of it."""
         return sample
@@ -496,12 +500,3 @@ def _places(counts: Sequence[int], units: Sequence[int]) -> list[tuple[int, int,
     """Return number, rows and first unit of each partition."""
     firsts = np.concatenate([[0], np.cumsum(units)[:-1]]).astype(int).tolist()
     return list(zip(range(len(counts)), counts, firsts, strict=True))
-
-
-def runs(sizes: Sequence[int], count: int) -> list[range]:
-    """Return at most `count` runs of neighbouring partitions of about the same total size."""
-    middles = np.cumsum(sizes) - np.asarray(sizes) / 2.0
-    group = np.minimum(middles * count / max(sum(sizes), 1), count - 1).astype(int)
-    edges = np.flatnonzero(np.diff(group)) + 1
-    starts, stops = [0, *edges.tolist()], [*edges.tolist(), len(sizes)]
-    return [range(start, stop) for start, stop in zip(starts, stops, strict=True)]
