@@ -87,7 +87,7 @@ def test_killing_workers(people, fit, same, client, ids, kills, monkeypatch):
 
 def test_same_on_four_workers(people, fit, same, in_memory, client):
     client.cluster.scale(4)
-    client.wait_for_workers(4, timeout=60)
+    client.wait_for_workers(4, timeout=600)
     for ids in (None, "person"):
         frame = people if ids else people.drop(columns="person")
         assert same(in_memory[ids], fit(frame_of(frame, CUTS["many with empty ones"]), ids))

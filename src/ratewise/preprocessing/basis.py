@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,8 +37,11 @@ _CELL_WEIGHT = 0.5
 _LONGEST_NUMBER = 3.0  # standard deviations; numbers are winsorised there
 _VISIBLE = 2.0  # noise levels
 _SMALL = 1 << 26  # bytes of norms up to which they are kept
-BLOCK_ROWS = 16_000  # handled at once: columns of doubles below the size from which memory is mapped anew; speed only
-BINS_AT_ONCE = 1 << 15  # looked up or added at once: they stay in the cache; speed only
+# Speed only. Handled at once: columns of doubles below the size from which memory is mapped anew, and codes that stay
+# in the cache. Processes that Dask starts return freed memory from 64 KB on, so that larger pieces would be mapped anew.
+_RETURNS_MEMORY = "MALLOC_TRIM_THRESHOLD_" in os.environ
+BLOCK_ROWS = 8_000 if _RETURNS_MEMORY else 16_000
+BINS_AT_ONCE = 1 << (13 if _RETURNS_MEMORY else 15)
 
 
 @dataclass(frozen=True, eq=False)
