@@ -207,10 +207,10 @@ class LazyBins:
         array = self.features.array
         assert array is not None  # noqa: S101 - a memory map is an array
         columns = np.ascontiguousarray(array[rows].T)
-        codes = new_codes(len(rows), self.grids)
+        codes = new_codes(len(rows), self.grids).reshape(columns.shape)
         for place, (column, grid, first) in enumerate(zip(columns, self.grids, self._offsets, strict=False)):
-            codes[:, place] = grid.code(column) + first
-        return codes
+            np.add(grid.code(column), first, out=codes[place], casting="unsafe")
+        return codes.T
 
     @functools.cached_property
     def _offsets(self) -> npt.NDArray[np.intp]:
