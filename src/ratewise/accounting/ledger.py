@@ -619,6 +619,7 @@ def process_total(data: str, delta: float) -> ProcessTotal:
     `GridSearchCV`, whose copies have ledgers of their own. Work in other processes (``n_jobs``) is not
     counted; plans that are chosen by earlier results need a ledger with a cap.
     """
+    delta = _validate.inside(delta=delta)
     found = _PROCESS.get(_validate.text(required=True, data=data), [])
     if len({(neighbours, unit.kind) for _, neighbours, unit in found}) > 1:
         raise InvalidInput(f"the plans on {data!r} differ in neighbours or in their unit, so they have no common total")
