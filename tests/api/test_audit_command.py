@@ -28,9 +28,9 @@ def test_the_shipped_noise_passes(histogram, rows):
     found = run("--histogram", histogram, "--histogram-noise", "1.5", "--rows-per-id", rows)
     assert found.exit_code == 0, found.output
     results = [line for line in lines(found) if line["event"] == "result"]
-    assert len(results) == 12
+    assert len(results) == 13
     assert [line["name"] for line in results[8:]] == [
-        "network: clipping", "network: isolation of rows", "network: dropout", "network: noise",
+        "network: clipping", "network: isolation of rows", "network: dropout", "network: traces", "network: noise",
     ]  # fmt: skip
     assert all(line["passed"] for line in results)
     assert any("evidence, not a proof" in line.get("message", "") for line in lines(found))

@@ -142,5 +142,5 @@ def test_a_report_on_scaled_constraints_is_the_same_up_to_the_scale(factor):
 
 
 def test_a_report_on_ragged_predictions_is_refused():
-    with pytest.raises(RatewiseError, match="one label per row"):
+    with pytest.raises(RatewiseError, match="entries that are no scalars"):
         rate_report(rate(1) <= 0.5, [0, 1], [0, []])

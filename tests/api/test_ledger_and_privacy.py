@@ -316,7 +316,8 @@ RANDOM = (np.random.Generator, np.random.BitGenerator, np.random.SeedSequence, R
 def secrets_in(model):
     """Return what of the training rows, their cells or the noise can be found in a model."""
     kinds = {_secret(part) for part in parts(model)} - {None}
-    pickled = pickle.dumps(model)
+    arrays = [part for part in parts(model) if isinstance(part, np.ndarray) and part.dtype != object]
+    pickled = pickle.dumps(model) + b"".join(array.tobytes() for array in arrays)  # files are compressed
     for kind in (np.float64, np.float32):
         if any(value.tobytes() in pickled for value in X.astype(kind).ravel()[:200]):
             kinds.add("values of rows")

@@ -293,10 +293,10 @@ def test_every_step_of_a_training_draws_afresh(way, monkeypatch):
     seen = []
 
     class Watched(engine_module.RowRandomness):
-        def __init__(self, key, step, rows):
+        def __init__(self, key, step, rows, **use):
             if not seen or seen[-1] != (key, step):
                 seen.append((key, step))
-            super().__init__(key, step, rows)
+            super().__init__(key, step, rows, **use)
 
     monkeypatch.setattr(engine_module, "RowRandomness", Watched)
     for _ in range(2):

@@ -99,7 +99,7 @@ def whole_batches(patch):
         for layer, tapped in self._layers.items():
             layer.__dict__["forward"] = tapped.on_batch
         try:
-            yield
+            yield self.module
         finally:
             for layer in self._layers:
                 del layer.__dict__["forward"]

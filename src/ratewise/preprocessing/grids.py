@@ -142,8 +142,8 @@ class ContinuousGrid(Grid):
         points = found["points"] = np.concatenate([[self.lower], found["edges"], [self.upper]])
         middles = (points[:-1] + points[1:]) / 2.0
         found["representatives"] = np.concatenate([middles, [self.base, np.nan, np.nan]])
-        width = (self.upper - self.lower) / self.equal_cells
-        cells = np.floor((found["representatives"][:-2] - self.lower) / width).astype(np.intp)
+        places = (found["representatives"][:-2] - self.lower) / (self.upper - self.lower)
+        cells = np.floor(places * self.equal_cells).astype(np.intp)
         cells = np.clip(cells, 0, self.equal_cells - 1)
         families = [(np.append(cells, [self.equal_cells, self.equal_cells + 1]), self.equal_cells + 2)]
         if self.log_cells:

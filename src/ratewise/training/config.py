@@ -208,17 +208,22 @@ def l2(n_units: int, constrained: bool) -> float:
     return min(_CONSTRAINED_L2[0], _CONSTRAINED_L2[1] / n_units) if constrained else _L2
 
 
-def step_sizes(noise: float | None, length: float, expected_units: float, clip: float | None) -> tuple[float, float]:
+def step_sizes(
+    noise: float | None, length: float, expected_units: float, clip: float | None, constrained: bool
+) -> tuple[float, float]:
     """Return the clipping norm, unless it is given, and the learning rate.
 
     The noise of a mean gradient moves scores by ``noise * clip * length / (n q)`` with length = sqrt(E |x|**2). The
-    clipping norm makes this 0.075, between 0.5 and 4; it is 4 without noise. Noise beyond twice that shortens the steps in
-    proportion. The upper end keeps steps stable where many features are correlated, which public facts do not tell.
+    clipping norm makes this 0.075, between 0.5 and 4; it is 4 without noise. The upper end keeps steps stable where many
+    features are correlated, which public facts do not tell. With constraints it is at least `length`, and nothing is
+    clipped without noise, because gradients of the constraints are large. Noise beyond twice 0.075 shortens the steps in
+    proportion.
     """
-    unit = 0.0 if noise is None else noise * length / expected_units
-    if not unit:
-        return clip or _CLIPS[1], _LEARNING_RATE
-    clip = clip or min(max(_GRADIENT_NOISE / unit, _CLIPS[0]), _CLIPS[1])
+    if noise is None:
+        return clip or (math.inf if constrained else _CLIPS[1]), _LEARNING_RATE
+    unit = noise * length / expected_units
+    most = max(_CLIPS[1], length) if constrained else _CLIPS[1]
+    clip = clip or min(max(_GRADIENT_NOISE / unit, _CLIPS[0]), most)
     return clip, _LEARNING_RATE * min(1.0, 2.0 * _GRADIENT_NOISE / (unit * clip))
 
 

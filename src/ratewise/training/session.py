@@ -447,7 +447,7 @@ class Session:
         engine = self.engine = self.rows.engine(self.basis, self.declarations.columns, config)
         noise = None if plan.training is None else plan.training.gradient_noise
         length = math.sqrt(float(engine.mean_squares.sum()) / engine.n_outputs)
-        clip, rate = defaults.step_sizes(noise, length, plan.expected_units, config.clip)
+        clip, rate = defaults.step_sizes(noise, length, plan.expected_units, config.clip, self.compiled is not None)
         optimizer = GradientDescent(
             np.zeros(engine.n_parameters),
             config.learning_rate or rate,
