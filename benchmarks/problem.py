@@ -110,7 +110,7 @@ class Part:
     def cells(self, compiled: CompiledConstraints) -> np.ndarray:
         """Return the cell of each row."""
         columns = {name: self.sensitive[name].to_numpy() for name in self.sensitive}
-        return code_table(compiled, self.y.astype(np.int32), columns)[1]
+        return code_table(compiled, self.labels, columns)[1]
 
 
 def data_home() -> Path | None:
