@@ -1,6 +1,5 @@
 """The engines against dense implementations with explicit features, and their sensitivity bit by bit."""
 
-import math
 
 import numpy as np
 import pytest
@@ -103,7 +102,7 @@ def test_no_clip_is_the_derivative_of_the_lagrangian():
         inside = problem.cells >= 0
         return loss + (weights[problem.cells[inside]] * tempered[inside]).sum()
 
-    found = engine.sums(np.arange(N), parameters, weights, math.inf).gradient
+    found = engine.sums(np.arange(N), parameters, weights, 1e4).gradient
     for place in rng.choice(len(parameters), 25, replace=False):
         step = np.zeros_like(parameters)
         step[place] = 1e-5

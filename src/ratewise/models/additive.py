@@ -273,7 +273,7 @@ class AdditiveEngine(RowEngine):
         weights : (Q, K) array or None
             Cost of predicting class k for a row of cell q, relative to a loss of weight 1.
         clip : float
-            Bound on the L2 norm of what one unit adds to the gradient; infinity does not clip.
+            Bound on the L2 norm of what one unit adds to the gradient.
         """
         found = self.bin_sums(sample, self.scorer(parameters), weights, clip)
         gradient = self.basis.gradient(found.bins, found.total).ravel()
@@ -339,8 +339,6 @@ class AdditiveEngine(RowEngine):
         """Return the unit that residuals are rounded to: sums of all rows stay exact integers."""
         most = self.units.n_rows + 1
         bits = _BITS - math.ceil(math.log2(most))
-        if math.isinf(clip):  # without privacy: exact while residuals are at most 16 on average
-            clip = 16.0
         return 2.0 ** math.floor(math.log2(clip) - bits + 1)
 
 
@@ -384,8 +382,6 @@ def clip_units(residuals: Floats, norms: Floats, starts: npt.NDArray[np.intp] | 
     The norm of a unit's gradient is bounded by the sum of the norms of its rows' gradients. A unit for which that is
     not a finite number adds nothing.
     """
-    if math.isinf(clip):
-        return
     clip *= 1.0 - 1e-9  # covers the rounding of norms and products
     if starts is None and residuals.shape[1] == 1:  # the same bound, in less time
         one = residuals[:, 0]

@@ -383,8 +383,9 @@ def _continuous(grid: ContinuousGrid, counts: Floats, noise: float, floor: float
     parts = [_Part(number, np.zeros(1), np.ones(1))]
     cells = [(equal_cells, equal), *(_occupied(log_cells, counts[n_equal:]) for log_cells, _ in logarithmic)]
     if spread <= 0.0:  # a linear model still tells missing values and other entries apart
-        special = np.where(equal_cells < grid.equal_cells, -1, equal_cells)
-        return [*parts, _indicators(special, equal, floor, 1.0)]
+        special = _indicators(equal_cells, equal, floor, 1.0)
+        kept = slice(grid.equal_cells, None)
+        return [*parts, _Part(special.matrix[:, kept], special.means[kept], special.mean_squares[kept])]
     indicators = [_indicators(cell_of_bin, count, floor, _CELL_WEIGHT) for cell_of_bin, count in cells]
     expected = sum(float(part.mean_squares.sum()) for part in indicators)
     shrink = min(1.0, float(np.sqrt(spread / max(expected, 1e-300))))

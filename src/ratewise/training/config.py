@@ -214,17 +214,16 @@ def step_sizes(
     """Return the clipping norm, unless it is given, and the learning rate.
 
     The noise of a mean gradient moves scores by ``noise * clip * length / (n q)`` with length = sqrt(E |x|**2). The
-    clipping norm makes this 0.075, between 0.5 and 4; it is 4 without noise. The upper end keeps steps stable where many
-    features are correlated, which public facts do not tell. With constraints it is at least `length`, and nothing is
-    clipped without noise, because gradients of the constraints are large. Noise beyond twice 0.075 shortens the steps in
-    proportion.
+    clipping norm makes this 0.075, between 0.5 and 4; it is 4 without noise. With constraints, whose gradients are large,
+    it is at most `length` if that is more. No unit moves a step by more than 8: a larger clipping norm shortens the steps,
+    which keeps them stable where many features are correlated, which public facts do not tell. Noise beyond twice 0.075
+    shortens the steps in proportion.
     """
-    if noise is None:
-        return clip or (math.inf if constrained else _CLIPS[1]), _LEARNING_RATE
-    unit = noise * length / expected_units
     most = max(_CLIPS[1], length) if constrained else _CLIPS[1]
-    clip = clip or min(max(_GRADIENT_NOISE / unit, _CLIPS[0]), most)
-    return clip, _LEARNING_RATE * min(1.0, 2.0 * _GRADIENT_NOISE / (unit * clip))
+    unit = 0.0 if noise is None else noise * length / expected_units
+    clip = clip or min(max(_GRADIENT_NOISE / max(unit, 1e-300), _CLIPS[0]), most)
+    shortened = min(1.0, _CLIPS[1] / clip, 2.0 * _GRADIENT_NOISE / max(unit * clip, 1e-300))
+    return clip, _LEARNING_RATE * shortened
 
 
 def histogram_share(single_release: float, n_units: int) -> float:
