@@ -166,7 +166,7 @@ def test_a_huge_value_changes_the_part_of_its_own_row_only(value):
     other[VICTIM] = value
     engines = []
     for table in (X, other):
-        bins = RowCodes(code_rows(read_features(table), grids))
+        bins = RowCodes(code_rows(read_features(table), grids, np.ones(N))[0])
         engines.append(AdditiveEngine(bins, basis, Problem(LABELS, None, 2), row_units(N)))
     rest = np.delete(np.arange(N), VICTIM)
     parameters = rng.normal(size=engines[0].n_parameters)

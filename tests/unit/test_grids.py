@@ -72,15 +72,16 @@ def test_bins_of_a_table_in_memory_and_on_demand(tmp_path):
     values.tofile(path)
     mapped = read_features(np.memmap(path, dtype=float, mode="r", shape=values.shape))
     grids = (ContinuousGrid("x0", -1, 1), CategoricalGrid("x1", (0, 1)), ContinuousGrid("x2", 0, 2, log_cells=8))
-    stored = code_rows(read_features(values), grids)
+    weights = rng.integers(0, 9, 50) / 8.0
+    stored, in_memory = code_rows(read_features(values), grids, weights)
     rows = np.array([3, 7, 3, 49])
     assert np.array_equal(LazyBins(mapped, grids).take(rows), stored[rows])
-    weights = rng.random(50)
     totals = bin_weights(LazyBins(mapped, grids), grids, weights.__getitem__, len(weights))
     for place, part in enumerate(totals):
         direct = np.zeros(grids[place].n_bins)
         np.add.at(direct, stored[:, place].astype(int) - bin_offsets(grids)[place], weights)
-        assert np.allclose(part, direct, rtol=0, atol=1e-12)
+        assert np.array_equal(part, direct)
+        assert np.array_equal(in_memory[place], direct)
 
 
 def test_basis_of_released_histograms():
