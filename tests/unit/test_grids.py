@@ -59,6 +59,13 @@ def test_entries_of_the_wrong_kind_have_codes_of_their_own():
     assert UnusedGrid("u", "free text").code(["a", "b"]).tolist() == [0, 0]
 
 
+def test_masked_numbers_are_missing():
+    grid = ContinuousGrid("x", 0.0, 1.0)
+    column = np.ma.masked_array([0.25, 0.5, 0.75], mask=[False, True, False])
+    coded, _ = code_rows(read_features({"x": column}), (grid,), np.ones(3))
+    assert coded[:, 0].tolist() == grid.code(column).tolist() == grid.code([0.25, None, 0.75]).tolist()
+
+
 def test_many_categories_do_not_wrap_around():
     grid = CategoricalGrid("k", tuple(range(70_000)))
     assert grid.code([0, 69_999, 70_000, None]).tolist() == [0, 69_999, 70_000, 70_001]

@@ -177,8 +177,8 @@ class ContinuousGrid(Grid):
 
     def code(self, column: Any) -> npt.NDArray[np.int32]:
         """Return the bin of every entry."""
-        stored = getattr(column, "dtype", None) if isinstance(column, np.ndarray) else None
-        if stored in (np.float32, np.float64) and not self.cell_format.missing:
+        plain = isinstance(column, np.ndarray) and not isinstance(column, np.ma.MaskedArray)
+        if plain and column.dtype in (np.float32, np.float64) and not self.cell_format.missing:
             return self.code_numbers(column)  # the same bins, in less time
         parsed = parse_number(column, self.cell_format)
         bins = self.code_numbers(parsed.values)
