@@ -251,6 +251,22 @@ def test_dates_agree_in_every_resolution(unit):
     assert same(parse_number(zoned.astype(object)), parse_number(exact))
 
 
+@pytest.mark.parametrize(
+    "ends", [[0, 1, 30], [-0.5, 2.0, 3.25], pd.to_datetime(["2020-01-01", "2020-02-29", "2021-06-01"])]
+)
+@pytest.mark.parametrize("closed", ["left", "right", "both", "neither"])
+def test_a_missing_interval_changes_only_its_row(ends, closed):
+    """It turns whole ends into floats, and "(0, 1]" into "(0.0, 1.0]"."""
+    whole = pd.Series(pd.arrays.IntervalArray.from_breaks(ends, closed=closed))
+    texts = parse_text(whole).tolist()
+    assert len(set(texts)) == 2
+    for kind in ("interval", object, "category"):
+        assert parse_text(pd.Series([*whole, None]).astype(kind)).tolist() == [*texts, ""]
+    assert parse_text(pd.Series([*whole, "a word"])).tolist() == [*texts, "a word"]
+    assert parse_text([str(cell) for cell in [*whole][:2]]).tolist() == texts
+    assert parse_text([str(cell) for cell in pd.Series([*whole, None])][:2]).tolist() == texts
+
+
 @pytest.mark.parametrize("unit", ["D", "s", "us", "ns"])
 def test_a_mask_does_not_decide_how_times_are_read(unit):
     """As objects, times of nanoseconds are integers, and so were those of a masked array."""

@@ -105,7 +105,10 @@ def test_one_fraction_does_not_uncover_masked_cells(dtype):
     """A mask was kept in a column of whole numbers; one fraction made it floats, whose mask was not looked at."""
     grid = ContinuousGrid("a", 0.0, 10.0)
     whole, mask = np.arange(6), np.arange(6) % 2 == 1
-    found = [grid.code(np.ma.array(whole, mask=mask)), grid.code(np.ma.array([*whole[:-1], 0.5], mask=mask, dtype=dtype))]
+    found = [
+        grid.code(np.ma.array(whole, mask=mask)),
+        grid.code(np.ma.array([*whole[:-1], 0.5], mask=mask, dtype=dtype)),
+    ]
     assert found[0][:-1].tolist() == found[1][:-1].tolist()
     assert set(found[1][mask]) == {grid.missing_bin}
 

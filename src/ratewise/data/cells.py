@@ -65,6 +65,7 @@ _BLANKS = "\ufeff\u200b\u200c\u200d\u2060\x00" + "".join(filter(str.isspace, map
 _SPACES = str.maketrans(dict.fromkeys("\u00a0\u2007\u2009\u202f", " "))
 _FIXED = "biufmM"  # kinds of arrays whose cells are all numbers, or all times; others are read cell by cell
 _CHUNK = 1 << 16  # cells read at a time
+_INTERVAL = re.compile(r"[\[(](?P<low>[^\[\]()]+), (?P<high>[^\[\]()]+)[\])]\Z")
 
 _US_PER_DAY = 86_400_000_000
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
@@ -439,14 +440,7 @@ class _Reader:
 
     def text(self, cell: Any) -> str:
         """Return the canonical text."""
-        value = self._read(cell, self._missing_values, symbols=False)
-        if type(value) is float:
-            return _text_of_float(value)
-        if type(value) is _Time:
-            return value.text()
-        if value is None:
-            return MISSING_TEXT
-        return value if type(value) is str else UNREADABLE_TEXT
+        return _canonical(self._read(cell, self._missing_values, symbols=False))
 
     def plain(self, cell: Any) -> str:
         """Return text that means in the default format what the cell means in this one."""
@@ -486,7 +480,15 @@ class _Reader:
             if value is not None:
                 return value
         time = _time_of_text(text, self._format.date_order)
-        return text if time is None else time
+        return self._interval(text) if time is None else time
+
+    def _interval(self, text: str) -> str:
+        """Return an interval with its ends in canonical form: one missing interval turns whole ends into floats."""
+        found = _INTERVAL.match(text) if len(text) <= 120 else None
+        if found is None:
+            return text
+        low, high = (_canonical(self._of_text(end, frozenset(), symbols=False)) for end in found.group("low", "high"))
+        return f"{text[0]}{low}, {high}{text[-1]}"
 
     def _spelled(self, text: str) -> float | None:
         """Return the number that a text spells, also NaN, or None."""
@@ -533,6 +535,17 @@ def _clean(text: str) -> str:
         return text.strip(" \t\r\n\v\f\x00")
     text = text.translate(_SPACES).encode("utf-8", "replace").decode("utf-8")
     return unicodedata.normalize("NFC", text).strip(_BLANKS)
+
+
+def _canonical(value: Any) -> str:
+    """Return the canonical text of what a reader reads."""
+    if type(value) is float:
+        return _text_of_float(value)
+    if type(value) is _Time:
+        return value.text()
+    if value is None:
+        return MISSING_TEXT
+    return value if type(value) is str else UNREADABLE_TEXT
 
 
 def _text_of_float(value: float) -> str:
