@@ -164,7 +164,7 @@ def _columns(scores: Any) -> list[Any]:
         return [scores.iloc[:, place] for place in range(scores.shape[1])]
     if hasattr(scores, "columns"):
         return [scores[name] for name in scores.columns]
-    array = np.asarray(scores)
+    array = np.asanyarray(scores)  # masked cells are missing
     return [array[:, place] for place in range(array.shape[1])]
 
 
