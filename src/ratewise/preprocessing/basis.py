@@ -197,10 +197,10 @@ def code_rows(
     totals = [np.zeros(grid.n_bins) for grid in grids]
     offsets = bin_offsets(grids)
     for place, (column, grid, total) in enumerate(zip(features.columns, grids, totals, strict=True)):
-        floats = getattr(getattr(column, "dtype", None), "kind", "") == "f"  # others are coded once per value
-        numbers = stored_column(column) if floats else column
-        for rows in row_blocks(features.n_rows) if floats else (slice(None),):
-            bins = grid.code(numbers[rows])
+        stored = stored_column(column) if getattr(getattr(column, "dtype", None), "kind", "") == "f" else None
+        floats = stored if isinstance(stored, np.ndarray) else None  # others are coded once per value
+        for rows in (slice(None),) if floats is None else row_blocks(features.n_rows):
+            bins = grid.code(column if floats is None else floats[rows])
             np.add(bins, offsets[place], out=codes[rows, place], casting="unsafe")
             total += np.bincount(bins, weights[rows], minlength=grid.n_bins)
     return codes, totals
