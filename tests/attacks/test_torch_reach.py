@@ -306,6 +306,22 @@ def test_reduced_precision_by_the_newer_settings(part, monkeypatch):
     assert moved <= 1 + engine.slack(N)
 
 
+@pytest.mark.parametrize("make", [lambda: nn.Linear(48, 2), lambda: nn.Sequential(nn.Linear(48, 64), nn.Linear(64, 2))])
+def test_autocast_around_a_training_does_not_round_sums(make):
+    """Sums and norms were formed in bfloat16 by callers who trained under autocast."""
+    for seed in range(4):
+        torch.manual_seed(seed)
+        module, labels = make(), np.zeros(128, np.int64)
+        x = 9 * torch.randn(48) + 0.01 * torch.randn(128, 48)
+        found = []
+        for last in (0, -1):
+            labels[-1] = last
+            engine = TorchEngine(module, TensorRows(x, labels.copy()), Objective(2))
+            with torch.autocast("cpu", torch.bfloat16):
+                found.append(sum_of(engine, np.arange(128)))
+        assert float((found[0] - found[1]).norm()) <= 1 + engine.slack(128)
+
+
 # ---------------------------------------------------------------------------------------- ordinary networks
 
 

@@ -217,7 +217,8 @@ class PerRowClipper:
             )
         scales = scales.detach().to(wide_device(losses), torch.float64)
         try:
-            with torch.no_grad():
+            # in the precision that `ratewise.torch.gradients` counts on, also if the caller chose another
+            with torch.no_grad(), torch.autocast(losses.device.type, enabled=False):
                 shares = self._backward(losses) if len(losses) else {}
                 weights = scales if bound is None else _weights(list(shares.values()), scales, bound, units)
                 # a share is dropped as soon as it is summed, so that sums take the place of shares
