@@ -325,6 +325,43 @@ def test_autocast_around_a_training_does_not_round_sums(make):
 # ---------------------------------------------------------------------------------------- ordinary networks
 
 
+def replaced(layer):
+    plain = type(layer).forward
+    layer.forward = lambda x: plain(layer, 2 * x)
+
+
+def padded(layer):
+    layer.padding_mode = "reflect"
+
+
+def subclassed(layer):
+    class Tripled(nn.Conv1d):
+        def forward(self, x):
+            return 3 * super().forward(x)
+
+    layer.__class__ = Tripled
+
+
+def patched(monkeypatch):
+    plain = nn.Conv1d._conv_forward
+    monkeypatch.setattr(nn.Conv1d, "_conv_forward", functools.wraps(plain)(lambda *parts: -2 * plain(*parts)))
+
+
+@pytest.mark.parametrize("change", [replaced, padded, subclassed, patched], ids=lambda change: change.__name__)
+def test_layers_that_are_changed_later_are_trained_as_they_are_evaluated(change, monkeypatch):
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv1d(2, 3, 3, padding=1), nn.Tanh(), nn.Flatten(), nn.Linear(24, 2))
+    x = torch.randn(6, 2, 8)
+    engine = engine_of(module, x)
+    engine.try_out()
+    change(monkeypatch if change is patched else module[0])
+    loss = functional.cross_entropy(module(x), torch.arange(6) % 2, reduction="sum")
+    want = torch.cat([part.ravel() for part in torch.autograd.grad(loss, engine.parameters)])
+    for _ in range(2):
+        got = torch.cat([part.ravel() for part in engine.sums(np.arange(6), clip=None).gradient])
+        torch.testing.assert_close(got.float(), want, rtol=1e-4, atol=1e-5)
+
+
 def test_inputs_of_a_layer_that_are_written_to_are_refused():
     """PyTorch refuses it too: the gradient would be that of another function."""
 
