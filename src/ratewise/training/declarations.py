@@ -19,7 +19,7 @@ from ratewise.accounting import Ledger, PrivacyUnit
 from ratewise.constraints.compiled import compile_constraints, named_values
 from ratewise.constraints.domain import Domain, Numeric, list_values, scalar
 from ratewise.constraints.feasibility import smallest_values
-from ratewise.data.cells import DEFAULT_FORMAT
+from ratewise.data.cells import DEFAULT_FORMAT, refuse_ambiguous
 from ratewise.data.table import column_names, needed_columns, raw_columns, refuse_misspelt
 from ratewise.exceptions import InvalidInput, InvalidType, RatewiseWarning
 from ratewise.preprocessing.discovery import ColumnDeclaration
@@ -125,6 +125,9 @@ def check_compiles(declared: Declarations, columns: tuple[str, ...]) -> None:
     ``rate(1).between(0, 0.3)`` holds always on one side on purpose.
     """
     named = named_values(declared.constraints)
+    for name in columns:
+        refuse_ambiguous(f"the values of column {name!r} in constraints", named.columns.get(name, ()))
+    refuse_ambiguous("the classes in constraints", named.classes)
     further = ("an undeclared value", "another undeclared value")
     values: dict[str, Any] = {
         name: declared.group_values[name]
