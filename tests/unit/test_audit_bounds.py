@@ -8,7 +8,6 @@ from scipy import stats
 
 from ratewise.accounting import GaussianEvent, TrainingEvent, epsilon
 from ratewise.audit import AuditResult, audit_one_run, audit_step, gaussian_bound, many_runs_bound, one_run_bound
-from ratewise.audit.bounds import proportion_bounds
 from ratewise.exceptions import InvalidInput, RatewiseError, UnsupportedCombination
 
 
@@ -39,11 +38,6 @@ class TestManyRuns:
             for _ in range(20)
         ]
         assert min(tight) > 0.9
-
-    def test_proportions_against_the_binomial_law(self):
-        lower, upper = proportion_bounds(7, 40, 0.025)
-        assert stats.binom.sf(6, 40, lower) == pytest.approx(0.025)
-        assert stats.binom.cdf(7, 40, upper) == pytest.approx(0.025)
 
 
 class TestOneRun:

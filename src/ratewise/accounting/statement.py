@@ -172,7 +172,7 @@ class PrivacyStatement(Described):
             return f"There is NO PRIVACY GUARANTEE: {why}."
         return (
             "These releases are (epsilon, delta)-differentially private with "
-            f"epsilon = {_upwards(self.epsilon)} and delta = {self.delta:g}."
+            f"epsilon = {epsilon_text(self.epsilon)} and delta = {self.delta:g}."
         )
 
     def _protected(self) -> str:
@@ -205,16 +205,17 @@ def state(
     return PrivacyStatement(epsilon=curve.epsilon(_validate.inside(delta=delta)), delta=delta, **facts)
 
 
-def _upwards(epsilon: float) -> str:
-    """Show epsilon with four digits, never less than it is.
+def epsilon_text(epsilon: float | None) -> str:
+    """Return epsilon with four digits, rounded upwards: a text never claims more privacy than there is.
 
-    >>> _upwards(1.23412)
-    '1.235'
+    >>> epsilon_text(1.23412), epsilon_text(None)
+    ('1.235', 'infinite')
     """
+    if epsilon is None or math.isinf(epsilon):
+        return "infinite"
     shown = f"{epsilon:.4g}"
     if float(shown) < epsilon:
-        step = 10.0 ** (math.floor(math.log10(epsilon)) - 3)
-        shown = f"{float(shown) + step:.4g}"
+        shown = f"{float(shown) + 10.0 ** (math.floor(math.log10(epsilon)) - 3):.4g}"
     return shown
 
 

@@ -12,24 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
-from scipy.stats import beta, binom
+from scipy.stats import binom
 
 from ratewise import _validate
 from ratewise.accounting import GaussianEvent, epsilon
 from ratewise.exceptions import InvalidInput
+from ratewise.metrics.intervals import share_interval
 
 Floats = npt.NDArray[np.float64]
-
-
-def proportion_bounds(hits: int, games: int, level: float) -> tuple[float, float]:
-    """Return Clopper and Pearson's lower and upper bound on a probability, each wrong with chance `level`.
-
-    >>> [round(bound, 4) for bound in proportion_bounds(0, 100, 0.05)]
-    [0.0, 0.0295]
-    """
-    lower = 0.0 if hits == 0 else float(beta.ppf(level, hits, games - hits + 1))
-    upper = 1.0 if hits == games else float(beta.ppf(1.0 - level, hits + 1, games - hits))
-    return lower, upper
 
 
 def many_runs_bound(
@@ -115,11 +105,13 @@ def _error_bounds(
     hits_in: int, games_in: int, hits_out: int, games_out: int, delta: float, confidence: float
 ) -> tuple[float, float]:
     """Return a lower bound on the probability of a hit with the row, and an upper bound without it."""
-    level = (1.0 - _validate.inside(confidence=confidence)) / 2.0
+    _validate.inside(confidence=confidence)
     _check_delta(delta)
     _check_hits(hits_in=hits_in, games_in=games_in)
     _check_hits(hits_out=hits_out, games_out=games_out)
-    return proportion_bounds(hits_in, games_in, level)[0], proportion_bounds(hits_out, games_out, level)[1]
+    hits, games = np.array([[hits_in, hits_out], [games_in, games_out]], dtype=np.float64)
+    lower, upper = share_interval(hits, games, confidence)
+    return float(lower[0]), float(upper[1])
 
 
 def _check_delta(delta: float) -> None:

@@ -18,7 +18,7 @@ from ratewise import _validate
 from ratewise._files import now
 from ratewise.accounting import Event, Ledger, PrivacyStatement, TrainingEvent, accountant
 from ratewise.accounting.events import merged, single
-from ratewise.accounting.statement import software_version
+from ratewise.accounting.statement import epsilon_text, software_version
 from ratewise.constraints.compiled import as_constraints
 from ratewise.constraints.domain import Domain, Numeric, list_values, show_number
 from ratewise.data.table import code_groups, code_labels
@@ -26,7 +26,7 @@ from ratewise.exceptions import InvalidType
 from ratewise.models.fitted import ShapeFunction
 from ratewise.report import content as c
 from ratewise.report import evaluation
-from ratewise.report.content import Content, epsilon_text, finite, finites, listed
+from ratewise.report.content import Content, finite, finites, listed
 from ratewise.report.evaluation import FEW_ROWS, OTHER, Evaluation, Floats, ValueNames, constraints_of
 from ratewise.training.certificate import CANNOT_TELL, HELD, MISSED, Certificate, short
 

@@ -18,9 +18,10 @@ from string import Template
 from typing import Any
 
 from ratewise.accounting import PrivacyStatement, PrivacyUnit
+from ratewise.accounting.statement import epsilon_text
 from ratewise.report import views
 from ratewise.report.build import certificate_line, detail, measured
-from ratewise.report.content import STATES, Content, Note, epsilon_text
+from ratewise.report.content import STATES, Content, Note
 from ratewise.report.plots import Column, Html, el, join
 from ratewise.report.views import PANELS, four, interval_words, measured_share, signed
 

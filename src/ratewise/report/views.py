@@ -13,12 +13,13 @@ from functools import partial
 from typing import Any
 
 from ratewise import _validate
+from ratewise.accounting.statement import epsilon_text
 from ratewise.constraints.domain import show_number
 from ratewise.exceptions import InvalidInput
 from ratewise.models.fitted import ShapeFunction
 from ratewise.report import content as c
 from ratewise.report.build import shape_of
-from ratewise.report.content import MEASURES, Content, Share, epsilon_text, listed
+from ratewise.report.content import MEASURES, Content, Share, listed
 from ratewise.report.plots import UNIT, Axis, Column, Forest, Html, Line, Mark, Plot, Point, el, new_axes, strip, table
 from ratewise.training.certificate import short
 
