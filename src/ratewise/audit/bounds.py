@@ -1,7 +1,7 @@
 """Lower bounds on epsilon from the results of guessing games.
 
 They hold with probability at least `confidence` over the games, whatever the mechanism and the adversary do, if
-how to guess was fixed without looking at the games that are counted. `gaussian_bound` alone assumes more.
+how to guess was fixed without looking at the games that are counted.
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
 from scipy.stats import binom
 
 from ratewise import _validate
-from ratewise.accounting import GaussianEvent, epsilon
 from ratewise.exceptions import InvalidInput
 from ratewise.metrics.intervals import share_interval
 
@@ -41,27 +39,6 @@ def many_runs_bound(
     if 1.0 - alarms > delta and power < 1:
         found = max(found, math.log((1.0 - alarms - delta) / (1.0 - power)))
     return found
-
-
-def gaussian_bound(
-    hits_in: int, games_in: int, hits_out: int, games_out: int, *, delta: float, confidence: float = 0.95
-) -> float:
-    """Return the lower bound on epsilon **if** the two laws are normal laws of one variance, some way apart.
-
-    That is so for a Gaussian release without sampling. Then error rates (alarms, misses) show that the
-    distance is at least ``quantile(1 - alarms) - quantile(misses)``, and epsilon follows from it. It is
-    sharper than `many_runs_bound`, and says nothing of any other mechanism.
-
-    >>> round(gaussian_bound(8413, 10000, 1587, 10000, delta=1e-5), 2)
-    9.63
-    """
-    power, alarms = _error_bounds(hits_in, games_in, hits_out, games_out, delta, confidence)
-    if not delta > 0:
-        raise InvalidInput(f"delta must be above 0 for a Gaussian release, got {delta!r}")
-    if power <= 0 or alarms >= 1:
-        return 0.0
-    distance = float(ndtri(1.0 - alarms) - ndtri(1.0 - power))
-    return epsilon(GaussianEvent(1.0 / distance), delta) if distance > 0 else 0.0
 
 
 def one_run_bound(canaries: int, guesses: int, correct: int, *, delta: float = 0.0, confidence: float = 0.95) -> float:
