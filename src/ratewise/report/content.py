@@ -19,7 +19,7 @@ from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.training.certificate import CANNOT_TELL, HELD, MISSED, short
 
 FORMAT = "ratewise-report"
-VERSION = 7
+VERSION = 8
 
 STATES = (MISSED, CANNOT_TELL, HELD)
 
@@ -169,7 +169,7 @@ class Calibration:
 class Rival:
     """A model on the same rows: the one reported comes first, others are there to compare.
 
-    `worst` is the largest excess; `difference` is its accuracy minus that of the model reported, with an interval.
+    `worst` is the largest excess.
     """
 
     name: str
@@ -178,7 +178,6 @@ class Rival:
     reached: tuple[float | None, ...]
     epsilon: float | None
     private: bool
-    difference: tuple[float, float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -214,17 +213,12 @@ class Booking:
 
 @dataclass(frozen=True)
 class Spending:
-    """The entries of the ledger in order.
-
-    `gradient_share` is the part of a step's budget (by inverse squared noise) that bought gradients, the rest
-    bought counts of predictions; None if there was no such split.
-    """
+    """The entries of the ledger in order."""
 
     delta: float
     cap: float | None
     total: float | None
     entries: tuple[Booking, ...]
-    gradient_share: float | None
 
 
 @dataclass(frozen=True)

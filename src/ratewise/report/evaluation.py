@@ -297,25 +297,11 @@ def calibration_of(data: Evaluation) -> tuple[Calibration, ...]:
     return tuple(found)
 
 
-def accuracy_of(data: Evaluation, predicted: Any) -> tuple[Share, npt.NDArray[np.bool_]]:
-    """Return how often predictions are right, and which."""
+def accuracy_of(data: Evaluation, predicted: Any) -> Share:
+    """Return how often predictions are right."""
     codes = Predictions.read(data.truth, predicted, None, data.classes)
     right = codes.truth_codes == codes.predictions
-    return _share(float(right.sum()), len(right), data.confidence), right
-
-
-def difference(
-    ours: npt.NDArray[np.bool_], theirs: npt.NDArray[np.bool_], confidence: float
-) -> tuple[float, float, float]:
-    """Return how much oftener `theirs` is right than `ours` on the same rows, with its interval.
-
-    Only rows on which the two differ tell anything. Given how many those are, the share that `theirs` has
-    right gets an exact interval.
-    """
-    more, less, n = int(np.sum(theirs & ~ours)), int(np.sum(ours & ~theirs)), len(ours)
-    share, scale = _share(float(more), more + less, confidence), (more + less) / n
-    low, high = (0.5 if end is None else end for end in (share.low, share.high))
-    return (more - less) / n, scale * (2 * low - 1), scale * (2 * high - 1)
+    return _share(float(right.sum()), len(right), data.confidence)
 
 
 def _group(data: Evaluation, row: GroupRow) -> Group:
