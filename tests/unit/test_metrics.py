@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from sklearn.metrics import confusion_matrix, precision_score, recall_score
 
-from ratewise.constraints.domain import Numeric
+from ratewise.constraints.domain import Numeric, below
 from ratewise.constraints.families import (
     demographic_parity,
     error_rate_parity,
@@ -17,7 +17,7 @@ from ratewise.constraints.families import (
     positive_rate,
     precision,
 )
-from ratewise.constraints.rates import below, group, label, rate
+from ratewise.constraints.rates import group, label, rate
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.metrics import group_rates, rate_report
 

@@ -6,7 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from ratewise.constraints.rates import at_least, below, between, everyone, group, label, nobody
+from ratewise.constraints.domain import at_least, below, between
+from ratewise.constraints.rates import everyone, group, label, nobody
 from ratewise.exceptions import InvalidInput, InvalidType
 
 women, black, young = group(sex="Female"), group(race="Black"), group(age=below(25))

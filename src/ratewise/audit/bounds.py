@@ -86,9 +86,9 @@ def _error_bounds(
     _check_delta(delta)
     _check_hits(hits_in=hits_in, games_in=games_in)
     _check_hits(hits_out=hits_out, games_out=games_out)
-    hits, games = np.array([[hits_in, hits_out], [games_in, games_out]], dtype=np.float64)
-    lower, upper = share_interval(hits, games, confidence)
-    return float(lower[0]), float(upper[1])
+    lower, _ = share_interval(hits_in, games_in, confidence)
+    _, upper = share_interval(hits_out, games_out, confidence)
+    return float(lower), float(upper)
 
 
 def _check_delta(delta: float) -> None:

@@ -44,36 +44,10 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from ratewise import _validate
-from ratewise.constraints.domain import (
-    PLAIN_TEXT,
-    Interval,
-    at_least,
-    below,
-    between,
-    in_order,
-    is_word,
-    scalar,
-    show_number,
-    show_value,
-)
+from ratewise.constraints.domain import PLAIN_TEXT, Interval, in_order, is_word, scalar, show_number, show_value
 from ratewise.exceptions import InvalidInput, InvalidType
 
 STRICT = "rates are bounded with <= or >=; a strict {0} cannot be distinguished from {0}="
-__all__ = [
-    "Constraint",
-    "Constraints",
-    "Expression",
-    "Interval",
-    "Predicate",
-    "at_least",
-    "below",
-    "between",
-    "everyone",
-    "group",
-    "label",
-    "rate",
-    "rows",
-]
 
 
 class Predicate:
@@ -183,6 +157,7 @@ def group(**values: Any) -> Predicate:
         Column name = one value, a collection of values, an interval (`below`, `at_least`, `between`) or a
         collection of intervals. A column whose name is no identifier: ``group(**{"hours-per-week": 40})``.
 
+    >>> from ratewise import between
     >>> group(sex="Female", age=between(25, 65))
     group(age=between(25, 65), sex='Female')
     """

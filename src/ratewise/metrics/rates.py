@@ -259,8 +259,8 @@ class GroupRates(RowSequence[GroupRow]):
         value, n = self._read(row, rate, k)
         if math.isnan(value) or not n:
             return math.nan, (math.nan, math.nan), 0
-        low, high = share_interval(np.array([float(round(value * n))]), np.array([float(n)]), confidence)
-        return value, (float(low[0]), float(high[0])), n
+        low, high = map(float, share_interval(round(value * n), n, confidence))
+        return value, (low, high), n
 
     def largest_gap(self, rate: str, k: Any = None) -> float:
         """Return the largest difference of a rate between groups: "accuracy", or a field of `ClassRates`.

@@ -325,8 +325,8 @@ def _class_shares(rates: ClassRates, count: int, confidence: float) -> dict[str,
 def _share(hits: float, rows: int, confidence: float) -> Share:
     if not rows:
         return Share(None, None, None, 0)
-    low, high = share_interval(np.array([hits]), np.array([float(rows)]), confidence)
-    return Share(hits / rows, float(low[0]), float(high[0]), rows)
+    low, high = map(float, share_interval(hits, rows, confidence))
+    return Share(hits / rows, low, high, rows)
 
 
 def _calibrations(data: Evaluation, column: str, score: Floats, outcome: Any) -> Iterator[Calibration]:
