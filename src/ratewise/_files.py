@@ -1,4 +1,4 @@
-"""Files that are whole or not there, strict JSON, and arrays in a file that is safe to open.
+"""Files that are whole or not there, strict JSON and what it describes, and arrays in a file that is safe to open.
 
 Models, checkpoints and histories are uncompressed ``.npz`` archives: ``header.json`` first, then one ``.npy`` per
 array, which ``numpy.load`` reads too. Opening one runs nothing that is in it: there is no pickle, every name, type and
@@ -120,6 +120,16 @@ def strict_json(content: bytes | str) -> Any:
         return json.loads(decoded, parse_constant=refuse)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def read_document(document: Any, writer: str) -> Any:
+    """Parse JSON text that a function named `writer` wrote; `InvalidInput` or `InvalidType` for anything else."""
+    if not isinstance(document, str | bytes):
+        raise InvalidType(f"document must be JSON text, got {type(document).__name__}")
+    try:
+        return strict_json(document)
+    except ValueError:
+        raise InvalidInput(f"document must be JSON that {writer} wrote, got something else") from None
 
 
 def revive(kind: Any, value: Any, where: str, remedy: str, *, nan: bool = False) -> Any:

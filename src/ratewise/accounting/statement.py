@@ -25,7 +25,7 @@ from importlib import metadata
 from typing import Any
 
 from ratewise import _validate
-from ratewise._files import strict_json
+from ratewise._files import read_document
 from ratewise.accounting import accountant
 from ratewise.accounting.events import NEIGHBOURS, Described, Event, PrivacyUnit, UnprotectedEvent, as_events
 from ratewise.exceptions import InvalidInput, InvalidType
@@ -142,13 +142,7 @@ class PrivacyStatement(Described):
     @classmethod
     def from_json(cls, document: str) -> PrivacyStatement:
         """Read back what `to_json` wrote."""
-        if not isinstance(document, (str, bytes)):
-            raise InvalidType(f"document must be JSON text, got {type(document).__name__}")
-        try:
-            description = strict_json(document)
-        except ValueError:
-            raise InvalidInput("document must be JSON that to_json() wrote, got something else") from None
-        return cls.from_dict(description)
+        return cls.from_dict(read_document(document, "to_json()"))
 
     def __str__(self) -> str:
         size = () if self.n_units is None else (f"the number of {self.unit.noun}: {self.n_units:,}",)
