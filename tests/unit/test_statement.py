@@ -23,7 +23,7 @@ from ratewise.accounting.events import (
     UnprotectedEvent,
 )
 from ratewise.accounting.ledger import Ledger
-from ratewise.accounting.statement import PrivacyStatement, _upwards, state
+from ratewise.accounting.statement import PrivacyStatement, epsilon_text, state
 from ratewise.exceptions import InvalidInput, InvalidType
 
 DELTA = 1e-5
@@ -147,7 +147,7 @@ def test_lines_are_short():
 @settings(max_examples=300, deadline=None)
 @given(st.floats(1e-12, 1e6))
 def test_epsilon_is_never_shown_smaller_than_it_is(epsilon):
-    assert epsilon <= float(_upwards(epsilon)) <= epsilon * 1.0011
+    assert epsilon <= float(epsilon_text(epsilon)) <= epsilon * 1.0011
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from importlib import metadata
 from typing import Any
 
 from ratewise import _validate
-from ratewise._files import strict_json
+from ratewise._files import read_document
 from ratewise.accounting import accountant
 from ratewise.accounting.events import NEIGHBOURS, Described, Event, PrivacyUnit, UnprotectedEvent, as_events
 from ratewise.exceptions import InvalidInput, InvalidType
@@ -142,13 +142,7 @@ class PrivacyStatement(Described):
     @classmethod
     def from_json(cls, document: str) -> PrivacyStatement:
         """Read back what `to_json` wrote."""
-        if not isinstance(document, (str, bytes)):
-            raise InvalidType(f"document must be JSON text, got {type(document).__name__}")
-        try:
-            description = strict_json(document)
-        except ValueError:
-            raise InvalidInput("document must be JSON that to_json() wrote, got something else") from None
-        return cls.from_dict(description)
+        return cls.from_dict(read_document(document, "to_json()"))
 
     def __str__(self) -> str:
         size = () if self.n_units is None else (f"the number of {self.unit.noun}: {self.n_units:,}",)
@@ -172,7 +166,7 @@ class PrivacyStatement(Described):
             return f"There is NO PRIVACY GUARANTEE: {why}."
         return (
             "These releases are (epsilon, delta)-differentially private with "
-            f"epsilon = {_upwards(self.epsilon)} and delta = {self.delta:g}."
+            f"epsilon = {epsilon_text(self.epsilon)} and delta = {self.delta:g}."
         )
 
     def _protected(self) -> str:
@@ -205,16 +199,17 @@ def state(
     return PrivacyStatement(epsilon=curve.epsilon(_validate.inside(delta=delta)), delta=delta, **facts)
 
 
-def _upwards(epsilon: float) -> str:
-    """Show epsilon with four digits, never less than it is.
+def epsilon_text(epsilon: float | None) -> str:
+    """Return epsilon with four digits, rounded upwards: a text never claims more privacy than there is.
 
-    >>> _upwards(1.23412)
-    '1.235'
+    >>> epsilon_text(1.23412), epsilon_text(None)
+    ('1.235', 'infinite')
     """
+    if epsilon is None or math.isinf(epsilon):
+        return "infinite"
     shown = f"{epsilon:.4g}"
     if float(shown) < epsilon:
-        step = 10.0 ** (math.floor(math.log10(epsilon)) - 3)
-        shown = f"{float(shown) + step:.4g}"
+        shown = f"{float(shown) + 10.0 ** (math.floor(math.log10(epsilon)) - 3):.4g}"
     return shown
 
 
