@@ -208,14 +208,14 @@ class TrainingEvent(Event):
         releases = []
         if self.gradient_noise is not None:
             releases.append(
-                "the sum of clipped row gradients with Gaussian noise of standard deviation "
+                "the sum of clipped gradients with Gaussian noise of standard deviation "
                 f"{self.gradient_noise:.6g} times the clipping norm"
             )
         if self.histogram_noise is not None:
             law = "Laplace noise of scale" if self.laplace_scale else "Gaussian noise of standard deviation"
             releases.append(f"the histogram of predictions per cell with {law} {self.histogram_noise:.6g}")
         return (
-            f"{_number(self.steps, 'training step')}, each of which keeps every row independently with "
+            f"{_number(self.steps, 'training step')}, each of which keeps every protected unit independently with "
             f"probability {self.sampling_rate:.6g} and releases, from that one sample, {' and '.join(releases)}"
         )
 

@@ -16,6 +16,7 @@ True
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import math
 import textwrap
@@ -31,10 +32,10 @@ from ratewise.accounting.events import NEIGHBOURS, Described, Event, PrivacyUnit
 from ratewise.exceptions import InvalidInput, InvalidType
 
 FORMAT = "ratewise-privacy-statement"
-VERSION = 2
+VERSION = 3
 WIDTH = 88
 
-_LISTS = ("public", "found", "outside")
+_LISTS = ("names", "public", "found", "outside")
 FIXED_LIST = "exact composition of a plan that was fixed before its first release"
 
 _ZERO_OUT = (
@@ -72,13 +73,14 @@ class PrivacyStatement(Described):
     `public` lists facts that are taken as known to everybody, so that they are not protected; `found`, what
     was not declared and was found by private releases, within the guarantee; `outside`, what was read off the
     private data outside the guarantee. `terms` says why the events may be added up: a list fixed in advance,
-    or a privacy filter.
+    or a privacy filter. `names` are those of the events in their plan, if they belong to one.
     """
 
     epsilon: float
     delta: float
     neighbours: str = "add_or_remove"
     events: tuple[Event, ...] = ()
+    names: tuple[str, ...] = ()
     unit: PrivacyUnit = field(default_factory=PrivacyUnit)
     n_units: int | None = None
     public: tuple[str, ...] = ()
@@ -101,6 +103,8 @@ class PrivacyStatement(Described):
             _validate.text(**{name: getattr(self, name)})
         events = () if self.events in ((), []) else as_events(self.events)
         number = None if self.n_units is None else _validate.count(n_units=self.n_units)
+        if self.names and len(self.names) != len(events):
+            raise InvalidInput(f"names must have one entry per event, got {len(self.names)} for {len(events)} events")
         lists = {name: _validate.texts(**{name: getattr(self, name)}) for name in _LISTS}
         return {"epsilon": float(epsilon), "delta": delta, "events": events, "n_units": number, **lists}
 
@@ -112,7 +116,8 @@ class PrivacyStatement(Described):
     @property
     def mechanism(self) -> tuple[str, ...]:
         """What was released, in words, one text per event."""
-        return tuple(map(str, self.events))
+        names = (f"{name}: " for name in self.names) if self.names else itertools.repeat("")
+        return tuple(f"{name}{event}" for name, event in zip(names, self.events, strict=False))
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready description; an infinite epsilon is written as the word "infinity"."""
