@@ -376,6 +376,15 @@ class FeatureTable:
         """Return a column by name."""
         return self.columns[self.names.index(name)]
 
+    def without(self, left_out: Collection[str]) -> FeatureTable:
+        """Return the table without some of its named columns."""
+        if not self.named or not set(left_out) & set(self.names):
+            return self
+        kept = {name: part for name, part in zip(self.names, self.columns, strict=True) if name not in left_out}
+        if not kept:
+            raise InvalidInput("the schema leaves out every column of X; name at least one feature")
+        return replace(self, names=tuple(kept), columns=tuple(kept.values()))
+
 
 def read_features(X: Any, *, expected: Sequence[str] | None = None) -> FeatureTable:
     """Return a frame, mapping of columns, two-dimensional array, list of rows or sparse matrix as columns.
