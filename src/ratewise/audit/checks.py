@@ -149,7 +149,7 @@ def scale_p_value(noise: Floats, law: str) -> float:
     variance, fourth = (1.0, 3.0) if law == "gaussian" else (2.0, 24.0)
     z = (np.mean(noise**2, axis=0) - variance) / np.sqrt((fourth - variance**2) / len(noise))
     shape = stats.kstest(noise.ravel(), reference.cdf).pvalue
-    return float(min(2 * stats.norm.sf(np.abs(z)).min() * noise.shape[1], shape) * 2)
+    return float(min(4 * stats.norm.sf(np.abs(z)).min() * noise.shape[1], 2 * shape, 1.0))
 
 
 def _dependence_p_value(noise: Floats) -> float:
