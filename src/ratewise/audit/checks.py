@@ -162,4 +162,4 @@ def _dependence_p_value(noise: Floats) -> float:
     between = (scores.T @ scores / np.sqrt(len(scores)))[np.triu_indices(noise.shape[1], 1)]
     later = (scores[:-1].T @ scores[1:] / np.sqrt(len(scores) - 1)).ravel()
     found = np.concatenate([between, later])
-    return float(2 * stats.norm.sf(np.abs(found)).min() * found.size)
+    return float(min(2 * stats.norm.sf(np.abs(found)).min() * found.size, 1.0))

@@ -273,7 +273,7 @@ _MEANING = (
 @click.option("--games", type=int, default=10_000, show_default=True, help="Games with a single step.")
 @click.option("--canaries", type=int, default=1000, show_default=True, help="Of the audit in one run.")
 @click.option("--rows-per-id", type=int, default=1, help="Canaries are persons with so many rows each.")
-@click.option("--delta", type=float, default=1e-3, show_default=True)
+@click.option("--delta", type=float, default=1e-3, show_default=True, help="In one run at most 0.1 / CANARIES.")
 @click.option("--confidence", type=float, default=0.99, show_default=True)
 def audit(run: str | None, **values: Any) -> None:
     """Try to break the guarantee of RUN, a run folder, or of the noise given; exit 1 if it breaks.
@@ -321,6 +321,7 @@ def _findings(event: TrainingEvent, values: dict[str, Any]) -> Iterator[AuditRes
         how: dict[str, Any] = {"games": values["games"], "releases": releases, "attack": attack}
         yield audit_step(alone, subject=_subject(values, alone, 1, None), **how, **level)
     subject = _subject(values, event, values["canaries"], 0)
+    level["delta"] = min(values["delta"], 0.1 / values["canaries"])  # many canaries times delta hide every epsilon
     yield audit_one_run(event, canaries=values["canaries"], subject=subject, **level)
     streams = RandomStreams.from_seed()
     yield check_noise(event, streams=streams)
