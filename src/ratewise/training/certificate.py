@@ -45,6 +45,7 @@ from ratewise.constraints.domain import show_number
 from ratewise.exceptions import InvalidInput
 from ratewise.metrics.intervals import NoisyIntervals, fieller, noisy_intervals
 from ratewise.metrics.rates import RowSequence, html_table, plain_data
+from ratewise.training.config import KNOWN_SHARE
 from ratewise.training.plan import CERTIFICATE, Plan
 
 if TYPE_CHECKING:
@@ -567,7 +568,7 @@ def choose_shift(
     by_cell, by_label = np.split(released, [n_cells * margin_code_count(n_classes)])
     cells, labels = (part.reshape(-1, len(MARGIN_EDGES) + 1, n_classes - 1) for part in (by_cell / 2.0, by_label))
     sizes = np.maximum(cell_totals, 0.0)
-    floor = max(1.0, 0.002 * float(sizes.sum()))
+    floor = max(1.0, KNOWN_SHARE * float(sizes.sum()))
     start = _Shifted.by(0.0, cells, labels, towards)
     value, std = compiled.value_and_std(start.histogram, stds[0] * start.entries, sizes, floor=floor)
     if not np.any(value - compiled.bounds > tolerance + _SURE * std + ROUNDING):

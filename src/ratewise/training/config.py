@@ -17,7 +17,7 @@ from scipy.special import log_ndtr, ndtr
 
 from ratewise import _validate
 from ratewise.exceptions import InvalidInput
-from ratewise.preprocessing.grids import LOG_CELLS
+from ratewise.preprocessing.grids import LOG_CELLS, REFINEMENT
 
 HISTOGRAMS = ("gaussian", "laplace")
 SCHEDULES = ("linear", "constant")
@@ -26,11 +26,13 @@ _SIZES = 1e-100, 1e100  # of clipping norms and learning rates whose products ar
 
 STEPS = 200
 LARGEST_SAMPLE = 65_536  # expected units of a step; small tables are sampled with probability 1/2
-THRESHOLD_DELTA = 0.1  # of delta, for each of two releases with thresholds
+# Of a budget, for what a fit releases beside gradients: column histograms (in units of 1 / sigma**2), prediction counts (of
+# a step), a threshold (of delta). Each release of found values, and the certificate, get half of it.
+SIDE_SHARE = 0.1
 LEAST_STEP_NOISE = 0.2  # with less, a small sampling rate hides nothing
 ROWS_PER_ID_SHARE = CORRECTION_SHARE = 0.01  # of the budget, in units of 1 / sigma**2
 
-_FEW, _MANY = 500.0, 5000.0  # resolution from which logarithmic cells are used, and finer ones
+_FEW = 500.0  # resolution from which logarithmic cells are used; finer ones from ten times as much
 _MOST_LOG_CELLS = 2560  # of all columns of a table
 # prior on shape functions: squared norm of all cell indicators of a row, per unit of resolution
 _SPREAD = 0.025
@@ -39,6 +41,7 @@ _CONSTRAINED_L2 = (0.004, 80.0)  # with constraints: the lesser of the first and
 _GRADIENT_NOISE = 0.075  # noise of the mean gradient, in score units, that the clipping norm is chosen for
 _CLIPS = (0.5, 4.0)
 _LEARNING_RATE = 2.0
+KNOWN_SHARE = 0.002  # of the rows: counts are to be known to this, and denominators are at least this
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,9 +106,9 @@ class TrainingConfig:
     dual_rate: float = 0.3
     dual_damping: float = 3.0
     margin: float | str = 0.0
-    statistics_share: float = 0.1
-    discovery_share: float = 0.05
-    certificate_share: float = 0.05
+    statistics_share: float = SIDE_SHARE
+    discovery_share: float = SIDE_SHARE / 2.0
+    certificate_share: float = SIDE_SHARE / 2.0
     correction: bool = True
     tolerance: float = 0.01
     max_sample_weight: float = 1.0
@@ -189,9 +192,9 @@ def logarithmic_cells(resolution: float, n_continuous: int) -> int:
     """
     if resolution < _FEW:
         return 0
-    if resolution < _MANY:
+    if resolution < 10.0 * _FEW:
         return LOG_CELLS
-    return min(max(_MOST_LOG_CELLS // max(n_continuous, 1), LOG_CELLS), 8 * LOG_CELLS)
+    return min(max(_MOST_LOG_CELLS // max(n_continuous, 1), LOG_CELLS), REFINEMENT * LOG_CELLS)
 
 
 def spread(resolution: float, n_continuous: int) -> float:
@@ -230,6 +233,6 @@ def histogram_share(single_release: float, n_units: int) -> float:
     """Return the share of a step that prediction counts get: a tenth, up to a quarter on small tables.
 
     With a tenth, the noise of a count followed over a quarter of the steps is about ``6 * single_release / n``
-    of the rows. Where that passes 0.002, more goes to the counts.
+    of the rows. Where that passes `KNOWN_SHARE`, more goes to the counts.
     """
-    return min(max(0.1, 300.0 * single_release / n_units), 0.25)
+    return min(max(SIDE_SHARE, SIDE_SHARE * (6.0 / KNOWN_SHARE) * single_release / n_units), 0.25)

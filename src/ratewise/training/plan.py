@@ -196,7 +196,7 @@ def calibrated(
         for name, share in shares.items():
             noise = scale / math.sqrt(share)
             if name in (DISCOVERY, RANGES):
-                events[name] = ThresholdEvent(noise, defaults.THRESHOLD_DELTA * delta)
+                events[name] = ThresholdEvent(noise, defaults.SIDE_SHARE * delta)
             else:
                 events[name] = training(noise) if name == TRAINING else GaussianEvent(noise)
         return events
