@@ -9,7 +9,6 @@ import pytest
 
 from ratewise import RateConstrainedClassifier, TrainingConfig, demographic_parity
 from ratewise.exceptions import InvalidInput, InvalidType
-from ratewise.report import Report
 from ratewise.training.callbacks import (
     Line,
     MLflowCallback,
@@ -208,18 +207,6 @@ class TestTracking:
             (2, 0.25),
             (3, 0.25),
         ]
-
-    def test_the_numbers_of_a_report(self):
-        report = Report.from_predictions(
-            [0, 1] * 50, [0, 1, 1, 1] * 25, {"g": [0, 1] * 50}, demographic_parity("g", max_gap=0.2)
-        )
-        writer = Writer()
-        TensorBoardCallback(writer).log_report(report)
-        written = {name: value for name, value, _ in writer.written}
-        assert written["report/accuracy"] == report.content.everyone.accuracy.value
-        assert written["report/missed"] == report.content.counts["missed"]
-        assert written["report/worst_gap"] == max(constraint.excess for constraint in report.content.constraints)
-        assert "report/epsilon" not in written
 
     def test_bad_input_and_absent_libraries(self, monkeypatch):
         with pytest.raises(InvalidType, match="log must be a folder"):

@@ -1,7 +1,6 @@
 """The command ``ratewise``.
 
-Exit codes: 0 done, 1 the job failed, 2 wrong usage or input, 3 refused for lack of budget, 4 a constraint is
-missed (``evaluate --strict``), 130 stopped by Ctrl-C.
+Exit codes: 0 done, 1 the job failed, 2 wrong usage or input, 3 refused for lack of budget, 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ratewise import cli as command_line
 from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType, RatewiseError, RatewiseWarning
 
 if TYPE_CHECKING:
@@ -61,7 +59,6 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = getattr(importlib.import_module(f"ratewise.cli.{COMMANDS[cmd_name][0]}"), cmd_name)
-        command_line.ready()
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
@@ -134,7 +131,7 @@ def _show_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog="Exit codes: 0 done, 1 failed, 2 wrong input, 3 no budget, 4 constraint missed, 130 stopped.",
+    epilog="Exit codes: 0 done, 1 failed, 2 wrong input, 3 no budget, 130 stopped.",
 )
 @click.option("--quiet", "-q", is_flag=True, help="No notes and no progress.")
 @click.option("--json", "as_json", is_flag=True, help="JSON lines on standard output.")

@@ -20,7 +20,7 @@ from ratewise import _validate
 from ratewise._files import write_whole
 from ratewise.accounting import Budget, Event, Ledger, accountant
 from ratewise.cli.console import Stopped, Table, Watcher, current, plain_data, reading_of, refuse_folder
-from ratewise.cli.evaluate import compared, references, side_by_side
+from ratewise.cli.evaluate import compared, side_by_side
 from ratewise.cli.options import (
     PLACE,
     TRAINING,
@@ -294,8 +294,6 @@ SLACK = "{slack}"
 @click.argument("data", type=PLACE, required=False)
 @click.option("--slack", type=Listed(float), default=(), help="Bounds to try in place of {slack}: 0.01,0.05.")
 @click.option("--epsilons", type=Listed(float), default=(), help="Budgets to try: 0.5,1,2.")
-@click.option("--max-total", type=float, default=None, help="Refuse if all runs together spend more.")
-@click.option("--test", type=PLACE, default=None, metavar="FILE", help="Labelled table to judge the runs on.")
 @file_options
 @table_options
 @run_options
@@ -305,7 +303,7 @@ def sweep(**fields: Any) -> None:
     Write {slack} for the bound: --constraint "demographic_parity(sex) <= {slack}" --slack 0.01,0.05.
     """
     console = current()
-    data, out, test = required(fields, "data"), Path(os.path.abspath(required(fields, "out"))), fields["test"]
+    data, out = required(fields, "data"), Path(os.path.abspath(required(fields, "out")))
     if fields["ledger"] is not None:
         raise click.UsageError("a sweep keeps a ledger of its own; leave --ledger out")
     every = _validate.count(checkpoint_every=fields["checkpoint_every"])
@@ -315,11 +313,6 @@ def sweep(**fields: Any) -> None:
     texts, first = [text for _, text, _ in asked], asked[0][2]
     check_declared(texts, first, schema)
     table = _read_rows(data, fields, first, schema, texts)
-    if test is not None:  # what cannot be read is found before the first run has spent anything
-        columns = Table.read(test, reading_of(fields)).columns
-        absent = [name for name in (first.label, *first.groups) if name not in columns]
-        if absent:
-            raise InvalidInput(f"--test {test!r} lacks the column {', '.join(map(repr, absent))}")
     prepared = []
     for number, (_, _, settings) in enumerate(asked, start=1):
         seed = None if fields["seed"] is None else fields["seed"] + number
@@ -331,11 +324,6 @@ def sweep(**fields: Any) -> None:
         total_epsilon=total,
         runs=len(plans),
     )
-    if fields["max_total"] is not None and total > fields["max_total"]:
-        raise BudgetExceeded(
-            f"all runs together would spend epsilon {total:.4g}, above --max-total {fields['max_total']:g}; nothing "
-            "was released: try fewer runs or smaller budgets"
-        )
     out.mkdir(parents=True)
     # a little above the total, for sums in another order
     cap = Budget(total * (1 + 1e-3), float(delta)) if math.isfinite(total) else None
@@ -354,10 +342,8 @@ def sweep(**fields: Any) -> None:
         console.note(f"run {number} of {len(asked)}: {said}")
         run = functools.partial(train_run, folder, *ready, every=every)
         watched(str(folder.path), lambda watch, run=run: run(watch=watch))  # type: ignore[misc]
-        rows.append({**compared(RunFolder.open(folder.path), folder.path.name, test, fields), **how})
+        rows.append({**compared(RunFolder.open(folder.path), folder.path.name, None, {}), **how})
         write_whole(out / "sweep.json", json_bytes(plain_data({"total_epsilon": total, "runs": rows})))
-    if test is not None:
-        rows += references(folders[0], test, fields)
     spent = Ledger.open(out / "ledger.json").total(delta) if math.isfinite(total) else total
     console.result(
         f"{side_by_side(rows)}\n\nall {len(folders)} runs together: epsilon {spent:.4g} at delta {delta:g}. "

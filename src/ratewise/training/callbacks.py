@@ -1,7 +1,6 @@
 """Followers of a training run: a progress bar, and callbacks that write to MLflow or TensorBoard.
 
-They see released values only: what a `StepRecord` holds, and the numbers of a report. A report is measured on rows
-without noise, so log it only where its numbers may be told. Both libraries are imported when a callback is made.
+They see released values only: what a `StepRecord` holds. Both libraries are imported when a callback is made.
 
 ::
 
@@ -16,18 +15,14 @@ import math
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from ratewise import _validate
 from ratewise.exceptions import InvalidType
 from ratewise.training.loop import StepRecord
 
-if TYPE_CHECKING:
-    from ratewise.report import Report
-
 _SECONDS_BETWEEN = 0.5
 _WIDTH = 24
-_MOST_CONSTRAINTS = 100
 
 
 class Progress:
@@ -163,21 +158,6 @@ class _Callback:
         if record.step == 1 or record.step % self._every == 0:
             for name, value in scalars(record, self._names).items():
                 self._write(name, value, record.step)
-
-    def log_report(self, report: Report) -> None:
-        """Write the numbers of a report: accuracy, worst gap, epsilon, verdicts, values reached."""
-        content = report.content
-        first = content.models[0]
-        numbers = {
-            "accuracy": first.accuracy.value,
-            "worst_gap": first.worst,
-            "epsilon": first.epsilon,
-            **{state.replace(" ", "_"): float(count) for state, count in content.counts.items()},
-            **{f"reached/{one.name}": one.reached for one in content.by_worst()[:_MOST_CONSTRAINTS]},
-        }
-        for name, value in numbers.items():
-            if value is not None:
-                self._write(f"report/{name}", value, 0)
 
 
 class TensorBoardCallback(_Callback):
