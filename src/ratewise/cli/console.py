@@ -7,11 +7,9 @@ import json
 import math
 import os
 import re
-import shutil
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +17,6 @@ from types import FrameType
 from typing import Any
 
 import click
-import numpy as np
 
 from ratewise.data.cells import parse_text
 from ratewise.data.files import FileTable
@@ -28,6 +25,7 @@ from ratewise.data.schema import FEW_NUMBERS, MOST_CLASSES
 from ratewise.exceptions import InvalidInput, RatewiseWarning
 from ratewise.runs import RunFolder, Watch
 from ratewise.runs.folder import refuse_taken, refuse_unwritable
+from ratewise.training.callbacks import Line, Moment, Progress
 from ratewise.training.certificate import certificate_half_width
 from ratewise.training.loop import StepRecord
 from ratewise.training.session import Session
@@ -104,10 +102,6 @@ def current() -> Console:
 
 # ------------------------------------------------------------------------------------------ progress
 
-_SECONDS_BETWEEN = 0.5
-_LINES_APART = 10.0  # seconds, where standard error is a file
-_WIDE = 99  # columns
-
 
 class Stopped(Exception):  # noqa: N818 - reads as what happened
     """The user asked to stop, by `signal`; the step that was going on is complete and written down."""
@@ -117,30 +111,36 @@ class Stopped(Exception):  # noqa: N818 - reads as what happened
         self.signal = int(signal)
 
 
-class Watcher:
-    """Show step, epsilon, norm of the released gradient, largest gap and time left.
+class _Events:
+    """A screen of `Progress` for JSON mode."""
 
-    Everything is computed from released values: the gradient with its noise, the constraints' values from noisy
-    counts. It also stops the run when asked to, between two steps.
-    """
+    seconds = 0.5
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def show(self, moment: Moment) -> None:
+        """Write an event."""
+        self._console.step(**moment._asdict())
+
+    def end(self) -> None:
+        """There is no line to end."""
+
+
+class Watcher:
+    """Follow a run, and stop it between two steps when asked to; everything shown is computed from released values."""
 
     def __init__(self, console: Console) -> None:
         self.watch = Watch(on_start=self.on_start, on_step=self.on_step)
         self._console = console
         self._asked: int | None = None
-        self._live = console.mode == HUMAN and sys.stderr.isatty()
-        self._apart = _SECONDS_BETWEEN if self._live or console.mode == JSON else _LINES_APART
-        self._last = -np.inf
-        self._shown = False
-        self._timed: tuple[int, float] | None = None  # a step and when it was over, once the pace is steady
+        self._shown = contextlib.ExitStack()
 
     def on_start(self, session: Session) -> None:
         """Show what is planned."""
         plan, done = session.plan, 0 if session.loop is None else session.loop.optimizer.done
-        self._steps, self._epsilon = plan.steps, plan.epsilon if plan.private else None
-        self._items: Any = () if session.compiled is None else session.compiled.items
         going = f"going on after step {done} of" if done else "training for"
-        count = len(self._items)
+        count = 0 if session.compiled is None else len(session.compiled.items)
         said = "no constraints" if not count else f"{count} constraint{'s' * (count > 1)}"
         if session.compiled is not None and count and plan.private:
             width = certificate_half_width(session.compiled, plan)
@@ -152,74 +152,34 @@ class Watcher:
             steps_done=done,
             units=plan.n_units,
         )
+        mode = self._console.mode
+        screen = Line() if mode == HUMAN else _Events(self._console) if mode == JSON else None
+        self._progress = self._shown.enter_context(Progress(session, screen))
         self._stop_if_asked()
 
     def on_step(self, record: StepRecord) -> None:
         """Show the step, now and then; stop if asked to."""
-        now = time.monotonic()
-        if now - self._last >= self._apart or record.step == self._steps:
-            first, self._last = self._last < 0, now
-            self._show(record, now)
-            if not first:  # adding up many steps takes a moment: never more than a tenth of the time
-                self._apart = max(self._apart, 10 * (time.monotonic() - now))
-        if self._timed is None:  # the first step warms up, and showing it does: neither tells the pace
-            self._timed = record.step, time.monotonic()
+        self._progress.show(record)
         self._stop_if_asked()
 
     def _stop_if_asked(self) -> None:
         if self._asked is not None:
             raise Stopped(signal=self._asked)
 
-    def _show(self, record: StepRecord, now: float) -> None:
-        step, steps, left, worst = record.step, self._steps, None, None
-        if step == steps or (self._timed is not None and step > self._timed[0]):  # at the pace since the first
-            first, then = self._timed or (0, now)
-            left = round((now - then) / max(step - first, 1) * (steps - step), 1)
-        if record.values is not None:
-            worst = max((float(i.gap(record.values)) for i in self._items if i.is_gap), default=None)
-        if self._console.mode != HUMAN:
-            self._console.step(
-                step=step,
-                steps=steps,
-                epsilon=self._epsilon,  # of everything that was admitted: a plan counts as a whole
-                gradient_norm=record.gradient_norm,
-                largest_gap=worst,
-                seconds_left=left,
-            )
-            return
-        width = shutil.get_terminal_size().columns - 1 if self._live else _WIDE
-        said = [f"{step}/{steps}", "no privacy" if self._epsilon is None else f"epsilon {self._epsilon:.3f}"]
-        said += [f"gradient {record.gradient_norm:.3g}"] if width >= _WIDE else []
-        said += [] if worst is None else [f"largest gap {worst:.3f}"]
-        said += [] if left is None else [f"{left:.0f} s left"]
-        size = 20 if width >= _WIDE else 8
-        full = round(step / steps * size)
-        line = f"[{'#' * full}{'.' * (size - full)}] step {', '.join(said)}"
-        # a line that is wider than the terminal would be broken in two, and pile up instead of moving
-        line = f"\r{line[:width]:<{min(width, _WIDE)}}" if self._live else line
-        click.echo(line, err=True, nl=not self._live)
-        self._shown = True
-
-    def end(self) -> None:
-        """End the line."""
-        if self._live and self._shown:
-            click.echo("", err=True)
-
     @contextlib.contextmanager
-    def stoppable(self) -> Iterator[None]:
+    def following(self) -> Iterator[None]:
         """Let Ctrl-C or SIGTERM stop the run after the step that is going on; a second one stops at once."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
 
         def stop(number: int, frame: FrameType | None) -> None:
             if self._asked is not None:
                 signal.default_int_handler(number, frame)
             self._asked = number
 
-        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+        before = {number: signal.signal(number, stop) for number in numbers}
         try:
-            yield
+            with self._shown:
+                yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)

@@ -252,7 +252,7 @@ def watched(out: str, run: Callable[[Watch], Result]) -> Result:
     console = current()
     watcher = Watcher(console)
     try:
-        with watcher.stoppable():
+        with watcher.following():
             result = run(watcher.watch)
     except (Stopped, KeyboardInterrupt) as asked:
         said = "stopped; nothing was made and nothing was spent"
@@ -260,8 +260,6 @@ def watched(out: str, run: Callable[[Watch], Result]) -> Result:
             place = shlex.quote(os.path.abspath(out))
             said = f"stopped; what was released is written down. Go on with: ratewise resume {place}"
         raise Stopped(said, asked.signal if isinstance(asked, Stopped) else signal.SIGINT) from None
-    finally:
-        watcher.end()
     for message in result.messages:
         console.warn(message)
     return result
