@@ -19,7 +19,7 @@ from ratewise.constraints.compiled import named_values
 from ratewise.constraints.domain import list_values
 from ratewise.data.schema import Schema
 from ratewise.data.table import named_columns
-from ratewise.exceptions import BudgetExceeded, InvalidInput, RatewiseWarning
+from ratewise.exceptions import InvalidInput, RatewiseWarning
 from ratewise.mechanisms.randomness import USED_SEEDS
 from ratewise.preprocessing.discovery import discovery_threshold
 from ratewise.preprocessing.grids import ContinuousGrid, Grid
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from ratewise.estimators.classifier import RateConstrainedClassifier
 
 KIND = "checkpoint"
-NOTHING: dict[str, Any] = {"released": {}, "loop": None, "history": {}}
 CHECKPOINT_EVERY = 20
 SECONDS_APART = 0.5  # between checkpoints of a run with quick steps
 _COUNTS = (names.STATISTICS, names.CORRECTION, names.CERTIFICATE)
@@ -249,33 +248,9 @@ def _connect(folder: RunFolder, session: Session, ledger: Ledger) -> None:
             f"the table has {session.plan.n_units} rows or ids, the run was planned for "
             f"{folder.description['units']}; give the table that the run began with"
         )
-    admission, path = folder.admission(ledger), folder.checkpoint_path
-    state = read_checkpoint(path, folder.description["id"]) if path.exists() else NOTHING
-    counted = {} if admission is None else admission.released
-    older = admission is None and path.exists()
-    if admission is not None and session.plan.private:
-        if admission.events != tuple(session.plan.events.values()):
-            raise InvalidInput(
-                "the run was planned for another table, or by another version of ratewise; give the table that it "
-                "began with, or train anew"
-            )
-        older = counted[names.TRAINING] < (0 if state["loop"] is None else state["loop"]["done"])
-    if older:
-        raise InvalidInput(
-            f"{str(ledger.path)!r} does not count what checkpoint.npz holds, so it is an older copy; put the newest "
-            "ledger back, or train anew"
-        )
-    if admission is None:
-        return
-    if session.plan.private:
-        later = (names.TRAINING, names.CORRECTION, names.CERTIFICATE)
-        lost = any(count and n not in (*later, *state["released"]) for n, count in counted.items())
-        if lost or (counted[names.TRAINING] and state["loop"] is None):
-            raise BudgetExceeded(
-                "the run was killed while it prepared the features: what that cost is spent, and its plan does "
-                "not pay for it again; train anew with a budget of its own"
-            )
-    session.restore(state, admission)
+    path = folder.checkpoint_path
+    state = read_checkpoint(path, folder.description["id"]) if path.exists() else None
+    session.restore(state, folder.admission(ledger), "checkpoint.npz")
 
 
 def _train(folder: RunFolder, session: Session, watch: Watch, every: int) -> None:

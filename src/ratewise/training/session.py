@@ -36,7 +36,7 @@ from ratewise.constraints.compiled import CompiledConstraints, compile_constrain
 from ratewise.constraints.domain import Domain
 from ratewise.data.cells import CellFormat
 from ratewise.data.table import Units
-from ratewise.exceptions import CertificateWarning, InvalidInput
+from ratewise.exceptions import BudgetExceeded, CertificateWarning, InvalidInput
 from ratewise.mechanisms.noise import Mechanism
 from ratewise.mechanisms.randomness import RandomStreams
 from ratewise.mechanisms.sampling import KeyedSample, keyed_samples
@@ -594,15 +594,44 @@ class Session:
             "history": {} if self.history is None else self.history.arrays(),
         }
 
-    def restore(self, state: Mapping[str, Any], admission: Admission) -> None:
-        """Go on from `state`, under a plan that is admitted already; call it before the first stage.
+    def restore(
+        self, state: Mapping[str, Any] | None, admission: Admission | None, source: str = "the checkpoint"
+    ) -> None:
+        """Go on from the state in `source` under a plan that is admitted already; before the first stage.
 
         Releases that the state holds are not made again. Training steps that the ledger counts and the state
-        does not have are not taken again either: the learning rate goes on as if they had been.
+        does not have are not taken again either: the learning rate goes on as if they had been. Nothing happens if
+        there is neither a state nor an admission.
         """
-        self.released = dict(state["released"])
+        if state is None and admission is None:
+            return
+        if not hasattr(self, "plan"):
+            self.plan_units()
+        held: Mapping[str, Any] = {"released": {}, "loop": None, "history": {}} if state is None else state
+        done = 0 if held["loop"] is None else held["loop"]["done"]
+        if type(done) is not int or not 0 <= done <= self.plan.steps:
+            raise InvalidInput(f"{source} is no sound checkpoint: its steps are not; take an older copy")
+        if admission is not None and self.plan.private and admission.events != tuple(self.plan.events.values()):
+            raise InvalidInput(
+                f"{source} belongs to another run: its planned releases differ; give the rows and settings that the run "
+                "began with, to the same version of ratewise, or train anew"
+            )
+        counted = admission.released if admission is not None and self.plan.private else {}
+        if admission is None or counted.get(TRAINING, done) < done:
+            raise InvalidInput(
+                f"the ledger does not count what {source} holds, so it is an older copy; put the newest ledger back, or "
+                "train anew"
+            )
+        later = (TRAINING, CORRECTION, CERTIFICATE)
+        lost = any(count and name not in (*later, *held["released"]) for name, count in counted.items())
+        if lost or (counted.get(TRAINING) and held["loop"] is None):
+            raise BudgetExceeded(
+                "the run was killed while it prepared the features: what that cost is spent, and its plan does "
+                "not pay for it again; train anew with a budget of its own"
+            )
+        self.released = dict(held["released"])
         self.admission, self.ledger = admission, admission.ledger
-        self._state = state
+        self._state = held
 
 
 def _shown(values: tuple[Any, ...]) -> str:
