@@ -327,13 +327,8 @@ def pack_counts(
 ) -> Floats:
     """Return the vector (2 H, M) of exact counts. It reads rows: release it only with noise.
 
-    Parameters
-    ----------
-    cells, labels, predictions : (n,) integers
-        Cell, code of the true label, code of the predicted class; rows with a code outside its range are not
-        counted in the table concerned.
-    weights : (n,) array, optional
-        Weight of each row, at most 1 in total for a unit; 1 without it.
+    Rows are given by the codes of cell, true label and predicted class; those with a code outside its range are not
+    counted in the table concerned. The `weights` of the rows of a unit are at most 1 in total.
     """
     cells, labels, predictions = (np.asarray(codes, dtype=np.int64) for codes in (cells, labels, predictions))
     n_cells, n_classes = compiled.n_cells, compiled.n_classes
@@ -494,12 +489,7 @@ def plan_stds(plan: Plan, name: str) -> tuple[float, float]:
 class Shift:
     """A correction: `amount` is added to the score of class number `towards`; no group is needed to predict.
 
-    Attributes
-    ----------
-    towards : int
-    amount : float
-    excess, left : float
-        Estimates of the largest excess over a bound, before and after.
+    `excess` and `left` are estimates of the largest excess over a bound, before and after.
     """
 
     towards: int
@@ -551,18 +541,8 @@ def choose_shift(
     with the smallest violation, if that is less than half. Shifts that give nearly everyone the same class, or that
     raise the error by more than they lower the largest excess, are not considered.
 
-    Parameters
-    ----------
-    released : array
-        Released margins (`margin_codes`) by cell and by label, as `packed_tables`.
-    compiled : CompiledConstraints
-    stds : pair of float
-        Standard deviations of the noise on both tables.
-    towards : int
-        Class whose score may be shifted.
-    cell_totals : (Q,) array
-        Released sizes of the cells.
-    tolerance : float
+    `released` are margins (`margin_codes`) by cell and by label, as `packed_tables`, with noise of standard deviations
+    `stds`; `cell_totals` are released sizes of the cells.
     """
     n_cells, n_classes = compiled.n_cells, compiled.n_classes
     by_cell, by_label = np.split(released, [n_cells * margin_code_count(n_classes)])
@@ -645,20 +625,9 @@ def expected_half_widths(
 ) -> Floats:
     """Return the expected half-width of each row's interval, from public facts only.
 
-    Parameters
-    ----------
-    compiled : CompiledConstraints
-    n_units : int
-    noise_std : float
-        Standard deviation of the noise on each count.
-    cell_shares : (Q,) array, optional
-        Guess of the share of units in each cell; equal by default.
-    cell_totals_std : float, optional
-        Standard deviation of independent estimates of the cell sizes, if there will be any.
-
-    Notes
-    -----
-    A quarter of each cell is taken to be predicted another class than the first.
+    Cells have equal shares of the units unless `cell_shares` is a guess of them; a quarter of each is taken to be
+    predicted another class than the first. `noise_std` is that of each count, `cell_totals_std` that of
+    independent estimates of the cell sizes, if there will be any.
     """
     shares = np.full(compiled.n_cells, 1.0 / compiled.n_cells) if cell_shares is None else np.asarray(cell_shares)
     sizes = float(n_units) * shares

@@ -43,20 +43,9 @@ _STATE = ("step", "integral", "multipliers", "estimate", "variance", "_totals", 
 class DualUpdate:
     """Multipliers, cell sizes and constraint estimates of a training run.
 
-    Parameters
-    ----------
-    constraints : CompiledConstraints
-    total : float
-        Total weight of the rows, public or released.
-    sampling_rate : float
-    noise : float
-        Standard deviation of the noise of one count.
-    rate, damping : float
-        Integral and proportional gain.
-    margin : float or array
-        Training aims below the bounds by this much.
-    interval : int
-        The mean histogram of so many steps counts as that of one step.
+    `total` is the public or released weight of the rows, `noise` the standard deviation of one count, `rate` and
+    `damping` the integral and proportional gain. Training aims `margin` below the bounds. The mean histogram of
+    `interval` steps counts as that of one step.
     """
 
     def __init__(

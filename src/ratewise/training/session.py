@@ -99,111 +99,69 @@ class RowSource(Protocol):
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the features; public."""
-        ...
 
     @property
     def named(self) -> bool:
         """Whether the names are the user's."""
-        ...
 
     @property
     def group_names(self) -> tuple[str, ...]:
         """Names of the sensitive columns; public."""
-        ...
 
     @property
     def sparse(self) -> bool:
         """Whether the features are a sparse matrix, which is used as it is."""
-        ...
 
     def count_units(self) -> int:
         """Return the number of units, rows or distinct ids; public."""
-        ...
 
     def count_sizes(self, classes: tuple[Any, ...] | None) -> Floats:
         """Return the number of ids by the logarithm of their number of usable rows; **private**.
 
         A row is usable if it has a label, that of a class if classes are given.
         """
-        ...
 
     def bound(self, max_rows: int, weighting: str, classes: tuple[Any, ...] | None) -> Units:
         """Fix which usable rows each unit contributes; called once, after `count_units`."""
-        ...
 
     def use_domain(self, domain: Domain, compiled: CompiledConstraints | None) -> None:
         """Code labels and groups; rows whose label is no class have no weight in all later sums."""
-        ...
 
     def count_values(self, names: tuple[str, ...]) -> dict[str, ValueCounts]:
         """Return the distinct values of sensitive columns and of `LABEL`, with their weights; **private**."""
-        ...
 
     def count_ranges(self, formats: Mapping[str, CellFormat]) -> dict[str, RangeCounts]:
         """Return the range cells and text values of features, with their weights; **private**."""
-        ...
 
     def bin_weights(self, grids: tuple[Grid, ...]) -> list[Floats]:
         """Code the features and return the weight of the rows of each bin, by column; **private**."""
-        ...
 
     def engine(self, basis: Basis | None, columns: Mapping[str, ColumnDeclaration], config: TrainingConfig) -> Any:
         """Return the engine of the training steps."""
-        ...
 
     def select(self, sample: KeyedSample) -> Any:
         """Return a sample as the engine takes it; **private**."""
-        ...
 
 
 @dataclass(eq=False)
 class Session:
-    """A fit in stages; `run` goes through all of them.
-
-    Parameters
-    ----------
-    declarations : Declarations
-    rows : RowSource
-        In memory (`ratewise.models.rows`) or in partitions (`ratewise.distributed`).
-    config : TrainingConfig
-    epsilon, delta, neighbours
-        The budget; epsilon None trains without privacy.
-    streams : RandomStreams
-    ledger : Ledger or None
-        None opens one for this fit.
-    other_events : tuple of Event
-        Releases of the same rows outside this fit that the budget has to cover.
-    data_name : str
-    tolerance : float, optional
-        Of the certificate's verdicts; that of `config` by default.
-    purpose : str
-        What the ledger calls the plan.
-    on_release : callable, optional
-        Called after each release before the first step, and after the certificate: `state` has then more.
-    on_start : callable, optional
-        Called before the first step.
-
-    Attributes
-    ----------
-    released : dict of str to released values
-        What each release outside the steps returned, by its name in the plan. A stage whose release is in here
-        does not release again.
-    """
+    """A fit in stages; `run` goes through all of them."""
 
     declarations: Declarations
     rows: RowSource
     config: TrainingConfig
-    epsilon: float | None
+    epsilon: float | None  # None trains without privacy
     delta: float
     neighbours: str
     streams: RandomStreams
-    ledger: Ledger | None = None
-    other_events: tuple[Event, ...] = ()
+    ledger: Ledger | None = None  # None opens one for this fit
+    other_events: tuple[Event, ...] = ()  # releases of the same rows outside this fit that the budget has to cover
     data_name: str = "training rows"
-    tolerance: float | None = None
-    purpose: str = "fit"
-    on_release: Callable[[], object] | None = None
-    on_start: Callable[[], object] | None = None
+    tolerance: float | None = None  # of the certificate's verdicts; that of `config` by default
+    purpose: str = "fit"  # what the ledger calls the plan
+    on_release: Callable[[], object] | None = None  # after each release outside the steps: `state` has then more
+    on_start: Callable[[], object] | None = None  # before the first step
+    # what each release outside the steps returned, by its name in the plan; a stage that finds its own releases nothing
     released: dict[str, Any] = field(init=False, default_factory=dict)
     plan: Plan = field(init=False)
     admission: Admission = field(init=False)
