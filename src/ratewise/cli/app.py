@@ -6,8 +6,8 @@ Exit codes: 0 done, 1 the job failed, 2 wrong usage or input, 3 refused for lack
 from __future__ import annotations
 
 import importlib
+import re
 import warnings
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,6 +21,15 @@ _SHARED = ("--json", "--quiet", "-q")
 
 _TERMS = {"level": "--confidence", "frame": "the table", "X": "the table"}
 """Arguments of the library that no option is named after."""
+
+_ARGUMENTS = (
+    r"^(\w+)( must | is )",
+    r"^(level|frame|X)( )",
+    r"(?<= cannot be in )(\w+)()$",
+    r"(?<=To change it: )(\w+)=()",
+    r"(?<![\w'-])(sep|decimal|encoding|sheet|header|date_order)( is | out\b|=)",
+)
+"""Where messages name an argument, as the first group; the second one is kept."""
 
 FAILED, WRONG_INPUT, NO_BUDGET, INTERRUPTED = 1, 2, 3, 130
 
@@ -84,13 +93,12 @@ class Commands(click.Group):
 
     def _in_flags(self, ctx: click.Context, said: str) -> str:
         """Return a message about an argument of the library in terms of the command: ``--steps must be ...``."""
-        name, space, rest = said.partition(" ")
         command = self.get_command(ctx, ctx.invoked_subcommand or "")
         flags = {str(p.name): p.opts[0] for p in (command.params if command else ()) if p.opts[0][:2] == "--"}
-        if name in _TERMS or (name in flags and rest.startswith(("must ", "is "))):
-            return f"{_TERMS.get(name) or flags[name]}{space}{rest}"
-        start, _, last = said.rpartition(" cannot be in ")
-        return f"{start} cannot be in {flags[last]}" if start and last in flags else said
+        terms = {**flags, **_TERMS}
+        for pattern in _ARGUMENTS:
+            said = re.sub(pattern, lambda found: terms.get(found[1], found[1]) + found[2], said)
+        return said
 
 
 def _console(ctx: click.Context) -> Console:
@@ -118,16 +126,6 @@ def _judged(problem: BaseException) -> tuple[int, str | None]:
     return FAILED, None
 
 
-def _show_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
-    if asked:
-        try:
-            found = version("ratewise")
-        except PackageNotFoundError:
-            found = "unknown"
-        click.echo(f"ratewise, version {found}")
-        ctx.exit()
-
-
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
@@ -135,8 +133,7 @@ def _show_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
 )
 @click.option("--quiet", "-q", is_flag=True, help="No notes and no progress.")
 @click.option("--json", "as_json", is_flag=True, help="JSON lines on standard output.")
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version,
-              help="Show the version.")  # fmt: skip
+@click.version_option(package_name="ratewise", prog_name="ratewise")
 @click.pass_context
 def cli(ctx: click.Context, quiet: bool, as_json: bool) -> None:
     """Classifiers under differential privacy with constraints on prediction rates of groups."""

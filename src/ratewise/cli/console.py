@@ -6,7 +6,6 @@ import contextlib
 import json
 import math
 import os
-import re
 import signal
 import sys
 import threading
@@ -18,6 +17,7 @@ from typing import Any
 
 import click
 
+from ratewise.accounting import Budget, Ledger
 from ratewise.data.cells import parse_text
 from ratewise.data.files import FileTable
 from ratewise.data.files import read_table as read_file
@@ -187,7 +187,6 @@ class Watcher:
 
 # -------------------------------------------------------------------------------------------- files
 
-_ARGUMENT = re.compile(r"(?<![\w'-])(sep|decimal|encoding|sheet|header|date_order)( is | out\b|=)")
 _READING = ("missing", "sep", "decimal", "encoding", "header", "sheet", "date_order")
 _ROWS_OF_A_CLASS = 100  # fewer on average, and more numbers than FEW_NUMBERS, are taken for an amount
 _DETECTED = {"sep": "separator", "decimal": "decimal mark", "date_order": "order of dates"}
@@ -207,10 +206,7 @@ def reading_of(fields: Mapping[str, Any], before: Mapping[str, Any] | None = Non
 def read_table(path: str, reading: Mapping[str, Any]) -> FileTable:
     """Return a table; what was detected is noted on the console, once."""
     console = current()
-    try:
-        table = read_file(path, **reading)
-    except InvalidInput as problem:  # in the terms of the command line
-        raise InvalidInput(_ARGUMENT.sub(lambda m: f"--{m[1].replace('_', '-')}{m[2]}", str(problem))) from None
+    table = read_file(path, **reading)
     for finding in table.findings:
         if (said := finding.for_command_line()) not in console.findings:
             console.findings.add(said)
@@ -268,6 +264,15 @@ class Table:
         """Make the folder of a run on this table; further arguments are those of `RunFolder.create`."""
         own: dict[str, Any] = {"data": self.data, "reading": self.reading, "outside": self.outside}
         return RunFolder.create(out, **own, **made)
+
+
+def shared_ledger(path: str | Path, cap: float | None, delta: float, **made: Any) -> Ledger:
+    """Open a ledger that several runs or evaluations share; a new one is made with `cap` and what else is given."""
+    if not os.path.lexists(path):
+        if cap is None:
+            raise click.UsageError("a new --ledger needs --ledger-cap: runs and evaluations that follow share a cap")
+        Ledger.create(path, cap=Budget(float(cap), float(delta)), **made)
+    return Ledger.open(path)
 
 
 def refuse_folder(out: str, force: bool | None = False) -> None:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from ratewise.accounting import Budget, Ledger
-from ratewise.cli.console import current, read_table, reading_of, refuse_file
+from ratewise.cli.console import current, read_table, reading_of, refuse_file, shared_ledger
 from ratewise.cli.options import PLACE, file_options, force_option, ledger_options
 from ratewise.constraints.compiled import named_values
 from ratewise.constraints.domain import Domain, Numeric, list_values
@@ -68,7 +67,11 @@ def evaluate(run_folder: str, data: str, **values: Any) -> None:
     rows, confidence, ledger = LabelledTable(folder, data, values), values["confidence"], None
     private: dict[str, Any] = {}
     if epsilon is not None:
-        ledger = _evaluation_ledger(folder, epsilon, delta, values["ledger"], values["ledger_cap"])
+        # the one in the folder is made for this evaluation alone unless there is a cap
+        own, cap = values["ledger"] is None, values["ledger_cap"]
+        place = folder.path / "evaluations.json" if own else values["ledger"]
+        cap = epsilon if own and cap is None else cap
+        ledger = shared_ledger(place, cap, delta, neighbours=folder.settings.neighbours)
         private = {"epsilon": epsilon, "delta": delta, "ledger": ledger, **_persons(rows)}
         private["neighbours"] = folder.settings.neighbours
         private["data_name"] = f"rows of {os.path.basename(data)}"
@@ -85,22 +88,6 @@ def evaluate(run_folder: str, data: str, **values: Any) -> None:
         )
         more |= {"total_epsilon": spent, "ledger": ledger.path}
     console.result(said, **more)
-
-
-def _evaluation_ledger(
-    folder: RunFolder, epsilon: float, delta: float, ledger: str | None, cap: float | None
-) -> Ledger:
-    """Return the ledger of private evaluations: the given one, or that of the run's folder.
-
-    The one in the folder is made for this evaluation alone unless there is a `cap`.
-    """
-    place = folder.path / "evaluations.json" if ledger is None else ledger
-    if os.path.lexists(place):
-        return Ledger.open(place)
-    if ledger is not None and cap is None:
-        raise click.UsageError("a new --ledger needs --ledger-cap: evaluations that follow share a cap")
-    budget = Budget(epsilon if cap is None else cap, delta)
-    return Ledger.create(place, cap=budget, neighbours=folder.settings.neighbours)
 
 
 def _persons(rows: LabelledTable) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
@@ -77,13 +76,8 @@ def schema(data: str, out: str | None, **values: Any) -> None:
     if out is not None:
         refuse_file(out, values["force"], (".toml", ".json"))
     frame = read_table(data, reading_of(values)).frame
-    try:
-        given = {name: values[name] for name in ("groups", "leave_out", "privacy_id", "positive")}
-        found = draft_schema(frame, label=label, features=values["features"] or None, **given)
-    except InvalidInput as problem:  # in the terms of the command line
-        option = re.compile(r"(?<=To change it: )(\w+)=")
-        said = option.sub(lambda m: f"--{m[1].replace('_', '-')}", str(problem))
-        raise InvalidInput(said) from None
+    given = {name: values[name] for name in ("groups", "leave_out", "privacy_id", "positive")}
+    found = draft_schema(frame, label=label, features=values["features"] or None, **given)
     for finding in found.findings:
         console.note(finding.for_command_line(), finding=finding.topic)
     description = found.schema.to_dict()

@@ -19,7 +19,7 @@ import click
 from ratewise import _validate
 from ratewise._files import write_whole
 from ratewise.accounting import Budget, Event, Ledger, accountant
-from ratewise.cli.console import Stopped, Table, Watcher, current, plain_data, reading_of, refuse_folder
+from ratewise.cli.console import Stopped, Table, Watcher, current, plain_data, reading_of, refuse_folder, shared_ledger
 from ratewise.cli.evaluate import compared, side_by_side
 from ratewise.cli.options import (
     PLACE,
@@ -217,15 +217,10 @@ def _read_rows(
 
 def _shared_ledger(fields: dict[str, Any], plan: Plan) -> str | None:
     """Return the path of the ledger that shall admit the run, making it if it is new."""
-    path, cap = fields["ledger"], fields["ledger_cap"]
+    path = fields["ledger"]
     if path is None:
         return None
-    if not os.path.lexists(path):
-        if cap is None:
-            raise click.UsageError("a new --ledger needs --ledger-cap: runs that follow each other share a cap")
-        budget = Budget(float(cap), float(plan.delta))
-        Ledger.create(path, cap=budget, neighbours=plan.neighbours, unit=plan.unit)
-    ledger = Ledger.open(path)
+    ledger = shared_ledger(path, fields["ledger_cap"], plan.delta, neighbours=plan.neighbours, unit=plan.unit)
     if not ledger.accepts(plan.neighbours):
         raise InvalidInput(f"--neighbours is {plan.neighbours!r}, but the ledger was opened for {ledger.neighbours!r}")
     if plan.private and ledger.would_exceed(list(plan.events.values())):
@@ -328,10 +323,10 @@ def sweep(**fields: Any) -> None:
     common = {"neighbours": plans[0].neighbours, "unit": plans[0].unit}
     ledger = Ledger.create(out / "ledger.json", cap=cap, adaptive=False, **common)
     folders = []
-    for number, ((_, _, settings), plan) in enumerate(zip(asked, plans, strict=True), start=1):
-        made = {"settings": settings, "schema": schema, "plan": plan, "command": _own_command()}
+    for number, ((_, _, settings), (_, session)) in enumerate(zip(asked, prepared, strict=True), start=1):
+        made = {"settings": settings, "schema": schema, "plan": session.plan, "command": _own_command()}
         folders.append(table.new_run(out / f"run-{number:02d}", ledger=out / "ledger.json", **made))
-        admit_run(folders[-1], plan, ledger)  # all runs, before the first one releases anything
+        admit_run(folders[-1], session, ledger)  # all runs, before the first one releases anything
     rows: list[dict[str, Any]] = []
     for number, (folder, (how, _, _), ready) in enumerate(zip(folders, asked, prepared, strict=True), start=1):
         slack, budget = how["slack"], how["asked_epsilon"]

@@ -14,7 +14,7 @@ import numpy as np
 
 from ratewise import _validate
 from ratewise._files import Path, read_bytes, sound, state_from_bytes, state_to_bytes, write_whole
-from ratewise.accounting import Admission, Ledger, PrivacyStatement, UnprotectedEvent
+from ratewise.accounting import Ledger, PrivacyStatement
 from ratewise.constraints.compiled import named_values
 from ratewise.constraints.domain import list_values
 from ratewise.data.schema import Schema
@@ -233,16 +233,15 @@ def train_run(
         return Result(folder, classifier.privacy_, classifier.certificate_, steps, messages)
 
 
-def admit_run(folder: RunFolder, plan: names.Plan, ledger: Ledger) -> Admission:
+def admit_run(folder: RunFolder, session: Session, ledger: Ledger) -> None:
     """Admit the plan of a run to a ledger before any run of that ledger releases something."""
-    events: Any = plan.events or {names.TRAINING: UnprotectedEvent("training without noise")}
-    return ledger.admit(events, purpose=folder.purpose, data=folder.description["data_name"], unit=plan.unit)
+    session.purpose, session.data_name, session.ledger = folder.purpose, folder.description["data_name"], ledger
+    session.admit()
 
 
 def _connect(folder: RunFolder, session: Session, ledger: Ledger) -> None:
     """Give the session its ledger, or what an earlier process released under it."""
-    session.purpose, session.data_name = folder.purpose, folder.description["data_name"]
-    session.ledger = ledger
+    session.purpose, session.data_name, session.ledger = folder.purpose, folder.description["data_name"], ledger
     if session.plan.n_units != folder.description["units"]:
         raise InvalidInput(
             f"the table has {session.plan.n_units} rows or ids, the run was planned for "

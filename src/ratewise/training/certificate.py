@@ -179,11 +179,6 @@ class Certificate(RowSequence[CertificateRow]):
     notes: tuple[str, ...] = ()
 
     @property
-    def all_held(self) -> bool:
-        """Whether every constraint is held; True without constraints."""
-        return all(row.verdict == HELD for row in self.rows)
-
-    @property
     def verdict(self) -> str:
         """The verdict of all constraints together: missed if one is, held if all are."""
         verdicts = {row.verdict for row in self.rows}
@@ -614,34 +609,16 @@ class _Shifted:
         return cls(predictions(cells), float(by_label.sum() - np.trace(by_label)), entries)
 
 
-def expected_half_widths(
-    compiled: CompiledConstraints,
-    n_units: int,
-    noise_std: float,
-    *,
-    cell_shares: Any = None,
-    cell_totals_std: float | None = None,
-    level: float = 0.95,
-) -> Floats:
-    """Return the expected half-width of each row's interval, from public facts only.
+def expected_half_widths(compiled: CompiledConstraints, n_units: int, noise_std: float) -> Floats:
+    """Return the expected half-width of each row's interval, from public facts; `noise_std` is that of each count.
 
-    Cells have equal shares of the units unless `cell_shares` is a guess of them; a quarter of each is taken to be
-    predicted another class than the first. `noise_std` is that of each count, `cell_totals_std` that of
-    independent estimates of the cell sizes, if there will be any.
+    Cells have equal shares of the units; a quarter of each is taken to be predicted another class than the first.
     """
-    shares = np.full(compiled.n_cells, 1.0 / compiled.n_cells) if cell_shares is None else np.asarray(cell_shares)
-    sizes = float(n_units) * shares
     split = np.full(compiled.n_classes, 0.25 / (compiled.n_classes - 1))
     split[0] = 0.75
-    found = noisy_intervals(
-        compiled,
-        np.outer(sizes, split),
-        _validate.non_negative(noise_std=noise_std),
-        members=[item.members[0] for item in compiled.items],
-        cell_totals=None if cell_totals_std is None else sizes,
-        cell_totals_std=cell_totals_std or 0.0,
-        level=level,
-    )
+    table = np.tile(split * float(n_units) * (1.0 / compiled.n_cells), (compiled.n_cells, 1))
+    members = [item.members[0] for item in compiled.items]
+    found = noisy_intervals(compiled, table, _validate.non_negative(noise_std=noise_std), members=members)
     half: Floats = (found.high - found.low) / 2.0
     return half
 

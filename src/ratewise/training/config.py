@@ -43,6 +43,15 @@ _CLIPS = (0.5, 4.0)
 _LEARNING_RATE = 2.0
 KNOWN_SHARE = 0.002  # of the rows: counts are to be known to this, and denominators are at least this
 
+_CHECKS: dict[str, Any] = {
+    **dict.fromkeys(("clip", "learning_rate", "spread", "temperature", "max_sample_weight"), _validate.positive),
+    **dict.fromkeys(("l2", "momentum", "dual_rate", "dual_damping", "margin", "tolerance"), _validate.non_negative),
+    **dict.fromkeys(("sampling_rate", "statistics_share", "discovery_share", "certificate_share"), _validate.fraction),
+    "steps": _validate.count,
+    "histogram_share": _validate.inside,
+}
+_CHOICES = {"histogram": HISTOGRAMS, "schedule": SCHEDULES, "rates": ("hard", "soft")}
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
@@ -115,41 +124,24 @@ class TrainingConfig:
     spread: float | None = None
 
     def __post_init__(self) -> None:
-        optional: dict[str, Any] = {
-            "steps": _validate.count,
-            "sampling_rate": _validate.fraction,
-            "clip": _validate.positive,
-            "learning_rate": _validate.positive,
-            "histogram_share": _validate.inside,
-            "spread": _validate.positive,
-            "l2": _validate.non_negative,
-        }
-        for name, check in optional.items():
-            value = getattr(self, name)
-            if value is not None:
-                object.__setattr__(self, name, check(**{name: value}))
+        for entry in fields(self):
+            check, value = _CHECKS.get(entry.name), getattr(self, entry.name)
+            unset = value is None and entry.default is None
+            if check is not None and not unset and (entry.name, value) != ("margin", "certified"):
+                object.__setattr__(self, entry.name, check(**{entry.name: value}))
+        for name, choices in _CHOICES.items():
+            _validate.one_of(choices, **{name: getattr(self, name)})
         self._check_sizes()
-        for name in ("dual_rate", "dual_damping", "tolerance"):
-            object.__setattr__(self, name, _validate.non_negative(**{name: getattr(self, name)}))
-        for name in ("statistics_share", "discovery_share", "certificate_share"):
-            object.__setattr__(self, name, _validate.fraction(**{name: getattr(self, name)}))
         spent = self.statistics_share + 2.0 * self.discovery_share + self.certificate_share
         if spent > 0.9:
             raise InvalidInput(
                 f"statistics_share + 2 * discovery_share + certificate_share must be at most 0.9, got {spent:g}: "
                 "training needs the rest"
             )
-        if not 0.0 <= _validate.non_negative(momentum=self.momentum) < 1.0:
-            raise InvalidInput(f"momentum must be at least 0 and below 1, got {self.momentum!r}")
-        _validate.positive(temperature=self.temperature)
-        _validate.positive(max_sample_weight=self.max_sample_weight)
-        _validate.one_of(HISTOGRAMS, histogram=self.histogram)
-        _validate.one_of(SCHEDULES, schedule=self.schedule)
-        _validate.one_of(("hard", "soft"), rates=self.rates)
-        if self.margin != "certified":
-            object.__setattr__(self, "margin", _validate.non_negative(margin=self.margin))
 
     def _check_sizes(self) -> None:
+        if not self.momentum < 1.0:
+            raise InvalidInput(f"momentum must be at least 0 and below 1, got {self.momentum!r}")
         if self.steps is not None and self.steps > _MOST_STEPS:
             raise InvalidInput(
                 f"steps must be at most {_MOST_STEPS}, got {self.steps}; a larger sampling_rate needs fewer"

@@ -107,11 +107,6 @@ class DualUpdate:
         sampling = np.maximum(sizes, 0.0) * (1.0 - rate) / (rate * self._steps)
         return sizes, np.sqrt(np.square(self.cell_totals_std / rate) + sampling)
 
-    @property
-    def standard_error(self) -> Floats:
-        """Standard error of `estimate`, from the noise of the counts."""
-        return np.sqrt(self.variance)
-
     def update(self, histogram: Floats, schedule: float) -> None:
         """Take in one released histogram; `schedule` is the learning rate relative to the first step."""
         self._waiting += histogram

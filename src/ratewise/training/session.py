@@ -524,14 +524,11 @@ class Session:
         """Return the released values of a name; record the release and compute them unless they are there."""
         if name not in self.released:
             if self.plan.private:
-                self._record(name)
+                self.admission.release(name)
             self.released[name] = compute()
             if self.on_release is not None:
                 self.on_release()
         return self.released[name]
-
-    def _record(self, name: str) -> None:
-        self.admission.release(name)
 
     def _left(self, name: str) -> int:
         return self.admission.left(name)
