@@ -54,7 +54,7 @@ def test_multipliers_by_hand():
     integral = 0.0
     for share in (0.9, 0.9, 0.2, 0.2, 0.7):
         made.update(table(made, share), 1.0)
-        error = made.estimate[0] - made._bounds[0]
+        error = made.estimate[0] - (made.constraints.bounds - made.margin)[0]
         integral = max(0.0, integral + 0.1 * error)
         assert made.integral[0] == pytest.approx(integral)
         assert made.multipliers[0] == pytest.approx(max(0.0, integral + error))

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
+from ratewise._files import write_whole
 from ratewise.cli.console import current, read_table, reading_of, refuse_file, shared_ledger
 from ratewise.cli.options import PLACE, file_options, force_option, ledger_options
 from ratewise.constraints.compiled import named_values
 from ratewise.constraints.domain import Domain, Numeric, list_values
 from ratewise.data.cells import parse_text, text_of
-from ratewise.data.files import write_table
 from ratewise.data.table import code_groups, code_labels, named_columns
 from ratewise.estimators.evaluation import evaluate as certify_predictions
 from ratewise.exceptions import InvalidInput, RatewiseError
@@ -401,7 +401,7 @@ def predict(run_folder: str, data: str, out: str | None, proba: bool, force: boo
         columns = {str(name): found[name].tolist() for name in found}
         console.result(found.to_csv(index=False).removesuffix("\n"), rows=len(found), **columns)
         return
-    write_table(found, out)
+    write_whole(out, found.to_csv(index=False).encode("utf-8"))
     console.done(f"{len(found)} predictions are in {out}", out=out, rows=len(found))
 
 

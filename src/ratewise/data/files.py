@@ -27,7 +27,6 @@ from typing import Any, BinaryIO, TextIO, cast
 
 import numpy as np
 
-from ratewise._files import write_whole
 from ratewise.constraints.domain import list_values
 from ratewise.data.cells import CellFormat, CellKind, cell_kinds, count_kinds, parse_number, parse_text, plain_texts
 from ratewise.data.table import Finding
@@ -148,11 +147,6 @@ def read_table(
     if not len(table.frame.columns) or not len(table.frame):
         raise InvalidInput(f"{place!r} holds no rows; give a file with a header and at least one row")
     return table
-
-
-def write_table(frame: Any, path: str) -> None:
-    """Write a data frame to a CSV file, in one step."""
-    write_whole(path, frame.to_csv(index=False).encode("utf-8"))
 
 
 def _kind(path: str) -> str:

@@ -378,30 +378,14 @@ def certify(
 ) -> Certificate:
     """Return the certificate of a model from released counts of its predictions.
 
-    Parameters
-    ----------
-    compiled : CompiledConstraints
-    histogram : (Q, K) array
-        Released histogram of hard predictions by cell.
-    noise_std : float
-        Standard deviation of its noise; 0 for exact counts (a public table, or training without privacy).
-    n_units : int
-        Public number of units.
-    outcomes, outcomes_std : optional
-        Released (K, 2) counts by true label and by whether the prediction is wrong or right, and the standard
-        deviation of their noise; for the accuracy.
-    cell_totals, cell_totals_std : optional
-        Estimates of the number of units in each cell whose errors are independent of the histogram's noise
-        (for example averaged over training steps), and their standard deviation. They shorten the intervals.
-    tolerance, level : float
-        See `Certificate`. If the best of m models is chosen by their certificates, all planned beforehand,
-        take ``1 - (1 - level) / m`` for each: then the chosen certificate keeps the level.
-    unit, data : str
-        What a unit is, in the plural, and what was counted.
-    items : sequence of Item, optional
-        The requested bounds to certify; by default all of ``compiled.items``.
-    groups, notes : optional
-        Further rates, and sentences, to show.
+    `histogram` counts hard predictions by cell, with noise of standard deviation `noise_std`; 0 for exact counts (a
+    public table, or training without privacy). `outcomes`, by true label and by whether the prediction is wrong or
+    right, give the accuracy. `cell_totals` are estimates of the number of units in each cell whose errors are
+    independent of the histogram's noise, for example averaged over training steps: they shorten the intervals. `unit`
+    is a plural; `items` are the requested bounds, by default all of ``compiled.items``.
+
+    If the best of m models is chosen by their certificates, all planned beforehand, take the `level`
+    ``1 - (1 - level) / m`` for each: then the chosen certificate keeps the level.
     """
     table = np.asarray(histogram, dtype=np.float64)
     noise = _validate.non_negative(noise_std=noise_std)

@@ -111,18 +111,8 @@ def plan_for(
     """Return the plan of a fit that spends (`epsilon`, `delta`), of which `other_events` take their part."""
     rate = config.sampling_rate or min(0.5, defaults.LARGEST_SAMPLE / facts.n_units)
     steps = config.steps or defaults.STEPS
-    base = Plan(
-        facts.n_units,
-        rate,
-        steps,
-        {},
-        unit,
-        neighbours,
-        math.inf,
-        0.0,
-        facts.statistics_norm,
-        facts.constrained and facts.corrected,
-    )
+    corrected = facts.constrained and facts.corrected
+    base = Plan(facts.n_units, rate, steps, {}, unit, neighbours, math.inf, 0.0, facts.statistics_norm, corrected)
 
     def training(noise: float) -> Event:
         return _training_event(facts, config, rate, steps, noise)
