@@ -24,10 +24,10 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 
 EQUAL_CELLS: Final = 16
-LOG_CELLS: Final = 64
+_DECADES: Final = 4
+LOG_CELLS: Final = _DECADES * EQUAL_CELLS  # a decade is divided as the range is
 REFINEMENT: Final = 8  # what is made finer is made eight times finer
 _BINS: Final = REFINEMENT * EQUAL_CELLS  # equal-width bins at least, so that a number is known well enough from its bin
-_DECADES: Final = 4.0
 _LOOKUP_CELLS: Final = 4096  # speed only
 
 CONTINUOUS: Final = "continuous"

@@ -33,7 +33,7 @@ LEAST_STEP_NOISE = 0.2  # with less, a small sampling rate hides nothing
 ROWS_PER_ID_SHARE = CORRECTION_SHARE = 0.01  # of the budget, in units of 1 / sigma**2
 
 _FEW = 500.0  # resolution from which logarithmic cells are used; finer ones from ten times as much
-_MOST_LOG_CELLS = 2560  # of all columns of a table
+_FINE_COLUMNS = 5  # so many columns can have the finest logarithmic cells; more columns share their number
 # prior on shape functions: squared norm of all cell indicators of a row, per unit of resolution
 _SPREAD = 0.025
 _L2 = 0.001  # penalty on weights without constraints
@@ -186,7 +186,8 @@ def logarithmic_cells(resolution: float, n_continuous: int) -> int:
         return 0
     if resolution < 10.0 * _FEW:
         return LOG_CELLS
-    return min(max(_MOST_LOG_CELLS // max(n_continuous, 1), LOG_CELLS), REFINEMENT * LOG_CELLS)
+    most = _FINE_COLUMNS * REFINEMENT * LOG_CELLS
+    return max(most // max(n_continuous, _FINE_COLUMNS), LOG_CELLS)
 
 
 def spread(resolution: float, n_continuous: int) -> float:
