@@ -111,7 +111,7 @@ class LabelledTable:
 
     def __init__(self, folder: RunFolder, data: str, options: Mapping[str, Any]) -> None:
         self.folder, self.model, self.data = folder, folder.model(), data
-        self.frame = read_table(data, reading_of(options, folder.reading, data)).frame
+        self.frame = read_table(data, reading_of(options, folder.description["reading"], data)).frame
         compiled, settings = self.model.constraints_, folder.settings
         columns = settings.groups if settings.constraints else ()
         names = (settings.label, *(columns if compiled is None else compiled.domain.columns))
@@ -390,7 +390,7 @@ def predict(run_folder: str, data: str, out: str | None, proba: bool, force: boo
     model = folder.model()
     if out is not None:
         refuse_file(out, force)
-    frame = read_table(data, reading_of(values, folder.reading, data)).frame
+    frame = read_table(data, reading_of(values, folder.description["reading"], data)).frame
     found = pd.DataFrame({"prediction": model.predict(frame)})
     if constant := constant_words(model):
         console.warn(constant)

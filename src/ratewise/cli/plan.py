@@ -93,9 +93,9 @@ def schema(data: str, out: str | None, **values: Any) -> None:
 
 
 @click.command()
-@click.option("--rows", type=int, default=None, help="Number of rows, or of ids with --privacy-id.")
-@click.option("--features", type=int, default=None, help="Number of feature columns.")
-@click.option("--classes", type=int, default=2, show_default=True, help="Number of classes, 0, 1, ...")
+@click.option("--rows", type=click.IntRange(1), required=True, help="Number of rows, or of ids with --privacy-id.")
+@click.option("--features", type=click.IntRange(1), help="Number of feature columns.")
+@click.option("--classes", type=click.IntRange(2), default=2, show_default=True, help="Number of classes, 0, 1, ...")
 @click.option("--group", "group", multiple=True, metavar="COLUMN=A,B", help="Values of a column.")
 @schema_option
 @id_option
@@ -106,8 +106,6 @@ def schema(data: str, out: str | None, **values: Any) -> None:
 def plan(**fields: Any) -> None:
     """Show the releases, the noise and the accuracy to expect, from public facts: no data is read."""
     console = current()
-    if fields["rows"] is None or fields["rows"] < 1:
-        raise click.UsageError("--rows must be at least 1; give it as a flag or in --config")
     settings, described = _described(fields)
     shown = expected(fields["rows"], settings, described, rehearsal=fields["rehearse"])
     console.result("\n".join(_in_lines(shown)), **shown)
@@ -122,8 +120,6 @@ def _described(fields: dict[str, Any]) -> tuple[Settings, Schema]:
     else:
         if fields["features"] is None:
             raise click.UsageError("--features is missing; or give --schema FILE")
-        if fields["features"] < 1 or fields["classes"] < 2:
-            raise click.UsageError("--features must be at least 1 and --classes at least 2")
         columns = dict(_column(text) for text in fields["group"])
         found = Schema(
             {f"x{place}": Number(*_BOUNDS) for place in range(fields["features"])},

@@ -81,7 +81,7 @@ def resume(run_folder: str, data: str | None, checkpoint_every: int) -> None:
     place = data or folder.description["data"]
     if data is None and not os.path.exists(place):
         raise InvalidInput(f"the rows are no longer at {place!r}; say where they are: --data FILE")
-    table = Table.read(place, folder.reading)
+    table = Table.read(place, folder.description["reading"])
     prepared = session_for(table.frame, folder.settings, folder.schema)
     run = functools.partial(train_run, folder, *prepared, every=checkpoint_every)
     show_result(watched(run_folder, lambda watch: run(watch=watch)))
