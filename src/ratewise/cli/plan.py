@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from ratewise import _validate
 from ratewise._files import write_whole
 from ratewise.accounting import TrainingEvent
 from ratewise.cli.console import current, read_table, reading_of, refuse_file
@@ -262,7 +261,7 @@ _MEANING = (
 @click.option("--engine", type=click.Choice(["numpy", "torch"]), default="numpy", show_default=True)
 @click.option("--games", type=int, default=10_000, show_default=True, help="Games with a single step.")
 @click.option("--canaries", type=int, default=1000, show_default=True, help="Of the audit in one run.")
-@click.option("--rows-per-id", type=int, default=1, help="Canaries are persons with so many rows each.")
+@click.option("--rows-per-id", type=click.IntRange(1), default=1, help="Canaries are persons with so many rows each.")
 @click.option("--delta", type=float, default=1e-3, show_default=True)
 @click.option("--confidence", type=float, default=0.99, show_default=True)
 def audit(run: str | None, **values: Any) -> None:
@@ -323,13 +322,12 @@ def _findings(event: TrainingEvent, values: dict[str, Any]) -> Iterator[AuditRes
 
 
 def _subject(values: dict[str, Any], event: TrainingEvent, n_canaries: int, n_opponents: int | None) -> Subject:
-    rows_per_id = _validate.count(rows_per_id=values["rows_per_id"])
     if values["engine"] == "numpy":
         from ratewise.audit import TableSubject
 
-        return TableSubject(event, n_canaries, n_opponents, rows_per_id)
+        return TableSubject(event, n_canaries, n_opponents, values["rows_per_id"])
     try:
         from ratewise.torch.audit import TorchSubject
     except ImportError:
         raise InvalidInput("engine 'torch' needs PyTorch: pip install ratewise[torch]") from None
-    return TorchSubject(event, n_canaries, n_opponents, rows_per_id)
+    return TorchSubject(event, n_canaries, n_opponents, values["rows_per_id"])

@@ -44,12 +44,19 @@ class Moment(NamedTuple):
         """The share of the steps that is done."""
         return self.step / self.steps
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         said = [f"step {self.step}/{self.steps}"]  # what matters most comes first: a narrow terminal cuts off the rest
         said += [] if self.seconds_left is None else [f"{self.seconds_left:.0f} s left"]
         said += [] if self.largest_gap is None else [f"largest gap {self.largest_gap:.3f}"]
         said += ["no privacy" if self.epsilon is None else f"epsilon {self.epsilon:.3f}"]
         return ", ".join([*said, f"gradient {self.gradient_norm:.3g}"])
+
+    def _repr_html_(self) -> str:
+        label = html.escape(str(self))
+        return (
+            f'<progress max="1" value="{self.share:.4f}" style="width:16em" aria-label="{label}">'
+            f'</progress> <span style="font-variant-numeric:tabular-nums">{label}</span>'
+        )
 
 
 class Progress:
@@ -131,29 +138,12 @@ class Output:
     def show(self, moment: Moment) -> None:
         """Replace the output."""
         if self._handle is None:
-            self._handle = self._display(_Bar(moment), display_id=True)
+            self._handle = self._display(moment, display_id=True)
         else:
-            self._handle.update(_Bar(moment))
+            self._handle.update(moment)
 
     def end(self) -> None:
         """Leave the last state standing."""
-
-
-class _Bar:
-    """What a notebook shows: a progress element, or its words where there is no HTML."""
-
-    def __init__(self, moment: Moment) -> None:
-        self._moment = moment
-
-    def _repr_html_(self) -> str:
-        label = html.escape(str(self._moment))
-        return (
-            f'<progress max="1" value="{self._moment.share:.4f}" style="width:16em" aria-label="{label}">'
-            f'</progress> <span style="font-variant-numeric:tabular-nums">{label}</span>'
-        )
-
-    def __repr__(self) -> str:
-        return str(self._moment)
 
 
 def find_screen() -> Line | Output:
