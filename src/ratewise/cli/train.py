@@ -328,14 +328,13 @@ def sweep(**fields: Any) -> None:
         folders.append(table.new_run(out / f"run-{number:02d}", ledger=out / "ledger.json", **made))
         admit_run(folders[-1], session, ledger)  # all runs, before the first one releases anything
     rows: list[dict[str, Any]] = []
-    for number, (folder, (how, _, _), ready) in enumerate(zip(folders, asked, prepared, strict=True), start=1):
-        slack, budget = how["slack"], how["asked_epsilon"]
+    for number, (folder, (slack, _, settings), ready) in enumerate(zip(folders, asked, prepared, strict=True), start=1):
         said = "" if slack is None else f"slack {slack:g}, "
-        said += "no privacy" if budget is None else f"epsilon {budget:g}"
+        said += "no privacy" if settings.epsilon is None else f"epsilon {settings.epsilon:g}"
         console.note(f"run {number} of {len(asked)}: {said}")
         run = functools.partial(train_run, folder, *ready, every=every)
         watched(str(folder.path), lambda watch, run=run: run(watch=watch))  # type: ignore[misc]
-        rows.append({**compared(RunFolder.open(folder.path), folder.path.name, None, {}), **how})
+        rows.append({**compared(RunFolder.open(folder.path), folder.path.name, None, {}), "slack": slack})
         write_whole(out / "sweep.json", json_bytes(plain_data({"total_epsilon": total, "runs": rows})))
     spent = Ledger.open(out / "ledger.json").total(delta) if math.isfinite(total) else total
     console.result(
@@ -347,16 +346,15 @@ def sweep(**fields: Any) -> None:
     )
 
 
-def _pairs(fields: dict[str, Any]) -> list[tuple[dict[str, Any], tuple[str, ...], Settings]]:
-    """Return what to vary, the constraints as text, and the settings of every run."""
+def _pairs(fields: dict[str, Any]) -> list[tuple[float | None, tuple[str, ...], Settings]]:
+    """Return the slack, the constraints as text, and the settings of every run."""
     slacks: list[float | None] = [*fields["slack"]] or [None]
     if (slacks != [None]) != any(SLACK in text for text in fields["constraints"]):
         raise InvalidInput(f"--slack and {SLACK} in a --constraint go together; one is missing")
     found = []
     for slack, epsilon in itertools.product(slacks, fields["epsilons"] or [fields["epsilon"]]):
         texts = tuple(text.replace(SLACK, repr(slack)) for text in fields["constraints"])
-        settings = settings_from({**fields, "constraints": texts, "epsilon": epsilon})
-        found.append(({"slack": slack, "asked_epsilon": epsilon}, texts, settings))
+        found.append((slack, texts, settings_from({**fields, "constraints": texts, "epsilon": epsilon})))
     return found
 
 
