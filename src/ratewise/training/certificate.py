@@ -45,7 +45,7 @@ from ratewise.constraints.domain import show_number
 from ratewise.exceptions import InvalidInput
 from ratewise.metrics.intervals import NoisyIntervals, fieller, noisy_intervals
 from ratewise.metrics.rates import RowSequence, html_table, plain_data
-from ratewise.training.config import KNOWN_SHARE
+from ratewise.training.config import KNOWN_SHARE, SHIFTS_BETWEEN_EDGES
 from ratewise.training.plan import CERTIFICATE, Plan
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ _ONE_CLASS = 0.25  # of the rows outside the largest class, the share that must 
 _SURE = 2.5  # standard deviations that a constraint must be missed by before a shift is tried
 MARGIN_EDGES = np.array([-4.0, -2.0, -1.0, -0.5, -0.25, 0.0, 0.25, 0.5, 1.0, 2.0, 4.0])
 """Edges of the intervals of margins."""
-# shifts that are considered: eight between two edges of margins
-_AMOUNTS = np.unique(np.concatenate([np.linspace(*pair, 9) for pair in pairwise(MARGIN_EDGES)]))
+_AMOUNTS = np.unique(np.concatenate([np.linspace(*pair, SHIFTS_BETWEEN_EDGES + 1) for pair in pairwise(MARGIN_EDGES)]))
+"""Shifts that are considered."""
 
 
 # ------------------------------------------------------------------------------------------------ verdicts

@@ -41,6 +41,7 @@ _CONSTRAINED_L2 = (0.004, 80.0)  # with constraints: the lesser of the first and
 _GRADIENT_NOISE = 0.075  # noise of the mean gradient, in score units, that the clipping norm is chosen for
 _CLIPS = (0.5, 4.0)
 _LEARNING_RATE = 2.0
+SHIFTS_BETWEEN_EDGES = REFINEMENT  # shifts of a class that are tried between two edges of margins
 KNOWN_SHARE = 0.002  # of the rows: counts are to be known to this, and denominators are at least this
 
 _CHECKS: dict[str, Any] = {
