@@ -107,7 +107,7 @@ def network_plan(
     settings = network_config(config, n_units, epochs)
     if epsilon is not None:
         epsilon = _validate.positive(epsilon=epsilon, hint="None trains without privacy")
-    facts = PublicFacts(n_units=n_units, n_columns=0, constrained=constrained)
+    facts = PublicFacts(n_units=n_units, constrained=constrained)
     budget = {"epsilon": epsilon, "delta": _validate.inside(delta=delta)}
     return plan_for(facts, settings, **budget, neighbours=neighbours, unit=unit or PrivacyUnit())  # type: ignore[arg-type]
 

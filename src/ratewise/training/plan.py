@@ -26,7 +26,6 @@ class PublicFacts:
     """What is known before a row is read."""
 
     n_units: int
-    n_columns: int  # features
     n_discovered: int = 0  # label and groups whose values must be found
     n_unbounded: int = 0  # features whose type, bounds or values must be found
     statistics_norm: float = 0.0  # L2 norm of what a unit adds to the column histograms; 0 if none are released

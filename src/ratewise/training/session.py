@@ -218,7 +218,6 @@ class Session:
         declared = self.declarations
         facts = PublicFacts(
             n_units=n_units,
-            n_columns=len(self.rows.names),
             n_discovered=len(self.undeclared()),
             n_unbounded=len(self._undeclared_columns()),
             statistics_norm=self._statistics_norm(self._log_cells(n_units)),
