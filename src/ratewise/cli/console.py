@@ -65,9 +65,14 @@ class Console:
         """Say how a job ended; a quiet one ends without words."""
         self._say("done", text, self.mode == HUMAN, err=False, **fields)
 
-    def step(self, **fields: Any) -> None:
-        """Say how far a job is, in JSON mode."""
-        self._say("step", "", False, **fields)
+    seconds = 0.5  # between two moments that are shown
+
+    def show(self, moment: Moment) -> None:
+        """Say how far a training is, in JSON mode: a screen of `Progress`."""
+        self._say("step", "", False, **moment._asdict())
+
+    def end(self) -> None:
+        """There is no line to end."""
 
     def _say(self, event: str, text: str, shown: bool = True, err: bool = True, **fields: Any) -> None:
         if self.mode == JSON:
@@ -111,22 +116,6 @@ class Stopped(Exception):  # noqa: N818 - reads as what happened
         self.signal = int(signal)
 
 
-class _Events:
-    """A screen of `Progress` for JSON mode."""
-
-    seconds = 0.5
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-
-    def show(self, moment: Moment) -> None:
-        """Write an event."""
-        self._console.step(**moment._asdict())
-
-    def end(self) -> None:
-        """There is no line to end."""
-
-
 class Watcher:
     """Follow a run, and stop it between two steps when asked to; everything shown is computed from released values."""
 
@@ -152,8 +141,7 @@ class Watcher:
             steps_done=done,
             units=plan.n_units,
         )
-        mode = self._console.mode
-        screen = Line() if mode == HUMAN else _Events(self._console) if mode == JSON else None
+        screen = Line() if self._console.mode == HUMAN else self._console
         self._progress = self._shown.enter_context(Progress(session, screen))
         self._stop_if_asked()
 
