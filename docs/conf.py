@@ -10,6 +10,10 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import matplotlib
+from matplotlib import pyplot
+from sphinx_gallery.scrapers import matplotlib_scraper
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -36,6 +40,29 @@ autodoc_typehints = "none"
 toc_object_entries_show_parents = "hide"
 numpydoc_show_class_members = False
 
+
+def _larger_text(_conf: Any, _script: Any) -> None:
+    """Figures of 6 inches are read on phones."""
+    matplotlib.rcParams["font.size"] = 11
+
+
+def _figures(block: Any, variables: Any, conf: Any) -> str:
+    """Save figures as sphinx-gallery does, with their titles and axes as alternative text."""
+    described = []
+    for number in pyplot.get_fignums():
+        axes = pyplot.figure(number).axes
+        parts = [": ".join(filter(None, (axis.get_title(), _axes_text(axis)))) for axis in axes]
+        described.append("; ".join(dict.fromkeys(filter(None, parts))))
+    texts = iter(described)
+    found: str = matplotlib_scraper(block, variables, conf)
+    return re.sub(r"(?<=:alt: ).*", lambda old: next(texts, "") or old[0], found)
+
+
+def _axes_text(axis: Any) -> str:
+    x, y = axis.get_xlabel().replace("\n", " "), axis.get_ylabel()
+    return f"{y} by {x}" if x and y else x or y
+
+
 sphinx_gallery_conf = {
     "examples_dirs": ["examples", "attacks"],
     "gallery_dirs": ["auto_examples", "auto_attacks"],
@@ -49,7 +76,8 @@ sphinx_gallery_conf = {
     "write_computation_times": False,
     "plot_gallery": True,
     "remove_config_comments": True,
-    "image_scrapers": ("matplotlib",),
+    "image_scrapers": (_figures,),
+    "reset_modules": ("matplotlib", _larger_text),
     "matplotlib_animations": False,
     "capture_repr": (),  # what scripts print, not the value of a last line
 }

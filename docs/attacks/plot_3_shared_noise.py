@@ -46,10 +46,11 @@ ours = {
 }
 assert np.std(ours["with"]) > 20
 
-figure, axes = plt.subplots(1, 2, figsize=(7, 3), layout="constrained")
-for axis, found, title in zip(axes, (shared, ours), ("one draw for all cells", "one draw per cell"), strict=True):
+figure, axes = plt.subplots(1, 2, figsize=(6.4, 3.2), layout="constrained")
+titles = ("one draw for all cells", "one draw per cell")
+for axis, found, title, bins in zip(axes, (shared, ours), titles, (3, 25), strict=True):
     axis.hist(
-        [found["without"], found["with"]], bins=25, color=["#999999", "#b2182b"], label=["without", "with the person"]
+        [found["without"], found["with"]], bins=bins, color=["#999999", "#b2182b"], label=["without", "with the person"]
     )
     axis.set(title=title, xlabel="difference of two cells")
 axes[0].set(ylabel="games", xticks=[-103, -102])

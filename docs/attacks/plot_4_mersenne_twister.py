@@ -52,7 +52,7 @@ recovered = released - 20 * noise(copy, len(secret))
 print("largest error of the recovered counts:", float(np.abs(recovered - secret).max()))
 assert np.allclose(recovered, secret)
 
-figure, axis = plt.subplots(figsize=(7, 3.2), layout="constrained")
+figure, axis = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
 axis.plot(released, "x", color="#999999", label="released, with noise")
 axis.plot(secret, "o", color="black", markerfacecolor="none", markersize=9, label="secret")
 axis.plot(recovered, ".", color="#b2182b", label="recovered")

@@ -2,7 +2,7 @@
 Your own CSV file
 =================
 
-From a file with numbers, text and missing cells to a private model, predictions and a saved model. Nothing about the columns has to be declared.
+This script trains a private model on a file with numbers, text and missing cells, predicts, and saves the model. Nothing about the columns is declared.
 """
 
 import tempfile

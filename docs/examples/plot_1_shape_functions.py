@@ -3,7 +3,8 @@ Shape functions
 ===============
 
 A private model is a sum of one function per feature. They are computed from released values, so looking at them
-costs no privacy. The bands contain at least 95% of the noise of training; they ignore that later steps correct the noise of earlier ones.
+costs no privacy. The bands are intervals that contain the noise of training with probability at least 95%, cut off at the range of the curve. They are wider than
+needed, because they ignore that later steps correct the noise of earlier ones.
 """
 
 import matplotlib.pyplot as plt
@@ -18,7 +19,7 @@ model.fit(people, "income", sensitive_features="sex")
 # %%
 # The most important features first:
 
-figure, axes = plt.subplots(2, 2, figsize=(8, 6), layout="constrained")
+figure, axes = plt.subplots(2, 2, figsize=(6.4, 5.6), layout="constrained")
 ranked = sorted(model.shape_functions(), key=lambda shape: -shape.importance)
 for shape, axis in zip(ranked, axes.flat, strict=False):
     model.plot_shape(shape.feature, ax=axis)

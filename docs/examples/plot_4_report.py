@@ -29,6 +29,6 @@ print(f"{page.stat().st_size // 1000} kB")
 # %%
 # Its parts are also matplotlib figures:
 
-figure, axes = plt.subplots(2, 1, figsize=(7, 4.5), layout="constrained", height_ratios=(1, 3))
+figure, axes = plt.subplots(2, 1, figsize=(8, 5), layout="constrained", height_ratios=(1, 3))
 report.plot("constraints", ax=axes[0])
 report.plot("ledger", ax=axes[1])

@@ -44,9 +44,10 @@ for epsilon in (0.1, 1.0):
     found[f"rule, epsilon {epsilon}"] = rule.predict(scores(others), others.sensitive)
     print(rule.certificate_.summary)
 
-figure, axes = plt.subplots(1, 2, figsize=(8, 2.6), layout="constrained", sharey=True)
+figure, axes = plt.subplots(2, 1, figsize=(6, 4), layout="constrained")
 axes[0].barh(list(found), [gap(each) for each in found.values()], color="#2166ac")
 axes[0].axvline(0.05, color="black", linewidth=1)
+axes[0].locator_params(axis="x", nbins=5)
 axes[0].set(xlabel="gap on unseen people (line: bound)")
 axes[1].barh(list(found), [np.mean(each == others.y) for each in found.values()], color="#2166ac")
-axes[1].set(xlabel="accuracy", xlim=(0.7, 0.9))
+axes[1].set(xlabel="accuracy", xlim=(0.7, 0.9), xticks=(0.7, 0.8, 0.9))

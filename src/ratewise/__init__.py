@@ -13,7 +13,7 @@ import importlib as _importlib
 import typing as _typing
 
 from ratewise import cli as cli  # first: Ctrl-C may come while the rest is read
-from ratewise.constraints.domain import Domain, Numeric
+from ratewise.constraints.domain import Domain, Numeric, at_least, below, between
 from ratewise.constraints.families import (
     demographic_parity,
     equal_opportunity,
@@ -29,7 +29,7 @@ from ratewise.constraints.families import (
     true_negative_rate,
     true_positive_rate,
 )
-from ratewise.constraints.rates import at_least, below, between, everyone, group, label, nobody, rate, rows
+from ratewise.constraints.rates import everyone, group, label, nobody, rate, rows
 from ratewise.exceptions import (
     BudgetExceeded,
     CertificateWarning,

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, strict JSON, and arrays in a file that is safe to open.
+"""Files that are whole or not there, strict JSON and what it describes, and arrays in a file that is safe to open.
 
 Models, checkpoints and histories are uncompressed ``.npz`` archives: ``header.json`` first, then one ``.npy`` per
 array, which ``numpy.load`` reads too. Opening one runs nothing that is in it: there is no pickle, every name, type and
@@ -10,12 +10,15 @@ shows accidents and careless edits, not who wrote the file.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import io
 import json
 import math
 import os
-import tempfile
+import secrets
+import types
+import typing
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -39,22 +42,28 @@ _NPY_HEADER = 1 << 12  # what precedes the numbers of an array, at most
 _KINDS = {"float64": "<f8", "float32": "<f4", "int64": "<i8", "bool": "|b1"}
 
 
-def write_whole(path: Path, content: bytes | str) -> None:
+def write_whole(path: Path, content: bytes | str, temporary: str = "") -> None:
     """Write a file under its final name in one step, on disk when this returns; or raise `OSError`.
 
-    Text is written as UTF-8; halves of surrogate pairs, which that cannot hold, as question marks.
+    Text is written as UTF-8; halves of surrogate pairs, which that cannot hold, as question marks. The name of
+    the temporary file beside it is random, or given by whoever makes sure that there is one writer at a time: then the
+    next writer sweeps away what a killed one left behind.
     """
     target = os.path.abspath(os.fspath(path))
     folder, name = os.path.split(target)
-    data = content.encode("utf-8", "replace") if isinstance(content, str) else content
+    temporary = os.path.join(folder, temporary or f".{name}.{secrets.token_hex(4)}.tmp")
+    data = memoryview(content.encode("utf-8", "replace") if isinstance(content, str) else content)
     with named(target):
-        handle, temporary = tempfile.mkstemp(prefix=f".{name}.", suffix=".tmp", dir=folder)
         try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(temporary, 0o666 & ~umask())
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+            try:
+                while data:
+                    data = data[os.write(handle, data) :]
+                os.fsync(handle)
+            finally:
+                os.close(handle)
             os.replace(temporary, target)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -111,6 +120,55 @@ def strict_json(content: bytes | str) -> Any:
         return json.loads(decoded, parse_constant=refuse)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def read_document(document: Any, writer: str) -> Any:
+    """Parse JSON text that a function named `writer` wrote; `InvalidInput` or `InvalidType` for anything else."""
+    if not isinstance(document, str | bytes):
+        raise InvalidType(f"document must be JSON text, got {type(document).__name__}")
+    try:
+        return strict_json(document)
+    except ValueError:
+        raise InvalidInput(f"document must be JSON that {writer} wrote, got something else") from None
+
+
+def revive(kind: Any, value: Any, where: str, remedy: str, *, nan: bool = False) -> Any:
+    """Return plain data as the type that an annotation says, such as a dataclass; `InvalidInput` for what does not fit.
+
+    `where` names the value in messages, and `remedy` ends them. With `nan`, None stands for a number that is not finite.
+    """
+
+    def expect(fits: bool, what: str) -> None:
+        if not fits:
+            raise InvalidInput(f"{where} must be {what}; {remedy}")
+
+    def each(kind: Any, item: Any, name: str = "") -> Any:
+        return revive(kind, item, where + name, remedy, nan=nan)
+
+    origin, inside = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any:
+        return value
+    if origin in (types.UnionType, typing.Union):  # of something and None
+        return None if value is None else each(inside[0], value)
+    if origin is tuple:
+        expect(isinstance(value, list), "a list")
+        kinds = inside[:1] * len(value) if inside[-1] is Ellipsis else inside
+        expect(len(value) == len(kinds), f"a list of {len(kinds)}")
+        return tuple(map(each, kinds, value))
+    if origin is dict:
+        expect(isinstance(value, dict), "an object")
+        return {name: each(inside[1], item, f".{name}") for name, item in value.items()}
+    if dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        fits = isinstance(value, dict) and value.keys() == hints.keys()
+        expect(fits, f"an object with the fields {', '.join(sorted(hints))}")
+        make: Any = kind
+        return make(**{name: each(hints[name], value[name], f".{name}") for name in hints})
+    if nan and kind is float and value is None:
+        return math.nan
+    wanted = int | float if kind is float else kind
+    expect(isinstance(value, wanted) and isinstance(value, bool) <= (kind is bool), kind.__name__)
+    return float(value) if kind is float else value
 
 
 # --- arrays in a file ------------------------------------------------------------------------------------------

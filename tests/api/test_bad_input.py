@@ -698,3 +698,19 @@ def test_a_finite_model_or_a_clear_error(problem):
     chances = model.predict_proba(features)
     assert np.all((chances >= 0) & (chances <= 1))
     assert set(model.predict(features)) <= set(model.classes_.tolist())
+
+
+@pytest.mark.parametrize(
+    ("constraint", "message"),
+    [
+        (rate(1, where=group(sex=1)) - rate(1, where=group(sex="1")) <= 0.1, "values of column 'sex' in constraints"),
+        ((rate(1) - rate("1")).between(-0.5, 0.5), "classes in constraints"),
+    ],
+)
+def test_named_values_that_cells_cannot_tell_apart_are_refused_before_a_release(constraint, message):
+    ledger = Ledger()
+    with pytest.raises(InvalidInput, match=f"{message} must hold each value once"):
+        RateConstrainedClassifier(constraint, ledger=ledger).fit(
+            np.arange(40.0)[:, None], np.arange(40) % 2, sensitive_features={"sex": np.arange(40) % 3}
+        )
+    assert ledger.records == ()

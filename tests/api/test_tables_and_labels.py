@@ -1,5 +1,6 @@
 """Data in every shape that users have: one table, one model, whatever it came in."""
 
+import datetime
 import functools
 
 import numpy as np
@@ -11,6 +12,7 @@ import scipy.sparse
 from ratewise import (
     Numeric,
     RateConstrainedClassifier,
+    RatewiseWarning,
     TrainingConfig,
     below,
     demographic_parity,
@@ -21,6 +23,7 @@ from ratewise import (
     positive_rate,
     rate,
 )
+from ratewise.data.schema import Number, Schema
 
 N = 500
 RNG = np.random.default_rng(1)
@@ -335,3 +338,33 @@ def test_labels_are_read_alike_in_fits_and_scores():
     model = RateConstrainedClassifier(epsilon=None, classes=["no", "yes"], random_state=0)
     padded = [f" {label} " for label in labels]
     assert model.fit(X, padded).score(X, padded) == model.score(X, labels) > 0.9
+
+
+def test_a_class_that_is_named_but_not_found_is_said():
+    """With labels "no" and "yes", the default ``positive=1`` adds a class."""
+    labels = np.where(CODES, "yes", "no")
+    model = RateConstrainedClassifier(false_negative_rate(0.5), epsilon=None, config=CONFIG)
+    with pytest.warns(RatewiseWarning, match="names 1, which is not among the values of 'label'.*: 'no', 'yes'"):
+        model.fit(X, labels)
+    assert model.set_params(constraints=false_negative_rate(0.5, positive="yes")).fit(X, labels).classes_.size == 2
+
+
+@pytest.mark.parametrize("kind", [datetime.date.fromisoformat, pd.Timestamp, np.datetime64])
+def test_bounds_of_dates_are_dates(kind):
+    frame = pd.DataFrame({"x": X[:, 0], "since": pd.Timestamp("2020-01-01") + pd.to_timedelta(AGE, unit="D")})
+    bounds = {"x": (-4, 4), "since": (kind("2020-01-01"), kind("2020-06-30"))}
+    in_days = bounds | {"since": (18262.0, 18443.0)}
+    models = [fit(frame, constraints=None, feature_bounds=given) for given in (bounds, in_days)]
+    assert models[0].shape_functions()[1].kind == "continuous"
+    assert np.array_equal(models[0].predict_proba(frame), models[1].predict_proba(frame))
+
+
+def test_columns_that_a_schema_leaves_out_are_no_features():
+    frame = pd.DataFrame({"x": X[:, 0], "note": X[:, 1], "person": AGE})
+    schema = Schema({"x": Number(-4, 4)}, label="y", classes=[0, 1], leave_out=["note"], privacy_id="person")
+    model = RateConstrainedClassifier(schema=schema, config=CONFIG, random_state=0).fit(frame, CODES)
+    assert model.feature_names_in_.tolist() == ["x"]
+    assert np.array_equal(model.predict(frame), model.predict(frame[["x"]]))
+    everything = Schema({"x": Number(-4, 4)}, label="y", classes=[0, 1], leave_out=["note"])
+    with pytest.raises(ValueError, match="leaves out every column"):
+        RateConstrainedClassifier(schema=everything).fit(frame[["note"]], CODES)

@@ -24,6 +24,7 @@ from ratewise.data.cells import (
     parse_text,
     text_of,
 )
+from ratewise.data.table import read_features
 
 
 class Raises:
@@ -76,6 +77,16 @@ class BadZone(datetime.tzinfo):
         raise RuntimeError("called")
 
 
+def odd(base, **parts):
+    """Return a subclass whose parts are no whole numbers, or any."""
+    return type("Odd", (base,), {name: property(lambda _, part=part: part) for name, part in parts.items()})
+
+
+class OddZone(datetime.tzinfo):
+    def utcoffset(self, _):
+        return odd(datetime.timedelta, days=1e30)(0)
+
+
 class FakeInterval:
     __module__ = "pandas.fake"
 
@@ -99,6 +110,11 @@ HOSTILE = [
     *(Raises(), Lies("x"), Lies("1"), BadFloat(2.0), BadInt(3), FakeInterval(), Colour.RED, uuid.UUID(int=7)),
     *(datetime.datetime.max, datetime.datetime.min, datetime.date.max, datetime.timedelta.max),
     *(datetime.datetime(2020, 1, 1, tzinfo=BadZone()), datetime.time(23, 59), datetime.timedelta.min),
+    *(odd(datetime.datetime, hour=1e308)(2020, 1, 1), odd(datetime.time, hour=1e308)(1), OddZone()),
+    *(odd(datetime.timedelta, seconds=1e308)(1), odd(datetime.timedelta, days=float("nan"))(1)),
+    *(odd(datetime.timedelta, days=10**400)(1), odd(datetime.datetime, hour=10**400)(2020, 1, 1)),
+    *(odd(datetime.time, microsecond=10**400)(1), datetime.datetime(2020, 1, 1, tzinfo=OddZone())),
+    *("\u200b \u200b \u200b", "\u00e9\x00 \x00"),
     *(pd.Timestamp("2020-01-01", tz="Asia/Tokyo"), pd.Timedelta("1D"), pd.Period("2020-01"), pd.Interval(0, 1)),
     *(np.datetime64(2**62, "Y"), np.datetime64("NaT"), np.timedelta64(2**62, "W"), np.datetime64(5, "as")),
     *(np.timedelta64(7), np.float16(1), np.longdouble("1e4000"), np.int8(-3), np.void(b"xy"), np.str_("4")),
@@ -233,3 +249,29 @@ def test_dates_agree_in_every_resolution(unit):
     zoned = pd.Series(pd.to_datetime(exact)).dt.tz_localize("UTC").dt.tz_convert("America/New_York")
     assert same(parse_number(zoned), parse_number(exact))
     assert same(parse_number(zoned.astype(object)), parse_number(exact))
+
+
+@pytest.mark.parametrize(
+    "ends", [[0, 1, 30], [-0.5, 2.0, 3.25], pd.to_datetime(["2020-01-01", "2020-02-29", "2021-06-01"])]
+)
+@pytest.mark.parametrize("closed", ["left", "right", "both", "neither"])
+def test_a_missing_interval_changes_only_its_row(ends, closed):
+    """It turns whole ends into floats, and "(0, 1]" into "(0.0, 1.0]"."""
+    whole = pd.Series(pd.arrays.IntervalArray.from_breaks(ends, closed=closed))
+    texts = parse_text(whole).tolist()
+    assert len(set(texts)) == 2
+    for kind in ("interval", object, "category"):
+        assert parse_text(pd.Series([*whole, None]).astype(kind)).tolist() == [*texts, ""]
+    assert parse_text(pd.Series([*whole, "a word"])).tolist() == [*texts, "a word"]
+    assert parse_text([str(cell) for cell in [*whole][:2]]).tolist() == texts
+    assert parse_text([str(cell) for cell in pd.Series([*whole, None])][:2]).tolist() == texts
+
+
+@pytest.mark.parametrize("unit", ["D", "s", "us", "ns"])
+def test_a_mask_does_not_decide_how_times_are_read(unit):
+    """As objects, times of nanoseconds are integers, and so were those of a masked array."""
+    times = np.array(["2020-02-29", "1960-01-01", "1970-01-02"], dtype=f"datetime64[{unit}]")
+    masked = np.ma.array(times, mask=[False, True, False])
+    for found in (parse_text(masked), parse_text(read_features(masked[:, None]).columns[0])):
+        assert found.tolist() == ["2020-02-29", "", "1970-01-02"]
+    assert same(parse_number(masked), parse_number(["2020-02-29", None, "1970-01-02"]))

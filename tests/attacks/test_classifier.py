@@ -4,6 +4,7 @@ The first tests need nothing but the public classes, and fail on the code before
 """
 
 import math
+from collections import Counter
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ import pytest
 
 from ratewise import Ledger, RateConstrainedClassifier, between, demographic_parity, group, rate
 from ratewise.accounting import Budget
+from ratewise.accounting.events import single
 
 N = 400
 RNG = np.random.default_rng(0)
@@ -166,7 +168,7 @@ def test_a_huge_value_changes_the_part_of_its_own_row_only(value):
     other[VICTIM] = value
     engines = []
     for table in (X, other):
-        bins = RowCodes(code_rows(read_features(table), grids))
+        bins = RowCodes(code_rows(read_features(table), grids, np.ones(N))[0])
         engines.append(AdditiveEngine(bins, basis, Problem(LABELS, None, 2), row_units(N)))
     rest = np.delete(np.arange(N), VICTIM)
     parameters = rng.normal(size=engines[0].n_parameters)
@@ -260,6 +262,17 @@ def test_a_very_long_text_costs_the_memory_of_one_row():
 # ----------------------------------------------------------------------------------------- interrupted fits
 
 
+def uncounted(ledger, happened):
+    """Return the single releases that happened and that a ledger has not recorded."""
+    recorded, seen = Counter(), Counter()
+    for plan in ledger.admissions:
+        for event, times in zip(plan.events, plan.released.values(), strict=True):
+            recorded[single(event)[0]] += times
+    for event, times in map(single, happened):
+        seen[event] += times
+    return seen - recorded
+
+
 class Stop(BaseException):
     """Not an ordinary exception, like a keyboard interrupt."""
 
@@ -270,7 +283,6 @@ class Stop(BaseException):
 def test_an_interrupted_fit_is_never_counted_too_low(kind, stored, place, tmp_path, monkeypatch):
     """Interrupt right after release number `place`: the ledger has recorded at least what was released."""
     from ratewise.accounting import GaussianEvent, TrainingEvent
-    from ratewise.audit import check_ledger
     from ratewise.mechanisms.noise import RoundedGaussianMechanism
     from ratewise.training.config import TrainingConfig
 
@@ -305,7 +317,7 @@ def test_an_interrupted_fit_is_never_counted_too_low(kind, stored, place, tmp_pa
     steps = happened.count(training.gradient_noise)
     others = [GaussianEvent(n) for n in happened if n not in (training.gradient_noise, training.histogram_noise)]
     taken = [training.with_steps(steps)] if steps else []
-    assert check_ledger(held, [*others, *taken]).passed
+    assert not uncounted(held, [*others, *taken])
     assert held.total() >= 0.999
 
 

@@ -10,7 +10,9 @@ import pytest
 import scipy.sparse as sp
 
 from ratewise import Ledger, RateConstrainedClassifier, TrainingConfig, demographic_parity
+from ratewise.estimators.postprocess import ScoreGrid
 from ratewise.exceptions import InvalidInput
+from ratewise.preprocessing.grids import ContinuousGrid
 
 N = 300
 VICTIM = 11
@@ -72,6 +74,64 @@ def test_errors_about_a_list_of_another_length_quote_no_row(kind):
     assert answers[0] == answers[1]
     assert "one entry per row" in answers[0][0]
     assert "Female" not in answers[0][0]
+
+
+class Disguised:
+    """A cell that tells nobody what it is."""
+
+    @property
+    def __class__(self):
+        raise RuntimeError("the row was looked at")
+
+
+class Endless(list):
+    def __len__(self):
+        raise RuntimeError("the row was looked at")
+
+
+@pytest.mark.parametrize("cell", [Disguised, lambda: Endless(["Female"]), lambda: np.array(3), lambda: [[]]])
+def test_an_entry_without_a_length_is_no_error(cell):
+    """Entries of a list of groups were asked for their lengths."""
+    first, second = (fitted(X, sex=[*SEX[:VICTIM], entry, *SEX[VICTIM + 1 :]]) for entry in (None, cell()))
+    assert first == second
+    assert "blank" in first[0]
+
+
+# ------------------------------------------------------------------------------------------ masked cells
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_one_fraction_does_not_uncover_masked_cells(dtype):
+    """A mask was kept in a column of whole numbers; one fraction made it floats, whose mask was not looked at."""
+    grid = ContinuousGrid("a", 0.0, 10.0)
+    whole, mask = np.arange(6), np.arange(6) % 2 == 1
+    found = [
+        grid.code(np.ma.array(whole, mask=mask)),
+        grid.code(np.ma.array([*whole[:-1], 0.5], mask=mask, dtype=dtype)),
+    ]
+    assert found[0][:-1].tolist() == found[1][:-1].tolist()
+    assert set(found[1][mask]) == {grid.missing_bin}
+
+
+def test_masked_scores_are_no_scores():
+    """The data below a mask are those of a person who was taken out, also if there is a column for each class."""
+    grid, column = ScoreGrid(2), np.ma.array([0.1, 0.9, 0.8], mask=[False, True, False])
+    table = np.ma.stack([1.0 - column, column], axis=1)
+    assert grid.bins(grid.read(table)).tolist() == grid.bins(grid.read(column)).tolist()
+    assert grid.bins(grid.read(table))[1] == grid.n_bins - 1
+
+
+# ---------------------------------------------------------------------------------------- bounds of a grid
+
+
+@pytest.mark.parametrize("bound", [1.2e308, -1.7e308, 1.7e308, -1.2e308, 0.0, 5e-324])
+@pytest.mark.parametrize("cell", [np.inf, -np.inf, 1e308, 0.0])
+def test_bounds_that_are_equal_hold_every_number(bound, cell):
+    """Bounds are moved apart, and were moved to infinity: whether some row was there too was an error."""
+    clf = RateConstrainedClassifier(classes=(0, 1), feature_bounds=(bound, bound), config=TrainingConfig(steps=1))
+    rows = np.full((60, 1), bound)
+    rows[VICTIM] = cell
+    assert clf.fit(rows, LABELS[:60]).n_iter_ == 1
 
 
 # ----------------------------------------------------------------------------------- labels of an index

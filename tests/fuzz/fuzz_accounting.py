@@ -104,6 +104,9 @@ def fuzz_accounting(draw):
     # two upper bounds, each on a grid of its own; of a selection each question has a bound of its own kind
     if math.isfinite(total) and not isinstance(event, SelectionEvent):
         assert accounting.delta([event], total, relation) <= delta * (1 + 1e-3) + 1e-12
+    if relation == "add_or_remove" and not isinstance(event, SelectionEvent):
+        accounting.to_dp_event(event)  # or it is refused
+        assert total <= accounting.rdp_epsilon(event, delta) * (1 + 1e-3) + 1e-9
 
 
 def fuzz_calibration(draw):

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from ratewise.constraints import compiled as compiled_module
 from ratewise.constraints.compiled import compile_constraints
-from ratewise.constraints.domain import Domain, Numeric
-from ratewise.constraints.rates import below, between, everyone, group, label, rate, rows
+from ratewise.constraints.domain import Domain, Numeric, below, between
+from ratewise.constraints.rates import everyone, group, label, rate, rows
 from ratewise.data.table import code_table
 
 A, B, CUTS = ("x", "y", "z"), (0, 1), (20, 40)

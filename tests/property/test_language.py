@@ -5,18 +5,18 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-import ratewise.constraints.rates
+import ratewise.constraints.domain
 import ratewise.constraints.rates as language
 from ratewise.constraints.compiled import compile_constraints
-from ratewise.constraints.domain import Domain, Numeric
-from ratewise.constraints.rates import at_least, below, between, everyone, group, label, nobody, rate, rows
+from ratewise.constraints.domain import Domain, Numeric, at_least, below, between
+from ratewise.constraints.rates import everyone, group, label, nobody, rate, rows
 from ratewise.data.table import code_table
 from ratewise.exceptions import InvalidInput
 
 SEX, RACE, CLASSES, AGES = ("F", "M"), ("A", "B", "C", "D"), ("no", "yes", "maybe"), (5, 10, 15, 20, 25)
 DOMAIN = Domain(CLASSES, {"sex": SEX, "race": RACE, "age": Numeric()})
 ATOMS = [{"sex": s, "race": r, "age": a, "label": y} for s, r, a, y in itertools.product(SEX, RACE, AGES, CLASSES)]
-NAMES = {**vars(language), **vars(ratewise.constraints.rates)}
+NAMES = {**vars(ratewise.constraints.domain), **vars(language)}
 
 
 def members(column, values, make):

@@ -10,7 +10,6 @@ One step reads one Poisson sample of rate ``q`` and releases a Gaussian (noise `
 ``bracket_epsilon``  many steps: every loss rounded up to a grid, which is rigorous, and down, likewise
 ``attack_epsilon``   any number of steps: the best of a family of explicit tests, so the truth is never below
 ``gaussian_delta``, ``laplace_delta``    textbook closed forms without sampling
-``rdp_epsilon``      an upper bound by dp-accounting's Renyi accountant, looser by up to a factor of two
 
 Losses are written for the pair (upper, lower): for "remove" the sampled output against the unsampled one, for
 "add" the reverse, for "replace" a row against the opposite row (Gaussian only).
@@ -23,14 +22,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import dp_accounting
 import numpy as np
-from dp_accounting import NeighboringRelation
-from dp_accounting.rdp import RdpAccountant
 from numpy.typing import NDArray
 from scipy import fft, integrate, interpolate, optimize, special, stats
-
-from ratewise.accounting import Event, GaussianEvent, LaplaceEvent, SelectionEvent, TrainingEvent, UnprotectedEvent
 
 Array = NDArray[np.float64]
 DIRECTIONS = ("remove", "add")
@@ -701,33 +695,3 @@ def _halting(mean: float, shape: float) -> float:
         return shape * (1 - g) / (g * (1 - g**shape))
 
     return float(optimize.brentq(lambda g: expected(g) - mean, 1e-9, 1 - 1e-9, xtol=1e-14))
-
-
-def rdp_epsilon(events: Sequence, delta: float) -> float:
-    """Return epsilon by dp-accounting's Renyi accountant, for adding or removing one row."""
-    accountant = RdpAccountant(neighboring_relation=NeighboringRelation.ADD_OR_REMOVE_ONE)
-    for event in events:
-        accountant.compose(dp_event(event))
-    return float(accountant.get_epsilon(delta))
-
-
-def dp_event(event: Event) -> dp_accounting.DpEvent:
-    """Return the same event in dp-accounting's vocabulary; a Gaussian pair as its one Gaussian."""
-    if isinstance(event, UnprotectedEvent):
-        return dp_accounting.NonPrivateDpEvent()
-    if isinstance(event, SelectionEvent):
-        inner = dp_accounting.ComposedDpEvent([dp_event(part) for part in event.candidate])
-        return dp_accounting.dp_event.RepeatAndSelectDpEvent(inner, event.mean_trials, event.shape)
-    if isinstance(event, GaussianEvent):
-        return dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(event.noise), event.count)
-    if isinstance(event, LaplaceEvent):
-        return dp_accounting.SelfComposedDpEvent(dp_accounting.LaplaceDpEvent(event.noise), event.count)
-    assert isinstance(event, TrainingEvent)
-    releases = []
-    if event.joint_gaussian_noise is not None:
-        releases.append(dp_accounting.GaussianDpEvent(event.joint_gaussian_noise))
-    if event.laplace_scale is not None:
-        releases.append(dp_accounting.LaplaceDpEvent(event.laplace_scale))
-    step = releases[0] if len(releases) == 1 else dp_accounting.ComposedDpEvent(releases)
-    sampled = dp_accounting.PoissonSampledDpEvent(event.sampling_rate, step)
-    return dp_accounting.SelfComposedDpEvent(sampled, event.steps)

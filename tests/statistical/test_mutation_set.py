@@ -9,6 +9,7 @@ import dataclasses
 import re
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,8 @@ import pytest
 from ratewise import RateConstrainedClassifier, demographic_parity
 from ratewise.accounting import Budget, GaussianEvent, LaplaceEvent, Ledger, TrainingEvent, accountant, epsilon
 from ratewise.accounting import ledger as ledger_module
-from ratewise.audit import audit_step, check_ledger, check_noise, check_replay, check_sampling
+from ratewise.accounting.events import single
+from ratewise.audit import audit_step, check_noise, check_replay, check_sampling
 from ratewise.cli.console import Table
 from ratewise.data import cells, files
 from ratewise.data import table as units
@@ -203,6 +205,17 @@ def partition(_):
     return fitted.constraints_.domain.columns["g"] != ("a", "b", "c")
 
 
+def uncounted(ledger, happened):
+    """Return the single releases that happened and that a ledger has not recorded."""
+    recorded, seen = Counter(), Counter()
+    for plan in ledger.admissions:
+        for event, times in zip(plan.events, plan.released.values(), strict=True):
+            recorded[single(event)[0]] += times
+    for event, times in map(single, happened):
+        seen[event] += times
+    return seen - recorded
+
+
 def ledger(monkeypatch):
     """Watch every release of a fit, and ask the ledger whether it counts them all."""
     seen = []
@@ -229,7 +242,7 @@ def ledger(monkeypatch):
     )
     others = [GaussianEvent(n) for n in seen if n not in (event.gradient_noise, event.histogram_noise)]
     assert len(others) == 3  # column histograms, correction, certificate
-    return not check_ledger(fitted.ledger_, [*others, steps]).passed
+    return bool(uncounted(fitted.ledger_, [*others, steps]))
 
 
 def observed(*tables, **options):

@@ -1,6 +1,5 @@
 """The engines against dense implementations with explicit features, and their sensitivity bit by bit."""
 
-
 import numpy as np
 import pytest
 import scipy.sparse as sp

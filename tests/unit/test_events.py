@@ -6,8 +6,10 @@ import dataclasses
 import json
 import math
 
+import dp_accounting as dp
 import numpy as np
 import pytest
+from dp_accounting import pld
 
 from ratewise import accounting
 from ratewise.accounting import (
@@ -19,6 +21,7 @@ from ratewise.accounting import (
     TrainingEvent,
     UnprotectedEvent,
     event_from_dict,
+    to_dp_event,
 )
 from ratewise.accounting.events import as_events, join_gaussian_noise
 from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
@@ -84,6 +87,46 @@ def test_with_steps_keeps_the_rest():
     assert event.with_steps(9) == TrainingEvent(0.1, 9, 3.0, 4.0, "laplace")
     with pytest.raises(InvalidInput, match=r"steps must be at least 1, got 0"):
         event.with_steps(0)
+
+
+# ---------------------------------------------------------------- in the words of dp-accounting
+
+
+def test_conversions_compose_as_dp_accounting_says():
+    """Against dp-accounting's own composition of the same releases, by its privacy loss distributions."""
+    events = [TrainingEvent(0.1, 50, 5, 12), GaussianEvent(9, 2), LaplaceEvent(20, 3)]
+    converted, written = pld.PLDAccountant(), pld.PLDAccountant()
+    for event in events:
+        converted.compose(to_dp_event(event))
+    written.compose(dp.PoissonSampledDpEvent(0.1, dp.GaussianDpEvent(1 / math.hypot(1 / 5, 1 / 12))), 50)
+    written.compose(dp.GaussianDpEvent(9.0), 2).compose(dp.LaplaceDpEvent(20.0), 3)
+    assert converted.get_epsilon(1e-5) == pytest.approx(written.get_epsilon(1e-5), rel=1e-9)
+    assert converted.get_epsilon(1e-5) == pytest.approx(accounting.epsilon(events, 1e-5), rel=1e-3)
+
+
+def test_conversion_of_releases_of_all_rows_and_of_selections():
+    both = dp.ComposedDpEvent([dp.GaussianDpEvent(4.0), dp.LaplaceDpEvent(2.0)])
+    assert to_dp_event(TrainingEvent(1, 3, 4, 2, "laplace")) == dp.SelfComposedDpEvent(both, 3)
+    candidate = dp.ComposedDpEvent([dp.SelfComposedDpEvent(dp.LaplaceDpEvent(3.0), 1)])
+    selected = dp.dp_event.RepeatAndSelectDpEvent(candidate, 0.5, math.inf)
+    assert to_dp_event(SelectionEvent((LaplaceEvent(3),), 0.5, math.inf)) == selected
+    assert to_dp_event(UnprotectedEvent("raw means")) == dp.NonPrivateDpEvent()
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        TrainingEvent(0.1, 5, 3.0, 4.0, "laplace"),
+        ThresholdEvent(3.0, 1e-6),
+        OutsideEvent(0.5),
+        SelectionEvent((ThresholdEvent(3.0, 1e-6),), 5.0),
+    ],
+    ids=lambda event: event.kind,
+)
+def test_what_dp_accounting_does_not_know_is_refused(event):
+    for convert in (to_dp_event, lambda event: accounting.rdp_epsilon(event, 1e-5)):
+        with pytest.raises(UnsupportedCombination, match=r"no event for .*; use ratewise\.accounting\.epsilon"):
+            convert(event)
 
 
 # ---------------------------------------------------------------- bad input

@@ -59,6 +59,13 @@ def test_entries_of_the_wrong_kind_have_codes_of_their_own():
     assert UnusedGrid("u", "free text").code(["a", "b"]).tolist() == [0, 0]
 
 
+def test_masked_numbers_are_missing():
+    grid = ContinuousGrid("x", 0.0, 1.0)
+    column = np.ma.masked_array([0.25, 0.5, 0.75], mask=[False, True, False])
+    coded, _ = code_rows(read_features({"x": column}), (grid,), np.ones(3))
+    assert coded[:, 0].tolist() == grid.code(column).tolist() == grid.code([0.25, None, 0.75]).tolist()
+
+
 def test_many_categories_do_not_wrap_around():
     grid = CategoricalGrid("k", tuple(range(70_000)))
     assert grid.code([0, 69_999, 70_000, None]).tolist() == [0, 69_999, 70_000, 70_001]
@@ -72,15 +79,16 @@ def test_bins_of_a_table_in_memory_and_on_demand(tmp_path):
     values.tofile(path)
     mapped = read_features(np.memmap(path, dtype=float, mode="r", shape=values.shape))
     grids = (ContinuousGrid("x0", -1, 1), CategoricalGrid("x1", (0, 1)), ContinuousGrid("x2", 0, 2, log_cells=8))
-    stored = code_rows(read_features(values), grids)
+    weights = rng.integers(0, 9, 50) / 8.0
+    stored, in_memory = code_rows(read_features(values), grids, weights)
     rows = np.array([3, 7, 3, 49])
     assert np.array_equal(LazyBins(mapped, grids).take(rows), stored[rows])
-    weights = rng.random(50)
     totals = bin_weights(LazyBins(mapped, grids), grids, weights.__getitem__, len(weights))
     for place, part in enumerate(totals):
         direct = np.zeros(grids[place].n_bins)
         np.add.at(direct, stored[:, place].astype(int) - bin_offsets(grids)[place], weights)
-        assert np.allclose(part, direct, rtol=0, atol=1e-12)
+        assert np.array_equal(part, direct)
+        assert np.array_equal(in_memory[place], direct)
 
 
 def test_basis_of_released_histograms():

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ratewise import _files
 from ratewise.accounting import accountant, storage
 from ratewise.accounting.events import (
     Budget,
@@ -590,7 +591,7 @@ def test_a_write_that_fails_after_the_file_was_replaced_counts_too_much_not_too_
         raise OSError(errno.EIO, "the folder")
 
     with monkeypatch.context() as patch:
-        patch.setattr(storage, "flush_folder", fail)
+        patch.setattr(_files, "flush_folder", fail)
         with pytest.raises(LedgerError, match="the folder"):
             ledger.admit(GAUSS)
     assert ledger.events() == Ledger.open(path).events() == (GAUSS,)
@@ -622,7 +623,7 @@ def test_a_phase_that_could_not_begin_may_be_tried_again(path, monkeypatch):
         raise OSError(errno.EIO, "the folder")
 
     with monkeypatch.context() as patch:
-        patch.setattr(storage, "flush_folder", fail)
+        patch.setattr(_files, "flush_folder", fail)
         with pytest.raises(LedgerError, match="the folder"):
             run(phase, 4)
     run(phase, 3)

@@ -12,9 +12,9 @@ import pytest
 
 from ratewise.constraints import partition as cells_module
 from ratewise.constraints.compiled import CompiledConstraints, compile_constraints, expand
-from ratewise.constraints.domain import Domain, Numeric
+from ratewise.constraints.domain import Domain, Numeric, at_least, below, between
 from ratewise.constraints.families import demographic_parity, equalized_odds, error_rate_parity, precision
-from ratewise.constraints.rates import at_least, below, between, everyone, group, label, rate, rows
+from ratewise.constraints.rates import everyone, group, label, rate, rows
 from ratewise.data.table import code_groups, code_labels, code_table
 from ratewise.exceptions import InvalidInput, InvalidType
 

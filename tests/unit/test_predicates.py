@@ -6,7 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from ratewise.constraints.rates import at_least, below, between, everyone, group, label, nobody
+from ratewise.constraints.domain import at_least, below, between
+from ratewise.constraints.rates import everyone, group, label, nobody
 from ratewise.exceptions import InvalidInput, InvalidType
 
 women, black, young = group(sex="Female"), group(race="Black"), group(age=below(25))
@@ -20,14 +21,10 @@ def test_order_and_repetition_do_not_matter():
     assert women & black != women | black
 
 
-def test_conditions_on_one_column_are_merged():
-    assert group(race="A") | group(race="B") == group(race={"A", "B"}) == group(race=["B", "A", "A"])
-    assert group(race=["A", "B"]) & group(race=("B", "C")) == group(race="B")
-    assert group(race=["A", "B"]) & ~group(race="B") == group(race="A")
-    assert ~group(race="A") & ~group(race="B") == ~group(race={"A", "B"})
-    assert label(0) | label(1) == label(0, 1)
-    assert group(age=below(30)) & group(age=at_least(20)) == group(age=between(20, 30))
-    assert group(age=below(20)) | group(age=between(20, 30)) == group(age=below(30))
+def test_several_values_of_a_column_have_no_order():
+    assert group(race={"A", "B"}) == group(race=["B", "A", "A"])
+    assert group(age=[below(20), at_least(65)]) == group(age=[at_least(65), below(20), below(20)])
+    assert label(0, 1) == label(1, 0)
 
 
 def test_negation():
@@ -76,7 +73,7 @@ def test_several_columns_must_all_match():
         (~label(0, 2), "~label(0, 2)", "label not in {0, 2}"),
         (group(age=between(25, 65.5)), "group(age=between(25, 65.5))", "25<=age<65.5"),
         (~group(age=between(1, 2)), "~group(age=between(1, 2))", "not (1<=age<2)"),
-        (group(age=[below(3), at_least(3)]), "group(age=[below(0), at_least(0)])", "age<0 | age>=0"),
+        (group(age=[below(3), at_least(3)]), "group(age=[below(3), at_least(3)])", "age<3 | age>=3"),
         (group(**{"hours-per-week": 40}), "group(**{'hours-per-week': 40})", "hours-per-week=40"),
         (group(**{"class": "a b"}), "group(**{'class': 'a b'})", "class=a b"),
         (group(zip="01"), "group(zip='01')", "zip='01'"),

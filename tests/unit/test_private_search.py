@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from scipy.stats import chisquare, loguniform
+from scipy.stats import chisquare
 
 import ratewise.estimators.search as module
 from ratewise import (
@@ -24,7 +24,7 @@ from ratewise import (
 )
 from ratewise.accounting import GaussianEvent, LaplaceEvent, OutsideEvent, SelectionEvent, TrainingEvent, epsilon
 from ratewise.datasets import census_like
-from ratewise.estimators.search import Configurations, affordable_trial, draw_number, selection_event, shape_of
+from ratewise.estimators.search import affordable_trial, distinct, draw_number, read_settings, selection_event
 from ratewise.training.session import Session
 
 pytestmark = pytest.mark.slow
@@ -108,21 +108,15 @@ def test_a_poisson_number_may_be_zero():
     drawn = [draw_number(2.0, math.inf, rng) for _ in range(4000)]
     assert np.mean(drawn) == pytest.approx(2.0, abs=0.1)
     assert min(drawn) == 0
-    assert (shape_of("poisson"), shape_of("geometric"), shape_of(0.5)) == (math.inf, 1.0, 0.5)
 
 
-def test_settings_are_drawn_from_lists_and_distributions():
-    rng = np.random.default_rng(0)
-    settings = [{"config__steps": s} for s in (1, 2, 3)]
-    drawn = [Configurations(settings).draw(rng)["config__steps"] for _ in range(3000)]
-    assert chisquare(np.bincount(drawn)[1:]).pvalue > 1e-3
-    space = Configurations({"config__l2": loguniform(1e-3, 1.0), "config__steps": [1, 2]})
-    assert not space.finite
-    values = [space.draw(rng) for _ in range(100)]
-    assert all(1e-3 <= value["config__l2"] <= 1 for value in values)
-    assert {value["config__steps"] for value in values} == {1, 2}
-    with pytest.raises(InvalidInput, match="changes what a trial releases"):
-        fit(search({"config__steps": loguniform(1, 2)}))
+def test_settings_are_all_combinations_and_each_cost_is_looked_at_once():
+    settings = read_settings({"config__l2": [0.0, 0.1], "config__steps": [1, 2, 2]})
+    assert len(settings) == 6
+    assert {"config__l2": 0.1, "config__steps": 2} in settings
+    assert len(distinct(settings)) == 4
+    assert [one["config__steps"] for one in distinct(settings, without={"config__l2"})] == [1, 2]
+    assert read_settings([{"model": "linear"}, {"config__steps": 3}]) == [{"model": "linear"}, {"config__steps": 3}]
 
 
 # ------------------------------------------------------------------------------------------ the search
@@ -288,6 +282,11 @@ def test_a_search_without_a_model_is_an_error_and_stays_counted(monkeypatch):
         ({"grid": {"model": ["forest"]}}, InvalidInput, "model"),
         ({"grid": []}, InvalidInput, "at least one setting"),
         ({"grid": 3}, InvalidType, "grid"),
+        ({"grid": {}}, InvalidInput, "at least one setting"),
+        ({"grid": {"config__steps": 3}}, InvalidType, "config__steps must have a list of values"),
+        ({"grid": {"config__steps": range(400), "config__l2": range(300)}}, InvalidInput, "at most 100,000 settings"),
+        ({"grid": [3]}, InvalidType, "a setting must map"),
+        ({"grid": {3: [1]}}, InvalidType, "a setting must map"),
         ({"epsilon": 0.0}, InvalidInput, "epsilon"),
         ({"delta": 2.0}, InvalidInput, "delta"),
         ({"mean_trials": 1.0}, InvalidInput, "above 1"),

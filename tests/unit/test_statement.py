@@ -23,7 +23,7 @@ from ratewise.accounting.events import (
     UnprotectedEvent,
 )
 from ratewise.accounting.ledger import Ledger
-from ratewise.accounting.statement import PrivacyStatement, _upwards, state
+from ratewise.accounting.statement import PrivacyStatement, epsilon_text, state
 from ratewise.exceptions import InvalidInput, InvalidType
 
 DELTA = 1e-5
@@ -111,9 +111,19 @@ def test_ledger_and_events_agree():
     same = state([GAUSS, LaplaceEvent(50.0)], DELTA, neighbours="replace_one", **more)
     assert dataclasses.replace(asked, terms=same.terms) == same
     same = state(GAUSS, DELTA, neighbours="replace_one")
-    assert dataclasses.replace(first.statement(DELTA), terms=same.terms) == same
+    assert dataclasses.replace(first.statement(DELTA), terms=same.terms, names=()) == same
     assert "plan 1 of 2 on a ledger" in first.statement(DELTA).terms
     assert asked.epsilon == ledger.total(DELTA)
+
+
+def test_releases_of_a_plan_are_named_each_by_itself():
+    plan = {"histograms": GaussianEvent(50.0), "certificate": GaussianEvent(50.0)}
+    statement = Ledger().admit(plan).statement(DELTA)
+    assert [text.partition(":")[0] for text in statement.mechanism] == list(plan)
+    assert statement.epsilon == state(GaussianEvent(50.0, count=2), DELTA).epsilon
+    assert PrivacyStatement.from_json(statement.to_json()) == statement
+    with pytest.raises(InvalidInput, match="one entry per event, got 1 for 2 events"):
+        dataclasses.replace(statement, names=("histograms",))
 
 
 @pytest.mark.parametrize("statement", [full(), state(UnprotectedEvent(), DELTA), state(TRAINING, 1e-9)])
@@ -147,7 +157,7 @@ def test_lines_are_short():
 @settings(max_examples=300, deadline=None)
 @given(st.floats(1e-12, 1e6))
 def test_epsilon_is_never_shown_smaller_than_it_is(epsilon):
-    assert epsilon <= float(_upwards(epsilon)) <= epsilon * 1.0011
+    assert epsilon <= float(epsilon_text(epsilon)) <= epsilon * 1.0011
 
 
 @pytest.mark.parametrize(
@@ -205,7 +215,7 @@ def without(name):
         (lambda: PrivacyStatement.from_json('{"epsilon": NaN}'), InvalidInput, "document must be JSON"),
         (lambda: PrivacyStatement.from_json("[]"), InvalidType, "must be a mapping, got"),
         (lambda: PrivacyStatement.from_dict({}), InvalidInput, "format must be"),
-        (lambda: PrivacyStatement.from_dict({**full().to_dict(), "version": 9}), InvalidInput, "version must be 2"),
+        (lambda: PrivacyStatement.from_dict({**full().to_dict(), "version": 9}), InvalidInput, "version must be 3"),
         (lambda: PrivacyStatement.from_dict(without("unit")), InvalidInput, "missing or unknown fields: unit"),
         (lambda: PrivacyStatement.from_dict({**full().to_dict(), "b": 1}), InvalidInput, "unknown fields: b"),
         (lambda: PrivacyStatement.from_dict({**full().to_dict(), "events": 1}), InvalidType, "events must be a"),

@@ -9,9 +9,9 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from ratewise.constraints.domain import Domain, Numeric
+from ratewise.constraints.domain import Domain, Numeric, at_least, below
 from ratewise.constraints.families import demographic_parity, false_negative_rate, positive_rate
-from ratewise.constraints.rates import at_least, below, everyone, group, label, rate
+from ratewise.constraints.rates import everyone, group, label, rate
 from ratewise.data.table import code_groups, interval_columns, needed_columns, read_domain, sensitive_columns
 from ratewise.exceptions import InvalidInput, InvalidType
 

@@ -1,7 +1,7 @@
 """Differential privacy accounting: what is released, what it costs, and noise from a target budget.
 
 Read `events` (what happens), `losses` (the mathematics), `accountant` (epsilon and delta, and noise from a
-target), `filter` (adaptive choices), `ledger` and `storage` (admission) and `statement` (the guarantee in
+target, and a filter for adaptive choices), `ledger` and `storage` (admission) and `statement` (the guarantee in
 words). `theory` has the closed-form bounds of the paper.
 """
 
@@ -16,6 +16,7 @@ from ratewise.accounting.accountant import (
     delta,
     epsilon,
     group_budget,
+    rdp_epsilon,
 )
 from ratewise.accounting.events import (
     Budget,
@@ -29,6 +30,7 @@ from ratewise.accounting.events import (
     TrainingEvent,
     UnprotectedEvent,
     event_from_dict,
+    to_dp_event,
 )
 from ratewise.accounting.ledger import Admission, Ledger, Phase, ProcessTotal, process_total
 from ratewise.accounting.statement import PrivacyStatement, state
@@ -61,5 +63,7 @@ __all__ = [
     "event_from_dict",
     "group_budget",
     "process_total",
+    "rdp_epsilon",
     "state",
+    "to_dp_event",
 ]

@@ -19,10 +19,13 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from ratewise import _validate
-from ratewise.exceptions import InvalidInput, InvalidType
+from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
+
+if TYPE_CHECKING:
+    import dp_accounting
 
 NEIGHBOURS = ("add_or_remove", "replace_one", "zero_out")
 
@@ -205,14 +208,14 @@ class TrainingEvent(Event):
         releases = []
         if self.gradient_noise is not None:
             releases.append(
-                "the sum of clipped row gradients with Gaussian noise of standard deviation "
+                "the sum of clipped gradients with Gaussian noise of standard deviation "
                 f"{self.gradient_noise:.6g} times the clipping norm"
             )
         if self.histogram_noise is not None:
             law = "Laplace noise of scale" if self.laplace_scale else "Gaussian noise of standard deviation"
             releases.append(f"the histogram of predictions per cell with {law} {self.histogram_noise:.6g}")
         return (
-            f"{_number(self.steps, 'training step')}, each of which keeps every row independently with "
+            f"{_number(self.steps, 'training step')}, each of which keeps every protected unit independently with "
             f"probability {self.sampling_rate:.6g} and releases, from that one sample, {' and '.join(releases)}"
         )
 
@@ -379,6 +382,34 @@ def event_from_dict(description: Mapping[str, Any]) -> Event:
     if not isinstance(kind, str) or kind not in _KINDS:
         raise InvalidInput(f"kind must be one of {', '.join(sorted(_KINDS))}, got {kind!r}")
     return _KINDS[kind].from_dict(fields)
+
+
+def to_dp_event(event: Event) -> dp_accounting.DpEvent:
+    """Return the same event as a `DpEvent` of dp-accounting; a Gaussian pair is given as its one Gaussian.
+
+    Raises `UnsupportedCombination` for what dp-accounting has no event for: thresholds, guarantees from outside,
+    and Poisson-sampled Laplace histograms.
+    """
+    import dp_accounting as dp  # takes a second to import
+
+    match event:
+        case GaussianEvent():
+            return dp.SelfComposedDpEvent(dp.GaussianDpEvent(event.noise), event.count)
+        case LaplaceEvent():
+            return dp.SelfComposedDpEvent(dp.LaplaceDpEvent(event.noise), event.count)
+        case TrainingEvent() if event.laplace_scale is None or event.sampling_rate == 1:
+            gaussian, scale = event.joint_gaussian_noise, event.laplace_scale
+            releases = [] if gaussian is None else [dp.GaussianDpEvent(gaussian)]
+            releases += [] if scale is None else [dp.LaplaceDpEvent(scale)]
+            step = releases[0] if len(releases) == 1 else dp.ComposedDpEvent(releases)
+            step = dp.PoissonSampledDpEvent(event.sampling_rate, step) if event.sampling_rate < 1 else step
+            return dp.SelfComposedDpEvent(step, event.steps)
+        case SelectionEvent():
+            candidate = dp.ComposedDpEvent([to_dp_event(part) for part in event.candidate])
+            return dp.dp_event.RepeatAndSelectDpEvent(candidate, event.mean_trials, event.shape)
+        case UnprotectedEvent():
+            return dp.NonPrivateDpEvent()
+    raise UnsupportedCombination(f"dp-accounting has no event for {event!r}; use ratewise.accounting.epsilon")
 
 
 def as_events(events: Event | Iterable[Event], *, name: str = "events") -> tuple[Event, ...]:

@@ -103,7 +103,7 @@ class Admission:
                 f". It is plan {plans.index(self.id) + 1} of {len(plans)} on a ledger with the cap {ledger.cap}; "
                 "ledger.statement() gives the guarantee of all of them together"
             )
-        return ledger._statement(merged(self.events), delta, unit=self.unit, terms=terms, **facts)
+        return ledger._statement(self.events, delta, names=self.names, unit=self.unit, terms=terms, **facts)
 
     def _position(self, key: str | int) -> int:
         if isinstance(key, str) and key in self.names:
@@ -407,7 +407,7 @@ class Ledger:
         return self._statement(self.events(), delta, **facts)
 
     def _statement(self, events: tuple[Event, ...], delta: float | None, **facts: Any) -> PrivacyStatement:
-        facts = {"epsilon": self._epsilon(events, delta), "neighbours": self.neighbours, **facts}
+        facts = {"epsilon": self._epsilon(merged(events), delta), "neighbours": self.neighbours, **facts}
         return PrivacyStatement(delta=self._delta(delta), events=events, **facts)
 
     def to_json(self) -> str:

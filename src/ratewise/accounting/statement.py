@@ -16,6 +16,7 @@ True
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import math
 import textwrap
@@ -25,16 +26,16 @@ from importlib import metadata
 from typing import Any
 
 from ratewise import _validate
-from ratewise._files import strict_json
+from ratewise._files import read_document
 from ratewise.accounting import accountant
 from ratewise.accounting.events import NEIGHBOURS, Described, Event, PrivacyUnit, UnprotectedEvent, as_events
 from ratewise.exceptions import InvalidInput, InvalidType
 
 FORMAT = "ratewise-privacy-statement"
-VERSION = 2
+VERSION = 3
 WIDTH = 88
 
-_LISTS = ("public", "found", "outside")
+_LISTS = ("names", "public", "found", "outside")
 FIXED_LIST = "exact composition of a plan that was fixed before its first release"
 
 _ZERO_OUT = (
@@ -72,13 +73,14 @@ class PrivacyStatement(Described):
     `public` lists facts that are taken as known to everybody, so that they are not protected; `found`, what
     was not declared and was found by private releases, within the guarantee; `outside`, what was read off the
     private data outside the guarantee. `terms` says why the events may be added up: a list fixed in advance,
-    or a privacy filter.
+    or a privacy filter. `names` are those of the events in their plan, if they belong to one.
     """
 
     epsilon: float
     delta: float
     neighbours: str = "add_or_remove"
     events: tuple[Event, ...] = ()
+    names: tuple[str, ...] = ()
     unit: PrivacyUnit = field(default_factory=PrivacyUnit)
     n_units: int | None = None
     public: tuple[str, ...] = ()
@@ -101,6 +103,8 @@ class PrivacyStatement(Described):
             _validate.text(**{name: getattr(self, name)})
         events = () if self.events in ((), []) else as_events(self.events)
         number = None if self.n_units is None else _validate.count(n_units=self.n_units)
+        if self.names and len(self.names) != len(events):
+            raise InvalidInput(f"names must have one entry per event, got {len(self.names)} for {len(events)} events")
         lists = {name: _validate.texts(**{name: getattr(self, name)}) for name in _LISTS}
         return {"epsilon": float(epsilon), "delta": delta, "events": events, "n_units": number, **lists}
 
@@ -112,7 +116,8 @@ class PrivacyStatement(Described):
     @property
     def mechanism(self) -> tuple[str, ...]:
         """What was released, in words, one text per event."""
-        return tuple(map(str, self.events))
+        names = (f"{name}: " for name in self.names) if self.names else itertools.repeat("")
+        return tuple(f"{name}{event}" for name, event in zip(names, self.events, strict=False))
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready description; an infinite epsilon is written as the word "infinity"."""
@@ -142,13 +147,7 @@ class PrivacyStatement(Described):
     @classmethod
     def from_json(cls, document: str) -> PrivacyStatement:
         """Read back what `to_json` wrote."""
-        if not isinstance(document, (str, bytes)):
-            raise InvalidType(f"document must be JSON text, got {type(document).__name__}")
-        try:
-            description = strict_json(document)
-        except ValueError:
-            raise InvalidInput("document must be JSON that to_json() wrote, got something else") from None
-        return cls.from_dict(description)
+        return cls.from_dict(read_document(document, "to_json()"))
 
     def __str__(self) -> str:
         size = () if self.n_units is None else (f"the number of {self.unit.noun}: {self.n_units:,}",)
@@ -172,7 +171,7 @@ class PrivacyStatement(Described):
             return f"There is NO PRIVACY GUARANTEE: {why}."
         return (
             "These releases are (epsilon, delta)-differentially private with "
-            f"epsilon = {_upwards(self.epsilon)} and delta = {self.delta:g}."
+            f"epsilon = {epsilon_text(self.epsilon)} and delta = {self.delta:g}."
         )
 
     def _protected(self) -> str:
@@ -205,16 +204,17 @@ def state(
     return PrivacyStatement(epsilon=curve.epsilon(_validate.inside(delta=delta)), delta=delta, **facts)
 
 
-def _upwards(epsilon: float) -> str:
-    """Show epsilon with four digits, never less than it is.
+def epsilon_text(epsilon: float | None) -> str:
+    """Return epsilon with four digits, rounded upwards: a text never claims more privacy than there is.
 
-    >>> _upwards(1.23412)
-    '1.235'
+    >>> epsilon_text(1.23412), epsilon_text(None)
+    ('1.235', 'infinite')
     """
+    if epsilon is None or math.isinf(epsilon):
+        return "infinite"
     shown = f"{epsilon:.4g}"
     if float(shown) < epsilon:
-        step = 10.0 ** (math.floor(math.log10(epsilon)) - 3)
-        shown = f"{float(shown) + step:.4g}"
+        shown = f"{float(shown) + 10.0 ** (math.floor(math.log10(epsilon)) - 3):.4g}"
     return shown
 
 

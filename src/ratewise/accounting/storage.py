@@ -25,7 +25,7 @@ from types import ModuleType
 from typing import Any
 
 from ratewise import _validate
-from ratewise._files import canonical, flush_folder, strict_json
+from ratewise._files import canonical, strict_json, write_whole
 from ratewise.accounting.events import NEIGHBOURS, Budget, Described, Event, PrivacyUnit, single
 from ratewise.exceptions import InvalidInput, InvalidType, LedgerCorrupt, LedgerError, LedgerVersion, RatewiseError
 
@@ -275,11 +275,9 @@ class AtomicFile:
         if not text or "\0" in text:
             raise InvalidInput(f"path must name a file, got {text!r}")
         self.path = os.path.realpath(text)
-        self._folder, name = os.path.split(self.path)
-        self._lock_path = os.path.join(self._folder, f".{name}.lock")
-        # One name is enough, for only the holder of the lock writes; and what a killed writer
-        # left behind is swept away by the next one.
-        self._temporary = os.path.join(self._folder, f".{name}.tmp")
+        folder, name = os.path.split(self.path)
+        self._lock_path = os.path.join(folder, f".{name}.lock")
+        self._temporary = f".{name}.tmp"  # one name is enough, for only the holder of the lock writes
 
     def exists(self) -> bool:
         """Tell whether there is anything at the path."""
@@ -302,23 +300,7 @@ class AtomicFile:
         """Replace the content. On failure the old content stands and `LedgerError` is raised."""
         remedy = "nothing may be released until there is space and permission to write there"
         with self._explained("cannot write the ledger {}", remedy):
-            try:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(self._temporary)
-                handle = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-                try:
-                    content = text.encode("ascii")
-                    while content:
-                        content = content[os.write(handle, content) :]
-                    os.fsync(handle)
-                finally:
-                    os.close(handle)
-                os.replace(self._temporary, self.path)
-                flush_folder(self._folder)
-            except OSError:
-                with contextlib.suppress(OSError):
-                    os.unlink(self._temporary)
-                raise
+            write_whole(self.path, text, self._temporary)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

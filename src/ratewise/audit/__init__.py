@@ -13,8 +13,8 @@ A pass means that this adversary, with these worst-case rows and this many games
 claim. It is no proof, and says nothing of what happens outside the steps that were played; see docs/audit.md.
 """
 
-from ratewise.audit.bounds import gaussian_bound, many_runs_bound, one_run_bound
-from ratewise.audit.checks import Check, check_ledger, check_noise, check_replay, check_sampling
+from ratewise.audit.bounds import many_runs_bound, one_run_bound
+from ratewise.audit.checks import Check, check_noise, check_replay, check_sampling
 from ratewise.audit.games import (
     ATTACKS,
     RELEASES,
@@ -38,11 +38,9 @@ __all__ = [
     "audit_one_run",
     "audit_step",
     "audit_training",
-    "check_ledger",
     "check_noise",
     "check_replay",
     "check_sampling",
-    "gaussian_bound",
     "many_runs_bound",
     "one_run_bound",
 ]

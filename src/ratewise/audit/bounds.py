@@ -1,7 +1,7 @@
 """Lower bounds on epsilon from the results of guessing games.
 
 They hold with probability at least `confidence` over the games, whatever the mechanism and the adversary do, if
-how to guess was fixed without looking at the games that are counted. `gaussian_bound` alone assumes more.
+how to guess was fixed without looking at the games that are counted.
 """
 
 from __future__ import annotations
@@ -11,25 +11,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
-from scipy.stats import beta, binom
+from scipy.stats import binom
 
 from ratewise import _validate
-from ratewise.accounting import GaussianEvent, epsilon
 from ratewise.exceptions import InvalidInput
+from ratewise.metrics.intervals import share_interval
 
 Floats = npt.NDArray[np.float64]
-
-
-def proportion_bounds(hits: int, games: int, level: float) -> tuple[float, float]:
-    """Return Clopper and Pearson's lower and upper bound on a probability, each wrong with chance `level`.
-
-    >>> [round(bound, 4) for bound in proportion_bounds(0, 100, 0.05)]
-    [0.0, 0.0295]
-    """
-    lower = 0.0 if hits == 0 else float(beta.ppf(level, hits, games - hits + 1))
-    upper = 1.0 if hits == games else float(beta.ppf(1.0 - level, hits + 1, games - hits))
-    return lower, upper
 
 
 def many_runs_bound(
@@ -51,27 +39,6 @@ def many_runs_bound(
     if 1.0 - alarms > delta and power < 1:
         found = max(found, math.log((1.0 - alarms - delta) / (1.0 - power)))
     return found
-
-
-def gaussian_bound(
-    hits_in: int, games_in: int, hits_out: int, games_out: int, *, delta: float, confidence: float = 0.95
-) -> float:
-    """Return the lower bound on epsilon **if** the two laws are normal laws of one variance, some way apart.
-
-    That is so for a Gaussian release without sampling. Then error rates (alarms, misses) show that the
-    distance is at least ``quantile(1 - alarms) - quantile(misses)``, and epsilon follows from it. It is
-    sharper than `many_runs_bound`, and says nothing of any other mechanism.
-
-    >>> round(gaussian_bound(8413, 10000, 1587, 10000, delta=1e-5), 2)
-    9.63
-    """
-    power, alarms = _error_bounds(hits_in, games_in, hits_out, games_out, delta, confidence)
-    if not delta > 0:
-        raise InvalidInput(f"delta must be above 0 for a Gaussian release, got {delta!r}")
-    if power <= 0 or alarms >= 1:
-        return 0.0
-    distance = float(ndtri(1.0 - alarms) - ndtri(1.0 - power))
-    return epsilon(GaussianEvent(1.0 / distance), delta) if distance > 0 else 0.0
 
 
 def one_run_bound(canaries: int, guesses: int, correct: int, *, delta: float = 0.0, confidence: float = 0.95) -> float:
@@ -115,11 +82,13 @@ def _error_bounds(
     hits_in: int, games_in: int, hits_out: int, games_out: int, delta: float, confidence: float
 ) -> tuple[float, float]:
     """Return a lower bound on the probability of a hit with the row, and an upper bound without it."""
-    level = (1.0 - _validate.inside(confidence=confidence)) / 2.0
+    _validate.inside(confidence=confidence)
     _check_delta(delta)
     _check_hits(hits_in=hits_in, games_in=games_in)
     _check_hits(hits_out=hits_out, games_out=games_out)
-    return proportion_bounds(hits_in, games_in, level)[0], proportion_bounds(hits_out, games_out, level)[1]
+    lower, _ = share_interval(hits_in, games_in, confidence)
+    _, upper = share_interval(hits_out, games_out, confidence)
+    return float(lower), float(upper)
 
 
 def _check_delta(delta: float) -> None:

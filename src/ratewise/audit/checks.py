@@ -1,4 +1,4 @@
-"""Checks of what a game cannot see: the law of sample and noise, what the dual side reads, the ledger.
+"""Checks of what a game cannot see: the law of sample and noise, what the dual side reads.
 
 Each returns a `Check`. Statistical ones have p-values and alarm falsely in one of ten thousand cases; the
 others are exact.
@@ -6,7 +6,6 @@ others are exact.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +14,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from ratewise import _validate
-from ratewise.accounting import Event, Ledger, TrainingEvent
-from ratewise.accounting import epsilon as account
-from ratewise.accounting.events import single
+from ratewise.accounting import TrainingEvent
 from ratewise.audit.games import WorstRows, make_dual, make_loop, run_loop
 from ratewise.mechanisms.randomness import RandomStreams
 from ratewise.mechanisms.sampling import keyed_samples
@@ -107,26 +104,6 @@ def check_replay(event: TrainingEvent, *, steps: int = 40, streams: RandomStream
         if not all(np.array_equal(*pair, equal_nan=True) for pair in pairs):
             return Check("replay", False, f"step {record.step} used something else than what was released")
     return Check("replay", True, f"{steps} steps")
-
-
-def check_ledger(ledger: Ledger, happened: list[Event], delta: float = 1e-5) -> Check:
-    """Check that a ledger has admitted, and recorded as released, at least what an observer saw happen."""
-    admitted = ledger.total(delta) if ledger.records else 0.0
-    truth = account(happened, delta, neighbours=ledger.neighbours) if happened else 0.0
-    recorded: Counter[Event] = Counter()
-    for plan in ledger.admissions:
-        for event, count in zip(plan.events, plan.released.values(), strict=True):
-            recorded[single(event)[0]] += count
-    seen: Counter[Event] = Counter()
-    for event in happened:
-        one, times = single(event)
-        seen[one] += times
-    missing = sum((seen - recorded).values())
-    return Check(
-        "ledger",
-        admitted >= truth * (1 - 1e-9) and not missing,
-        f"admitted epsilon {admitted:.4g}, what happened costs {truth:.4g}; {missing} releases were not recorded",
-    )
 
 
 class _Counting:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from ratewise import _validate
 from ratewise.accounting import PrivacyUnit, TrainingEvent
 from ratewise.accounting import epsilon as account
-from ratewise.audit.bounds import gaussian_bound, many_runs_bound, one_run_bound
+from ratewise.audit.bounds import many_runs_bound, one_run_bound
 from ratewise.constraints.compiled import CompiledConstraints, compile_constraints
 from ratewise.constraints.domain import Domain
 from ratewise.constraints.families import demographic_parity
@@ -229,9 +229,8 @@ class TableSubject(Subject):
 class AuditResult:
     """A lower bound on epsilon beside the claim.
 
-    With probability at least `confidence` the true epsilon at `delta` is at least `lower_bound`, and
-    `sharper_bound` if the release is Gaussian and not sampled (None where it is not). `claimed` is what the
-    accountant says of what was played; `kind` is "step", "training" or "one run"; `games` is the number of
+    With probability at least `confidence` the true epsilon at `delta` is at least `lower_bound`. `claimed` is what
+    the accountant says of what was played; `kind` is "step", "training" or "one run"; `games` is the number of
     games that were counted (one run: canaries).
     """
 
@@ -244,12 +243,11 @@ class AuditResult:
     attack: str
     games: int
     detail: str
-    sharper_bound: float | None = None
 
     @property
     def passed(self) -> bool:
-        """Whether no bound is above the claim."""
-        return max(self.lower_bound, self.sharper_bound or 0.0) <= self.claimed
+        """Whether the bound is not above the claim."""
+        return self.lower_bound <= self.claimed
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready record."""
@@ -261,10 +259,9 @@ class AuditResult:
             if self.passed
             else "FAILED: what was released shows more than the claim allows"
         )
-        sharper = "" if self.sharper_bound is None else f" ({self.sharper_bound:.3f} if it is Gaussian)"
         return (
             f"audit of {self.kind}, {self.releases}, {self.attack} attack: epsilon is at least "
-            f"{self.lower_bound:.3f}{sharper} at {self.confidence:.0%} confidence, claimed is "
+            f"{self.lower_bound:.3f} at {self.confidence:.0%} confidence, claimed is "
             f"{self.claimed:.3f} at delta {self.delta:g}; {self.detail}. {verdict}."
         )
 
@@ -369,16 +366,12 @@ def _many_runs(
     tuning = int(games * _TUNING)
     threshold = _threshold(score[:tuning], inside[:tuning], level)
     hits = _hits(score[tuning:] > threshold, inside[tuning:])
-    sharper = None
-    if event.sampling_rate >= 1 and delta and (event.histogram != "laplace" or releases == "gradient"):
-        middle = float(np.median(score[:tuning]))  # between the laws, where both error rates are known best
-        sharper = gaussian_bound(**_hits(score[tuning:] > middle, inside[tuning:]), **level)
     words = "guessed in: {hits_in} of {games_in} when it was, {hits_out} of {games_out} not"
     return AuditResult(
         lower_bound=many_runs_bound(**hits, **level),
         claimed=_claimed(event, steps, releases, delta),
         kind=kind, releases=releases, attack=attack, games=games - tuning, detail=words.format(**hits),
-        sharper_bound=sharper, **level,
+        **level,
     )  # fmt: skip
 
 

@@ -505,17 +505,9 @@ def compile_constraints(
     and classes, subsets that no row can be in, and bounds that no classifier can meet, alone or together
     (`ratewise.constraints.feasibility`). Bounds that always hold are allowed.
 
-    Parameters
-    ----------
-    constraints : any form that `as_constraints` takes
-        None or an empty list: no constraint, one cell.
-    domain : Domain
-        The public classes and column values.
-    to_hold : bool
-        False: the constraints are only to be measured, so that some may contradict others.
-    allow_empty : bool
-        True: a family without groups gives no constraint, and a rate over a subset that no row of the domain
-        can be in is 0. For domains found by a release, where an error would come too late.
+    Without `to_hold` the constraints are only to be measured, so that some may contradict others. With `allow_empty`
+    a family without groups gives no constraint, and a rate over a subset that no row of the domain can be in is 0:
+    for domains found by a release, where an error would come too late.
     """
     if not isinstance(domain, Domain):
         raise InvalidType(f"domain must be a Domain(classes, columns), got {type(domain).__name__}")

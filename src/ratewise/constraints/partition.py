@@ -22,7 +22,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from ratewise.constraints.domain import Domain, Interval, Numeric, list_values
-from ratewise.constraints.rates import Both, Either, Member, Predicate, disjunction
+from ratewise.constraints.rates import Both, Either, Member, Predicate
 from ratewise.exceptions import InvalidInput, InvalidType
 
 MAX_COMBINATIONS = 2_000_000
@@ -157,10 +157,13 @@ class Axis:
         chosen = np.isin(self.block_of, list(blocks))
         unknown = self.other and bool(chosen[-1])
         if self.values is None:
-            inside = np.flatnonzero(chosen[: len(self.thresholds) + 1])
+            inside = chosen[: len(self.thresholds) + 1]
             ends = [-math.inf, *self.thresholds.tolist(), math.inf]
-            spans = disjunction(Member(self.column, (Interval(ends[i], ends[i + 1]),)) for i in inside)
-            texts = [spans.name] if len(inside) else []
+            edges = np.flatnonzero(np.diff([False, *inside, False])).reshape(-1, 2)
+            spans = tuple(Interval(ends[start], ends[stop]) for start, stop in edges)
+            if inside.all():
+                return f"{self.column} known"
+            texts = [Member(self.column, spans).name] if spans else []
             return " | ".join([*texts, f"{self.column} unknown"] if unknown else texts)
         # with unknown values, those that are not inside: values other than the declared ones have no list
         listed = [self.values[code] for code in np.flatnonzero(chosen != unknown)]

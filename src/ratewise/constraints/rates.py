@@ -1,14 +1,12 @@
 """Predicates over public columns and the true label, prediction rates of the rows they select, and bounds on rates.
 
 A predicate is a declaration: it holds no rows, and can be compared, hashed, pickled and printed as the Python code
-that rebuilds it. Equality is up to normalisation: order and repetition do not matter, and conditions on the same
-column are merged. Compilation merges predicates that select the same cells of a domain.
+that rebuilds it. For equality, order and repetition do not matter. Compilation merges predicates that select the same
+cells of a domain.
 
 >>> women = group(sex="Female")
 >>> women & label(1)
 label(1) & group(sex='Female')
->>> group(race={"A", "B"}) == group(race="A") | group(race="B")
-True
 >>> (women & label(1)).name
 'label=1 & sex=Female'
 
@@ -46,36 +44,10 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from ratewise import _validate
-from ratewise.constraints.domain import (
-    PLAIN_TEXT,
-    Interval,
-    at_least,
-    below,
-    between,
-    in_order,
-    is_word,
-    scalar,
-    show_number,
-    show_value,
-)
+from ratewise.constraints.domain import PLAIN_TEXT, Interval, in_order, is_word, scalar, show_number, show_value
 from ratewise.exceptions import InvalidInput, InvalidType
 
 STRICT = "rates are bounded with <= or >=; a strict {0} cannot be distinguished from {0}="
-__all__ = [
-    "Constraint",
-    "Constraints",
-    "Expression",
-    "Interval",
-    "Predicate",
-    "at_least",
-    "below",
-    "between",
-    "everyone",
-    "group",
-    "label",
-    "rate",
-    "rows",
-]
 
 
 class Predicate:
@@ -119,7 +91,7 @@ class Predicate:
 class Member(Predicate):
     """The column's value is (or, `negated`, is not) one of `values`; column None is the true label.
 
-    `values` is a frozenset of values, or a tuple of half-open intervals, disjoint and in order. A row without a number is in no
+    `values` is a frozenset of values, or a tuple of half-open intervals in order. A row without a number is in no
     interval, so that the negation of some intervals is not the union of the others.
     """
 
@@ -185,6 +157,7 @@ def group(**values: Any) -> Predicate:
         Column name = one value, a collection of values, an interval (`below`, `at_least`, `between`) or a
         collection of intervals. A column whose name is no identifier: ``group(**{"hours-per-week": 40})``.
 
+    >>> from ratewise import between
     >>> group(sex="Female", age=between(25, 65))
     group(age=between(25, 65), sex='Female')
     """
@@ -219,12 +192,12 @@ def _condition(column: str, value: Any) -> Predicate:
     items = list(value) if several else [value]
     if not items:
         raise InvalidInput(f"{column} must name at least one value, got an empty {type(value).__name__}")
-    spans = [Member(column, (item,)) for item in items if isinstance(item, Interval)]
+    spans = {item for item in items if isinstance(item, Interval)}
     if not spans:
         return _values(column, column, items)
-    if len(spans) < len(items):
+    if not all(isinstance(item, Interval) for item in items):
         raise InvalidType(f"{column} mixes intervals with single values; join them with | instead")
-    return disjunction(spans)
+    return Member(column, tuple(sorted(spans, key=lambda span: (span.low, span.high))))
 
 
 def _values(column: str | None, name: str, values: Iterable[Any], hint: str = "") -> Member:
@@ -235,14 +208,10 @@ def _values(column: str | None, name: str, values: Iterable[Any], hint: str = ""
 
 
 def _join(kind: type[Both] | type[Either], parts: Iterable[Predicate]) -> Predicate:
-    """Flatten, merge conditions on one column, drop what is neutral, stop at what absorbs."""
+    """Flatten, drop repetitions and what is neutral, stop at what absorbs."""
     absorbing = nobody if kind is Both else everyone
-    merged: dict[Any, Predicate] = {}
-    for part in _flat(kind, parts):
-        key = (part.column, part.listed is None) if isinstance(part, Member) else part
-        merged[key] = _merge(kind, merged[key], part) if key in merged else part
-    left = set(merged.values())
-    denied = (_flat(kind, part.parts) for part in left if isinstance(part, Not))
+    left = set(_flat(kind, parts))
+    denied = (_flat(kind, (~part,)) for part in left)
     if absorbing in left or any(map(left.issuperset, denied)):
         return absorbing
     return left.pop() if len(left) == 1 else kind(frozenset(left))
@@ -253,38 +222,6 @@ def _flat(kind: type[_Combined], parts: Iterable[Predicate]) -> Iterator[Predica
         if not isinstance(part, Predicate):
             raise InvalidType(f"expected a predicate such as group(sex='Female'), got {type(part).__name__}")
         yield from part.parts if isinstance(part, kind) else (part,)
-
-
-def _merge(kind: type[_Combined], a: Predicate, b: Predicate) -> Predicate:
-    if not (isinstance(a, Member) and isinstance(b, Member)):
-        return a  # equal combinations, or an absorbed column
-    return _common(a, b) if kind is Both else ~_common(~a, ~b)
-
-
-def _common(a: Member, b: Member) -> Predicate:
-    """Return the condition that both conditions on a column hold."""
-    if a.negated and b.negated:
-        joined = a.values | b.values if a.listed is not None else _outside(_both(_outside(a.values), b.values, True))
-        return Member(a.column, joined, True)
-    if a.negated:
-        a, b = b, a
-    common = _both(a.values, b.values, b.negated)
-    return Member(a.column, common) if common else nobody
-
-
-def _both(a: Any, b: Any, without: bool) -> Any:
-    """Return what lies in two sets of values or lists of intervals, or in the first `without` the second."""
-    if not isinstance(a, tuple):
-        return a - b if without else a & b
-    pairs = ((max(x.low, y.low), min(x.high, y.high)) for x in a for y in (_outside(b) if without else b))
-    return tuple(Interval(low, high) for low, high in pairs if low < high)
-
-
-def _outside(intervals: Any) -> tuple[Interval, ...]:
-    """Return what is left of the line, for intervals that are disjoint and in order."""
-    ends = [-math.inf, *(end for span in intervals for end in (span.low, span.high)), math.inf]
-    pairs = zip(ends[::2], ends[1::2], strict=True)
-    return tuple(Interval(low, high) for low, high in pairs if low < high)
 
 
 # ------------------------------------------------------------------------------------- printing
@@ -339,9 +276,7 @@ def _group_code(leaves: Iterable[Member]) -> str:
 
 
 def _shown(leaf: Member) -> Sequence[Any]:
-    """Return the values in order, or the intervals; the whole line, which no function makes by itself, as two halves."""
-    if leaf.values == (Interval(-math.inf, math.inf),):
-        return Interval(-math.inf, 0.0), Interval(0.0, math.inf)
+    """Return the intervals, or the values in order."""
     return leaf.values if isinstance(leaf.values, tuple) else in_order(leaf.values)
 
 

@@ -29,6 +29,7 @@ import enum
 import fractions
 import functools
 import math
+import operator
 import re
 import unicodedata
 import uuid
@@ -60,10 +61,11 @@ MISSING_WORDS = frozenset(
 
 _FLAGS = {"true": 1.0, "false": 0.0}
 _SYMBOLS = "$\u20ac\u00a3\u00a5%"  # a price or a percentage is a number
-_WIDTHLESS = "\ufeff\u200b\u200c\u200d\u2060\x00"
+_BLANKS = "\ufeff\u200b\u200c\u200d\u2060\x00" + "".join(filter(str.isspace, map(chr, range(0x3001))))
 _SPACES = str.maketrans(dict.fromkeys("\u00a0\u2007\u2009\u202f", " "))
 _FIXED = "biufmM"  # kinds of arrays whose cells are all numbers, or all times; others are read cell by cell
 _CHUNK = 1 << 16  # cells read at a time
+_INTERVAL = re.compile(r"[\[(](?P<low>[^\[\]()]+), (?P<high>[^\[\]()]+)[\])]\Z")
 
 _US_PER_DAY = 86_400_000_000
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
@@ -296,9 +298,8 @@ def stored_column(values: Any) -> NDArray[Any] | _Dictionary:
         # np.asarray would turn a mix such as [1, "a"] into text
         return np.fromiter(values, dtype=object, count=len(values))
     if isinstance(values, np.ma.MaskedArray):
-        found: NDArray[Any] = _vector(np.asarray(values)).astype(object)
-        found[_vector(np.ma.getmaskarray(values))] = None
-        return found
+        known = _vector(values.data)  # as it is stored: as objects, some times would be integers
+        return _Dictionary(known, np.where(_vector(np.ma.getmaskarray(values)), -1, np.arange(len(known))))
     dtype = None if isinstance(values, np.ndarray) else getattr(values, "dtype", None)
     kind = type(dtype).__name__
     if kind == "CategoricalDtype":
@@ -439,14 +440,7 @@ class _Reader:
 
     def text(self, cell: Any) -> str:
         """Return the canonical text."""
-        value = self._read(cell, self._missing_values, symbols=False)
-        if type(value) is float:
-            return _text_of_float(value)
-        if type(value) is _Time:
-            return value.text()
-        if value is None:
-            return MISSING_TEXT
-        return value if type(value) is str else UNREADABLE_TEXT
+        return _canonical(self._read(cell, self._missing_values, symbols=False))
 
     def plain(self, cell: Any) -> str:
         """Return text that means in the default format what the cell means in this one."""
@@ -486,7 +480,15 @@ class _Reader:
             if value is not None:
                 return value
         time = _time_of_text(text, self._format.date_order)
-        return text if time is None else time
+        return self._interval(text) if time is None else time
+
+    def _interval(self, text: str) -> str:
+        """Return an interval with its ends in canonical form: one missing interval turns whole ends into floats."""
+        found = _INTERVAL.match(text) if len(text) <= 120 else None
+        if found is None:
+            return text
+        low, high = (_canonical(self._of_text(end, frozenset(), symbols=False)) for end in found.group("low", "high"))
+        return f"{text[0]}{low}, {high}{text[-1]}"
 
     def _spelled(self, text: str) -> float | None:
         """Return the number that a text spells, also NaN, or None."""
@@ -532,7 +534,18 @@ def _clean(text: str) -> str:
     if text.isascii():
         return text.strip(" \t\r\n\v\f\x00")
     text = text.translate(_SPACES).encode("utf-8", "replace").decode("utf-8")
-    return unicodedata.normalize("NFC", text).strip().strip(_WIDTHLESS).strip()
+    return unicodedata.normalize("NFC", text).strip(_BLANKS)
+
+
+def _canonical(value: Any) -> str:
+    """Return the canonical text of what a reader reads."""
+    if type(value) is float:
+        return _text_of_float(value)
+    if type(value) is _Time:
+        return value.text()
+    if value is None:
+        return MISSING_TEXT
+    return value if type(value) is str else UNREADABLE_TEXT
 
 
 def _text_of_float(value: float) -> str:
@@ -605,7 +618,7 @@ def _of_datetime(cell: datetime.datetime) -> Any:
     offset = datetime.datetime.utcoffset(cell)
     if offset is not None:
         days, rest = days - offset.days, rest - offset.seconds * 10**6 - offset.microseconds
-    return _Time(days + rest // _US_PER_DAY, rest % _US_PER_DAY)
+    return _whole(days, rest)
 
 
 def _since_midnight(cell: datetime.datetime | datetime.time) -> int:
@@ -613,7 +626,13 @@ def _since_midnight(cell: datetime.datetime | datetime.time) -> int:
 
 
 def _of_timedelta(cell: datetime.timedelta) -> _Time:
-    return _Time(_near(cell.days), cell.seconds * 10**6 + cell.microseconds, duration=True)
+    return _whole(cell.days, cell.seconds * 10**6 + cell.microseconds, duration=True)
+
+
+def _whole(days: Any, microseconds: Any, **kind: bool) -> _Time:
+    """Return a time from parts that a subclass may define as it likes; raises if they are no integers."""
+    more, rest = divmod(operator.index(microseconds), _US_PER_DAY)
+    return _Time(_near(operator.index(days) + more), rest, **kind)
 
 
 _bases = type.__dict__["__mro__"].__get__
@@ -630,7 +649,7 @@ _CONVERSIONS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
     (datetime.datetime, _of_datetime),  # and pandas.Timestamp
     (datetime.date, lambda cell: _Time(datetime.date.toordinal(cell) - _EPOCH, 0)),
     (datetime.timedelta, _of_timedelta),  # and pandas.Timedelta
-    (datetime.time, lambda cell: _Time(0, _since_midnight(cell), clock=True)),
+    (datetime.time, lambda cell: _whole(0, _since_midnight(cell), clock=True)),
     (uuid.UUID, uuid.UUID.__str__),
 )
 

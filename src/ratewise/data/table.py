@@ -123,10 +123,11 @@ def _column_name(name: Any, what: str) -> str:
 def _lone_column(data: Any) -> Any:
     shape: tuple[int, ...] = getattr(data, "shape", (len(data),) if hasattr(data, "__array__") else ())
     if isinstance(data, list | tuple):
-        widths = {len(entry) if isinstance(entry, list | tuple | np.ndarray) else 1 for entry in data}
+        data = list(map(_plain_row, data))
+        widths = {len(row) if type(row) is list or (type(row) is np.ndarray and row.ndim) else 1 for row in data}
         shape = (len(data), *widths) if len(widths) == 1 else (len(data), 1)
         # a row of one entry is that entry; nothing that another entry contains decides how it is read
-        data = [entry[0] if isinstance(entry, list | tuple) and len(entry) == 1 else entry for entry in data]
+        data = [row[0] if type(row) is list and len(row) == 1 else row for row in data]
     if len(shape) == 2 and shape[1] != 1:
         raise InvalidInput(
             f"sensitive_features is an array of {shape[1]} columns without names; pass a data frame "
@@ -138,6 +139,14 @@ def _lone_column(data: Any) -> Any:
             f"got {type(data).__name__}"
         )
     return data
+
+
+def _plain_row(row: Any) -> Any:
+    """Return a list or tuple as a list, and anything else as it is; no code of a class of the user's own runs."""
+    for base in (list, tuple):
+        if issubclass(type(row), base):
+            return list(base.__iter__(row))
+    return row
 
 
 def _vector(data: Any, what: str) -> Any:
@@ -367,6 +376,15 @@ class FeatureTable:
         """Return a column by name."""
         return self.columns[self.names.index(name)]
 
+    def without(self, left_out: Collection[str]) -> FeatureTable:
+        """Return the table without some of its named columns."""
+        if not self.named or not set(left_out) & set(self.names):
+            return self
+        kept = {name: part for name, part in zip(self.names, self.columns, strict=True) if name not in left_out}
+        if not kept:
+            raise InvalidInput("the schema leaves out every column of X; name at least one feature")
+        return replace(self, names=tuple(kept), columns=tuple(kept.values()))
+
 
 def read_features(X: Any, *, expected: Sequence[str] | None = None) -> FeatureTable:
     """Return a frame, mapping of columns, two-dimensional array, list of rows or sparse matrix as columns.
@@ -443,7 +461,7 @@ def _as_array(X: Any) -> NDArray[Any]:
     """Return a table as an array. Cells of a list of rows stay what they are, and are not looked at."""
     listed = isinstance(X, list | tuple)
     if isinstance(X, np.ma.MaskedArray):
-        known = np.array(X.data, dtype=object)
+        known = np.fromiter(X.data.flat, dtype=object, count=X.size).reshape(X.shape)
         known[np.ma.getmaskarray(X)] = None  # masked cells are missing
         return known
     if not listed or not all(hasattr(row, "__len__") and not isinstance(row, _NO_VECTOR) for row in X):

@@ -24,6 +24,7 @@ def open_rows(
     sensitive_features: Any = None,
     privacy_ids: Any = None,
     needed: Collection[str] | None = None,
+    leave_out: Collection[str] = (),
 ) -> Any:
     """Return the rows of a table as a source for a session; nothing but names and types is read.
 
@@ -33,9 +34,11 @@ def open_rows(
     y, sensitive_features, privacy_ids : names of columns
     needed : collection of str, optional
         Sensitive columns that constraints read; all by default.
+    leave_out : collection of str
+        Columns that are not used.
     """
     kind = table_kind(table)
-    columns = table.schema.names if kind == ARROW else list(table.columns)
+    columns = [name for name in (table.schema.names if kind == ARROW else table.columns) if name not in leave_out]
     layout = layout_of(columns, y, sensitive_features, privacy_ids, needed)
     if kind == ARROW:
         return ArrowRows(table, layout)

@@ -25,7 +25,7 @@ from ratewise.exceptions import InvalidInput
 from ratewise.mechanisms.sampling import KeyedSample
 from ratewise.models.additive import AdditiveEngine, Problem, available_threads
 from ratewise.models.rows import code_problem, usable_rows
-from ratewise.preprocessing.basis import Basis, RowCodes, add_weights, bin_offsets, code_rows, new_codes
+from ratewise.preprocessing.basis import Basis, RowCodes, code_rows, new_codes
 from ratewise.preprocessing.discovery import (
     ColumnDeclaration,
     RangeCounts,
@@ -211,15 +211,13 @@ class ArrowRows(NamedTable):
     def bin_weights(self, grids: tuple[Grid, ...]) -> list[Floats]:
         """Code the features and return the weight of the rows of each bin, by column; **private**."""
         codes = self._new_codes(grids)
-        offsets = bin_offsets(grids)
-        totals = np.zeros(int(offsets[-1]))
+        totals = [np.zeros(grid.n_bins) for grid in grids]
         for place, columns in self._batches(self.names):
             features = FeatureTable(self.names, True, place.stop - place.start, tuple(columns.values()))
-            coded = code_rows(features, grids)
-            codes[place] = coded
-            totals += add_weights(coded, self._weights(place), len(totals))
+            codes[place], found = code_rows(features, grids, self._weights(place))
+            totals = list(map(np.add, totals, found))
         self._codes = RowCodes(codes)
-        return np.split(totals, offsets[1:-1])
+        return totals
 
     def _new_codes(self, grids: tuple[Grid, ...]) -> npt.NDArray[Any]:
         dtype = new_codes(0, grids).dtype

@@ -31,7 +31,7 @@ from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.mechanisms.sampling import KeyedSample
 from ratewise.models.additive import AdditiveEngine, BinSums, Problem, Scorer
 from ratewise.models.rows import Rows
-from ratewise.preprocessing.basis import Basis, JoinedCodes, RowCodes, bin_offsets, bin_weights, code_rows
+from ratewise.preprocessing.basis import Basis, JoinedCodes, RowCodes, bin_offsets, code_rows
 from ratewise.preprocessing.discovery import ColumnDeclaration, RangeCounts, ValueCounts
 from ratewise.preprocessing.grids import Grid
 from ratewise.training.config import TrainingConfig
@@ -299,20 +299,20 @@ class CodedPart:
     problem: Problem
     units: Units
     first: int
+    bin_weights: Floats
 
 
 @np.errstate(all="ignore")
 def code_part(part: Any, layout: Layout, bounds: Bounds, grids: tuple[Grid, ...], place: Any) -> CodedPart:
     """Return the codes of a partition; the last entry of `place` is its first unit; **private**."""
     rows = bounded_part(part, layout, bounds, place)
-    codes = RowCodes(code_rows(rows.features, grids))
-    return CodedPart(codes, rows.problem, rows.units, place[2])
+    codes, totals = code_rows(rows.features, grids, rows.units.table_weights(rows.problem.labels >= 0))
+    return CodedPart(RowCodes(codes), rows.problem, rows.units, place[2], np.concatenate(totals))
 
 
-def bins_of(part: CodedPart, grids: tuple[Grid, ...], _: Any) -> Floats:
+def bins_of(part: CodedPart, _: Any) -> Floats:
     """Return the weight of the rows of each bin of all columns; **private**."""
-    weights = part.units.table_weights(part.problem.labels >= 0)
-    return np.concatenate(bin_weights(part.codes, grids, weights.__getitem__, len(weights)))
+    return part.bin_weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -462,7 +462,7 @@ class PartitionedRows(NamedTable):
     def bin_weights(self, grids: tuple[Grid, ...]) -> list[Floats]:
         """Code the features and return the weight of the rows of each bin, by column; **private**."""
         self._coded = self.parts.hold(code_part, self.layout, self._bounds, grids, each=self._places)
-        totals: Floats = self._coded.total(bins_of, add, grids, each=range(self.parts.n_parts))
+        totals: Floats = self._coded.total(bins_of, add, each=range(self.parts.n_parts))
         return np.split(totals, bin_offsets(grids)[1:-1])
 
     def engine(

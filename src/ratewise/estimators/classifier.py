@@ -86,7 +86,8 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         Public weights of the loss by true class, relative to the largest. Gradients are clipped after them, so they
         cost no privacy; rates and constraints are not weighted.
     schema : Schema, optional
-        Public description of the table; it stands for `classes`, `group_values` and `feature_bounds`.
+        Public description of the table; it stands for `classes`, `group_values` and `feature_bounds`. Columns that it
+        leaves out are no features.
     model : "additive" or "linear"
         One shape function per feature, or scores that are linear in continuous features, also for sparse matrices.
     config : TrainingConfig, optional
@@ -257,10 +258,11 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
                 )
             constraints = as_constraints(self.constraints)
             needed = needed_columns(constraints) if constraints else frozenset()
-            rows = open_rows(X, y, sensitive_features=sensitive, privacy_ids=ids, needed=needed)
+            left_out = self._left_out - {name for name in (y, ids) if isinstance(name, str)}
+            rows = open_rows(X, y, sensitive_features=sensitive, privacy_ids=ids, needed=needed, leave_out=left_out)
             return self._declarations(rows.names, ids, ids is not None), rows
         X, y, sensitive, ids, id_column = columns_by_name(X, y, sensitive, ids)
-        features = read_features(X)
+        features = read_features(X).without(self._left_out)
         if features.sparse is not None and self.model != "linear":
             raise UnsupportedCombination(
                 "Sparse data was passed for X, but model is 'additive'; use model='linear', or X.toarray()"
@@ -292,6 +294,12 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
             rows_per_id=self.rows_per_id,
             weighting=self.id_weighting,
         )
+
+    @property
+    def _left_out(self) -> set[str]:
+        """Columns that the schema says are no features."""
+        schema = self.schema
+        return set() if schema is None else {*schema.leave_out, *filter(None, [schema.privacy_id])}
 
     def _declared_classes(self) -> Any:
         return self.classes if self.classes is not None else getattr(self.schema, "classes", None) or None

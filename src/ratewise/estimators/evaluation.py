@@ -185,14 +185,9 @@ def evaluate(
 class RowSession(Session):
     """The releases of a call that reads labelled rows and trains nothing: the first stages of a fit, then counts.
 
-    Parameters
-    ----------
-    shares : mapping of str to float
-        Gaussian releases in their order, with their shares of what the first stages leave of the budget, in units of
-        1 / sigma**2.
-    discovery_share : float
-        Share of the budget for undeclared values, if there are any.
-    seed : the user's `random_state`
+    `shares` are Gaussian releases in their order, with their shares of what the first stages leave of the budget, in
+    units of 1 / sigma**2; `discovery_share` is the share of the budget for undeclared values, if there are any. `seed`
+    is the user's `random_state`.
     """
 
     rows: Rows

@@ -164,7 +164,7 @@ def _columns(scores: Any) -> list[Any]:
         return [scores.iloc[:, place] for place in range(scores.shape[1])]
     if hasattr(scores, "columns"):
         return [scores[name] for name in scores.columns]
-    array = np.asarray(scores)
+    array = np.asanyarray(scores)  # masked cells are missing
     return [array[:, place] for place in range(array.shape[1])]
 
 
@@ -175,19 +175,9 @@ def _columns(scores: Any) -> list[Any]:
 class DecisionRule:
     """A decision rule on scores; made by `postprocess`.
 
-    Attributes
-    ----------
-    classes_ : array
-        Classes, in the order of the columns of scores.
-    constraints : list
-        What was requested.
-    certificate_ : Certificate
-        Whether the rule satisfies the constraints on the rows it was made from.
-    privacy_ : PrivacyStatement
-    ledger_ : Ledger
-    probabilities_ : (groups, bins, K) array
-        Probability of each prediction; there is one group unless the rule uses groups.
-    grid_ : ScoreGrid
+    `classes_` are in the order of the columns of scores, and `constraints` is what was requested. `certificate_` says
+    whether the rule satisfies them on the rows that it was made from. `probabilities_` (groups, bins, K) has the
+    probability of each prediction; there is one group unless the rule uses groups.
     """
 
     classes_: NDArray[Any]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, Self
 
@@ -58,8 +58,8 @@ _FREE = {_CONFIG + name for name in _UNRELEASED}  # do not change what a trial r
 _OURS = ("epsilon", "delta", "neighbours", "ledger", "data_name", "callback", "verbose", "random_state")
 _SELECTION = "selection"
 _SHARE = 0.05  # of a budget, in units of 1 / sigma**2, for a score or the certificate of the winner
-_MEAN_TRIALS = 10.0
 _BLIND = 0.02  # noise of a score from which on the winner is nearly random
+_MOST_SETTINGS = 100_000
 _MOST_CHECKED = 100  # settings that are checked before anything is spent
 _PROBE = Budget(1.0, 1e-9)  # for sessions of which only the declarations are looked at
 
@@ -79,18 +79,16 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
     ----------
     estimator : RateConstrainedClassifier
         What a trial trains. Budget, ledger, seed and callback are set by the search.
-    grid : list of mappings, or mapping of parameter to list or distribution
-        Parameters of the estimator, and fields of `TrainingConfig` as ``config__<field>``. A list: all
-        settings are equally likely. A mapping: each parameter is drawn independently from its list, or from
-        a distribution with ``rvs`` if it does not change what is released.
+    grid : list of mappings, or mapping of parameter to list
+        Settings: parameters of the estimator, and fields of `TrainingConfig` as ``config__<field>``. All settings
+        (of a mapping: all combinations of its values) are equally likely.
     epsilon, delta : float
         The total. delta by default 1e-5, or half of 1 / n if that is smaller.
     mean_trials : float, optional
-        Expected number of trials, above 1; by default the number of settings, at least 2, or 10 if there are
-        infinitely many.
-    trials : "geometric", "logarithmic", "poisson" or a number
-        Distribution of the number of trials, or the shape of a negative binomial one. Logarithmic costs less
-        and often makes a single trial; Poisson costs more, and with a small mean may make none.
+        Expected number of trials, above 1; by default the number of settings, at least 2.
+    trials : "geometric", "logarithmic" or "poisson"
+        Distribution of the number of trials. Logarithmic costs less and often makes a single trial; Poisson costs
+        more, and with a small mean may make none.
     tolerance : float
         By how much a noisy rate may exceed its bound and still count as satisfied when trials are compared.
     ledger, data_name, random_state
@@ -152,10 +150,10 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
 
     def fit(self, X: Any, y: Any, *, sensitive_features: Any = None, privacy_ids: Any = None) -> Self:
         """Search on rows as in `RateConstrainedClassifier.fit`; bad settings are rejected before privacy is spent."""
-        space = self._check()
-        mean, shape = self._law(space)
+        settings = self._check()
+        mean, shape = self._law(len(settings))
         given = (X, y, {"sensitive_features": sensitive_features, "privacy_ids": privacy_ids})
-        rules = self._rules(space, mean, shape, given)
+        rules = self._rules(settings, mean, shape, given)
         streams = RandomStreams.from_seed(self.random_state, "selection")
         warn_of_seed(self.random_state)
         forget_fit(self)
@@ -167,7 +165,7 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         admission = ledger.admit(dict(rules.events), purpose="private search", data=self.data_name, unit=rules.unit)
         admission.release(_SELECTION)
         number = draw_number(mean, shape, streams.preparation)
-        self._keep(self._best(space, number, rules, given, streams), rules, admission)
+        self._keep(self._best(settings, number, rules, given, streams), rules, admission)
         return self
 
     # ----------------------------------------------------------------------------------- prediction
@@ -197,7 +195,7 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
 
     # -------------------------------------------------------------- before any privacy is spent
 
-    def _check(self) -> Configurations:
+    def _check(self) -> list[dict[str, Any]]:
         if not isinstance(self.estimator, RateConstrainedClassifier):
             raise InvalidType(
                 f"estimator must be a RateConstrainedClassifier, got {type(self.estimator).__name__}: what a trial "
@@ -209,33 +207,31 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         _validate.non_negative(tolerance=self.tolerance)
         _validate.text(required=True, data_name=self.data_name)
         check_ledger(self.ledger, self.estimator.neighbours)
-        space = Configurations(self.grid)
+        settings = read_settings(self.grid)
         known = [name for name in self.estimator.get_params(deep=False) if name not in _OURS]
         known += _CONFIG_FIELDS
-        for name in sorted(space.names):
+        for name in sorted({*itertools.chain(*settings)}):
             if name in _OURS:
                 raise InvalidInput(f"{name} cannot be searched: the search sets it for every trial")
             if name not in known:
                 raise InvalidInput(f"{name!r} is no parameter of the estimator; they are {list_values(known, 40)}")
-        return space
+        return settings
 
-    def _law(self, space: Configurations) -> tuple[float, float]:
-        """Return the mean and the shape of the distribution of the number of trials."""
-        usual = max(2.0, float(len(space))) if space.finite else _MEAN_TRIALS
-        mean = _validate.positive(mean_trials=usual if self.mean_trials is None else self.mean_trials)
+    def _law(self, count: int) -> tuple[float, float]:
+        """Return the mean and the shape of the distribution of the number of trials, for a number of settings."""
+        mean = _validate.positive(mean_trials=max(2, count) if self.mean_trials is None else self.mean_trials)
         if mean <= 1:
             raise InvalidInput(f"mean_trials must be above 1, got {mean:g}; a single training needs no search")
-        return mean, shape_of(self.trials)
+        return mean, SHAPES[_validate.one_of(tuple(SHAPES), trials=self.trials)]
 
-    def _rules(self, space: Configurations, mean: float, shape: float, given: Any) -> _Rules:
+    def _rules(self, settings: list[dict[str, Any]], mean: float, shape: float, given: Any) -> _Rules:
         """Return the budget of a trial and the plan of the whole search, from public facts only."""
         neighbours, total = self.estimator.neighbours, float(self.epsilon)
-        every = space.names if space.finite and len(space) <= _MOST_CHECKED else space.names - _FREE
         n_units = 0
-        for setting in space.variants(of=every):
+        for setting in distinct(settings) if len(settings) <= _MOST_CHECKED else distinct(settings, without=_FREE):
             n_units = self._session(setting, Budget(total, 1e-9), given).rows.count_units()
         delta = delta_for(self.delta, n_units)
-        settings = list(space.variants(of=space.names - _FREE))
+        settings = distinct(settings, without=_FREE)
         constrained = any(self._classifier(setting, _PROBE).constraints is not None for setting in settings)
         final = {CERTIFICATE: _score_event(Budget(total, delta))} if constrained else {}
 
@@ -290,11 +286,14 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         session.other_events = () if session.declarations.constraints else (_score_event(budget),)
         return session
 
-    def _best(self, space: Configurations, number: int, rules: _Rules, given: Any, streams: RandomStreams) -> _Trial:
+    def _best(
+        self, settings: list[dict[str, Any]], number: int, rules: _Rules, given: Any, streams: RandomStreams
+    ) -> _Trial:
         """Return the best of `number` trials, keeping no other."""
         best: _Trial | None = None
         for _ in range(number):
-            trial = self._run(space.draw(streams.preparation), rules, given, streams)
+            setting = settings[int(streams.preparation.integers(len(settings)))]
+            trial = self._run(setting, rules, given, streams)
             if trial is not None and (best is None or trial.rank > best.rank):
                 best = trial
         if best is None:
@@ -413,13 +412,6 @@ _ROUNDS = 40
 _OUTSIDE_DELTA = 0.99
 
 
-def shape_of(trials: Any) -> float:
-    """Return the shape of the law of the number of trials, from its name or as a number."""
-    if isinstance(trials, str):
-        return SHAPES[_validate.one_of(tuple(SHAPES), trials=trials, hint="or a number, the shape")]
-    return _validate.non_negative(trials=trials)
-
-
 def draw_number(mean: float, shape: float, rng: np.random.Generator) -> int:
     """Draw the number of trials: a truncated negative binomial, or Poisson for an infinite shape.
 
@@ -482,75 +474,31 @@ def affordable_trial(cost: Callable[[float], float], target: float, guess: float
     )
 
 
-class Configurations:
-    """What a trial draws its setting from: a list of settings, or for each parameter a list or a distribution.
-
-    A distribution is anything with ``rvs(random_state=...)``, such as ``scipy.stats.loguniform``. `spaces` are
-    mappings of parameters to lists and distributions, all equally likely.
-    """
-
-    def __init__(self, given: Any) -> None:
-        if not isinstance(given, Mapping | Sequence) or isinstance(given, str | bytes):
-            raise InvalidType(f"grid must be a list of settings or a mapping, got {type(given).__name__}")
-        self.spaces: list[dict[str, Any]] = [given] if isinstance(given, Mapping) else []  # type: ignore[list-item]
-        for item in () if self.spaces else given:
-            if not isinstance(item, Mapping):
-                raise InvalidType(f"a setting must map parameters to values, got {item!r}")
-            self.spaces.append({name: [value] for name, value in item.items()})
-        if not given:
-            raise InvalidInput("grid must hold at least one setting, got none")
-        for name, law in itertools.chain.from_iterable(space.items() for space in self.spaces):
-            if not isinstance(name, str):
-                raise InvalidType(f"a parameter's name must be text, got {name!r}")
-            listed = isinstance(law, Sequence | np.ndarray) and not isinstance(law, str | bytes) and len(law)
-            if not (hasattr(law, "rvs") or listed):
-                raise InvalidType(f"{name} must have a list of values or a distribution with rvs(), got {law!r}")
-
-    @property
-    def finite(self) -> bool:
-        """Whether every parameter comes from a list."""
-        return not any(hasattr(law, "rvs") for space in self.spaces for law in space.values())
-
-    @property
-    def names(self) -> set[str]:
-        """Names of all parameters."""
-        return {*itertools.chain(*self.spaces)}
-
-    def draw(self, rng: np.random.Generator) -> dict[str, Any]:
-        """Return one setting."""
-        return {name: _drawn(law, rng) for name, law in _drawn(self.spaces, rng).items()}
-
-    def __len__(self) -> int:
-        lists = ([law for law in space.values() if not hasattr(law, "rvs")] for space in self.spaces)
-        return sum(math.prod(map(len, laws)) for laws in lists)
-
-    def variants(self, of: Collection[str]) -> Iterator[dict[str, Any]]:
-        """Yield a setting for each combination of the named parameters; others take some value of theirs.
-
-        Raises
-        ------
-        InvalidInput
-            One of the named parameters comes from a distribution, so that its values cannot be listed.
-        """
-        rng, seen = np.random.default_rng(0), set[str]()
-        for space in self.spaces:
-            for name, law in space.items():
-                if name in of and hasattr(law, "rvs"):
-                    raise InvalidInput(
-                        f"{name} changes what a trial releases and must be given as a list of values, "
-                        f"got the distribution {law!r}"
-                    )
-            lists = [law if name in of else [_drawn(law, rng)] for name, law in space.items()]
-            for values in itertools.product(*lists):
-                setting = dict(zip(space, values, strict=True))
-                key = repr(sorted((name, repr(value)) for name, value in setting.items() if name in of))
-                if key not in seen:
-                    seen.add(key)
-                    yield setting
+def read_settings(grid: Any) -> list[dict[str, Any]]:
+    """Return the settings of a list, or all combinations of a mapping of parameters to lists of values."""
+    if not isinstance(grid, Mapping | Sequence) or isinstance(grid, str | bytes):
+        raise InvalidType(f"grid must be a list of settings or a mapping, got {type(grid).__name__}")
+    if isinstance(grid, Mapping):
+        for name, values in grid.items():
+            if not isinstance(values, Sequence | np.ndarray) or isinstance(values, str | bytes) or not len(values):
+                raise InvalidType(f"{name} must have a list of values, got {values!r}")
+        if (count := math.prod(map(len, grid.values()))) > _MOST_SETTINGS:
+            raise InvalidInput(
+                f"grid must have at most {_MOST_SETTINGS:,} settings, got {count:,}; search fewer values"
+            )
+        grid = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())] if grid else []
+    for setting in grid:
+        if not isinstance(setting, Mapping) or not all(isinstance(name, str) for name in setting):
+            raise InvalidType(f"a setting must map names of parameters to values, got {setting!r}")
+    if not grid:
+        raise InvalidInput("grid must hold at least one setting, got none")
+    return list(map(dict, grid))
 
 
-def _drawn(law: Any, rng: np.random.Generator) -> Any:
-    if not hasattr(law, "rvs"):
-        return law[int(rng.integers(len(law)))]
-    found = law.rvs(random_state=np.random.default_rng(int(rng.integers(2**63))))
-    return found.item() if isinstance(found, np.generic) else found
+def distinct(settings: list[dict[str, Any]], without: Collection[str] = ()) -> list[dict[str, Any]]:
+    """Return a setting for each combination of the values of all parameters but those left out."""
+    found: dict[str, dict[str, Any]] = {}
+    for setting in settings:
+        key = sorted((name, repr(value)) for name, value in setting.items() if name not in without)
+        found.setdefault(repr(key), setting)
+    return list(found.values())

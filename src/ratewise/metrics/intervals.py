@@ -64,22 +64,21 @@ _PRIOR_ROWS = 1.0  # rows of pretended evidence, so that rates of exactly 0 or 1
 _PRIOR_SPREAD = 0.25  # the variance of one fair coin, to draw the variance ratio f towards 1
 
 
-def share_interval(hits: Floats, rows: Floats, confidence: float = 0.95) -> tuple[Floats, Floats]:
-    """Return exact two-sided limits (Clopper-Pearson) for a share; counts need not be whole.
+def share_interval(hits: Any, rows: Any, confidence: float = 0.95) -> tuple[Floats, Floats]:
+    """Return exact two-sided limits (Clopper-Pearson) for shares; counts need not be whole.
 
     Holds with at least the stated confidence for every true share and any number of rows, also where no row
     or every row is a hit.
 
-    >>> low, high = share_interval(np.array([0.0]), np.array([10.0]))
-    >>> float(low[0]), round(float(high[0]), 4)
+    >>> low, high = share_interval(0, 10)
+    >>> float(low), round(float(high), 4)
     (0.0, 0.3085)
     """
     tail = (1.0 - confidence) / 2.0
+    hits = np.asarray(hits, dtype=np.float64)
     misses = np.maximum(rows - hits, 0.0)
-    low, high = np.zeros_like(hits), np.ones_like(hits)
-    some, lacking = hits > 0, misses > 0
-    low[some] = betaincinv(hits[some], misses[some] + 1.0, tail)
-    high[lacking] = betaincinv(hits[lacking] + 1.0, misses[lacking], 1.0 - tail)
+    low = np.where(hits > 0, betaincinv(hits, misses + 1.0, tail), 0.0)
+    high = np.where(misses > 0, betaincinv(hits + 1.0, misses, 1.0 - tail), 1.0)
     return low, high
 
 

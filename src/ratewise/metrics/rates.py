@@ -135,7 +135,7 @@ class Predictions:
         known = declared_domain(_found_classes(labels) if classes is None else classes).classes
         codes = code_public(truth, known, "y_true")
         if y_pred is None:
-            return cls(known, truth, codes, _probabilities(y_prob, len(truth), known))
+            return cls(known, truth, codes, as_probabilities(y_prob, len(truth), known, "y_prob"))
         return cls(known, truth, codes, code_public(labels[1], known, "y_pred"))
 
 
@@ -161,19 +161,26 @@ def _found_classes(labels: list[Any]) -> list[Any]:
     return list(found.values())
 
 
-def _probabilities(y_prob: Any, n_rows: int, classes: tuple[Any, ...]) -> NDArray[np.float64]:
+def as_probabilities(given: Any, n_rows: int, classes: tuple[Any, ...], name: str) -> NDArray[np.float64]:
+    """Return scores as an (n, K) table of probabilities; for two classes (n,) of the second will do."""
     try:
-        table = np.asarray(y_prob, dtype=np.float64)
+        table = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InvalidType("y_prob must be a table of numbers, one column per class") from None
+        raise InvalidType(f"{name} must be numbers: the probability of each class") from None
+    if table.ndim == 1 and len(classes) == 2:
+        table = np.column_stack([1.0 - table, table])
     if table.shape != (n_rows, len(classes)):
         raise InvalidInput(
-            f"y_prob must have {n_rows} rows and a column for each class ({list_values(classes)}), "
-            f"got shape {table.shape}; classes that y_true lacks are declared with classes="
+            f"{name} must have {n_rows} rows and a column for each class ({list_values(classes)}), or for two classes "
+            f"one number per row, the probability of the second; got shape {np.shape(given)}; classes that y_true lacks "
+            "are declared with classes="
         )
     sums = table.sum(axis=1)
     if not (table.min() >= 0 and np.abs(sums - 1.0).max() <= _SUM_ROUNDING):
-        raise InvalidInput("y_prob must hold probabilities: no NaN, none negative, each row summing to 1")
+        raise InvalidInput(
+            f"{name} must be probabilities: between 0 and 1, no NaN, each row summing to 1; turn margins into "
+            f"probabilities first, or leave {name} out"
+        )
     return np.asarray(table / sums[:, None])
 
 
@@ -252,8 +259,8 @@ class GroupRates(RowSequence[GroupRow]):
         value, n = self._read(row, rate, k)
         if math.isnan(value) or not n:
             return math.nan, (math.nan, math.nan), 0
-        low, high = share_interval(np.array([float(round(value * n))]), np.array([float(n)]), confidence)
-        return value, (float(low[0]), float(high[0])), n
+        low, high = map(float, share_interval(round(value * n), n, confidence))
+        return value, (low, high), n
 
     def largest_gap(self, rate: str, k: Any = None) -> float:
         """Return the largest difference of a rate between groups: "accuracy", or a field of `ClassRates`.

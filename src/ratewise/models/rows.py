@@ -142,22 +142,17 @@ class Rows:
         return count_ranges(columns, formats, self._weights)
 
     def bin_weights(self, grids: tuple[Grid, ...]) -> list[Floats]:
-        """Return the weight of the rows of each bin, by column; **private**."""
+        """Code the features and return the weight of the rows of each bin, by column; **private**."""
+        if not self.features.mapped:
+            codes, totals = code_rows(self.features, grids, self._weights)
+            self._bins = RowCodes(codes)
+            return totals
+        self._bins = LazyBins(self.features, grids)
         if self.units.order is None and self._labels_coded:  # weights of many rows are not stored
             labels, units = self.problem.labels, self.units
-            return bin_weights(
-                self._coded(grids), grids, lambda rows: units.table_weights(labels[rows] >= 0), len(labels)
-            )
+            return bin_weights(self._bins, grids, lambda rows: units.table_weights(labels[rows] >= 0), len(labels))
         weights = self._weights
-        return bin_weights(self._coded(grids), grids, weights.__getitem__, len(weights))
-
-    def _coded(self, grids: tuple[Grid, ...]) -> Bins:
-        if self._bins is None:
-            if self.features.mapped:
-                self._bins = LazyBins(self.features, grids)
-            else:
-                self._bins = RowCodes(code_rows(self.features, grids))
-        return self._bins
+        return bin_weights(self._bins, grids, weights.__getitem__, len(weights))
 
     def engine(
         self, basis: Basis | None, columns: Mapping[str, ColumnDeclaration], config: TrainingConfig
@@ -167,7 +162,10 @@ class Rows:
         if basis is None:
             matrix = prepare_sparse(self.features.sparse, columns, self.features.names)
             return SparseEngine(matrix, self.problem, self.units, config.temperature, hard)
-        coded, problem, units = self._coded(basis.grids), self.problem, self.units
+        if self._bins is None:
+            self.bin_weights(basis.grids)
+        assert self._bins is not None  # noqa: S101 - coded now
+        coded, problem, units = self._bins, self.problem, self.units
         if isinstance(coded, RowCodes) and units.order is not None:
             # rows of a unit side by side are read faster; sums are exact, so their order changes nothing
             coded, problem = RowCodes(coded.codes[units.order]), problem.take(units.order)

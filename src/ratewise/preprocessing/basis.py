@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from ratewise.data.cells import stored_column
 from ratewise.data.table import FeatureTable
 from ratewise.preprocessing.grids import CategoricalGrid, ContinuousGrid, Grid
 
@@ -185,14 +186,24 @@ def new_codes(n_rows: int, grids: Sequence[Grid]) -> npt.NDArray[Any]:
     return np.empty((n_rows, len(grids)), dtype=np.min_scalar_type(int(bin_offsets(grids)[-1])))
 
 
-def code_rows(features: FeatureTable, grids: tuple[Grid, ...]) -> npt.NDArray[Any]:
-    """Return the (n, d) bins of all rows, in the joint numbering; **private**."""
+def code_rows(
+    features: FeatureTable, grids: tuple[Grid, ...], weights: npt.NDArray[Any]
+) -> tuple[npt.NDArray[Any], list[Floats]]:
+    """Return the (n, d) bins of all rows, in the joint numbering, and the total weight of each bin; **private**.
+
+    `weights` are those of the rows; totals are by column, as those of `bin_weights`.
+    """
     codes = new_codes(features.n_rows, grids)
-    for place, (column, grid, first) in enumerate(zip(features.columns, grids, bin_offsets(grids), strict=False)):
-        numbers = isinstance(column, np.ndarray) and column.dtype.kind == "f"  # others are coded once per value
-        for rows in row_blocks(features.n_rows) if numbers else (slice(None),):
-            codes[rows, place] = grid.code(column[rows]) + first
-    return codes
+    totals = [np.zeros(grid.n_bins) for grid in grids]
+    offsets = bin_offsets(grids)
+    for place, (column, grid, total) in enumerate(zip(features.columns, grids, totals, strict=True)):
+        stored = stored_column(column) if getattr(getattr(column, "dtype", None), "kind", "") == "f" else None
+        floats = stored if isinstance(stored, np.ndarray) else None  # others are coded once per value
+        for rows in (slice(None),) if floats is None else row_blocks(features.n_rows):
+            bins = grid.code(column if floats is None else floats[rows])
+            np.add(bins, offsets[place], out=codes[rows, place], casting="unsafe")
+            total += np.bincount(bins, weights[rows], minlength=grid.n_bins)
+    return codes, totals
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,6 +16,7 @@ like what does not occur.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,7 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 from ratewise.data.cells import DEFAULT_FORMAT, MISSING_TEXT, UNPARSABLE, CellFormat, parse_number, parse_text, text_of
+from ratewise.exceptions import RatewiseWarning
 from ratewise.mechanisms.noise import Mechanism, NoNoise, RoundedGaussianMechanism
 from ratewise.preprocessing.grids import (
     N_RANGES,
@@ -124,7 +126,16 @@ def release_values(
     found = {}
     for (name, part), counts in zip(counted.items(), released, strict=True):
         kept = [text for text, count in zip(part, counts, strict=True) if count >= threshold]
-        found[name] = _in_form(kept, tuple((named or {}).get(name, ())))
+        given = tuple((named or {}).get(name, ()))
+        unseen = [value for value in given if text_of(value) not in kept]
+        if kept and unseen:
+            warnings.warn(
+                f"a constraint names {unseen[0]!r}, which is not among the values of {name!r} that were found: "
+                f"{', '.join(map(repr, kept[:8]))}. It is rare, or another spelling is meant (for a class: positive=...)",
+                RatewiseWarning,
+                stacklevel=2,
+            )
+        found[name] = _in_form(kept, given)
     return found
 
 

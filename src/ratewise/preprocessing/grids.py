@@ -11,6 +11,7 @@ value. A common refinement of both are the *bins*: a row is stored as one bin nu
 from __future__ import annotations
 
 import math
+import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
@@ -178,8 +179,8 @@ class ContinuousGrid(Grid):
 
     def code(self, column: Any) -> npt.NDArray[np.int32]:
         """Return the bin of every entry."""
-        stored = getattr(column, "dtype", None) if isinstance(column, np.ndarray) else None
-        if stored in (np.float32, np.float64) and not self.cell_format.missing:
+        plain = type(column) is np.ndarray and column.dtype in (np.float32, np.float64)  # others may have a mask
+        if plain and not self.cell_format.missing:
             return self.code_numbers(column)  # the same bins, in less time
         parsed = parse_number(column, self.cell_format)
         bins = self.code_numbers(parsed.values)
@@ -268,7 +269,8 @@ def range_of(cell: int) -> tuple[float, float]:
 
 
 def round_out(lower: float, upper: float) -> tuple[float, float]:
-    """Return bounds that differ: equal ones are moved apart by half a unit."""
+    """Return bounds that differ: equal ones are moved apart by half a unit, as far as numbers go."""
     if lower < upper:
         return lower, upper
-    return lower - 0.5 * max(1.0, math.fabs(lower)), upper + 0.5 * max(1.0, math.fabs(upper))
+    half, most = 0.5 * max(1.0, math.fabs(lower)), sys.float_info.max
+    return max(lower - half, -most), min(upper + half, most)

@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from ratewise import _validate
 from ratewise._files import now
-from ratewise.accounting import Event, Ledger, PrivacyStatement, TrainingEvent, accountant
+from ratewise.accounting import Event, Ledger, PrivacyStatement, accountant
 from ratewise.accounting.events import merged, single
-from ratewise.accounting.statement import software_version
+from ratewise.accounting.statement import epsilon_text, software_version
 from ratewise.constraints.compiled import as_constraints
 from ratewise.constraints.domain import Domain, Numeric, list_values, show_number
 from ratewise.data.table import code_groups, code_labels
@@ -26,7 +26,7 @@ from ratewise.exceptions import InvalidType
 from ratewise.models.fitted import ShapeFunction
 from ratewise.report import content as c
 from ratewise.report import evaluation
-from ratewise.report.content import Content, epsilon_text, finite, finites, listed
+from ratewise.report.content import Content, finite, finites, listed
 from ratewise.report.evaluation import FEW_ROWS, OTHER, Evaluation, Floats, ValueNames, constraints_of
 from ratewise.training.certificate import CANNOT_TELL, HELD, MISSED, Certificate, short
 
@@ -52,27 +52,18 @@ def spending_of(ledger: Ledger, delta: float) -> c.Spending:
         return accountant.epsilon(merged(events), delta, neighbours=ledger.neighbours)
 
     before, so_far, entries = 0.0, list[Event](), list[c.Booking]()
-    training: TrainingEvent | None = None
     for (purpose, data, _), run in itertools.groupby(_releases(ledger), lambda one: one[0]):
         events = merged(event for _, event in run)
-        if isinstance(event := events[0], TrainingEvent):
-            training = event
         so_far += events
         after = epsilon(so_far)
-        entries.append(c.Booking(purpose, data, str(event), *finites(epsilon(events), before, after)))
+        entries.append(c.Booking(purpose, data, str(events[0]), *finites(epsilon(events), before, after)))
         before = after
     extra = len(entries) - MOST_ENTRIES
     if extra > 0:  # the earliest become one, which keeps the sums right
         start, end = entries[0].before, entries[extra].after
         words = f"the first {extra + 1} releases"
         entries[: extra + 1] = [c.Booking(words, "", "see the ledger itself", end, start, end)]
-    return c.Spending(
-        delta=delta,
-        cap=None if ledger.cap is None else ledger.cap.epsilon,
-        total=finite(before),
-        entries=tuple(entries),
-        gradient_share=None if training is None else _gradient_share(training),
-    )
+    return c.Spending(delta, None if ledger.cap is None else ledger.cap.epsilon, finite(before), tuple(entries))
 
 
 def _releases(ledger: Ledger) -> Iterator[tuple[tuple[str, str, Event], Event]]:
@@ -81,14 +72,6 @@ def _releases(ledger: Ledger) -> Iterator[tuple[tuple[str, str, Event], Event]]:
         for name, event in zip(plan.names, plan.events, strict=True):
             both = f"{plan.purpose}: {name}" if plan.purpose and len(plan.names) > 1 else plan.purpose or name
             yield (both, plan.data, single(event)[0]), event
-
-
-def _gradient_share(step: TrainingEvent) -> float | None:
-    """Return the part of a step's budget, by inverse squared noise, that bought gradients."""
-    if not step.gradient_noise or not step.histogram_noise:
-        return None
-    counts = step.histogram_noise * (math.sqrt(2.0) if step.histogram == "laplace" else 1.0)
-    return step.gradient_noise**-2 / (step.gradient_noise**-2 + counts**-2)
 
 
 # ---------------------------------------------------------------------------------------------- training
@@ -385,17 +368,14 @@ def _models(
 ) -> tuple[c.Rival, ...]:
     """Return the models as they do on the rows, the one reported first."""
     statement, found = background.statement, list[c.Rival]()
-    ours: npt.NDArray[np.bool_] | None = None
     reported = data.predicted, certificate, None if statement is None else statement.epsilon
     for name, (predicted, judged, epsilon) in [(background.name, reported), *rivals.items()]:
-        accuracy, right = evaluation.accuracy_of(data, predicted)
+        accuracy = evaluation.accuracy_of(data, predicted)
         constraints = constraints_of(judged, data.constraints, data.domain, data.names)
         spent = None if epsilon is None else finite(epsilon)
         worst = max((one.excess for one in constraints if one.excess is not None), default=None)
         reached = tuple(one.reached for one in constraints)
-        apart = None if ours is None else evaluation.difference(ours, right, data.confidence)
-        found.append(c.Rival(name, accuracy, worst, reached, spent, spent is not None, apart))
-        ours = right if ours is None else ours
+        found.append(c.Rival(name, accuracy, worst, reached, spent, spent is not None))
     return tuple(found)
 
 

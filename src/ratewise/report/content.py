@@ -10,17 +10,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import types
-import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ratewise._files import revive
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.training.certificate import CANNOT_TELL, HELD, MISSED, short
 
 FORMAT = "ratewise-report"
-VERSION = 7
+VERSION = 8
 
 STATES = (MISSED, CANNOT_TELL, HELD)
 
@@ -170,7 +169,7 @@ class Calibration:
 class Rival:
     """A model on the same rows: the one reported comes first, others are there to compare.
 
-    `worst` is the largest excess; `difference` is its accuracy minus that of the model reported, with an interval.
+    `worst` is the largest excess.
     """
 
     name: str
@@ -179,7 +178,6 @@ class Rival:
     reached: tuple[float | None, ...]
     epsilon: float | None
     private: bool
-    difference: tuple[float, float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -215,17 +213,12 @@ class Booking:
 
 @dataclass(frozen=True)
 class Spending:
-    """The entries of the ledger in order.
-
-    `gradient_share` is the part of a step's budget (by inverse squared noise) that bought gradients, the rest
-    bought counts of predictions; None if there was no such split.
-    """
+    """The entries of the ledger in order."""
 
     delta: float
     cap: float | None
     total: float | None
     entries: tuple[Booking, ...]
-    gradient_share: float | None
 
 
 @dataclass(frozen=True)
@@ -327,42 +320,14 @@ class Content:
                 f"format must be {FORMAT!r} of version {VERSION}, got {found[0]!r} of version {found[1]!r}; "
                 "use what Report.to_json() wrote"
             )
-        revived: Content = _revive(cls, fields, "report")
+        remedy = "use what Report.to_json() wrote"
+        revived: Content = revive(cls, fields, "report", remedy)
         groups = [group for grouping in revived.groupings for group in grouping.groups]
-        known = all(set(revived.classes) <= group.rates.keys() for group in groups)
-        _expect(known, "an object with the rates of every class in every group", "report.groupings")
+        if not all(set(revived.classes) <= group.rates.keys() for group in groups):
+            raise InvalidInput(
+                f"report.groupings must be an object with the rates of every class in every group; {remedy}"
+            )
         return revived
-
-
-def _revive(kind: Any, value: Any, where: str) -> Any:
-    """Read plain data back into the type that a field declares; refuse what does not fit."""
-    origin, inside = typing.get_origin(kind), typing.get_args(kind)
-    if kind is Any:
-        return value
-    if origin in (types.UnionType, typing.Union):  # of something and None
-        return None if value is None else _revive(inside[0], value, where)
-    if origin is tuple:
-        _expect(isinstance(value, list), "a list", where)
-        kinds = inside[:1] * len(value) if inside[-1] is Ellipsis else inside
-        _expect(len(value) == len(kinds), f"a list of {len(kinds)}", where)
-        return tuple(_revive(each, item, where) for each, item in zip(kinds, value, strict=True))
-    if origin is dict:
-        _expect(isinstance(value, dict), "an object", where)
-        return {name: _revive(inside[1], item, f"{where}.{name}") for name, item in value.items()}
-    if dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
-        fits = isinstance(value, dict) and value.keys() == hints.keys()
-        _expect(fits, f"an object with the fields {', '.join(sorted(hints))}", where)
-        make: Any = kind
-        return make(**{name: _revive(hints[name], value[name], f"{where}.{name}") for name in hints})
-    wanted = int | float if kind is float else kind
-    _expect(isinstance(value, wanted) and isinstance(value, bool) <= (kind is bool), kind.__name__, where)
-    return float(value) if kind is float else value
-
-
-def _expect(fits: bool, what: str, where: str) -> None:
-    if not fits:
-        raise InvalidInput(f"{where} must be {what}; use what Report.to_json() wrote")
 
 
 # ------------------------------------------------------------------------------- numbers and texts
@@ -376,22 +341,6 @@ def finite(number: float) -> float | None:
 def finites(*numbers: float) -> Any:
     """Return several numbers, each as `finite` does."""
     return tuple(map(finite, numbers))
-
-
-def epsilon_text(epsilon: float | None) -> str:
-    """Return epsilon with four digits, rounded upwards: a page never claims more privacy than there is.
-
-    >>> epsilon_text(0.99951), epsilon_text(None)
-    ('0.9996', 'infinite')
-    """
-    if epsilon is None or math.isinf(epsilon):
-        return "infinite"
-    if epsilon <= 0:
-        return "0"
-    shown = f"{epsilon:.4g}"
-    if float(shown) < epsilon:
-        shown = f"{float(shown) + 10.0 ** (math.floor(math.log10(epsilon)) - 3):.4g}"
-    return shown
 
 
 def listed(texts: Iterable[str], most: int, mark: str = ", ") -> str:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ratewise import _validate
 from ratewise.constraints.compiled import as_constraints, compile_constraints
-from ratewise.constraints.domain import Domain, Numeric, list_values
+from ratewise.constraints.domain import Domain, Numeric
 from ratewise.constraints.families import Family
 from ratewise.data.cells import parse_text
 from ratewise.data.schema import Schema
@@ -30,9 +30,9 @@ from ratewise.data.table import (
     read_domain,
     sensitive_columns,
 )
-from ratewise.exceptions import InvalidInput, InvalidType
+from ratewise.exceptions import InvalidType
 from ratewise.metrics.intervals import share_interval
-from ratewise.metrics.rates import ClassRates, GroupRow, Predictions, group_rates, rate_report
+from ratewise.metrics.rates import ClassRates, GroupRow, Predictions, as_probabilities, group_rates, rate_report
 from ratewise.report import content as c
 from ratewise.report.content import Calibration, Group, Grouping, Share, finite, finites
 from ratewise.training.certificate import CANNOT_TELL, Certificate, CertificateRow
@@ -159,7 +159,7 @@ class Evaluation:
             constraints=constraints,
             truth=data.truth,
             predicted=np.asarray(y_pred) if not isinstance(y_pred, list | tuple) else y_pred,
-            scores=None if scores is None else as_probabilities(scores, n_rows, data.classes),
+            scores=None if scores is None else as_probabilities(scores, n_rows, data.classes, "scores"),
             sensitive=columns,
             classes=data.classes,
             group_values=declared,
@@ -191,27 +191,6 @@ def _groupings(constraints: Any, values: dict[str, Any]) -> list[tuple[str, ...]
         names = family.columns if family.columns or family.by_keyword else tuple(values)
         found += [names] if len(names) > 1 else []  # type: ignore[list-item]
     return [by for by in found if math.prod(len(values[name]) for name in by) <= MAX_GROUPS]
-
-
-def as_probabilities(scores: Any, n_rows: int, classes: tuple[Any, ...]) -> Floats:
-    """Return scores as an (n, K) table of probabilities; for two classes (n,) of the second will do."""
-    try:
-        table = np.asarray(scores, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InvalidType("scores must be numbers: the probability of each class") from None
-    if table.ndim == 1 and len(classes) == 2:
-        table = np.column_stack([1.0 - table, table])
-    if table.shape != (n_rows, len(classes)):
-        raise InvalidInput(
-            f"scores must have {n_rows} rows and a column for each class ({list_values(classes)}), or for "
-            f"two classes one number per row, the probability of the second; got shape {np.shape(scores)}"
-        )
-    if not (table.min() >= 0 and np.abs(table.sum(axis=1) - 1.0).max() <= 1e-3):
-        raise InvalidInput(
-            "scores must be probabilities: between 0 and 1, no NaN, each row summing to 1; turn margins into "
-            "probabilities first, or leave scores out"
-        )
-    return table
 
 
 # --------------------------------------------------------------------------------------- measuring
@@ -318,25 +297,11 @@ def calibration_of(data: Evaluation) -> tuple[Calibration, ...]:
     return tuple(found)
 
 
-def accuracy_of(data: Evaluation, predicted: Any) -> tuple[Share, npt.NDArray[np.bool_]]:
-    """Return how often predictions are right, and which."""
+def accuracy_of(data: Evaluation, predicted: Any) -> Share:
+    """Return how often predictions are right."""
     codes = Predictions.read(data.truth, predicted, None, data.classes)
     right = codes.truth_codes == codes.predictions
-    return _share(float(right.sum()), len(right), data.confidence), right
-
-
-def difference(
-    ours: npt.NDArray[np.bool_], theirs: npt.NDArray[np.bool_], confidence: float
-) -> tuple[float, float, float]:
-    """Return how much oftener `theirs` is right than `ours` on the same rows, with its interval.
-
-    Only rows on which the two differ tell anything. Given how many those are, the share that `theirs` has
-    right gets an exact interval.
-    """
-    more, less, n = int(np.sum(theirs & ~ours)), int(np.sum(ours & ~theirs)), len(ours)
-    share, scale = _share(float(more), more + less, confidence), (more + less) / n
-    low, high = (0.5 if end is None else end for end in (share.low, share.high))
-    return (more - less) / n, scale * (2 * low - 1), scale * (2 * high - 1)
+    return _share(float(right.sum()), len(right), data.confidence)
 
 
 def _group(data: Evaluation, row: GroupRow) -> Group:
@@ -360,8 +325,8 @@ def _class_shares(rates: ClassRates, count: int, confidence: float) -> dict[str,
 def _share(hits: float, rows: int, confidence: float) -> Share:
     if not rows:
         return Share(None, None, None, 0)
-    low, high = share_interval(np.array([hits]), np.array([float(rows)]), confidence)
-    return Share(hits / rows, float(low[0]), float(high[0]), rows)
+    low, high = map(float, share_interval(hits, rows, confidence))
+    return Share(hits / rows, low, high, rows)
 
 
 def _calibrations(data: Evaluation, column: str, score: Floats, outcome: Any) -> Iterator[Calibration]:

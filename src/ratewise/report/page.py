@@ -18,11 +18,12 @@ from string import Template
 from typing import Any
 
 from ratewise.accounting import PrivacyStatement, PrivacyUnit
+from ratewise.accounting.statement import epsilon_text
 from ratewise.report import views
 from ratewise.report.build import certificate_line, detail, measured
-from ratewise.report.content import STATES, Content, Note, epsilon_text
+from ratewise.report.content import STATES, Content, Note
 from ratewise.report.plots import Column, Html, el, join
-from ratewise.report.views import PANELS, four, interval_words, measured_share, signed
+from ratewise.report.views import PANELS, four, interval_words, measured_share
 
 OPEN_NOTES, OPEN_REMEDIES = 12, 3
 MOST_LIMITS, MOST_GROUPS, MOST_NOTES = 30, 50, 20  # on the card
@@ -111,8 +112,9 @@ def _tiles(content: Content) -> Iterator[tuple[str, str, str, str]]:
         yield "constraints", "Constraints", f"{len(content.constraints):,}", words
     if not content.constant:
         note = f"{four(right.low)} to {four(right.high)}"
-        if len(content.models) > 1 and (other := content.models[1]).difference is not None:
-            note = f"{signed(-other.difference[0])} against “{other.name}”"
+        if len(content.models) > 1:
+            other = content.models[1]
+            note = f"{four(other.accuracy.value)} for “{other.name}”"
         yield "accuracy", "Accuracy", four(right.value), note
     if content.statement is not None:
         epsilon, unit = content.statement["epsilon"], PrivacyUnit.from_dict(content.statement["unit"])

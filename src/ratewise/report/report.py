@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 from ratewise import _validate
-from ratewise._files import Path, strict_json, write_whole
+from ratewise._files import Path, read_document, write_whole
 from ratewise.constraints.compiled import as_constraints
 from ratewise.constraints.domain import list_values
 from ratewise.data.table import raw_columns
@@ -189,13 +189,7 @@ class Report:
     @classmethod
     def from_json(cls, document: str) -> Self:
         """Read back what `to_json` returned."""
-        if not isinstance(document, str | bytes):
-            raise InvalidType(f"document must be JSON text, got {type(document).__name__}")
-        try:
-            description = strict_json(document)
-        except ValueError:
-            raise InvalidInput("document must be JSON that Report.to_json() wrote") from None
-        return cls(Content.from_dict(description))
+        return cls(Content.from_dict(read_document(document, "Report.to_json()")))
 
     def to_html(self, path: Path | None = None) -> str:
         """Return the page, one file that needs no other, and write it to `path` if one is given."""

@@ -13,12 +13,13 @@ from functools import partial
 from typing import Any
 
 from ratewise import _validate
+from ratewise.accounting.statement import epsilon_text
 from ratewise.constraints.domain import show_number
 from ratewise.exceptions import InvalidInput
 from ratewise.models.fitted import ShapeFunction
 from ratewise.report import content as c
 from ratewise.report.build import shape_of
-from ratewise.report.content import MEASURES, Content, Share, epsilon_text, listed
+from ratewise.report.content import MEASURES, Content, Share, listed
 from ratewise.report.plots import UNIT, Axis, Column, Forest, Html, Line, Mark, Plot, Point, el, new_axes, strip, table
 from ratewise.training.certificate import short
 
@@ -199,13 +200,8 @@ def model_columns(content: Content) -> list[Column]:
     accuracy = Axis.around([end for model in models for end in model.accuracy.interval or (0.0, 1.0)])
     gaps = Axis.around([0.0, *(model.worst for model in models if model.worst is not None)])
 
-    def name(model: c.Rival) -> list[Html]:
-        note = []
-        if model.difference is not None:
-            value, low, high = map(signed, model.difference)
-            words = f"{value} ({low} to {high}) against the model reported"
-            note.append(el("span", words, class_="quiet small"))
-        return [el("span", model.name, class_="label"), *note]
+    def name(model: c.Rival) -> Html:
+        return el("span", model.name, class_="label")
 
     def kind(model: c.Rival) -> str:
         return "model" if model is reported else "rival"
@@ -499,15 +495,7 @@ def ledger_view(spending: c.Spending) -> list[Html]:
     if bars is None:
         words = "Something was released without protection: epsilon is infinite, there is no budget to show."
         return [el("p", words), rows]
-    found = [bars.html("ledger"), rows]
-    if spending.gradient_share is not None:
-        gradient = 100 * spending.gradient_share
-        words = (
-            f"Of each training step's budget, {gradient:.0f}% went into the gradient and "
-            f"{100 - gradient:.0f}% into counting predictions by group (by inverse squared noise)."
-        )
-        found.append(el("p", words, class_="quiet"))
-    return found
+    return [bars.html("ledger"), rows]
 
 
 def _spending_forest(spending: c.Spending) -> Forest | None:

@@ -15,9 +15,11 @@ gradient become a share (`ratewise.torch.gradients`). Any other use of a paramet
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -172,14 +174,16 @@ class PerRowClipper:
 
     def _one_row(self, token: Tensor, copies: dict[str, Tensor], args: Any, kwargs: Any) -> Any:
         args, kwargs = _on_tensors(lambda leaf: leaf.unsqueeze(0), (args, kwargs))
+        # a layer may have been changed since
+        taps = {layer: tapped for layer, tapped in self._layers.items() if _closed_form(layer) is tapped.rule}
         self._token = token
-        for layer, tapped in self._layers.items():
+        for layer, tapped in taps.items():
             layer.__dict__["forward"] = tapped
         try:
             return torch.func.functional_call(self.module, copies, args, kwargs)
         finally:
             self._token = None
-            for layer in self._layers:
+            for layer in taps:
                 del layer.__dict__["forward"]
 
     def clipped_sum(
@@ -217,7 +221,8 @@ class PerRowClipper:
             )
         scales = scales.detach().to(wide_device(losses), torch.float64)
         try:
-            with torch.no_grad():
+            # in the precision that `ratewise.torch.gradients` counts on, also if the caller chose another
+            with torch.no_grad(), torch.autocast(losses.device.type, enabled=False):
                 shares = self._backward(losses) if len(losses) else {}
                 weights = scales if bound is None else _weights(list(shares.values()), scales, bound, units)
                 # a share is dropped as soon as it is summed, so that sums take the place of shares
@@ -325,12 +330,14 @@ class _Passage(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, _anchor: Tensor, x: Tensor | None, name: str, clipper: PerRowClipper, rule: Any) -> Tensor:
         ctx.name, ctx.clipper = name, clipper
+        ctx.save_for_backward(x)
         out, ctx.back = rule(x)
         return out  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         ctx.clipper._arrive(ctx.name, gradients[0])
+        _ = ctx.saved_tensors  # an error if it was written to since
         back, ctx.back = ctx.back, None  # what it holds is freed as soon as it was used
         return None, back(gradients[0], ctx.needs_input_grad[1]), None, None, None
 
@@ -389,7 +396,8 @@ def _linear(tapped: _Tapped, x: Tensor) -> tuple[Tensor, _Back]:
         tapped.keep(lambda: small(Outer(left, right, weight.shape)), lambda: Dense(widen(left).sum(1)))
         return gradient @ weight if needs_input else None
 
-    return functional.linear(x, weight, bias), back
+    out = functional.linear(x, weight, bias)
+    return torch.ops.aten._unsafe_view(out, out.shape), back  # what counts as no view may be written to
 
 
 def _embedding(tapped: _Tapped, ids: Tensor) -> tuple[Tensor, _Back]:
@@ -451,12 +459,16 @@ _RULES: dict[type[nn.Module], _Rule] = {
 def _closed_form(layer: nn.Module) -> _Rule | None:
     """Return the rule of a layer, or None if no closed form is known for what it computes.
 
-    Exact types count: a subclass of the layer or of a parameter, a method of the instance, a weight that is itself
-    computed (weight norm, parametrisations) or another padding than with zeros on both sides changes what is computed.
+    Exact types count: a subclass of the layer or of a parameter, a method of the instance or one that was put into the
+    class from another file, a weight that is itself computed (weight norm, parametrisations) or another padding than
+    with zeros on both sides changes what is computed.
     """
-    replaced = any(callable(getattr(type(layer), name, None)) for name in vars(layer))
+    kind, file = type(layer), vars(sys.modules[type(layer).__module__])
+    replaced = any(callable(getattr(kind, name, None)) for name in vars(layer)) or any(
+        isinstance(one, FunctionType) and one.__globals__ is not file for one in vars(kind).values()
+    )
     own = [parameter for parameter in layer._parameters.values() if parameter is not None]
     owned = "weight" in layer._parameters and not layer._modules and all(type(one) is nn.Parameter for one in own)
     around = getattr(layer, "_reversed_padding_repeated_twice", ())
     even = getattr(layer, "padding_mode", "zeros") == "zeros" and around[::2] == around[1::2]
-    return _RULES.get(type(layer)) if owned and even and not replaced else None
+    return _RULES.get(kind) if owned and even and not replaced else None

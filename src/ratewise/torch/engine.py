@@ -41,11 +41,11 @@ from ratewise.models.additive import SOFT_STEP
 from ratewise.torch.clipping import PerRowClipper, clipping_slack
 from ratewise.torch.gradients import BLOCK_SLACK, slices, wide
 from ratewise.torch.isolation import (
-    GENERATORS,
     RowRandomness,
     State,
     check_module,
     draws_of_items,
+    generator_in,
     map_rows,
     quietly,
     refuse_mixing,
@@ -180,28 +180,28 @@ class DatasetRows:
         self._columns, self.n_rows = tuple(domain.columns), len(dataset)
         if self.n_rows == 0:
             raise InvalidInput("data holds no rows")
-        while dataset is not None:  # with its parts, such as that of a Subset
-            own = [name for name, value in getattr(dataset, "__dict__", {}).items() if isinstance(value, GENERATORS)]
-            if own:
-                raise UnsupportedCombination(
-                    f"data has a random generator of its own ({own[0]}), so that what is drawn for a row would depend "
-                    "on which rows were read before; draw from the global generators of Python, NumPy or PyTorch, "
-                    "which are set for each row"
-                )
-            dataset = getattr(dataset, "dataset", None)
+        own = generator_in(dataset)
+        if own:
+            raise UnsupportedCombination(
+                f"data has a random generator of its own ({own}), so that what is drawn for a row would depend "
+                "on which rows were read before; draw from the global generators of Python, NumPy or PyTorch, "
+                "which are set for each row"
+            )
         self._shape, self._dtype = self._form()
 
     def _form(self) -> tuple[tuple[int, ...], torch.dtype]:
         """Return the shape and the type that most of a few items have: public, and not what a single row decides."""
         found: Counter[tuple[tuple[int, ...], torch.dtype]] = Counter()
-        problems: list[Exception] = []
+        problems: list[BaseException] = []
         looked_at = sorted(set(np.linspace(0, self.n_rows - 1, _LOOKED_AT).astype(int).tolist()))
         with quietly(), draws_of_items(looked_at) as rows:
             for row in rows:
                 try:
                     x = _narrow(torch.as_tensor(self._parts(self._dataset[row])[0]))
                     found[tuple(x.shape), x.dtype] += 1
-                except Exception as problem:
+                except (KeyboardInterrupt, SystemExit):
+                    raise
+                except BaseException as problem:  # as in `_item`
                     problems.append(problem)
         if not found:
             raise problems[0]
@@ -233,9 +233,9 @@ class DatasetRows:
                 columns = {name: _plain(groups[name]) for name in self._columns}
                 place.copy_(inputs.detach().as_subclass(Tensor).to_dense().to("cpu", self._dtype))
                 return _plain(label), columns
-        except (MemoryError, torch.OutOfMemoryError):
+        except (KeyboardInterrupt, SystemExit):
             raise
-        except Exception:  # noqa: S110 - whatever a data set does with a row must not be visible
+        except BaseException:  # noqa: S110 - whatever a data set does with a row, in its memory or in Rust
             pass
         return None, dict.fromkeys(self._columns)
 
@@ -513,6 +513,10 @@ class TorchEngine:
                     self.module, lambda: torch.cat([p.ravel() for p in self._block_sums(block, 1.0)[0]])
                 )
                 refuse_mixing(self.module, batch.x)
+                if self.objective.histogram_shape is not None:  # the certificate counts predictions
+                    self.module.eval()
+                    with torch.no_grad():
+                        self._coded(block, lambda scores: scores.argmax(1))
                 self.objective.try_out(self.parameters[0])
         except RatewiseError:
             raise
@@ -595,9 +599,13 @@ class TorchEngine:
         rows = len(block.numbers)
 
         def run(batch: Batch) -> npt.NDArray[np.intp]:
-            with self.clipper.recording() as module, self._precision():
-                logits = module(batch.padded().x)[:rows]
-            return np.asarray(codes(_finite(logits).double().cpu().numpy()), dtype=np.intp)
+            padded = batch.padded()
+            # a row that fails in some draws fails in all attempts
+            draws = RowRandomness(self.random_key, _EVALUATION, block.numbers)
+            with draws, self.clipper.recording() as module, self._precision():
+                logits = module(padded.x)
+            self.objective.check(logits, len(padded.labels))
+            return np.asarray(codes(_finite(logits[:rows]).double().cpu().numpy()), dtype=np.intp)
 
         found, working = self._totally(run, block.batch)
         return np.full(rows, -1) if found is None else np.where(working.numpy(), found, -1)

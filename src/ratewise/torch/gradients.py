@@ -473,7 +473,7 @@ def _full_precision() -> bool:
     backend: Any = torch.backends.mkldnn
     parts = (backend, getattr(backend, "conv", None), getattr(backend, "matmul", None))
     settings = {getattr(part, "fp32_precision", "none") for part in parts}
-    return torch.get_float32_matmul_precision() == "highest" and settings <= {"none", "ieee"}
+    return settings <= {"none", "ieee"} and torch.get_float32_matmul_precision() == "highest"
 
 
 def widen(values: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from types import FunctionType, MethodType, NoneType
+from types import FunctionType, MethodType, ModuleType, NoneType
 from typing import Any, NoReturn, cast
 
 import numpy as np
@@ -53,11 +53,14 @@ _REMEDY = (
     "opacus.layers for recurrent layers"
 )
 _FIX = "replace it, for example with opacus.validators.ModuleValidator.fix(module)"
-GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
+GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator, torch.Generator)
+_GLOBAL_GENERATORS = (random.random.__self__, np.random.rand.__self__, torch.default_generator)  # type: ignore[attr-defined]
+_MOST_PARTS = 1000  # of an object that is looked into; what has more holds rows
 _TRIALS = 4  # synthetic forward passes with the same draws, whose results must agree
 _SIGNS = ("vmap", "atching rule", "BatchedTensor", "data pointer", "functorch", "saved tensor hooks")
 _KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 _FUNCTORCH: Any = torch._C._functorch
+_DISPATCH: Any = torch._C
 _TEXT: Any = torch._tensor_str
 
 # ----------------------------------------------------------------------------------- random numbers
@@ -125,6 +128,38 @@ def draws_of_items(rows: Sequence[int]) -> Iterator[Iterator[int]]:
         torch.set_rng_state(states[2])
 
 
+def generator_in(owner: Any) -> str:
+    """Return the kind of a random generator that the code of an object can reach, or nothing.
+
+    It may be in attributes, containers and closures, or in globals that functions and methods of their file name. The
+    global generators of Python, NumPy and PyTorch do not count.
+    """
+    parts, seen = [owner], {id(one) for one in _GLOBAL_GENERATORS}
+    for part in parts:
+        if isinstance(part, GENERATORS) and id(part) not in seen:
+            return type(part).__name__
+        if id(part) not in seen:
+            seen.add(id(part))
+            parts += _parts(part)
+    return ""
+
+
+def _parts(value: Any) -> list[Any]:
+    """Return what an object is made of, and what its methods or, if it is a function, its code refer to."""
+    if isinstance(value, type | ModuleType):
+        return []
+    if not isinstance(value, FunctionType):
+        found = gc.get_referents(value)
+        methods = [one for kind in type(value).__mro__ for one in vars(kind).values() if isinstance(one, FunctionType)]
+        return [*(found if len(found) <= _MOST_PARTS else ()), *methods]
+    named = [value.__globals__.get(name) for name in value.__code__.co_names]
+    homes = [one.__module__ if isinstance(one, FunctionType) else type(one).__module__ for one in named]
+    near = [
+        one for one, home in zip(named, homes, strict=True) if home == value.__module__ or isinstance(one, GENERATORS)
+    ]
+    return [*(value.__closure__ or ()), value.__defaults__, value.__kwdefaults__, *near]
+
+
 @contextmanager
 def quietly() -> Iterator[None]:
     """Hide what code that reads rows would warn of, because a single row may be the reason."""
@@ -174,6 +209,11 @@ class _Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        own = [kind.__name__ for kind in types if kind.__torch_dispatch__ is not Tensor.__torch_dispatch__]
+        if own:  # called below vmap
+            raise UnsupportedCombination(
+                f"{self._what} uses {own[0]}, whose own __torch_dispatch__ sees whole batches; use plain tensors"
+            )
         if torch.Tag.nondeterministic_seeded not in func.tags:
             return func(*args, **kwargs)
         names = func._schema.arguments
@@ -399,7 +439,9 @@ class _Watch(TorchFunctionMode):
 
 def _why_unobserved(func: Any, types: Any, args: tuple[Any, ...]) -> str:
     """Return why a call would leave the isolation, or nothing."""
-    own = [kind.__name__ for kind in types if getattr(kind.__torch_function__, "__func__", None) is not _ORDINARY]
+    if _DISPATCH._len_torch_dispatch_stack() > 1:  # one is `_Draws`
+        return "runs under a TorchDispatchMode, which would see whole batches; leave it out"
+    own = [kind.__name__ for kind in types if not _ordinary(kind.__torch_function__)]
     if own:
         return f"uses {own[0]}, whose own __torch_function__ is not watched; use plain tensors"
     if isinstance(func, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
@@ -417,6 +459,11 @@ def _why_unobserved(func: Any, types: Any, args: tuple[Any, ...]) -> str:
     elif isinstance(func, torch._ops.HigherOrderOperator):
         return f"calls {func}, whose functions are not watched; call them directly"
     return ""
+
+
+def _ordinary(function: Any) -> bool:
+    """Return whether a class leaves calls as they are, as tensors and parameters do."""
+    return function is torch._C._disabled_torch_function_impl or getattr(function, "__func__", None) is _ORDINARY
 
 
 _CUSTOM = torch._functorch.autograd_function.custom_function_call

@@ -377,6 +377,7 @@ class NetworkSession(Session):
             raise UnsupportedCombination(
                 "this training was started in another process, which draws the same samples; start one in each process"
             )
+        refuse_unjoined(self.processes)
         if phase is not None:
             phase.step()
         elif self.plan.private:

@@ -30,7 +30,7 @@ import html
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from ratewise import _validate
+from ratewise._files import revive
 from ratewise.accounting import GaussianEvent
 from ratewise.constraints.compiled import CompiledConstraints, Item
 from ratewise.constraints.domain import show_number
@@ -129,6 +130,11 @@ class CertificateRow:
         """The requested bound; of a pair of different bounds, the one that is nearer to the estimate."""
         low, high = self.bounds
         return low if math.isinf(high) or (low - self.estimate > self.estimate - high) else high
+
+    def with_infinite_bounds(self) -> CertificateRow:
+        """Return the row with bounds that are NaN, as plain data say, as infinite ones."""
+        low, high = self.bounds
+        return replace(self, bounds=(-math.inf if math.isnan(low) else low, math.inf if math.isnan(high) else high))
 
     @property
     def excess(self) -> float:
@@ -261,18 +267,12 @@ class Certificate(RowSequence[CertificateRow]):
     @classmethod
     def from_dict(cls, description: Mapping[str, Any]) -> Certificate:
         """Return the certificate that `to_dict` described."""
-        try:
-            rows, accuracy = [], description["accuracy"]
-            for row in description["constraints"]:
-                low, high = row["bounds"]
-                bounds = -math.inf if low is None else float(low), math.inf if high is None else float(high)
-                rows.append(_restored(CertificateRow, row, bounds=bounds))
-            groups = tuple(_restored(Estimate, estimate) for estimate in description["groups"])
-            accuracy = None if accuracy is None else _restored(Estimate, accuracy)
-            found: Certificate = _restored(cls, description, rows=tuple(rows), groups=groups, accuracy=accuracy)
-        except (KeyError, TypeError, ValueError) as error:
-            raise InvalidInput(f"this is no description of a certificate: {error!r}") from None
-        return found
+        fields = dict(description) if isinstance(description, Mapping) else {}
+        for name in ("summary", "verdict"):  # they follow from the others
+            fields.pop(name, None)
+        fields["rows"] = fields.pop("constraints", None)
+        found: Certificate = revive(cls, fields, "certificate", "this is no description of a certificate", nan=True)
+        return replace(found, rows=tuple(row.with_infinite_bounds() for row in found.rows))
 
 
 def short(value: float) -> str:
@@ -291,23 +291,6 @@ def short(value: float) -> str:
 
 def _ends(interval: tuple[float, float]) -> str:
     return f"{short(interval[0])} to {short(interval[1])}"
-
-
-def _number(value: Any) -> float:
-    return math.nan if value is None else float(value)
-
-
-def _restored(kind: Any, description: Mapping[str, Any], **given: Any) -> Any:
-    """Return the dataclass that `plain_data` described, by the types of its fields."""
-    read: dict[Any, Any] = {
-        "float": _number,
-        "str | None": lambda value: None if value is None else str(value),
-        "tuple[float, float]": lambda ends: tuple(map(_number, ends)),
-        "tuple[str, ...]": lambda texts: tuple(map(str, texts)),
-        **{kind.__name__: kind for kind in (str, int, bool)},
-    }
-    rest = [field for field in fields(kind) if field.name not in given]
-    return kind(**given, **{field.name: read[field.type](description[field.name]) for field in rest})
 
 
 # ------------------------------------------------------------------------------------------ the release

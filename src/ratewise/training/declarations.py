@@ -5,6 +5,7 @@ Arguments are checked by their names, shapes and types; cells are not looked at.
 
 from __future__ import annotations
 
+import datetime
 import math
 import numbers
 import reprlib
@@ -19,7 +20,7 @@ from ratewise.accounting import Ledger, PrivacyUnit
 from ratewise.constraints.compiled import compile_constraints, named_values
 from ratewise.constraints.domain import Domain, Numeric, list_values, scalar
 from ratewise.constraints.feasibility import smallest_values
-from ratewise.data.cells import DEFAULT_FORMAT
+from ratewise.data.cells import DEFAULT_FORMAT, parse_number, refuse_ambiguous
 from ratewise.data.table import column_names, needed_columns, raw_columns, refuse_misspelt
 from ratewise.exceptions import InvalidInput, InvalidType, RatewiseWarning
 from ratewise.preprocessing.discovery import ColumnDeclaration
@@ -111,6 +112,9 @@ def check_compiles(declared: Declarations, columns: tuple[str, ...]) -> None:
     ``rate(1).between(0, 0.3)`` holds always on one side on purpose.
     """
     named = named_values(declared.constraints)
+    for name in columns:
+        refuse_ambiguous(f"the values of column {name!r} in constraints", named.columns.get(name, ()))
+    refuse_ambiguous("the classes in constraints", named.classes)
     further = ("an undeclared value", "another undeclared value")
     values: dict[str, Any] = {
         name: declared.group_values[name]
@@ -179,8 +183,9 @@ def _declared(name: str, value: Any) -> ColumnDeclaration:
     if not entries:
         raise InvalidInput(f"feature_bounds[{name!r}] must be (lower, upper) or a list of values, got {value!r}")
     numeric = all(isinstance(entry, numbers.Real) and not isinstance(entry, bool | np.bool_) for entry in entries)
-    if isinstance(value, tuple) and len(entries) == 2 and numeric:
-        low, high = map(float, entries)
+    dates = all(isinstance(entry, datetime.date | np.datetime64) for entry in entries)
+    if isinstance(value, tuple) and len(entries) == 2 and (numeric or dates):
+        low, high = parse_number(entries).values.tolist()  # dates in days
         if not (math.isfinite(low) and math.isfinite(high) and low <= high and math.isfinite(high - low)):
             raise InvalidInput(f"feature_bounds[{name!r}] must be finite with lower at most upper, got {value!r}")
         return ColumnDeclaration(bounds=(low, high))
