@@ -149,40 +149,6 @@ def test_a_terminal_sees_a_line_that_moves(table, tmp_path):
         assert part in bars[-1]
 
 
-INTERRUPTED = """
-import signal, sys
-
-class Finder:
-    def find_spec(self, name, *_):
-        if name == {module!r}:
-            signal.raise_signal(signal.SIGINT)
-
-sys.meta_path.insert(0, Finder())
-sys.argv = ["/usr/bin/ratewise", "train", "--help"]
-from ratewise.cli import main
-main()
-"""
-
-
-@pytest.mark.parametrize("module", ["numpy", "scipy.sparse", "scipy.optimize", "click", "ratewise.cli.app"])
-def test_ctrl_c_while_the_command_is_still_importing_is_one_line(module):
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED.format(module=module)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=ENVIRONMENT,
-    )
-    assert done.returncode == 130
-    assert done.stderr == "error: stopped before anything was done\n"
-    assert done.stdout == ""
-
-
-def test_importing_the_library_leaves_ctrl_c_alone():
-    script = "import signal, ratewise; assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
-
-
 def test_without_click_the_message_names_the_extra():
     script = "import sys; sys.modules['click'] = None; from ratewise.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

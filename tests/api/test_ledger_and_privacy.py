@@ -516,7 +516,7 @@ class TestLedger:
         fit(verbose=1)
         shown = capsys.readouterr()
         assert shown.out == ""
-        assert "step 30/30, largest constraint value" in shown.err
+        assert "step 30/30, 0 s left, largest gap" in shown.err
         assert shown.err.endswith("\n")
 
         def stop(record):

@@ -122,7 +122,7 @@ def test_two_steps(n_classes, rates):
     session, features = prepared(n_classes, rates)
     loop = session.loop
     loop.gradient_mechanism, loop.histogram_mechanism = KnownNoise(1), KnownNoise(2)
-    loop.dual._noise = 0.1  # such as to let the few rows of this table count
+    loop.dual.noise = 0.1  # such as to let the few rows of this table count
     scale = 1.0
     samples = [np.flatnonzero(np.random.default_rng(seed).random(N) < RATE) for seed in (5, 6)]
     keys = keys_of(session.compiled, n_classes)

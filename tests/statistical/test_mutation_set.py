@@ -482,7 +482,7 @@ def raw_denominators(patch):
 
 def ascent_by_raw_counts(patch):
     def spoil(dual, histogram, raw):
-        dual._rate = 0.5 + 0.01 * raw[0, 0]
+        dual.rate = 0.5 + 0.01 * raw[0, 0]
         return histogram
 
     with_raw_counts(patch, spoil)

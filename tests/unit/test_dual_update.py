@@ -45,8 +45,8 @@ def test_estimates_follow_a_kalman_filter():
             gain = p / (p + r)
             x, p = x + gain * (z - x), (1 - gain) * p
         assert np.allclose(made.estimate, x)
-        assert np.allclose(made.standard_error, np.sqrt(p))
-    assert made.standard_error[0] < np.sqrt(r[0])
+        assert np.allclose(made.variance, p)
+    assert made.variance[0] < r[0]
 
 
 def test_multipliers_by_hand():
@@ -54,7 +54,7 @@ def test_multipliers_by_hand():
     integral = 0.0
     for share in (0.9, 0.9, 0.2, 0.2, 0.7):
         made.update(table(made, share), 1.0)
-        error = made.estimate[0] - made._bounds[0]
+        error = made.estimate[0] - (made.constraints.bounds - made.margin)[0]
         integral = max(0.0, integral + 0.1 * error)
         assert made.integral[0] == pytest.approx(integral)
         assert made.multipliers[0] == pytest.approx(max(0.0, integral + error))
@@ -121,5 +121,5 @@ def test_the_mean_histogram_of_an_interval_makes_one_update():
             seldom.update(histogram, schedule)
     assert np.allclose(seldom.multipliers, often.multipliers)
     assert np.allclose(seldom.table, often.table)
-    assert np.allclose(seldom.standard_error, often.standard_error)
+    assert np.allclose(seldom.variance, often.variance)
     assert np.allclose(seldom.cell_totals, often.cell_totals)

@@ -1,10 +1,8 @@
 """Files in the forms in which people have them; every file here is made by the test that reads it."""
 
-import bz2
 import datetime
 import gzip
 import json
-import lzma
 import subprocess
 import sys
 import zipfile
@@ -15,7 +13,7 @@ import pandas as pd
 import pytest
 
 from ratewise.data.cells import parse_number, parse_text
-from ratewise.data.files import read_table, write_table
+from ratewise.data.files import read_table
 from ratewise.exceptions import InvalidInput, InvalidType
 
 ROWS = [
@@ -190,13 +188,7 @@ WESTERN = "name,x\nJosé,1\nMüller €,2\n"
 
 @pytest.mark.parametrize(
     ("encoding", "said"),
-    [
-        ("utf-8", None),
-        ("utf-8-sig", "byte order mark"),
-        ("utf-16", "UTF-16"),
-        ("utf-16-le", "UTF-16"),
-        ("utf-32", "UTF-32"),
-    ],
+    [("utf-8", None), ("utf-8-sig", "byte order mark"), ("utf-16", "UTF-16"), ("utf-16-le", "UTF-16")],
 )
 def test_unicode(put, encoding, said):
     table = read_table(put(ACCENTS.encode(encoding)))
@@ -398,23 +390,17 @@ def test_a_line_that_names_the_separator_and_names_of_two_lines(put):
 # ----------------------------------------------------------------------------------- compressed, others
 
 
-@pytest.mark.parametrize(
-    ("name", "pack"),
-    [("p.csv.gz", gzip.compress), ("p.csv", gzip.compress), ("p.bz2", bz2.compress), ("p.xz", lzma.compress)],
-)
-def test_compressed_files(put, name, pack):
-    expected(read_table(put(pack(text().encode()), name)).frame)
+@pytest.mark.parametrize("name", ["p.csv.gz", "p.csv"])
+def test_gzipped_files(put, name):
+    expected(read_table(put(gzip.compress(text().encode()), name)).frame)
 
 
-def test_archives_of_one_file(tmp_path):
-    path = tmp_path / "people.zip"
-    with zipfile.ZipFile(path, "w") as archive:
+@pytest.mark.parametrize("name", ["people.zip", "people.csv"])
+def test_archives_are_to_be_unpacked(tmp_path, name):
+    with zipfile.ZipFile(tmp_path / name, "w") as archive:
         archive.writestr("people.csv", text())
-    expected(read_table(path).frame)
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("more.csv", text())
-    with pytest.raises(InvalidInput, match="archive of 2 files; unpack it"):
-        read_table(path)
+    with pytest.raises(InvalidInput, match="is an archive; unpack it, and name a file in it"):
+        read_table(tmp_path / name)
 
 
 def workbook(path, sheets):
@@ -522,7 +508,7 @@ def test_footers_of_sheets(tmp_path):
 
 def test_what_is_written_is_read_back(tmp_path, put):
     frame = read_table(put(text())).frame
-    write_table(frame, str(tmp_path / "again.csv"))
+    frame.to_csv(tmp_path / "again.csv", index=False)
     expected(read_table(tmp_path / "again.csv").frame)
 
 
@@ -612,12 +598,3 @@ def test_half_a_million_rows_need_little_memory(tmp_path):
     rows, megabytes = map(int, done.stdout.split())
     assert rows == 500_000
     assert megabytes < 200
-
-
-def test_numbers_with_leading_zeros_are_pointed_out(put):
-    said = [f.message for f in read_table(put("zip,n,y\n01234,0,a\n98765,10,b\n")).findings if f.topic == "codes"]
-    assert len(said) == 1
-    assert "'zip'" in said[0]
-    assert "'n'" not in said[0]
-    assert "1234" not in said[0]
-    assert not read_table(put("n,day\n0,2020-01-01\n0.5,2020-01-02\n")).findings

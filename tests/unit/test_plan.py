@@ -21,8 +21,8 @@ from ratewise.training.plan import (
     plan_for,
 )
 
-NOTHING = PublicFacts(n_units=5000, n_columns=4)
-EVERYTHING = PublicFacts(5000, 4, 2, 3, 2.0, True, True)
+NOTHING = PublicFacts(n_units=5000)
+EVERYTHING = PublicFacts(5000, 2, 3, 2.0, True, True)
 
 
 def planned(facts, target=1.0, **options):

@@ -9,10 +9,10 @@ import pytest
 
 from ratewise import RateConstrainedClassifier, TrainingConfig, demographic_parity
 from ratewise.exceptions import InvalidInput, InvalidType
-from ratewise.report import Report
 from ratewise.training.callbacks import (
     Line,
     MLflowCallback,
+    Moment,
     Output,
     Progress,
     TensorBoardCallback,
@@ -32,35 +32,47 @@ class Terminal(io.StringIO):
 
 
 class Screen:
+    seconds = 0.5
+
     def __init__(self):
         self.shown, self.ended = [], False
 
-    def show(self, share, words):
-        self.shown.append((share, words))
+    def show(self, moment):
+        self.shown.append(moment)
 
     def end(self):
         self.ended = True
 
 
+def session(steps=10):
+    gap = types.SimpleNamespace(is_gap=True, gap=lambda values: abs(values[0]))
+    plan = types.SimpleNamespace(steps=steps, private=True, epsilon=1.0)
+    return types.SimpleNamespace(plan=plan, compiled=types.SimpleNamespace(items=[gap]))
+
+
+def moment(step, left=None):
+    return Moment(step, 10, 1.0, 1.5, 0.25, left)
+
+
 class TestProgress:
-    def test_last_step_is_always_shown_with_what_was_released(self):
+    def test_first_and_last_step_are_always_shown_with_what_was_released(self):
         screen = Screen()
-        with Progress(10, enabled=True, screen=screen) as progress:
+        with Progress(session(), screen) as progress:
             for step in range(1, 11):
                 progress.show(record(step))
-        assert screen.shown == [(1.0, "step 10/10, largest constraint value +0.250, 0 s left")]
+        assert screen.shown == [moment(1), moment(10, 0.0)]
+        assert str(screen.shown[1]) == "step 10/10, 0 s left, largest gap 0.250, epsilon 1.000, gradient 1.5"
         assert screen.ended
 
     def test_no_time_left_is_shown_before_there_is_a_pace(self, monkeypatch):
         clock = [0.0]
         monkeypatch.setattr("time.monotonic", lambda: clock[0])
         screen = Screen()
-        with Progress(10, enabled=True, screen=screen) as progress:
+        with Progress(session(), screen) as progress:
             for step in range(1, 11):
                 clock[0] += 60.0 if step == 1 else 1.0
                 progress.show(record(step))
-        said = [words.rpartition(", ")[2] for _, words in screen.shown]
-        assert said == ["largest constraint value +0.250", *(f"{10 - step} s left" for step in range(2, 11))]
+        assert screen.shown == [moment(1), *(moment(step, 10.0 - step) for step in range(2, 11))]
 
     def test_a_classifier_shows_its_steps(self, capsys):
         rng = np.random.default_rng(0)
@@ -79,32 +91,31 @@ class TestProgress:
         assert "step 20/20, " in last
         assert "0 s left" in last
 
-    def test_not_enabled_shows_nothing(self):
-        screen = Screen()
-        with Progress(1, enabled=False, screen=screen) as progress:
+    def test_without_a_screen_nothing_is_shown(self):
+        with Progress(session()) as progress:
             progress.show(record(1))
-        assert screen.shown == []
-        assert not screen.ended
 
-    def test_a_terminal_has_one_line(self):
+    def test_a_terminal_has_one_line(self, monkeypatch):
+        monkeypatch.setenv("COLUMNS", "55")
         stream = Terminal()
         line = Line(stream)
-        line.show(0.25, "a long word")
-        line.show(1.0, "short")
+        line.show(moment(5, 12.0))
+        line.show(moment(10, 9.0))
         line.end()
         shown = stream.getvalue()
         assert shown.count("\n") == 1
-        assert shown.startswith("\r[######..................] a long word\r[########################] short")
-        parts = shown.rstrip("\n").split("\r")[1:]
-        assert len(parts[1]) >= len(parts[0].rstrip())  # the old text is wiped
+        first, second = shown.rstrip("\n").split("\r")[1:]
+        assert first == "[##########..........] step 5/10, 12 s left, largest g"
+        assert second == "[####################] step 10/10, 9 s left, largest g"
 
     def test_a_log_file_has_lines(self):
         stream = io.StringIO()
         line = Line(stream)
-        line.show(0.5, "half")
-        line.show(1.0, "all")
+        line.show(moment(5))
+        line.show(moment(10))
         line.end()
-        assert stream.getvalue() == "[############............] half\n[########################] all\n"
+        bars = [text.split("]")[0] for text in stream.getvalue().splitlines()]
+        assert bars == ["[##########..........", "[####################"]
 
     def test_a_notebook_replaces_one_output(self, monkeypatch):
         shown = []
@@ -123,12 +134,12 @@ class TestProgress:
         monkeypatch.setitem(sys.modules, "IPython.display", types.SimpleNamespace(display=display))
         screen = find_screen()
         assert isinstance(screen, Output)
-        screen.show(0.5, "half <b>")
-        screen.show(1.0, "all")
+        screen.show(moment(5))
+        screen.show(moment(10))
         assert [kind for kind, _ in shown] == ["new", "update"]
         assert 'value="0.5000"' in shown[0][1]._repr_html_()
-        assert "half &lt;b&gt;" in shown[0][1]._repr_html_()
-        assert repr(shown[1][1]) == "all"
+        assert "step 5/10, largest gap 0.250" in shown[0][1]._repr_html_()
+        assert repr(shown[1][1]) == str(moment(10))
 
     def test_ipython_in_a_terminal_is_a_terminal(self, monkeypatch):
         shell = types.SimpleNamespace()
@@ -208,18 +219,6 @@ class TestTracking:
             (2, 0.25),
             (3, 0.25),
         ]
-
-    def test_the_numbers_of_a_report(self):
-        report = Report.from_predictions(
-            [0, 1] * 50, [0, 1, 1, 1] * 25, {"g": [0, 1] * 50}, demographic_parity("g", max_gap=0.2)
-        )
-        writer = Writer()
-        TensorBoardCallback(writer).log_report(report)
-        written = {name: value for name, value, _ in writer.written}
-        assert written["report/accuracy"] == report.content.everyone.accuracy.value
-        assert written["report/missed"] == report.content.counts["missed"]
-        assert written["report/worst_gap"] == max(constraint.excess for constraint in report.content.constraints)
-        assert "report/epsilon" not in written
 
     def test_bad_input_and_absent_libraries(self, monkeypatch):
         with pytest.raises(InvalidType, match="log must be a folder"):

@@ -1,19 +1,17 @@
 """The command ``ratewise``.
 
-Exit codes: 0 done, 1 the job failed, 2 wrong usage or input, 3 refused for lack of budget, 4 a constraint is
-missed (``evaluate --strict``), 130 stopped by Ctrl-C.
+Exit codes: 0 done, 1 the job failed, 2 wrong usage or input, 3 refused for lack of budget, 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
 
 import importlib
+import re
 import warnings
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ratewise import cli as command_line
 from ratewise.exceptions import BudgetExceeded, InvalidInput, InvalidType, RatewiseError, RatewiseWarning
 
 if TYPE_CHECKING:
@@ -23,6 +21,15 @@ _SHARED = ("--json", "--quiet", "-q")
 
 _TERMS = {"level": "--confidence", "frame": "the table", "X": "the table"}
 """Arguments of the library that no option is named after."""
+
+_ARGUMENTS = (
+    r"^(\w+)( must | is )",
+    r"^(level|frame|X)( )",
+    r"(?<= cannot be in )(\w+)()$",
+    r"(?<=To change it: )(\w+)=()",
+    r"(?<![\w'-])(sep|decimal|encoding|sheet|header|date_order)( is | out\b|=)",
+)
+"""Where messages name an argument, as the first group; the second one is kept."""
 
 FAILED, WRONG_INPUT, NO_BUDGET, INTERRUPTED = 1, 2, 3, 130
 
@@ -61,7 +68,6 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = getattr(importlib.import_module(f"ratewise.cli.{COMMANDS[cmd_name][0]}"), cmd_name)
-        command_line.ready()
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
@@ -87,13 +93,12 @@ class Commands(click.Group):
 
     def _in_flags(self, ctx: click.Context, said: str) -> str:
         """Return a message about an argument of the library in terms of the command: ``--steps must be ...``."""
-        name, space, rest = said.partition(" ")
         command = self.get_command(ctx, ctx.invoked_subcommand or "")
         flags = {str(p.name): p.opts[0] for p in (command.params if command else ()) if p.opts[0][:2] == "--"}
-        if name in _TERMS or (name in flags and rest.startswith(("must ", "is "))):
-            return f"{_TERMS.get(name) or flags[name]}{space}{rest}"
-        start, _, last = said.rpartition(" cannot be in ")
-        return f"{start} cannot be in {flags[last]}" if start and last in flags else said
+        terms = {**flags, **_TERMS}
+        for pattern in _ARGUMENTS:
+            said = re.sub(pattern, lambda found: terms.get(found[1], found[1]) + found[2], said)
+        return said
 
 
 def _console(ctx: click.Context) -> Console:
@@ -121,25 +126,14 @@ def _judged(problem: BaseException) -> tuple[int, str | None]:
     return FAILED, None
 
 
-def _show_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
-    if asked:
-        try:
-            found = version("ratewise")
-        except PackageNotFoundError:
-            found = "unknown"
-        click.echo(f"ratewise, version {found}")
-        ctx.exit()
-
-
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog="Exit codes: 0 done, 1 failed, 2 wrong input, 3 no budget, 4 constraint missed, 130 stopped.",
+    epilog="Exit codes: 0 done, 1 failed, 2 wrong input, 3 no budget, 130 stopped.",
 )
 @click.option("--quiet", "-q", is_flag=True, help="No notes and no progress.")
 @click.option("--json", "as_json", is_flag=True, help="JSON lines on standard output.")
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version,
-              help="Show the version.")  # fmt: skip
+@click.version_option(package_name="ratewise", prog_name="ratewise")
 @click.pass_context
 def cli(ctx: click.Context, quiet: bool, as_json: bool) -> None:
     """Classifiers under differential privacy with constraints on prediction rates of groups."""

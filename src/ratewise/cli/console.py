@@ -6,12 +6,9 @@ import contextlib
 import json
 import math
 import os
-import re
-import shutil
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,8 +16,8 @@ from types import FrameType
 from typing import Any
 
 import click
-import numpy as np
 
+from ratewise.accounting import Budget, Ledger
 from ratewise.data.cells import parse_text
 from ratewise.data.files import FileTable
 from ratewise.data.files import read_table as read_file
@@ -28,6 +25,7 @@ from ratewise.data.schema import FEW_NUMBERS, MOST_CLASSES
 from ratewise.exceptions import InvalidInput, RatewiseWarning
 from ratewise.runs import RunFolder, Watch
 from ratewise.runs.folder import refuse_taken, refuse_unwritable
+from ratewise.training.callbacks import Line, Moment, Progress
 from ratewise.training.certificate import certificate_half_width
 from ratewise.training.loop import StepRecord
 from ratewise.training.session import Session
@@ -67,9 +65,14 @@ class Console:
         """Say how a job ended; a quiet one ends without words."""
         self._say("done", text, self.mode == HUMAN, err=False, **fields)
 
-    def step(self, **fields: Any) -> None:
-        """Say how far a job is, in JSON mode."""
-        self._say("step", "", False, **fields)
+    seconds = 0.5  # between two moments that are shown
+
+    def show(self, moment: Moment) -> None:
+        """Say how far a training is, in JSON mode: a screen of `Progress`."""
+        self._say("step", "", False, **moment._asdict())
+
+    def end(self) -> None:
+        """There is no line to end."""
 
     def _say(self, event: str, text: str, shown: bool = True, err: bool = True, **fields: Any) -> None:
         if self.mode == JSON:
@@ -104,10 +107,6 @@ def current() -> Console:
 
 # ------------------------------------------------------------------------------------------ progress
 
-_SECONDS_BETWEEN = 0.5
-_LINES_APART = 10.0  # seconds, where standard error is a file
-_WIDE = 99  # columns
-
 
 class Stopped(Exception):  # noqa: N818 - reads as what happened
     """The user asked to stop, by `signal`; the step that was going on is complete and written down."""
@@ -118,29 +117,19 @@ class Stopped(Exception):  # noqa: N818 - reads as what happened
 
 
 class Watcher:
-    """Show step, epsilon, norm of the released gradient, largest gap and time left.
-
-    Everything is computed from released values: the gradient with its noise, the constraints' values from noisy
-    counts. It also stops the run when asked to, between two steps.
-    """
+    """Follow a run, and stop it between two steps when asked to; everything shown is computed from released values."""
 
     def __init__(self, console: Console) -> None:
         self.watch = Watch(on_start=self.on_start, on_step=self.on_step)
         self._console = console
         self._asked: int | None = None
-        self._live = console.mode == HUMAN and sys.stderr.isatty()
-        self._apart = _SECONDS_BETWEEN if self._live or console.mode == JSON else _LINES_APART
-        self._last = -np.inf
-        self._shown = False
-        self._timed: tuple[int, float] | None = None  # a step and when it was over, once the pace is steady
+        self._shown = contextlib.ExitStack()
 
     def on_start(self, session: Session) -> None:
         """Show what is planned."""
         plan, done = session.plan, 0 if session.loop is None else session.loop.optimizer.done
-        self._steps, self._epsilon = plan.steps, plan.epsilon if plan.private else None
-        self._items: Any = () if session.compiled is None else session.compiled.items
         going = f"going on after step {done} of" if done else "training for"
-        count = len(self._items)
+        count = 0 if session.compiled is None else len(session.compiled.items)
         said = "no constraints" if not count else f"{count} constraint{'s' * (count > 1)}"
         if session.compiled is not None and count and plan.private:
             width = certificate_half_width(session.compiled, plan)
@@ -152,74 +141,33 @@ class Watcher:
             steps_done=done,
             units=plan.n_units,
         )
+        screen = Line() if self._console.mode == HUMAN else self._console
+        self._progress = self._shown.enter_context(Progress(session, screen))
         self._stop_if_asked()
 
     def on_step(self, record: StepRecord) -> None:
         """Show the step, now and then; stop if asked to."""
-        now = time.monotonic()
-        if now - self._last >= self._apart or record.step == self._steps:
-            first, self._last = self._last < 0, now
-            self._show(record, now)
-            if not first:  # adding up many steps takes a moment: never more than a tenth of the time
-                self._apart = max(self._apart, 10 * (time.monotonic() - now))
-        if self._timed is None:  # the first step warms up, and showing it does: neither tells the pace
-            self._timed = record.step, time.monotonic()
+        self._progress.show(record)
         self._stop_if_asked()
 
     def _stop_if_asked(self) -> None:
         if self._asked is not None:
             raise Stopped(signal=self._asked)
 
-    def _show(self, record: StepRecord, now: float) -> None:
-        step, steps, left, worst = record.step, self._steps, None, None
-        if step == steps or (self._timed is not None and step > self._timed[0]):  # at the pace since the first
-            first, then = self._timed or (0, now)
-            left = round((now - then) / max(step - first, 1) * (steps - step), 1)
-        if record.values is not None:
-            worst = max((float(i.gap(record.values)) for i in self._items if i.is_gap), default=None)
-        if self._console.mode != HUMAN:
-            self._console.step(
-                step=step,
-                steps=steps,
-                epsilon=self._epsilon,  # of everything that was admitted: a plan counts as a whole
-                gradient_norm=record.gradient_norm,
-                largest_gap=worst,
-                seconds_left=left,
-            )
-            return
-        width = shutil.get_terminal_size().columns - 1 if self._live else _WIDE
-        said = [f"{step}/{steps}", "no privacy" if self._epsilon is None else f"epsilon {self._epsilon:.3f}"]
-        said += [f"gradient {record.gradient_norm:.3g}"] if width >= _WIDE else []
-        said += [] if worst is None else [f"largest gap {worst:.3f}"]
-        said += [] if left is None else [f"{left:.0f} s left"]
-        size = 20 if width >= _WIDE else 8
-        full = round(step / steps * size)
-        line = f"[{'#' * full}{'.' * (size - full)}] step {', '.join(said)}"
-        # a line that is wider than the terminal would be broken in two, and pile up instead of moving
-        line = f"\r{line[:width]:<{min(width, _WIDE)}}" if self._live else line
-        click.echo(line, err=True, nl=not self._live)
-        self._shown = True
-
-    def end(self) -> None:
-        """End the line."""
-        if self._live and self._shown:
-            click.echo("", err=True)
-
     @contextlib.contextmanager
-    def stoppable(self) -> Iterator[None]:
+    def following(self) -> Iterator[None]:
         """Let Ctrl-C or SIGTERM stop the run after the step that is going on; a second one stops at once."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
 
         def stop(number: int, frame: FrameType | None) -> None:
             if self._asked is not None:
                 signal.default_int_handler(number, frame)
             self._asked = number
 
-        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+        before = {number: signal.signal(number, stop) for number in numbers}
         try:
-            yield
+            with self._shown:
+                yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -227,7 +175,6 @@ class Watcher:
 
 # -------------------------------------------------------------------------------------------- files
 
-_ARGUMENT = re.compile(r"(?<![\w'-])(sep|decimal|encoding|sheet|header|date_order)( is | out\b|=)")
 _READING = ("missing", "sep", "decimal", "encoding", "header", "sheet", "date_order")
 _ROWS_OF_A_CLASS = 100  # fewer on average, and more numbers than FEW_NUMBERS, are taken for an amount
 _DETECTED = {"sep": "separator", "decimal": "decimal mark", "date_order": "order of dates"}
@@ -247,10 +194,7 @@ def reading_of(fields: Mapping[str, Any], before: Mapping[str, Any] | None = Non
 def read_table(path: str, reading: Mapping[str, Any]) -> FileTable:
     """Return a table; what was detected is noted on the console, once."""
     console = current()
-    try:
-        table = read_file(path, **reading)
-    except InvalidInput as problem:  # in the terms of the command line
-        raise InvalidInput(_ARGUMENT.sub(lambda m: f"--{m[1].replace('_', '-')}{m[2]}", str(problem))) from None
+    table = read_file(path, **reading)
     for finding in table.findings:
         if (said := finding.for_command_line()) not in console.findings:
             console.findings.add(said)
@@ -308,6 +252,15 @@ class Table:
         """Make the folder of a run on this table; further arguments are those of `RunFolder.create`."""
         own: dict[str, Any] = {"data": self.data, "reading": self.reading, "outside": self.outside}
         return RunFolder.create(out, **own, **made)
+
+
+def shared_ledger(path: str | Path, cap: float | None, delta: float, **made: Any) -> Ledger:
+    """Open a ledger that several runs or evaluations share; a new one is made with `cap` and what else is given."""
+    if not os.path.lexists(path):
+        if cap is None:
+            raise click.UsageError("a new --ledger needs --ledger-cap: runs and evaluations that follow share a cap")
+        Ledger.create(path, cap=Budget(float(cap), float(delta)), **made)
+    return Ledger.open(path)
 
 
 def refuse_folder(out: str, force: bool | None = False) -> None:

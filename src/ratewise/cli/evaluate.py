@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from ratewise.accounting import Budget, Ledger
-from ratewise.cli.console import current, read_table, reading_of, refuse_file
+from ratewise._files import write_whole
+from ratewise.cli.console import current, read_table, reading_of, refuse_file, shared_ledger
 from ratewise.cli.options import PLACE, file_options, force_option, ledger_options
 from ratewise.constraints.compiled import named_values
 from ratewise.constraints.domain import Domain, Numeric, list_values
 from ratewise.data.cells import parse_text, text_of
-from ratewise.data.files import write_table
 from ratewise.data.table import code_groups, code_labels, named_columns
 from ratewise.estimators.evaluation import evaluate as certify_predictions
 from ratewise.exceptions import InvalidInput, RatewiseError
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from ratewise.estimators.classifier import RateConstrainedClassifier
     from ratewise.report import Report
 
-CONSTRAINT_MISSED = 4
 NOT_COVERED = (
     "evaluation reads the rows of the test table without noise; the run's privacy guarantee does not cover "
     "what it shows of them"
@@ -50,15 +48,13 @@ _SECOND_CLASS = "another class"
 @click.command()
 @click.argument("run_folder", type=PLACE, metavar="RUN")
 @click.argument("data", type=PLACE)
-@click.option("--strict", is_flag=True, help="Exit with 4 unless every constraint is held on these rows.")
 @click.option("--confidence", type=float, default=0.95, show_default=True, help="Of all intervals together.")
 @click.option("--tolerance", type=float, default=None, help="By default that of the run.")
 @click.option("--epsilon", type=float, default=None, help="Measure by one private release at this cost.")
 @click.option("--delta", type=float, default=1e-5, show_default=True, help="With --epsilon.")
 @ledger_options
 @file_options
-@click.pass_context
-def evaluate(ctx: click.Context, /, run_folder: str, data: str, strict: bool, **values: Any) -> None:
+def evaluate(run_folder: str, data: str, **values: Any) -> None:
     """Judge the constraints of a run on the labelled table DATA: held, missed, or cannot tell.
 
     With --epsilon the rows of DATA are private, and what is shown is one noisy release of them.
@@ -71,7 +67,11 @@ def evaluate(ctx: click.Context, /, run_folder: str, data: str, strict: bool, **
     rows, confidence, ledger = LabelledTable(folder, data, values), values["confidence"], None
     private: dict[str, Any] = {}
     if epsilon is not None:
-        ledger = _evaluation_ledger(folder, epsilon, delta, values["ledger"], values["ledger_cap"])
+        # the one in the folder is made for this evaluation alone unless there is a cap
+        own, cap = values["ledger"] is None, values["ledger_cap"]
+        place = folder.path / "evaluations.json" if own else values["ledger"]
+        cap = epsilon if own and cap is None else cap
+        ledger = shared_ledger(place, cap, delta, neighbours=folder.settings.neighbours)
         private = {"epsilon": epsilon, "delta": delta, "ledger": ledger, **_persons(rows)}
         private["neighbours"] = folder.settings.neighbours
         private["data_name"] = f"rows of {os.path.basename(data)}"
@@ -88,24 +88,6 @@ def evaluate(ctx: click.Context, /, run_folder: str, data: str, strict: bool, **
         )
         more |= {"total_epsilon": spent, "ledger": ledger.path}
     console.result(said, **more)
-    if strict and not found.all_held:
-        ctx.exit(CONSTRAINT_MISSED)
-
-
-def _evaluation_ledger(
-    folder: RunFolder, epsilon: float, delta: float, ledger: str | None, cap: float | None
-) -> Ledger:
-    """Return the ledger of private evaluations: the given one, or that of the run's folder.
-
-    The one in the folder is made for this evaluation alone unless there is a `cap`.
-    """
-    place = folder.path / "evaluations.json" if ledger is None else ledger
-    if os.path.lexists(place):
-        return Ledger.open(place)
-    if ledger is not None and cap is None:
-        raise click.UsageError("a new --ledger needs --ledger-cap: evaluations that follow share a cap")
-    budget = Budget(epsilon if cap is None else cap, delta)
-    return Ledger.create(place, cap=budget, neighbours=folder.settings.neighbours)
 
 
 def _persons(rows: LabelledTable) -> dict[str, Any]:
@@ -129,7 +111,7 @@ class LabelledTable:
 
     def __init__(self, folder: RunFolder, data: str, options: Mapping[str, Any]) -> None:
         self.folder, self.model, self.data = folder, folder.model(), data
-        self.frame = read_table(data, reading_of(options, folder.reading, data)).frame
+        self.frame = read_table(data, reading_of(options, folder.description["reading"], data)).frame
         compiled, settings = self.model.constraints_, folder.settings
         columns = settings.groups if settings.constraints else ()
         names = (settings.label, *(columns if compiled is None else compiled.domain.columns))
@@ -408,7 +390,7 @@ def predict(run_folder: str, data: str, out: str | None, proba: bool, force: boo
     model = folder.model()
     if out is not None:
         refuse_file(out, force)
-    frame = read_table(data, reading_of(values, folder.reading, data)).frame
+    frame = read_table(data, reading_of(values, folder.description["reading"], data)).frame
     found = pd.DataFrame({"prediction": model.predict(frame)})
     if constant := constant_words(model):
         console.warn(constant)
@@ -419,7 +401,7 @@ def predict(run_folder: str, data: str, out: str | None, proba: bool, force: boo
         columns = {str(name): found[name].tolist() for name in found}
         console.result(found.to_csv(index=False).removesuffix("\n"), rows=len(found), **columns)
         return
-    write_table(found, out)
+    write_whole(out, found.to_csv(index=False).encode("utf-8"))
     console.done(f"{len(found)} predictions are in {out}", out=out, rows=len(found))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from ratewise import _validate
 from ratewise._files import write_whole
 from ratewise.accounting import TrainingEvent
 from ratewise.cli.console import current, read_table, reading_of, refuse_file
@@ -77,13 +75,8 @@ def schema(data: str, out: str | None, **values: Any) -> None:
     if out is not None:
         refuse_file(out, values["force"], (".toml", ".json"))
     frame = read_table(data, reading_of(values)).frame
-    try:
-        given = {name: values[name] for name in ("groups", "leave_out", "privacy_id", "positive")}
-        found = draft_schema(frame, label=label, features=values["features"] or None, **given)
-    except InvalidInput as problem:  # in the terms of the command line
-        option = re.compile(r"(?<=To change it: )(\w+)=")
-        said = option.sub(lambda m: f"--{m[1].replace('_', '-')}", str(problem))
-        raise InvalidInput(said) from None
+    given = {name: values[name] for name in ("groups", "leave_out", "privacy_id", "positive")}
+    found = draft_schema(frame, label=label, features=values["features"] or None, **given)
     for finding in found.findings:
         console.note(finding.for_command_line(), finding=finding.topic)
     description = found.schema.to_dict()
@@ -99,9 +92,9 @@ def schema(data: str, out: str | None, **values: Any) -> None:
 
 
 @click.command()
-@click.option("--rows", type=int, default=None, help="Number of rows, or of ids with --privacy-id.")
-@click.option("--features", type=int, default=None, help="Number of feature columns.")
-@click.option("--classes", type=int, default=2, show_default=True, help="Number of classes, 0, 1, ...")
+@click.option("--rows", type=click.IntRange(1), required=True, help="Number of rows, or of ids with --privacy-id.")
+@click.option("--features", type=click.IntRange(1), help="Number of feature columns.")
+@click.option("--classes", type=click.IntRange(2), default=2, show_default=True, help="Number of classes, 0, 1, ...")
 @click.option("--group", "group", multiple=True, metavar="COLUMN=A,B", help="Values of a column.")
 @schema_option
 @id_option
@@ -112,8 +105,6 @@ def schema(data: str, out: str | None, **values: Any) -> None:
 def plan(**fields: Any) -> None:
     """Show the releases, the noise and the accuracy to expect, from public facts: no data is read."""
     console = current()
-    if fields["rows"] is None or fields["rows"] < 1:
-        raise click.UsageError("--rows must be at least 1; give it as a flag or in --config")
     settings, described = _described(fields)
     shown = expected(fields["rows"], settings, described, rehearsal=fields["rehearse"])
     console.result("\n".join(_in_lines(shown)), **shown)
@@ -128,8 +119,6 @@ def _described(fields: dict[str, Any]) -> tuple[Settings, Schema]:
     else:
         if fields["features"] is None:
             raise click.UsageError("--features is missing; or give --schema FILE")
-        if fields["features"] < 1 or fields["classes"] < 2:
-            raise click.UsageError("--features must be at least 1 and --classes at least 2")
         columns = dict(_column(text) for text in fields["group"])
         found = Schema(
             {f"x{place}": Number(*_BOUNDS) for place in range(fields["features"])},
@@ -272,7 +261,7 @@ _MEANING = (
 @click.option("--engine", type=click.Choice(["numpy", "torch"]), default="numpy", show_default=True)
 @click.option("--games", type=int, default=10_000, show_default=True, help="Games with a single step.")
 @click.option("--canaries", type=int, default=1000, show_default=True, help="Of the audit in one run.")
-@click.option("--rows-per-id", type=int, default=1, help="Canaries are persons with so many rows each.")
+@click.option("--rows-per-id", type=click.IntRange(1), default=1, help="Canaries are persons with so many rows each.")
 @click.option("--delta", type=float, default=1e-3, show_default=True, help="In one run at most 0.1 / CANARIES.")
 @click.option("--confidence", type=float, default=0.99, show_default=True)
 def audit(run: str | None, **values: Any) -> None:
@@ -334,13 +323,12 @@ def _findings(event: TrainingEvent, values: dict[str, Any]) -> Iterator[AuditRes
 
 
 def _subject(values: dict[str, Any], event: TrainingEvent, n_canaries: int, n_opponents: int | None) -> Subject:
-    rows_per_id = _validate.count(rows_per_id=values["rows_per_id"])
     if values["engine"] == "numpy":
         from ratewise.audit import TableSubject
 
-        return TableSubject(event, n_canaries, n_opponents, rows_per_id)
+        return TableSubject(event, n_canaries, n_opponents, values["rows_per_id"])
     try:
         from ratewise.torch.audit import TorchSubject
     except ImportError:
         raise InvalidInput("engine 'torch' needs PyTorch: pip install ratewise[torch]") from None
-    return TorchSubject(event, n_canaries, n_opponents, rows_per_id)
+    return TorchSubject(event, n_canaries, n_opponents, values["rows_per_id"])

@@ -19,8 +19,8 @@ import click
 from ratewise import _validate
 from ratewise._files import write_whole
 from ratewise.accounting import Budget, Event, Ledger, accountant
-from ratewise.cli.console import Stopped, Table, Watcher, current, plain_data, reading_of, refuse_folder
-from ratewise.cli.evaluate import compared, references, side_by_side
+from ratewise.cli.console import Stopped, Table, Watcher, current, plain_data, reading_of, refuse_folder, shared_ledger
+from ratewise.cli.evaluate import compared, side_by_side
 from ratewise.cli.options import (
     PLACE,
     TRAINING,
@@ -81,7 +81,7 @@ def resume(run_folder: str, data: str | None, checkpoint_every: int) -> None:
     place = data or folder.description["data"]
     if data is None and not os.path.exists(place):
         raise InvalidInput(f"the rows are no longer at {place!r}; say where they are: --data FILE")
-    table = Table.read(place, folder.reading)
+    table = Table.read(place, folder.description["reading"])
     prepared = session_for(table.frame, folder.settings, folder.schema)
     run = functools.partial(train_run, folder, *prepared, every=checkpoint_every)
     show_result(watched(run_folder, lambda watch: run(watch=watch)))
@@ -217,15 +217,10 @@ def _read_rows(
 
 def _shared_ledger(fields: dict[str, Any], plan: Plan) -> str | None:
     """Return the path of the ledger that shall admit the run, making it if it is new."""
-    path, cap = fields["ledger"], fields["ledger_cap"]
+    path = fields["ledger"]
     if path is None:
         return None
-    if not os.path.lexists(path):
-        if cap is None:
-            raise click.UsageError("a new --ledger needs --ledger-cap: runs that follow each other share a cap")
-        budget = Budget(float(cap), float(plan.delta))
-        Ledger.create(path, cap=budget, neighbours=plan.neighbours, unit=plan.unit)
-    ledger = Ledger.open(path)
+    ledger = shared_ledger(path, fields["ledger_cap"], plan.delta, neighbours=plan.neighbours, unit=plan.unit)
     if not ledger.accepts(plan.neighbours):
         raise InvalidInput(f"--neighbours is {plan.neighbours!r}, but the ledger was opened for {ledger.neighbours!r}")
     if plan.private and ledger.would_exceed(list(plan.events.values())):
@@ -252,7 +247,7 @@ def watched(out: str, run: Callable[[Watch], Result]) -> Result:
     console = current()
     watcher = Watcher(console)
     try:
-        with watcher.stoppable():
+        with watcher.following():
             result = run(watcher.watch)
     except (Stopped, KeyboardInterrupt) as asked:
         said = "stopped; nothing was made and nothing was spent"
@@ -260,8 +255,6 @@ def watched(out: str, run: Callable[[Watch], Result]) -> Result:
             place = shlex.quote(os.path.abspath(out))
             said = f"stopped; what was released is written down. Go on with: ratewise resume {place}"
         raise Stopped(said, asked.signal if isinstance(asked, Stopped) else signal.SIGINT) from None
-    finally:
-        watcher.end()
     for message in result.messages:
         console.warn(message)
     return result
@@ -294,8 +287,6 @@ SLACK = "{slack}"
 @click.argument("data", type=PLACE, required=False)
 @click.option("--slack", type=Listed(float), default=(), help="Bounds to try in place of {slack}: 0.01,0.05.")
 @click.option("--epsilons", type=Listed(float), default=(), help="Budgets to try: 0.5,1,2.")
-@click.option("--max-total", type=float, default=None, help="Refuse if all runs together spend more.")
-@click.option("--test", type=PLACE, default=None, metavar="FILE", help="Labelled table to judge the runs on.")
 @file_options
 @table_options
 @run_options
@@ -305,7 +296,7 @@ def sweep(**fields: Any) -> None:
     Write {slack} for the bound: --constraint "demographic_parity(sex) <= {slack}" --slack 0.01,0.05.
     """
     console = current()
-    data, out, test = required(fields, "data"), Path(os.path.abspath(required(fields, "out"))), fields["test"]
+    data, out = required(fields, "data"), Path(os.path.abspath(required(fields, "out")))
     if fields["ledger"] is not None:
         raise click.UsageError("a sweep keeps a ledger of its own; leave --ledger out")
     every = _validate.count(checkpoint_every=fields["checkpoint_every"])
@@ -315,11 +306,6 @@ def sweep(**fields: Any) -> None:
     texts, first = [text for _, text, _ in asked], asked[0][2]
     check_declared(texts, first, schema)
     table = _read_rows(data, fields, first, schema, texts)
-    if test is not None:  # what cannot be read is found before the first run has spent anything
-        columns = Table.read(test, reading_of(fields)).columns
-        absent = [name for name in (first.label, *first.groups) if name not in columns]
-        if absent:
-            raise InvalidInput(f"--test {test!r} lacks the column {', '.join(map(repr, absent))}")
     prepared = []
     for number, (_, _, settings) in enumerate(asked, start=1):
         seed = None if fields["seed"] is None else fields["seed"] + number
@@ -331,33 +317,25 @@ def sweep(**fields: Any) -> None:
         total_epsilon=total,
         runs=len(plans),
     )
-    if fields["max_total"] is not None and total > fields["max_total"]:
-        raise BudgetExceeded(
-            f"all runs together would spend epsilon {total:.4g}, above --max-total {fields['max_total']:g}; nothing "
-            "was released: try fewer runs or smaller budgets"
-        )
     out.mkdir(parents=True)
     # a little above the total, for sums in another order
     cap = Budget(total * (1 + 1e-3), float(delta)) if math.isfinite(total) else None
     common = {"neighbours": plans[0].neighbours, "unit": plans[0].unit}
     ledger = Ledger.create(out / "ledger.json", cap=cap, adaptive=False, **common)
     folders = []
-    for number, ((_, _, settings), plan) in enumerate(zip(asked, plans, strict=True), start=1):
-        made = {"settings": settings, "schema": schema, "plan": plan, "command": _own_command()}
+    for number, ((_, _, settings), (_, session)) in enumerate(zip(asked, prepared, strict=True), start=1):
+        made = {"settings": settings, "schema": schema, "plan": session.plan, "command": _own_command()}
         folders.append(table.new_run(out / f"run-{number:02d}", ledger=out / "ledger.json", **made))
-        admit_run(folders[-1], plan, ledger)  # all runs, before the first one releases anything
+        admit_run(folders[-1], session, ledger)  # all runs, before the first one releases anything
     rows: list[dict[str, Any]] = []
-    for number, (folder, (how, _, _), ready) in enumerate(zip(folders, asked, prepared, strict=True), start=1):
-        slack, budget = how["slack"], how["asked_epsilon"]
+    for number, (folder, (slack, _, settings), ready) in enumerate(zip(folders, asked, prepared, strict=True), start=1):
         said = "" if slack is None else f"slack {slack:g}, "
-        said += "no privacy" if budget is None else f"epsilon {budget:g}"
+        said += "no privacy" if settings.epsilon is None else f"epsilon {settings.epsilon:g}"
         console.note(f"run {number} of {len(asked)}: {said}")
         run = functools.partial(train_run, folder, *ready, every=every)
         watched(str(folder.path), lambda watch, run=run: run(watch=watch))  # type: ignore[misc]
-        rows.append({**compared(RunFolder.open(folder.path), folder.path.name, test, fields), **how})
+        rows.append({**compared(RunFolder.open(folder.path), folder.path.name, None, {}), "slack": slack})
         write_whole(out / "sweep.json", json_bytes(plain_data({"total_epsilon": total, "runs": rows})))
-    if test is not None:
-        rows += references(folders[0], test, fields)
     spent = Ledger.open(out / "ledger.json").total(delta) if math.isfinite(total) else total
     console.result(
         f"{side_by_side(rows)}\n\nall {len(folders)} runs together: epsilon {spent:.4g} at delta {delta:g}. "
@@ -368,16 +346,15 @@ def sweep(**fields: Any) -> None:
     )
 
 
-def _pairs(fields: dict[str, Any]) -> list[tuple[dict[str, Any], tuple[str, ...], Settings]]:
-    """Return what to vary, the constraints as text, and the settings of every run."""
+def _pairs(fields: dict[str, Any]) -> list[tuple[float | None, tuple[str, ...], Settings]]:
+    """Return the slack, the constraints as text, and the settings of every run."""
     slacks: list[float | None] = [*fields["slack"]] or [None]
     if (slacks != [None]) != any(SLACK in text for text in fields["constraints"]):
         raise InvalidInput(f"--slack and {SLACK} in a --constraint go together; one is missing")
     found = []
     for slack, epsilon in itertools.product(slacks, fields["epsilons"] or [fields["epsilon"]]):
         texts = tuple(text.replace(SLACK, repr(slack)) for text in fields["constraints"])
-        settings = settings_from({**fields, "constraints": texts, "epsilon": epsilon})
-        found.append(({"slack": slack, "asked_epsilon": epsilon}, texts, settings))
+        found.append((slack, texts, settings_from({**fields, "constraints": texts, "epsilon": epsilon})))
     return found
 
 

@@ -8,7 +8,6 @@ change how the other cells are read. Messages never show the content of a cell.
 
 from __future__ import annotations
 
-import bz2
 import codecs
 import csv
 import datetime
@@ -17,7 +16,6 @@ import gzip
 import io
 import itertools
 import json
-import lzma
 import os
 import re
 import warnings
@@ -29,7 +27,6 @@ from typing import Any, BinaryIO, TextIO, cast
 
 import numpy as np
 
-from ratewise._files import write_whole
 from ratewise.constraints.domain import list_values
 from ratewise.data.cells import CellFormat, CellKind, cell_kinds, count_kinds, parse_number, parse_text, plain_texts
 from ratewise.data.table import Finding
@@ -46,8 +43,6 @@ _ROW_NAMES = ("", "__index_level_0__")  # the latter is how Arrow names an index
 _COMMENT_MARKS = ("#", "%", "//")
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig", "UTF-8 with a byte order mark"),
-    (codecs.BOM_UTF32_LE, "utf-32", "UTF-32"),
-    (codecs.BOM_UTF32_BE, "utf-32", "UTF-32"),
     (codecs.BOM_UTF16_LE, "utf-16", "UTF-16"),
     (codecs.BOM_UTF16_BE, "utf-16", "UTF-16"),
 )
@@ -73,6 +68,7 @@ _OTHER_FORMATS = {
     **dict.fromkeys((".rds", ".rdata"), "an R file; export it as .csv or .parquet"),
     **dict.fromkeys((".pkl", ".pickle"), "a pickle, which can run code; export it as .csv or .parquet"),
     ".pdf": "a PDF; export the table as .csv",
+    **dict.fromkeys((".zip", ".bz2", ".xz", ".7z", ".tar"), "an archive; unpack it, and name a file in it"),
     **dict.fromkeys((".html", ".htm"), "a web page; save the table in it as .csv or .xlsx"),
 }
 
@@ -102,7 +98,7 @@ def read_table(
     Parameters
     ----------
     path : str or path
-        A text table, also compressed; an Excel workbook; a Parquet file or a folder of them; Arrow; JSON lines; ARFF.
+        A text table, also gzipped; an Excel workbook; a Parquet file or a folder of them; Arrow; JSON lines; ARFF.
     sep : str, optional
         Separator of fields of a text table, one character.
     decimal : {".", ","}, optional
@@ -153,11 +149,6 @@ def read_table(
     return table
 
 
-def write_table(frame: Any, path: str) -> None:
-    """Write a data frame to a CSV file, in one step."""
-    write_whole(path, frame.to_csv(index=False).encode("utf-8"))
-
-
 def _kind(path: str) -> str:
     """Return the kind of a file by its first bytes; the name decides between kinds of text only."""
     if os.path.isdir(path):
@@ -173,6 +164,7 @@ def _kind(path: str) -> str:
         with zipfile.ZipFile(path) as archive:
             if "xl/workbook.xml" in archive.namelist():
                 return "Excel"
+        suffix = suffix if suffix in _OTHER_FORMATS or suffix == ".xlsx" else ".zip"
     if start.startswith(b"\xd0\xcf\x11\xe0"):
         suffix = ".xls"
     if suffix in _OTHER_FORMATS:
@@ -187,7 +179,7 @@ def _kind(path: str) -> str:
 def _reason(problem: Exception, encoding: str | None) -> str:
     """Return what is wrong without quoting the file: parsers show the cell at which they stopped."""
     coding = f"its text is not in {encoding or 'UTF-8'}; name its encoding, such as cp1252"
-    damaged = ("BadGzipFile", "error", "LZMAError", "BadZipFile", "ValueError", "OSError")  # "error" is that of zlib
+    damaged = ("BadGzipFile", "error", "BadZipFile", "ValueError", "OSError")  # "error" is that of zlib
     package = "a package is missing: pip install 'ratewise[cli]'"
     known = {
         **dict.fromkeys(damaged, "it is damaged; write it again, or copy it again"),
@@ -209,19 +201,10 @@ def _reason(problem: Exception, encoding: str | None) -> str:
 
 
 def _open_bytes(path: str) -> BinaryIO:
-    """Open a file for reading; gzip, bzip2, xz and a zip archive of one file are unpacked on the way."""
+    """Open a file for reading; gzip is unpacked on the way."""
     with open(path, "rb") as file:
-        start = file.read(8)
-    for mark, unpack in ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ", lzma.open)):
-        if start.startswith(mark):
-            return cast(BinaryIO, unpack(path, "rb"))
-    if start.startswith(b"PK\x03\x04"):
-        archive = zipfile.ZipFile(path)
-        names = [name for name in archive.namelist() if not name.endswith("/")]
-        if len(names) != 1:
-            raise InvalidInput(f"{path!r} is an archive of {len(names)} files; unpack it and name one of them")
-        return cast(BinaryIO, archive.open(names[0]))
-    return open(path, "rb")
+        packed = file.read(2) == b"\x1f\x8b"
+    return cast(BinaryIO, gzip.open(path, "rb")) if packed else open(path, "rb")
 
 
 def _open_text(path: str, encoding: str) -> TextIO:
@@ -502,7 +485,6 @@ class _Reading:
         if names is not None and len(names) == width - 1:
             # lines end in a separator; or the first column holds names of rows, as R writes them
             names = [*names, ""] if frame[width - 1].isna().all() else ["", *names]
-        self._say_codes(records[heading:], names)
         if cell_format.decimal == "," and self._decimal is None:
             self._say("decimal", "Numbers are written with a decimal comma.", "decimal")
         if cell_format.thousands is not None:
@@ -598,19 +580,6 @@ class _Reading:
         if count:
             many = f"{what} {where} the table was" if count == 1 else f"{what}s {where} the table were"
             self._say(topic, f"{count} {many} left out.")
-
-    def _say_codes(self, rows: Sequence[Sequence[str]], names: list[str] | None) -> None:
-        """Report columns of digits with leading zeros: postcodes and case numbers are read as numbers."""
-        coded = []
-        for place in range(max(map(len, rows), default=0)):
-            cells = [row[place].strip() for row in rows if place < len(row) and row[place].strip()]
-            if all(cell.isdigit() for cell in cells) and any(re.match(r"0\d", cell) for cell in cells):
-                coded.append(names[place] if names and place < len(names) else f"column_{place + 1}")
-        if coded:
-            said = (
-                f"Numbers with leading zeros look like codes: {list_values(coded)}. They are read as numbers; if they "
-            )
-            self._say("codes", said + "are codes, leave the column out or declare it as a category.")
 
     # --- other kinds of files --------------------------------------------------------------------------
 

@@ -569,25 +569,9 @@ def draft_schema(
 ) -> Draft:
     """Return a schema read off the data, and everything that was found.
 
-    Parameters
-    ----------
-    frame : data frame, Arrow table, mapping of columns or record array
-    label, privacy_id : str
-        The column to predict, and the column that identifies the unit of privacy.
-    groups, leave_out : collection of str
-        The sensitive columns, which are not made features, and columns of no use.
-    features : collection of str, optional
-        The features; without it all other columns that can be used. A column named here is used even if it
-        looks like an identifier.
-    positive : value, optional
-        The class that rates are about.
-    cell_format : CellFormat
-        How numbers and dates are written in text cells.
-
-    Raises
-    ------
-    InvalidInput
-        The table cannot be used for lack of decisions; one message lists all of them.
+    `groups` are the sensitive columns, which are not made features. Without `features`, all columns that can be used
+    are features; a column named there is used even if it looks like an identifier. `positive` is the class that rates
+    are about. If the table cannot be used for lack of decisions, one `InvalidInput` lists all of them.
     """
     columns = named_columns(frame, "frame")
     person = () if privacy_id is None else (privacy_id,)

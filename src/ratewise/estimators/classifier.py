@@ -40,7 +40,7 @@ from ratewise.mechanisms.randomness import USED_SEEDS, RandomStreams, warn_of_se
 from ratewise.models.additive import probabilities
 from ratewise.models.fitted import AdditiveModel, ShapeFunction, SparseModel
 from ratewise.models.rows import Rows
-from ratewise.training.callbacks import Progress
+from ratewise.training.callbacks import Progress, find_screen
 from ratewise.training.config import TrainingConfig
 from ratewise.training.declarations import Declarations, check_compiles, check_ledger, declared_columns, read_groups
 from ratewise.training.loop import GradientDescent, StepRecord
@@ -203,7 +203,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         forget_fit(self)
         self.ledger_ = session.admission.ledger  # what an interrupted fit spent stays on record
         shown = bool(self.verbose) and getattr(session, "leads", True)
-        with Progress(session.plan.steps, enabled=shown) as progress:
+        with Progress(session, find_screen() if shown else None) as progress:
 
             def on_step(record: StepRecord) -> None:
                 progress.show(record)

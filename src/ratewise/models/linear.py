@@ -19,10 +19,11 @@ import scipy.sparse as sp
 from ratewise.data.table import Units
 from ratewise.mechanisms.noise import summation_slack
 from ratewise.models.additive import Problem, RowEngine, Sums, clip_units, count_predictions
+from ratewise.preprocessing.basis import LONGEST_NUMBER
 
 Floats = npt.NDArray[np.float64]
 
-ROW_NORM = 3.0
+ROW_NORM = LONGEST_NUMBER  # a sparse row is no longer than one standardised number can be
 _ROWS_AT_ONCE = 1 << 14
 
 

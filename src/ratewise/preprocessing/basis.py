@@ -35,7 +35,7 @@ from ratewise.preprocessing.grids import CategoricalGrid, ContinuousGrid, Grid
 Floats = npt.NDArray[np.float64]
 
 _CELL_WEIGHT = 0.5
-_LONGEST_NUMBER = 3.0  # standard deviations; numbers are winsorised there
+LONGEST_NUMBER = 3.0  # standard deviations; numbers are winsorised there
 _VISIBLE = 2.0  # noise levels
 _SMALL = 1 << 26  # bytes of norms up to which they are kept
 # Speed only. Handled at once: columns of doubles below the size from which memory is mapped anew, and codes that stay
@@ -444,7 +444,7 @@ def _standardised(grid: ContinuousGrid, equal: Floats, noise: float) -> Floats:
     mean = float(shares @ middles)
     deviation = float(np.sqrt(shares @ np.square(middles - mean) + grid.equal_cells**-2.0 / 12.0))
     values = ((grid.representatives - grid.lower) / (grid.upper - grid.lower) - mean) / deviation
-    return np.asarray(np.nan_to_num(np.clip(values, -_LONGEST_NUMBER, _LONGEST_NUMBER)))
+    return np.asarray(np.nan_to_num(np.clip(values, -LONGEST_NUMBER, LONGEST_NUMBER)))
 
 
 def _shares(counts: Floats) -> Floats:

@@ -25,9 +25,10 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 
 EQUAL_CELLS: Final = 16
-LOG_CELLS: Final = 64
-_BINS: Final = 128  # equal-width bins at least, so that a number is known well enough from its bin
-_DECADES: Final = 4.0
+_DECADES: Final = 4
+LOG_CELLS: Final = _DECADES * EQUAL_CELLS  # a decade is divided as the range is
+REFINEMENT: Final = 8  # what is made finer is made eight times finer
+_BINS: Final = REFINEMENT * EQUAL_CELLS  # equal-width bins at least, so that a number is known well enough from its bin
 _LOOKUP_CELLS: Final = 4096  # speed only
 
 CONTINUOUS: Final = "continuous"
@@ -236,10 +237,11 @@ class UnusedGrid(Grid):
 
 
 # Cells of the size of numbers, for columns without declared bounds: halves of a decade from 1e-6 to 1e12 for either
-# sign, between them a cell of 0, and after the numbers the cells of text and of missing values.
+# sign, between them a cell of 0, and after the numbers the cells of text and of missing values. Amounts and times reach
+# twice as many decades above 1 as measurements reach below it.
 _STEPS: Final = 2  # cells of a decade
-_LEAST: Final = -6.0
-_SIDE: Final = 36  # cells of one sign
+_REACH: Final = 6  # decades below 1
+_SIDE: Final = 3 * _REACH * _STEPS  # cells of one sign
 TEXT_RANGE: Final = 2 * _SIDE + 1
 N_RANGES: Final = 2 * _SIDE + 3
 
@@ -248,7 +250,7 @@ def code_ranges(values: Floats, codes: npt.NDArray[np.uint8]) -> Ints:
     """Return the range cell of parsed entries, ascending with their value."""
     size = np.abs(values)
     with np.errstate(divide="ignore", invalid="ignore"):
-        steps = np.floor((np.log10(size) - _LEAST) * _STEPS)
+        steps = np.floor((np.log10(size) + _REACH) * _STEPS)
     steps = np.where(size > 0, np.clip(np.nan_to_num(steps, posinf=1e9, neginf=-1e9), 0, _SIDE - 1), 0)
     cells = np.where(values > 0, _SIDE + 1 + steps, _SIDE - 1 - steps)
     cells[size == 0] = _SIDE
@@ -262,7 +264,7 @@ def range_of(cell: int) -> tuple[float, float]:
     if cell == _SIDE:
         return 0.0, 0.0
     step = abs(cell - _SIDE) - 1
-    low, high = (10.0 ** (_LEAST + (step + shift) / _STEPS) for shift in (0, 1))
+    low, high = (10.0 ** ((step + shift) / _STEPS - _REACH) for shift in (0, 1))
     return (low, high) if cell > _SIDE else (-high, -low)
 
 

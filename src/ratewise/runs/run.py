@@ -14,12 +14,12 @@ import numpy as np
 
 from ratewise import _validate
 from ratewise._files import Path, read_bytes, sound, state_from_bytes, state_to_bytes, write_whole
-from ratewise.accounting import Admission, Ledger, PrivacyStatement, UnprotectedEvent
+from ratewise.accounting import Ledger, PrivacyStatement
 from ratewise.constraints.compiled import named_values
 from ratewise.constraints.domain import list_values
 from ratewise.data.schema import Schema
 from ratewise.data.table import named_columns
-from ratewise.exceptions import BudgetExceeded, InvalidInput, RatewiseWarning
+from ratewise.exceptions import InvalidInput, RatewiseWarning
 from ratewise.mechanisms.randomness import USED_SEEDS
 from ratewise.preprocessing.discovery import discovery_threshold
 from ratewise.preprocessing.grids import ContinuousGrid, Grid
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from ratewise.estimators.classifier import RateConstrainedClassifier
 
 KIND = "checkpoint"
-NOTHING: dict[str, Any] = {"released": {}, "loop": None, "history": {}}
 CHECKPOINT_EVERY = 20
 SECONDS_APART = 0.5  # between checkpoints of a run with quick steps
 _COUNTS = (names.STATISTICS, names.CORRECTION, names.CERTIFICATE)
@@ -234,48 +233,23 @@ def train_run(
         return Result(folder, classifier.privacy_, classifier.certificate_, steps, messages)
 
 
-def admit_run(folder: RunFolder, plan: names.Plan, ledger: Ledger) -> Admission:
+def admit_run(folder: RunFolder, session: Session, ledger: Ledger) -> None:
     """Admit the plan of a run to a ledger before any run of that ledger releases something."""
-    events: Any = plan.events or {names.TRAINING: UnprotectedEvent("training without noise")}
-    return ledger.admit(events, purpose=folder.purpose, data=folder.description["data_name"], unit=plan.unit)
+    session.purpose, session.data_name, session.ledger = folder.purpose, folder.description["data_name"], ledger
+    session.admit()
 
 
 def _connect(folder: RunFolder, session: Session, ledger: Ledger) -> None:
     """Give the session its ledger, or what an earlier process released under it."""
-    session.purpose, session.data_name = folder.purpose, folder.description["data_name"]
-    session.ledger = ledger
+    session.purpose, session.data_name, session.ledger = folder.purpose, folder.description["data_name"], ledger
     if session.plan.n_units != folder.description["units"]:
         raise InvalidInput(
             f"the table has {session.plan.n_units} rows or ids, the run was planned for "
             f"{folder.description['units']}; give the table that the run began with"
         )
-    admission, path = folder.admission(ledger), folder.checkpoint_path
-    state = read_checkpoint(path, folder.description["id"]) if path.exists() else NOTHING
-    counted = {} if admission is None else admission.released
-    older = admission is None and path.exists()
-    if admission is not None and session.plan.private:
-        if admission.events != tuple(session.plan.events.values()):
-            raise InvalidInput(
-                "the run was planned for another table, or by another version of ratewise; give the table that it "
-                "began with, or train anew"
-            )
-        older = counted[names.TRAINING] < (0 if state["loop"] is None else state["loop"]["done"])
-    if older:
-        raise InvalidInput(
-            f"{str(ledger.path)!r} does not count what checkpoint.npz holds, so it is an older copy; put the newest "
-            "ledger back, or train anew"
-        )
-    if admission is None:
-        return
-    if session.plan.private:
-        later = (names.TRAINING, names.CORRECTION, names.CERTIFICATE)
-        lost = any(count and n not in (*later, *state["released"]) for n, count in counted.items())
-        if lost or (counted[names.TRAINING] and state["loop"] is None):
-            raise BudgetExceeded(
-                "the run was killed while it prepared the features: what that cost is spent, and its plan does "
-                "not pay for it again; train anew with a budget of its own"
-            )
-    session.restore(state, admission)
+    path = folder.checkpoint_path
+    state = read_checkpoint(path, folder.description["id"]) if path.exists() else None
+    session.restore(state, folder.admission(ledger), "checkpoint.npz")
 
 
 def _train(folder: RunFolder, session: Session, watch: Watch, every: int) -> None:

@@ -17,46 +17,25 @@ from ratewise.training.config import TrainingConfig
 class Settings:
     """Everything that decides a run, except the rows, the schema, the place of the results and the randomness.
 
-    Parameters
-    ----------
-    label : str
-        Column to predict.
-    groups : tuple of str
-        Sensitive columns that constraints may read; features only if `features` lists them.
-    constraints : tuple of str
-        Constraint text; see `ratewise.constraints.text`.
-    classes : tuple of str
-        Declared labels; without them, those of the schema, or found privately.
-    epsilon, delta, neighbours, model, rows_per_id, id_weighting
-        As in `RateConstrainedClassifier`; epsilon None trains without privacy.
-    features, leave_out : tuple of str
-        Columns to predict from, or columns that are not used; by default all other columns are features.
-    privacy_id : str or None
-        Column whose equal entries form one unit of privacy.
-    tolerance : float
-        Of the certificate's verdicts.
-    title : str
-        Heading of reports.
-    training : mapping
-        Fields of `TrainingConfig` that differ from its defaults.
+    Budget, model and ids are as in `RateConstrainedClassifier`; epsilon None trains without privacy.
     """
 
-    label: str
-    groups: tuple[str, ...] = ()
-    constraints: tuple[str, ...] = ()
-    classes: tuple[str, ...] = ()
+    label: str  # column to predict
+    groups: tuple[str, ...] = ()  # sensitive columns that constraints may read; features only if `features` lists them
+    constraints: tuple[str, ...] = ()  # text: see `ratewise.constraints.text`
+    classes: tuple[str, ...] = ()  # declared labels; without them those of the schema, or found privately
     epsilon: float | None = 1.0
     delta: float | None = None
     neighbours: str = "zero_out"
     model: str = "additive"
-    features: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()  # columns to predict from; by default all others that are not left out
     leave_out: tuple[str, ...] = ()
-    privacy_id: str | None = None
+    privacy_id: str | None = None  # column whose equal entries form one unit of privacy
     rows_per_id: int | None = None
     id_weighting: str = "id"
-    tolerance: float = 0.01
-    title: str = ""
-    training: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    tolerance: float = 0.01  # of the certificate's verdicts
+    title: str = ""  # heading of reports
+    training: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # fields of `TrainingConfig` that differ
 
     def __post_init__(self) -> None:
         for name in ("groups", "constraints", "classes", "features", "leave_out"):

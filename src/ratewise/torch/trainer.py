@@ -107,7 +107,7 @@ def network_plan(
     settings = network_config(config, n_units, epochs)
     if epsilon is not None:
         epsilon = _validate.positive(epsilon=epsilon, hint="None trains without privacy")
-    facts = PublicFacts(n_units=n_units, n_columns=0, constrained=constrained)
+    facts = PublicFacts(n_units=n_units, constrained=constrained)
     budget = {"epsilon": epsilon, "delta": _validate.inside(delta=delta)}
     return plan_for(facts, settings, **budget, neighbours=neighbours, unit=unit or PrivacyUnit())  # type: ignore[arg-type]
 
@@ -444,10 +444,8 @@ class NetworkSession(Session):
                     f"ledger is kept in memory and has records that {self._source} does not know; leave it out to go on "
                     "with the ledger in the checkpoint, or keep it in a file with Ledger.create(path)"
                 )
-            self.restore({**state, "loop": dict(state["loop"])}, ledger.admission(state["admission"]))
+            self.restore({**state, "loop": dict(state["loop"])}, ledger.admission(state["admission"]), self._source)
         self._seed_noted = True
-        if self.plan.private and self.admission.events != tuple(self.plan.events.values()):
-            raise InvalidInput(f"{self._source} belongs to another run: its planned releases differ; {_SAME_RUN}")
         if self.loop is not None:
             self._go_on(state)
         return True
@@ -458,8 +456,6 @@ class NetworkSession(Session):
                 if state["identity"].get(name) != value:
                     raise InvalidInput(f"{self._source} belongs to another run: {name} differs; {_SAME_RUN}")
             done = state["loop"]["done"]
-            if type(done) is not int or not 0 <= done <= self.plan.steps:
-                raise InvalidInput(f"{self._source} is no sound checkpoint: its steps are not; take an older copy")
             self.loop.restore(state["loop"])
             self.history.restore(state["history"])
         taken = self.plan.steps - self.admission.left(TRAINING) if self.plan.private else done

@@ -1,7 +1,6 @@
 """Followers of a training run: a progress bar, and callbacks that write to MLflow or TensorBoard.
 
-They see released values only: what a `StepRecord` holds, and the numbers of a report. A report is measured on rows
-without noise, so log it only where its numbers may be told. Both libraries are imported when a callback is made.
+They see released values only: what a `StepRecord` holds. Both libraries are imported when a callback is made.
 
 ::
 
@@ -13,60 +12,85 @@ from __future__ import annotations
 import html
 import importlib
 import math
+import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from ratewise import _validate
 from ratewise.exceptions import InvalidType
 from ratewise.training.loop import StepRecord
 
 if TYPE_CHECKING:
-    from ratewise.report import Report
+    from ratewise.training.session import Session
 
-_SECONDS_BETWEEN = 0.5
-_WIDTH = 24
-_MOST_CONSTRAINTS = 100
+_SECONDS_BETWEEN, _SECONDS_IN_A_FILE = 0.5, 10.0  # of what is shown
+_WIDTH = 20
+
+
+class Moment(NamedTuple):
+    """How far a training is, in released values; `epsilon` is None without privacy."""
+
+    step: int
+    steps: int
+    epsilon: float | None  # of everything that was admitted: a plan counts as a whole
+    gradient_norm: float
+    largest_gap: float | None
+    seconds_left: float | None  # None before there is a pace
+
+    @property
+    def share(self) -> float:
+        """The share of the steps that is done."""
+        return self.step / self.steps
+
+    def __repr__(self) -> str:
+        said = [f"step {self.step}/{self.steps}"]  # what matters most comes first: a narrow terminal cuts off the rest
+        said += [] if self.seconds_left is None else [f"{self.seconds_left:.0f} s left"]
+        said += [] if self.largest_gap is None else [f"largest gap {self.largest_gap:.3f}"]
+        said += ["no privacy" if self.epsilon is None else f"epsilon {self.epsilon:.3f}"]
+        return ", ".join([*said, f"gradient {self.gradient_norm:.3g}"])
+
+    def _repr_html_(self) -> str:
+        label = html.escape(str(self))
+        return (
+            f'<progress max="1" value="{self.share:.4f}" style="width:16em" aria-label="{label}">'
+            f'</progress> <span style="font-variant-numeric:tabular-nums">{label}</span>'
+        )
 
 
 class Progress:
-    """Show steps done, the largest constraint value as released, and the time left.
+    """Show now and then how far a session is, from released values.
 
-    Parameters
-    ----------
-    steps : int
-    enabled : bool
-        False shows nothing and costs next to nothing.
-    screen : Line or Output, optional
-        By default a notebook's output if there is one, else standard error.
+    A `screen` has `seconds` between two moments, ``show(moment)`` and ``end()``; None shows nothing and costs next to
+    nothing.
     """
 
-    def __init__(self, steps: int, *, enabled: bool, screen: Any = None) -> None:
-        self._steps = steps
-        self._screen = (screen or find_screen()) if enabled else None
-        self._last = time.monotonic()
-        self._apart = _SECONDS_BETWEEN
-        self._first: tuple[int, float] | None = None  # a step and when it was over: the first one warms up
+    def __init__(self, session: Session, screen: Any = None) -> None:
+        self._session, self._screen = session, screen
+        self._last, self._apart = -math.inf, 0.0
+        self._first: tuple[int, float] | None = None  # a step and when it had been shown
 
-    def show(self, record: Any) -> None:
-        """Show a record, at most twice a second and once at the end."""
+    def show(self, record: StepRecord) -> None:
+        """Show a record, unless the last one was shown a moment ago; the last step is always shown."""
         if self._screen is None:
             return
-        now, step = time.monotonic(), record.step
-        self._first = self._first or (step, now)
-        if now - self._last < self._apart and step < self._steps:
+        now, plan, compiled = time.monotonic(), self._session.plan, self._session.compiled
+        if now - self._last < self._apart and record.step < plan.steps:
             return
         self._last = now
-        said = [f"step {step}/{self._steps}"]
-        if record.values is not None:
-            said.append(f"largest constraint value {record.values.max():+.3f}")
-        if step > self._first[0] or step == self._steps:
-            pace = (now - self._first[1]) / max(step - self._first[0], 1)
-            said.append(f"{pace * (self._steps - step):.0f} s left")
-        self._screen.show(step / self._steps, ", ".join(said))
-        # adding up many steps takes a moment: never more than a tenth of the time
-        self._apart = max(_SECONDS_BETWEEN, 10 * (time.monotonic() - now))
+        left = worst = None
+        if self._first is not None or record.step == plan.steps:
+            first, then = self._first or (0, now)
+            left = round((now - then) / max(record.step - first, 1) * (plan.steps - record.step), 1)
+        if compiled is not None and record.values is not None:
+            worst = max((float(item.gap(record.values)) for item in compiled.items if item.is_gap), default=None)
+        epsilon = plan.epsilon if plan.private else None
+        self._screen.show(Moment(record.step, plan.steps, epsilon, record.gradient_norm, worst, left))
+        over = time.monotonic()
+        if self._first is None:  # the first step warms up, and showing it does: neither tells the pace
+            self._first = record.step, over
+        self._apart = max(self._screen.seconds, 10.0 * (over - self._last) * (record.step > self._first[0]))
 
     def __enter__(self) -> Self:
         return self
@@ -83,56 +107,43 @@ class Line:
     def __init__(self, stream: Any = None) -> None:
         self._stream = sys.stderr if stream is None else stream
         self._over = bool(getattr(self._stream, "isatty", bool)())
+        self.seconds = _SECONDS_BETWEEN if self._over else _SECONDS_IN_A_FILE
         self._length = 0
 
-    def show(self, share: float, words: str) -> None:
+    def show(self, moment: Moment) -> None:
         """Write the bar; on a terminal, over the old one."""
-        done = round(_WIDTH * min(1.0, max(0.0, share)))
-        line = f"[{'#' * done}{'.' * (_WIDTH - done)}] {words}"
+        done = round(_WIDTH * moment.share)
+        line = f"[{'#' * done}{'.' * (_WIDTH - done)}] {moment}"
+        if self._over:  # a line that is wider than the terminal would be broken in two, and pile up instead of moving
+            line = line[: shutil.get_terminal_size().columns - 1]
         self._stream.write(f"\r{line.ljust(self._length)}" if self._over else f"{line}\n")
         self._length = len(line)
         self._stream.flush()
 
     def end(self) -> None:
         """End the line."""
-        if self._over or not self._length:
+        if self._over and self._length:
             self._stream.write("\n")
 
 
 class Output:
     """A bar in a notebook: one output that is replaced, so a saved notebook keeps the last state only."""
 
+    seconds = _SECONDS_BETWEEN
+
     def __init__(self, display: Callable[..., Any]) -> None:
         self._display = display
         self._handle: Any = None
 
-    def show(self, share: float, words: str) -> None:
+    def show(self, moment: Moment) -> None:
         """Replace the output."""
-        bar = _Bar(min(1.0, max(0.0, share)), words)
         if self._handle is None:
-            self._handle = self._display(bar, display_id=True)
+            self._handle = self._display(moment, display_id=True)
         else:
-            self._handle.update(bar)
+            self._handle.update(moment)
 
     def end(self) -> None:
         """Leave the last state standing."""
-
-
-class _Bar:
-    """What a notebook shows: a progress element, or its words where there is no HTML."""
-
-    def __init__(self, share: float, words: str) -> None:
-        self._share, self._words = share, words
-
-    def _repr_html_(self) -> str:
-        label = html.escape(self._words)
-        return (
-            f'<progress max="1" value="{self._share:.4f}" style="width:16em" aria-label="{label}">'
-            f'</progress> <span style="font-variant-numeric:tabular-nums">{label}</span>'
-        )
-
-    def __repr__(self) -> str:
-        return self._words
 
 
 def find_screen() -> Line | Output:
@@ -163,21 +174,6 @@ class _Callback:
         if record.step == 1 or record.step % self._every == 0:
             for name, value in scalars(record, self._names).items():
                 self._write(name, value, record.step)
-
-    def log_report(self, report: Report) -> None:
-        """Write the numbers of a report: accuracy, worst gap, epsilon, verdicts, values reached."""
-        content = report.content
-        first = content.models[0]
-        numbers = {
-            "accuracy": first.accuracy.value,
-            "worst_gap": first.worst,
-            "epsilon": first.epsilon,
-            **{state.replace(" ", "_"): float(count) for state, count in content.counts.items()},
-            **{f"reached/{one.name}": one.reached for one in content.by_worst()[:_MOST_CONSTRAINTS]},
-        }
-        for name, value in numbers.items():
-            if value is not None:
-                self._write(f"report/{name}", value, 0)
 
 
 class TensorBoardCallback(_Callback):

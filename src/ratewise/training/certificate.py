@@ -46,6 +46,7 @@ from ratewise.constraints.domain import show_number
 from ratewise.exceptions import InvalidInput
 from ratewise.metrics.intervals import NoisyIntervals, fieller, noisy_intervals
 from ratewise.metrics.rates import RowSequence, html_table, plain_data
+from ratewise.training.config import KNOWN_SHARE, SHIFTS_BETWEEN_EDGES
 from ratewise.training.plan import CERTIFICATE, Plan
 
 if TYPE_CHECKING:
@@ -60,8 +61,8 @@ _ONE_CLASS = 0.25  # of the rows outside the largest class, the share that must 
 _SURE = 2.5  # standard deviations that a constraint must be missed by before a shift is tried
 MARGIN_EDGES = np.array([-4.0, -2.0, -1.0, -0.5, -0.25, 0.0, 0.25, 0.5, 1.0, 2.0, 4.0])
 """Edges of the intervals of margins."""
-# shifts that are considered: eight between two edges of margins
-_AMOUNTS = np.unique(np.concatenate([np.linspace(*pair, 9) for pair in pairwise(MARGIN_EDGES)]))
+_AMOUNTS = np.unique(np.concatenate([np.linspace(*pair, SHIFTS_BETWEEN_EDGES + 1) for pair in pairwise(MARGIN_EDGES)]))
+"""Shifts that are considered."""
 
 
 # ------------------------------------------------------------------------------------------------ verdicts
@@ -184,11 +185,6 @@ class Certificate(RowSequence[CertificateRow]):
     notes: tuple[str, ...] = ()
 
     @property
-    def all_held(self) -> bool:
-        """Whether every constraint is held; True without constraints."""
-        return all(row.verdict == HELD for row in self.rows)
-
-    @property
     def verdict(self) -> str:
         """The verdict of all constraints together: missed if one is, held if all are."""
         verdicts = {row.verdict for row in self.rows}
@@ -309,13 +305,8 @@ def pack_counts(
 ) -> Floats:
     """Return the vector (2 H, M) of exact counts. It reads rows: release it only with noise.
 
-    Parameters
-    ----------
-    cells, labels, predictions : (n,) integers
-        Cell, code of the true label, code of the predicted class; rows with a code outside its range are not
-        counted in the table concerned.
-    weights : (n,) array, optional
-        Weight of each row, at most 1 in total for a unit; 1 without it.
+    Rows are given by the codes of cell, true label and predicted class; those with a code outside its range are not
+    counted in the table concerned. The `weights` of the rows of a unit are at most 1 in total.
     """
     cells, labels, predictions = (np.asarray(codes, dtype=np.int64) for codes in (cells, labels, predictions))
     n_cells, n_classes = compiled.n_cells, compiled.n_classes
@@ -370,30 +361,14 @@ def certify(
 ) -> Certificate:
     """Return the certificate of a model from released counts of its predictions.
 
-    Parameters
-    ----------
-    compiled : CompiledConstraints
-    histogram : (Q, K) array
-        Released histogram of hard predictions by cell.
-    noise_std : float
-        Standard deviation of its noise; 0 for exact counts (a public table, or training without privacy).
-    n_units : int
-        Public number of units.
-    outcomes, outcomes_std : optional
-        Released (K, 2) counts by true label and by whether the prediction is wrong or right, and the standard
-        deviation of their noise; for the accuracy.
-    cell_totals, cell_totals_std : optional
-        Estimates of the number of units in each cell whose errors are independent of the histogram's noise
-        (for example averaged over training steps), and their standard deviation. They shorten the intervals.
-    tolerance, level : float
-        See `Certificate`. If the best of m models is chosen by their certificates, all planned beforehand,
-        take ``1 - (1 - level) / m`` for each: then the chosen certificate keeps the level.
-    unit, data : str
-        What a unit is, in the plural, and what was counted.
-    items : sequence of Item, optional
-        The requested bounds to certify; by default all of ``compiled.items``.
-    groups, notes : optional
-        Further rates, and sentences, to show.
+    `histogram` counts hard predictions by cell, with noise of standard deviation `noise_std`; 0 for exact counts (a
+    public table, or training without privacy). `outcomes`, by true label and by whether the prediction is wrong or
+    right, give the accuracy. `cell_totals` are estimates of the number of units in each cell whose errors are
+    independent of the histogram's noise, for example averaged over training steps: they shorten the intervals. `unit`
+    is a plural; `items` are the requested bounds, by default all of ``compiled.items``.
+
+    If the best of m models is chosen by their certificates, all planned beforehand, take the `level`
+    ``1 - (1 - level) / m`` for each: then the chosen certificate keeps the level.
     """
     table = np.asarray(histogram, dtype=np.float64)
     noise = _validate.non_negative(noise_std=noise_std)
@@ -476,12 +451,7 @@ def plan_stds(plan: Plan, name: str) -> tuple[float, float]:
 class Shift:
     """A correction: `amount` is added to the score of class number `towards`; no group is needed to predict.
 
-    Attributes
-    ----------
-    towards : int
-    amount : float
-    excess, left : float
-        Estimates of the largest excess over a bound, before and after.
+    `excess` and `left` are estimates of the largest excess over a bound, before and after.
     """
 
     towards: int
@@ -533,24 +503,14 @@ def choose_shift(
     with the smallest violation, if that is less than half. Shifts that give nearly everyone the same class, or that
     raise the error by more than they lower the largest excess, are not considered.
 
-    Parameters
-    ----------
-    released : array
-        Released margins (`margin_codes`) by cell and by label, as `packed_tables`.
-    compiled : CompiledConstraints
-    stds : pair of float
-        Standard deviations of the noise on both tables.
-    towards : int
-        Class whose score may be shifted.
-    cell_totals : (Q,) array
-        Released sizes of the cells.
-    tolerance : float
+    `released` are margins (`margin_codes`) by cell and by label, as `packed_tables`, with noise of standard deviations
+    `stds`; `cell_totals` are released sizes of the cells.
     """
     n_cells, n_classes = compiled.n_cells, compiled.n_classes
     by_cell, by_label = np.split(released, [n_cells * margin_code_count(n_classes)])
     cells, labels = (part.reshape(-1, len(MARGIN_EDGES) + 1, n_classes - 1) for part in (by_cell / 2.0, by_label))
     sizes = np.maximum(cell_totals, 0.0)
-    floor = max(1.0, 0.002 * float(sizes.sum()))
+    floor = max(1.0, KNOWN_SHARE * float(sizes.sum()))
     start = _Shifted.by(0.0, cells, labels, towards)
     value, std = compiled.value_and_std(start.histogram, stds[0] * start.entries, sizes, floor=floor)
     if not np.any(value - compiled.bounds > tolerance + _SURE * std + ROUNDING):
@@ -616,45 +576,16 @@ class _Shifted:
         return cls(predictions(cells), float(by_label.sum() - np.trace(by_label)), entries)
 
 
-def expected_half_widths(
-    compiled: CompiledConstraints,
-    n_units: int,
-    noise_std: float,
-    *,
-    cell_shares: Any = None,
-    cell_totals_std: float | None = None,
-    level: float = 0.95,
-) -> Floats:
-    """Return the expected half-width of each row's interval, from public facts only.
+def expected_half_widths(compiled: CompiledConstraints, n_units: int, noise_std: float) -> Floats:
+    """Return the expected half-width of each row's interval, from public facts; `noise_std` is that of each count.
 
-    Parameters
-    ----------
-    compiled : CompiledConstraints
-    n_units : int
-    noise_std : float
-        Standard deviation of the noise on each count.
-    cell_shares : (Q,) array, optional
-        Guess of the share of units in each cell; equal by default.
-    cell_totals_std : float, optional
-        Standard deviation of independent estimates of the cell sizes, if there will be any.
-
-    Notes
-    -----
-    A quarter of each cell is taken to be predicted another class than the first.
+    Cells have equal shares of the units; a quarter of each is taken to be predicted another class than the first.
     """
-    shares = np.full(compiled.n_cells, 1.0 / compiled.n_cells) if cell_shares is None else np.asarray(cell_shares)
-    sizes = float(n_units) * shares
     split = np.full(compiled.n_classes, 0.25 / (compiled.n_classes - 1))
     split[0] = 0.75
-    found = noisy_intervals(
-        compiled,
-        np.outer(sizes, split),
-        _validate.non_negative(noise_std=noise_std),
-        members=[item.members[0] for item in compiled.items],
-        cell_totals=None if cell_totals_std is None else sizes,
-        cell_totals_std=cell_totals_std or 0.0,
-        level=level,
-    )
+    table = np.tile(split * float(n_units) * (1.0 / compiled.n_cells), (compiled.n_cells, 1))
+    members = [item.members[0] for item in compiled.items]
+    found = noisy_intervals(compiled, table, _validate.non_negative(noise_std=noise_std), members=members)
     half: Floats = (found.high - found.low) / 2.0
     return half
 

@@ -17,7 +17,7 @@ from scipy.special import log_ndtr, ndtr
 
 from ratewise import _validate
 from ratewise.exceptions import InvalidInput
-from ratewise.preprocessing.grids import LOG_CELLS
+from ratewise.preprocessing.grids import LOG_CELLS, REFINEMENT
 
 HISTOGRAMS = ("gaussian", "laplace")
 SCHEDULES = ("linear", "constant")
@@ -26,12 +26,14 @@ _SIZES = 1e-100, 1e100  # of clipping norms and learning rates whose products ar
 
 STEPS = 200
 LARGEST_SAMPLE = 65_536  # expected units of a step; small tables are sampled with probability 1/2
-THRESHOLD_DELTA = 0.1  # of delta, for each of two releases with thresholds
+# Of a budget, for what a fit releases beside gradients: column histograms (in units of 1 / sigma**2), prediction counts (of
+# a step), a threshold (of delta). Each release of found values, and the certificate, get half of it.
+SIDE_SHARE = 0.1
 LEAST_STEP_NOISE = 0.2  # with less, a small sampling rate hides nothing
 ROWS_PER_ID_SHARE = CORRECTION_SHARE = 0.01  # of the budget, in units of 1 / sigma**2
 
-_FEW, _MANY = 500.0, 5000.0  # resolution from which logarithmic cells are used, and finer ones
-_MOST_LOG_CELLS = 2560  # of all columns of a table
+_FEW = 500.0  # resolution from which logarithmic cells are used; finer ones from ten times as much
+_FINE_COLUMNS = 5  # so many columns can have the finest logarithmic cells; more columns share their number
 # prior on shape functions: squared norm of all cell indicators of a row, per unit of resolution
 _SPREAD = 0.025
 _L2 = 0.001  # penalty on weights without constraints
@@ -39,6 +41,17 @@ _CONSTRAINED_L2 = (0.004, 80.0)  # with constraints: the lesser of the first and
 _GRADIENT_NOISE = 0.075  # noise of the mean gradient, in score units, that the clipping norm is chosen for
 _CLIPS = (0.5, 4.0)
 _LEARNING_RATE = 2.0
+SHIFTS_BETWEEN_EDGES = REFINEMENT  # shifts of a class that are tried between two edges of margins
+KNOWN_SHARE = 0.002  # of the rows: counts are to be known to this, and denominators are at least this
+
+_CHECKS: dict[str, Any] = {
+    **dict.fromkeys(("clip", "learning_rate", "spread", "temperature", "max_sample_weight"), _validate.positive),
+    **dict.fromkeys(("l2", "momentum", "dual_rate", "dual_damping", "margin", "tolerance"), _validate.non_negative),
+    **dict.fromkeys(("sampling_rate", "statistics_share", "discovery_share", "certificate_share"), _validate.fraction),
+    "steps": _validate.count,
+    "histogram_share": _validate.inside,
+}
+_CHOICES = {"histogram": HISTOGRAMS, "schedule": SCHEDULES, "rates": ("hard", "soft")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,50 +116,33 @@ class TrainingConfig:
     dual_rate: float = 0.3
     dual_damping: float = 3.0
     margin: float | str = 0.0
-    statistics_share: float = 0.1
-    discovery_share: float = 0.05
-    certificate_share: float = 0.05
+    statistics_share: float = SIDE_SHARE
+    discovery_share: float = SIDE_SHARE / 2.0
+    certificate_share: float = SIDE_SHARE / 2.0
     correction: bool = True
     tolerance: float = 0.01
     max_sample_weight: float = 1.0
     spread: float | None = None
 
     def __post_init__(self) -> None:
-        optional: dict[str, Any] = {
-            "steps": _validate.count,
-            "sampling_rate": _validate.fraction,
-            "clip": _validate.positive,
-            "learning_rate": _validate.positive,
-            "histogram_share": _validate.inside,
-            "spread": _validate.positive,
-            "l2": _validate.non_negative,
-        }
-        for name, check in optional.items():
-            value = getattr(self, name)
-            if value is not None:
-                object.__setattr__(self, name, check(**{name: value}))
+        for entry in fields(self):
+            check, value = _CHECKS.get(entry.name), getattr(self, entry.name)
+            unset = value is None and entry.default is None
+            if check is not None and not unset and (entry.name, value) != ("margin", "certified"):
+                object.__setattr__(self, entry.name, check(**{entry.name: value}))
+        for name, choices in _CHOICES.items():
+            _validate.one_of(choices, **{name: getattr(self, name)})
         self._check_sizes()
-        for name in ("dual_rate", "dual_damping", "tolerance"):
-            object.__setattr__(self, name, _validate.non_negative(**{name: getattr(self, name)}))
-        for name in ("statistics_share", "discovery_share", "certificate_share"):
-            object.__setattr__(self, name, _validate.fraction(**{name: getattr(self, name)}))
         spent = self.statistics_share + 2.0 * self.discovery_share + self.certificate_share
         if spent > 0.9:
             raise InvalidInput(
                 f"statistics_share + 2 * discovery_share + certificate_share must be at most 0.9, got {spent:g}: "
                 "training needs the rest"
             )
-        if not 0.0 <= _validate.non_negative(momentum=self.momentum) < 1.0:
-            raise InvalidInput(f"momentum must be at least 0 and below 1, got {self.momentum!r}")
-        _validate.positive(temperature=self.temperature)
-        _validate.positive(max_sample_weight=self.max_sample_weight)
-        _validate.one_of(HISTOGRAMS, histogram=self.histogram)
-        _validate.one_of(SCHEDULES, schedule=self.schedule)
-        _validate.one_of(("hard", "soft"), rates=self.rates)
-        if self.margin != "certified":
-            object.__setattr__(self, "margin", _validate.non_negative(margin=self.margin))
 
     def _check_sizes(self) -> None:
+        if not self.momentum < 1.0:
+            raise InvalidInput(f"momentum must be at least 0 and below 1, got {self.momentum!r}")
         if self.steps is not None and self.steps > _MOST_STEPS:
             raise InvalidInput(
                 f"steps must be at most {_MOST_STEPS}, got {self.steps}; a larger sampling_rate needs fewer"
@@ -189,9 +185,10 @@ def logarithmic_cells(resolution: float, n_continuous: int) -> int:
     """
     if resolution < _FEW:
         return 0
-    if resolution < _MANY:
+    if resolution < 10.0 * _FEW:
         return LOG_CELLS
-    return min(max(_MOST_LOG_CELLS // max(n_continuous, 1), LOG_CELLS), 8 * LOG_CELLS)
+    most = _FINE_COLUMNS * REFINEMENT * LOG_CELLS
+    return max(most // max(n_continuous, _FINE_COLUMNS), LOG_CELLS)
 
 
 def spread(resolution: float, n_continuous: int) -> float:
@@ -230,6 +227,6 @@ def histogram_share(single_release: float, n_units: int) -> float:
     """Return the share of a step that prediction counts get: a tenth, up to a quarter on small tables.
 
     With a tenth, the noise of a count followed over a quarter of the steps is about ``6 * single_release / n``
-    of the rows. Where that passes 0.002, more goes to the counts.
+    of the rows. Where that passes `KNOWN_SHARE`, more goes to the counts.
     """
-    return min(max(0.1, 300.0 * single_release / n_units), 0.25)
+    return min(max(SIDE_SHARE, SIDE_SHARE * (6.0 / KNOWN_SHARE) * single_release / n_units), 0.25)

@@ -30,31 +30,17 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Declarations:
-    """What the user declares.
-
-    Attributes
-    ----------
-    constraints : list of declarations
-    classes : tuple or None
-    group_values : mapping of column to values or Numeric()
-        Declared values of sensitive columns.
-    columns : mapping of feature name to ColumnDeclaration
-    model : "additive" or "linear"
-    unit : "row" or "id"
-    id_column : str or None
-    rows_per_id : int or None
-    weighting : "id" or "row"
-    """
+    """What the user declares."""
 
     constraints: list[Any]
     classes: tuple[Any, ...] | None
-    group_values: Mapping[str, Any]
+    group_values: Mapping[str, Any]  # values of a sensitive column, or Numeric()
     columns: Mapping[str, ColumnDeclaration]
-    model: str = "additive"
-    unit: str = "row"
+    model: str = "additive"  # or "linear"
+    unit: str = "row"  # or "id"
     id_column: str | None = None
     rows_per_id: int | None = None
-    weighting: str = "id"
+    weighting: str = "id"  # or "row"
 
     @property
     def needed_columns(self) -> frozenset[str] | None:

@@ -19,6 +19,7 @@ Everything here is post-processing of released values.
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -40,56 +41,30 @@ _LARGEST = 1e100  # weight of a row; squares and sums of such weights are finite
 _STATE = ("step", "integral", "multipliers", "estimate", "variance", "_totals", "_predicted", "_waiting")
 
 
+@dataclass(eq=False, repr=False)
 class DualUpdate:
-    """Multipliers, cell sizes and constraint estimates of a training run.
+    """Multipliers, cell sizes and constraint estimates of a training run."""
 
-    Parameters
-    ----------
-    constraints : CompiledConstraints
-    total : float
-        Total weight of the rows, public or released.
-    sampling_rate : float
-    noise : float
-        Standard deviation of the noise of one count.
-    rate, damping : float
-        Integral and proportional gain.
-    margin : float or array
-        Training aims below the bounds by this much.
-    interval : int
-        The mean histogram of so many steps counts as that of one step.
-    """
+    constraints: CompiledConstraints
+    _: KW_ONLY
+    total: float  # weight of the rows, public or released
+    sampling_rate: float
+    noise: float  # standard deviation of one count
+    rate: float  # integral gain
+    damping: float  # proportional gain
+    margin: Any = 0.0  # training aims below the bounds by this much
+    interval: int = 1  # the mean histogram of so many steps counts as that of one step
 
-    def __init__(
-        self,
-        constraints: CompiledConstraints,
-        *,
-        total: float,
-        sampling_rate: float,
-        noise: float,
-        rate: float,
-        damping: float,
-        margin: Any = 0.0,
-        interval: int = 1,
-    ) -> None:
-        self.constraints = constraints
-        self._expected = total * sampling_rate
-        self._sampling_rate = sampling_rate
-        self._noise = noise
-        self._interval = interval
-        self._rate, self._damping = rate, damping
-        self._bounds = constraints.bounds - margin
-        n_cells, n_classes = constraints.n_cells, constraints.n_classes
-        self._shape = n_cells, n_classes
-        self._totals = np.zeros(n_cells)
-        self._predicted = np.zeros(n_classes)
-        self._waiting: Floats = np.zeros(self._shape)
-        self.step = 0
-        self.integral: Floats = np.zeros(len(constraints))
-        self.multipliers: Floats = np.zeros(len(constraints))
-        self.estimate: Floats = np.zeros(len(constraints))
-        self.variance: Floats = np.full(len(constraints), np.inf)
-        self.table: Floats = np.zeros(self._shape)
-        self.scale = 1.0
+    def __post_init__(self) -> None:
+        count, n_cells, n_classes = len(self.constraints), self.constraints.n_cells, self.constraints.n_classes
+        self._totals, self._predicted = np.zeros(n_cells), np.zeros(n_classes)
+        self._waiting: Floats = np.zeros((n_cells, n_classes))
+        self.step, self.scale = 0, 1.0
+        self.integral: Floats = np.zeros(count)
+        self.multipliers: Floats = np.zeros(count)
+        self.estimate: Floats = np.zeros(count)
+        self.variance: Floats = np.full(count, np.inf)
+        self.table: Floats = np.zeros((n_cells, n_classes))
 
     @property
     def cell_totals(self) -> Floats:
@@ -99,12 +74,12 @@ class DualUpdate:
     @property
     def _steps(self) -> int:
         """Steps up to the last update, at least 1."""
-        return max(self.step - self.step % self._interval, 1)
+        return max(self.step - self.step % self.interval, 1)
 
     @property
     def cell_totals_std(self) -> float:
         """Standard deviation of the noise of `cell_totals`."""
-        return self._noise * float(np.sqrt(self._shape[1] / self._steps))
+        return self.noise * float(np.sqrt(self.constraints.n_classes / self._steps))
 
     @property
     def largest_class(self) -> int:
@@ -113,22 +88,17 @@ class DualUpdate:
 
     def cell_sizes(self) -> tuple[Floats, Floats]:
         """Return the total weight of each cell, from the sizes of all samples, and its standard deviation."""
-        rate = self._sampling_rate
+        rate = self.sampling_rate
         sizes = self.cell_totals / rate
         sampling = np.maximum(sizes, 0.0) * (1.0 - rate) / (rate * self._steps)
         return sizes, np.sqrt(np.square(self.cell_totals_std / rate) + sampling)
-
-    @property
-    def standard_error(self) -> Floats:
-        """Standard error of `estimate`, from the noise of the counts."""
-        return np.sqrt(self.variance)
 
     def update(self, histogram: Floats, schedule: float) -> None:
         """Take in one released histogram; `schedule` is the learning rate relative to the first step."""
         self._waiting += histogram
         self.step += 1
-        if self.step % self._interval == 0:
-            self._update(self._waiting / self._interval, schedule)
+        if self.step % self.interval == 0:
+            self._update(self._waiting / self.interval, schedule)
             self._waiting[...] = 0.0
 
     @np.errstate(all="ignore")
@@ -136,21 +106,21 @@ class DualUpdate:
         """Move the multipliers by the mean histogram of `interval` steps."""
         constraints = self.constraints
         counted = histogram.sum(axis=1)
-        self._totals += self._interval * counted
-        self._predicted += self._interval * histogram.sum(axis=0)
+        self._totals += self.interval * counted
+        self._predicted += self.interval * histogram.sum(axis=0)
         floor = max(1.0, _KNOWN * self.cell_totals_std)
         sizes = np.maximum(self.cell_totals, 0.0)
         # counts of a cell sum to its size, which the mean over steps knows better: project on that sum
-        consistent = histogram + ((sizes - counted) / self._shape[1])[:, None]
-        spread = self._noise * float(np.sqrt((1.0 - 1.0 / self._shape[1]) / self._interval))
+        consistent = histogram + ((sizes - counted) / self.constraints.n_classes)[:, None]
+        spread = self.noise * float(np.sqrt((1.0 - 1.0 / self.constraints.n_classes) / self.interval))
         values = constraints.values(consistent, sizes, floor=floor, clamp=False, shrink=True)
         observed = np.square(constraints.value_noise(consistent, sizes, max(spread, 1e-9), floor=floor))
         self._filter(values, np.maximum(observed, 1e-12), schedule)
-        error = (self.estimate - self._bounds) * _RELIABLE**2 / (_RELIABLE**2 + self.variance)
-        self.integral = np.maximum(self.integral + self._rate * error, 0.0)
-        self.multipliers = np.maximum(self.integral + self._damping * error, 0.0)
+        error = (self.estimate - (constraints.bounds - self.margin)) * _RELIABLE**2 / (_RELIABLE**2 + self.variance)
+        self.integral = np.maximum(self.integral + self.rate * error, 0.0)
+        self.multipliers = np.maximum(self.integral + self.damping * error, 0.0)
         weights = constraints.weights(self.multipliers, consistent, sizes, floor=floor, ratio_floor=floor)
-        self.table = weights * self._expected
+        self.table = weights * (self.total * self.sampling_rate)
         if not np.abs(self.table).max(initial=0.0) <= _LARGEST:
             # finite whatever the gains are: an infinite scale would be an infinite clipping norm
             self.table = np.clip(np.nan_to_num(self.table, nan=0.0), -_LARGEST, _LARGEST)
@@ -168,7 +138,7 @@ class DualUpdate:
         return float(2.0 ** np.round(np.log2(1.0 + _SCALE * size)))
 
     def _filter(self, values: Floats, observed: Floats, schedule: float) -> None:
-        if self.step == self._interval:
+        if self.step == self.interval:
             self.estimate, self.variance = values, observed
             return
         variance = self.variance + (_DRIFT * schedule) ** 2

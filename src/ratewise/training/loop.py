@@ -41,32 +41,25 @@ class Engine(Protocol):
     @property
     def n_parameters(self) -> int:
         """Number of parameters."""
-        ...
 
     @property
     def count_step(self) -> float:
         """Power of two that all prediction counts are multiples of."""
-        ...
 
     def slack(self, rows: float) -> float:
         """Return a bound on the rounding errors of the gradient sum, relative to the clipping norm."""
-        ...
 
     def sums(self, sample: Any, parameters: Any, weights: Floats | None, clip: float) -> Any:
         """Return `.gradient` (clipped sum) and `.histogram` (prediction counts) of a sample; **private**."""
-        ...
 
     def counts(self, parameters: Any) -> tuple[Floats, Floats]:
         """Return cells by predicted class and labels by whether predicted correctly, over all units; **private**."""
-        ...
 
     def margin_counts(self, parameters: Any, towards: int) -> tuple[Floats, Floats]:
         """Return cells and labels by `ratewise.training.certificate.margin_codes` over all units; **private**."""
-        ...
 
     def shifted(self, parameters: Any, towards: int, amount: float) -> Any:
         """Return parameters for `counts` with `amount` added to the score of class `towards`."""
-        ...
 
 
 class Release(Protocol):
@@ -74,7 +67,6 @@ class Release(Protocol):
 
     def release(self, value: Any, rng: np.random.Generator, /) -> Any:
         """Return the value with fresh noise on every entry."""
-        ...
 
 
 class Optimizer(Protocol):
@@ -85,42 +77,26 @@ class Optimizer(Protocol):
     @property
     def parameters(self) -> Any:
         """The model, as the engine takes it."""
-        ...
 
     @property
     def relative_rate(self) -> float:
         """Learning rate of the coming step relative to the first one."""
-        ...
 
     def step(self, total: Any, expected_units: float) -> float:
         """Move by a released sum over the constant `expected_units`; return the norm of that mean."""
-        ...
 
     def state(self) -> dict[str, Any]:
         """Return what is needed to go on later."""
-        ...
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from what `state` returned."""
-        ...
 
 
 class StepRecord(NamedTuple):
-    """What a step released, or was computed from released values.
-
-    Attributes
-    ----------
-    step : int
-        From 1.
-    gradient_norm : float
-        Norm of the released mean gradient, noise included.
-    histogram : (Q, K) array or None
-    values, multipliers : (J,) arrays or None
-        Filtered constraint values and multipliers after the step.
-    """
+    """What a step (from 1) released, or was computed from released values; constraint values are filtered."""
 
     step: int
-    gradient_norm: float
+    gradient_norm: float  # of the mean, noise included
     histogram: Floats | None = None
     values: Floats | None = None
     multipliers: Floats | None = None
@@ -202,27 +178,15 @@ def schedule_value(schedule: str, done: int, steps: int) -> float:
 
 @dataclass
 class Loop:
-    """A training run that can be stopped and resumed between steps.
-
-    Parameters
-    ----------
-    engine : Engine
-    optimizer : Optimizer
-    dual : DualUpdate or None
-    gradient_mechanism, histogram_mechanism : Release
-    clip : float
-        Sensitivity of the gradient sum.
-    expected_units : float
-        The constant that sums are divided by.
-    """
+    """A training run that can be stopped and resumed between steps."""
 
     engine: Engine
     optimizer: Optimizer
     dual: DualUpdate | None
     gradient_mechanism: Release
     histogram_mechanism: Release
-    clip: float
-    expected_units: float
+    clip: float  # sensitivity of the gradient sum
+    expected_units: float  # the constant that sums are divided by
 
     def run(
         self,
@@ -264,15 +228,7 @@ class Loop:
 
 
 class History:
-    """Released values by step, thinned so that memory stays bounded whatever the number of steps.
-
-    Parameters
-    ----------
-    steps : int
-    shape : (int, int) or None
-        Cells and classes of the histogram.
-    n_constraints : int
-    """
+    """Released values by step, thinned so that memory stays bounded; `shape` is that of a histogram."""
 
     def __init__(self, steps: int, shape: tuple[int, int] | None = None, n_constraints: int = 0) -> None:
         width = 2 + 2 * n_constraints + (0 if shape is None else shape[0] * shape[1])

@@ -23,66 +23,31 @@ CERTIFICATE = "certificate"
 
 @dataclass(frozen=True)
 class PublicFacts:
-    """What is known before a row is read.
-
-    Attributes
-    ----------
-    n_units : int
-    n_columns : int
-        Feature columns.
-    n_discovered : int
-        Columns (label, groups) whose values must be found.
-    n_unbounded : int
-        Feature columns whose type, bounds or values must be found.
-    statistics_norm : float
-        L2 norm of what a unit adds to the column histograms; 0 if none are released.
-    constrained : bool
-    find_rows_per_id : bool
-    corrected : bool
-        Whether the trained model is measured once before the certificate, and corrected if it misses a constraint.
-    """
+    """What is known before a row is read."""
 
     n_units: int
-    n_columns: int
-    n_discovered: int = 0
-    n_unbounded: int = 0
-    statistics_norm: float = 0.0
+    n_discovered: int = 0  # label and groups whose values must be found
+    n_unbounded: int = 0  # features whose type, bounds or values must be found
+    statistics_norm: float = 0.0  # L2 norm of what a unit adds to the column histograms; 0 if none are released
     constrained: bool = False
     find_rows_per_id: bool = False
-    corrected: bool = False
+    corrected: bool = False  # whether the trained model is measured before the certificate, to correct it
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Every release of a fit. The ledger admits `events` as a whole before the first of them.
-
-    Attributes
-    ----------
-    n_units : int
-    sampling_rate : float
-    steps : int
-    events : dict of str to Event
-        By name, in the order of release; empty without privacy.
-    unit : PrivacyUnit
-    neighbours : str
-    epsilon, delta : float
-        What `events` cost together.
-    statistics_norm : float
-        Sensitivity of the column histograms.
-    corrected : bool
-        Whether there is a measurement before the certificate (`ratewise.training.certificate.choose_shift`).
-    """
+    """Every release of a fit. The ledger admits `events` as a whole before the first of them."""
 
     n_units: int
     sampling_rate: float
     steps: int
-    events: dict[str, Event]
+    events: dict[str, Event]  # by name, in the order of release; empty without privacy
     unit: PrivacyUnit
     neighbours: str
-    epsilon: float
+    epsilon: float  # what `events` cost together, with `delta`
     delta: float
-    statistics_norm: float = 0.0
-    corrected: bool = False
+    statistics_norm: float = 0.0  # sensitivity of the column histograms
+    corrected: bool = False  # whether the model is measured before the certificate (`certificate.choose_shift`)
 
     @property
     def private(self) -> bool:
@@ -112,16 +77,7 @@ class Plan:
         return (0.0, 0.0) if event is None else (float(event.noise), float(event.delta))
 
     def gaussian(self, name: str, sensitivity: float, step: float = 1.0) -> Mechanism:
-        """Return the mechanism of a Gaussian release of the plan.
-
-        Parameters
-        ----------
-        name : str
-        sensitivity : float
-            Of the vector that is released.
-        step : float
-            Power of two that all entries of the vector are multiples of.
-        """
+        """Return the mechanism of a Gaussian release of a vector whose entries are multiples of `step`, a power of two."""
         event: Any = self.events.get(name)
         if event is None:
             return NoNoise()
@@ -154,18 +110,8 @@ def plan_for(
     """Return the plan of a fit that spends (`epsilon`, `delta`), of which `other_events` take their part."""
     rate = config.sampling_rate or min(0.5, defaults.LARGEST_SAMPLE / facts.n_units)
     steps = config.steps or defaults.STEPS
-    base = Plan(
-        facts.n_units,
-        rate,
-        steps,
-        {},
-        unit,
-        neighbours,
-        math.inf,
-        0.0,
-        facts.statistics_norm,
-        facts.constrained and facts.corrected,
-    )
+    corrected = facts.constrained and facts.corrected
+    base = Plan(facts.n_units, rate, steps, {}, unit, neighbours, math.inf, 0.0, facts.statistics_norm, corrected)
 
     def training(noise: float) -> Event:
         return _training_event(facts, config, rate, steps, noise)
@@ -196,7 +142,7 @@ def calibrated(
         for name, share in shares.items():
             noise = scale / math.sqrt(share)
             if name in (DISCOVERY, RANGES):
-                events[name] = ThresholdEvent(noise, defaults.THRESHOLD_DELTA * delta)
+                events[name] = ThresholdEvent(noise, defaults.SIDE_SHARE * delta)
             else:
                 events[name] = training(noise) if name == TRAINING else GaussianEvent(noise)
         return events

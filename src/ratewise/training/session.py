@@ -36,7 +36,7 @@ from ratewise.constraints.compiled import CompiledConstraints, compile_constrain
 from ratewise.constraints.domain import Domain
 from ratewise.data.cells import CellFormat
 from ratewise.data.table import Units
-from ratewise.exceptions import CertificateWarning, InvalidInput
+from ratewise.exceptions import BudgetExceeded, CertificateWarning, InvalidInput
 from ratewise.mechanisms.noise import Mechanism
 from ratewise.mechanisms.randomness import RandomStreams
 from ratewise.mechanisms.sampling import KeyedSample, keyed_samples
@@ -99,111 +99,69 @@ class RowSource(Protocol):
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the features; public."""
-        ...
 
     @property
     def named(self) -> bool:
         """Whether the names are the user's."""
-        ...
 
     @property
     def group_names(self) -> tuple[str, ...]:
         """Names of the sensitive columns; public."""
-        ...
 
     @property
     def sparse(self) -> bool:
         """Whether the features are a sparse matrix, which is used as it is."""
-        ...
 
     def count_units(self) -> int:
         """Return the number of units, rows or distinct ids; public."""
-        ...
 
     def count_sizes(self, classes: tuple[Any, ...] | None) -> Floats:
         """Return the number of ids by the logarithm of their number of usable rows; **private**.
 
         A row is usable if it has a label, that of a class if classes are given.
         """
-        ...
 
     def bound(self, max_rows: int, weighting: str, classes: tuple[Any, ...] | None) -> Units:
         """Fix which usable rows each unit contributes; called once, after `count_units`."""
-        ...
 
     def use_domain(self, domain: Domain, compiled: CompiledConstraints | None) -> None:
         """Code labels and groups; rows whose label is no class have no weight in all later sums."""
-        ...
 
     def count_values(self, names: tuple[str, ...]) -> dict[str, ValueCounts]:
         """Return the distinct values of sensitive columns and of `LABEL`, with their weights; **private**."""
-        ...
 
     def count_ranges(self, formats: Mapping[str, CellFormat]) -> dict[str, RangeCounts]:
         """Return the range cells and text values of features, with their weights; **private**."""
-        ...
 
     def bin_weights(self, grids: tuple[Grid, ...]) -> list[Floats]:
         """Code the features and return the weight of the rows of each bin, by column; **private**."""
-        ...
 
     def engine(self, basis: Basis | None, columns: Mapping[str, ColumnDeclaration], config: TrainingConfig) -> Any:
         """Return the engine of the training steps."""
-        ...
 
     def select(self, sample: KeyedSample) -> Any:
         """Return a sample as the engine takes it; **private**."""
-        ...
 
 
 @dataclass(eq=False)
 class Session:
-    """A fit in stages; `run` goes through all of them.
-
-    Parameters
-    ----------
-    declarations : Declarations
-    rows : RowSource
-        In memory (`ratewise.models.rows`) or in partitions (`ratewise.distributed`).
-    config : TrainingConfig
-    epsilon, delta, neighbours
-        The budget; epsilon None trains without privacy.
-    streams : RandomStreams
-    ledger : Ledger or None
-        None opens one for this fit.
-    other_events : tuple of Event
-        Releases of the same rows outside this fit that the budget has to cover.
-    data_name : str
-    tolerance : float, optional
-        Of the certificate's verdicts; that of `config` by default.
-    purpose : str
-        What the ledger calls the plan.
-    on_release : callable, optional
-        Called after each release before the first step, and after the certificate: `state` has then more.
-    on_start : callable, optional
-        Called before the first step.
-
-    Attributes
-    ----------
-    released : dict of str to released values
-        What each release outside the steps returned, by its name in the plan. A stage whose release is in here
-        does not release again.
-    """
+    """A fit in stages; `run` goes through all of them."""
 
     declarations: Declarations
     rows: RowSource
     config: TrainingConfig
-    epsilon: float | None
+    epsilon: float | None  # None trains without privacy
     delta: float
     neighbours: str
     streams: RandomStreams
-    ledger: Ledger | None = None
-    other_events: tuple[Event, ...] = ()
+    ledger: Ledger | None = None  # None opens one for this fit
+    other_events: tuple[Event, ...] = ()  # releases of the same rows outside this fit that the budget has to cover
     data_name: str = "training rows"
-    tolerance: float | None = None
-    purpose: str = "fit"
-    on_release: Callable[[], object] | None = None
-    on_start: Callable[[], object] | None = None
+    tolerance: float | None = None  # of the certificate's verdicts; that of `config` by default
+    purpose: str = "fit"  # what the ledger calls the plan
+    on_release: Callable[[], object] | None = None  # after each release outside the steps: `state` has then more
+    on_start: Callable[[], object] | None = None  # before the first step
+    # what each release outside the steps returned, by its name in the plan; a stage that finds its own releases nothing
     released: dict[str, Any] = field(init=False, default_factory=dict)
     plan: Plan = field(init=False)
     admission: Admission = field(init=False)
@@ -260,7 +218,6 @@ class Session:
         declared = self.declarations
         facts = PublicFacts(
             n_units=n_units,
-            n_columns=len(self.rows.names),
             n_discovered=len(self.undeclared()),
             n_unbounded=len(self._undeclared_columns()),
             statistics_norm=self._statistics_norm(self._log_cells(n_units)),
@@ -566,14 +523,11 @@ class Session:
         """Return the released values of a name; record the release and compute them unless they are there."""
         if name not in self.released:
             if self.plan.private:
-                self._record(name)
+                self.admission.release(name)
             self.released[name] = compute()
             if self.on_release is not None:
                 self.on_release()
         return self.released[name]
-
-    def _record(self, name: str) -> None:
-        self.admission.release(name)
 
     def _left(self, name: str) -> int:
         return self.admission.left(name)
@@ -594,15 +548,44 @@ class Session:
             "history": {} if self.history is None else self.history.arrays(),
         }
 
-    def restore(self, state: Mapping[str, Any], admission: Admission) -> None:
-        """Go on from `state`, under a plan that is admitted already; call it before the first stage.
+    def restore(
+        self, state: Mapping[str, Any] | None, admission: Admission | None, source: str = "the checkpoint"
+    ) -> None:
+        """Go on from the state in `source` under a plan that is admitted already; before the first stage.
 
         Releases that the state holds are not made again. Training steps that the ledger counts and the state
-        does not have are not taken again either: the learning rate goes on as if they had been.
+        does not have are not taken again either: the learning rate goes on as if they had been. Nothing happens if
+        there is neither a state nor an admission.
         """
-        self.released = dict(state["released"])
+        if state is None and admission is None:
+            return
+        if not hasattr(self, "plan"):
+            self.plan_units()
+        held: Mapping[str, Any] = {"released": {}, "loop": None, "history": {}} if state is None else state
+        done = 0 if held["loop"] is None else held["loop"]["done"]
+        if type(done) is not int or not 0 <= done <= self.plan.steps:
+            raise InvalidInput(f"{source} is no sound checkpoint: its steps are not; take an older copy")
+        if admission is not None and self.plan.private and admission.events != tuple(self.plan.events.values()):
+            raise InvalidInput(
+                f"{source} belongs to another run: its planned releases differ; give the rows and settings that the run "
+                "began with, to the same version of ratewise, or train anew"
+            )
+        counted = admission.released if admission is not None and self.plan.private else {}
+        if admission is None or counted.get(TRAINING, done) < done:
+            raise InvalidInput(
+                f"the ledger does not count what {source} holds, so it is an older copy; put the newest ledger back, or "
+                "train anew"
+            )
+        later = (TRAINING, CORRECTION, CERTIFICATE)
+        lost = any(count and name not in (*later, *held["released"]) for name, count in counted.items())
+        if lost or (counted.get(TRAINING) and held["loop"] is None):
+            raise BudgetExceeded(
+                "the run was killed while it prepared the features: what that cost is spent, and its plan does "
+                "not pay for it again; train anew with a budget of its own"
+            )
+        self.released = dict(held["released"])
         self.admission, self.ledger = admission, admission.ledger
-        self._state = state
+        self._state = held
 
 
 def _shown(values: tuple[Any, ...]) -> str:
