@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
-from ratewise import Budget, Ledger, demographic_parity, group, rate
+from ratewise import Budget, Ledger, RatewiseWarning, demographic_parity, group, rate
 from ratewise.estimators.evaluation import evaluate
 from ratewise.preprocessing.discovery import count_values, discovery_threshold, release_values
 
@@ -97,6 +97,8 @@ def test_a_value_of_one_row_is_found_with_probability_delta_at_most():
 def test_frequent_values_are_found_in_their_form():
     rng = np.random.default_rng(0)
     columns = {"i": np.arange(4000) % 4, "t": ["x", " x ", "y", None] * 1000, "f": np.arange(4000) % 2 == 0}
-    found = release_values(count_values(columns, None), 5.0, 1e-6, rng, named={"f": (False, True), "t": ("w",)})
+    named = {"f": (False, True), "t": ("w",)}
+    with pytest.warns(RatewiseWarning, match="names 'w', which is not among the values of 't'"):
+        found = release_values(count_values(columns, None), 5.0, 1e-6, rng, named=named)
     assert found == {"i": (0, 1, 2, 3), "t": ("w", "x", "y"), "f": (False, True)}
     assert found["f"][0] is False

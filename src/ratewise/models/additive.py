@@ -166,6 +166,11 @@ class RowEngine(ABC):
         return np.tile(np.arange(self.n_features + 1) < self.n_features, self.n_outputs)
 
     @property
+    def cells(self) -> npt.NDArray[np.bool_]:
+        """Which of the features, and of the intercept, are indicators of cells of continuous columns."""
+        return np.zeros(self.n_features + 1, dtype=np.bool_)
+
+    @property
     def count_step(self) -> float:
         """Power of two that all prediction counts are multiples of."""
         return self.units.step if self.hard else SOFT_STEP
@@ -233,6 +238,11 @@ class AdditiveEngine(RowEngine):
     def n_features(self) -> int:
         """Length of a row of the basis matrix."""
         return self.basis.n_features
+
+    @property
+    def cells(self) -> npt.NDArray[np.bool_]:
+        """Which of the features, and of the intercept, are indicators of cells of continuous columns."""
+        return np.append(self.basis.cells, False)
 
     @property
     def mean_squares(self) -> Floats:

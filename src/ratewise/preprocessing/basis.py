@@ -62,6 +62,8 @@ class Basis:
         Contribution of each bin to the squared norm of a row's centred features; columns add up, exactly.
     mean_squares : (P,) array
         Estimate of the mean square of each centred feature.
+    cells : (P,) array
+        Whether each feature is the indicator of a cell of a continuous column; the column's number comes before.
     shares : (U,) array
         Released share of the rows in each bin; 1 in total for every column.
     """
@@ -72,6 +74,7 @@ class Basis:
     centre: Floats
     squared_norms: Floats
     mean_squares: Floats
+    cells: npt.NDArray[np.bool_]
     shares: Floats
 
     @functools.cached_property
@@ -358,6 +361,12 @@ def build_basis(
         np.concatenate([block.centre for block in blocks]),
         summable(np.concatenate([block.squared_norms for block in blocks]), len(blocks) + 1, np.ceil),
         np.concatenate([block.mean_squares for block in blocks]),
+        np.concatenate(
+            [
+                _cells(grid, block) if cells else block.mean_squares < 0.0
+                for grid, block in zip(grids, blocks, strict=True)
+            ]
+        ),
         np.concatenate([_bin_shares(grid, counts) for grid, counts in zip(grids, histograms, strict=True)]),
     )
 
@@ -385,6 +394,11 @@ def _block(grid: Grid, counts: Floats, noise: float, floor: float, spread: float
     if isinstance(grid, ContinuousGrid):
         return _joined(grid.n_bins, _continuous(grid, counts, noise, floor, spread))
     return _joined(grid.n_bins, [_indicators(cells, counts, floor, 1.0) for cells, _ in grid.families])
+
+
+def _cells(grid: Grid, block: _Block) -> npt.NDArray[np.bool_]:
+    """Return which features of an additive model are indicators of cells: those of a continuous column after its number."""
+    return (np.arange(len(block.centre)) > 0) & isinstance(grid, ContinuousGrid)
 
 
 def _continuous(grid: ContinuousGrid, counts: Floats, noise: float, floor: float, spread: float) -> list[_Part]:

@@ -102,6 +102,46 @@ class StepRecord(NamedTuple):
     multipliers: Floats | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class GroupPenalty:
+    """A penalty ``sum_j t_j |w_j|`` on groups of weights, by proximal steps.
+
+    A step of size s turns the weights w_j of a group into ``w_j max(0, 1 - s t_j / |w_j|)``. Weights of a group whose
+    mean gradient is shorter than t_j go to zero.
+
+    Attributes
+    ----------
+    starts : (J,) array
+        First feature of each group; groups cover the features, and have a weight per feature and score function.
+    thresholds : (J,) array
+        t_j, 0 for weights without penalty.
+    n_outputs : int
+        Number of score functions.
+    """
+
+    starts: npt.NDArray[np.intp]
+    thresholds: Floats
+    n_outputs: int
+
+    @classmethod
+    def of(cls, grouped: npt.NDArray[np.bool_], variances: Floats, strength: float) -> GroupPenalty:
+        """Return the penalty of the runs of `grouped` features: `strength` standard errors of a group's mean gradient.
+
+        `variances` are those of the mean gradient over all steps, by parameter.
+        """
+        starts = np.flatnonzero(np.append(True, grouped[1:] != grouped[:-1]))
+        of_features = variances.reshape(-1, len(grouped)).sum(axis=0) * grouped
+        thresholds = strength * np.sqrt(np.add.reduceat(of_features, starts))
+        return cls(starts, thresholds, len(variances) // len(grouped))
+
+    def shrink(self, parameters: Floats, size: float) -> None:
+        """Take a proximal step, in place."""
+        weights = parameters.reshape(self.n_outputs, -1)
+        norms = np.sqrt(np.add.reduceat(np.square(weights).sum(axis=0), self.starts))
+        kept = np.maximum(1.0 - size * self.thresholds / np.maximum(norms, 1e-300), 0.0)
+        weights *= kept.repeat(np.diff(self.starts, append=weights.shape[1]))
+
+
 @dataclass
 class GradientDescent:
     """Gradient descent with momentum and a learning rate that may fall linearly to zero.
@@ -117,6 +157,7 @@ class GradientDescent:
     schedule: str = "linear"
     l2: float = 0.0
     penalised: npt.NDArray[np.bool_] | None = None
+    groups: GroupPenalty | None = None
     velocity: Floats = field(init=False)
     done: int = field(default=0, init=False)
     _decay: Floats | None = field(default=None, init=False, repr=False)
@@ -139,7 +180,10 @@ class GradientDescent:
             gradient += self._decay * self.parameters
         self.velocity *= self.momentum
         self.velocity += gradient
-        self.parameters = self.parameters - self.learning_rate * self.relative_rate * self.velocity
+        rate = self.learning_rate * self.relative_rate
+        self.parameters = self.parameters - rate * self.velocity
+        if self.groups is not None:
+            self.groups.shrink(self.parameters, rate / (1.0 - self.momentum))
         self.done += 1
         if not self.parameters.dot(self.parameters) < LARGEST**2:
             raise InvalidInput(

@@ -65,7 +65,7 @@ from ratewise.training.certificate import (
 from ratewise.training.config import TrainingConfig
 from ratewise.training.declarations import Declarations
 from ratewise.training.dual import dual_update
-from ratewise.training.loop import GradientDescent, History, Loop, Optimizer, Release, StepRecord
+from ratewise.training.loop import GradientDescent, GroupPenalty, History, Loop, Optimizer, Release, StepRecord
 from ratewise.training.plan import (
     CERTIFICATE,
     CORRECTION,
@@ -405,6 +405,8 @@ class Session:
         noise = None if plan.training is None else plan.training.gradient_noise
         length = math.sqrt(float(engine.mean_squares.sum()) / engine.n_outputs)
         clip, rate = defaults.step_sizes(noise, length, plan.expected_units, config.clip, self.compiled is not None)
+        deviation = 0.0 if noise is None else noise * clip / plan.expected_units
+        variances = defaults.gradient_variances(deviation, plan.steps, engine.mean_squares, plan.n_units)
         optimizer = GradientDescent(
             np.zeros(engine.n_parameters),
             config.learning_rate or rate,
@@ -413,6 +415,7 @@ class Session:
             schedule=config.schedule,
             l2=defaults.l2(plan.n_units, self.compiled is not None) if config.l2 is None else config.l2,
             penalised=engine.penalised,
+            groups=GroupPenalty.of(engine.cells, variances, config.group_penalty) if engine.cells.any() else None,
         )
         return optimizer, clip
 
