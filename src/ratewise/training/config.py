@@ -51,7 +51,9 @@ KNOWN_SHARE = 0.002  # of the rows: counts are to be known to this, and denomina
 
 _CHECKS: dict[str, Any] = {
     **dict.fromkeys(("clip", "learning_rate", "spread", "temperature", "max_sample_weight"), _validate.positive),
-    **dict.fromkeys(("l2", "group_penalty", "momentum", "dual_rate", "dual_damping", "margin", "tolerance"), _validate.non_negative),
+    **dict.fromkeys(
+        ("l2", "group_penalty", "momentum", "dual_rate", "dual_damping", "margin", "tolerance"), _validate.non_negative
+    ),
     **dict.fromkeys(("sampling_rate", "statistics_share", "discovery_share", "certificate_share"), _validate.fraction),
     "steps": _validate.count,
     "histogram_share": _validate.inside,
