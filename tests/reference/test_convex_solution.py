@@ -34,6 +34,7 @@ def trained(n_classes, model, constraints=None, steps=2000, **settings):
         momentum=0.8,
         schedule="constant",
         clip=1e6,  # beyond every gradient
+        group_penalty=0.0,  # the oracles have none
         rates="soft",
         **{"l2": L2, "learning_rate": 0.05, **settings},
     )

@@ -8,7 +8,7 @@ A row is a vector of bin numbers b_1, ..., b_d. Its features are the rows Phi_j[
 * categorical: centred indicators of the values.
 
 An indicator is divided by the standard deviation sqrt(p (1 - p)) of its cell, at least sqrt(f), where p is
-the released share and f twice the noise level of a share: cells that the release cannot see get a bounded weight.
+the released share and f the noise level of a share: cells that the release cannot see get a bounded weight.
 The indicators of a continuous column are scaled so that their expected squared norm is at most `spread`,
 a prior on the size of shape functions: the number, which has variance 1, carries what a straight line can say.
 
@@ -34,9 +34,7 @@ from ratewise.preprocessing.grids import CategoricalGrid, ContinuousGrid, Grid
 
 Floats = npt.NDArray[np.float64]
 
-_CELL_WEIGHT = 0.5
 LONGEST_NUMBER = 3.0  # standard deviations; numbers are winsorised there
-_VISIBLE = 2.0  # noise levels
 _SMALL = 1 << 26  # bytes of norms up to which they are kept
 # Speed only. Handled at once: columns of doubles below the size from which memory is mapped anew, and codes that stay
 # in the cache. Processes that Dask starts return freed memory from 64 KB on, so that larger pieces would be mapped anew.
@@ -349,7 +347,7 @@ def build_basis(
     cells : bool
         False leaves out the cells of continuous columns: scores are linear in them.
     """
-    floor = max(_VISIBLE * noise, 1.0) / n_units
+    floor = max(noise, 1.0) / n_units
     blocks = [
         _block(grid, counts, noise, floor, spread if cells else 0.0)
         for grid, counts in zip(grids, histograms, strict=True)
@@ -393,7 +391,7 @@ class _Block:
 def _block(grid: Grid, counts: Floats, noise: float, floor: float, spread: float) -> _Block:
     if isinstance(grid, ContinuousGrid):
         return _joined(grid.n_bins, _continuous(grid, counts, noise, floor, spread))
-    return _joined(grid.n_bins, [_indicators(cells, counts, floor, 1.0) for cells, _ in grid.families])
+    return _joined(grid.n_bins, [_indicators(cells, counts, floor) for cells, _ in grid.families])
 
 
 def _cells(grid: Grid, block: _Block) -> npt.NDArray[np.bool_]:
@@ -408,10 +406,10 @@ def _continuous(grid: ContinuousGrid, counts: Floats, noise: float, floor: float
     parts = [_Part(number, np.zeros(1), np.ones(1))]
     cells = [(equal_cells, equal), *(_occupied(log_cells, counts[n_equal:]) for log_cells, _ in logarithmic)]
     if spread <= 0.0:  # a linear model still tells missing values and other entries apart
-        special = _indicators(equal_cells, equal, floor, 1.0)
+        special = _indicators(equal_cells, equal, floor)
         kept = slice(grid.equal_cells, None)
         return [*parts, _Part(special.matrix[:, kept], special.means[kept], special.mean_squares[kept])]
-    indicators = [_indicators(cell_of_bin, count, floor, _CELL_WEIGHT) for cell_of_bin, count in cells]
+    indicators = [_indicators(cell_of_bin, count, floor) for cell_of_bin, count in cells]
     expected = sum(float(part.mean_squares.sum()) for part in indicators)
     shrink = min(1.0, float(np.sqrt(spread / max(expected, 1e-300))))
     return [
@@ -427,9 +425,9 @@ def _occupied(cell_of_bin: npt.NDArray[np.intp], counts: Floats) -> tuple[npt.ND
     return places - missing, counts[cells[missing:]]
 
 
-def _indicators(cell_of_bin: npt.NDArray[np.intp], counts: Floats, floor: float, weight: float) -> _Part:
+def _indicators(cell_of_bin: npt.NDArray[np.intp], counts: Floats, floor: float) -> _Part:
     shares = _shares(counts)
-    scale = weight / np.sqrt(np.maximum(shares * (1.0 - shares), floor))
+    scale = 1.0 / np.sqrt(np.maximum(shares * (1.0 - shares), floor))
     kept = np.flatnonzero(cell_of_bin >= 0)
     places = (kept, cell_of_bin[kept])
     matrix = sp.csr_array((scale[cell_of_bin[kept]], places), shape=(len(cell_of_bin), len(counts)))
@@ -449,7 +447,7 @@ def _joined(n_bins: int, parts: list[_Part]) -> _Block:
 def _standardised(grid: ContinuousGrid, equal: Floats, noise: float) -> Floats:
     """Return the standardised number of each bin; 0 for missing values and other entries."""
     counts = equal[: grid.equal_cells]
-    visible = np.where(counts > _VISIBLE * noise, counts, 0.0)
+    visible = np.where(counts > noise, counts, 0.0)
     if visible.sum() <= 0:
         visible = np.ones(grid.equal_cells)
     shares = visible / visible.sum()

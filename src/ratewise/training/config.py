@@ -108,8 +108,8 @@ class TrainingConfig:
         Prior on shape functions: expected squared norm of the cell indicators of a continuous column; 0.025 n / sigma_1
         divided by the number of such columns, with sigma_1 the noise of a single release that spends the budget.
     group_penalty : float
-        Penalty on the norm of the cell weights of each continuous column, in standard errors of their mean gradient. It
-        shrinks the cells of columns whose shape does not stand out from noise, and reads no rows.
+        Without constraints: penalty on the norm of the cell weights of each continuous column, in standard errors of
+        their mean gradient. It shrinks the cells of columns whose shape does not stand out from noise, and reads no rows.
     """
 
     steps: int | None = None
