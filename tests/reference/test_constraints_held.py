@@ -72,7 +72,7 @@ def excess(limit, classes, seed, constraints, epsilon, **choices):
 def test_the_constraint_is_held(name, epsilon):
     limit, classes, accuracy = LIMITS[name]
     runs = [excess(limit, classes, seed, limit, epsilon) for seed in range(4)]
-    assert np.mean([run[1] for run in runs]) <= 0.02  # means of four fits vary by .005
+    assert np.mean([run[1] for run in runs]) <= 0.02  # means of four fits vary by .007
     assert max(run[1] for run in runs) <= (0.07 if name in FEW_ROWS and epsilon else 0.035)
     assert np.mean([run[0] for run in runs]) >= accuracy
 
