@@ -14,6 +14,7 @@ Sums do not depend on the order or the partition of rows.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from abc import ABC, abstractmethod
@@ -73,29 +74,25 @@ class BinSums:
 
     Attributes
     ----------
-    bins : (U, C) array
-        Clipped residuals of the rows of each bin, in multiples of the engine's grid.
-    total : (C,) array
-        The same of all rows.
+    bins : (U + 1, C) array
+        Clipped residuals of the rows of each bin and, last, of all rows, in multiples of the engine's grid.
     histogram : (Q, K) array or None
         As in `Sums`.
     """
 
     bins: Floats
-    total: Floats
     histogram: Floats | None
 
     def add(self, other: BinSums) -> None:
         """Add the sums over another sample, in place; exact."""
         self.bins[...] += other.bins
-        self.total[...] += other.total
         if self.histogram is not None and other.histogram is not None:
             self.histogram[...] += other.histogram
 
     def __add__(self, other: BinSums) -> BinSums:
         """Return the sums over both samples; exact."""
         histogram = None if self.histogram is None else self.histogram.copy()
-        found = BinSums(self.bins.copy(), self.total.copy(), histogram)
+        found = BinSums(self.bins.copy(), histogram)
         found.add(other)
         return found
 
@@ -286,7 +283,7 @@ class AdditiveEngine(RowEngine):
             Bound on the L2 norm of what one unit adds to the gradient.
         """
         found = self.bin_sums(sample, self.scorer(parameters), weights, clip)
-        gradient = self.basis.gradient(found.bins, found.total).ravel()
+        gradient = self.basis.gradient(found.bins).ravel()
         gradient *= self._grid(clip)
         return Sums(gradient, found.histogram)
 
@@ -313,7 +310,7 @@ class AdditiveEngine(RowEngine):
                 found.add(part)
         if found is None:  # units without rows
             histogram = None if problem.cells is None else np.zeros((problem.n_cells, problem.n_classes))
-            return BinSums(np.zeros((self.basis.n_bins, self.n_outputs)), np.zeros(self.n_outputs), histogram)
+            return BinSums(np.zeros((self.basis.n_bins + 1, self.n_outputs)), histogram)
         return found
 
     @np.errstate(all="ignore")  # belongs here: threads do not inherit it
@@ -326,8 +323,11 @@ class AdditiveEngine(RowEngine):
         clip_units(residuals, self.bins.norms(self.basis, rows, codes), starts, clip)
         residuals *= 1.0 / grid
         steps = np.trunc(residuals, out=residuals).T
-        sums = np.array([add_weights(codes, of_rows, self.basis.n_bins) for of_rows in steps])
-        return BinSums(sums.T, np.add.reduce(steps, axis=1), histogram)
+        sums = np.zeros((len(steps), self.basis.n_bins + 1))
+        for totals, of_rows in zip(sums, steps, strict=True):
+            add_weights(totals, codes, of_rows)
+        sums[:, -1] = np.add.reduce(steps, axis=1)
+        return BinSums(sums.T, histogram)
 
     def counts_of(self, parameters: Floats, towards: int | None) -> tuple[Floats, Floats]:
         """Return `counts`, or `margin_counts` with `towards`; **private**."""
@@ -347,9 +347,11 @@ class AdditiveEngine(RowEngine):
 
     def _grid(self, clip: float) -> float:
         """Return the unit that residuals are rounded to: sums of all rows stay exact integers."""
-        most = self.units.n_rows + 1
-        bits = _BITS - math.ceil(math.log2(most))
-        return 2.0 ** math.floor(math.log2(clip) - bits + 1)
+        return math.ldexp(1.0, math.frexp(clip)[1] - self._bits)
+
+    @functools.cached_property
+    def _bits(self) -> int:
+        return _BITS - math.ceil(math.log2(self.units.n_rows + 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -427,10 +429,10 @@ def residuals_of(
         if cells is not None and weights is not None:
             if temperature != 1.0:
                 soft = _sigmoid(temperature * scores[:, 0])
-            costs = np.zeros(len(weights) + 1)  # the last entry is cell -1
-            np.subtract(weights[:, 1], weights[:, 0], out=costs[:-1])
-            costs *= temperature
-            found += costs.take(cells) * soft * (1.0 - soft)
+            slopes = 1.0 - soft
+            slopes *= soft
+            slopes *= np.append(temperature * (weights[:, 1] - weights[:, 0]), 0.0).take(cells)  # 0 is for cell -1
+            found += slopes
         residuals = found[:, None]
     else:
         soft = _softmax(scores)
