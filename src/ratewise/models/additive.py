@@ -421,6 +421,7 @@ def residuals_of(
 ) -> Floats:
     """Return d(objective)/d(scores) of every row; 0 for rows whose label is no class."""
     known = labels >= 0
+    used = known if row_weights is None else known * row_weights
     if scores.shape[1] == 1:
         soft = _sigmoid(scores[:, 0])
         found = soft - labels
@@ -431,20 +432,21 @@ def residuals_of(
                 soft = _sigmoid(temperature * scores[:, 0])
             slopes = 1.0 - soft
             slopes *= soft
-            slopes *= np.append(temperature * (weights[:, 1] - weights[:, 0]), 0.0).take(cells)  # 0 is for cell -1
+            costs = np.concatenate([temperature * (weights[:, 1] - weights[:, 0]), [0.0]])  # the last entry is cell -1
+            slopes *= costs.take(cells)
             found += slopes
-        residuals = found[:, None]
-    else:
-        soft = _softmax(scores)
-        residuals = soft.copy()
-        residuals[np.arange(len(labels)), np.where(known, labels, 0)] -= 1.0
-        if loss_weights is not None:
-            residuals *= loss_weights[:, None]
-        if cells is not None and weights is not None:
-            soft = soft if temperature == 1.0 else _softmax(temperature * scores)
-            costs = np.vstack([weights, np.zeros(weights.shape[1])]).take(cells, axis=0)
-            residuals += temperature * soft * (costs - np.sum(soft * costs, axis=1, keepdims=True))
-    residuals *= (known if row_weights is None else known * row_weights)[:, None]
+        found *= used
+        return found[:, None]
+    soft = _softmax(scores)
+    residuals = soft.copy()
+    residuals[np.arange(len(labels)), np.where(known, labels, 0)] -= 1.0
+    if loss_weights is not None:
+        residuals *= loss_weights[:, None]
+    if cells is not None and weights is not None:
+        soft = soft if temperature == 1.0 else _softmax(temperature * scores)
+        costs = np.vstack([weights, np.zeros(weights.shape[1])]).take(cells, axis=0)
+        residuals += temperature * soft * (costs - np.sum(soft * costs, axis=1, keepdims=True))
+    residuals *= used[:, None]
     return residuals
 
 
