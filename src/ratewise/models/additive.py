@@ -453,17 +453,18 @@ def residuals_of(
 def histogram_of(scores: Floats, cells: Ints, row_weights: Floats | None, shape: tuple[int, ...], hard: bool) -> Floats:
     """Return the weight of the rows of each cell by predicted class; rows in no cell add nothing."""
     n_cells, n_classes = shape
+    found = np.zeros((n_cells + 1, n_classes))  # the last line is that of cell -1
     place = cells.astype(np.intp)
-    place += 1  # the first line is thrown away
     if hard:
         place *= n_classes
         place += _predictions(scores)
-        return _binned(place, row_weights, (n_cells + 1, n_classes))[1:]
-    soft = probabilities(scores)
+        np.add.at(found.reshape(-1), place, 1.0 if row_weights is None else row_weights)
+        return found[:-1]
     weights = 1.0 if row_weights is None else row_weights[:, None]
-    steps = np.floor(soft * weights / SOFT_STEP)  # rounded down: a row adds at most its weight
-    columns = [np.bincount(place, steps[:, k], minlength=n_cells + 1)[1:] for k in range(n_classes)]
-    return np.asarray(np.column_stack(columns) * SOFT_STEP)
+    steps = np.floor(probabilities(scores) * weights / SOFT_STEP)  # rounded down: a row adds at most its weight
+    for of_class, of_rows in zip(found.T, steps.T, strict=True):
+        np.add.at(of_class, place, of_rows)
+    return found[:-1] * SOFT_STEP
 
 
 def shift_intercept(parameters: Floats, n_outputs: int, towards: int, amount: float) -> Floats:
@@ -566,11 +567,9 @@ def _softmax(scores: Floats) -> Floats:
 
 
 def _table(rows: Ints, columns: Any, weights: Floats, shape: tuple[int, ...]) -> Floats:
-    return _binned(np.asarray(rows, dtype=np.intp) * shape[1] + np.asarray(columns, dtype=np.intp), weights, shape)
-
-
-def _binned(places: Ints, weights: Floats | None, shape: tuple[int, ...]) -> Floats:
-    return np.bincount(places, weights, minlength=shape[0] * shape[1]).astype(np.float64).reshape(shape)
+    found = np.zeros(shape)
+    np.add.at(found.reshape(-1), rows.astype(np.intp) * shape[1] + columns, weights)
+    return found
 
 
 def _sigmoid(scores: Floats) -> Floats:
