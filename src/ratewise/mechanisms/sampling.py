@@ -86,10 +86,12 @@ def _gap_table(rate: float) -> tuple[npt.NDArray[np.uint16], int, Floats]:
     left of p. The last entry of their distribution function is for all gaps that are too rare to have an index.
     """
     length = max(0, math.ceil(math.log(2.0**-16 / rate) / math.log1p(-rate)))  # less than 2**15, whatever the rate
-    chances = rate * np.exp(np.arange(length) * math.log1p(-rate))
-    counts = np.floor(chances * 2.0**16)
+    chances = np.exp(np.arange(length + 1) * math.log1p(-rate))  # the last one is that of a longer gap
+    chances[:-1] *= rate
+    counts = np.floor(chances[:-1] * 2.0**16)
     gaps = np.repeat(np.arange(length, dtype=np.uint16), counts.astype(np.intp))
-    others = np.cumsum(np.append(chances - counts * 2.0**-16, (1.0 - rate) ** length))
+    chances[:-1] -= counts * 2.0**-16
+    others = np.cumsum(chances)
     return np.append(gaps, np.zeros((1 << 16) - len(gaps), dtype=np.uint16)), len(gaps), others / others[-1]
 
 
