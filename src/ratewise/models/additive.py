@@ -266,7 +266,7 @@ class AdditiveEngine(RowEngine):
 
     def scorer(self, parameters: Floats) -> Scorer:
         """Return the shape functions of a parameter vector."""
-        tables = self.basis.tables(parameters.reshape(self.n_outputs, self.n_features + 1))
+        tables = self.basis.tables(parameters.reshape(self.n_outputs, -1))
         return Scorer.rounded(tables, len(self.basis.grids))
 
     def sums(self, sample: npt.NDArray[np.intp], parameters: Floats, weights: Floats | None, clip: float) -> Sums:

@@ -144,16 +144,18 @@ def add_columns(table: Floats, codes: npt.NDArray[Any]) -> Floats:
 
 def add_weights(totals: Floats, codes: npt.NDArray[Any], weights: npt.NDArray[Any]) -> None:
     """Add the weight of every row to the totals of its bins; **private**."""
-    weights = weights.astype(np.float64, copy=False)
-    for rows in _parts(codes):
-        bins = np.ascontiguousarray(codes[rows], dtype=np.intp)
-        np.add.at(totals, bins.ravel(), weights[rows].repeat(bins.shape[1]))
+    if codes.size > BINS_AT_ONCE and len(codes) > 1:
+        for rows in _parts(codes):
+            add_weights(totals, codes[rows], weights[rows])
+        return
+    bins = np.ascontiguousarray(codes, dtype=np.intp)
+    np.add.at(totals, bins.ravel(), weights.astype(np.float64, copy=False).repeat(bins.shape[1]))
 
 
-def _parts(codes: npt.NDArray[Any]) -> list[slice]:
-    """Return slices of rows that have at most `BINS_AT_ONCE` codes."""
+def _parts(codes: npt.NDArray[Any]) -> Iterator[slice]:
+    """Yield slices of rows that have at most `BINS_AT_ONCE` codes."""
     step = max(1, BINS_AT_ONCE // max(1, codes.shape[1]))
-    return [slice(start, start + step) for start in range(0, len(codes), step)]
+    return (slice(start, start + step) for start in range(0, len(codes), step))
 
 
 # ----------------------------------------------------------------------------------- rows as bin numbers
