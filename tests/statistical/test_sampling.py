@@ -94,6 +94,24 @@ def test_seams_between_draws_do_not_show(check, rate, monkeypatch):
     assert check(ours(rate, seed=12), rate) > LEVEL
 
 
+@pytest.mark.parametrize("rate", [1e-6, 2e-5, 1e-3, 0.0113, 0.34])
+def test_gaps_are_geometric(rate):
+    """Listed or not, a gap has the probability of the geometric law: exactly in the table, and in draws."""
+    table, listed, others = sampling._gap_table(rate)
+    length = len(others) - 1
+    chances = np.bincount(table[:listed], minlength=length) / 2**16
+    rest = np.diff(others, prepend=0.0) * (1 - listed / 2**16)
+    np.testing.assert_allclose(
+        chances + rest[:length], stats.geom.pmf(np.arange(1, length + 1), rate), rtol=0, atol=1e-15
+    )
+    assert rest[-1] == pytest.approx(stats.geom.sf(length, rate), abs=1e-15)
+    kept = poisson_rows(round(40_000 / rate), rate, np.random.default_rng(13))
+    edges = np.append(stats.geom.ppf(np.linspace(0, 0.999, 60), rate)[1:], np.inf)
+    expected = np.diff(stats.geom.cdf(np.unique(edges), rate), prepend=0.0) * (len(kept) - 1)
+    observed = np.histogram(np.diff(kept), bins=np.concatenate([[0.5], np.unique(edges) + 0.5]))[0]
+    assert stats.chi2.sf(np.sum((observed - expected) ** 2 / expected), len(expected) - 1) > LEVEL
+
+
 def fixed_size(rate, rng):
     size = round(N * rate)
     return inclusion([rng.choice(N, size, replace=False) for _ in range(STEPS)], rate)

@@ -13,6 +13,7 @@ True
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -24,8 +25,9 @@ import numpy.typing as npt
 from ratewise.mechanisms.randomness import KEY_BYTES, KeyedGenerator
 
 Rows = npt.NDArray[np.intp]
+Floats = npt.NDArray[np.float64]
 
-_DENSE_RATE = 0.35  # above it one uniform draw per row is cheaper than an exponential one per kept row
+_DENSE_RATE = 0.35  # above it a byte per row is cheaper than a gap per kept row
 _DRAWS_AT_ONCE = 1 << 15  # few enough to stay in cache
 _TOGETHER = 1 << 13  # units expected in samples that are drawn together
 BLOCK = 1 << 20  # units of a keyed sample that are drawn together
@@ -53,16 +55,20 @@ def _by_mask(n_rows: int, rate: float, rng: np.random.Generator) -> Rows:
 
 
 def _by_gaps(n_rows: int, rate: float, rng: np.random.Generator) -> Rows:
-    # P(gap > k) = (1 - rate)**k: the floor of an exponential variable of rate -log(1 - rate)
+    table, listed, others = _gap_table(rate)
     pieces, last = [], -1
     while last < n_rows:
-        length = n_rows - last
-        expected = length * rate
+        expected = (n_rows - last) * rate
         size = min(int(expected + 4.0 * math.sqrt(expected)) + 8, 2 * _DRAWS_AT_ONCE)
-        draws = rng.standard_exponential(size)
-        draws /= -math.log1p(-rate)
-        np.minimum(draws, float(length), out=draws)  # cut off past the last row
-        piece: Rows = draws.astype(np.intp)
+        index = np.frombuffer(rng.bytes(2 * size), "<u2")
+        piece: Rows = table.take(index).astype(np.intp)
+        rest = np.flatnonzero(index >= listed)
+        gaps = others.searchsorted(rng.random(rest.size), "right")
+        # a longer gap goes on like any other: the floor of an exponential variable of rate -log(1 - rate)
+        longer = np.flatnonzero(gaps == len(others) - 1)
+        more = rng.standard_exponential(longer.size) / -math.log1p(-rate)
+        gaps[longer] += np.minimum(more, float(n_rows)).astype(np.intp)  # cut off past the last row
+        piece[rest] = gaps
         piece += 1
         piece[0] += last
         np.cumsum(piece, out=piece)
@@ -70,6 +76,23 @@ def _by_gaps(n_rows: int, rate: float, rng: np.random.Generator) -> Rows:
         pieces.append(piece)
     kept = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
     return kept[: kept.searchsorted(n_rows)]
+
+
+@functools.lru_cache(maxsize=16)
+def _gap_table(rate: float) -> tuple[npt.NDArray[np.uint16], int, Floats]:
+    """Return the gap of each 16-bit index, how many indices have one, and the distribution of gaps for the others.
+
+    A gap k has probability ``p = rate * (1 - rate)**k``, and ``floor(2**16 * p)`` indices; the others give it what is
+    left of p. The last entry of their distribution function is for all gaps that are too rare to have an index.
+    """
+    length = max(0, math.ceil(math.log(2.0**-16 / rate) / math.log1p(-rate)))  # less than 2**15, whatever the rate
+    chances = np.exp(np.arange(length + 1) * math.log1p(-rate))  # the last one is that of a longer gap
+    chances[:-1] *= rate
+    counts = np.floor(chances[:-1] * 2.0**16)
+    gaps = np.repeat(np.arange(length, dtype=np.uint16), counts.astype(np.intp))
+    chances[:-1] -= counts * 2.0**-16
+    others = np.cumsum(chances)
+    return np.append(gaps, np.zeros((1 << 16) - len(gaps), dtype=np.uint16)), len(gaps), others / others[-1]
 
 
 @dataclass(frozen=True)

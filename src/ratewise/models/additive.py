@@ -14,6 +14,7 @@ Sums do not depend on the order or the partition of rows.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from abc import ABC, abstractmethod
@@ -73,29 +74,25 @@ class BinSums:
 
     Attributes
     ----------
-    bins : (U, C) array
-        Clipped residuals of the rows of each bin, in multiples of the engine's grid.
-    total : (C,) array
-        The same of all rows.
+    bins : (U + 1, C) array
+        Clipped residuals of the rows of each bin and, last, of all rows, in multiples of the engine's grid.
     histogram : (Q, K) array or None
         As in `Sums`.
     """
 
     bins: Floats
-    total: Floats
     histogram: Floats | None
 
     def add(self, other: BinSums) -> None:
         """Add the sums over another sample, in place; exact."""
         self.bins[...] += other.bins
-        self.total[...] += other.total
         if self.histogram is not None and other.histogram is not None:
             self.histogram[...] += other.histogram
 
     def __add__(self, other: BinSums) -> BinSums:
         """Return the sums over both samples; exact."""
         histogram = None if self.histogram is None else self.histogram.copy()
-        found = BinSums(self.bins.copy(), self.total.copy(), histogram)
+        found = BinSums(self.bins.copy(), histogram)
         found.add(other)
         return found
 
@@ -269,7 +266,7 @@ class AdditiveEngine(RowEngine):
 
     def scorer(self, parameters: Floats) -> Scorer:
         """Return the shape functions of a parameter vector."""
-        tables = self.basis.tables(parameters.reshape(self.n_outputs, self.n_features + 1))
+        tables = self.basis.tables(parameters.reshape(self.n_outputs, -1))
         return Scorer.rounded(tables, len(self.basis.grids))
 
     def sums(self, sample: npt.NDArray[np.intp], parameters: Floats, weights: Floats | None, clip: float) -> Sums:
@@ -286,7 +283,7 @@ class AdditiveEngine(RowEngine):
             Bound on the L2 norm of what one unit adds to the gradient.
         """
         found = self.bin_sums(sample, self.scorer(parameters), weights, clip)
-        gradient = self.basis.gradient(found.bins, found.total).ravel()
+        gradient = self.basis.gradient(found.bins).ravel()
         gradient *= self._grid(clip)
         return Sums(gradient, found.histogram)
 
@@ -313,7 +310,7 @@ class AdditiveEngine(RowEngine):
                 found.add(part)
         if found is None:  # units without rows
             histogram = None if problem.cells is None else np.zeros((problem.n_cells, problem.n_classes))
-            return BinSums(np.zeros((self.basis.n_bins, self.n_outputs)), np.zeros(self.n_outputs), histogram)
+            return BinSums(np.zeros((self.basis.n_bins + 1, self.n_outputs)), histogram)
         return found
 
     @np.errstate(all="ignore")  # belongs here: threads do not inherit it
@@ -326,8 +323,11 @@ class AdditiveEngine(RowEngine):
         clip_units(residuals, self.bins.norms(self.basis, rows, codes), starts, clip)
         residuals *= 1.0 / grid
         steps = np.trunc(residuals, out=residuals).T
-        sums = np.array([add_weights(codes, of_rows, self.basis.n_bins) for of_rows in steps])
-        return BinSums(sums.T, np.add.reduce(steps, axis=1), histogram)
+        sums = np.zeros((len(steps), self.basis.n_bins + 1))
+        for totals, of_rows in zip(sums, steps, strict=True):
+            add_weights(totals, codes, of_rows)
+        sums[:, -1] = np.add.reduce(steps, axis=1)
+        return BinSums(sums.T, histogram)
 
     def counts_of(self, parameters: Floats, towards: int | None) -> tuple[Floats, Floats]:
         """Return `counts`, or `margin_counts` with `towards`; **private**."""
@@ -347,9 +347,11 @@ class AdditiveEngine(RowEngine):
 
     def _grid(self, clip: float) -> float:
         """Return the unit that residuals are rounded to: sums of all rows stay exact integers."""
-        most = self.units.n_rows + 1
-        bits = _BITS - math.ceil(math.log2(most))
-        return 2.0 ** math.floor(math.log2(clip) - bits + 1)
+        return math.ldexp(1.0, math.frexp(clip)[1] - self._bits)
+
+    @functools.cached_property
+    def _bits(self) -> int:
+        return _BITS - math.ceil(math.log2(self.units.n_rows + 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -419,6 +421,7 @@ def residuals_of(
 ) -> Floats:
     """Return d(objective)/d(scores) of every row; 0 for rows whose label is no class."""
     known = labels >= 0
+    used = known if row_weights is None else known * row_weights
     if scores.shape[1] == 1:
         soft = _sigmoid(scores[:, 0])
         found = soft - labels
@@ -427,39 +430,41 @@ def residuals_of(
         if cells is not None and weights is not None:
             if temperature != 1.0:
                 soft = _sigmoid(temperature * scores[:, 0])
-            costs = np.zeros(len(weights) + 1)  # the last entry is cell -1
-            np.subtract(weights[:, 1], weights[:, 0], out=costs[:-1])
-            costs *= temperature
-            found += costs.take(cells) * soft * (1.0 - soft)
-        residuals = found[:, None]
-    else:
-        soft = _softmax(scores)
-        residuals = soft.copy()
-        residuals[np.arange(len(labels)), np.where(known, labels, 0)] -= 1.0
-        if loss_weights is not None:
-            residuals *= loss_weights[:, None]
-        if cells is not None and weights is not None:
-            soft = soft if temperature == 1.0 else _softmax(temperature * scores)
-            costs = np.vstack([weights, np.zeros(weights.shape[1])]).take(cells, axis=0)
-            residuals += temperature * soft * (costs - np.sum(soft * costs, axis=1, keepdims=True))
-    residuals *= (known if row_weights is None else known * row_weights)[:, None]
+            slopes = 1.0 - soft
+            slopes *= soft
+            costs = np.concatenate([temperature * (weights[:, 1] - weights[:, 0]), [0.0]])  # the last entry is cell -1
+            slopes *= costs.take(cells)
+            found += slopes
+        found *= used
+        return found[:, None]
+    soft = _softmax(scores)
+    residuals = soft.copy()
+    residuals[np.arange(len(labels)), np.where(known, labels, 0)] -= 1.0
+    if loss_weights is not None:
+        residuals *= loss_weights[:, None]
+    if cells is not None and weights is not None:
+        soft = soft if temperature == 1.0 else _softmax(temperature * scores)
+        costs = np.vstack([weights, np.zeros(weights.shape[1])]).take(cells, axis=0)
+        residuals += temperature * soft * (costs - np.sum(soft * costs, axis=1, keepdims=True))
+    residuals *= used[:, None]
     return residuals
 
 
 def histogram_of(scores: Floats, cells: Ints, row_weights: Floats | None, shape: tuple[int, ...], hard: bool) -> Floats:
     """Return the weight of the rows of each cell by predicted class; rows in no cell add nothing."""
     n_cells, n_classes = shape
+    found = np.zeros((n_cells + 1, n_classes))  # the last line is that of cell -1
     place = cells.astype(np.intp)
-    place += 1  # the first line is thrown away
     if hard:
         place *= n_classes
         place += _predictions(scores)
-        return _binned(place, row_weights, (n_cells + 1, n_classes))[1:]
-    soft = probabilities(scores)
+        np.add.at(found.reshape(-1), place, 1.0 if row_weights is None else row_weights)
+        return found[:-1]
     weights = 1.0 if row_weights is None else row_weights[:, None]
-    steps = np.floor(soft * weights / SOFT_STEP)  # rounded down: a row adds at most its weight
-    columns = [np.bincount(place, steps[:, k], minlength=n_cells + 1)[1:] for k in range(n_classes)]
-    return np.asarray(np.column_stack(columns) * SOFT_STEP)
+    steps = np.floor(probabilities(scores) * weights / SOFT_STEP)  # rounded down: a row adds at most its weight
+    for of_class, of_rows in zip(found.T, steps.T, strict=True):
+        np.add.at(of_class, place, of_rows)
+    return found[:-1] * SOFT_STEP
 
 
 def shift_intercept(parameters: Floats, n_outputs: int, towards: int, amount: float) -> Floats:
@@ -562,11 +567,9 @@ def _softmax(scores: Floats) -> Floats:
 
 
 def _table(rows: Ints, columns: Any, weights: Floats, shape: tuple[int, ...]) -> Floats:
-    return _binned(np.asarray(rows, dtype=np.intp) * shape[1] + np.asarray(columns, dtype=np.intp), weights, shape)
-
-
-def _binned(places: Ints, weights: Floats | None, shape: tuple[int, ...]) -> Floats:
-    return np.bincount(places, weights, minlength=shape[0] * shape[1]).astype(np.float64).reshape(shape)
+    found = np.zeros(shape)
+    np.add.at(found.reshape(-1), rows.astype(np.intp) * shape[1] + columns, weights)
+    return found
 
 
 def _sigmoid(scores: Floats) -> Floats:

@@ -90,30 +90,15 @@ class Basis:
 
         The score of output c for a row is ``constant[c] + sum_j table[b_j, c]``.
         """
-        features, values = self._entries
-        found = np.empty((len(parameters), self.n_bins + 1))
-        for table, weights in zip(found, parameters, strict=True):
-            np.add.reduce(values * weights.take(features), axis=0, out=table[:-1])
-            table[-1] = weights[-1] - weights[:-1].dot(self.centre)
-        return found.T
+        found: Floats = self._centred @ parameters.T
+        return found
 
-    def gradient(self, bin_sums: Floats, total: Floats) -> Floats:
+    def gradient(self, bin_sums: Floats) -> Floats:
         """Return the (C, P + 1) sum of outer products of residuals and features, with 1 as the last feature.
 
-        Parameters
-        ----------
-        bin_sums : (U, C) array
-            Residuals summed over the rows of each bin.
-        total : (C,) array
-            Residuals summed over all rows.
+        `bin_sums` are the (U + 1, C) residuals summed over the rows of each bin and, last, over all rows.
         """
-        features, values = self._entries
-        found = np.empty((len(total), self.n_features + 1))
-        for sums, of_bins, of_all in zip(found, bin_sums.T, total, strict=True):
-            products = values * of_bins
-            sums[:-1] = np.bincount(features.ravel(), products.ravel(), minlength=self.n_features)
-            sums[:-1] -= of_all * self.centre
-            sums[-1] = of_all
+        found: Floats = (self._centred_transposed @ bin_sums).T
         return found
 
     def norms(self, codes: npt.NDArray[Any]) -> Floats:
@@ -121,14 +106,14 @@ class Basis:
         return np.sqrt(add_columns(self.squared_norms[:, None], codes)[:, 0] + 1.0)
 
     @functools.cached_property
-    def _entries(self) -> tuple[npt.NDArray[np.intp], Floats]:
-        """Features and values of the matrix by bin, (k, U) for at most k features of a bin; values are 0 elsewhere."""
-        bins = np.repeat(np.arange(self.n_bins), np.diff(self.matrix.indptr))
-        places = np.arange(self.matrix.nnz) - self.matrix.indptr[bins], bins
-        shape = int(places[0].max(initial=-1)) + 1, self.n_bins
-        features, values = np.zeros(shape, dtype=np.intp), np.zeros(shape)
-        features[places], values[places] = self.matrix.indices, self.matrix.data
-        return features, values
+    def _centred(self) -> sp.csr_array:
+        """The matrix, and last a row that all rows of a table have: minus the centre, and 1 for the intercept."""
+        constant = sp.csr_array(np.append(-self.centre, 1.0)[None])
+        return sp.csr_array(sp.vstack([sp.hstack([self.matrix, sp.csr_array((self.n_bins, 1))]), constant]))
+
+    @functools.cached_property
+    def _centred_transposed(self) -> sp.csr_array:
+        return sp.csr_array(self._centred.T)
 
 
 def summable(table: Floats, n_terms: int, rounding: Callable[[Floats], Floats] = np.rint) -> Floats:
@@ -149,28 +134,25 @@ def add_columns(table: Floats, codes: npt.NDArray[Any]) -> Floats:
     The table is `summable`: the result for a row does not depend on the order of columns and on the number of rows.
     """
     if codes.size > BINS_AT_ONCE and len(codes) > 1:
-        return np.concatenate([add_columns(table, codes[rows]) for rows in _parts(codes, BINS_AT_ONCE)])
+        return np.concatenate([add_columns(table, codes[rows]) for rows in _parts(codes)])
     bins, ones = np.ascontiguousarray(codes, dtype=np.intp), np.ones(codes.shape[1])
-    # codes are valid, and "clip" takes a fifth of the time of "raise"
-    found = [table[:, output].take(bins, mode="clip").dot(ones) for output in range(table.shape[1])]
+    found = [values.take(bins, mode="wrap").dot(ones) for values in table.T]  # codes are valid, and this mode is fast
     return found[0][:, None] if len(found) == 1 else np.stack(found, axis=1)
 
 
-def add_weights(codes: npt.NDArray[Any], weights: npt.NDArray[Any], n_bins: int) -> Floats:
-    """Return the total weight of the rows of each bin; **private**."""
-    at_once = max(BINS_AT_ONCE, n_bins)
-    if codes.size > at_once and len(codes) > 1:
-        totals = np.zeros(n_bins)
-        for rows in _parts(codes, at_once):
-            totals += add_weights(codes[rows], weights[rows], n_bins)
-        return totals
+def add_weights(totals: Floats, codes: npt.NDArray[Any], weights: npt.NDArray[Any]) -> None:
+    """Add the weight of every row to the totals of its bins; **private**."""
+    if codes.size > BINS_AT_ONCE and len(codes) > 1:
+        for rows in _parts(codes):
+            add_weights(totals, codes[rows], weights[rows])
+        return
     bins = np.ascontiguousarray(codes, dtype=np.intp)
-    return np.asarray(np.bincount(bins.ravel(), weights.repeat(bins.shape[1]), minlength=n_bins), dtype=np.float64)
+    np.add.at(totals, bins.ravel(), weights.astype(np.float64, copy=False).repeat(bins.shape[1]))
 
 
-def _parts(codes: npt.NDArray[Any], at_once: int) -> Iterator[slice]:
-    """Yield slices of rows that have at most so many codes."""
-    step = max(1, at_once // max(1, codes.shape[1]))
+def _parts(codes: npt.NDArray[Any]) -> Iterator[slice]:
+    """Yield slices of rows that have at most `BINS_AT_ONCE` codes."""
+    step = max(1, BINS_AT_ONCE // max(1, codes.shape[1]))
     return (slice(start, start + step) for start in range(0, len(codes), step))
 
 
@@ -315,7 +297,7 @@ def bin_weights(
     totals = np.zeros(int(offsets[-1]))
     for block in row_blocks(n_rows):
         rows = np.arange(block.start, block.stop)
-        totals += add_weights(bins.take(rows), weights(rows), len(totals))
+        add_weights(totals, bins.take(rows), weights(rows))
     return np.split(totals, offsets[1:-1])
 
 

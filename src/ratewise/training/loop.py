@@ -113,6 +113,8 @@ class GroupPenalty:
     ----------
     starts : (J,) array
         First feature of each group; groups cover the features, and have a weight per feature and score function.
+    lengths : (J,) array
+        Number of features of each group.
     thresholds : (J,) array
         t_j, 0 for weights without penalty.
     n_outputs : int
@@ -120,6 +122,7 @@ class GroupPenalty:
     """
 
     starts: npt.NDArray[np.intp]
+    lengths: npt.NDArray[np.intp]
     thresholds: Floats
     n_outputs: int
 
@@ -132,14 +135,14 @@ class GroupPenalty:
         starts = np.flatnonzero(np.append(True, grouped[1:] != grouped[:-1]))
         of_features = variances.reshape(-1, len(grouped)).sum(axis=0) * grouped
         thresholds = strength * np.sqrt(np.add.reduceat(of_features, starts))
-        return cls(starts, thresholds, len(variances) // len(grouped))
+        return cls(starts, np.diff(starts, append=len(grouped)), thresholds, len(variances) // len(grouped))
 
     def shrink(self, parameters: Floats, size: float) -> None:
         """Take a proximal step, in place."""
         weights = parameters.reshape(self.n_outputs, -1)
-        norms = np.sqrt(np.add.reduceat(np.square(weights).sum(axis=0), self.starts))
+        norms = np.sqrt(np.add.reduceat(np.square(weights), self.starts, axis=1).sum(axis=0))
         kept = np.maximum(1.0 - size * self.thresholds / np.maximum(norms, 1e-300), 0.0)
-        weights *= kept.repeat(np.diff(self.starts, append=weights.shape[1]))
+        weights *= kept.repeat(self.lengths)
 
 
 @dataclass
