@@ -332,12 +332,16 @@ def _cells(values: Any, dtype: Any = None) -> NDArray[Any]:
     """Return a column of another library as an array.
 
     A conversion that fails because of one cell (a date beyond the calendar, a time of more than a day, text that is
-    no UTF-8) or because of the type that one cell gave the column (integers of 128 bits) is done cell by cell.
+    no UTF-8) or because of the type that one cell gave the column (integers of 128 bits, structures with its fields,
+    which become columns) is done cell by cell.
     """
     try:
-        return np.asarray(values, dtype=dtype)
+        found = np.asarray(values, dtype=dtype)
+        if found.ndim <= len(getattr(values, "shape", found.shape)):
+            return found
     except Exception:  # pandas, polars and Arrow raise errors of many kinds
-        return np.fromiter(map(_cell, repeat(values), range(len(values))), dtype=object, count=len(values))
+        pass
+    return np.fromiter(map(_cell, repeat(values), range(len(values))), dtype=object, count=len(values))
 
 
 def joined_cells(parts: Sequence[Any]) -> Any:
