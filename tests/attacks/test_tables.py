@@ -10,6 +10,8 @@ import pytest
 import scipy.sparse as sp
 
 from ratewise import Ledger, RateConstrainedClassifier, TrainingConfig, demographic_parity
+from ratewise.data.cells import parse_text
+from ratewise.data.files import read_table
 from ratewise.estimators.postprocess import ScoreGrid
 from ratewise.exceptions import InvalidInput
 from ratewise.preprocessing.grids import ContinuousGrid
@@ -190,6 +192,40 @@ def test_a_run_folder_does_not_hold_the_number_of_rows_of_persons(tmp_path):
         texts.append(json.dumps(kept))
         found.append([re.sub(r"\b[0-9a-f]{12,64}\b", "", text) for text in texts])
     assert found[0] == found[1]
+
+
+# --------------------------------------------------------------------------------------------- files
+
+
+def table_of(path, lines):
+    """Return a text table that is read with all options given."""
+    from ratewise.cli.console import Table
+
+    path.write_text("a;b\n" + "".join(f"{line}\n" for line in lines))
+    return Table.read(str(path), {"sep": ";", "decimal": ".", "encoding": "utf-8", "header": True})
+
+
+@pytest.mark.parametrize(("place", "line"), [(3, "5,678;1"), (-1, "total;1")])
+def test_a_statement_says_what_one_row_decides_about_the_reading_of_others(place, line, tmp_path):
+    """A first "5,678" decides what the last "1,234" is, and the last row whether it is one, whatever options say."""
+    lines = ["7;1"] * 350 + ["1,234;2", "8;1"]
+    changed = list(lines)
+    changed[place] = line
+    tables = [table_of(tmp_path / "table.csv", each) for each in (lines, changed)]
+    read = [(len(table.frame), parse_text(table.frame["a"])[350]) for table in tables]
+    assert read[0] != read[1]
+    for table in tables:
+        assert table.outside == ("how the file is written (marks of thousands, lines around the table)",)
+
+
+@pytest.mark.parametrize("cell", ["O'Neil", '"O\'Neil, Jr"', '"\'"', "'O, Neil'", "x"])
+def test_an_apostrophe_in_a_row_of_an_arff_file_changes_no_other_row(cell, tmp_path):
+    path = tmp_path / "table.arff"
+    rows = ['"x, y",1', f"{cell},2", "'u, v',3"]
+    path.write_text("\n".join(["@relation r", "@attribute a string", "@attribute b numeric", "@data", *rows]))
+    found = read_table(str(path)).frame
+    assert found["a"].tolist()[::2] == ["x, y", "u, v"]
+    assert found["b"].tolist() == [1, 2, 3]
 
 
 # ----------------------------------------------------------------------------- tables that compute themselves

@@ -48,6 +48,7 @@ _BYTE_ORDER_MARKS = (
 )
 _PLAIN_SPACES = str.maketrans(dict.fromkeys("\u00a0\u2007\u2009\u202f", " "))
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
+_ARFF_CELL = re.compile(r"""\s*(?:'((?:\\.|[^'\\])*)'|"((?:\\.|[^"\\])*)"|([^,]*))\s*(,|\Z)""")
 _DATE = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4}|\d{2})(?![\d./-])", re.ASCII)
 _TOTAL = re.compile(
     r"\W*(?:(?:grand|sub)[- ]?)?(?:totals?|sums?|averages?|means?|gesamt|summe|insgesamt)\b(?P<more>.*[^\W\d])?", re.I
@@ -311,6 +312,17 @@ def _limited(file: TextIO) -> Iterator[str]:
         left -= len(line)
         if line.endswith(("\n", "\r")) or left > 0:  # a line that was cut off is not looked at
             yield line
+
+
+def _arff_cells(line: str) -> list[str]:
+    """Return the cells of a row, each by itself: with either mark of quotation, or without."""
+    cells, place, more = [], 0, ","
+    while more:
+        found: Any = _ARFF_CELL.match(line, place)  # it matches at any place
+        single, double, plain, more = found.groups()
+        cells.append(plain.strip() if plain is not None else re.sub(r"\\(.)", r"\1", single or double or ""))
+        place = found.end()
+    return cells
 
 
 def _names_of(source: Any, sep: str) -> list[str]:
@@ -681,8 +693,7 @@ class _Reading:
         body = lines[start + 1 :]
         if any(line.startswith("{") for line in body):
             raise InvalidInput(f"{self._path!r} is a sparse ARFF file; export it as .csv")
-        quote = "'" if any("'" in line for line in body) else '"'
-        rows = [*csv.reader(body, quotechar=quote, escapechar="\\", skipinitialspace=True)]
+        rows = [_arff_cells(line) for line in body]
         if any(len(row) != len(names) for row in rows):
             raise InvalidInput(f"{self._path!r} has rows of other lengths than its {len(names)} attributes; repair it")
         cells = [[None if cell.strip() == "?" else cell.strip(' "') for cell in row] for row in rows]
