@@ -228,6 +228,17 @@ def test_an_apostrophe_in_a_row_of_an_arff_file_changes_no_other_row(cell, tmp_p
     assert found["b"].tolist() == [1, 2, 3]
 
 
+@pytest.mark.parametrize("cell", ['"\\ud800"', "9" * 5000, "-" + "9" * 5000, "1e999", '{"a": [1]}', "null"])
+@pytest.mark.parametrize("listed", [False, True])
+def test_no_value_of_a_row_of_a_json_file_is_an_error(cell, listed, tmp_path):
+    path = tmp_path / "table.json"
+    rows = [f'{{"a": {a}, "b": {b}}}' for a, b in ((1, '"x"'), (cell, cell), (3, '"z"'))]
+    path.write_text(f"[{', '.join(rows)}]" if listed else "\n".join(rows))
+    found = read_table(str(path)).frame
+    assert parse_text(found["a"])[::2].tolist() == ["1", "3"]
+    assert parse_text(found["b"])[::2].tolist() == ["x", "z"]
+
+
 # ----------------------------------------------------------------------------- tables that compute themselves
 
 

@@ -619,7 +619,7 @@ class _Reading:
         names = [_cell_name(cell) for cell in rows[named]] if header else None
         columns = enumerate(zip(*rows[heading:], strict=True))
         frame = pd.DataFrame({place: pd.Series(list(cells), dtype=object) for place, cells in columns})
-        frame = self._without_footer(frame, "row").apply(lambda column: column.infer_objects())
+        frame = self._without_footer(frame, "row").apply(_inferred)
         return self._table(frame, names, {"header": header, "sheet": name})
 
     def _sheet(self, sheets: dict[str, Any], wanted: str | int | None) -> str:
@@ -673,10 +673,12 @@ class _Reading:
         with io.TextIOWrapper(_open_bytes(self._path), encoding="utf-8-sig") as file:
             start = next((mark for mark in iter(lambda: file.read(1), "") if not mark.isspace()), "")
             file.seek(0)
-            records = json.load(file) if start == "[" else [json.loads(line) for line in file if line.strip()]
+            text = [file.read()] if start == "[" else [line for line in file if line.strip()]
+        read = [json.loads(part, parse_int=_number) for part in text]
+        records = read[0] if start == "[" else read
         if not all(isinstance(record, dict) for record in records):
             raise InvalidInput(f"{self._path!r} must hold objects with named fields, one per line or in one list")
-        frame = pd.DataFrame(records)
+        frame = pd.DataFrame(records, dtype=object).apply(_inferred)
         return self._table(frame, [str(name) for name in frame.columns])
 
     def arff(self) -> FileTable:
@@ -814,6 +816,19 @@ def _cell_name(cell: Any) -> str:
     if isinstance(cell, datetime.datetime) and cell.time() == datetime.time():
         return str(cell.date())
     return "" if cell is None else str(cell)
+
+
+def _number(digits: str) -> Any:
+    """Return a whole number; Python makes no integer of thousands of digits."""
+    return int(digits) if len(digits) < 400 else float(digits)
+
+
+def _inferred(column: Any) -> Any:
+    """Return a column of objects in the type that all of them have, as objects if a text is not in Unicode."""
+    try:
+        return column.infer_objects()
+    except UnicodeError:
+        return column
 
 
 def _holds_text(column: Any) -> bool:
