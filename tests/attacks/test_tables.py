@@ -1,5 +1,6 @@
 """One row decides how an argument is taken, which error is shown, or what a folder holds beside the releases."""
 
+import datetime
 import json
 import re
 import warnings
@@ -237,6 +238,21 @@ def test_no_value_of_a_row_of_a_json_file_is_an_error(cell, listed, tmp_path):
     found = read_table(str(path)).frame
     assert parse_text(found["a"])[::2].tolist() == ["1", "3"]
     assert parse_text(found["b"])[::2].tolist() == ["x", "z"]
+
+
+def test_warnings_of_excel_do_not_quote_rows(tmp_path):
+    """A number that is formatted as a date and is none was shown, with its place."""
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in (["when", "b"], *([datetime.datetime(2020, 1, 1), k] for k in range(4))):
+        book.active.append(row)
+    cell = book.active.cell(4, 1)
+    cell.value, cell.number_format = 123456789, "yyyy-mm-dd"
+    book.save(tmp_path / "table.xlsx")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = read_table(str(tmp_path / "table.xlsx")).frame
+    assert parse_text(found["when"])[[0, 1, 3]].tolist() == ["2020-01-01"] * 3
 
 
 # ----------------------------------------------------------------------------- tables that compute themselves

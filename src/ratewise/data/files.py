@@ -136,11 +136,12 @@ def read_table(
         kind = _kind(place)
         if sheet is not None and kind != "Excel":
             raise InvalidInput(f"sheet is {sheet!r}, but {place!r} is no Excel workbook; leave it out")
-        if kind == "Excel":
-            table = reading.workbook(sheet)
-        else:
-            readers = {"JSON": reading.json, "ARFF": reading.arff, "a text table": reading.text}
-            table = readers.get(kind, reading.arrow)()
+        with warnings.catch_warnings(action="ignore"):  # those of openpyxl quote cells
+            if kind == "Excel":
+                table = reading.workbook(sheet)
+            else:
+                readers = {"JSON": reading.json, "ARFF": reading.arff, "a text table": reading.text}
+                table = readers.get(kind, reading.arrow)()
     except (MemoryError, InvalidInput):
         raise
     except Exception as problem:  # readers raise what they like
