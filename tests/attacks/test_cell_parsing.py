@@ -275,3 +275,13 @@ def test_a_mask_does_not_decide_how_times_are_read(unit):
     for found in (parse_text(masked), parse_text(read_features(masked[:, None]).columns[0])):
         assert found.tolist() == ["2020-02-29", "", "1970-01-02"]
     assert same(parse_number(masked), parse_number(["2020-02-29", None, "1970-01-02"]))
+
+
+def test_the_fields_of_a_structure_decide_nothing():
+    """A field that one row has gives the structures of all rows two fields, which were read as two columns."""
+    one, two = ([{"u": {"a": k}, "v": k} for k in range(4)] for _ in range(2))
+    two[1]["u"] = {"b": 7}
+    for rows in (one, two):
+        column = pl.DataFrame(rows)["u"]
+        assert parse_text(column).tolist() == [UNREADABLE_TEXT] * 4
+        assert parse_number(column).codes.tolist() == [UNPARSABLE] * 4

@@ -1,13 +1,20 @@
 """Attacks on the private evaluation: a row must not show in errors, warnings, records or the domain."""
 
+import re
 import warnings
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
 from ratewise import Budget, Ledger, RatewiseWarning, demographic_parity, group, rate
+from ratewise.cli.app import cli
 from ratewise.estimators.evaluation import evaluate
 from ratewise.preprocessing.discovery import count_values, discovery_threshold, release_values
+from ratewise.runs import RunFolder
 
 N = 400
 Y = np.arange(N) % 2
@@ -102,3 +109,50 @@ def test_frequent_values_are_found_in_their_form():
         found = release_values(count_values(columns, None), 5.0, 1e-6, rng, named=named)
     assert found == {"i": (0, 1, 2, 3), "t": ("w", "x", "y"), "f": (False, True)}
     assert found["f"][0] is False
+
+
+# ------------------------------------------------------------------------------ on the command line
+
+
+def commanded(*words):
+    """Return exit code, output and warnings of a command, without numbers."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        done = CliRunner().invoke(cli, [str(word) for word in words])
+    said = re.sub(r"[0-9]*\.?[0-9]+", "", done.output)
+    return done.exit_code, type(done.exception), said, sorted({str(w.message) for w in caught})
+
+
+def trained(place, labels):
+    """Return the folder of a run on quick rows; labels of one kind give a constant."""
+    frame = pd.DataFrame({"x": np.arange(len(labels)) % 7, "g": ["a", "b"] * (len(labels) // 2), "y": labels})
+    frame.to_parquet(place / "train.parquet")
+    asked = "rate('yes', where=group(g='z')) <= 0.9"
+    words = ["--label", "y", "--constraint", asked, "--epsilon", "1", "--steps", "1", "--out", place / "run"]
+    assert commanded("train", place / "train.parquet", *words)[0] == 0
+    return place / "run", frame
+
+
+def test_the_values_of_private_rows_are_not_compared_with_those_of_constraints(tmp_path):
+    """The domain of a constant was read off the rows: a warning listed their groups, those of one row included."""
+    run, frame = trained(tmp_path, ["yes"] * 3000)
+    assert RunFolder.open(run).model().model_ is None
+    frame.loc[7, "g"] = "secret"
+    frame.to_parquet(tmp_path / "test.parquet")
+    for name in ("train", "test"):
+        code, _, said, caught = commanded("evaluate", run, tmp_path / f"{name}.parquet", "--epsilon", "1")
+        assert code == 0
+        assert not [word for word in ("secret", "among the values") if word in said + "".join(caught)]
+        (run / "evaluations.json").unlink()
+
+
+@pytest.mark.parametrize("column", ["g", "y"])
+def test_text_of_a_private_row_that_is_no_text_is_no_error(column, tmp_path):
+    """A text that is not in UTF-8 ended the command with an error that quoted it."""
+    run, frame = trained(tmp_path, ["yes", "no", "no", "yes"] * 750)
+    table = pa.Table.from_pandas(frame.drop(columns=column))
+    texts = [text.encode() for text in frame[column]]
+    texts[7] = b"secret \xff"
+    made = pa.Array.from_buffers(pa.string(), len(texts), pa.array(texts, pa.binary()).buffers())
+    pq.write_table(table.append_column(column, made), tmp_path / "test.parquet")
+    assert commanded("evaluate", run, tmp_path / "test.parquet", "--epsilon", "1")[:2] == (0, type(None))

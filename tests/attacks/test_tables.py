@@ -1,5 +1,6 @@
 """One row decides how an argument is taken, which error is shown, or what a folder holds beside the releases."""
 
+import datetime
 import json
 import re
 import warnings
@@ -10,6 +11,8 @@ import pytest
 import scipy.sparse as sp
 
 from ratewise import Ledger, RateConstrainedClassifier, TrainingConfig, demographic_parity
+from ratewise.data.cells import parse_text
+from ratewise.data.files import read_table
 from ratewise.estimators.postprocess import ScoreGrid
 from ratewise.exceptions import InvalidInput
 from ratewise.preprocessing.grids import ContinuousGrid
@@ -190,6 +193,66 @@ def test_a_run_folder_does_not_hold_the_number_of_rows_of_persons(tmp_path):
         texts.append(json.dumps(kept))
         found.append([re.sub(r"\b[0-9a-f]{12,64}\b", "", text) for text in texts])
     assert found[0] == found[1]
+
+
+# --------------------------------------------------------------------------------------------- files
+
+
+def table_of(path, lines):
+    """Return a text table that is read with all options given."""
+    from ratewise.cli.console import Table
+
+    path.write_text("a;b\n" + "".join(f"{line}\n" for line in lines))
+    return Table.read(str(path), {"sep": ";", "decimal": ".", "encoding": "utf-8", "header": True})
+
+
+@pytest.mark.parametrize(("place", "line"), [(3, "5,678;1"), (-1, "total;1")])
+def test_a_statement_says_what_one_row_decides_about_the_reading_of_others(place, line, tmp_path):
+    """A first "5,678" decides what the last "1,234" is, and the last row whether it is one, whatever options say."""
+    lines = ["7;1"] * 350 + ["1,234;2", "8;1"]
+    changed = list(lines)
+    changed[place] = line
+    tables = [table_of(tmp_path / "table.csv", each) for each in (lines, changed)]
+    read = [(len(table.frame), parse_text(table.frame["a"])[350]) for table in tables]
+    assert read[0] != read[1]
+    for table in tables:
+        assert table.outside == ("how the file is written (marks of thousands, lines around the table)",)
+
+
+@pytest.mark.parametrize("cell", ["O'Neil", '"O\'Neil, Jr"', '"\'"', "'O, Neil'", "x"])
+def test_an_apostrophe_in_a_row_of_an_arff_file_changes_no_other_row(cell, tmp_path):
+    path = tmp_path / "table.arff"
+    rows = ['"x, y",1', f"{cell},2", "'u, v',3"]
+    path.write_text("\n".join(["@relation r", "@attribute a string", "@attribute b numeric", "@data", *rows]))
+    found = read_table(str(path)).frame
+    assert found["a"].tolist()[::2] == ["x, y", "u, v"]
+    assert found["b"].tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("cell", ['"\\ud800"', "9" * 5000, "-" + "9" * 5000, "1e999", '{"a": [1]}', "null"])
+@pytest.mark.parametrize("listed", [False, True])
+def test_no_value_of_a_row_of_a_json_file_is_an_error(cell, listed, tmp_path):
+    path = tmp_path / "table.json"
+    rows = [f'{{"a": {a}, "b": {b}}}' for a, b in ((1, '"x"'), (cell, cell), (3, '"z"'))]
+    path.write_text(f"[{', '.join(rows)}]" if listed else "\n".join(rows))
+    found = read_table(str(path)).frame
+    assert parse_text(found["a"])[::2].tolist() == ["1", "3"]
+    assert parse_text(found["b"])[::2].tolist() == ["x", "z"]
+
+
+def test_warnings_of_excel_do_not_quote_rows(tmp_path):
+    """A number that is formatted as a date and is none was shown, with its place."""
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in (["when", "b"], *([datetime.datetime(2020, 1, 1), k] for k in range(4))):
+        book.active.append(row)
+    cell = book.active.cell(4, 1)
+    cell.value, cell.number_format = 123456789, "yyyy-mm-dd"
+    book.save(tmp_path / "table.xlsx")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = read_table(str(tmp_path / "table.xlsx")).frame
+    assert parse_text(found["when"])[[0, 1, 3]].tolist() == ["2020-01-01"] * 3
 
 
 # ----------------------------------------------------------------------------- tables that compute themselves

@@ -222,6 +222,9 @@ class Table:
         current().note(f"reading {data}")
         found = read_table(data, given)
         looked = [_DETECTED.get(name, name) for name in found.options if name not in given]
+        # of what no option declares
+        looked += ["marks of thousands"] if "sep" in found.options else []
+        looked += ["lines around the table"] if found.options else []
         outside = (f"how the file is written ({', '.join(looked)})",) if looked else ()
         return cls(data, found.frame, dict(given), {**found.options, **given}, outside)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -122,19 +123,19 @@ class LabelledTable:
                 f"{data!r} lacks the column {', '.join(map(repr, absent))}; label and groups of the run are needed to "
                 "judge it (ratewise predict needs neither)"
             )
-        self.groups: dict[str, Any] = {name: np.asarray(present[name], dtype=object) for name in names}
+        self.groups: dict[str, Any] = {name: present[name] for name in names}
         self.labels = self.groups.pop(settings.label)
         self.constant = constant_words(self.model)
-        if self.constant:
-            self.domain = self._values_of_rows()
-        else:
-            classes = tuple(self.model.classes_.tolist())
-            self.domain = Domain(classes, {}, other=True) if compiled is None else compiled.domain
+        if not self.constant:
             self.labels = self._without_full_stops()
         self.predicted = self.model.predict(self.frame)
 
-    def _values_of_rows(self) -> Domain:
-        """Return the classes, with the predicted one and those that constraints name, and the group values."""
+    @functools.cached_property
+    def domain(self) -> Domain:
+        """The domain of the run; of a constant, the values of these rows with those named: for public rows only."""
+        if not self.constant:
+            compiled = self.model.constraints_
+            return Domain(tuple(self.model.classes_.tolist()), {}, other=True) if compiled is None else compiled.domain
         named = named_values(self.folder.settings.declared)
         public = {LABEL: (*self.model.classes_.tolist(), *named.classes), **named.columns}
         columns = {LABEL: self.labels, **self.groups}
@@ -148,28 +149,27 @@ class LabelledTable:
         classes = {text_of(name): name for name in self.domain.classes}
         if not all(isinstance(name, str) for name in classes.values()):
             return self.labels
-        found = []
-        for label in self.labels:
-            text = text_of(label)
-            found.append(classes.get(text if text in classes else text.removesuffix("."), label))
-        return np.array(found, dtype=object)
+        texts = parse_text(self.labels).tolist()
+        return np.array([classes.get(t if t in classes else t.removesuffix("."), t) for t in texts], dtype=object)
 
     def judge(self, predicted: Any, tolerance: float, confidence: float = 0.95, **private: Any) -> Certificate:
         """Return the certificate of predictions for these rows: by exact counts, or by a `private` release."""
         if not private and not np.any(code_labels(self.labels, self.domain) >= 0):
-            held = dict.fromkeys(map(text_of, self.labels[:1000]))
+            held = dict.fromkeys(parse_text(self.labels[:1000]))
             raise InvalidInput(
                 f"no row of {self.data!r} has a label that the run knows: column "
                 f"{self.folder.settings.label!r} holds {list_values(held)}, the classes are "
                 f"{list_values(self.domain.classes)}; spell them as in the table of the run"
             )
-        labels, known = self.labels, {"classes": self.domain.classes, "group_values": self.domain.columns}
-        if private and self.constant:  # the domain was read off these rows, so no release may depend on it
+        labels = self.labels
+        if private and self.constant:
             named = named_values(self.folder.settings.declared).classes
             classes = {text_of(name): name for name in (*self.model.classes_.tolist(), *named)}
-            known = {"classes": (*classes.values(), _SECOND_CLASS)}
+            known: dict[str, Any] = {"classes": (*classes.values(), _SECOND_CLASS)}
             texts = parse_text(labels)
             labels = np.array([classes.get(text, _SECOND_CLASS) if text else None for text in texts], object)
+        else:
+            known = {"classes": self.domain.classes, "group_values": self.domain.columns}
         found = certify_predictions(
             self.folder.settings.declared or None,
             labels,

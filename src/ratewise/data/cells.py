@@ -23,6 +23,7 @@ word turns a column of a CSV file from numbers into text: 1, 1.0, True, "1", "1.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import decimal
 import enum
@@ -332,12 +333,14 @@ def _cells(values: Any, dtype: Any = None) -> NDArray[Any]:
     """Return a column of another library as an array.
 
     A conversion that fails because of one cell (a date beyond the calendar, a time of more than a day, text that is
-    no UTF-8) or because of the type that one cell gave the column (integers of 128 bits) is done cell by cell.
+    no UTF-8) or because of the type that one cell gave the column (integers of 128 bits, structures with its fields,
+    which become columns) is done cell by cell.
     """
-    try:
-        return np.asarray(values, dtype=dtype)
-    except Exception:  # pandas, polars and Arrow raise errors of many kinds
-        return np.fromiter(map(_cell, repeat(values), range(len(values))), dtype=object, count=len(values))
+    with contextlib.suppress(Exception):  # pandas, polars and Arrow raise errors of many kinds
+        found = np.asarray(values, dtype=dtype)
+        if found.ndim <= len(getattr(values, "shape", found.shape)):
+            return found
+    return np.fromiter(map(_cell, repeat(values), range(len(values))), dtype=object, count=len(values))
 
 
 def joined_cells(parts: Sequence[Any]) -> Any:
@@ -357,7 +360,7 @@ def _cell(values: Any, place: int) -> Any:
     try:
         cell = values.iloc[place] if hasattr(values, "iloc") else values[place]
         return cell.as_py() if hasattr(cell, "as_py") else cell
-    except Exception:  # as above
+    except Exception:  # as in `_cells`
         return _UNREADABLE
 
 

@@ -48,6 +48,7 @@ _BYTE_ORDER_MARKS = (
 )
 _PLAIN_SPACES = str.maketrans(dict.fromkeys("\u00a0\u2007\u2009\u202f", " "))
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
+_ARFF_CELL = re.compile(r"""\s*(?:'((?:\\.|[^'\\])*)'|"((?:\\.|[^"\\])*)"|([^,]*))\s*(,|\Z)""")
 _DATE = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4}|\d{2})(?![\d./-])", re.ASCII)
 _TOTAL = re.compile(
     r"\W*(?:(?:grand|sub)[- ]?)?(?:totals?|sums?|averages?|means?|gesamt|summe|insgesamt)\b(?P<more>.*[^\W\d])?", re.I
@@ -135,11 +136,12 @@ def read_table(
         kind = _kind(place)
         if sheet is not None and kind != "Excel":
             raise InvalidInput(f"sheet is {sheet!r}, but {place!r} is no Excel workbook; leave it out")
-        if kind == "Excel":
-            table = reading.workbook(sheet)
-        else:
-            readers = {"JSON": reading.json, "ARFF": reading.arff, "a text table": reading.text}
-            table = readers.get(kind, reading.arrow)()
+        with warnings.catch_warnings(action="ignore"):  # those of openpyxl quote cells
+            if kind == "Excel":
+                table = reading.workbook(sheet)
+            else:
+                readers = {"JSON": reading.json, "ARFF": reading.arff, "a text table": reading.text}
+                table = readers.get(kind, reading.arrow)()
     except (MemoryError, InvalidInput):
         raise
     except Exception as problem:  # readers raise what they like
@@ -311,6 +313,17 @@ def _limited(file: TextIO) -> Iterator[str]:
         left -= len(line)
         if line.endswith(("\n", "\r")) or left > 0:  # a line that was cut off is not looked at
             yield line
+
+
+def _arff_cells(line: str) -> list[str]:
+    """Return the cells of a row, each by itself: with either mark of quotation, or without."""
+    cells, place, more = [], 0, ","
+    while more:
+        found: Any = _ARFF_CELL.match(line, place)  # it matches at any place
+        single, double, plain, more = found.groups()
+        cells.append(plain.strip() if plain is not None else re.sub(r"\\(.)", r"\1", single or double or ""))
+        place = found.end()
+    return cells
 
 
 def _names_of(source: Any, sep: str) -> list[str]:
@@ -607,7 +620,7 @@ class _Reading:
         names = [_cell_name(cell) for cell in rows[named]] if header else None
         columns = enumerate(zip(*rows[heading:], strict=True))
         frame = pd.DataFrame({place: pd.Series(list(cells), dtype=object) for place, cells in columns})
-        frame = self._without_footer(frame, "row").apply(lambda column: column.infer_objects())
+        frame = self._without_footer(frame, "row").apply(_inferred)
         return self._table(frame, names, {"header": header, "sheet": name})
 
     def _sheet(self, sheets: dict[str, Any], wanted: str | int | None) -> str:
@@ -661,10 +674,12 @@ class _Reading:
         with io.TextIOWrapper(_open_bytes(self._path), encoding="utf-8-sig") as file:
             start = next((mark for mark in iter(lambda: file.read(1), "") if not mark.isspace()), "")
             file.seek(0)
-            records = json.load(file) if start == "[" else [json.loads(line) for line in file if line.strip()]
+            text = [file.read()] if start == "[" else [line for line in file if line.strip()]
+        read = [json.loads(part, parse_int=_number) for part in text]
+        records = read[0] if start == "[" else read
         if not all(isinstance(record, dict) for record in records):
             raise InvalidInput(f"{self._path!r} must hold objects with named fields, one per line or in one list")
-        frame = pd.DataFrame(records)
+        frame = pd.DataFrame(records, dtype=object).apply(_inferred)
         return self._table(frame, [str(name) for name in frame.columns])
 
     def arff(self) -> FileTable:
@@ -681,8 +696,7 @@ class _Reading:
         body = lines[start + 1 :]
         if any(line.startswith("{") for line in body):
             raise InvalidInput(f"{self._path!r} is a sparse ARFF file; export it as .csv")
-        quote = "'" if any("'" in line for line in body) else '"'
-        rows = [*csv.reader(body, quotechar=quote, escapechar="\\", skipinitialspace=True)]
+        rows = [_arff_cells(line) for line in body]
         if any(len(row) != len(names) for row in rows):
             raise InvalidInput(f"{self._path!r} has rows of other lengths than its {len(names)} attributes; repair it")
         cells = [[None if cell.strip() == "?" else cell.strip(' "') for cell in row] for row in rows]
@@ -803,6 +817,19 @@ def _cell_name(cell: Any) -> str:
     if isinstance(cell, datetime.datetime) and cell.time() == datetime.time():
         return str(cell.date())
     return "" if cell is None else str(cell)
+
+
+def _number(digits: str) -> Any:
+    """Return a whole number; Python makes no integer of thousands of digits."""
+    return int(digits) if len(digits) < 400 else float(digits)
+
+
+def _inferred(column: Any) -> Any:
+    """Return a column of objects in the type that all of them have, as objects if a text is not in Unicode."""
+    try:
+        return column.infer_objects()
+    except UnicodeError:
+        return column
 
 
 def _holds_text(column: Any) -> bool:
