@@ -11,6 +11,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from dask.delayed import Delayed
 
 from distributed import Client, LocalCluster
 from ratewise import InvalidInput, InvalidType, Ledger, RateConstrainedClassifier
@@ -59,6 +60,20 @@ def test_same_in_one_process_with_any_partition(people, fit, same, in_memory, id
 def test_same_on_two_workers(people, fit, same, in_memory, client, ids):
     frame = people if ids else people.drop(columns="person")
     assert same(in_memory[ids], fit(frame_of(frame, CUTS["some"]), ids))
+
+
+def test_workers_reuse_freed_memory(people, fit, client):
+    def faults():
+        import resource
+
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(100):
+            np.ones(1 << 17)  # 256 pages
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    fit(frame_of(people, CUTS["some"]), None)
+    found = [client.submit(faults, workers=[one], pure=False) for one in client.scheduler_info()["workers"]]
+    assert max(client.gather(found)) < 10_000
 
 
 @pytest.mark.parametrize(("ids", "kills"), [(None, 1), ("person", 2)])
@@ -137,6 +152,7 @@ def test_files_are_counted_by_one_column(people, fit, same, in_memory, tmp_path,
     assert clusters.open_dask(frame_of(frame, ()), layout).counted is None
     with dask.config.set(scheduler="sync"):
         assert [list(part.compute().columns) for part in counted.parts] == [["y"]] * 15
+        assert not any(isinstance(clusters._reader(part), Delayed) for part in counted.parts)  # no task for reading
         assert same(in_memory[ids], fit(table, ids))
     frame.iloc[700:].drop(columns="job").to_parquet(tmp_path / "part-1.parquet", index=False)
     with dask.config.set(scheduler="sync"), pytest.raises(InvalidInput, match=r"cannot be computed \(KeyError\)"):

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,10 +36,9 @@ Floats = npt.NDArray[np.float64]
 LONGEST_NUMBER = 3.0  # standard deviations; numbers are winsorised there
 _SMALL = 1 << 26  # bytes of norms up to which they are kept
 # Speed only. Handled at once: columns of doubles below the size from which memory is mapped anew, and codes that stay
-# in the cache. Processes that Dask starts return freed memory from 64 KB on, so that larger pieces would be mapped anew.
-_RETURNS_MEMORY = "MALLOC_TRIM_THRESHOLD_" in os.environ
-BLOCK_ROWS = 8_000 if _RETURNS_MEMORY else 16_000
-BINS_AT_ONCE = 1 << (13 if _RETURNS_MEMORY else 15)
+# in the cache.
+BLOCK_ROWS = 16_000
+BINS_AT_ONCE = 1 << 15
 
 
 @dataclass(frozen=True, eq=False)
