@@ -116,6 +116,105 @@ def test_a_dispatch_mode_around_a_training_sees_no_batch():
     sum_of(engine)
 
 
+# ------------------------------------------------------------------------------ memory that rows have left behind
+
+MEMORY = {
+    "empty": lambda h, n: torch.empty(1, n),
+    "empty like": lambda h, n: torch.empty_like(h[:, :1].expand(-1, n)),
+    "new empty": lambda h, n: h.new_empty(1, n),
+    "strides": lambda h, n: torch.empty_strided((1, n), (n, 1)),
+    "permuted": lambda h, n: torch.empty_permuted((1, n), (0, 1)),
+    "constructor": lambda h, n: torch.Tensor(1, n),
+    "resized": lambda h, n: torch.zeros(1).resize_(1, n),
+    "a storage": lambda h, n: torch.tensor([]).set_(torch.UntypedStorage(4 * n), 0, (1, n)),
+    "quantized": lambda h, n: torch._empty_affine_quantized((1, n), scale=1, zero_point=0, dtype=torch.quint8).float(),
+}
+
+
+class Unwritten(nn.Module):
+    """Reads memory that nobody has written, where it finds what was computed of other rows."""
+
+    def __init__(self, how, width):
+        torch.manual_seed(0)
+        super().__init__()
+        self.first, self.last, self.how, self.width = nn.Linear(D, 6), nn.Linear(6, 2), how, width
+
+    def forward(self, x):
+        h = self.first(x).tanh()
+        h = h + 0.0 * (3.0 * h[:, :1].expand(-1, self.width)).sum(-1, keepdim=True)
+        found = MEMORY[self.how](h, self.width).nan_to_num(0.0, 0.0, 0.0).clamp(-3.0, 3.0)
+        return self.last(h + found.flip(-1).mean(-1, keepdim=True))
+
+
+@pytest.mark.parametrize("how", MEMORY)
+def test_freed_memory_shows_nothing_of_other_rows(how):
+    for width in (8, 64, 1000):
+        engine = engine_of(Unwritten(how, width))
+        try:
+            whole = sum_of(engine)
+        except UnsupportedCombination:
+            continue
+        for row in (0, N // 2, N - 1):
+            assert float((whole - sum_of(engine, np.delete(ROWS, row))).norm()) <= 1.0 + engine.slack(N)
+        assert torch.equal(whole, sum_of(engine))
+
+
+class Tangents(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(z):
+        return z * 2
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def jvp(ctx, tangent):
+        SEEN.append(tangent.detach() * 1.0)
+        return tangent * 2
+
+
+SEEN = []
+
+
+def in_a_gradient(_module, h):
+    torch.func.grad(lambda z: (SEEN.append(z * 1.0), z.sum())[1])(h)
+
+
+def in_a_derivative(_module, h):
+    torch.func.jvp(Tangents.apply, (h,), (3 * h,))
+
+
+def as_a_parameter(module, h):
+    module.seen = nn.Parameter(h, requires_grad=False)
+
+
+def in_a_part(module, h):
+    module.part = nn.Module()
+    module.part.seen = nn.Parameter(h, requires_grad=False)
+
+
+class Stores(nn.Module):
+    def __init__(self, store):
+        super().__init__()
+        self.last, self.store = nn.Linear(D, 2), store
+
+    def forward(self, x):
+        self.store(self, x.detach() * 1.0)
+        return self.last(x)
+
+
+@pytest.mark.parametrize("store", [in_a_gradient, in_a_derivative, as_a_parameter, in_a_part])
+def test_tensors_of_rows_cannot_be_kept_in_other_ways(store):
+    """Later batches would meet them, and those in parameters would be released with the module."""
+    SEEN.clear()
+    with pytest.raises(UnsupportedCombination, match="keeps tensors of its rows"):
+        sum_of(engine_of(Stores(store)))
+    SEEN.clear()
+
+
 # -------------------------------------------------------------------------------- generators of data sets
 
 GENERATOR = np.random.default_rng(0)
