@@ -410,7 +410,7 @@ def _embedding(tapped: _Tapped, ids: Tensor) -> tuple[Tensor, _Back]:
             right = right.masked_fill((flat == tapped.layer.padding_idx)[:, :, None], 0.0)
         tapped.clipper._keep(tapped.weight, lambda: OneHot(flat, right, tapped.weight.shape))
 
-    return functional.embedding(ids, tapped.weight.detach()), back
+    return tapped.weight.detach()[ids.long()], back
 
 
 def _convolution(tapped: _Tapped, x: Tensor) -> tuple[Tensor, _Back]:

@@ -23,6 +23,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from types import FunctionType, MethodType, ModuleType, NoneType
 from typing import Any, NoReturn, cast
 
@@ -61,6 +62,7 @@ KEEPS = (
     "keeps tensors of its rows after it has returned (such as self.last = x, or a hook that collects outputs), where "
     "the next batch would meet them; do not store them"
 )
+_FARTHEST = 2.0**16  # place that is sampled, in halves of a picture
 _TRIALS = 4  # synthetic forward passes with the same draws, whose results must agree
 _SIGNS = ("vmap", "atching rule", "BatchedTensor", "data pointer", "functorch", "saved tensor hooks")
 _KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
@@ -220,8 +222,11 @@ class _Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 f"{self._what} uses {own[0]}, whose own __torch_dispatch__ sees whole batches; use plain tensors"
             )
         name = func._schema.name.removeprefix("aten::")
-        if name in _REUSING:
-            raise UnsupportedCombination(f"{self._what} calls torch.{name}, which shows freed memory; use x.new_zeros")
+        if name in _REACHING:
+            raise UnsupportedCombination(
+                f"{self._what} calls torch.{name}, which can reach what belongs to other rows; use x.new_zeros, "
+                "torch.where and torch.nn.functional.embedding"
+            )
         if torch.Tag.nondeterministic_seeded not in func.tags:
             found = func(*args, **kwargs)
             return found.zero_() if name in _UNWRITTEN else found
@@ -272,7 +277,10 @@ def _number(value: Any) -> Any:
     return value.cpu().double().numpy() if isinstance(value, Tensor) else value
 
 
-_REUSING = {"resize_", "resize_as_", "set_", "_empty_affine_quantized", "_empty_per_channel_affine_quantized"}
+_REACHING = {  # freed memory, or other rows by numbers that batching rules do not check
+    "resize_", "resize_as_", "set_", "_empty_affine_quantized", "_empty_per_channel_affine_quantized", "embedding",
+    "embedding_dense_backward", "index_fill", "index_fill_",
+}  # fmt: skip
 _UNWRITTEN = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
 _LAWS: dict[str, Callable[[Floats, torch.dtype, dict[str, Any]], Any]] = {
     **dict.fromkeys(("bernoulli", "bernoulli_"), _bernoulli),
@@ -528,7 +536,41 @@ def _rrelu(
     return input.copy_(found) if inplace else found
 
 
+def _embedding(
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,  # noqa: ARG001 - of max_norm
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,  # noqa: ARG001 - gradients are dense
+) -> Tensor:
+    """Look up ids by indexing, which fails for one that is not in the table.
+
+    The batching rule of PyTorch looks them up in the tables of all rows, one after the other, without a check.
+    """
+    if max_norm is not None or scale_grad_by_freq:
+        raise UnsupportedCombination("module calls embedding with max_norm or scale_grad_by_freq; leave them out")
+    found = weight[input.long()]
+    if padding_idx is None:
+        return found
+    return torch.where((input == padding_idx % len(weight)).unsqueeze(-1), found.detach(), found)
+
+
+def _roll(input: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
+    """Leave a single number as it is: the batching rule of PyTorch would pass it on to the next row."""
+    return input.clone() if input.dim() == 0 else torch.roll(input, shifts, dims)
+
+
+def _grid_sample(plain: Callable[..., Tensor], input: Tensor, grid: Tensor, *args: Any, **options: Any) -> Tensor:
+    """Sample within reach; from NaN and from very large places the kernels of PyTorch read and write any memory."""
+    return plain(input, grid.nan_to_num(-1.0).clamp(-_FARTHEST, _FARTHEST), *args, **options)
+
+
 _SUBSTITUTES: dict[Any, Callable[..., Tensor]] = {
+    **dict.fromkeys((torch.roll, Tensor.roll), _roll),
+    **{one: partial(_grid_sample, one) for one in (functional.grid_sample, torch.grid_sampler, torch.grid_sampler_2d)},
+    functional.embedding: _embedding,
     functional.scaled_dot_product_attention: _attention,
     torch._weight_norm: _weight_norm,
     **dict.fromkeys((torch.rrelu, functional.rrelu), _rrelu),
