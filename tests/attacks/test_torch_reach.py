@@ -17,7 +17,7 @@ from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
 
 from ratewise import Domain
 from ratewise.exceptions import InvalidInput, RatewiseError, UnsupportedCombination
-from ratewise.torch import DatasetRows, TensorRows, Trainer, network_plan
+from ratewise.torch import DatasetRows, TensorRows, Trainer, isolation, network_plan
 from ratewise.torch.engine import Objective, TorchEngine
 from ratewise.training.config import TrainingConfig
 
@@ -114,6 +114,204 @@ def test_a_dispatch_mode_around_a_training_sees_no_batch():
     with Centring(), pytest.raises(UnsupportedCombination, match="whole batches"):
         sum_of(engine)
     sum_of(engine)
+
+
+# ------------------------------------------------------------------------------ memory that rows have left behind
+
+MEMORY = {
+    "empty": lambda h, n: torch.empty(1, n),
+    "empty like": lambda h, n: torch.empty_like(h[:, :1].expand(-1, n)),
+    "new empty": lambda h, n: h.new_empty(1, n),
+    "strides": lambda h, n: torch.empty_strided((1, n), (n, 1)),
+    "permuted": lambda h, n: torch.empty_permuted((1, n), (0, 1)),
+    "constructor": lambda h, n: torch.Tensor(1, n),
+    "resized": lambda h, n: torch.zeros(1).resize_(1, n),
+    "a storage": lambda h, n: torch.tensor([]).set_(torch.UntypedStorage(4 * n), 0, (1, n)),
+    "quantized": lambda h, n: torch._empty_affine_quantized((1, n), scale=1, zero_point=0, dtype=torch.quint8).float(),
+}
+
+
+class Unwritten(nn.Module):
+    """Reads memory that nobody has written, where it finds what was computed of other rows."""
+
+    def __init__(self, how, width):
+        torch.manual_seed(0)
+        super().__init__()
+        self.first, self.last, self.how, self.width = nn.Linear(D, 6), nn.Linear(6, 2), how, width
+
+    def forward(self, x):
+        h = self.first(x).tanh()
+        h = h + 0.0 * (3.0 * h[:, :1].expand(-1, self.width)).sum(-1, keepdim=True)
+        found = MEMORY[self.how](h, self.width).nan_to_num(0.0, 0.0, 0.0).clamp(-3.0, 3.0)
+        return self.last(h + found.flip(-1).mean(-1, keepdim=True))
+
+
+@pytest.mark.parametrize("how", MEMORY)
+def test_freed_memory_shows_nothing_of_other_rows(how):
+    for width in (8, 64, 1000):
+        engine = engine_of(Unwritten(how, width))
+        try:
+            whole = sum_of(engine)
+        except UnsupportedCombination:
+            continue
+        for row in (0, N // 2, N - 1):
+            assert float((whole - sum_of(engine, np.delete(ROWS, row))).norm()) <= 1.0 + engine.slack(N)
+        assert torch.equal(whole, sum_of(engine))
+
+
+class Tangents(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(z):
+        return z * 2
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def jvp(ctx, tangent):
+        SEEN.append(tangent.detach() * 1.0)
+        return tangent * 2
+
+
+SEEN = []
+
+
+def in_a_gradient(_module, h):
+    torch.func.grad(lambda z: (SEEN.append(z * 1.0), z.sum())[1])(h)
+
+
+def in_a_derivative(_module, h):
+    torch.func.jvp(Tangents.apply, (h,), (3 * h,))
+
+
+def as_a_parameter(module, h):
+    module.seen = nn.Parameter(h, requires_grad=False)
+
+
+def in_a_part(module, h):
+    module.part = nn.Module()
+    module.part.seen = nn.Parameter(h, requires_grad=False)
+
+
+class Stores(nn.Module):
+    def __init__(self, store):
+        super().__init__()
+        self.last, self.store = nn.Linear(D, 2), store
+
+    def forward(self, x):
+        self.store(self, x.detach() * 1.0)
+        return self.last(x)
+
+
+@pytest.mark.parametrize("store", [in_a_gradient, in_a_derivative, as_a_parameter, in_a_part])
+def test_tensors_of_rows_cannot_be_kept_in_other_ways(store):
+    """Later batches would meet them, and those in parameters would be released with the module."""
+    SEEN.clear()
+    with pytest.raises(UnsupportedCombination, match="keeps tensors of its rows"):
+        sum_of(engine_of(Stores(store)))
+    SEEN.clear()
+
+
+# --------------------------------------------------- operations whose batching rules or kernels check no numbers
+
+
+class Tokens(nn.Module):
+    def __init__(self, look_up):
+        torch.manual_seed(0)
+        super().__init__()
+        self.table, self.last, self.look_up = nn.Parameter(torch.randn(10, 6)), nn.Linear(6, 2), look_up
+
+    def forward(self, ids):
+        return self.last(self.look_up(ids, self.table).tanh())
+
+
+def filled(ids, table):
+    return table.new_zeros(10).index_fill(0, ids[0], 1.0)[None] @ table
+
+
+LOOK_UPS = {
+    "embedding": lambda ids, table: functional.embedding(ids, table).mean(1),
+    "padded": lambda ids, table: functional.embedding(ids, table, padding_idx=-1).mean(1),
+    "embedding of torch": lambda ids, table: torch.embedding(table, ids).mean(1),
+    "operator": lambda ids, table: torch.ops.aten.embedding(table, ids).mean(1),
+    "filled": filled,
+}
+
+
+@pytest.mark.parametrize("name", LOOK_UPS)
+@pytest.mark.parametrize("bad", [10, 19, -1, -11, 2**40])
+def test_ids_outside_the_table_reach_no_other_row(name, bad):
+    """Without a clip, a row adds what it adds alone: PyTorch would count such an id as one of the next row."""
+    ids = torch.randint(1, 10, (N, 7), generator=torch.Generator().manual_seed(0))
+    ids[7] = bad
+    engine = engine_of(Tokens(LOOK_UPS[name]), ids)
+
+    def total(rows):
+        return torch.cat([part.double().ravel() for part in engine.sums(np.asarray(rows), clip=1e6, step=0).gradient])
+
+    try:
+        whole = total(ROWS)
+    except UnsupportedCombination:
+        return
+    for row in (6, 7, 8):
+        torch.testing.assert_close(whole, total(np.delete(ROWS, row)) + total([row]), rtol=0, atol=1e-4)
+
+
+def test_lookups_inside_the_table_are_those_of_pytorch():
+    ids, table = torch.tensor([[1, 9, 3], [9, 9, 0]]), torch.randn(10, 6, requires_grad=True)
+    own = isolation._embedding(ids, table, -1)
+    plain = functional.embedding(ids, table, -1)
+    weights = torch.randn(2, 3, 6)
+    assert torch.equal(own, plain)
+    for found in zip(torch.autograd.grad(own, table, weights), torch.autograd.grad(plain, table, weights), strict=True):
+        torch.testing.assert_close(*found)
+
+
+class Rolled(nn.Module):
+    def __init__(self, roll):
+        torch.manual_seed(0)
+        super().__init__()
+        self.last, self.roll = nn.Linear(D, 2), roll
+
+    def forward(self, x):
+        return self.last(x + self.roll(x.sum()))
+
+
+@pytest.mark.parametrize(
+    "roll", [lambda z: torch.roll(z, 1), lambda z: z.roll(1), lambda z: torch.roll(input=z, shifts=1)]
+)
+def test_a_number_of_a_row_does_not_roll_to_the_next(roll):
+    engine = engine_of(Rolled(roll))
+    whole = sum_of(engine)
+    for row in (0, N - 1):
+        assert float((whole - sum_of(engine, np.delete(ROWS, row))).norm()) <= 1.0 + engine.slack(N)
+    torch.testing.assert_close(whole, sum_of(engine_of(Rolled(torch.clone))))
+
+
+class Turned(nn.Module):
+    """A spatial transformer: where it looks depends on the picture."""
+
+    def __init__(self, padding):
+        torch.manual_seed(0)
+        super().__init__()
+        self.turn, self.last, self.padding = nn.Linear(20, 40), nn.Linear(400, 2), padding
+
+    def forward(self, x):
+        grid = self.turn(x[:, 0]).unflatten(-1, (20, 2))
+        seen = functional.grid_sample(x.nan_to_num(), grid, padding_mode=self.padding, align_corners=False)
+        return self.last(seen.flatten(1).clamp(-3.0, 3.0))
+
+
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 3e38])
+def test_places_that_are_not_finite_do_not_end_the_process(padding, value):
+    x = torch.rand(N, 1, 20, 20, generator=torch.Generator().manual_seed(0))
+    x[5] = value
+    whole = sum_of(engine_of(Turned(padding), x))
+    assert bool(torch.isfinite(whole).all())
 
 
 # -------------------------------------------------------------------------------- generators of data sets

@@ -45,7 +45,7 @@ from ratewise.torch.gradients import (
     wide_device,
     widen,
 )
-from ratewise.torch.isolation import Batched, check_module, isolated_backward, run_by_row
+from ratewise.torch.isolation import KEEPS, Batched, check_module, isolated_backward, of_rows, run_by_row
 
 _ROOM = 2.0**-40  # for the rounding of weights
 _SMALLEST_WEIGHT = 2.0**-100  # a row that would have to be scaled down further adds nothing
@@ -155,6 +155,8 @@ class PerRowClipper:
         token = torch.zeros(rows, device=self._anchor.device)
         with _called_as(self.module, None):
             found = run_by_row(self._one_row, (token, copies, args, kwargs), "module")
+        if any(of_rows(tensor) for tensor in (*self.module.parameters(), *self.module.buffers())):
+            raise UnsupportedCombination(f"module {KEEPS}")
         if before != [tensor._version for tensor in fixed]:
             raise UnsupportedCombination(
                 "module changes its own parameters in forward, which would release rows without noise; "
@@ -408,7 +410,7 @@ def _embedding(tapped: _Tapped, ids: Tensor) -> tuple[Tensor, _Back]:
             right = right.masked_fill((flat == tapped.layer.padding_idx)[:, :, None], 0.0)
         tapped.clipper._keep(tapped.weight, lambda: OneHot(flat, right, tapped.weight.shape))
 
-    return functional.embedding(ids, tapped.weight.detach()), back
+    return tapped.weight.detach()[ids.long()], back
 
 
 def _convolution(tapped: _Tapped, x: Tensor) -> tuple[Tensor, _Back]:

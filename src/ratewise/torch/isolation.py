@@ -8,7 +8,8 @@ In every step, ``torch.func.vmap`` gives the code a batch that contains one row;
 rows. Reading a value (``.item()``, ``if x.max() > 3``) and results whose shape depends on values raise an error
 whatever the values are. Every random operation (``torch.Tag.nondeterministic_seeded``) is replaced below ``vmap``: row
 ``i`` of its result is made of the bytes of ``KeyedGenerator(key, step, number of the row)``. What cannot be drawn so
-is refused when the module is checked on synthetic rows, before any row is read.
+is refused when the module is checked on synthetic rows, before any row is read. New tensors begin with zeros, not with
+what earlier computations left in memory.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from types import FunctionType, MethodType, ModuleType, NoneType
 from typing import Any, NoReturn, cast
 
@@ -56,6 +58,11 @@ _FIX = "replace it, for example with opacus.validators.ModuleValidator.fix(modul
 GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator, torch.Generator)
 _GLOBAL_GENERATORS = (random.random.__self__, np.random.rand.__self__, torch.default_generator)  # type: ignore[attr-defined]
 _MOST_PARTS = 1000  # of an object that is looked into; what has more holds rows
+KEEPS = (
+    "keeps tensors of its rows after it has returned (such as self.last = x, or a hook that collects outputs), where "
+    "the next batch would meet them; do not store them"
+)
+_FARTHEST = 2.0**16  # place that is sampled, in halves of a picture
 _TRIALS = 4  # synthetic forward passes with the same draws, whose results must agree
 _SIGNS = ("vmap", "atching rule", "BatchedTensor", "data pointer", "functorch", "saved tensor hooks")
 _KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
@@ -199,7 +206,7 @@ def _global_states() -> tuple[Any, ...]:
 
 
 class _Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Replaces the operations of PyTorch that draw."""
+    """Replaces the operations of PyTorch that draw, and those that would show what freed memory holds of rows."""
 
     def __init__(self, randomness: RowRandomness, rows: int, what: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -214,14 +221,20 @@ class _Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise UnsupportedCombination(
                 f"{self._what} uses {own[0]}, whose own __torch_dispatch__ sees whole batches; use plain tensors"
             )
+        name = func._schema.name.removeprefix("aten::")
+        if name in _REACHING:
+            raise UnsupportedCombination(
+                f"{self._what} calls torch.{name}, which can reach what belongs to other rows; use x.new_zeros, "
+                "torch.where and torch.nn.functional.embedding"
+            )
         if torch.Tag.nondeterministic_seeded not in func.tags:
-            return func(*args, **kwargs)
+            found = func(*args, **kwargs)
+            return found.zero_() if name in _UNWRITTEN else found
         names = func._schema.arguments
         given = {one.name: one.default_value for one in names if one.has_default_value()}
         given.update({one.name: value for one, value in zip(names, args, strict=False)}, **kwargs)
         if given.get("dropout_p") == 0.0:  # attention without dropout draws nothing
             return func(*args, **kwargs)
-        name = func._schema.name.removeprefix("aten::")
         like = next((value for value in given.values() if isinstance(value, Tensor)), None)
         shape = tuple(given.get("size", () if like is None else like.shape))
         if name not in _LAWS or not shape or shape[0] != self._rows:
@@ -264,6 +277,11 @@ def _number(value: Any) -> Any:
     return value.cpu().double().numpy() if isinstance(value, Tensor) else value
 
 
+_REACHING = {  # freed memory, or other rows by numbers that batching rules do not check
+    "resize_", "resize_as_", "set_", "_empty_affine_quantized", "_empty_per_channel_affine_quantized", "embedding",
+    "embedding_dense_backward", "index_fill", "index_fill_",
+}  # fmt: skip
+_UNWRITTEN = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
 _LAWS: dict[str, Callable[[Floats, torch.dtype, dict[str, Any]], Any]] = {
     **dict.fromkeys(("bernoulli", "bernoulli_"), _bernoulli),
     **dict.fromkeys(("rand", "rand_like", "uniform_"), _rand),
@@ -411,13 +429,13 @@ class _Watch(TorchFunctionMode):
             with watch.isolated(), watch:
                 return rule.backward(ctx, *gradients)
 
-        own = {"forward": observed(rule.forward), "setup_context": observed(rule.setup_context)}
+        own = {name: observed(getattr(rule, name)) for name in ("forward", "setup_context", "jvp")}
         return type(rule.__name__, (rule,), {**own, "backward": staticmethod(backward)})
 
     def note(self, found: Any) -> None:
         """Remember tensors that belong to rows."""
         leaves = (found,) if isinstance(found, Tensor) else tree_leaves(found)
-        self._made += [weakref.ref(leaf) for leaf in leaves if isinstance(leaf, Tensor) and _is_batched(leaf)]
+        self._made += [weakref.ref(leaf) for leaf in leaves if isinstance(leaf, Tensor) and of_rows(leaf)]
 
     def refuse_traces(self) -> None:
         """Refuse code that went on after an error, or that keeps a tensor of its rows."""
@@ -431,10 +449,7 @@ class _Watch(TorchFunctionMode):
             return any(made() is not None for made in self._made)
 
         if kept() and gc.collect() is not None and kept():
-            raise UnsupportedCombination(
-                f"{self._what} keeps tensors of its rows after it has returned (such as self.last = x, or a "
-                "hook that collects outputs), where the next batch would meet them; do not store them"
-            )
+            raise UnsupportedCombination(f"{self._what} {KEEPS}")
 
 
 def _why_unobserved(func: Any, types: Any, args: tuple[Any, ...]) -> str:
@@ -475,8 +490,9 @@ def _refuse_text(*_args: Any, **_kwargs: Any) -> NoReturn:
     raise UnsupportedCombination("module or loss prints or formats values of rows; remove that")
 
 
-def _is_batched(value: Tensor) -> bool:
-    return bool(_FUNCTORCH.is_batchedtensor(value))
+def of_rows(value: Tensor) -> bool:
+    """Return whether a tensor belongs to rows that are run separately, within `torch.func.grad` too."""
+    return bool(_FUNCTORCH.is_functorch_wrapped_tensor(value))
 
 
 def _attention(
@@ -490,7 +506,7 @@ def _attention(
 ) -> Tensor:
     """Compute attention of all rows with the fast kernels, which have no batching rule."""
     parts, plain = (query, key, value), cast(Any, functional.scaled_dot_product_attention)
-    batched = all(part.dim() == 4 and _is_batched(part) for part in parts)
+    batched = all(part.dim() == 4 and _FUNCTORCH.is_batchedtensor(part) for part in parts)
     if not batched or attn_mask is not None or dropout_p or options.get("enable_gqa"):
         found: Tensor = plain(*parts, attn_mask, dropout_p, is_causal, **options)
         return found
@@ -520,7 +536,41 @@ def _rrelu(
     return input.copy_(found) if inplace else found
 
 
+def _embedding(
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,  # noqa: ARG001 - of max_norm
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,  # noqa: ARG001 - gradients are dense
+) -> Tensor:
+    """Look up ids by indexing, which fails for one that is not in the table.
+
+    The batching rule of PyTorch looks them up in the tables of all rows, one after the other, without a check.
+    """
+    if max_norm is not None or scale_grad_by_freq:
+        raise UnsupportedCombination("module calls embedding with max_norm or scale_grad_by_freq; leave them out")
+    found = weight[input.long()]
+    if padding_idx is None:
+        return found
+    return torch.where((input == padding_idx % len(weight)).unsqueeze(-1), found.detach(), found)
+
+
+def _roll(input: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
+    """Leave a single number as it is: the batching rule of PyTorch would pass it on to the next row."""
+    return input.clone() if input.dim() == 0 else torch.roll(input, shifts, dims)
+
+
+def _grid_sample(plain: Callable[..., Tensor], input: Tensor, grid: Tensor, *args: Any, **options: Any) -> Tensor:
+    """Sample within reach; from NaN and from very large places the kernels of PyTorch read and write any memory."""
+    return plain(input, grid.nan_to_num(-1.0).clamp(-_FARTHEST, _FARTHEST), *args, **options)
+
+
 _SUBSTITUTES: dict[Any, Callable[..., Tensor]] = {
+    **dict.fromkeys((torch.roll, Tensor.roll), _roll),
+    **{one: partial(_grid_sample, one) for one in (functional.grid_sample, torch.grid_sampler, torch.grid_sampler_2d)},
+    functional.embedding: _embedding,
     functional.scaled_dot_product_attention: _attention,
     torch._weight_norm: _weight_norm,
     **dict.fromkeys((torch.rrelu, functional.rrelu), _rrelu),
