@@ -33,6 +33,7 @@ from ratewise.preprocessing.grids import CategoricalGrid, ContinuousGrid, Grid
 
 Floats = npt.NDArray[np.float64]
 
+_CELL_WEIGHT = 0.5  # of the cells of a continuous column beside its number
 LONGEST_NUMBER = 3.0  # standard deviations; numbers are winsorised there
 _SMALL = 1 << 26  # bytes of norms up to which they are kept
 # Speed only. Handled at once: columns of doubles below the size from which memory is mapped anew, and codes that stay
@@ -371,7 +372,7 @@ class _Block:
 def _block(grid: Grid, counts: Floats, noise: float, floor: float, spread: float) -> _Block:
     if isinstance(grid, ContinuousGrid):
         return _joined(grid.n_bins, _continuous(grid, counts, noise, floor, spread))
-    return _joined(grid.n_bins, [_indicators(cells, counts, floor) for cells, _ in grid.families])
+    return _joined(grid.n_bins, [_indicators(cells, counts, floor, 1.0) for cells, _ in grid.families])
 
 
 def _cells(grid: Grid, block: _Block) -> npt.NDArray[np.bool_]:
@@ -386,10 +387,10 @@ def _continuous(grid: ContinuousGrid, counts: Floats, noise: float, floor: float
     parts = [_Part(number, np.zeros(1), np.ones(1))]
     cells = [(equal_cells, equal), *(_occupied(log_cells, counts[n_equal:]) for log_cells, _ in logarithmic)]
     if spread <= 0.0:  # a linear model still tells missing values and other entries apart
-        special = _indicators(equal_cells, equal, floor)
+        special = _indicators(equal_cells, equal, floor, 1.0)
         kept = slice(grid.equal_cells, None)
         return [*parts, _Part(special.matrix[:, kept], special.means[kept], special.mean_squares[kept])]
-    indicators = [_indicators(cell_of_bin, count, floor) for cell_of_bin, count in cells]
+    indicators = [_indicators(cell_of_bin, count, floor, _CELL_WEIGHT) for cell_of_bin, count in cells]
     expected = sum(float(part.mean_squares.sum()) for part in indicators)
     shrink = min(1.0, float(np.sqrt(spread / max(expected, 1e-300))))
     return [
@@ -405,9 +406,9 @@ def _occupied(cell_of_bin: npt.NDArray[np.intp], counts: Floats) -> tuple[npt.ND
     return places - missing, counts[cells[missing:]]
 
 
-def _indicators(cell_of_bin: npt.NDArray[np.intp], counts: Floats, floor: float) -> _Part:
+def _indicators(cell_of_bin: npt.NDArray[np.intp], counts: Floats, floor: float, weight: float) -> _Part:
     shares = _shares(counts)
-    scale = 1.0 / np.sqrt(np.maximum(shares * (1.0 - shares), floor))
+    scale = weight / np.sqrt(np.maximum(shares * (1.0 - shares), floor))
     kept = np.flatnonzero(cell_of_bin >= 0)
     places = (kept, cell_of_bin[kept])
     matrix = sp.csr_array((scale[cell_of_bin[kept]], places), shape=(len(cell_of_bin), len(counts)))
