@@ -53,7 +53,7 @@ def test_several_processes_give_the_result_of_one(runs, alone, world):
     np.testing.assert_allclose(several["histogram"], one["histogram"], rtol=1e-12, atol=1e-9)
     np.testing.assert_allclose(several["multipliers"], one["multipliers"], rtol=1e-9, atol=1e-12)
     assert one["step"][-1] == STEPS
-    assert np.any(one["multipliers"][-1] > 0), "constraints never pushed: the comparison says nothing of them"
+    assert np.any(one["multipliers"] > 0), "constraints never pushed: the comparison says nothing of them"
 
 
 @pytest.mark.parametrize("world", [2, 3])
