@@ -8,7 +8,7 @@ A row is a vector of bin numbers b_1, ..., b_d. Its features are the rows Phi_j[
 * categorical: centred indicators of the values.
 
 An indicator is divided by the standard deviation sqrt(p (1 - p)) of its cell, at least sqrt(f), where p is
-the released share and f the noise level of a share: cells that the release cannot see get a bounded weight.
+the released share and f twice the noise level of a share: cells that the release cannot see get a bounded weight.
 The indicators of a continuous column are scaled so that their expected squared norm is at most `spread`,
 a prior on the size of shape functions: the number, which has variance 1, carries what a straight line can say.
 
@@ -34,6 +34,7 @@ from ratewise.preprocessing.grids import CategoricalGrid, ContinuousGrid, Grid
 Floats = npt.NDArray[np.float64]
 
 _CELL_WEIGHT = 0.5  # of the cells of a continuous column beside its number
+_VISIBLE = 2.0  # noise levels from which a cell counts
 LONGEST_NUMBER = 3.0  # standard deviations; numbers are winsorised there
 _SMALL = 1 << 26  # bytes of norms up to which they are kept
 # Speed only. Handled at once: columns of doubles below the size from which memory is mapped anew, and codes that stay
@@ -328,7 +329,7 @@ def build_basis(
     cells : bool
         False leaves out the cells of continuous columns: scores are linear in them.
     """
-    floor = max(noise, 1.0) / n_units
+    floor = max(_VISIBLE * noise, 1.0) / n_units
     blocks = [
         _block(grid, counts, noise, floor, spread if cells else 0.0)
         for grid, counts in zip(grids, histograms, strict=True)
@@ -428,7 +429,7 @@ def _joined(n_bins: int, parts: list[_Part]) -> _Block:
 def _standardised(grid: ContinuousGrid, equal: Floats, noise: float) -> Floats:
     """Return the standardised number of each bin; 0 for missing values and other entries."""
     counts = equal[: grid.equal_cells]
-    visible = np.where(counts > noise, counts, 0.0)
+    visible = np.where(counts > _VISIBLE * noise, counts, 0.0)
     if visible.sum() <= 0:
         visible = np.ones(grid.equal_cells)
     shares = visible / visible.sum()
