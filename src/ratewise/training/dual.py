@@ -36,6 +36,7 @@ Floats = npt.NDArray[np.float64]
 _DRIFT = 0.02  # change of a rate per step at the full learning rate
 _SCALE = 2.0  # of the objective, per mean span of the weights of a row
 _RELIABLE = 0.05  # standard error of a constraint's value above which a violation is given less weight
+_KNOWN = 3.0  # standard deviations of a cell's size below which the cell is taken to be no different from all rows
 _LARGEST = 1e100  # weight of a row; squares and sums of such weights are finite
 _STATE = ("step", "integral", "multipliers", "estimate", "variance", "_totals", "_predicted", "_waiting")
 
@@ -107,7 +108,7 @@ class DualUpdate:
         counted = histogram.sum(axis=1)
         self._totals += self.interval * counted
         self._predicted += self.interval * histogram.sum(axis=0)
-        floor = max(1.0, self.cell_totals_std)
+        floor = max(1.0, _KNOWN * self.cell_totals_std)
         sizes = np.maximum(self.cell_totals, 0.0)
         # counts of a cell sum to its size, which the mean over steps knows better: project on that sum
         consistent = histogram + ((sizes - counted) / self.constraints.n_classes)[:, None]
