@@ -12,16 +12,12 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
 from ratewise import _validate
 from ratewise.exceptions import InvalidInput
 from ratewise.preprocessing.grids import LOG_CELLS, REFINEMENT
-
-Floats = npt.NDArray[np.float64]
 
 HISTOGRAMS = ("gaussian", "laplace")
 SCHEDULES = ("linear", "constant")
@@ -42,7 +38,6 @@ _FINE_COLUMNS = 5  # so many columns can have the finest logarithmic cells; more
 _SPREAD = 0.025
 _L2 = 0.001  # penalty on weights without constraints
 _CONSTRAINED_L2 = (0.004, 80.0)  # with constraints: the lesser of the first and of the second divided by the units
-_SQUARED_RESIDUAL = 0.04  # on average, of a model that fits well
 _GRADIENT_NOISE = 0.075  # noise of the mean gradient, in score units, that the clipping norm is chosen for
 _CLIPS = (0.5, 4.0)
 _LEARNING_RATE = 2.0
@@ -108,8 +103,8 @@ class TrainingConfig:
         Prior on shape functions: expected squared norm of the cell indicators of a continuous column; 0.025 n / sigma_1
         divided by the number of such columns, with sigma_1 the noise of a single release that spends the budget.
     group_penalty : float
-        Without constraints: penalty on the norm of the cell weights of each continuous column, in standard errors of
-        their mean gradient. It shrinks the cells of columns whose shape does not stand out from noise, and reads no rows.
+        Penalty on the norm of the cell weights of each continuous column, in standard errors of their mean gradient for
+        residuals of 1. It shrinks the cells of columns whose shape says little, and reads no rows.
     """
 
     steps: int | None = None
@@ -133,7 +128,7 @@ class TrainingConfig:
     tolerance: float = 0.01
     max_sample_weight: float = 1.0
     spread: float | None = None
-    group_penalty: float = 0.4
+    group_penalty: float = 0.08
 
     def __post_init__(self) -> None:
         for entry in fields(self):
@@ -214,14 +209,6 @@ def l2(n_units: int, constrained: bool) -> float:
     differentiate, and the multipliers cannot move them within the steps.
     """
     return min(_CONSTRAINED_L2[0], _CONSTRAINED_L2[1] / n_units) if constrained else _L2
-
-
-def gradient_variances(deviation: float, steps: int, mean_squares: Floats, n_units: int) -> Floats:
-    """Return the variance of the mean gradient over all steps, by parameter: of its noise, and of the sample of units.
-
-    `deviation` is that of the noise of the mean gradient of a step. A gradient is a residual times a feature.
-    """
-    return deviation**2 / steps + _SQUARED_RESIDUAL * mean_squares / n_units
 
 
 def step_sizes(

@@ -127,15 +127,16 @@ class GroupPenalty:
     n_outputs: int
 
     @classmethod
-    def of(cls, grouped: npt.NDArray[np.bool_], variances: Floats, strength: float) -> GroupPenalty:
-        """Return the penalty of the runs of `grouped` features: `strength` standard errors of a group's mean gradient.
+    def of(cls, grouped: npt.NDArray[np.bool_], mean_squares: Floats, strength: float) -> GroupPenalty:
+        """Return the penalty of the runs of `grouped` features: `strength` times the length of a group's features.
 
-        `variances` are those of the mean gradient over all steps, by parameter.
+        `mean_squares` are those of the features, by parameter. With one over the root of the number of units as strength,
+        the threshold is the standard error of the mean gradient of the group for residuals of 1.
         """
         starts = np.flatnonzero(np.append(True, grouped[1:] != grouped[:-1]))
-        of_features = variances.reshape(-1, len(grouped)).sum(axis=0) * grouped
+        of_features = mean_squares.reshape(-1, len(grouped)).sum(axis=0) * grouped
         thresholds = strength * np.sqrt(np.add.reduceat(of_features, starts))
-        return cls(starts, np.diff(starts, append=len(grouped)), thresholds, len(variances) // len(grouped))
+        return cls(starts, np.diff(starts, append=len(grouped)), thresholds, len(mean_squares) // len(grouped))
 
     def shrink(self, parameters: Floats, size: float) -> None:
         """Take a proximal step, in place."""

@@ -405,10 +405,7 @@ class Session:
         noise = None if plan.training is None else plan.training.gradient_noise
         length = math.sqrt(float(engine.mean_squares.sum()) / engine.n_outputs)
         clip, rate = defaults.step_sizes(noise, length, plan.expected_units, config.clip, self.compiled is not None)
-        deviation = 0.0 if noise is None else noise * clip / plan.expected_units
-        variances = defaults.gradient_variances(deviation, plan.steps, engine.mean_squares, plan.n_units)
-        # with constraints, their gradients are no residuals of a loss, and what shrinks shapes makes the bounds harder to meet
-        penalise = self.compiled is None and engine.cells.any()
+        penalty = config.group_penalty / math.sqrt(plan.n_units)
         optimizer = GradientDescent(
             np.zeros(engine.n_parameters),
             config.learning_rate or rate,
@@ -417,7 +414,7 @@ class Session:
             schedule=config.schedule,
             l2=defaults.l2(plan.n_units, self.compiled is not None) if config.l2 is None else config.l2,
             penalised=engine.penalised,
-            groups=GroupPenalty.of(engine.cells, variances, config.group_penalty) if penalise else None,
+            groups=GroupPenalty.of(engine.cells, engine.mean_squares, penalty) if engine.cells.any() else None,
         )
         return optimizer, clip
 
