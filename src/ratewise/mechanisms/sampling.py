@@ -28,8 +28,7 @@ Rows = npt.NDArray[np.intp]
 Floats = npt.NDArray[np.float64]
 
 _DENSE_RATE = 0.35  # above it a byte per row is cheaper than a gap per kept row
-_DRAWS_AT_ONCE = 1 << 15  # few enough to stay in cache
-_TOGETHER = 1 << 13  # units expected in samples that are drawn together
+_DRAWS_AT_ONCE = 1 << 15  # few enough to stay in cache; small samples of several steps are drawn together
 BLOCK = 1 << 20  # units of a keyed sample that are drawn together
 
 
@@ -144,7 +143,7 @@ class KeyedSample:
 
 def keyed_samples(n_units: int, rate: float, steps: int, rng: np.random.Generator) -> Iterator[KeyedSample]:
     """Yield `steps` samples, with fresh keys from the generator."""
-    together = max(1, min(steps, math.floor(_TOGETHER / (n_units * rate))))
+    together = max(1, min(steps, math.floor(_DRAWS_AT_ONCE / (n_units * rate))))
     for first in range(0, steps, together):
         key, drawn = rng.bytes(KEY_BYTES), dict[int, tuple[Rows, list[int]]]()
         for step in range(first, min(first + together, steps)):
