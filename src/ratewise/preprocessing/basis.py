@@ -135,9 +135,14 @@ def add_columns(table: Floats, codes: npt.NDArray[Any]) -> Floats:
     """
     if codes.size > BINS_AT_ONCE and len(codes) > 1:
         return np.concatenate([add_columns(table, codes[rows]) for rows in _parts(codes)])
-    bins, ones = np.ascontiguousarray(codes, dtype=np.intp), np.ones(codes.shape[1])
+    bins, ones = np.ascontiguousarray(codes, dtype=np.intp), _ones(codes.shape[1])
     found = [values.take(bins, mode="wrap").dot(ones) for values in table.T]  # codes are valid, and this mode is fast
     return found[0][:, None] if len(found) == 1 else np.stack(found, axis=1)
+
+
+@functools.cache
+def _ones(count: int) -> Floats:
+    return np.ones(count)
 
 
 def add_weights(totals: Floats, codes: npt.NDArray[Any], weights: npt.NDArray[Any]) -> None:
