@@ -42,10 +42,6 @@ LIMITS = {
 }
 
 
-# Groups by label have a few hundred rows per step: the noise of their rates is several hundredths.
-FEW_ROWS = ("equal odds", "equal odds, three classes")
-
-
 def excess(limit, classes, seed, constraints, epsilon, **choices):
     """Return the accuracy and how far the worst limit is exceeded, on the training rows.
 
@@ -72,8 +68,9 @@ def excess(limit, classes, seed, constraints, epsilon, **choices):
 def test_the_constraint_is_held(name, epsilon):
     limit, classes, accuracy = LIMITS[name]
     runs = [excess(limit, classes, seed, limit, epsilon) for seed in range(4)]
-    assert np.mean([run[1] for run in runs]) <= 0.02  # means of four fits vary by .007
-    assert max(run[1] for run in runs) <= (0.07 if name in FEW_ROWS and epsilon else 0.035)
+    most, worst = (0.03, 0.07) if epsilon else (0.015, 0.03)  # with noise, fits vary by .02 around their mean
+    assert np.mean([run[1] for run in runs]) <= most
+    assert max(run[1] for run in runs) <= worst
     assert np.mean([run[0] for run in runs]) >= accuracy
 
 
