@@ -16,6 +16,7 @@ from ratewise.runs.run import read_checkpoint
 from ratewise.training.plan import TRAINING
 
 COMMAND = [sys.executable, "-m", "ratewise"]
+STEPS = 25_000  # a second or more, so that signals arrive in time
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
@@ -56,7 +57,7 @@ def released_steps(folder):
 def interrupted(table, out, how, *words):
     """Start a long training, wait until its progress has moved, and send it a signal."""
     child = subprocess.Popen(
-        training(table, out, "--steps", "2500", *words),
+        training(table, out, "--steps", str(STEPS), *words),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -94,11 +95,11 @@ def test_ctrl_c_leaves_a_valid_folder_and_resume_finishes(table, tmp_path):
     assert not [p for p in out.iterdir() if p.name.endswith(".tmp")]
     resumed = ratewise("resume", out)
     assert resumed.returncode == 0, resumed.stderr
-    assert f"going on after step {done} of 2500" in resumed.stderr
+    assert f"going on after step {done} of {STEPS}" in resumed.stderr
     folder = RunFolder.open(out)
     assert folder.finished
     assert folder.statement().epsilon <= 1.0
-    assert released_steps(folder) == 2500
+    assert released_steps(folder) == STEPS
     # and the model that two processes have made predicts the same in a third as here
     found = ratewise("predict", out, table, "--proba", "--out", tmp_path / "found.csv")
     assert found.returncode == 0, found.stderr
@@ -118,11 +119,11 @@ def test_kill_leaves_a_valid_folder_and_resume_never_spends_more(table, tmp_path
     assert recorded > kept
     resumed = ratewise("resume", out)
     assert resumed.returncode == 0, resumed.stderr
-    assert f"{recorded - kept} of 2500 steps were not taken" in resumed.stderr
+    assert f"{recorded - kept} of {STEPS} steps were not taken" in resumed.stderr
     folder = RunFolder.open(out)
     assert folder.finished
     assert folder.statement().epsilon <= 1.0
-    assert released_steps(folder) == 2500
+    assert released_steps(folder) == STEPS
 
 
 def test_a_terminal_sees_a_line_that_moves(table, tmp_path):
