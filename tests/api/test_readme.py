@@ -199,10 +199,10 @@ def test_numbers_of_the_scaling_page_are_those_of_its_runs():
     assert f"100 iterations: {small['mllib']:.1f} s" in page
     measured = [large[f"dask{workers}"]["step_ms"] for workers in (1, 2, 4)]
     assert "where {:.0f}, {:.0f} and {:.0f} ms were measured".format(*measured) in page
-    row, fixed = (float(re.search(rf"{name} = (\d+)", page)[1]) for name in ("c_row", "c_step"))
+    row, fixed, each = (float(re.search(rf"{name} = (\d+)", page)[1]) for name in ("c_row", "c_step", "c_worker"))
 
     def step(batch, workers, cores=1000):  # with the constants of the page
-        return 1e-9 * row * 50 * batch / min(workers, cores) + 1e-3 * fixed + 3e-3 * workers
+        return 1e-9 * row * 50 * batch / min(workers, cores) + 1e-3 * fixed + 1e-3 * each * workers
 
     first = [1e3 * step(65_536, workers, 2) for workers in (1, 2, 4)]
     assert "give {:.0f} and {:.0f} ms for 1 and 2 workers, and {:.0f} ms for 4".format(*first) in page
