@@ -378,6 +378,15 @@ Noise for epsilon 1, delta 1e-5. The peers calibrate one Gaussian release per st
 
 {accounting}
 
+### One step of a network
+
+    python -m benchmarks speed deep
+
+Rows run separately, clipped by the sums that are added, with noise from the secure source; Opacus with `secure_mode` off, with hooks and with ghost clipping. A
+system that cannot train a network is missing.
+
+{deep}
+
 ### Many rows
 
     python -m benchmarks speed rows
@@ -386,7 +395,7 @@ A memory-mapped table of random numbers; ours is private, with a parity constrai
 
 {rows}
 
-Also: `python -m benchmarks deep` ([networks](pytorch.md)), `distributed` ([scaling](scaling.md)).
+Also: `python -m benchmarks deep` (memory and parts of a step), `distributed` ([scaling](scaling.md)).
 """
 
 

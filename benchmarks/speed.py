@@ -1,10 +1,10 @@
-"""Speed, each part in one run beside the peers: one step, one fit, calibration of noise, many rows.
+"""Speed, each part in one run beside the peers: one step, one fit, calibration of noise, networks, many rows.
 
-    python -m benchmarks speed [step] [fit] [accounting] [rows]
+    python -m benchmarks speed [step] [fit] [accounting] [deep] [rows]
 
 Every part runs ours and the peers in turns, in one process and on one thread, and takes ratios of processor times within
 rounds, so that a busy machine slows all of them alike. Results replace the lines of that part in
-benchmarks/results/speed.csv. Steps of networks are measured by ``python -m benchmarks deep``.
+benchmarks/results/speed.csv. ``python -m benchmarks deep`` has the memory and the parts of the steps of networks.
 
 step        Adult, batch 512; our steps are whole: sampling, both releases, dual update, optimizer, records
     floor        gather the bins of the sample, look up and add scores, add residuals by bin, draw noise
@@ -15,6 +15,7 @@ step        Adult, batch 512; our steps are whole: sampling, both releases, dual
     opacus       Opacus DP-SGD of a logistic regression on the encoded features, on batches that are drawn already
 fit         Adult, three quarters of the rows: ours with nothing declared, private, with a parity constraint
 accounting  noise for epsilon 1, delta 1e-5. Peers calibrate one Gaussian; none accounts a histogram of the same sample
+deep        networks, rows drawn already: plain SGD, ours without and with a constraint, Opacus with hooks and with ghost clipping
 rows        a memory-mapped table of random numbers: time, and memory beyond the start (RssAnon; Linux only)
 """
 
@@ -356,7 +357,30 @@ def rows(count: int = 2_000_000, features: int = 50) -> list[Time]:
     ]
 
 
-PARTS: dict[str, Callable[[], list[Time]]] = {"step": step, "fit": fit, "accounting": accounting, "rows": rows}
+# ---------------------------------------------------------------------------------------------- networks
+
+
+def deep() -> list[Time]:
+    """Measure steps of networks on one thread, in rounds."""
+    import torch
+
+    from benchmarks import deep as networks
+
+    torch.set_num_threads(1)
+    found = []
+    for network, (*_, batches) in networks.NETWORKS.items():
+        for batch in batches:
+            times = networks.measure(network, batch, networks.names([1], peers=True), 5, time.process_time)
+            for name, seconds in times.items():
+                label = f"{network}, batch {batch}: {name}"
+                ratio = networks.ratio(times, name, "sgd")
+                found.append(Time("deep", label, statistics.median(seconds), ratio, "sgd", "", commit()))
+    return found
+
+
+PARTS: dict[str, Callable[[], list[Time]]] = {
+    "step": step, "fit": fit, "accounting": accounting, "deep": deep, "rows": rows,
+}  # fmt: skip
 PARTS_ORDER = list(PARTS)
 
 
