@@ -21,7 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ratewise.distributed.partitions import Function, Layout, PartitionedRows
@@ -46,6 +46,7 @@ class DaskPartitions:
 
     parts: list[Any]
     held: bool = False
+    _known: list[str] = field(default_factory=list, repr=False)  # homes, as long as sums come from there
 
     @property
     def n_parts(self) -> int:
@@ -123,7 +124,9 @@ class DaskPartitions:
     def _sums_of_workers(self, client: Any, each: Sequence[Any], *call: Any) -> list[Any]:
         """Return the sum of each worker that holds partitions, none if one is lost: then nothing was added."""
         entries: dict[str, dict[Any, Any]] = {}
-        for part, home, entry in zip(self.parts, self._homes(client), each, strict=True):
+        homes = self._known.copy() or self._homes(client)
+        self._known.clear()
+        for part, home, entry in zip(self.parts, homes, each, strict=True):
             entries.setdefault(home, {})[part.key] = entry
         if "" in entries:
             return []
@@ -131,7 +134,10 @@ class DaskPartitions:
             found = client.run(_sum_of_worker, entries, *call, workers=list(entries), on_error="return").values()
         except OSError:
             return []
-        return [] if any(isinstance(one, Exception | None) for one in found) else list(found)
+        if any(isinstance(one, Exception | None) for one in found):
+            return []
+        self._known.extend(homes)
+        return list(found)
 
     def _tasks(self, function: Function, common: tuple[Any, ...], each: Sequence[Any]) -> list[Any]:
         import dask
