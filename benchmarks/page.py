@@ -191,10 +191,10 @@ def _losses(found: Mapping[Key, Summary]) -> str:
     heads = [NAMES[table] for table in TABLES]
     private, other = (_table([head, *heads], lines[kind]) for kind, head in ((True, "private"), (False, "not private")))
     return (
-        "Systems that reach the bound and have a clearly smaller error than `ratewise, additive, schema declared` at epsilon 1. "
+        "These systems reach the bound and have a clearly smaller error than `ratewise, additive, schema declared` at epsilon 1. "
         f"Private: {clear_losses(found, private=True)}. Not private: {clear_losses(found, private=False)}.\n\n"
-        f"All differences of mean errors above .0005, among systems that reach the bound (bold: the 95% interval excludes 0):\n\n{private}\n\n{other}\n\n"
-        f"Where that model itself exceeds the bound on test rows by more than .01: {_exceeded(found)}."
+        f"The tables show all mean errors that are smaller by more than .0005, among systems that reach the bound. In bold, the 95% interval of the difference excludes 0.\n\n{private}\n\n{other}\n\n"
+        f"On test rows, that model itself exceeds the bound by more than .01 in these cells: {_exceeded(found)}."
     )
 
 
@@ -261,7 +261,7 @@ def _group(system: str) -> str:
 
 _SCOREBOARD = """# Scoreboard
 
-Every number is a mean over random splits (three quarters for training, one quarter for testing), delta is 1e-5, columns are raw.
+Every number is a mean over random splits (three quarters for training, one quarter for testing). Delta is 1e-5, and all systems get raw columns.
 This page is written by `python -m benchmarks page` from `benchmarks/results/scoreboard.csv`. `python -m benchmarks scoreboard` runs what
 that file lacks; `python -m benchmarks scoreboard --systems dp_ebm --tables adult --constraints none --epsilons 1` runs one cell.
 
@@ -269,25 +269,31 @@ that file lacks; `python -m benchmarks scoreboard --systems dp_ebm --tables adul
 
 {losses}
 
-Parkinsons has 5,875 records of 42 people, who are on both sides of every split: trees without privacy recognise them.
+Parkinsons has 5,875 records of 42 people, who are in both parts of every split, so trees without privacy recognise them.
 
 ## How to read the tables
 
-A cell is the test error; with a constraint, error / reached gap of the test rows (\\* if it exceeds the bound in the head of the
-column by more than .01). Below it: error minus that of `ratewise, additive, schema declared` on the same splits, with the 95% interval
-(Student, corrected for splits that share training rows). "Schema declared": ranges, values, classes and groups are public; "nothing
-declared": they are found privately. "Protects": whole rows, or the sensitive attribute only. "n/a": the system has no such task. "-": not run.
-The gap is between the two sexes, on Nursery between two finances; for false negatives it is the rate itself.
-"Held" is the share of certificates that say so; they are about the training rows. Seconds are processor time of the fit, on one thread of a
-machine that other work used. Ten splits are planned for systems that take seconds, three for those that take minutes; the second table of each block has the number that was run. AIM and MST are stopped after {minutes:g} minutes of
-processor time for one synthetic table.
+- A cell has the test error and, in blocks with a constraint, error / reached gap of the test rows. A star marks a gap that exceeds the
+  bound in the head of the column by more than .01.
+- The second line of a cell is the error minus that of `ratewise, additive, schema declared` on the same splits, with the 95%
+  interval (Student, corrected for splits that share training rows).
+- "Schema declared" means that ranges, values, classes and groups are public; with "nothing declared" they are found privately.
+- "Protects" says whether the guarantee is for whole rows or for the sensitive attribute only. "n/a" means that the system does not support the
+  task, and "-" that it was not run.
+- The gap is between the two sexes, on Nursery between two classes of finances. For false negatives it is the rate itself.
+- "Held" is the share of fits whose certificate says "held". Certificates are about the training rows, gaps about the test rows.
+- Seconds are the processor time of a fit on one thread of a machine that was also used for other work.
+- Ten splits are planned for systems that take seconds, and three for systems that take minutes; the second table of each block has the number
+  that was run. AIM and MST are stopped if one synthetic table takes more than {minutes:g} minutes of processor time.
 
-The choices of ratewise were compared on rows held out of training parts, most on splits 0 to 8, whose held-out rows are test rows of other splits.
-They are **not free of test rows**: our systems were run several times on these splits while rules were decided, results were read in between, one rule was
-restored and one penalty extended after that. All lines of ours are of one commit, run after the last choice. The column `commit` of the file has the last commit that changed the sources before each fit ({commits}); commits that are not
+The choices of ratewise were compared on rows held out of training parts, most of them on splits 0 to 8, whose held-out rows are test rows of other splits.
+So our results are **not free of test rows**: our systems were run several times on these splits while rules were decided, and results were read in between; one rule was
+restored and one penalty extended after that. All lines of ours come from one commit and were run after the last choice. The column `commit` of the file has the last commit that changed the sources before each fit ({commits}). Commits that are not
 in the history of this repository are development versions. Other systems do not depend on the models of ratewise, so their results come from several
-commits. **Other systems are tuned in their favour**: where several settings are run, the one of least error **on the test rows** of the first split is run on the others, and shown,
-among those that reach the bound.
+commits.
+
+**Other systems are tuned in their favour.** Where several settings are run, the setting with the least error **on the test rows** of the first split, among those that reach the
+bound, is run on the other splits and shown:
 
 {notes}
 
@@ -345,21 +351,21 @@ systems is on the [scoreboard](scoreboard.md).
 
     python -m benchmarks postprocess
 
-Half of the rows train the scores, a quarter is for the [rule](certificate.md#decision-rules-for-existing-scores) with epsilon 1, a quarter judges; private training
-uses three quarters. Means of 3 splits.
+Half of the rows train the scores, a quarter determines the [rule](certificate.md#decision-rules-for-existing-scores) with epsilon 1, and a quarter is for testing. Private training
+uses three quarters. Numbers are means of 3 splits.
 
 {rules}
 
 ## Speed
 
-The machine has two cores that other work uses: ratios are between methods that took turns in one process, and absolute times vary by a third.
+The machine has two cores and was also used for other work. The methods of a table took turns in one process, so their ratios are comparable; absolute times vary by a third.
 
 ### One step
 
     python -m benchmarks speed step
 
-Adult, batch 512. `floor` gathers rows, adds up and draws noise, nothing else; `parity` has two inequalities, `many` more than 10,000
-(parity between all pairs of workclass x education); `sgd` and `sgda` have no noise.
+Adult, batch 512. `floor` only gathers rows, adds them up and draws noise. `parity` has two inequalities, and `many` has more than 10,000
+(parity between all pairs of workclass x education). `sgd` and `sgda` have no noise.
 
 {step}
 
@@ -367,7 +373,7 @@ Adult, batch 512. `floor` gathers rows, adds up and draws noise, nothing else; `
 
     python -m benchmarks speed fit
 
-Adult, three quarters of the rows; ours with nothing declared, private, with a parity constraint.
+Adult, three quarters of the rows. Ours is private, with nothing declared and a parity constraint.
 
 {fit}
 
@@ -375,7 +381,7 @@ Adult, three quarters of the rows; ours with nothing declared, private, with a p
 
     python -m benchmarks speed accounting
 
-Noise for epsilon 1, delta 1e-5. The peers calibrate one Gaussian release per step; a histogram of the same sample is accounted by ours only.
+Noise for epsilon 1, delta 1e-5. The other libraries calibrate one Gaussian release per step. Only ours accounts for a histogram of the same sample.
 
 {accounting}
 
@@ -383,8 +389,8 @@ Noise for epsilon 1, delta 1e-5. The peers calibrate one Gaussian release per st
 
     python -m benchmarks speed deep
 
-Rows run separately, clipped by the sums that are added, with noise from the secure source; Opacus with `secure_mode` off, with hooks and with ghost clipping. A
-system that cannot train a network is missing.
+Ours runs each row separately, bounds the sums as they are computed, and draws noise from the secure source. Opacus runs with `secure_mode` off, with hooks and with ghost clipping. A
+system that cannot train a network is left out.
 
 {deep}
 
@@ -392,7 +398,7 @@ system that cannot train a network is missing.
 
     python -m benchmarks speed rows
 
-A memory-mapped table of random numbers; ours is private, with a parity constraint.
+The table is memory-mapped and has random numbers. Ours is private, with a parity constraint.
 
 {rows}
 
@@ -424,12 +430,12 @@ def _label(variant: str) -> str:
 # label, system without a constraint, system with one; a row without results is left out
 _README_ROWS = (
     ("ratewise, nothing declared", "ours_undeclared", "ours_undeclared"),
-    ("DP-EBM, tuned on test rows; with a private rule", "dp_ebm_tuned", "dp_ebm_rule"),
+    ("DP-EBM, tuned on test rows; the same with private thresholds", "dp_ebm_tuned", "dp_ebm_rule"),
     ("DP-SGD, linear; RaCO-DP", "dp_sgd", "raco"),
-    ("AIM, then XGBoost; Fairlearn", "aim", "aim"),
+    ("XGBoost on synthetic data of AIM; the same with Fairlearn", "aim", "aim"),
     ("diffprivlib", "diffprivlib", "diffprivlib"),
-    ("not private: logistic regression; Fairlearn", "logistic", "fairlearn"),
-    ("not private: XGBoost; Fairlearn", "xgboost", "fairlearn_xgboost"),
+    ("not private: logistic regression; the same with Fairlearn", "logistic", "fairlearn"),
+    ("not private: XGBoost; the same with Fairlearn", "xgboost", "fairlearn_xgboost"),
 )
 _README_TABLES = ("adult", "credit_card", "acs_employment")
 
@@ -438,7 +444,7 @@ def readme_table() -> str:
     """Return the table of the README (test errors at epsilon 1, error / gap with parity .05 on Adult) and where others win."""
     found = summaries(read())
     head = [
-        "epsilon 1 (after the semicolon: with the constraint)",
+        "epsilon 1 (after the semicolon: the system with the constraint)",
         *[f"{NAMES[table]}: test error" for table in _README_TABLES],
         "Adult with gap at most .05: error / gap",
     ]
@@ -451,7 +457,7 @@ def readme_table() -> str:
         gap = "n/a" if bound is None else f"{_number(bound.error, 3)} / {_number(bound.gap, 3)}"
         lines.append([label, *["-" if cell is None else _number(cell.error, 3) for cell in cells], gap])
     return (
-        f"{_table(head, lines)}\n\n**Where others win**: on the six tables of the scoreboard, these systems have a smaller error than ratewise with a declared schema, and the 95% "
+        f"{_table(head, lines)}\n\n**Where others win**: the following systems have a smaller error than ratewise with a declared schema on tables of the scoreboard, and the 95% "
         f"interval of the difference excludes 0. Private: {clear_losses(found, private=True)}. Not private: {clear_losses(found, private=False)}.\n"
     )
 

@@ -96,7 +96,7 @@ METHODS: dict[str, System] = {
     ),
     "fermi": System(
         "DP-FERMI", fermi.full, constraints=(PARITY, ODDS), settings=_WEIGHTS,
-        note="right form with privacy of rows; best of three weights",
+        note="the form of the method that protects whole rows; best of three weights",
     ),
     "mitigation": System(
         "Tran et al., mitigation", tran.mitigation, constraints=(PARITY, ODDS), settings=_WEIGHTS,
@@ -108,10 +108,10 @@ METHODS: dict[str, System] = {
     ),
     "jagielski_post": System(
         "Jagielski et al., post-processing", jagielski.postprocess, ATTRIBUTE, (ODDS,),
-        note="uses the group at prediction; randomised",
+        note="predictions need the group and are randomised",
     ),
     "jagielski_reductions": System(
-        "Jagielski et al., reductions", jagielski.reductions, ATTRIBUTE, (ODDS,), note="randomised",
+        "Jagielski et al., reductions", jagielski.reductions, ATTRIBUTE, (ODDS,), note="predictions are randomised",
     ),
     "dp_sgd": System(
         "DP-SGD", ours.paper, settings=_STEPS, several_classes=True,
@@ -125,7 +125,7 @@ METHODS: dict[str, System] = {
     "dp_ebm_rule": System(
         "DP-EBM, then private post-processing", external.ebm_then_rule, constraints=(PARITY, ODDS, MISSES),
         settings=({"group_aware": True}, {"group_aware": False}),
-        note="ratewise.postprocess with a fifth of epsilon; best of with and without the group at prediction; randomised",
+        note="ratewise.postprocess with a fifth of epsilon; the better of thresholds with and without the group; predictions are randomised",
     ),
     "diffprivlib": System(
         "diffprivlib", external.diffprivlib, PURE,
@@ -152,11 +152,11 @@ METHODS: dict[str, System] = {
     "ebm": System("EBM, no pairs", external.ebm, NOTHING, splits=3, large=3, several_classes=True),
     "fairlearn": System(
         "Fairlearn, logistic regression", others.exponentiated_gradient, NOTHING, (PARITY, ODDS),
-        note="randomised",
+        note="predictions are randomised",
     ),
     "fairlearn_xgboost": System(
         "Fairlearn, XGBoost", others.exponentiated_gradient, NOTHING, (PARITY, ODDS), ({"base": "xgboost"},),
-        note="randomised",
+        note="predictions are randomised",
     ),
 }  # fmt: skip
 

@@ -17,11 +17,11 @@ FIGURE = Path(__file__).with_suffix(".svg")
 # label, system without a constraint, system with the constraint
 _SYSTEMS = (
     ("ratewise, epsilon 1", "ours_undeclared", "ours_undeclared"),
-    ("DP-EBM tuned and a private rule, epsilon 1", "dp_ebm_tuned", "dp_ebm_rule"),
-    ("DP-SGD and RaCO-DP, epsilon 1", "dp_sgd", "raco"),
-    ("AIM, XGBoost and Fairlearn, epsilon 1", "aim", "aim"),
-    ("logistic regression and Fairlearn, not private", "logistic", "fairlearn"),
-    ("XGBoost and Fairlearn, not private", "xgboost", "fairlearn_xgboost"),
+    ("DP-EBM, tuned; with private thresholds, epsilon 1", "dp_ebm_tuned", "dp_ebm_rule"),
+    ("DP-SGD; RaCO-DP, epsilon 1", "dp_sgd", "raco"),
+    ("AIM and XGBoost; with Fairlearn, epsilon 1", "aim", "aim"),
+    ("logistic regression; with Fairlearn, not private", "logistic", "fairlearn"),
+    ("XGBoost; with Fairlearn, not private", "xgboost", "fairlearn_xgboost"),
 )
 
 
@@ -53,7 +53,7 @@ def main() -> None:
     """Write the figure."""
     mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "ratewise", "font.family": "sans-serif"})
     shown = lines()[::-1]
-    figure, axes = plt.subplots(1, 2, figsize=(8.5, 3.2), layout="constrained", sharey=True)
+    figure, axes = plt.subplots(1, 2, figsize=(4.8, 4.4), layout="constrained", sharey=True)
     for place, axis in enumerate(axes):
         for height, line in enumerate(shown):
             color = "#2166ac" if line.label.startswith("ratewise") else "#666666"
@@ -68,14 +68,16 @@ def main() -> None:
                 )
         axis.spines[["top", "right", "left"]].set_visible(False)
         axis.tick_params(left=False)
-        axis.margins(x=0.25, y=0.12)
-    axes[0].set_yticks(range(len(shown)), [line.label for line in shown])
-    axes[0].set(xlabel="test error on Adult")
+        axis.margins(x=0.3)
+        axis.set(yticks=[], ylim=(-0.4, len(shown) - 0.2))
+    for height, line in enumerate(shown):
+        axes[0].annotate(
+            line.label, (0.0, height + 0.3), xycoords=("axes fraction", "data"), annotation_clip=False, fontsize=9
+        ).set_in_layout(False)  # it spans both panels
+    axes[0].set(xlabel="test error on Adult", xticks=(0.13, 0.15, 0.17))
     axes[1].axvline(0.05, color="black", linewidth=1, linestyle=":")
-    axes[1].set(xlabel="gap in positive rates by sex", xlim=(-0.02, None))
-    figure.suptitle(
-        "hollow: no constraint; filled: gap at most .05 requested (dotted)", fontsize=10, x=0.99, ha="right"
-    )
+    axes[1].set(xlabel="gap in positive rates by sex", xlim=(-0.03, 0.25), xticks=(0, 0.1, 0.2))
+    figure.suptitle("hollow: no constraint; filled: gap at most .05 (dotted)", fontsize=9, x=0.01, ha="left")
     figure.savefig(FIGURE, metadata={"Date": None})
     print(FIGURE)
 

@@ -233,7 +233,7 @@ class TestSpending:
         spending = report.content.spending
         assert spending.total == pytest.approx(model.privacy_.epsilon, rel=1e-9)
         assert spending.cap == 1.0
-        assert [entry.purpose for entry in spending.entries] == [f"fit: {name}" for name in model.plan_.events]
+        assert [entry.purpose for entry in spending.entries] == [*model.plan_.events]
         afters = [entry.after for entry in spending.entries]
         assert afters == sorted(afters)
         assert [entry.before for entry in spending.entries] == [0.0, *afters[:-1]]
@@ -475,7 +475,7 @@ def test_repr_says_how_many(trained):
 
 def test_words_of_privacy_give_the_factor_of_the_definition(trained):
     model, _, _, report = trained
-    factor = float(re.search(r"at most ([\d.]+) times as likely", " ".join(report.content.words))[1])
+    factor = float(re.search(r"at most ([\d.]+) times the probability", " ".join(report.content.words))[1])
     assert math.exp(model.privacy_.epsilon) <= factor <= math.exp(model.privacy_.epsilon) * 1.001
     assert "plus 1e-05" in " ".join(report.content.words)
 

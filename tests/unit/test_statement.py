@@ -74,7 +74,7 @@ def test_a_statement_names_everything_it_rests_on():
 
 def test_what_is_outside_comes_first():
     said = words(full())
-    assert said.startswith("NOT COVERED: this was read off the private data outside the guarantee")
+    assert said.startswith("NOT COVERED by the guarantee below, as it was read from private data without noise")
     assert said.index("the means used for scaling") < said.index("epsilon")
     assert not full().private
     assert "NOT COVERED" not in str(dataclasses.replace(full(), outside=()))
@@ -165,7 +165,7 @@ def test_epsilon_is_never_shown_smaller_than_it_is(epsilon):
     [
         (TrainingEvent(0.1, 1, None, 2.0, "laplace"), "1 training step, each .* with Laplace noise of scale 2$"),
         (TrainingEvent(0.1, 2, 3.0), "2 training steps.* deviation 3 times the clipping norm$"),
-        (ThresholdEvent(9.0, 1e-7), "values that occur often enough.* deviation 9 .* at most 1e-07$"),
+        (ThresholdEvent(9.0, 1e-7), "values whose counts.* deviation 9 .* at most 1e-07$"),
         (GaussianEvent(2.5, count=4), "4 releases with Gaussian noise of standard deviation 2.5 times"),
         (SelectionEvent((GAUSS,), 3.0), "geometric law with mean 3.*each of them: 1 release"),
         (SelectionEvent((GAUSS,), 3.0, 0.0), "logarithmic law"),

@@ -215,7 +215,7 @@ class TrainingEvent(Event):
             law = "Laplace noise of scale" if self.laplace_scale else "Gaussian noise of standard deviation"
             releases.append(f"the histogram of predictions per cell with {law} {self.histogram_noise:.6g}")
         return (
-            f"{_number(self.steps, 'training step')}, each of which keeps every protected unit independently with "
+            f"{_number(self.steps, 'training step')}, each of which samples every protected unit independently with "
             f"probability {self.sampling_rate:.6g} and releases, from that one sample, {' and '.join(releases)}"
         )
 
@@ -271,8 +271,8 @@ class ThresholdEvent(Event):
 
     def __str__(self) -> str:
         return (
-            "the values that occur often enough, by counts with Gaussian noise of standard deviation "
-            f"{self.noise:.6g} times their sensitivity and a threshold that shows what only one neighbour has with "
+            f"the values whose counts, with Gaussian noise of standard deviation {self.noise:.6g} times their "
+            "sensitivity, are above a threshold; a value that occurs in only one of two neighbours passes it with "
             f"probability at most {self.delta:.6g}"
         )
 

@@ -152,7 +152,7 @@ class PrivacyStatement(Described):
     def __str__(self) -> str:
         size = () if self.n_units is None else (f"the number of {self.unit.noun}: {self.n_units:,}",)
         software = f"ratewise {self.ratewise_version}, dp-accounting {self.dp_accounting_version}"
-        title = "NOT COVERED: this was read off the private data outside the guarantee below:"
+        title = "NOT COVERED by the guarantee below, as it was read from private data without noise:"
         lines = [_listed(title, self.outside), ""] if self.outside else []
         lines += [_wrap(self._guarantee()), _wrap(self._protected())]
         lines.append(_listed("Taken as public:", (*size, *self.public), nothing="nothing was named."))

@@ -245,7 +245,7 @@ class Table:
         count = len({*parse_text(column)} - {""})
         amount = column.dtype.kind in "iuf" and count > FEW_NUMBERS
         if count <= MOST_CLASSES and not (amount and len(column) < _ROWS_OF_A_CLASS * count):
-            return replace(self, outside=(*self.outside, "that the label has a few different values"))
+            return replace(self, outside=(*self.outside, "that the label has no more than a few different values"))
         raise InvalidInput(
             f"column {label!r} has too many different values to be the label as it is; nothing was spent: take another "
             "--label, cut its values into a few ranges in a column of their own, or declare the classes (--classes no,yes)"

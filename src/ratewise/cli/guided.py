@@ -223,7 +223,7 @@ class Guide:
         )
         lines = []
         for epsilon in sorted({*EPSILONS, choices.epsilon}):
-            settings = replace(choices, epsilon=epsilon).settings
+            settings = replace(choices, epsilon=epsilon, leave_out=()).settings
             found = expected(max(units, 2), settings, schema, most=_MOST_MADE_UP)
             accuracy, width = found["rehearsal"], found["certificate_half_width"]
             known = "" if width is None else f"; rates of groups are known to about +-{short(width)}"
@@ -309,6 +309,12 @@ def _ask(guide: Guide, choices: Choices, given: Mapping[str, Any]) -> Choices:
 
     asked("label", "Which column should be predicted", guide.label)
     asked(
+        "leave_out",
+        "Which columns are not used, such as names and case numbers (separated by commas; none)",
+        lambda text: _columns(guide, text),
+        ",".join(choices.leave_out) or "none",
+    )
+    asked(
         "privacy_id",
         "Who is protected: type rows, or the column that identifies people with several rows",
         lambda text: "" if text.lower() in ("rows", "") else guide.column(text),
@@ -317,7 +323,7 @@ def _ask(guide: Guide, choices: Choices, given: Mapping[str, Any]) -> Choices:
     asked(
         "groups",
         "Which columns form the groups to compare (separated by commas; none)",
-        lambda text: () if text.lower() in ("none", "") else tuple(map(guide.column, text.split(","))),
+        lambda text: _columns(guide, text),
         ",".join(choices.groups) or "none",
     )
     if not choices.groups and "kind" not in given:
@@ -338,6 +344,10 @@ def _ask(guide: Guide, choices: Choices, given: Mapping[str, Any]) -> Choices:
     asked("epsilon", "Epsilon", float)
     asked("out", "Folder for the results", str)
     return guide.check(choices)
+
+
+def _columns(guide: Guide, text: str) -> tuple[str, ...]:
+    return () if text.lower() in ("none", "") else tuple(map(guide.column, text.split(",")))
 
 
 def _answer(convert: Callable[[str], Any], text: str) -> Any:

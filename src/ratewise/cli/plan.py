@@ -94,7 +94,14 @@ def schema(data: str, out: str | None, **values: Any) -> None:
 @click.command()
 @click.option("--rows", type=click.IntRange(1), required=True, help="Number of rows, or of ids with --privacy-id.")
 @click.option("--features", type=click.IntRange(1), help="Number of feature columns.")
-@click.option("--classes", type=click.IntRange(2), default=2, show_default=True, help="Number of classes, 0, 1, ...")
+@click.option(
+    "--classes",
+    type=click.UNPROCESSED,
+    default="2",
+    show_default=True,
+    callback=lambda *given: _classes(given[-1]),
+    help="The classes: no,yes; or their number.",
+)
 @click.option("--group", "group", multiple=True, metavar="COLUMN=A,B", help="Values of a column.")
 @schema_option
 @id_option
@@ -123,13 +130,23 @@ def _described(fields: dict[str, Any]) -> tuple[Settings, Schema]:
         found = Schema(
             {f"x{place}": Number(*_BOUNDS) for place in range(fields["features"])},
             label="label",
-            classes=range(fields["classes"]),
+            classes=fields["classes"],
             groups=columns,
         )
         given = {"label": "label", "groups": tuple(columns), "features": None}
-    settings = settings_from({**fields, **given, "leave_out": ()})
+    settings = settings_from({**fields, **given, "leave_out": (), "classes": None})
     check_declared([fields["constraints"]], settings, found)
     return settings, found
+
+
+def _classes(given: Any) -> tuple[Any, ...]:
+    items = given.split(",") if isinstance(given, str) else given if isinstance(given, list | tuple) else [given]
+    found: tuple[Any, ...] = tuple(item.strip() if isinstance(item, str) else item for item in items)
+    if len(found) == 1 and str(found[0]).isdecimal():
+        found = tuple(range(int(found[0])))
+    if len(found) < 2:
+        raise click.BadParameter(f"expected at least two classes, or their number, got {given!r}")
+    return found
 
 
 def _column(text: str) -> tuple[str, Any]:

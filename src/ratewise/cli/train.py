@@ -129,7 +129,7 @@ def settings_from(fields: dict[str, Any]) -> Settings:
         *("epsilon", "delta", "neighbours", "model", "tolerance", "title"),
         *("leave_out", "privacy_id", "rows_per_id", "id_weighting"),
     )
-    lists = {n: fields.get(n) for n in ("features", "classes")}  # numbers in `ratewise plan`
+    lists = {n: fields.get(n) for n in ("features", "classes")}  # not of `ratewise plan`
     given: dict[str, Any] = {name: value for name, value in lists.items() if isinstance(value, tuple)}
     given |= {name: fields[name] for name in names if fields.get(name) is not None}
     return Settings(

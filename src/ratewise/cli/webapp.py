@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import html
+import itertools
 import json
 import os
 import secrets
@@ -200,19 +201,21 @@ class Handler(BaseHTTPRequestHandler):
 
 def choices_from(guide: Guide, said: Any) -> Choices:
     """Return the choices that the page sent; results are written to the folder in which the app was started."""
-    known = {field.name for field in fields(Choices)} - {"data", "leave_out"}
+    known = {field.name for field in fields(Choices)} - {"data"}
     if not isinstance(said, dict) or not said.keys() <= known:
         raise InvalidInput("the request must hold the fields of the form")
-    groups = said.pop("groups", [])
+    lists = {name: said.pop(name, []) for name in ("groups", "leave_out")}
     numbers = {name: said.pop(name, getattr(guide.suggestion, name)) for name in ("slack", "epsilon")}
-    if not isinstance(groups, list) or not all(isinstance(text, str) for text in (*groups, *said.values())):
+    if not all(isinstance(names, list) for names in lists.values()) or not all(
+        isinstance(text, str) for text in (*itertools.chain(*lists.values()), *said.values())
+    ):
         raise InvalidInput("the request must hold the fields of the form")
     for name, value in numbers.items():
         numbers[name] = _validate.real(**{name: value})
     out = said.get("out", guide.suggestion.out)
     if not out or out in (".", "..") or Path(out).name != out or os.path.isabs(out):
         raise InvalidInput("the folder must be a plain name; it is made where ratewise app was started")
-    found = replace(guide.suggestion, **{**said, **numbers, "groups": tuple(groups)})
+    found = replace(guide.suggestion, **{**said, **numbers, **{name: tuple(names) for name, names in lists.items()}})
     return guide.check(found)
 
 
@@ -227,6 +230,7 @@ def page(server: AppServer, nonce: str) -> str:
         size=f"{len(guide.table.frame):,} rows, {len(names)} columns",
         label_options=_options(names, chosen.label),
         id_options=f'<option value="">One row</option>{_options(names, chosen.privacy_id)}',
+        leave_out_boxes=_inputs("checkbox", "leave_out", dict(zip(names, names, strict=True)), ()),
         group_boxes=_inputs("checkbox", "groups", boxes, chosen.groups),
         kind_radios=_inputs("radio", "kind", KINDS, (chosen.kind,)),
         positive=html.escape(chosen.positive),

@@ -480,7 +480,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         shapes = [s for s in self.shape_functions() if s.feature == feature and s.output == output]
         if not shapes:
             raise InvalidInput(f"feature must be one of {list(self._feature_names)}, got {feature!r}")
-        return draw_shape(shapes[0], ax)
+        return draw_shape(shapes[0], str(self.classes_[output if len(self.classes_) > 2 else -1]), ax)
 
     def explain(self, X: Any = None) -> Any:
         """Return what training did and why, in words; or, for rows, the contribution of every feature.

@@ -260,11 +260,12 @@ def _grid_from(
         if not values:
             return UnusedGrid(
                 name,
-                "no value is frequent enough to be found at this budget, as in identifiers and free text; declare values",
+                "no value is frequent enough to be found at this epsilon, as is usual for identifiers and free text; to use "
+                "such a column, declare its values",
             )
         return CategoricalGrid(name, tuple(values), cell_format)
     if not len(numbers):
-        return UnusedGrid(name, "too few rows to find a range at this budget; declare bounds or values")
+        return UnusedGrid(name, "too few entries to find a range at this epsilon; declare bounds or values")
     lower, upper = range_of(int(numbers[0]))[0], range_of(int(numbers[-1]))[1]
     return ContinuousGrid(name, *round_out(lower, upper), cell_format=cell_format, log_cells=log_cells)
 

@@ -24,6 +24,7 @@ from ratewise.constraints.domain import Domain, Numeric, list_values, show_numbe
 from ratewise.data.table import code_groups, code_labels
 from ratewise.exceptions import InvalidType
 from ratewise.models.fitted import ShapeFunction
+from ratewise.preprocessing.grids import unused_words
 from ratewise.report import content as c
 from ratewise.report import evaluation
 from ratewise.report.content import Content, finite, finites, listed
@@ -70,7 +71,8 @@ def _releases(ledger: Ledger) -> Iterator[tuple[tuple[str, str, Event], Event]]:
     """Yield every release that was admitted, in order: its name in its plan, its data and one event; and its event."""
     for plan in ledger.admissions:
         for name, event in zip(plan.names, plan.events, strict=True):
-            both = f"{plan.purpose}: {name}" if plan.purpose and len(plan.names) > 1 else plan.purpose or name
+            several = plan.purpose and len(ledger.admissions) > 1  # then purposes tell them apart
+            both = (f"{plan.purpose}: {name}" if len(plan.names) > 1 else plan.purpose) if several else name
             yield (both, plan.data, single(event)[0]), event
 
 
@@ -456,12 +458,12 @@ def _privacy_in_words(statement: PrivacyStatement) -> Iterator[str]:
         f"data by differential privacy with epsilon {epsilon_text(statement.epsilon)} and delta {delta}."
     )
     yield (
-        "That means: whatever might happen because this model was trained and shown to others is at most "
-        f"{times} times as likely as it would be had {statement.unit} {_OTHERWISE[statement.neighbours]}, "
+        "That means: any event that depends on this model and its records has at most "
+        f"{times} times the probability that it would have if {statement.unit} had {_OTHERWISE[statement.neighbours]}, "
         f"plus {delta}. This holds whatever else anybody knows."
     )
     if statement.outside:
-        yield f"Not covered by this: {'; '.join(statement.outside)}. These were read off the private data."
+        yield f"Not covered, because it was read from the private data without noise: {'; '.join(statement.outside)}."
 
 
 def _notes(content: Content, background: Background) -> tuple[c.Note, ...]:
@@ -470,8 +472,8 @@ def _notes(content: Content, background: Background) -> tuple[c.Note, ...]:
     if statement is None:
         found.append(("privacy", "Nothing is known about the privacy of these predictions."))
     else:
-        words = "Read off the private data and not covered by epsilon"
-        found += [("leak", f"{words}: {leak}.") for leak in statement.outside]
+        if statement.outside:
+            found.append(("leak", f"This was read from the private data without noise: {'; '.join(statement.outside)}."))
         if math.isinf(statement.epsilon):
             found.append(("privacy", "The model has no privacy guarantee: epsilon is infinite."))
         elif statement.unit.kind == "row":
@@ -479,7 +481,8 @@ def _notes(content: Content, background: Background) -> tuple[c.Note, ...]:
             found.append(("privacy", words))
     found += [("certificate", text) for text in _certificate_notes(background.certificate)]
     found += [("rows", text) for text in _row_notes(content)]
-    found += [("page", text) for text in background.notes]
+    unused = unused_words(getattr(background.model, "unused_features_", {}))
+    found += [("page", text) for text in (*background.notes, *unused)]
     covered = " The privacy guarantee covers the model and its training, not these measurements."
     words = (
         f"This page was measured on the rows it was given, without noise.{covered if statement else ''} "

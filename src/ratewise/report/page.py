@@ -27,7 +27,7 @@ from ratewise.report.views import PANELS, four, interval_words, measured_share
 
 OPEN_NOTES, OPEN_REMEDIES = 12, 3
 MOST_LIMITS, MOST_GROUPS, MOST_NOTES = 30, 50, 20  # on the card
-_KINDS = {"rows": "Few rows", "page": "This page"}  # other kinds are called as they are
+_KINDS = {"leak": "Outside the guarantee", "rows": "Few rows", "page": "This page"}  # other kinds are called as they are
 
 
 def render(content: Content) -> str:
@@ -66,8 +66,8 @@ def _body(content: Content) -> Html:
         shown.append(el("section", heading, children, id=name, aria_labelledby=f"{name}-title"))
     navigation = el("nav", el("ul", links), aria_label="Sections")
     words = (
-        f"Written by ratewise {content.version} at {content.created}. This file needs no other and asks "
-        "nothing of any server. Its data are inside as JSON."
+        f"Written by ratewise {content.version} at {content.created}. The page is one file, which loads nothing from "
+        "elsewhere and contains its data as JSON."
     )
     footer = el("footer", el("p", words), _button("Save the data as JSON", "save"))
     return join([_header(content), navigation, el("main", shown, id="main"), footer])
@@ -135,17 +135,18 @@ def _sections(content: Content) -> Iterator[tuple[str, str, Any]]:
     if content.shapes:
         words = (
             "The score is a sum of one contribution per feature, drawn on one scale, the most important "
-            "feature first. Bands and bars are 95% intervals of the training noise, to first order. All of "
-            "it is released with the model. A dot is the contribution of a value that occurs often by itself."
+            "feature first. A higher score makes the named class more likely. Bands and bars are 95% intervals for "
+            "the noise of training, to first order. A dot is the contribution of one frequent value. Dates are "
+            "days since 1970-01-01. All of this is released with the model."
         )
         yield "shapes", "What the model does with each feature", _card(words, views.shapes_view(content))
     yield "privacy", "Privacy in plain words", _privacy(content)
     if len(content.models) > 1:
-        words = "The model reported and others, judged on the same rows."
+        words = "This model and others, measured on the same rows."
         if content.constraints:
             words += (
-                " The largest excess is that of the constraint that is violated most, or has least room "
-                "left; negative is within the bound."
+                " The largest excess is the largest difference of a constraint from its bound; a negative "
+                "excess is within the bound."
             )
         yield "tradeoff", "What the constraints cost", _card(words, views.models_view(content))
     if content.groupings:
@@ -155,8 +156,9 @@ def _sections(content: Content) -> Iterator[tuple[str, str, Any]]:
         found = [el("div", views.error_view(content), class_="card")]
         if content.calibration:
             words = (
-                f"Rows are sorted by the {content.score_words} into ten ranges. On the dashed line, what was "
-                "predicted is what happened; in grey, everyone. Beside each name: the mean distance from it."
+                f"Rows are sorted by the {content.score_words} into ten ranges. On the dashed line, predicted and "
+                "observed shares are equal. The grey line is everyone. Beside each name is the mean distance "
+                "from the dashed line."
             )
             found += [el("h3", "Calibration"), *_card(words, views.calibration_view(content))]
         yield "errors", "Error and calibration by group", found

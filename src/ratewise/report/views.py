@@ -366,7 +366,7 @@ def shape_figure(shape: c.Shape, axis: Axis | None = None, label: str = "") -> P
         across,
         axis,
         shape.feature,
-        "contribution to the score",
+        f"score of {shape.output}",
         height=180,
         lines=[Line([x for pair, *_ in steps for x in pair], [y for _, y, *_ in steps for _ in range(2)])],
         points=[dot for dot in dots if across.holds(dot.x)],
@@ -378,9 +378,9 @@ def shape_figure(shape: c.Shape, axis: Axis | None = None, label: str = "") -> P
     )
 
 
-def draw_shape(shape: ShapeFunction, ax: Any = None) -> Any:
-    """Draw a shape function of a model on matplotlib axes and return them."""
-    return shape_figure(shape_of(shape, "")).draw(new_axes(shown=True) if ax is None else ax)
+def draw_shape(shape: ShapeFunction, output: str, ax: Any = None) -> Any:
+    """Draw the shape function of a class on matplotlib axes and return them."""
+    return shape_figure(shape_of(shape, output)).draw(new_axes(shown=True) if ax is None else ax)
 
 
 # -------------------------------------------------------------------------------------- calibration

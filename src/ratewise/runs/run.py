@@ -22,7 +22,7 @@ from ratewise.data.table import named_columns
 from ratewise.exceptions import InvalidInput, RatewiseWarning
 from ratewise.mechanisms.randomness import USED_SEEDS
 from ratewise.preprocessing.discovery import discovery_threshold
-from ratewise.preprocessing.grids import ContinuousGrid, Grid
+from ratewise.preprocessing.grids import ContinuousGrid, Grid, unused_words
 from ratewise.runs.folder import RunFolder
 from ratewise.runs.settings import Settings
 from ratewise.training import plan as names
@@ -321,12 +321,7 @@ def _messages(classifier: RateConstrainedClassifier, session: Session) -> Iterat
             f"{share:.0%} of column {name!r} lie at one end of the declared bounds {grid.lower:g} to {grid.upper:g} "
             "or beyond it (released counts): check these bounds in the schema, or leave them out"
         )
-    unused: dict[str, list[str]] = {}
-    for name, reason in session.unused.items():
-        unused.setdefault(reason, []).append(name)
-    for reason, columns in unused.items():
-        many = "columns are" if len(columns) > 1 else "column is"
-        yield f"{len(columns)} {many} not used ({list_values(columns)}): {reason}"
+    yield from unused_words(session.unused)
 
 
 def _doubtful_bounds(session: Session) -> Iterator[tuple[str, float, ContinuousGrid]]:

@@ -725,6 +725,6 @@ def _warnings(
     usual = 1.0 / compiled.n_classes if math.isnan(majority) else 1.0 - majority
     if others < _ONE_CLASS * usual:
         yield (
-            f"{short(1.0 - others)} of all predictions are {compiled.domain.classes[top]!r}: constraints that "
-            "are satisfied by predicting nearly the same class for everyone say little about the model."
+            f"{1.0 - others:.1%} of all predictions are {compiled.domain.classes[top]!r}: the constraints hold because "
+            "nearly everyone gets the same prediction, which says little about the model."
         )
