@@ -84,19 +84,31 @@ _MOST_STEPS = 10_000_000  # calibration takes seconds there, and minutes beyond
 def epsilon(events: Event | Iterable[Event], delta: float, neighbours: str = "add_or_remove") -> float:
     """Return the smallest known epsilon such that the events together are (epsilon, delta)-private.
 
-    Infinite only if an event is unprotected, or brings as much delta of its own as is asked for; a selection
-    beside other events counts as bringing 1e-18. A delta below 1e-200 is refused.
+    Parameters
+    ----------
+    events : Event or iterable of Event
+        Everything that is released, as a list that was fixed before the first release.
+    delta : float
+        At least 1e-200.
+    neighbours : "add_or_remove", "zero_out" or "replace_one", default "add_or_remove"
+        Relation of neighbouring data sets.
+
+    Returns
+    -------
+    float
+        Infinite only if an event is unprotected, or brings as much delta of its own as is asked for; a selection
+        beside other events counts as bringing 1e-18.
     """
     return curve(events, neighbours).epsilon(_validate.inside(delta=delta))
 
 
 def delta(events: Event | Iterable[Event], epsilon: float, neighbours: str = "add_or_remove") -> float:
-    """Return the smallest known delta such that the events together are (epsilon, delta)-private."""
+    """Return the smallest known delta such that the events together are (epsilon, delta)-private; see `epsilon`."""
     return curve(events, neighbours).delta(_validate.non_negative(epsilon=epsilon))
 
 
 def curve(events: Event | Iterable[Event], neighbours: str = "add_or_remove") -> PrivacyCurve:
-    """Return the whole privacy curve of the events."""
+    """Return the privacy curve of the events, for several questions about one list; parameters as in `epsilon`."""
     return PrivacyCurve(events, neighbours)
 
 
@@ -448,10 +460,20 @@ def calibrate(
 ) -> Calibration:
     """Return the least noise with which a training phase stays within (epsilon, delta).
 
-    The histogram is "gaussian", "laplace" or None, and gets the share s of the budget: with a common level z,
-    ``histogram_noise = z / sqrt(s)`` and ``gradient_noise = z / sqrt(1 - s)``. For two Gaussians z is the
-    noise of the pair, for a Laplace histogram the same split of the leading 1/noise^2 terms, solved on the
-    exact curve.
+    Parameters
+    ----------
+    epsilon, delta : float
+        The target, which is never exceeded.
+    sampling_rate, steps
+        Probability of a unit to be in the sample of a step, and number of steps.
+    histogram : "gaussian", "laplace" or None, default "gaussian"
+        Noise of the prediction counts; None releases gradients only.
+    histogram_share : float, default 0.1
+        Share s of the budget for the histogram: with a common level z, ``histogram_noise = z / sqrt(s)`` and
+        ``gradient_noise = z / sqrt(1 - s)``. For two Gaussians z is the noise of the pair. A Laplace histogram has the
+        same split of the leading 1/noise^2 terms, solved on the exact curve.
+    neighbours
+        As in `epsilon`.
     """
     if _validate.count(steps=steps) > _MOST_STEPS:
         raise InvalidInput(f"steps must be at most {_MOST_STEPS:,}, got {steps:,}")

@@ -1,4 +1,4 @@
-"""Attacks on the guarantee, as calls: empirical lower bounds on epsilon with a confidence level.
+"""Attacks on the guarantee: empirical lower bounds on epsilon with a confidence level.
 
 A worst-case row is put in or left out by a coin, the library trains as it always does, and an adversary who
 sees everything that is released guesses the coin. How often guesses are right bounds the true epsilon from below.

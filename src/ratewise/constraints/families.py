@@ -474,7 +474,7 @@ def demographic_parity(*columns: str, max_gap: float, versus: str = "rest") -> A
         Columns whose values make the groups; several are crossed, none means all declared columns, crossed.
     max_gap : float
         Largest allowed gap, from 0 to 1.
-    versus : "rest", "everyone" or "pairwise"
+    versus : "rest", "everyone" or "pairwise", default "rest"
         What a group is compared with: all rows outside it, all rows, or every other group in turn.
     """
 
@@ -498,7 +498,12 @@ def equalized_odds(*columns: str, max_gap: float, versus: str = "rest") -> Any:
 def equal_opportunity(*columns: str, max_gap: float, positive: Any = 1, versus: str = "rest") -> Any:
     """Bound how far the true positive rate, ``P(positive | label=positive & group)``, may differ.
 
-    `positive` is the class that counts as the good outcome; other parameters as in `demographic_parity`.
+    Parameters
+    ----------
+    positive : a class, default 1
+        The class that counts as the good outcome.
+    *columns, max_gap, versus
+        As in `demographic_parity`.
     """
 
 
@@ -525,42 +530,68 @@ def error_rate_parity(*columns: str, max_gap: float, versus: str = "rest") -> An
 def false_negative_rate(max_rate: float, positive: Any = 1, by: _Columns = ()) -> Any:
     """Bound the share of rows of class `positive` that are predicted another class.
 
-    With `by`, the rate is bounded in every group of these columns (crossed) rather than overall.
+    Parameters
+    ----------
+    max_rate : float
+        Largest allowed rate, from 0 to 1.
+    positive : a class, default 1
+        The class that the rate is about.
+    by : str or sequence of str, optional
+        Columns in each of whose groups (crossed) the rate is bounded; by default it is bounded overall.
     """
 
 
 @_bounded(lambda k, s: rate(k, where=~label(k) & s), _NEGATIVES, "are predicted {positive}", "fpr")
 def false_positive_rate(max_rate: float, positive: Any = 1, by: _Columns = ()) -> Any:
-    """Bound the share of rows of other classes that are predicted `positive`; see `false_negative_rate`."""
+    """Bound the share of rows of other classes that are predicted `positive`.
+
+    Parameters as in `false_negative_rate`.
+    """
 
 
 @_bounded(lambda k, s: rate(k, where=label(k) & s), _POSITIVES, "are predicted {positive}", "tpr")
 def true_positive_rate(min_rate: float, positive: Any = 1, by: _Columns = ()) -> Any:
-    """Bound from below the share of rows of class `positive` that are predicted so."""
+    """Bound from below the share of rows of class `positive` that are predicted so.
+
+    `min_rate` is the smallest allowed rate; other parameters as in `false_negative_rate`.
+    """
 
 
 @_bounded(
     lambda k, s: 1 - rate(k, where=~label(k) & s), _NEGATIVES, "are predicted another class than {positive}", "tnr"
 )
 def true_negative_rate(min_rate: float, positive: Any = 1, by: _Columns = ()) -> Any:
-    """Bound from below the share of rows of other classes that are not predicted `positive`."""
+    """Bound from below the share of rows of other classes that are not predicted `positive`.
+
+    `min_rate` is the smallest allowed rate; other parameters as in `false_negative_rate`.
+    """
 
 
 @_bounded(lambda k, s: rate(k, where=label(k), out_of=s), _CHOSEN, "have that true class")
 def precision(min_rate: float, positive: Any = 1, by: _Columns = ()) -> Any:
-    """Bound from below the share of rows of class `positive` among those predicted so."""
+    """Bound from below the share of rows of class `positive` among those predicted so.
+
+    `min_rate` is the smallest allowed rate; other parameters as in `false_negative_rate`.
+    """
 
 
 @_bounded(lambda k, s: rate(k, where=~label(k), out_of=s), _CHOSEN, "have another true class", "fdr")
 def false_discovery_rate(max_rate: float, positive: Any = 1, by: _Columns = ()) -> Any:
-    """Bound the share of rows of other classes among those predicted `positive`."""
+    """Bound the share of rows of other classes among those predicted `positive`.
+
+    Parameters as in `false_negative_rate`.
+    """
 
 
 @_bounded(lambda k, s: rate(k, where=s), "rows", "are predicted {positive}")
 def positive_rate(
     min_rate: float | None = None, max_rate: float | None = None, positive: Any = 1, by: _Columns = ()
 ) -> Any:
-    """Bound the share of rows predicted `positive` from below, above, or both."""
+    """Bound the share of rows predicted `positive` from below, above, or both.
+
+    `min_rate` and `max_rate` are the smallest and the largest allowed rate; at least one is given. Other parameters as
+    in `false_negative_rate`.
+    """
 
 
 @_declares(
@@ -573,5 +604,6 @@ def positive_rate(
 def paper_false_negative_rate(max_rate: float, by: _Columns = ()) -> Any:
     """Bound, for every class k, the share of rows of other classes that are predicted k.
 
-    The RaCO-DP paper calls this the false negative rate; for two classes and k = 0 it is the usual one.
+    The RaCO-DP paper calls this the false negative rate; for two classes and k = 0 it is the usual one. Parameters
+    as in `false_negative_rate`.
     """

@@ -88,6 +88,17 @@ def census_like(n_rows: int = 20_000, *, random_state: Any = None) -> People:
     Rates of label 1 differ strongly by sex (about 0.12 against 0.35), mildly by region, and "Islands" is a
     minority of one in twenty. A logistic regression errs on about one row in six and has a demographic-parity
     gap by sex of about 0.18.
+
+    Parameters
+    ----------
+    n_rows : int
+    random_state : int, NumPy generator or None
+        A seed makes the rows repeatable.
+
+    Returns
+    -------
+    People
+        With `X`, `y` and `sensitive`; `frame()` returns them as one data frame with the label "income".
     """
     n = _validate.count(n_rows=n_rows)
     rng = _generator(random_state)

@@ -72,9 +72,9 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
     constraints : constraint, family, text, or list of them, optional
         Such as ``demographic_parity("sex", max_gap=0.05)`` or its text ``"demographic_parity(sex) <= 0.05"``.
     epsilon, delta : float or None
-        Privacy budget. ``epsilon=None`` trains without privacy. delta by default 1e-5, or half of 1 / n if that is
-        smaller; n is the number of units (rows or ids).
-    neighbours : "zero_out", "add_or_remove" or "replace_one"
+        Privacy budget. By default epsilon is 1.0, and delta is 1e-5 or half of 1 / n if that is smaller, where n is the
+        number of units (rows or ids). ``epsilon=None`` trains without privacy.
+    neighbours : "zero_out", "add_or_remove" or "replace_one", default "zero_out"
         Relation of neighbouring data sets. The number of units is public, so zero-out is exact.
     classes : list, optional
         The possible labels. Rows with another label add nothing.
@@ -83,27 +83,29 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
     feature_bounds : pair (lower, upper), or mapping of column to (lower, upper) or to a list of values, optional
         Public ranges of continuous features and values of categorical ones.
     class_weight : mapping of class to weight, optional
-        Public weights of the loss by true class, relative to the largest. Gradients are clipped after them, so they
-        cost no privacy; rates and constraints are not weighted.
+        Public weights of the loss by true class, relative to the largest. Gradients are clipped after weighting, so
+        weights cost no privacy. Rates and constraints are not weighted.
     schema : Schema, optional
-        Public description of the table; it stands for `classes`, `group_values` and `feature_bounds`. Columns that it
-        leaves out are no features.
-    model : "additive" or "linear"
-        One shape function per feature, or scores that are linear in continuous features, also for sparse matrices.
+        Public description of the table, in place of `classes`, `group_values` and `feature_bounds`. Columns that it
+        does not name are not used.
+    model : "additive" or "linear", default "additive"
+        One shape function per feature, or scores that are linear in continuous features. Sparse matrices need "linear".
     config : TrainingConfig, optional
         All other settings of training.
-    rows_per_id, id_weighting
-        With `privacy_ids`: rows of an id that are used at most, found privately by default; and whether rates are
-        per "id" or per "row".
-    ledger, data_name
-        A ledger to record this fit in, with its own cap (by default each fit has its own), and the name of the
-        training data in it.
+    rows_per_id : int, optional
+        The largest number of rows of an id that are used; by default it is found privately. Needs `privacy_ids`.
+    id_weighting : "id" or "row", default "id"
+        Whether rates are averages over ids or over rows.
+    ledger : Ledger, optional
+        Records this fit, and refuses it if it exceeds the cap. By default each fit has a ledger of its own.
+    data_name : str, default "training rows"
+        Name of the training data in the ledger and in `process_total`.
     callback : callable, optional
         Called after each step with a `StepRecord` of released values.
-    verbose : int
+    verbose : int, default 0
         1 shows progress on standard error.
-    random_state : int, NumPy generator or None
-        None takes a cryptographically secure source. A seed makes a fit repeatable and must stay secret.
+    random_state : int, NumPy generator or None, default None
+        None draws from a cryptographically secure source. A seed makes a fit repeatable, and must stay secret.
 
     Attributes
     ----------

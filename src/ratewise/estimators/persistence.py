@@ -73,10 +73,15 @@ def save(classifier: RateConstrainedClassifier, path: Path) -> None:
 def load(path: Path) -> RateConstrainedClassifier:
     """Read a classifier that `RateConstrainedClassifier.save` wrote; its predictions are bit-identical.
 
+    Parameters
+    ----------
+    path : str or path
+        The file. Nothing in it is executed.
+
     Raises
     ------
     ModelFileError
-        There is no such file, or it is foreign, damaged or edited. Nothing in it was run.
+        There is no such file, or it was not written by ratewise, or it is damaged or was edited.
     """
     return from_bytes(read_bytes(path), path)
 

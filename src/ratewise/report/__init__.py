@@ -1,4 +1,4 @@
-"""Reports: what predictions reach of what was requested, by group, and what privacy cost.
+"""Reports on constraints, rates by group, shape functions and privacy, as one page.
 
 `content` is what is shown, as plain data; `evaluation` and `build` make it; `page`, `views` and `plots` draw.
 """

@@ -473,7 +473,9 @@ def _notes(content: Content, background: Background) -> tuple[c.Note, ...]:
         found.append(("privacy", "Nothing is known about the privacy of these predictions."))
     else:
         if statement.outside:
-            found.append(("leak", f"This was read from the private data without noise: {'; '.join(statement.outside)}."))
+            found.append(
+                ("leak", f"This was read from the private data without noise: {'; '.join(statement.outside)}.")
+            )
         if math.isinf(statement.epsilon):
             found.append(("privacy", "The model has no privacy guarantee: epsilon is infinite."))
         elif statement.unit.kind == "row":

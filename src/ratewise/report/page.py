@@ -27,7 +27,11 @@ from ratewise.report.views import PANELS, four, interval_words, measured_share
 
 OPEN_NOTES, OPEN_REMEDIES = 12, 3
 MOST_LIMITS, MOST_GROUPS, MOST_NOTES = 30, 50, 20  # on the card
-_KINDS = {"leak": "Outside the guarantee", "rows": "Few rows", "page": "This page"}  # other kinds are called as they are
+_KINDS = {
+    "leak": "Outside the guarantee",
+    "rows": "Few rows",
+    "page": "This page",
+}  # other kinds are called as they are
 
 
 def render(content: Content) -> str:

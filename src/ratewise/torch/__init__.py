@@ -1,4 +1,4 @@
-"""The PyTorch engine: any network whose rows do not mix, one backward per step.
+"""Networks in PyTorch, trained under differential privacy with constraints; each row runs separately.
 
 `engine` implements the engine protocol of `ratewise.training.loop` with `clipping` (per-row clipped sums);
 `estimator` is the classifier with the interface of scikit-learn, `make_private` returns the parts of a training
