@@ -176,7 +176,7 @@ def test_one_class_for_everyone_is_a_warning():
     outcomes = np.array([[30.0, 27970.0], [11990.0, 10.0]])
     found = certify(PARITY, one, 5.0, n_units=40_000, outcomes=outcomes, outcomes_std=10.0)
     assert found.verdict == "held"
-    assert "nearly the same class for everyone" in found.warnings[0]
+    assert "nearly everyone gets the same prediction" in found.warnings[0]
     assert "Warning" in found._repr_html_()
     assert not certify(PARITY, TABLE, 5.0, n_units=40_000).warnings
     # rare classes are predicted rarely by good models too

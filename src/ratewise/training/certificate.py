@@ -99,7 +99,7 @@ class Estimate:
     def __str__(self) -> str:
         if math.isnan(self.value):
             return "unknown"
-        return f"{short(self.value)} ({_ends(self.interval)})"
+        return _with_ends(self.value, self.interval)
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class CertificateRow:
     def __str__(self) -> str:
         if not self.resolved:
             return f"{self.verdict}: {self.name}: too few rows to measure it"
-        reached = f"reached {short(self.estimate)} ({_ends(self.interval)})"
+        reached = f"reached {_with_ends(self.estimate, self.interval)}"
         return f"{self.verdict}: {self.name}: {reached}; population {_ends(self.population_interval)}"
 
 
@@ -287,6 +287,12 @@ def short(value: float) -> str:
     if text in ("-0", "0", ""):
         return "0"
     return text.replace("0.", ".", 1) if text.lstrip("-").startswith("0.") else text
+
+
+def _with_ends(value: float, interval: tuple[float, float]) -> str:
+    """Return a value with its interval, or alone if it is exact."""
+    exact = interval[1] - interval[0] <= 2.0 * ROUNDING
+    return short(value) if exact else f"{short(value)} ({_ends(interval)})"
 
 
 def _ends(interval: tuple[float, float]) -> str:
@@ -725,6 +731,6 @@ def _warnings(
     usual = 1.0 / compiled.n_classes if math.isnan(majority) else 1.0 - majority
     if others < _ONE_CLASS * usual:
         yield (
-            f"{1.0 - others:.1%} of all predictions are {compiled.domain.classes[top]!r}: the constraints hold because "
-            "nearly everyone gets the same prediction, which says little about the model."
+            f"{1.0 - others:.1%} of all predictions are {compiled.domain.classes[top]!r}: constraints that hold only "
+            "because nearly everyone gets the same prediction say little about the model."
         )
