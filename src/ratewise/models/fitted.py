@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ratewise.constraints.domain import list_values
 from ratewise.data.table import FeatureTable
 from ratewise.models.additive import Scorer
 from ratewise.models.linear import prepare_sparse
@@ -19,6 +20,16 @@ from ratewise.preprocessing.grids import CategoricalGrid, ContinuousGrid, Grid
 Floats = npt.NDArray[np.float64]
 
 _ROWS_AT_ONCE = 1 << 15
+
+
+def unused_words(unused: Mapping[str, str]) -> Iterator[str]:
+    """Yield a sentence for each reason for which columns are not used."""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in unused.items():
+        by_reason.setdefault(reason, []).append(name)
+    for reason, columns in by_reason.items():
+        many = "columns are" if len(columns) > 1 else "column is"
+        yield f"{len(columns)} {many} not used ({list_values(columns)}): {reason}."
 
 
 @dataclass(frozen=True)

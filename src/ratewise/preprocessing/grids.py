@@ -13,14 +13,12 @@ from __future__ import annotations
 import math
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from ratewise.constraints.domain import list_values
 from ratewise.data.cells import DEFAULT_FORMAT, MISSING, UNPARSABLE, CellFormat, code_cells, parse_number
 
 Floats = npt.NDArray[np.float64]
@@ -236,16 +234,6 @@ class UnusedGrid(Grid):
     def code(self, column: Any) -> npt.NDArray[np.uint16]:
         """Return zeros."""
         return np.zeros(len(column), dtype=np.uint16)
-
-
-def unused_words(unused: Mapping[str, str]) -> Iterator[str]:
-    """Yield a sentence for each reason for which columns are not used."""
-    by_reason: dict[str, list[str]] = {}
-    for name, reason in unused.items():
-        by_reason.setdefault(reason, []).append(name)
-    for reason, columns in by_reason.items():
-        many = "columns are" if len(columns) > 1 else "column is"
-        yield f"{len(columns)} {many} not used ({list_values(columns)}): {reason}."
 
 
 # Cells of the size of numbers, for columns without declared bounds: halves of a decade from 1e-6 to 1e12 for either

@@ -23,8 +23,7 @@ from ratewise.constraints.compiled import as_constraints
 from ratewise.constraints.domain import Domain, Numeric, list_values, show_number
 from ratewise.data.table import code_groups, code_labels
 from ratewise.exceptions import InvalidType
-from ratewise.models.fitted import ShapeFunction
-from ratewise.preprocessing.grids import unused_words
+from ratewise.models.fitted import ShapeFunction, unused_words
 from ratewise.report import content as c
 from ratewise.report import evaluation
 from ratewise.report.content import Content, finite, finites, listed

@@ -21,8 +21,9 @@ from ratewise.data.schema import Schema
 from ratewise.data.table import named_columns
 from ratewise.exceptions import InvalidInput, RatewiseWarning
 from ratewise.mechanisms.randomness import USED_SEEDS
+from ratewise.models.fitted import unused_words
 from ratewise.preprocessing.discovery import discovery_threshold
-from ratewise.preprocessing.grids import ContinuousGrid, Grid, unused_words
+from ratewise.preprocessing.grids import ContinuousGrid, Grid
 from ratewise.runs.folder import RunFolder
 from ratewise.runs.settings import Settings
 from ratewise.training import plan as names
