@@ -303,6 +303,8 @@ def stored_column(values: Any) -> NDArray[Any] | _Dictionary:
         return _Dictionary(known, np.where(_vector(np.ma.getmaskarray(values)), -1, np.arange(len(known))))
     dtype = None if isinstance(values, np.ndarray) else getattr(values, "dtype", None)
     kind = type(dtype).__name__
+    if hasattr(dtype, "is_nested") and dtype.is_nested():  # of polars, whose conversion of some dates is a panic
+        return np.where(values.is_null().to_numpy(), None, _UNREADABLE)
     if kind == "CategoricalDtype":
         held = values.cat if hasattr(values, "cat") else values
         return _Dictionary(held.categories, np.asarray(held.codes, dtype=np.intp))
