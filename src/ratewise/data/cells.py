@@ -303,8 +303,6 @@ def stored_column(values: Any) -> NDArray[Any] | _Dictionary:
         return _Dictionary(known, np.where(_vector(np.ma.getmaskarray(values)), -1, np.arange(len(known))))
     dtype = None if isinstance(values, np.ndarray) else getattr(values, "dtype", None)
     kind = type(dtype).__name__
-    if hasattr(dtype, "is_nested") and dtype.is_nested():  # of polars, whose conversion of some dates is a panic
-        return np.where(values.is_null().to_numpy(), None, _UNREADABLE)
     if kind == "CategoricalDtype":
         held = values.cat if hasattr(values, "cat") else values
         return _Dictionary(held.categories, np.asarray(held.codes, dtype=np.intp))
@@ -336,8 +334,13 @@ def _cells(values: Any, dtype: Any = None) -> NDArray[Any]:
 
     A conversion that fails because of one cell (a date beyond the calendar, a time of more than a day, text that is
     no UTF-8) or because of the type that one cell gave the column (integers of 128 bits, structures with its fields,
-    which become columns) is done cell by cell.
+    which become columns) is done cell by cell. Nested cells of polars, of which some end in a panic, are not converted.
     """
+    nested = getattr(getattr(values, "dtype", None), "is_nested", None)
+    if nested is not None and nested():
+        found = np.full(len(values), _UNREADABLE, dtype=object)
+        found[values.is_null().to_numpy()] = None
+        return found
     with contextlib.suppress(Exception):  # pandas, polars and Arrow raise errors of many kinds
         found = np.asarray(values, dtype=dtype)
         if found.ndim <= len(getattr(values, "shape", found.shape)):
