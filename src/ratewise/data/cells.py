@@ -365,7 +365,9 @@ def _cell(values: Any, place: int) -> Any:
     try:
         cell = values.iloc[place] if hasattr(values, "iloc") else values[place]
         return cell.as_py() if hasattr(cell, "as_py") else cell
-    except Exception:  # as in `_cells`
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # of a library, or of a class of the user's own
         return _UNREADABLE
 
 
@@ -588,7 +590,9 @@ def _plain(cell: Any) -> Any:
             if kind.__name__ == "Period":
                 return _of_datetime(cell.start_time)
             return str.__str__(str(cell)) if kind.__name__ == "Interval" else _UNREADABLE
-    except Exception:  # the time zone of a date, or a method of a subclass, may raise anything
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # the time zone of a date, or a method of a subclass, may raise anything
         return _UNREADABLE
     return _UNREADABLE
 
