@@ -73,8 +73,14 @@ class BadInt(int):
 
 
 class BadZone(datetime.tzinfo):
+    problem = RuntimeError("called")
+
     def utcoffset(self, _):
-        raise RuntimeError("called")
+        raise self.problem
+
+
+class Exits(BadZone):
+    problem = SystemExit()
 
 
 def odd(base, **parts):
@@ -109,7 +115,8 @@ HOSTILE = [
     *([1, 2], (1,), {"a": 1}, {1}, frozenset(), np.array([1, 2]), np.array(3), object(), type, len),
     *(Raises(), Lies("x"), Lies("1"), BadFloat(2.0), BadInt(3), FakeInterval(), Colour.RED, uuid.UUID(int=7)),
     *(datetime.datetime.max, datetime.datetime.min, datetime.date.max, datetime.timedelta.max),
-    *(datetime.datetime(2020, 1, 1, tzinfo=BadZone()), datetime.time(23, 59), datetime.timedelta.min),
+    *(datetime.datetime(2020, 1, 1, tzinfo=Exits()), datetime.datetime(2020, 1, 1, tzinfo=BadZone())),
+    *(datetime.time(23, 59), datetime.timedelta.min),
     *(odd(datetime.datetime, hour=1e308)(2020, 1, 1), odd(datetime.time, hour=1e308)(1), OddZone()),
     *(odd(datetime.timedelta, seconds=1e308)(1), odd(datetime.timedelta, days=float("nan"))(1)),
     *(odd(datetime.timedelta, days=10**400)(1), odd(datetime.datetime, hour=10**400)(2020, 1, 1)),

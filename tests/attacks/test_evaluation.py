@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from ratewise import Budget, Ledger, RatewiseWarning, demographic_parity, group, rate
 from ratewise.cli.app import cli
 from ratewise.estimators.evaluation import evaluate
+from ratewise.exceptions import BudgetExceeded
 from ratewise.preprocessing.discovery import count_values, discovery_threshold, release_values
 from ratewise.runs import RunFolder
 
@@ -156,3 +157,18 @@ def test_text_of_a_private_row_that_is_no_text_is_no_error(column, tmp_path):
     made = pa.Array.from_buffers(pa.string(), len(texts), pa.array(texts, pa.binary()).buffers())
     pq.write_table(table.append_column(column, made), tmp_path / "test.parquet")
     assert commanded("evaluate", run, tmp_path / "test.parquet", "--epsilon", "1")[:2] == (0, type(None))
+
+
+def test_an_evaluation_without_noise_is_no_free_release_on_a_ledger():
+    """Exact counts of the rows of a capped ledger left no record on it."""
+
+    def exact(ledger):
+        return evaluate(
+            demographic_parity("g", max_gap=0.1), Y, Y, sensitive_features={"g": G}, ledger=ledger, random_state=0
+        )
+
+    with pytest.raises(BudgetExceeded):
+        exact(Ledger(cap=Budget(1.0, 1e-5)))
+    ledger = Ledger()
+    exact(ledger)
+    assert ledger.total(1e-5) == np.inf

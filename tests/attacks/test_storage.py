@@ -201,6 +201,23 @@ def test_integers_of_any_size_in_polars():
     assert parse_number(second).values[2] == 2.0**70
 
 
+@pytest.mark.parametrize("days", [2**31 - 1, -(2**31)])
+@pytest.mark.parametrize("kind", ["struct", "list", "array"])
+def test_a_date_within_a_nested_cell_of_polars(kind, days, capfd):
+    """The conversion to an object of Python panics: that is no `Exception`, and is written to standard error."""
+    pl = pytest.importorskip("polars")
+
+    def nested(last):
+        dates = pl.Series("a", [1, None, last], dtype=pl.Int32).cast(pl.Date)
+        if kind == "struct":
+            return pl.select(pl.when(dates.is_not_null()).then(pl.struct(dates))).to_series()
+        return dates.reshape((3, 1)) if kind == "array" else dates.reshape((3, 1)).arr.to_list()
+
+    for read in (parse_text, cell_kinds, digest_ids, lambda values: parse_number(values).codes):
+        np.testing.assert_array_equal(read(nested(2)), read(nested(days)))
+    assert capfd.readouterr().err == ""
+
+
 # ------------------------------------------------------------------------------------ lists of entries
 
 

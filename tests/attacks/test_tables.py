@@ -198,12 +198,15 @@ def test_a_run_folder_does_not_hold_the_number_of_rows_of_persons(tmp_path):
 # --------------------------------------------------------------------------------------------- files
 
 
-def table_of(path, lines):
-    """Return a text table that is read with all options given."""
+ALL_OPTIONS = {"sep": ";", "decimal": ".", "encoding": "utf-8", "header": True, "date_order": "dmy"}
+
+
+def table_of(path, lines, given=ALL_OPTIONS):
+    """Return a text table that is read with options given."""
     from ratewise.cli.console import Table
 
     path.write_text("a;b\n" + "".join(f"{line}\n" for line in lines))
-    return Table.read(str(path), {"sep": ";", "decimal": ".", "encoding": "utf-8", "header": True})
+    return Table.read(str(path), given)
 
 
 @pytest.mark.parametrize(("place", "line"), [(3, "5,678;1"), (-1, "total;1")])
@@ -217,6 +220,47 @@ def test_a_statement_says_what_one_row_decides_about_the_reading_of_others(place
     assert read[0] != read[1]
     for table in tables:
         assert table.outside == ("how the file is written (marks of thousands, lines around the table)",)
+
+
+def test_a_date_of_one_row_is_not_in_the_statement(tmp_path):
+    given = {name: value for name, value in ALL_OPTIONS.items() if name != "date_order"}
+    found = [table_of(tmp_path / "table.csv", ["7;x"] * 20 + [line], given).outside for line in ("8;x", "8;3.4.2020")]
+    assert found == [("how the file is written (order of dates, marks of thousands, lines around the table)",)] * 2
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "cp1252"])
+def test_bytes_of_one_row_are_no_error_in_a_declared_encoding(encoding, tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_bytes(b"a;b\n7;x\n8;\x81\xff\xd8\n")
+    frame = read_table(str(path), **{**ALL_OPTIONS, "encoding": encoding}).frame
+    assert list(frame.columns) == ["a", "b"]
+    assert frame["b"][0] == "x"
+
+
+@pytest.mark.parametrize("cell", ["n/a", "5;5", "3"])
+def test_what_is_said_about_a_private_file_counts_no_cells(cell, tmp_path, capsys):
+    """Whether a row has a word in place of a number, or more fields than there are names, is not shown."""
+    table_of(tmp_path / "table.csv", ["7;1"] * 20 + [f"8;{cell}", "7;1"])
+    assert capsys.readouterr().err == f"reading {tmp_path / 'table.csv'}\n"
+
+
+def test_the_values_of_a_label_are_not_counted(tmp_path):
+    """With --missing for values of other rows, an error about too many values told whether the victim has another."""
+    from click.testing import CliRunner
+
+    from ratewise.cli.app import cli
+
+    said = set()
+    for salary in (30, 60):
+        frame = pd.DataFrame({"x": range(2000), "salary": [f"s{k % 60}" for k in range(1999)] + [f"s{salary}"]})
+        frame.to_csv(tmp_path / "people.csv", index=False)
+        words = ["train", str(tmp_path / "people.csv"), "--label", "salary", "--out", str(tmp_path / "run")]
+        words += [word for value in range(10) for word in ("--missing", f"s{value}")]
+        words += ["--epsilon", "60", "--ledger", str(tmp_path / "ledger.json"), "--ledger-cap", "0.001"]
+        refused = CliRunner().invoke(cli, words)  # for lack of budget, so the ledger records nothing
+        said.add((refused.exit_code, re.sub(r"reading .*", "", refused.output)))
+    assert len(said) == 1
+    assert "cap" in said.pop()[1]
 
 
 @pytest.mark.parametrize("cell", ["O'Neil", '"O\'Neil, Jr"', '"\'"', "'O, Neil'", "x"])

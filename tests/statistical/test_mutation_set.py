@@ -15,19 +15,22 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 
 from ratewise import RateConstrainedClassifier, demographic_parity
 from ratewise.accounting import Budget, GaussianEvent, LaplaceEvent, Ledger, TrainingEvent, accountant, epsilon
 from ratewise.accounting import ledger as ledger_module
 from ratewise.accounting.events import single
 from ratewise.audit import audit_step, check_noise, check_replay, check_sampling
+from ratewise.cli.app import cli
 from ratewise.cli.console import Table
 from ratewise.data import cells, files
 from ratewise.data import table as units
 from ratewise.data.cells import parse_text
 from ratewise.distributed import arrow, clusters, open_rows, partitions
 from ratewise.estimators import classifier as classifier_module
-from ratewise.exceptions import InvalidInput, LedgerError
+from ratewise.estimators.evaluation import RowSession, evaluate
+from ratewise.exceptions import BudgetExceeded, InvalidInput, LedgerError
 from ratewise.mechanisms.noise import RoundedGaussianMechanism
 from ratewise.mechanisms.randomness import KeyedGenerator, RandomStreams, SecureGenerator
 from ratewise.mechanisms.sampling import KeyedSample
@@ -361,6 +364,28 @@ def cells_that_stop_a_fit(_):
     return False
 
 
+def answers_of_commands(_):
+    """Ask a command, of which a ledger refuses the plan, about tables with different labels."""
+    found = []
+    for label in ("s1", "s2"):
+        with tempfile.TemporaryDirectory() as place:
+            path, ledger = Path(place) / "people.csv", Path(place) / "ledger.json"
+            pd.DataFrame({"x": range(N), "y": [label] + ["s0", "s1"] * (N // 2 - 1) + ["s0"]}).to_csv(path, index=False)
+            words = ["train", path, "--label", "y", "--epsilon", 60, "--out", path.with_name("run")]
+            given = map(str, [*words, "--ledger", ledger, "--ledger-cap", 0.001])
+            found.append(CliRunner().invoke(cli, list(given)).exit_code)
+    return found[0] != found[1]
+
+
+def exact_counts(_):
+    """Evaluate without noise on a ledger with a cap."""
+    _, y, g, _ = people()
+    with contextlib.suppress(BudgetExceeded):
+        evaluate(None, y, y, sensitive_features={"g": g}, ledger=Ledger(cap=Budget(1.0, 1e-5)))
+        return True
+    return False
+
+
 # -------------------------------------------------------------------------------------------- the mutants
 
 
@@ -668,6 +693,23 @@ def rows_in_run_folders(patch):
     patch.setattr(Table, "new_run", new_run)
 
 
+def labels_counted_by_commands(patch):
+    whole = Table.read.__func__
+
+    def read(cls, data, given):
+        found = whole(cls, data, given)
+        if found.frame["y"].nunique() > 2:
+            raise InvalidInput("y has too many values")
+        return found
+
+    patch.setattr(Table, "read", classmethod(read))
+
+
+def evaluations_outside_the_ledger(patch):
+    admitted = RowSession.admit
+    patch.setattr(RowSession, "admit", lambda self: None if self.epsilon is None else admitted(self))
+
+
 def errors_of_tasks_as_they_are(patch):
     patch.setattr(clusters, "_computing", contextlib.nullcontext)
 
@@ -731,6 +773,8 @@ MUTANTS = [
     (rows_in_run_folders, rows_of_persons),
     (errors_of_tasks_as_they_are, quoted_cells),
     (blocks_of_one_size, long_texts_in_files),
+    (labels_counted_by_commands, answers_of_commands),
+    (evaluations_outside_the_ledger, exact_counts),
 ]
 CATCHERS = {
     "gradient": games("gradient"),
@@ -760,6 +804,8 @@ CATCHERS = {
     "rows of persons": rows_of_persons,
     "quoted cells": quoted_cells,
     "long texts": long_texts_in_files,
+    "answers of commands": answers_of_commands,
+    "exact counts": exact_counts,
 }
 
 

@@ -85,9 +85,8 @@ class TestTrain:
         statement = folder.statement()
         assert statement.epsilon <= 4.0
         assert statement.outside == (
-            "how the file is written (separator, decimal mark, encoding, header, marks of thousands, "
+            "how the file is written (separator, decimal mark, encoding, header, order of dates, marks of thousands, "
             "lines around the table)",
-            "that the label has no more than a few different values",
         )
         assert folder.certificate()[0].verdict in (HELD, MISSED, CANNOT_TELL)
 

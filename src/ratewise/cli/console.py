@@ -9,8 +9,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -18,10 +18,8 @@ from typing import Any
 import click
 
 from ratewise.accounting import Budget, Ledger
-from ratewise.data.cells import parse_text
 from ratewise.data.files import FileTable
 from ratewise.data.files import read_table as read_file
-from ratewise.data.schema import FEW_NUMBERS, MOST_CLASSES
 from ratewise.exceptions import InvalidInput, RatewiseWarning
 from ratewise.runs import RunFolder, Watch
 from ratewise.runs.folder import refuse_taken, refuse_unwritable
@@ -176,7 +174,7 @@ class Watcher:
 # -------------------------------------------------------------------------------------------- files
 
 _READING = ("missing", "sep", "decimal", "encoding", "header", "sheet", "date_order")
-_ROWS_OF_A_CLASS = 100  # fewer on average, and more numbers than FEW_NUMBERS, are taken for an amount
+_OF_ROWS = ("missing", "nested", "ragged")  # findings about cells of some rows
 _DETECTED = {"sep": "separator", "decimal": "decimal mark", "date_order": "order of dates"}
 
 
@@ -191,11 +189,13 @@ def reading_of(fields: Mapping[str, Any], before: Mapping[str, Any] | None = Non
     return {**kept, **{name: list(v) if isinstance(v, tuple) else v for name, v in given.items()}}
 
 
-def read_table(path: str, reading: Mapping[str, Any]) -> FileTable:
-    """Return a table; what was detected is noted on the console, once."""
+def read_table(path: str, reading: Mapping[str, Any], *, private: bool = False) -> FileTable:
+    """Return a table; what was detected is noted on the console, once; of private rows, how the file is written only."""
     console = current()
     table = read_file(path, **reading)
     for finding in table.findings:
+        if private and finding.topic in _OF_ROWS:
+            continue
         if (said := finding.for_command_line()) not in console.findings:
             console.findings.add(said)
             console.note(said, finding=finding.topic)
@@ -220,7 +220,7 @@ class Table:
     def read(cls, data: str, given: Mapping[str, Any]) -> Table:
         """Read the file; what was detected is noted on the console."""
         current().note(f"reading {data}")
-        found = read_table(data, given)
+        found = read_table(data, given, private=True)
         looked = [_DETECTED.get(name, name) for name in found.options if name not in given]
         # of what no option declares
         looked += ["marks of thousands"] if "sep" in found.options else []
@@ -232,24 +232,6 @@ class Table:
     def columns(self) -> list[str]:
         """The names of the columns."""
         return [str(name) for name in self.frame.columns]
-
-    def with_label(self, label: str, classes: Sequence[Any] = ()) -> Table:
-        """Return the table if a column can be the label; otherwise raise, before a training spends its budget.
-
-        Only a label without declared classes is looked at, outside the guarantee, and only for having too many
-        values: an error about a named or a single value would answer whether some row has it.
-        """
-        if classes:
-            return self
-        column = self.frame[label]
-        count = len({*parse_text(column)} - {""})
-        amount = column.dtype.kind in "iuf" and count > FEW_NUMBERS
-        if count <= MOST_CLASSES and not (amount and len(column) < _ROWS_OF_A_CLASS * count):
-            return replace(self, outside=(*self.outside, "that the label has no more than a few different values"))
-        raise InvalidInput(
-            f"column {label!r} has too many different values to be the label as it is; nothing was spent: take another "
-            "--label, cut its values into a few ranges in a column of their own, or declare the classes (--classes no,yes)"
-        )
 
     def new_run(self, out: str | Path, **made: Any) -> RunFolder:
         """Make the folder of a run on this table; further arguments are those of `RunFolder.create`."""

@@ -112,7 +112,8 @@ class LabelledTable:
 
     def __init__(self, folder: RunFolder, data: str, options: Mapping[str, Any]) -> None:
         self.folder, self.model, self.data = folder, folder.model(), data
-        self.frame = read_table(data, reading_of(options, folder.description["reading"], data)).frame
+        reading, private = reading_of(options, folder.description["reading"], data), options.get("epsilon") is not None
+        self.frame = read_table(data, reading, private=private).frame
         compiled, settings = self.model.constraints_, folder.settings
         columns = settings.groups if settings.constraints else ()
         names = (settings.label, *(columns if compiled is None else compiled.domain.columns))

@@ -182,12 +182,6 @@ class Guide:
             raise InvalidInput(f"{found!r} is no column; the columns are {list_values(self.columns)}")
         return found
 
-    def label(self, name: str) -> str:
-        """Return the name of a column that can be the label, or raise."""
-        found = self.column(name)
-        self.table.with_label(found)
-        return found
-
     def check(self, choices: Choices) -> Choices:
         """Return the choices if they fit the columns, or raise with what to change."""
         named = (choices.label, *choices.groups, *choices.leave_out, *filter(None, [choices.privacy_id]))
@@ -240,7 +234,7 @@ class Guide:
         """
         settings = self.check(choices).settings
         refuse_folder(choices.out, force=None)
-        same, table = self.same_run(choices), self.table.with_label(choices.label)
+        same, table = self.same_run(choices), self.table
         classifier, session = session_for(table.frame, settings)
         command = shlex.split(same["command"])
         made = {"settings": settings, "schema": None, "plan": session.plan, "command": command}
@@ -307,7 +301,7 @@ def _ask(guide: Guide, choices: Choices, given: Mapping[str, Any]) -> Choices:
             answer = click.prompt(question, default=default, value_proc=partial(_answer, convert))
             choices = replace(choices, **{name: answer})
 
-    asked("label", "Which column should be predicted", guide.label)
+    asked("label", "Which column should be predicted", guide.column)
     asked(
         "leave_out",
         "Which columns are not used, such as names and case numbers (separated by commas; none)",

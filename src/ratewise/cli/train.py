@@ -201,8 +201,6 @@ def _read_rows(
     """Read the table of a run; columns that are not there are an error that shows where they are named."""
     table = Table.read(data, reading_of(fields))
     _check_columns(texts, table.columns, "the columns of the table")
-    if settings.label in table.columns and (schema is None or not schema.classes):
-        table = table.with_label(settings.label, settings.declared_classes or ())
     if settings.epsilon is None:
         return replace(table, outside=())
     if schema is None or schema.signed:

@@ -334,8 +334,13 @@ def _cells(values: Any, dtype: Any = None) -> NDArray[Any]:
 
     A conversion that fails because of one cell (a date beyond the calendar, a time of more than a day, text that is
     no UTF-8) or because of the type that one cell gave the column (integers of 128 bits, structures with its fields,
-    which become columns) is done cell by cell.
+    which become columns) is done cell by cell. Nested cells of polars, of which some end in a panic, are not converted.
     """
+    nested = getattr(getattr(values, "dtype", None), "is_nested", None)
+    if nested is not None and nested():
+        found = np.full(len(values), _UNREADABLE, dtype=object)
+        found[values.is_null().to_numpy()] = None
+        return found
     with contextlib.suppress(Exception):  # pandas, polars and Arrow raise errors of many kinds
         found = np.asarray(values, dtype=dtype)
         if found.ndim <= len(getattr(values, "shape", found.shape)):
@@ -360,7 +365,9 @@ def _cell(values: Any, place: int) -> Any:
     try:
         cell = values.iloc[place] if hasattr(values, "iloc") else values[place]
         return cell.as_py() if hasattr(cell, "as_py") else cell
-    except Exception:  # as in `_cells`
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # of a library, or of a class of the user's own
         return _UNREADABLE
 
 
@@ -583,7 +590,9 @@ def _plain(cell: Any) -> Any:
             if kind.__name__ == "Period":
                 return _of_datetime(cell.start_time)
             return str.__str__(str(cell)) if kind.__name__ == "Interval" else _UNREADABLE
-    except Exception:  # the time zone of a date, or a method of a subclass, may raise anything
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # the time zone of a date, or a method of a subclass, may raise anything
         return _UNREADABLE
     return _UNREADABLE
 

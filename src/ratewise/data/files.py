@@ -209,16 +209,15 @@ def _open_bytes(path: str) -> BinaryIO:
     return cast(BinaryIO, gzip.open(path, "rb")) if packed else open(path, "rb")
 
 
-def _open_text(path: str, encoding: str) -> TextIO:
-    """Open text; in UTF-8 a damaged character is replaced, since `_damage` has counted them."""
-    errors = "replace" if codecs.lookup(encoding).name.startswith("utf-8") else "strict"
+def _open_text(path: str, encoding: str, errors: str = "replace") -> TextIO:
+    """Open text; by default a damaged character is replaced: it concerns its row only."""
     return io.TextIOWrapper(_open_bytes(path), encoding=encoding, newline="", errors=errors)
 
 
-def _damage(path: str, encoding: str) -> tuple[int, int]:
-    """Return how many characters of UTF-8 text cannot be read, and how many others are not ASCII."""
+def _damage(path: str, encoding: str, errors: str = "replace") -> tuple[int, int]:
+    """Return how many characters of a text cannot be read, and how many others are not ASCII."""
     damaged = sound = 0
-    with _open_text(path, encoding) as text:
+    with _open_text(path, encoding, errors) as text:
         while part := text.read(1 << 20):
             broken = part.count("\ufffd")
             damaged, sound = damaged + broken, sound + len(_NOT_ASCII.findall(part)) - broken
@@ -237,9 +236,9 @@ def _detect_encoding(path: str) -> tuple[str, str | None]:
         return ("utf-16-le" if little else "utf-16-be"), "UTF-16"
     damaged, sound = _damage(path, "utf-8")
     if damaged < sound or not damaged:
-        return "utf-8", f"UTF-8, except {damaged:,} damaged characters" if damaged else None
+        return "utf-8", "UTF-8, with damaged characters" if damaged else None
     try:
-        _damage(path, "cp1252")
+        _damage(path, "cp1252", "strict")
     except UnicodeDecodeError:
         return "latin-1", "Latin-1"
     return "cp1252", "Windows-1252 (Western European)"
@@ -504,21 +503,16 @@ class _Reading:
             said = f"Thousands are separated by {_MARK_NAMES[cell_format.thousands]}."
             self._say("thousands", said, "decimal")
         options = {"sep": sep, "decimal": cell_format.decimal, "encoding": encoding, "header": header}
-        options |= {} if cell_format.date_order is None else {"date_order": cell_format.date_order}
+        options["date_order"] = cell_format.date_order  # None if none was found, too
         return self._table(self._without_footer(frame, "line"), names, options)
 
     def _detected_encoding(self) -> str:
-        given = self._encoding
-        if given is None:
-            found, name = _detect_encoding(self._path)
-            if name is not None:
-                self._say("encoding", f"The file is encoded in {name}.", "encoding")
-            return found
-        if codecs.lookup(given).name.startswith("utf-8"):
-            damaged, sound = _damage(self._path, given)
-            if damaged > sound:
-                raise UnicodeError
-        return given
+        if self._encoding is not None:
+            return self._encoding
+        found, name = _detect_encoding(self._path)
+        if name is not None:
+            self._say("encoding", f"The file is encoded in {name}.", "encoding")
+        return found
 
     def _sample(self, encoding: str) -> tuple[str, list[str], bool]:
         """Return the separator, the first lines, and whether each line is in quotes as a whole."""
@@ -671,7 +665,7 @@ class _Reading:
         """Read a file with one object per line, or one list of objects."""
         import pandas as pd
 
-        with io.TextIOWrapper(_open_bytes(self._path), encoding="utf-8-sig") as file:
+        with _open_text(self._path, "utf-8-sig") as file:
             start = next((mark for mark in iter(lambda: file.read(1), "") if not mark.isspace()), "")
             file.seek(0)
             text = [file.read()] if start == "[" else [line for line in file if line.strip()]

@@ -125,7 +125,8 @@ def evaluate(
     neighbours : str
     ledger : Ledger, optional
         Where the release is recorded; by default a new one with this budget as its cap. If the hold-out is part
-        of the data that a model was trained on, it must be that model's ledger.
+        of the data that a model was trained on, it must be that model's ledger. Without `epsilon` the release counts as
+        unprotected there, which no cap allows.
     data_name : str
         Name of these rows in the ledger.
     tolerance, level : float
@@ -162,7 +163,9 @@ def evaluate(
     notes = []
     if epsilon is not None:
         _refuse_useless(session, epsilon)
+    if epsilon is not None or ledger is not None:
         session.admit()
+    if epsilon is not None:
         notes.append(f"Released with noise for epsilon {epsilon:g} at delta {delta:g} ({neighbours}).")
     session.find_domain()
     if epsilon is not None and session.declarations.finds_rows_per_id:

@@ -310,12 +310,16 @@ def _messages(classifier: RateConstrainedClassifier, session: Session) -> Iterat
             "the certificate was released before the run was interrupted, and its values are lost: the "
             "constraints are not judged; evaluate the run on other rows"
         )
-    histograms = session.histograms if session.basis is not None else ()
-    counted = max((float(np.sum(counts)) for counts in histograms), default=math.inf)
-    if session.declarations.classes is not None and counted < 0.5 * session.plan.n_units:
+    histograms = zip(session.grids, session.histograms, strict=True) if session.basis is not None else ()
+    rows = (float(np.sum(counts[: grid.families[0][1]])) for grid, counts in histograms if grid.families)
+    counted = max(rows, default=math.inf)
+    if counted < 0.5 * session.plan.n_units:
+        said = "spell the classes as in the table"
+        if session.declarations.classes is None:
+            said = "the others are too rare to be found; take another label, or cut its values into a few ranges"
         yield (
             f"about {max(counted, 0.0):,.0f} of {session.plan.n_units:,} rows or ids have a label among the classes "
-            "(released counts): spell the classes as in the table"
+            f"(released counts): {said}"
         )
     for name, share, grid in _doubtful_bounds(session):
         yield (
