@@ -27,7 +27,7 @@ from ratewise.torch.distributed import Processes
 from ratewise.torch.engine import DatasetRows, Loss, Objective, RowSource, TensorRows, TorchEngine, refuse_loader
 from ratewise.torch.isolation import check_module, untouched_state
 from ratewise.torch.networks import Bounded
-from ratewise.torch.trainer import NetworkSession, check_optimizer, network_config
+from ratewise.torch.trainer import NetworkSession, check_optimizer, network_config, refuse_removal
 from ratewise.training.config import TrainingConfig
 from ratewise.training.declarations import Declarations, check_compiles, read_groups
 from ratewise.training.loop import StepRecord
@@ -61,7 +61,7 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
         Takes inputs (rows first) and returns logits, one per class. A module is copied, never changed.
         It runs on each row separately: batch norm is refused.
     constraints, epsilon, delta, neighbours, classes, group_values
-        As for `ratewise.RateConstrainedClassifier`. For a Dataset, `classes` and `group_values` must be declared.
+        As for `ratewise.RateConstrainedClassifier`, without "add_or_remove". For a Dataset, `classes` and `group_values` must be declared.
     feature_bounds : pair (lower, upper), optional
         Public bounds, each a number or one per entry of a row: inputs are clipped to them and scaled to
         [-1, 1], such as ``(0, 255)`` for pictures. Without bounds inputs are used as they are.
@@ -163,6 +163,7 @@ class TorchRateConstrainedClassifier(RateConstrainedClassifier):
     ) -> NetworkSession:
         """Return a session after all checks of declarations and shapes."""
         self._check_parameters()
+        refuse_removal(self.neighbours)
         for name in ("optimizer", "scheduler", "loss"):
             value = getattr(self, name)
             if value is not None and not callable(value):

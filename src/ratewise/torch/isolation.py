@@ -68,7 +68,6 @@ _SIGNS = ("vmap", "atching rule", "BatchedTensor", "data pointer", "functorch", 
 _KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 _FUNCTORCH: Any = torch._C._functorch
 _DISPATCH: Any = torch._C
-_TEXT: Any = torch._tensor_str
 
 # ----------------------------------------------------------------------------------- random numbers
 
@@ -227,6 +226,11 @@ class _Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 f"{self._what} calls torch.{name}, which can reach what belongs to other rows; use x.new_zeros, "
                 "torch.where and torch.nn.functional.embedding"
             )
+        if kwargs.get("rounding_mode") == "trunc" and not args[0].is_floating_point():
+            raise UnsupportedCombination(
+                f"{self._what} divides whole numbers towards zero, which ends the process for the smallest number "
+                "divided by -1; use rounding_mode='floor'"
+            )
         if torch.Tag.nondeterministic_seeded not in func.tags:
             found = func(*args, **kwargs)
             return found.zero_() if name in _UNWRITTEN else found
@@ -384,20 +388,23 @@ class _Watch(TorchFunctionMode):
     @contextmanager
     def isolated(self) -> Iterator[None]:
         """Let draws belong to rows, and forbid PyTorch's loop over rows: shapes and errors could depend on them."""
-        fallback, text = _FUNCTORCH._is_vmap_fallback_enabled(), _TEXT._functorch_wrapper_str_intern
+        fallback = _FUNCTORCH._is_vmap_fallback_enabled()
+        before = [getattr(owner, name) for owner, name, _ in _CLOSED]
         _FUNCTORCH._set_vmap_fallback_enabled(False)
-        _TEXT._functorch_wrapper_str_intern = _refuse_text
+        for owner, name, reason in _CLOSED:
+            setattr(owner, name, partial(_refuse, reason))
         try:
             with draws_by_row(self._rows, self._what):
                 yield
         finally:
             _FUNCTORCH._set_vmap_fallback_enabled(fallback)
-            _TEXT._functorch_wrapper_str_intern = text
+            for (owner, name, _), own in zip(_CLOSED, before, strict=True):
+                setattr(owner, name, own)
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        problem = _why_unobserved(func, types, args)
+        problem = _why_unobserved(func, types, args, kwargs)
         if problem:
             raise UnsupportedCombination(f"{self._what} {problem}")
         if func is _CUSTOM and args[0] is not Batched:
@@ -452,7 +459,7 @@ class _Watch(TorchFunctionMode):
             raise UnsupportedCombination(f"{self._what} {KEEPS}")
 
 
-def _why_unobserved(func: Any, types: Any, args: tuple[Any, ...]) -> str:
+def _why_unobserved(func: Any, types: Any, args: tuple[Any, ...], kwargs: Any) -> str:
     """Return why a call would leave the isolation, or nothing."""
     if _DISPATCH._len_torch_dispatch_stack() > 1:  # one is `_Draws`
         return "runs under a TorchDispatchMode, which would see whole batches; leave it out"
@@ -460,11 +467,15 @@ def _why_unobserved(func: Any, types: Any, args: tuple[Any, ...]) -> str:
     if own:
         return f"uses {own[0]}, whose own __torch_function__ is not watched; use plain tensors"
     if isinstance(func, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
-        if str(func).partition(".")[0] not in ("aten", "prims"):
+        home, name = str(func).split(".")[:2]
+        if home not in ("aten", "prims"):
             return (
                 f"calls the operator {func}, of which it is not known whether it keeps rows apart; write it "
                 "with operations of PyTorch"
             )
+        # the same operators below vmap have plain tensors
+        if name in _SUBSTITUTED and any(of_rows(one) for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)):
+            return f"calls the operator {func}, which does not check numbers of rows; call the function of PyTorch"
     elif func is _CUSTOM:
         if args[0] is not Batched and args[0].vmap is not torch.autograd.Function.vmap:
             return (
@@ -485,9 +496,19 @@ _CUSTOM = torch._functorch.autograd_function.custom_function_call
 _ORDINARY = Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
 
 
-def _refuse_text(*_args: Any, **_kwargs: Any) -> NoReturn:
-    """Stand in the place of the function that writes tensors of rows, in every thread."""
-    raise UnsupportedCombination("module or loss prints or formats values of rows; remove that")
+def _refuse(reason: str, *_args: Any, **_kwargs: Any) -> NoReturn:
+    raise UnsupportedCombination(f"module or loss {reason}")
+
+
+_PRINTS = "prints, formats or unwraps tensors of rows; remove that"
+_SCRIPT = "calls a function of torch.jit, whose operations are not watched; call the function that it was made from"
+_EAGER: Any = torch._functorch.eager_transforms
+_CLOSED = (  # functions that are refused in every thread while rows run
+    (_FUNCTORCH, "get_unwrapped", _PRINTS),
+    (_EAGER, "get_unwrapped", _PRINTS),
+    (torch._C.ScriptFunction, "__call__", _SCRIPT),
+    (torch._C.ScriptMethod, "__call__", _SCRIPT),
+)
 
 
 def of_rows(value: Tensor) -> bool:
@@ -567,9 +588,11 @@ def _grid_sample(plain: Callable[..., Tensor], input: Tensor, grid: Tensor, *arg
     return plain(input, grid.nan_to_num(-1.0).clamp(-_FARTHEST, _FARTHEST), *args, **options)
 
 
+_SAMPLERS = (torch.grid_sampler, torch.grid_sampler_2d, torch.grid_sampler_3d, torch._grid_sampler_2d_cpu_fallback)
+_SUBSTITUTED = {"roll", *(one.__name__ for one in _SAMPLERS)}
 _SUBSTITUTES: dict[Any, Callable[..., Tensor]] = {
     **dict.fromkeys((torch.roll, Tensor.roll), _roll),
-    **{one: partial(_grid_sample, one) for one in (functional.grid_sample, torch.grid_sampler, torch.grid_sampler_2d)},
+    **{one: partial(_grid_sample, one) for one in (functional.grid_sample, *_SAMPLERS)},
     functional.embedding: _embedding,
     functional.scaled_dot_product_attention: _attention,
     torch._weight_norm: _weight_norm,

@@ -38,7 +38,7 @@ from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombinatio
 from ratewise.torch.distributed import Processes, refuse_unjoined
 from ratewise.torch.engine import PHYSICAL_BATCH, DatasetRows, Loss
 from ratewise.torch.estimator import declared
-from ratewise.torch.trainer import NETWORK, Trainer, network_plan
+from ratewise.torch.trainer import NETWORK, Trainer, network_plan, refuse_removal
 from ratewise.training.certificate import Certificate
 from ratewise.training.config import TrainingConfig
 from ratewise.training.loop import StepRecord
@@ -119,6 +119,7 @@ def make_private(
         setting = name in {entry.name for entry in fields(TrainingConfig)}
         meant = _NAMES_IN_OPACUS.get(name) or (f"pass config=TrainingConfig({name}=...)" if setting else "")
         raise InvalidType(f"make_private has no argument {name!r}" + (f"; {meant}" if meant else ""))
+    refuse_removal(neighbours)
     refuse_unjoined(Processes())
     dataset, batch = _data_of(loader)
     domain, compiled = declared(constraints, classes, group_values)

@@ -95,8 +95,8 @@ def network_plan(
     """Return the plan of a network's training that spends (epsilon, delta); None trains without privacy.
 
     `n_units` are rows, or ids. With constraints (`constrained`), prediction counts and a certificate are released as
-    well. The configuration and `epochs` have the defaults of docs/pytorch.md; `neighbours` and `unit` are those of
-    `ratewise.training.plan.plan_for`.
+    well. The configuration and `epochs` have the defaults of docs/pytorch.md; `neighbours` ("zero_out" or
+    "replace_one") and `unit` are those of `ratewise.training.plan.plan_for`.
 
     Examples
     --------
@@ -104,12 +104,22 @@ def network_plan(
     >>> round(plan.expected_units), plan.steps
     (800, 500)
     """
+    refuse_removal(neighbours)
     settings = network_config(config, n_units, epochs)
     if epsilon is not None:
         epsilon = _validate.positive(epsilon=epsilon, hint="None trains without privacy")
     facts = PublicFacts(n_units=n_units, constrained=constrained)
     budget = {"epsilon": epsilon, "delta": _validate.inside(delta=delta)}
     return plan_for(facts, settings, **budget, neighbours=neighbours, unit=unit or PrivacyUnit())  # type: ignore[arg-type]
+
+
+def refuse_removal(neighbours: str) -> None:
+    """Refuse the relation under which rows change places: matrix products round differently elsewhere in a batch."""
+    if neighbours == "add_or_remove":
+        raise UnsupportedCombination(
+            "neighbours is 'add_or_remove', which networks do not offer: without a row the others move to other places of "
+            "a batch, where products round differently; use 'zero_out', which has the same noise, or 'replace_one'"
+        )
 
 
 # -------------------------------------------------------------------------------------- optimizer
@@ -279,6 +289,7 @@ class NetworkSession(Session):
 
     def __post_init__(self) -> None:
         _validate.count(checkpoint_every=self.checkpoint_every)
+        refuse_removal(self.neighbours)
         refuse_unjoined(self.processes)
         self.on_release = self.save
         self.ledger = self.ledger if self.processes.leads else None
