@@ -4,6 +4,7 @@ As in the other attacks: refused before rows are read, or a row moves nothing bu
 """
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -13,10 +14,13 @@ from torch.func import debug_unwrap
 from torch.nn import functional
 from torch.utils.data import Dataset
 
+from ratewise import Domain
 from ratewise.accounting import PrivacyUnit, TrainingEvent
 from ratewise.exceptions import UnsupportedCombination
 from ratewise.torch import TensorRows, TorchRateConstrainedClassifier, Trainer, make_private, network_plan
-from ratewise.torch.engine import Objective, TorchEngine
+from ratewise.torch.engine import DatasetRows, Objective, TorchEngine
+from ratewise.torch.isolation import RowRandomness
+from ratewise.training.config import TrainingConfig
 from ratewise.training.plan import TRAINING, Plan
 
 torch.set_num_threads(1)
@@ -250,3 +254,88 @@ def test_rows_that_are_removed_are_refused_before_rows_are_read():
     ):
         with pytest.raises(UnsupportedCombination, match="zero_out"):
             run()
+
+
+# ------------------------------------------------------------------------------------------------- threads
+
+
+def in_threads(*functions):
+    threads = [threading.Thread(target=function) for function in functions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_two_threads_never_step_on_one_sample():
+    """Steps are accounted as independent samples; a thread that was between drawing and counting let another repeat."""
+    config = TrainingConfig(steps=6, sampling_rate=0.5)
+    plan = network_plan(N, config, epsilon=2.0, delta=1e-5)
+    trainer = Trainer(nn.Linear(D, 2), TensorRows(torch.zeros(N, D), ROWS % 2), plan, config=config, n_classes=2)
+    trainer.start()
+    trainer.admit()
+    drawn, draw = [], trainer._sampler
+
+    def slowly(step):
+        drawn.append(step)
+        time.sleep(0.05)
+        return draw(step)
+
+    trainer._sampler = slowly
+    in_threads(lambda: list(trainer.steps()), lambda: list(trainer.steps()))
+    assert drawn == list(range(len(drawn)))
+    assert len(drawn) <= plan.steps
+
+
+class Slow(Dataset):
+    """Items with noise of PyTorch's generator, which take a while."""
+
+    def __len__(self):
+        return N
+
+    def __getitem__(self, row):
+        time.sleep(0.002)
+        return torch.randn(D), row % 2
+
+
+def test_another_thread_does_not_change_what_an_item_draws():
+    """Both set the global generators; what a row drew depended on the rows that the other thread read."""
+    source = DatasetRows(Slow(), Domain((0, 1), {}))
+    key, found = bytes(32), []
+
+    def read():
+        for _ in range(3):
+            with RowRandomness(key, 0, ROWS, use=1):
+                found.append(source.take(ROWS).x)
+
+    in_threads(read, read, read)
+    assert all(torch.equal(found[0], other) for other in found)
+
+
+class Pauses(nn.Module):
+    """Takes a while; then prints."""
+
+    def __init__(self, seconds):
+        super().__init__()
+        self.last, self.seconds = nn.Linear(D, 2), seconds
+
+    def forward(self, x):
+        time.sleep(self.seconds)
+        return self.last(x) * (1 + repr(x).count("-"))
+
+
+def test_what_is_closed_to_rows_stays_closed_while_another_training_ends():
+    problems = []
+
+    def run(seconds):
+        try:
+            sum_of(engine_of(Pauses(seconds)))
+        except UnsupportedCombination as problem:
+            problems.append(problem)
+
+    in_threads(lambda: run(0.1), lambda: run(0.3), lambda: run(0.2))
+    assert len(problems) == 3
+    texts = []
+    torch.func.vmap(lambda x: (texts.append(repr(x)), x)[1])(torch.ones(2))
+    assert "BatchedTensor" in texts[0]  # and is open again afterwards

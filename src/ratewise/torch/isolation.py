@@ -18,6 +18,7 @@ import copy
 import gc
 import math
 import random
+import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -63,6 +64,7 @@ KEEPS = (
     "the next batch would meet them; do not store them"
 )
 _FARTHEST = 2.0**16  # place that is sampled, in halves of a picture
+_ONE_THREAD = threading.RLock()  # changes what all threads share, such as global generators
 _TRIALS = 4  # synthetic forward passes with the same draws, whose results must agree
 _SIGNS = ("vmap", "atching rule", "BatchedTensor", "data pointer", "functorch", "saved tensor hooks")
 _KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
@@ -117,6 +119,7 @@ def draws_of_items(rows: Sequence[int]) -> Iterator[Iterator[int]]:
     """
     randomness = _current.get() or RowRandomness(SecureGenerator().bytes(KEY_BYTES), 0, rows, use=1)
     seeds = np.frombuffer(randomness.bytes(len(rows), KEY_BYTES), dtype=np.uint32).reshape(len(rows), KEY_BYTES // 4)
+    _ONE_THREAD.acquire()
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002 - data sets use it
 
     def each() -> Iterator[int]:
@@ -132,6 +135,7 @@ def draws_of_items(rows: Sequence[int]) -> Iterator[Iterator[int]]:
         random.setstate(states[0])
         np.random.set_state(states[1])  # noqa: NPY002
         torch.set_rng_state(states[2])
+        _ONE_THREAD.release()
 
 
 def generator_in(owner: Any) -> str:
@@ -388,18 +392,12 @@ class _Watch(TorchFunctionMode):
     @contextmanager
     def isolated(self) -> Iterator[None]:
         """Let draws belong to rows, and forbid PyTorch's loop over rows: shapes and errors could depend on them."""
-        fallback = _FUNCTORCH._is_vmap_fallback_enabled()
-        before = [getattr(owner, name) for owner, name, _ in _CLOSED]
-        _FUNCTORCH._set_vmap_fallback_enabled(False)
-        for owner, name, reason in _CLOSED:
-            setattr(owner, name, partial(_refuse, reason))
+        _close(1)
         try:
             with draws_by_row(self._rows, self._what):
                 yield
         finally:
-            _FUNCTORCH._set_vmap_fallback_enabled(fallback)
-            for (owner, name, _), own in zip(_CLOSED, before, strict=True):
-                setattr(owner, name, own)
+            _close(-1)
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -503,12 +501,23 @@ def _refuse(reason: str, *_args: Any, **_kwargs: Any) -> NoReturn:
 _PRINTS = "prints, formats or unwraps tensors of rows; remove that"
 _SCRIPT = "calls a function of torch.jit, whose operations are not watched; call the function that it was made from"
 _EAGER: Any = torch._functorch.eager_transforms
-_CLOSED = (  # functions that are refused in every thread while rows run
+_CLOSED = (  # functions that are refused in every thread while rows run in one
     (_FUNCTORCH, "get_unwrapped", _PRINTS),
     (_EAGER, "get_unwrapped", _PRINTS),
     (torch._C.ScriptFunction, "__call__", _SCRIPT),
     (torch._C.ScriptMethod, "__call__", _SCRIPT),
 )
+_OPEN = [getattr(owner, name) for owner, name, _ in _CLOSED]
+_running = [0]  # calls that run rows, in all threads
+
+
+def _close(more: int) -> None:
+    """Count who runs rows; the first closes what all threads share, and the last opens it."""
+    with _ONE_THREAD:
+        _running[0] += more
+        _FUNCTORCH._set_vmap_fallback_enabled(not _running[0])
+        for (owner, name, reason), own in zip(_CLOSED, _OPEN, strict=True):
+            setattr(owner, name, partial(_refuse, reason) if _running[0] else own)
 
 
 def of_rows(value: Tensor) -> bool:
