@@ -339,3 +339,42 @@ def test_what_is_closed_to_rows_stays_closed_while_another_training_ends():
     texts = []
     torch.func.vmap(lambda x: (texts.append(repr(x)), x)[1])(torch.ones(2))
     assert "BatchedTensor" in texts[0]  # and is open again afterwards
+
+
+# -------------------------------------------------------------------------------------- places in a batch
+
+
+class Waves(nn.Module):
+    """Sines of high frequency, whose gradients are mostly the rounding of the layers before them."""
+
+    def __init__(self, first, second, outputs):
+        super().__init__()
+        self.first, self.second, self.last = first, second, nn.Linear(outputs, 2)
+
+    def forward(self, x):
+        h = torch.sin(1e8 * self.second(torch.sin(1e8 * self.first(x))))
+        return self.last(h.flatten(1))
+
+
+LAYERS = {
+    "linear": lambda width, hidden: (nn.Linear(width, hidden), nn.Linear(hidden, hidden), (width,), hidden),
+    "positions": lambda width, hidden: (nn.Linear(width, hidden), nn.Linear(hidden, 5), (3, width), 15),
+    "frozen": lambda width, hidden: (
+        nn.Linear(width, hidden).requires_grad_(requires_grad=False), nn.Linear(hidden, 6), (width,), 6
+    ),
+    "convolution": lambda width, hidden: (nn.Conv1d(3, hidden, 3), nn.Conv1d(hidden, 2, 1), (3, width), 2 * width - 4),
+    "norm": lambda width, _: (nn.LayerNorm(width), nn.LayerNorm(width), (3, width), 3 * width),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sizes", [(5, 7), (7, 5), (9, 6), (15, 9), (17, 3), (33, 7), (64, 33)])
+@pytest.mark.parametrize("layers", LAYERS)
+def test_other_places_in_a_batch_change_nothing(layers, sizes):
+    """Amplification by sampling compares samples with and without a row: it moved six others by a clip each."""
+    torch.manual_seed(1)
+    *parts, shape, outputs = LAYERS[layers](*sizes)
+    engine = TorchEngine(Waves(*parts, outputs), TensorRows(torch.randn(24, *shape), np.arange(24) % 2), Objective(2))
+    rows = np.arange(24)
+    whole = sum_of(engine, rows)
+    for row in (0, 5, 10, 23):
+        assert float((whole - sum_of(engine, np.delete(rows, row))).norm()) <= 1.0 + engine.slack(24)

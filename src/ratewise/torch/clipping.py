@@ -109,7 +109,7 @@ class PerRowClipper:
         self._layers: dict[nn.Module, _Tapped] = {}
         for name, layer in module.named_modules():
             rule = _closed_form(layer)
-            if rule is not None and any(p.requires_grad for p in layer.parameters()):
+            if rule is _linear or (rule is not None and any(p.requires_grad for p in layer.parameters())):
                 self._layers[layer] = _Tapped(layer, name, self, rule)
 
     @contextmanager
@@ -396,10 +396,25 @@ def _linear(tapped: _Tapped, x: Tensor) -> tuple[Tensor, _Back]:
     def back(gradient: Tensor, needs_input: bool) -> Tensor | None:
         left, right = (side.reshape(len(side), -1, side.shape[-1]) for side in (gradient, x))
         tapped.keep(lambda: small(Outer(left, right, weight.shape)), lambda: Dense(widen(left).sum(1)))
-        return gradient @ weight if needs_input else None
+        return _aligned(gradient) @ _columns(weight) if needs_input else None
 
-    out = functional.linear(x, weight, bias)
+    out = functional.linear(_aligned(x), weight, bias)
     return torch.ops.aten._unsafe_view(out, out.shape), back  # what counts as no view may be written to
+
+
+def _aligned(x: Tensor) -> Tensor:
+    """Return the same numbers with every row beginning at a multiple of 64 bytes.
+
+    Kernels for products round by the alignment of rows; the numbers of a row must not depend on its place.
+    """
+    missing = -x.shape[-1] % (64 // x.element_size())
+    return functional.pad(x, (0, missing))[..., : x.shape[-1]] if missing else x
+
+
+def _columns(matrix: Tensor) -> Tensor:
+    """Return a right factor whose rows, or else its columns, begin at multiples of 64 bytes."""
+    whole = matrix.shape[-1] % (64 // matrix.element_size()) == 0
+    return matrix if whole else _aligned(matrix.mT.contiguous()).mT
 
 
 def _embedding(tapped: _Tapped, ids: Tensor) -> tuple[Tensor, _Back]:
