@@ -205,7 +205,10 @@ class LazyBins:
         """Return the (len(rows), d) bins of the rows, in the joint numbering."""
         array = self.features.array
         assert array is not None  # noqa: S101 - a memory map is an array
-        columns = np.ascontiguousarray(array[rows].T)
+        columns = np.empty((array.shape[1], len(rows)), dtype=array.dtype)
+        step = max(1, BINS_AT_ONCE // len(columns))
+        for part in (slice(start, start + step) for start in range(0, len(rows), step)):
+            columns[:, part] = array[rows[part]].T  # a large table of rows would be memory that is mapped anew
         codes = new_codes(len(rows), self.grids).reshape(columns.shape)
         for place, (column, grid, first) in enumerate(zip(columns, self.grids, self._offsets, strict=False)):
             np.add(grid.code(column), first, out=codes[place], casting="unsafe")
