@@ -325,10 +325,12 @@ class PartEngine:
 
     def select(self, sample: KeyedSample) -> npt.NDArray[np.intp]:
         """Return the units of a sample that these partitions have, as `engine` numbers them; **private**."""
-        units = sample.units(int(self.firsts[0]), int(self.firsts[-1] + self.edges[-1] - self.edges[-2]))
-        part = np.searchsorted(self.firsts, units, side="right") - 1
-        own = units + (self.edges[:-1] - self.firsts)[part]
-        return np.asarray(own[own < self.edges[1:][part]])
+        lengths = np.diff(self.edges)
+        units = sample.units(int(self.firsts[0]), int(self.firsts[-1] + lengths[-1]))
+        starts, stops = np.searchsorted(units, (self.firsts, self.firsts + lengths))
+        own = np.concatenate([units[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)])
+        own -= np.repeat(self.firsts - self.edges[:-1], stops - starts)
+        return own
 
 
 def bind_parts(parts: list[CodedPart], basis: Basis, temperature: float, hard: bool) -> PartEngine:
