@@ -264,12 +264,15 @@ def _wait(client: Any, futures: list[Any], gather: bool = False) -> list[Any]:
 
     empty_since: float | None = None
     try:
-        while True:
-            try:
-                wait(futures, timeout=_POLL)
-                break
-            except TimeoutError:
-                empty_since = _empty_since(client, empty_since)
+        while not all(future.done() for future in futures):  # a result may be lost while others are waited for
+            for future in futures:  # one by one: waiting for many costs time for each of them
+                while not future.done():
+                    try:
+                        wait(future, timeout=_POLL)
+                    except TimeoutError:
+                        empty_since = _empty_since(client, empty_since)
+        if any(future.cancelled() for future in futures):
+            raise CancelledError
         failed = [future for future in futures if future.status == "error"]
         if failed:
             problem = failed[0].exception()
