@@ -21,6 +21,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -183,15 +184,29 @@ def code_rows(
     """
     codes = new_codes(features.n_rows, grids)
     totals = [np.zeros(grid.n_bins) for grid in grids]
-    offsets = bin_offsets(grids)
-    for place, (column, grid, total) in enumerate(zip(features.columns, grids, totals, strict=True)):
-        stored = stored_column(column) if getattr(getattr(column, "dtype", None), "kind", "") == "f" else None
-        floats = stored if isinstance(stored, np.ndarray) else None  # others are coded once per value
-        for rows in (slice(None),) if floats is None else row_blocks(features.n_rows):
-            bins = grid.code(column if floats is None else floats[rows])
-            np.add(bins, offsets[place], out=codes[rows, place], casting="unsafe")
-            total += np.bincount(bins, weights[rows], minlength=grid.n_bins)
+    offsets = bin_offsets(grids).astype(np.int32)  # as codes are
+    floats = [_plain_floats(column) for column in features.columns]
+    whole = slice(0, features.n_rows)
+    # neighbouring columns of floats are coded by blocks of rows, which stay in the cache; others once per value
+    for _, run in groupby(range(len(grids)), lambda place: place if floats[place] is None else -1):
+        places = list(run)
+        first = floats[places[0]]
+        for rows in (whole,) if first is None else row_blocks(features.n_rows):
+            block = np.empty((len(places), rows.stop - rows.start), dtype=codes.dtype)
+            for line, place in zip(block, places, strict=True):
+                grid, column = grids[place], floats[place]
+                bins = grid.code(features.columns[place] if column is None else column[rows])
+                np.add(bins, offsets[place], out=line, casting="unsafe")
+                totals[place] += np.bincount(bins, weights[rows], minlength=grid.n_bins)
+            codes[rows, places[0] : places[-1] + 1] = block.T
     return codes, totals
+
+
+def _plain_floats(column: Any) -> npt.NDArray[Any] | None:
+    """Return a column that is stored as an array of floats as this array, which is no copy; None for others."""
+    dtype = getattr(column, "dtype", None)
+    stored = stored_column(column) if isinstance(dtype, np.dtype) and dtype.kind == "f" else None
+    return stored if isinstance(stored, np.ndarray) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,8 +230,8 @@ class LazyBins:
         return codes.T
 
     @functools.cached_property
-    def _offsets(self) -> npt.NDArray[np.intp]:
-        return bin_offsets(self.grids)
+    def _offsets(self) -> npt.NDArray[np.int32]:
+        return bin_offsets(self.grids).astype(np.int32)
 
     def norms(self, basis: Basis, rows: npt.NDArray[np.intp], codes: npt.NDArray[Any]) -> Floats:  # noqa: ARG002
         """Return the norms of the rows' features, computed from their bins."""
