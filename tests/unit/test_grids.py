@@ -91,6 +91,27 @@ def test_bins_of_a_table_in_memory_and_on_demand(tmp_path):
         assert np.array_equal(in_memory[place], direct)
 
 
+def test_blocks_of_rows_have_the_codes_of_whole_columns(tmp_path):
+    rng = np.random.default_rng(2)
+    n = 40_001  # several blocks, and parts of a read from a map
+    floats = rng.normal(size=(n, 3))
+    floats[rng.random((n, 3)) < 0.1] = np.nan
+    masked = np.ma.array(floats[:, 0], mask=rng.random(n) < 0.2)
+    columns = (floats[:, 0], floats[:, 1].astype(np.float32), rng.integers(0, 9, n), masked, floats[:, 2])
+    grids = tuple(ContinuousGrid(f"x{place}", -1, 2, log_cells=8) for place in range(len(columns)))
+    weights = rng.integers(0, 9, n) / 8.0
+    codes, totals = code_rows(read_features(dict(zip("abcde", columns, strict=True))), grids, weights)
+    for place, (grid, column, first) in enumerate(zip(grids, columns, bin_offsets(grids)[:-1], strict=True)):
+        expected = grid.code(column)
+        assert np.array_equal(codes[:, place], expected + first)
+        assert np.array_equal(totals[place], np.bincount(expected, weights, minlength=grid.n_bins))
+    floats.tofile(tmp_path / "rows")
+    mapped = read_features(np.memmap(tmp_path / "rows", dtype=float, mode="r", shape=floats.shape))
+    stored, _ = code_rows(read_features(floats), grids[:3], weights)
+    rows = rng.integers(0, n, n)
+    assert np.array_equal(LazyBins(mapped, grids[:3]).take(rows), stored[rows])
+
+
 def test_basis_of_released_histograms():
     """Features, centre and norms agree with the definition, column by column."""
     rng = np.random.default_rng(1)
