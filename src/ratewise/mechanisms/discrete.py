@@ -139,7 +139,7 @@ class NormalTable:
             raw = rng.bytes((each + 2) * count)
             index = np.frombuffer(raw, "<u2", count, offset=each * count)
             draws = self._table.take(index, mode="wrap")  # an index is in the table, which need not be checked
-            draws += np.frombuffer(raw, self._low, count) & self._low.type(self._mask)
+            np.add(draws, np.frombuffer(raw, self._low, count) & self._low.type(self._mask), out=draws)
             rest = np.flatnonzero(index >= self._listed)
             if rest.size:
                 draws[rest] = self._remainder(rest.size, rng)

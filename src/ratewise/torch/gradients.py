@@ -165,7 +165,8 @@ class Outer(Share):
         for rows in _row_chunks(self.rows, entries, CHUNK):
             left, right = (widen(side(rows)).flatten(0, 1) for side in (self._left, self._right))
             out = None if places is None else places[rows].flatten(0, 1)
-            yield torch.bmm(left.mT, right, out=out).unflatten(0, (-1, self.groups))  # type: ignore[call-overload]
+            found = torch.bmm(left.mT, right, out=out)
+            yield found.reshape(-1, self.groups, *found.shape[1:])
 
     def all_formed(self) -> Tensor:
         """Return the gradients (rows, groups, outputs, inputs)."""
