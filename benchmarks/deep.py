@@ -119,6 +119,7 @@ def ours(network: str, batch: int, constraints: int = 0) -> Step:
         optimizer=torch.optim.SGD(module.parameters(), lr=RATE),
         physical_batch=batch,
     )
+    trainer.start()  # finds out, among other things, whether the module counts its calls
     sample = np.arange(batch)
     return lambda: trainer.loop.step(sample, trainer.streams)
 

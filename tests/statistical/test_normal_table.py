@@ -225,8 +225,7 @@ def test_threads_and_forks_never_repeat_draws():
     assert len(set(runs)) == len(runs)
 
 
-def test_two_threads_release_every_entry_once():
-    """With the secure source two threads share the entries; each gets one draw of the stated scale."""
+def test_every_entry_gets_one_draw_of_the_stated_scale():
     mechanism = RoundedGaussianMechanism(3.0, slack=0.01)
     parts = [np.full(300_000, 100.0), np.zeros((500, 900))]
     out = [np.empty(300_000, dtype=np.float32), np.empty((500, 900), dtype=np.float32)]

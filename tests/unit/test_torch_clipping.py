@@ -290,6 +290,33 @@ def test_one_backward_per_step_and_none_for_frozen_layers(monkeypatch):
     assert sorted(passed) == ["0", "3"]
 
 
+@pytest.mark.parametrize("rows", [1, 4, 40])
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+def test_padding_adds_exactly_nothing(rows, kind):
+    """Whatever the padding contains, the sum is bit by bit that of rows of weight 0 in its place."""
+    torch.manual_seed(0)
+    module = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1, groups=2), nn.ReLU(), nn.Flatten(2),
+        nn.Linear(16, 16), nn.Flatten(), nn.Linear(128, 3),
+    ).to(kind)  # fmt: skip
+    clipper, x = PerRowClipper(module), torch.randn(rows, 3, 4, 4, dtype=kind)
+    for counted in {0, 1, rows - 1, rows}:
+        with clipper.recording():
+            plain = module(x).square().sum(1)
+        kept = (torch.arange(rows) < counted).double()
+        expected = clipper.clipped_sum(plain, 1.0, scale_rows=kept)
+        strange = x.clone()
+        strange[counted:] *= 3.0
+        strange[counted + 1 :: 2] = float("nan")
+        with clipper.recording():
+            losses = module(strange).square().sum(1)
+        found = clipper.clipped_sum(losses, 1.0, padding=rows - counted)
+        assert all(torch.equal(a.double(), b.double()) for a, b in zip(found, expected, strict=True))
+        assert counted > 0 or not any(bool(part.any()) for part in found)
+    with clipper.recording(), pytest.raises(InvalidInput, match="padding"):
+        clipper.clipped_sum(module(x).sum(1), 1.0, padding=-1)
+
+
 class Forgetful(nn.Module):
     """Drops entries inside a module that has no closed form."""
 

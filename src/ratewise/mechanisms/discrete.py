@@ -129,7 +129,7 @@ class NormalTable:
         self._floors = np.concatenate([floors, [0.0, 2.0]])  # 2 is above every mass: never accepted
         self._heights = np.concatenate([proposals * self._unit, [self._unit, 0.0]])
         self._rate = float((1.0 - floors.sum()) / (self._unit * 2.0**_PROPOSAL_BITS))
-        self._low = np.dtype("<u2" if bits <= 16 else "<u4")
+        self._low = np.dtype("<u2" if bits <= 16 else "<i4")  # signed like the table: added without a conversion
 
     def fill(self, out: Floats, rng: np.random.Generator) -> None:
         """Write an independent draw into every entry of a one-dimensional array."""
@@ -138,7 +138,7 @@ class NormalTable:
             count, each = len(piece), self._low.itemsize
             raw = rng.bytes((each + 2) * count)
             index = np.frombuffer(raw, "<u2", count, offset=each * count)
-            draws = self._table.take(index)
+            draws = self._table.take(index, mode="wrap")  # an index is in the table, which need not be checked
             np.add(draws, np.frombuffer(raw, self._low, count) & self._low.type(self._mask), out=draws)
             rest = np.flatnonzero(index >= self._listed)
             if rest.size:

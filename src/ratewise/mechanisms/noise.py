@@ -14,9 +14,7 @@ True
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -25,15 +23,12 @@ import numpy.typing as npt
 
 from ratewise import _validate
 from ratewise.mechanisms.discrete import CHUNK, Prefetched, rounded_laplace, rounded_normal
-from ratewise.mechanisms.randomness import SecureGenerator
 
 Floats = npt.NDArray[np.float64]
 
 Arrays = Sequence[npt.NDArray[Any]]
-_Piece = list[tuple[int, int, int]]  # number of an array, start and stop
 
-_MOST_STEPS, _LEAST_STEPS = np.array(2.0**52), np.array(-(2.0**52))  # faster than Python numbers
-_THREADS_FROM = 8 * CHUNK  # entries from which on a second thread pays
+_MOST_STEPS = 2.0**52
 
 
 class Mechanism(Protocol):
@@ -98,28 +93,20 @@ class _OnGrid:
     def release_parts(self, parts: Arrays, rng: np.random.Generator, out: Arrays | None = None) -> None:
         """Release arrays that together are one value into other arrays, or in place, as `release` would.
 
-        Arrays in single precision get the released number rounded to it, which is post-processing. With the
-        secure source two threads share the work; a seeded generator is read by one, so that results never
-        depend on the number of threads.
+        Arrays in single precision get the released number rounded to it, which is post-processing. One thread does
+        the work: a second one makes it no faster, as both wait for Python's lock.
         """
         out = parts if out is None else out
         values, results = [part.reshape(-1) for part in parts], [part.reshape(-1) for part in out]
         sizes = [len(entries) for entries in values]
         scale = self._scale(sum(sizes))
 
-        def work(pieces: _Piece) -> None:
+        for pieces in _pieces(sizes):
             buffer = np.concatenate([values[number][a:b] for number, a, b in pieces], dtype=np.float64)
             buffer *= 1.0 / self.grid
             self._add_noise(buffer, scale, rng)
             for number, a, b in pieces:
                 results[number][a:b], buffer = buffer[: b - a], buffer[b - a :]
-
-        if isinstance(rng, SecureGenerator) and sum(sizes) > _THREADS_FROM:
-            with ThreadPoolExecutor(2) as pool:
-                deque(pool.map(work, _pieces(sizes)), maxlen=0)
-        else:
-            for pieces in _pieces(sizes):
-                work(pieces)
         for part, entries in zip(out, results, strict=True):
             if not np.shares_memory(part, entries):
                 part[...] = entries.reshape(part.shape)
@@ -137,8 +124,8 @@ class _OnGrid:
         gives the largest value; engines must not pass it.
         """
         np.rint(steps, out=steps)
-        np.fmin(steps, _MOST_STEPS, out=steps)
-        np.fmax(steps, _LEAST_STEPS, out=steps)
+        np.clip(steps, -_MOST_STEPS, _MOST_STEPS, out=steps)
+        np.copyto(steps, _MOST_STEPS, where=np.isnan(steps))
         steps += self._noise.take(scale, len(steps), rng)
         steps *= self.grid
 
@@ -173,7 +160,7 @@ class RoundedLaplaceMechanism(_OnGrid):
     _fineness, _unit = 28, math.sqrt(2.0)
 
 
-def _pieces(lengths: Sequence[int]) -> Iterator[_Piece]:
+def _pieces(lengths: Sequence[int]) -> Iterator[list[tuple[int, int, int]]]:
     """Cut arrays, seen as one, into pieces of CHUNK entries: lists of array number, start and stop."""
     ends = np.cumsum(lengths).tolist()
     total = ends[-1] if ends else 0

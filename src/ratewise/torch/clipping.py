@@ -189,7 +189,13 @@ class PerRowClipper:
                 del layer.__dict__["forward"]
 
     def clipped_sum(
-        self, losses: Tensor, clip: float | None, *, scale_rows: Tensor | None = None, units: Tensor | None = None
+        self,
+        losses: Tensor,
+        clip: float | None,
+        *,
+        scale_rows: Tensor | None = None,
+        units: Tensor | None = None,
+        padding: int = 0,
     ) -> list[Tensor]:
         """Return the sum over rows of ``g_i * min(1, clip / |g_i|)``, one tensor per parameter.
 
@@ -210,6 +216,8 @@ class PerRowClipper:
         units : tensor of shape (rows,), optional
             Number of the privacy unit of each row, from 0. The clip then bounds the sum of the norms of a
             unit's rows, hence the norm of what the unit adds. By default every row is a unit.
+        padding : int
+            Number of last rows that add nothing.
         """
         bound = None if clip is None else _validate.positive(clip=clip)
         if losses.dim() != 1:
@@ -221,12 +229,15 @@ class PerRowClipper:
             raise InvalidInput(
                 f"scale_rows must be one number per row, got shape {tuple(scales.shape)} for {len(losses)} rows"
             )
+        counted = len(losses) - min(_validate.count(at_least=0, padding=padding), len(losses))
         scales = scales.detach().to(wide_device(losses), torch.float64)
+        scales = torch.where(torch.arange(len(losses), device=scales.device) < counted, scales, 0.0)
         try:
             # in the precision that `ratewise.torch.gradients` counts on, also if the caller chose another
             with torch.no_grad(), torch.autocast(losses.device.type, enabled=False):
                 shares = self._backward(losses) if len(losses) else {}
                 weights = scales if bound is None else _weights(list(shares.values()), scales, bound, units)
+                weights = weights[: max(1, counted)]
                 # a share is dropped as soon as it is summed, so that sums take the place of shares
                 totals = [_total(shares.pop(id(p), None), p, weights) for p in self.parameters]
         finally:

@@ -129,9 +129,10 @@ class TotalRelease:
         if self.processes.world > 1:
             parts = [part.double() for part in parts]  # totals over processes are not rounded further
         self.processes.collect(parts)
-        released = [torch.empty(part.shape, dtype=given.dtype) for part, given in zip(parts, like, strict=True)]
+        parts = [part.detach().cpu() for part in parts]
+        released = [part.to(given.dtype) for part, given in zip(parts, like, strict=True)]  # in place of equal types
         if self.processes.leads:
-            private = [part.detach().cpu().numpy() for part in parts]
+            private = [part.numpy() for part in parts]
             self.mechanism.release_parts(private, rng, [part.numpy() for part in released])
         self.processes.share(released)
         return [part.to(given.device) for part, given in zip(released, like, strict=True)]

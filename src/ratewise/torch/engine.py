@@ -60,9 +60,9 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 _T = TypeVar("_T")
 
 PHYSICAL_BATCH = 256
-ROWS_TOGETHER = 8
-"""Batches are padded with blank rows to a multiple of this: libraries for matrix products handle the last rows of an
-odd number by other kernels, which round differently, and a row's numbers would depend on how many others there are."""
+ROWS_TOGETHER = 4
+"""Batches are padded with blank rows to a multiple of this: libraries for matrix products handle one to three last rows
+by other kernels, which round differently, and a row's numbers would depend on how many others there are."""
 _LOOKED_AT = 5  # items of a Dataset whose shape and type are looked at
 _EVALUATION = -1  # the step of random numbers outside of training
 _LARGEST = 1e30  # logits beyond are cut off in the histogram, where differences of theirs are formed
@@ -703,11 +703,11 @@ class TorchEngine:
         rows = len(block.numbers)
         logits, losses = self._losses(block.batch.padded())
         tally = self.objective.tally(logits[:rows], block.batch.cells, block.weights)
-        missing = [0, len(losses) - rows]
-        scales = functional.pad(block.weights, missing).to(losses.device)
+        blanks = len(losses) - rows
+        scales = functional.pad(block.weights, [0, blanks]).to(losses.device)
         # rows of weight 0 add nothing to any unit
-        units = None if block.units is None else functional.pad(block.units, missing)
-        return self.clipper.clipped_sum(losses, clip, scale_rows=scales, units=units), tally
+        units = None if block.units is None else functional.pad(block.units, [0, blanks])
+        return self.clipper.clipped_sum(losses, clip, scale_rows=scales, units=units, padding=blanks), tally
 
     def _losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
         with self.clipper.recording() as module, self._precision():

@@ -5,7 +5,8 @@ only until the clipped sum is formed, answers:
 
 - ``magnitudes``: an upper bound A_i of the sum over positions of ``|left| |right|``, hence of ``|G_i|``;
 - ``norm_bounds``: an upper bound of ``|G_i|``, which includes the rounding errors of computing it;
-- ``weighted``: the sum over rows of ``weight * G_i``, in float64 if it has several parts.
+- ``weighted``: the sum of ``weight * G_i`` over as many rows, from the first, as there are weights, in float64 if it
+  has several parts.
 
 Sums are formed in blocks of rows: a block in the type of the gradients, by one product, and the total over blocks in
 float64. If a row is replaced by one of weight 0, all other blocks stay as they are, bit by bit. Blocks are so small
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -98,15 +100,15 @@ class Dense(Share):
 
     def weighted(self, weights: Tensor) -> Tensor:
         """Return one matrix-vector product per block of rows."""
-        flat = self.gradients.reshape(self.rows, -1)
+        flat = self.gradients.reshape(self.rows, -1)[: len(weights)]
         flat.index_fill_(0, (weights == 0).nonzero().squeeze(1).to(flat.device), 0.0)
         if self.block:
             factors = _rounded_down(weights, flat)
-            blocks = (factors[rows] @ flat[rows] for rows in slices(self.rows, self.block))
+            blocks = (factors[rows] @ flat[rows] for rows in slices(len(weights), self.block))
             total = _added(blocks, self.block)
         else:
             total = torch.zeros(flat.shape[1], dtype=torch.float64, device=weights.device)
-            for rows in slices(self.rows, TERMS):
+            for rows in slices(len(weights), TERMS):
                 for columns in slices(flat.shape[1], max(256, CHUNK // self.rows)):
                     total[columns].addmv_(wide(flat[rows, columns]).mT, weights[rows])
         return self.arrange(total.reshape(1, *self.gradients.shape[1:]))[0].contiguous()
@@ -157,35 +159,48 @@ class Outer(Share):
         """Return ``|left| |right|`` over all positions, which is at least the sum of products of norms."""
         return lengths(self.factors[0]) * lengths(self.factors[1])
 
-    def formed(self) -> Iterator[Tensor]:
-        """Yield the gradients (rows, groups, outputs, inputs), a few rows at a time."""
+    def formed(self, places: Tensor | None = None) -> Iterator[Tensor]:
+        """Yield the gradients (rows, groups, outputs, inputs), a few rows at a time; `places` holds those of all rows."""
         entries = max(self.shape.numel(), self.groups * self.positions * self._inputs)
         for rows in _row_chunks(self.rows, entries, CHUNK):
-            yield widen(self._left(rows)).mT @ widen(self._right(rows))
+            left, right = (widen(side(rows)).flatten(0, 1) for side in (self._left, self._right))
+            out = None if places is None else places[rows].flatten(0, 1)
+            found = torch.bmm(left.mT, right, out=out)
+            yield found.reshape(-1, self.groups, *found.shape[1:])
+
+    def all_formed(self) -> Tensor:
+        """Return the gradients (rows, groups, outputs, inputs)."""
+        like = widen(self.factors[1][:0])
+        places = like.new_empty(self.rows, self.groups, self._outputs, self._inputs)
+        deque(self.formed(places), maxlen=0)
+        return places
 
     def per_row(self) -> Tensor:
         """Return one gradient per row."""
-        return self.arranged(torch.cat(list(self.formed())))
+        return self.arranged(self.all_formed())
 
     def weighted(self, weights: Tensor) -> Tensor:
         """Return a sum of matrix products, one per block of rows."""
         if self.block == 0:
             return self._weighted_in_float64(weights)
-        sides = [widen(factor) for factor in self.factors]
-        smaller = 0 if sides[0].numel() <= sides[1].numel() else 1
-        factors = _rounded_down(weights, sides[0]).reshape(-1, *[1] * (sides[smaller].dim() - 1))
-        out = (weights == 0).nonzero().squeeze(1).to(sides[0].device)
-        sides[smaller] = (sides[smaller] * factors).index_fill_(0, out, 0.0)
-        sides[1 - smaller] = sides[1 - smaller].index_fill(0, out, 0.0)
-        left, right = sides
-        blocks = (self._block_sum(left[rows], right[rows]) for rows in slices(self.rows, self.block))
+        out = (weights == 0).to(self.factors[0].device)
+        blocks = (self._weighted_block(rows, weights[rows], out[rows]) for rows in slices(len(weights), self.block))
         return _added(blocks, self.block)
+
+    def _weighted_block(self, rows: slice, weights: Tensor, out: Tensor) -> Tensor:
+        """Return the weighted sum over a block; rows that are `out` are replaced by zeros."""
+        sides = [widen(factor[rows]) for factor in self.factors]
+        one = 0 if sides[0].numel() <= sides[1].numel() else 1  # the smaller side
+        shapes = [(-1, *[1] * (side.dim() - 1)) for side in sides]
+        sides[one] = sides[one] * _rounded_down(weights, sides[one]).reshape(shapes[one])
+        both = zip(sides, shapes, strict=True)
+        return self._block_sum(*(side.masked_fill(out.reshape(shape), 0.0) for side, shape in both))
 
     def _weighted_in_float64(self, weights: Tensor) -> Tensor:
         sizes = self.groups, self._outputs, self._inputs
         total = torch.zeros(sizes, dtype=torch.float64, device=weights.device)
         terms = min(TERMS, max(512, CHUNK // (self.groups * self._inputs)))
-        for rows in slices(self.rows, max(1, terms // self.positions)):
+        for rows in slices(len(weights), max(1, terms // self.positions)):
             factors = weights[rows, None, None, None]
             left, right = (torch.where(factors == 0, 0.0, wide(side(rows))) for side in (self._left, self._right))
             left *= factors
@@ -337,7 +352,7 @@ class OneHot(Share):
     def weighted(self, weights: Tensor) -> Tensor:
         """Return the weighted sum by id, in float64."""
         total: Tensor | None = None
-        for rows in slices(self.rows, max(1, 4 * TERMS // max(1, self.positions))):
+        for rows in slices(len(weights), max(1, 4 * TERMS // max(1, self.positions))):
             factors = weights[rows, None, None]
             right = torch.where(factors == 0, 0.0, wide(self.right[rows])) * factors
             for part in slices(self.positions, 4 * TERMS):
@@ -353,7 +368,7 @@ def small(share: Outer) -> Share:
     factors = sum(factor[0].numel() for factor in share.factors)
     if share.positions == 1 or share.shape.numel() > _WORTH_KEEPING * factors:
         return share
-    return Dense(torch.cat(list(share.formed())), share.arranged)
+    return Dense(share.all_formed(), share.arranged)
 
 
 def combined(shares: Sequence[Share]) -> Share:
