@@ -240,8 +240,8 @@ def test_thresholds_and_the_largest_gaussian_together_stay_within_the_cap():
     "event",
     [
         SelectionEvent((GaussianEvent(40.0),), mean_trials=10.0),
-        SelectionEvent((TrainingEvent(0.05, 50, 5.0), GaussianEvent(60.0)), 5.0, shape=0.0),
-        SelectionEvent((ThresholdEvent(60.0, 1e-9),), mean_trials=3.0, shape=math.inf),
+        SelectionEvent((TrainingEvent(0.05, 50, 5.0), GaussianEvent(60.0)), 5.0),
+        SelectionEvent((ThresholdEvent(60.0, 1e-9),), mean_trials=3.0),
         OutsideEvent(0.3, 1e-7),
         TrainingEvent(0.1, 30, 20.0, 20.0, "laplace"),
     ],

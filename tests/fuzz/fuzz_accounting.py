@@ -62,7 +62,7 @@ def fuzz_scalars(draw):
                     draw(mostly(st.floats(0, 50), 16)), draw(odd), draw(relations), draw(mostly(st.text(), 16))
                 ),
                 lambda: UnprotectedEvent(draw(odd)),
-                lambda: SelectionEvent(draw(mostly(st.just((GaussianEvent(9.0),)))), draw(odd), draw(odd)),
+                lambda: SelectionEvent(draw(mostly(st.just((GaussianEvent(9.0),)))), draw(odd)),
                 lambda: Budget(draw(odd), draw(odd)),
                 lambda: PrivacyFilter.for_first_plan(
                     Budget(draw(mostly(st.floats(0.1, 9.0))), draw(mostly(deltas))),

@@ -262,7 +262,6 @@ def fuzz_selection(draw):
         epsilon=draw(mostly(st.floats(1.0, 20.0))),
         delta=draw(mostly(st.floats(1e-6, 1e-3))),
         mean_trials=draw(mostly(st.floats(1.1, 2.0), 2, odd_size)),
-        trials=draw(mostly(st.just("geometric"), 2, things)),
         tolerance=draw(mostly(st.floats(0, 0.1))),
     ).fit(X, y)
     assert np.all(np.isfinite(search.predict_proba(X)))

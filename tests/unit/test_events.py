@@ -33,8 +33,7 @@ EVERY_KIND = [
     TrainingEvent(0.5, 3, None, 2.0, "laplace"),
     GaussianEvent(3.0, 2),
     LaplaceEvent(0.5),
-    SelectionEvent((TrainingEvent(0.1, 10, 2.0), GaussianEvent(9.0)), 10.0, 0.5),
-    SelectionEvent((LaplaceEvent(3.0),), 0.5, math.inf),
+    SelectionEvent((TrainingEvent(0.1, 10, 2.0), GaussianEvent(9.0)), 10.0),
     OutsideEvent(0.5, 1e-6, "replace_one", "a vendor's table"),
     UnprotectedEvent("raw means"),
 ]
@@ -108,8 +107,8 @@ def test_conversion_of_releases_of_all_rows_and_of_selections():
     both = dp.ComposedDpEvent([dp.GaussianDpEvent(4.0), dp.LaplaceDpEvent(2.0)])
     assert to_dp_event(TrainingEvent(1, 3, 4, 2, "laplace")) == dp.SelfComposedDpEvent(both, 3)
     candidate = dp.ComposedDpEvent([dp.SelfComposedDpEvent(dp.LaplaceDpEvent(3.0), 1)])
-    selected = dp.dp_event.RepeatAndSelectDpEvent(candidate, 0.5, math.inf)
-    assert to_dp_event(SelectionEvent((LaplaceEvent(3),), 0.5, math.inf)) == selected
+    selected = dp.dp_event.RepeatAndSelectDpEvent(candidate, 2.5, 1.0)
+    assert to_dp_event(SelectionEvent((LaplaceEvent(3),), 2.5)) == selected
     assert to_dp_event(UnprotectedEvent("raw means")) == dp.NonPrivateDpEvent()
 
 
@@ -190,14 +189,10 @@ def test_histogram_law_and_noise_must_fit():
 
 def test_selection_checks_its_trials():
     inner = (GaussianEvent(1.0),)
-    with pytest.raises(InvalidInput, match=r"^mean_trials must be above 1 for shape 1, got 1"):
+    with pytest.raises(InvalidInput, match=r"^mean_trials must be above 1, got 1;"):
         SelectionEvent(inner, 1)
     with pytest.raises(InvalidInput, match=r"^mean_trials must be above 0, got -2"):
         SelectionEvent(inner, -2)
-    with pytest.raises(InvalidInput, match=r"^shape must be at least 0, got -0.5"):
-        SelectionEvent(inner, 10, -0.5)
-    with pytest.raises(InvalidInput, match=r"^shape must be finite, got nan"):
-        SelectionEvent(inner, 10, math.nan)
     with pytest.raises(InvalidInput, match=r"^candidate must hold at least one event, got an empty list"):
         SelectionEvent((), 10)
     with pytest.raises(InvalidType, match=r"^candidate must hold events only, got 3"):
@@ -242,17 +237,9 @@ def test_an_empty_list_is_refused():
         ({"kind": "gaussian", "noise": 1, "count": 1, "colour": 2}, InvalidInput, r"unknown fields: colour;"),
         ({"kind": "gaussian", "noise": -1, "count": 1}, InvalidInput, r"^noise must be above 0, got -1"),
         ({"kind": "gaussian", "noise": "1", "count": 1}, InvalidType, r"^noise must be a number, got '1'"),
-        ({"kind": "selection", "mean_trials": 9, "shape": 1}, InvalidInput, r"unknown fields: candidate;"),
-        (
-            {"kind": "selection", "candidate": [3], "mean_trials": 9, "shape": 1},
-            InvalidType,
-            r"must be a mapping, got 3",
-        ),
-        (
-            {"kind": "selection", "candidate": 3, "mean_trials": 9, "shape": 1},
-            (InvalidInput, InvalidType),
-            r"candidate",
-        ),
+        ({"kind": "selection", "mean_trials": 9}, InvalidInput, r"unknown fields: candidate;"),
+        ({"kind": "selection", "candidate": [3], "mean_trials": 9}, InvalidType, r"must be a mapping, got 3"),
+        ({"kind": "selection", "candidate": 3, "mean_trials": 9}, (InvalidInput, InvalidType), r"candidate"),
     ],
 )
 def test_bad_descriptions(description, error, message):

@@ -178,7 +178,7 @@ def test_every_kind_of_event_survives_the_file(path):
         GAUSS,
         ThresholdEvent(12.0, 1e-7),
         LaplaceEvent(2.0),
-        SelectionEvent((TRAINING,), mean_trials=4, shape=math.inf),
+        SelectionEvent((TRAINING,), mean_trials=4),
         OutsideEvent(0.1, description="counts, \u00e9tude \ud800"),
         UnprotectedEvent("plot"),
     )

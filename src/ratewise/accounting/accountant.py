@@ -69,7 +69,6 @@ _MOST_NOISE = 1e12  # more is counted as this: it is this with further noise add
 _LEAST_DELTA = 1e-200  # tails far below have to be numbers still
 _ROUGH = 1e-3  # excess allowed where the curve only guides a choice
 _SELECTION_TAIL = 1e-18  # delta at which the curve of a selection is cut when it is composed further
-_LARGEST_LOGIT = 30.0
 RESERVED_SHARE = 0.5  # of the cap's delta: set aside, before the first release, for losses without moments
 _TAIL = 1e-9  # of the cap's delta: tails of a plan that are left out of its divergence
 _LOWEST_SHARE = 0.125  # smallest order considered, minus one, as a part of the best one for Gaussians
@@ -314,29 +313,24 @@ def _elementwise(function: Callable[[Array], Any], **argument: Any) -> Any:
 class SelectionCurve:
     """Upper bound on the curve of a selection (Papernot and Steinke 2022), from those of its candidates.
 
-    Let delta(eps) be the largest of the candidates' curves and R the number of trials. For every first >= 0,
-    with c = (1 + shape) * log(e^first + delta(first) * (1 - g) / g),
+    Let delta(eps) be the largest of the candidates' curves and R the geometric number of trials. For every
+    first >= 0, with c = 2 log(e^first + delta(first) * (E[R] - 1)),
 
-        delta_selected(eps) <= E[R] * delta(eps - c),
+        delta_selected(eps) <= E[R] * delta(eps - c).
 
-    g being the stopping parameter of R's truncated negative binomial law; for a Poisson number of trials
-    delta_selected(eps) <= E[R] * delta(eps - E[R] * delta(0)). Proof: docs/guarantees.md, section 9. For eps
-    below c the total variation of R trials gives delta_selected(eps) <= delta_selected(0) <= E[R] * delta(0).
+    Proof: docs/guarantees.md, section 9. For eps below c the total variation of R trials gives
+    delta_selected(eps) <= delta_selected(0) <= E[R] * delta(0).
     """
 
-    def __init__(
-        self, candidates: Iterable[Iterable[Event]], neighbours: str, mean_trials: float, shape: float
-    ) -> None:
+    def __init__(self, candidates: Iterable[Iterable[Event]], neighbours: str, mean_trials: float) -> None:
         listed = [tuple(events) for events in candidates]
         self._exact = [PrivacyCurve(events, neighbours) for events in listed]
         self._rough = [PrivacyCurve(events, neighbours, tolerance=_ROUGH) for events in listed]
-        self.mean_trials, self.shape = mean_trials, shape
+        self.mean_trials = mean_trials
 
     def epsilon(self, delta: float) -> float:
         """Return an epsilon at which the selection has at most the given delta."""
-        share = delta / self.mean_trials
-        # a Poisson number of trials may be so small that not even a candidate without privacy shows
-        inner = max(curve.epsilon_or_enough(share) for curve in self._exact) if share < 1.0 else 0.0
+        inner = max(curve.epsilon_or_enough(delta / self.mean_trials) for curve in self._exact)
         return inner + self.shift if inner > 0 else 0.0
 
     def deltas(self, epsilons: Array) -> Array:
@@ -347,10 +341,7 @@ class SelectionCurve:
     @functools.cached_property
     def shift(self) -> float:
         """The number c, made as small as the free parameter allows; it does not depend on delta."""
-        if math.isinf(self.shape):
-            return self.mean_trials * float(_largest(self._exact, np.zeros(1))[0])
-        stop = stopping_parameter(self.mean_trials, self.shape)
-        log_odds = math.log1p(-stop) - math.log(stop)
+        log_odds = math.log(self.mean_trials - 1.0)
 
         def cost(first: float, curves: list[PrivacyCurve]) -> float:
             found = float(_largest(curves, np.asarray([first]))[0])
@@ -364,7 +355,7 @@ class SelectionCurve:
             method="bounded",
             options={"xatol": 1e-4},
         )
-        return (1 + self.shape) * min(cost(first, self._exact) for first in (0.0, float(best.x)))
+        return 2.0 * min(cost(first, self._exact) for first in (0.0, float(best.x)))
 
 
 def _largest(curves: list[PrivacyCurve], epsilons: Array) -> Array:
@@ -372,28 +363,7 @@ def _largest(curves: list[PrivacyCurve], epsilons: Array) -> Array:
 
 
 def _selection_curve(event: SelectionEvent, neighbours: str) -> SelectionCurve:
-    return SelectionCurve((event.candidate,), neighbours, event.mean_trials, event.shape)
-
-
-def stopping_parameter(mean_trials: float, shape: float) -> float:
-    """Return g in (0, 1) for which the truncated negative binomial law has the given mean.
-
-    >>> round(stopping_parameter(10.0, 1.0), 6)
-    0.1
-    """
-
-    def sigmoid(logit: float) -> float:
-        return 1 / (1 + math.exp(-logit))
-
-    def excess(logit: float) -> float:
-        g = sigmoid(logit)
-        rare = -math.log(g) if shape == 0 else -math.expm1(shape * math.log(g)) / shape
-        return math.log((1 - g) / (g * rare) / mean_trials)
-
-    # so few trials that g is 1 to nearly all digits: a smaller one is on the safe side
-    if excess(_LARGEST_LOGIT) >= 0:
-        return sigmoid(_LARGEST_LOGIT)
-    return sigmoid(float(optimize.brentq(excess, -60.0, _LARGEST_LOGIT, xtol=1e-13)))
+    return SelectionCurve((event.candidate,), neighbours, event.mean_trials)
 
 
 # A search asks for the same selection several times: in both directions, for its budget and for its ledger.

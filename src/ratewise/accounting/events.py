@@ -32,7 +32,6 @@ NEIGHBOURS = ("add_or_remove", "replace_one", "zero_out")
 _SMALLEST_RATE = 1e-100  # its square has to be a number
 _MOST_TIMES = 10**8  # rounding errors of many more would be as large as delta
 _MOST_TRIALS = 10**9
-_MOST_SHAPE = 1000  # the cost grows with it
 _LEAST_NOISE = 1e-4  # an epsilon of 5e7
 _MOST_EPSILON = 10**6
 _UNPROTECTED = "this gives no protection: record an UnprotectedEvent"
@@ -283,43 +282,29 @@ class SelectionEvent(Event):
 
     A candidate is everything that `candidate` lists, score included. It is run R times, independently, with R
     drawn independently of the data; only the best is released, and neither R nor the time taken is shown. R
-    has the mean `mean_trials`, above 1 (Poisson: above 0), and a truncated negative binomial law: `shape` 1
-    is geometric, 0 logarithmic, and ``math.inf`` stands for a Poisson number of trials, in which zero trials
-    release nothing.
+    is geometric, at least 1, with the mean `mean_trials`, above 1.
     """
 
     kind: ClassVar[str] = "selection"
 
     candidate: tuple[Event, ...]
     mean_trials: float
-    shape: float = 1.0
 
     def _checked(self) -> dict[str, Any]:
         candidate = as_events(self.candidate, name="candidate")
-        shape = math.inf
-        if self.shape not in (math.inf, "poisson"):
-            shape = _validate.non_negative(shape=self.shape)
-            _at_most(_MOST_SHAPE, "math.inf means a Poisson number", shape=self.shape)
         mean = _validate.positive(mean_trials=self.mean_trials)
         _at_most(_MOST_TRIALS, mean_trials=self.mean_trials)
-        if mean <= 1 and shape != math.inf:
+        if mean <= 1:
             raise InvalidInput(
-                f"mean_trials must be above 1 for shape {shape:g}, got {mean:g}; "
-                "a single candidate needs no selection: record its events as they are"
+                f"mean_trials must be above 1, got {mean:g}; a single candidate needs no selection: record its "
+                "events as they are"
             )
-        return {"candidate": candidate, "mean_trials": mean, "shape": shape}
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-ready description; an infinite shape is written as the word "poisson"."""
-        return {**super().to_dict(), "shape": "poisson" if self.shape == math.inf else self.shape}
+        return {"candidate": candidate, "mean_trials": mean}
 
     def __str__(self) -> str:
-        law = {math.inf: "Poisson", 1.0: "geometric", 0.0: "logarithmic"}.get(
-            self.shape, f"truncated negative binomial (shape {self.shape:.6g})"
-        )
         candidate = "; ".join(str(part) for part in self.candidate)
         return (
-            f"the best of a random number of private candidates ({law} law with mean {self.mean_trials:.6g}), "
+            f"the best of a random number of private candidates (geometric law with mean {self.mean_trials:.6g}), "
             f"each of them: {candidate}"
         )
 
@@ -406,7 +391,7 @@ def to_dp_event(event: Event) -> dp_accounting.DpEvent:
             return dp.SelfComposedDpEvent(step, event.steps)
         case SelectionEvent():
             candidate = dp.ComposedDpEvent([to_dp_event(part) for part in event.candidate])
-            return dp.dp_event.RepeatAndSelectDpEvent(candidate, event.mean_trials, event.shape)
+            return dp.dp_event.RepeatAndSelectDpEvent(candidate, event.mean_trials, 1.0)
         case UnprotectedEvent():
             return dp.NonPrivateDpEvent()
     raise UnsupportedCombination(f"dp-accounting has no event for {event!r}; use ratewise.accounting.epsilon")

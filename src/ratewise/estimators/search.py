@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ratewise import _validate
 from ratewise.accounting import Admission, Budget, Event, Ledger, PrivacyUnit, epsilon
-from ratewise.accounting.accountant import SelectionCurve, stopping_parameter
+from ratewise.accounting.accountant import SelectionCurve
 from ratewise.accounting.events import GaussianEvent, OutsideEvent, SelectionEvent
 from ratewise.constraints.domain import list_values
 from ratewise.estimators.classifier import RateConstrainedClassifier, delta_for, forget_fit, keep_session, session_of
@@ -86,9 +86,6 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         The total. delta by default 1e-5, or half of 1 / n if that is smaller.
     mean_trials : float, optional
         Expected number of trials, above 1; by default the number of settings, at least 2.
-    trials : "geometric", "logarithmic" or "poisson"
-        Distribution of the number of trials. Logarithmic costs less and often makes a single trial; Poisson costs
-        more, and with a small mean may make none.
     tolerance : float
         By how much a noisy rate may exceed its bound and still count as satisfied when trials are compared.
     ledger, data_name, random_state
@@ -131,7 +128,6 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         epsilon: float = 1.0,
         delta: float | None = None,
         mean_trials: float | None = None,
-        trials: Any = "geometric",
         tolerance: float = 0.01,
         ledger: Ledger | None = None,
         data_name: str = "training rows",
@@ -142,7 +138,6 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         self.epsilon = epsilon
         self.delta = delta
         self.mean_trials = mean_trials
-        self.trials = trials
         self.tolerance = tolerance
         self.ledger = ledger
         self.data_name = data_name
@@ -151,9 +146,9 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
     def fit(self, X: Any, y: Any, *, sensitive_features: Any = None, privacy_ids: Any = None) -> Self:
         """Search on rows as in `RateConstrainedClassifier.fit`; bad settings are rejected before privacy is spent."""
         settings = self._check()
-        mean, shape = self._law(len(settings))
+        mean = self._mean_trials(len(settings))
         given = (X, y, {"sensitive_features": sensitive_features, "privacy_ids": privacy_ids})
-        rules = self._rules(settings, mean, shape, given)
+        rules = self._rules(settings, mean, given)
         streams = RandomStreams.from_seed(self.random_state, "selection")
         warn_of_seed(self.random_state)
         forget_fit(self)
@@ -164,7 +159,7 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         USED_SEEDS.add(ledger, streams)
         admission = ledger.admit(dict(rules.events), purpose="private search", data=self.data_name, unit=rules.unit)
         admission.release(_SELECTION)
-        number = draw_number(mean, shape, streams.preparation)
+        number = draw_number(mean, streams.preparation)
         self._keep(self._best(settings, number, rules, given, streams), rules, admission)
         return self
 
@@ -217,14 +212,14 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
                 raise InvalidInput(f"{name!r} is no parameter of the estimator; they are {list_values(known, 40)}")
         return settings
 
-    def _law(self, count: int) -> tuple[float, float]:
-        """Return the mean and the shape of the distribution of the number of trials, for a number of settings."""
+    def _mean_trials(self, count: int) -> float:
+        """Return the mean number of trials for a number of settings."""
         mean = _validate.positive(mean_trials=max(2, count) if self.mean_trials is None else self.mean_trials)
         if mean <= 1:
             raise InvalidInput(f"mean_trials must be above 1, got {mean:g}; a single training needs no search")
-        return mean, SHAPES[_validate.one_of(tuple(SHAPES), trials=self.trials)]
+        return mean
 
-    def _rules(self, settings: list[dict[str, Any]], mean: float, shape: float, given: Any) -> _Rules:
+    def _rules(self, settings: list[dict[str, Any]], mean: float, given: Any) -> _Rules:
         """Return the budget of a trial and the plan of the whole search, from public facts only."""
         neighbours, total = self.estimator.neighbours, float(self.epsilon)
         n_units = 0
@@ -241,7 +236,7 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
 
         def events(trial: float) -> dict[str, Event]:
             candidates = [(*plan.events.values(), *score) for plan, score in trials(trial)]
-            return {_SELECTION: selection_event(candidates, mean, shape, delta, neighbours), **final}
+            return {_SELECTION: selection_event(candidates, mean, delta, neighbours), **final}
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # shown by the first round of checks above
@@ -298,8 +293,8 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
                 best = trial
         if best is None:
             raise RatewiseError(
-                "the search ended without a model: it made no trial, or training diverged in each; its budget is "
-                "spent. Use trials='geometric', or settings with smaller learning rates"
+                "the search ended without a model: training diverged in each trial; its budget is spent. Use settings "
+                "with smaller learning rates"
             )
         return best
 
@@ -405,38 +400,23 @@ def _released_accuracy(session: Session) -> float:
 
 # ------------------------------------------------------------------------------ trials and settings
 
-SHAPES = {"geometric": 1.0, "logarithmic": 0.0, "poisson": math.inf}
-
 _TIGHT = 0.992
 _ROUNDS = 40
 _OUTSIDE_DELTA = 0.99
 
 
-def draw_number(mean: float, shape: float, rng: np.random.Generator) -> int:
-    """Draw the number of trials: a truncated negative binomial, or Poisson for an infinite shape.
+def draw_number(mean: float, rng: np.random.Generator) -> int:
+    """Draw the number of trials: geometric, at least 1.
 
     >>> rng = np.random.default_rng(0)
-    >>> [draw_number(10.0, 1.0, rng) for _ in range(8)]
+    >>> [draw_number(10.0, rng) for _ in range(8)]
     [10, 3, 1, 1, 16, 24, 9, 13]
-
-    With stopping parameter g, ``P(R = j + 1) / P(R = j) = (1 - g) (j + shape) / (j + 1)`` from j = 1 on.
     """
-    left = float(rng.random())
-    if math.isinf(shape):
-        number, chance = 0, math.exp(-mean)
-    else:
-        g = stopping_parameter(mean, shape)
-        number = 1
-        chance = (1 - g) / -math.log(g) if shape == 0 else shape * (1 - g) / math.expm1(-shape * math.log(g))
-    while left >= chance > 0:
-        left -= chance
-        chance *= mean / (number + 1) if math.isinf(shape) else (1 - g) * (number + shape) / (number + 1)
-        number += 1
-    return number
+    return 1 + math.floor(math.log1p(-float(rng.random())) / math.log1p(-1.0 / mean))
 
 
 def selection_event(
-    candidates: Sequence[tuple[Event, ...]], mean_trials: float, shape: float, delta: float, neighbours: str
+    candidates: Sequence[tuple[Event, ...]], mean_trials: float, delta: float, neighbours: str
 ) -> Event:
     """Return the event of a whole selection, for a ledger; `delta` is what it is used at.
 
@@ -447,9 +427,9 @@ def selection_event(
     """
     distinct = tuple(dict.fromkeys(candidates))
     if len(distinct) == 1:
-        return SelectionEvent(distinct[0], mean_trials, shape)
+        return SelectionEvent(distinct[0], mean_trials)
     stated = _OUTSIDE_DELTA * delta  # other releases of the plan need some of delta, too
-    whole = SelectionCurve(distinct, neighbours, mean_trials, shape)
+    whole = SelectionCurve(distinct, neighbours, mean_trials)
     words = f"the best of a random number of trials, {mean_trials:g} on average, of different plans"
     return OutsideEvent(whole.epsilon(stated), stated, neighbours, words)
 
