@@ -9,10 +9,11 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from ratewise.constraints.compiled import named_values
 from ratewise.constraints.domain import Domain, Numeric, at_least, below
 from ratewise.constraints.families import demographic_parity, false_negative_rate, positive_rate
 from ratewise.constraints.rates import everyone, group, label, rate
-from ratewise.data.table import code_groups, interval_columns, needed_columns, read_domain, sensitive_columns
+from ratewise.data.table import code_groups, read_domain, sensitive_columns
 from ratewise.exceptions import InvalidInput, InvalidType
 
 SEX = ["F", "M", "F", "M"]
@@ -56,12 +57,12 @@ LONE = {
 @pytest.mark.parametrize("vector", LONE.values(), ids=LONE)
 def test_a_vector_without_a_name_is_given_one(vector):
     assert list(sensitive_columns(vector, 4)) == ["group"]
-    columns = sensitive_columns(vector, 4, lone_name="sex")
+    columns = sensitive_columns(vector, 4, needed={"sex"})
     assert code_groups(columns, read_domain(columns, [0, 1, 0, 1]))["sex"].tolist() == [0, 1, 0, 1]
 
 
 def test_a_series_keeps_its_own_name():
-    assert list(sensitive_columns(pd.Series(SEX, name="sex"), 4, lone_name="other")) == ["sex"]
+    assert list(sensitive_columns(pd.Series(SEX, name="sex"), 4)) == ["sex"]
     assert list(sensitive_columns(pl.Series("sex", SEX), 4)) == ["sex"]
 
 
@@ -209,17 +210,17 @@ def test_bad_declarations_are_refused(arguments, kind, message):
 def test_what_declarations_read():
     young = rate(1, where=group(age=below(25), sex="F") & label(1)) - rate(1, where=group(age=at_least(60)))
     ratio = rate(1, where=label(1), out_of=group(race="A"))
-    assert needed_columns(None) == set()
-    assert needed_columns([rate(1, where=everyone) <= 0.5, positive_rate(max_rate=0.5)]) == set()
-    assert needed_columns([young <= 0.1, [ratio >= 0.5]]) == {"age", "sex", "race"}
-    assert needed_columns((demographic_parity("sex", "race", max_gap=0.1),)) == {"sex", "race"}
-    assert needed_columns(false_negative_rate(0.1, by=("sex",))) == {"sex"}
-    assert needed_columns([demographic_parity(max_gap=0.1), young <= 0.1]) is None
-    assert interval_columns(young <= 0.1) == {"age"}
-    assert interval_columns([young <= 0.1, demographic_parity("age", max_gap=0.1)]) == set()
-    assert interval_columns([young <= 0.1, demographic_parity(max_gap=0.1)]) == set()
+    assert named_values(None).needed == set()
+    assert named_values([rate(1, where=everyone) <= 0.5, positive_rate(max_rate=0.5)]).needed == set()
+    assert named_values([young <= 0.1, [ratio >= 0.5]]).needed == {"age", "sex", "race"}
+    assert named_values((demographic_parity("sex", "race", max_gap=0.1),)).needed == {"sex", "race"}
+    assert named_values(false_negative_rate(0.1, by=("sex",))).needed == {"sex"}
+    assert named_values([demographic_parity(max_gap=0.1), young <= 0.1]).needed is None
+    assert named_values(young <= 0.1).numeric == {"age"}
+    assert named_values([young <= 0.1, demographic_parity("age", max_gap=0.1)]).numeric == set()
+    assert named_values([young <= 0.1, demographic_parity(max_gap=0.1)]).numeric == set()
     with pytest.raises(InvalidType, match="iterator"):
-        needed_columns(iter([young <= 0.1]))
+        named_values(iter([young <= 0.1]))
 
 
 def test_messages_hold_no_value_of_a_row():

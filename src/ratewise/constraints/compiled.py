@@ -108,6 +108,11 @@ class Named(NamedTuple):
     numeric: frozenset[str]
     all_columns: bool
 
+    @property
+    def needed(self) -> frozenset[str] | None:
+        """The columns that are read; None if these are all of a table."""
+        return None if self.all_columns else frozenset(self.columns)
+
 
 def named_values(constraints: Any) -> Named:
     """Return the classes, columns and values that declarations name; they count as declared."""

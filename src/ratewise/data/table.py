@@ -27,7 +27,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ratewise.constraints.compiled import CompiledConstraints, named_values
+from ratewise.constraints.compiled import CompiledConstraints
 from ratewise.constraints.domain import Domain, Numeric, in_order, list_values, scalar
 from ratewise.data.cells import (
     MISSING_TEXT,
@@ -188,17 +188,16 @@ def read_vector(values: Any, n_rows: int, what: str) -> Any:
 # ------------------------------------------------------------------------------------- sensitive columns
 
 
-def raw_columns(
-    sensitive_features: Any, n_rows: int, *, lone_name: str | None = None, needed: Collection[str] | None = None
-) -> dict[str, Any]:
+def raw_columns(sensitive_features: Any, n_rows: int, needed: Collection[str] | None = None) -> dict[str, Any]:
     """Return the columns of `sensitive_features` by name as they are given; only their number of entries is checked.
 
-    For private rows: nothing that an entry contains raises an error. A vector without a name of its own is called
-    `lone_name`, or "group". Columns that are not `needed` are neither checked nor returned; None keeps all.
+    For private rows: nothing that an entry contains raises an error. Columns that are not `needed` are neither checked
+    nor returned; None keeps all. A vector without a name of its own is the one column that is needed, or "group".
     """
     given: dict[str, Any] = {}
     if sensitive_features is not None:
-        given = named_columns(sensitive_features, "sensitive_features", lone_name or LONE_NAME)
+        lone_name = next(iter(needed)) if needed and len(needed) == 1 else LONE_NAME
+        given = named_columns(sensitive_features, "sensitive_features", lone_name)
     absent = [name for name in sorted(needed or ()) if name not in given]
     if absent:
         listed = f"column{'s' if len(absent) > 1 else ''} {list_values(absent)}"
@@ -279,23 +278,12 @@ def refuse_misspelt(declared: Mapping[str, Any], columns: Mapping[str, Any], fin
         )
 
 
-def needed_columns(constraints: Any) -> frozenset[str] | None:
-    """Return the columns that the declarations read; None if some family names none, which means all."""
-    named = named_values(constraints)
-    return None if named.all_columns else frozenset(named.columns)
-
-
-def interval_columns(constraints: Any) -> set[str]:
-    """Return the columns of which the declarations only name intervals, so that no value need be known."""
-    return set(named_values(constraints).numeric)
-
-
 # ------------------------------------------------------------------------------------------ public rows
 
 
-def sensitive_columns(sensitive_features: Any, n_rows: int, **options: Any) -> dict[str, Any]:
+def sensitive_columns(sensitive_features: Any, n_rows: int, needed: Collection[str] | None = None) -> dict[str, Any]:
     """Return the columns by name, none of their cells missing; for public rows. Arguments as in `raw_columns`."""
-    found = raw_columns(sensitive_features, n_rows, **options)
+    found = raw_columns(sensitive_features, n_rows, needed)
     for name, column in found.items():
         hint = "or give them a group of their own such as 'unknown'"
         known_texts(column, f"sensitive_features: column {name!r}", hint)
@@ -323,7 +311,7 @@ def read_domain(
     """Return the domain; what is not declared is read off the data. Not for private rows.
 
     `columns` are those of `sensitive_columns`; `labels` are read only if `classes` is None; columns of which only
-    intervals are named (`interval_columns`) are `numeric` without a look.
+    intervals are named (`named_values`) are `numeric` without a look.
     """
     declared = declared_values(group_values)
     refuse_misspelt(declared, columns, numeric)

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from ratewise import _validate
 from ratewise.accounting import Event, Ledger
 from ratewise.accounting.events import NEIGHBOURS
-from ratewise.constraints.compiled import as_constraints
+from ratewise.constraints.compiled import as_constraints, named_values
 from ratewise.constraints.domain import Domain
 from ratewise.data.cells import parse_number, text_of
 from ratewise.data.schema import Schema
@@ -29,7 +29,6 @@ from ratewise.data.table import (
     declared_classes,
     declared_domain,
     declared_values,
-    needed_columns,
     read_features,
     read_vector,
 )
@@ -259,7 +258,7 @@ class RateConstrainedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
                     "sample_weight and class_weight need rows in memory: pass a data frame or an array as X"
                 )
             constraints = as_constraints(self.constraints)
-            needed = needed_columns(constraints) if constraints else frozenset()
+            needed = named_values(constraints).needed if constraints else frozenset()
             left_out = self._left_out - {name for name in (y, ids) if isinstance(name, str)}
             rows = open_rows(X, y, sensitive_features=sensitive, privacy_ids=ids, needed=needed, leave_out=left_out)
             return self._declarations(rows.names, ids, ids is not None), rows

@@ -227,9 +227,7 @@ class RowSession(Session):
         _validate.one_of(("id", "row"), id_weighting=weighting)
         if epsilon is not None:
             _validate.inside(delta=delta)
-        needed = None if named.all_columns or not declared else set(named.columns)
-        lone = next(iter(needed)) if needed and len(needed) == 1 else None
-        columns = raw_columns(sensitive_features, len(y), lone_name=lone, needed=needed)
+        columns = raw_columns(sensitive_features, len(y), named.needed if declared else None)
         known = None if classes is None else declared_domain(classes).classes
         in_families = {name for item in declared if isinstance(item, Family) for name in item.columns}
         values: dict[str, Any] = dict.fromkeys(named.numeric, Numeric())

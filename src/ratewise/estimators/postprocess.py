@@ -366,9 +366,7 @@ class _Groups:
 
     def of(self, sensitive_features: Any, n_rows: int) -> Ints:
         """Return the group of each row; no entry raises an error."""
-        lone = self._names[0] if len(self._names) == 1 else None
-        columns = raw_columns(sensitive_features, n_rows, lone_name=lone, needed=set(self._names))
-        return self.codes(columns, n_rows)
+        return self.codes(raw_columns(sensitive_features, n_rows, self._names), n_rows)
 
     def codes(self, columns: Mapping[str, Any], n_rows: int) -> Ints:
         """Return the group of each row of raw columns."""

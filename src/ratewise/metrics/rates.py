@@ -27,19 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ratewise import _validate
-from ratewise.constraints.compiled import compile_constraints, expand
+from ratewise.constraints.compiled import compile_constraints, expand, named_values
 from ratewise.constraints.domain import Numeric, list_values, show_number
 from ratewise.data.cells import text_of
-from ratewise.data.table import (
-    code_public,
-    declared_domain,
-    distinct,
-    interval_columns,
-    known_texts,
-    needed_columns,
-    read_domain,
-    sensitive_columns,
-)
+from ratewise.data.table import code_public, declared_domain, distinct, known_texts, read_domain, sensitive_columns
 from ratewise.exceptions import InvalidInput, InvalidType
 from ratewise.metrics.intervals import mix_intervals, moments, share_interval
 
@@ -345,8 +336,7 @@ def group_rates(
     if by is not None and not isinstance(by, Iterable):
         raise InvalidType(f"by must be a column or a list of columns, got {type(by).__name__}")
     wanted = None if by is None else list(by)
-    lone = wanted[0] if wanted and len(wanted) == 1 else None
-    columns = sensitive_columns(sensitive_features, len(data.truth), lone_name=lone, needed=wanted)
+    columns = sensitive_columns(sensitive_features, len(data.truth), wanted)
     columns = columns if wanted is None else {name: columns[name] for name in wanted}
     domain = read_domain(columns, data.truth, data.classes, group_values)
     listed: dict[str, Any] = {name: domain.values(name) for name in columns}
@@ -501,12 +491,10 @@ def rate_report(
     Intervals take the rows as independent draws of a population; see `ratewise.metrics.intervals`.
     """
     level = _validate.inside(confidence=confidence)
-    needed = needed_columns(constraints)
+    named = named_values(constraints)
     data = Predictions.read(y_true, y_pred, y_prob, classes)
-    lone = next(iter(needed)) if needed and len(needed) == 1 else None
-    columns = sensitive_columns(sensitive_features, len(data.truth), lone_name=lone, needed=needed)
-    numeric = interval_columns(constraints)
-    domain = read_domain(columns, data.truth, data.classes, group_values, numeric=numeric)
+    columns = sensitive_columns(sensitive_features, len(data.truth), named.needed)
+    domain = read_domain(columns, data.truth, data.classes, group_values, numeric=named.numeric)
     coded = {name: code_public(columns[name], domain.values(name), f"column {name!r}") for name in columns}
     declared = list(expand(constraints, domain))
     found: dict[int, tuple[float, tuple[float, float]]] = {}

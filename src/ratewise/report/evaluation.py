@@ -16,20 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ratewise import _validate
-from ratewise.constraints.compiled import as_constraints, compile_constraints
+from ratewise.constraints.compiled import as_constraints, compile_constraints, named_values
 from ratewise.constraints.domain import Domain, Numeric
 from ratewise.constraints.families import Family
 from ratewise.data.cells import parse_text
 from ratewise.data.schema import Schema
-from ratewise.data.table import (
-    code_public,
-    declared_domain,
-    distinct_or_numeric,
-    interval_columns,
-    needed_columns,
-    read_domain,
-    sensitive_columns,
-)
+from ratewise.data.table import code_public, declared_domain, distinct_or_numeric, read_domain, sensitive_columns
 from ratewise.exceptions import InvalidType
 from ratewise.metrics.intervals import share_interval
 from ratewise.metrics.rates import ClassRates, GroupRow, Predictions, as_probabilities, group_rates, rate_report
@@ -134,13 +126,12 @@ class Evaluation:
         if by is not None and not isinstance(by, Iterable):
             raise InvalidType(f"by must be a list of columns, got {type(by).__name__}")
         wanted = None if by is None else [_columns_of(item) for item in by]
-        needed = needed_columns(constraints)
+        needed = named_values(constraints).needed
         if wanted is None:
             needed = needed or None
         elif needed is not None:
             needed = needed | {name for names in wanted for name in names}
-        lone = next(iter(needed)) if needed is not None and len(needed) == 1 else None
-        columns = sensitive_columns(sensitive_features, n_rows, lone_name=lone, needed=needed)
+        columns = sensitive_columns(sensitive_features, n_rows, needed)
         declared = {name: values for name, values in dict(group_values or {}).items() if name in columns}
         for name, values in declared.items():
             if not isinstance(values, Numeric) and np.any(parse_text(columns[name]) == OTHER):
@@ -185,7 +176,7 @@ def families(constraints: Any) -> list[Family]:
 
 def _groupings(constraints: Any, values: dict[str, Any]) -> list[tuple[str, ...]]:
     """Return which columns make the groups: each by itself, and crossed where a family crosses them."""
-    intervals = interval_columns(constraints)
+    intervals = named_values(constraints).numeric
     found = [(name,) for name, of in values.items() if name not in intervals and not isinstance(of, Numeric)]
     for family in families(constraints):
         names = family.columns if family.columns or family.by_keyword else tuple(values)

@@ -100,7 +100,7 @@ class Report:
         everything = y, sensitive_features
         used: Any = slice(None)
         if ours or background.compiled is not None:
-            columns = raw_columns(sensitive_features, len(y), needed=None)
+            columns = raw_columns(sensitive_features, len(y))
             y, sensitive_features, used = build.known_rows(model, y, columns)
             if not used.any():
                 raise InvalidInput(

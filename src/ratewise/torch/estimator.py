@@ -16,9 +16,9 @@ from torch.utils.data import Dataset
 
 from ratewise import _validate
 from ratewise.accounting import Ledger
-from ratewise.constraints.compiled import CompiledConstraints, compile_constraints
+from ratewise.constraints.compiled import CompiledConstraints, compile_constraints, named_values
 from ratewise.constraints.domain import Domain
-from ratewise.data.table import code_ids, declared_domain, needed_columns, read_vector
+from ratewise.data.table import code_ids, declared_domain, read_vector
 from ratewise.estimators.classifier import RateConstrainedClassifier, delta_for, warn_of_ids
 from ratewise.exceptions import InvalidInput, InvalidType, UnsupportedCombination
 from ratewise.mechanisms.randomness import RandomStreams
@@ -325,7 +325,7 @@ def declared(
         raise InvalidType(f"classes must be a collection of values, got {type(classes).__name__}")
     if group_values is not None and not isinstance(group_values, Mapping):
         raise InvalidType(f"group_values must map columns to values, got {type(group_values).__name__}")
-    needed, values = needed_columns(constraints), dict(group_values or {})
+    needed, values = named_values(constraints).needed, dict(group_values or {})
     absent = sorted((needed or set()) - set(values))
     if absent or (needed is None and not values):
         shown = repr(absent[0]) if absent else "every column that is a group"

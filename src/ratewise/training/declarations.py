@@ -21,7 +21,7 @@ from ratewise.constraints.compiled import compile_constraints, named_values
 from ratewise.constraints.domain import Domain, Numeric, list_values, scalar
 from ratewise.constraints.feasibility import smallest_values
 from ratewise.data.cells import DEFAULT_FORMAT, parse_number, refuse_ambiguous
-from ratewise.data.table import column_names, needed_columns, raw_columns, refuse_misspelt
+from ratewise.data.table import column_names, raw_columns, refuse_misspelt
 from ratewise.exceptions import InvalidInput, InvalidType, RatewiseWarning
 from ratewise.preprocessing.discovery import ColumnDeclaration
 
@@ -45,7 +45,7 @@ class Declarations:
     @property
     def needed_columns(self) -> frozenset[str] | None:
         """Sensitive columns that constraints read; None means all that are passed."""
-        return needed_columns(self.constraints)
+        return named_values(self.constraints).needed
 
     @property
     def finds_rows_per_id(self) -> bool:
@@ -85,8 +85,7 @@ def read_groups(sensitive_features: Any, n_rows: int, declared: Declarations) ->
             "sensitive_features is missing, but a constraint reads all of its columns; pass the groups with "
             "sensitive_features=..., one row per sample"
         )
-    lone = next(iter(needed)) if needed is not None and len(needed) == 1 else None
-    groups = raw_columns(sensitive_features, n_rows, lone_name=lone, needed=needed)
+    groups = raw_columns(sensitive_features, n_rows, needed)
     numeric = named_values(declared.constraints).numeric
     present = column_names(sensitive_features) if sensitive_features is not None else set()
     refuse_misspelt(declared.group_values, groups, {*numeric, *present})
