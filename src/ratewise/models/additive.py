@@ -54,34 +54,18 @@ class Bins(Protocol):
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over a sample of units; everything here is **private** until a mechanism releases it.
+    """Sums over a sample of units; everything here is **private** until a mechanism releases it."""
 
-    Attributes
-    ----------
-    gradient : (C * (P + 1),) array
-        Clipped gradients, intercepts last in each row; L2 norm of one unit at most `clip`.
-    histogram : (Q, K) array or None
-        Weight of the rows of each cell by predicted class; L1 norm of one unit at most 1.
-    """
-
-    gradient: Floats
-    histogram: Floats | None
+    gradient: Floats  # (C * (P + 1),), clipped, intercepts last in each row; L2 norm of one unit at most `clip`
+    histogram: Floats | None  # (Q, K), weight of rows by cell and predicted class; L1 norm of one unit at most 1
 
 
 @dataclass(frozen=True, eq=False)
 class BinSums:
-    """Sums over a sample of units before the basis is applied: integers and multiples of a power of two; **private**.
+    """Sums over a sample of units before the basis is applied: integers and multiples of a power of two; **private**."""
 
-    Attributes
-    ----------
-    bins : (U + 1, C) array
-        Clipped residuals of the rows of each bin and, last, of all rows, in multiples of the engine's grid.
-    histogram : (Q, K) array or None
-        As in `Sums`.
-    """
-
-    bins: Floats
-    histogram: Floats | None
+    bins: Floats  # (U + 1, C), clipped residuals of each bin and, last, of all rows, in multiples of the engine's grid
+    histogram: Floats | None  # as in `Sums`
 
     def add(self, other: BinSums) -> None:
         """Add the sums over another sample, in place; exact."""
@@ -101,24 +85,14 @@ class BinSums:
 class Problem:
     """Labels and cells of the rows, coded by public facts.
 
-    Attributes
-    ----------
-    labels : (n,) array
-        Class numbers; -1 for labels that are no class: such a row adds nothing to any sum.
-    cells : (n,) array or None
-        Cell numbers; -1 for rows in no cell.
-    n_classes : int
-    n_cells : int
-    loss_weights : (n,) array or None
-        Weight of the loss of each row, 0 to 1; **private**. Gradients are clipped after it, so that it changes no
-        sensitivity. Rates are not weighted.
+    Gradients are clipped after `loss_weights` (0 to 1), so that they change no sensitivity; rates are not weighted.
     """
 
-    labels: Ints
-    cells: Ints | None
+    labels: Ints  # class numbers; -1 for labels that are no class: such a row adds nothing to any sum
+    cells: Ints | None  # cell numbers; -1 for rows in no cell
     n_classes: int
     n_cells: int = 0
-    loss_weights: Floats | None = None
+    loss_weights: Floats | None = None  # of each row; **private**
 
     def take(self, rows: npt.NDArray[np.intp]) -> Problem:
         """Return the problem of some rows; **private**."""
@@ -207,29 +181,15 @@ class RowEngine(ABC):
 
 @dataclass(eq=False)
 class AdditiveEngine(RowEngine):
-    """Sums of clipped gradients and histograms of predictions of an additive model.
-
-    Parameters
-    ----------
-    bins : Bins
-    basis : Basis
-    problem : Problem
-    units : Units
-    temperature : float
-        Of the soft predictions that constraints differentiate.
-    hard : bool
-        Whether histograms count predicted classes or predicted probabilities.
-    threads : int
-        Threads that share the work; results do not depend on it.
-    """
+    """Sums of clipped gradients and histograms of predictions of an additive model."""
 
     bins: Bins
     basis: Basis
     problem: Problem
     units: Units
-    temperature: float = 1.0
-    hard: bool = True
-    threads: int = 1
+    temperature: float = 1.0  # of the soft predictions that constraints differentiate
+    hard: bool = True  # whether histograms count predicted classes or predicted probabilities
+    threads: int = 1  # that share the work; results do not depend on it
 
     @property
     def n_features(self) -> int:
@@ -272,15 +232,8 @@ class AdditiveEngine(RowEngine):
     def sums(self, sample: npt.NDArray[np.intp], parameters: Floats, weights: Floats | None, clip: float) -> Sums:
         """Return the clipped gradient sum and the prediction counts of a sample of units; **private**.
 
-        Parameters
-        ----------
-        sample : array
-            Unit numbers.
-        parameters : array
-        weights : (Q, K) array or None
-            Cost of predicting class k for a row of cell q, relative to a loss of weight 1.
-        clip : float
-            Bound on the L2 norm of what one unit adds to the gradient.
+        `weights` (Q, K) are the costs of predicting class k for a row of cell q, relative to a loss of weight 1; `clip`
+        bounds the L2 norm of what one unit adds to the gradient.
         """
         found = self.bin_sums(sample, self.scorer(parameters), weights, clip)
         gradient = self.basis.gradient(found.bins).ravel()
@@ -356,16 +309,10 @@ class AdditiveEngine(RowEngine):
 
 @dataclass(frozen=True, eq=False)
 class Scorer:
-    """Shape functions on bins and intercepts: what a fitted model needs to score rows.
+    """Shape functions on bins and intercepts: what a fitted model needs to score rows."""
 
-    Attributes
-    ----------
-    table : (U, C) array
-    intercept : (C,) array
-    """
-
-    table: Floats
-    intercept: Floats
+    table: Floats  # (U, C)
+    intercept: Floats  # (C,)
 
     @classmethod
     def rounded(cls, tables: Floats, n_columns: int) -> Scorer:
@@ -482,16 +429,8 @@ def count_predictions(
 ) -> tuple[Floats, Floats]:
     """Return cells by predicted class (Q, K) and labels by whether predicted correctly (K, 2); **private**.
 
-    With `towards`: cells and labels by `margin_codes`. A unit adds a vector of L1 norm at most 1 to either.
-
-    Parameters
-    ----------
-    problem : Problem
-    units : Units
-    scores : callable
-        Scores of given rows.
-    at_once, threads : int
-        Rows handled at once, and threads; speed only.
+    With `towards`: cells and labels by `margin_codes`. A unit adds a vector of L1 norm at most 1 to either. `scores` is a
+    function of rows; `at_once` and `threads` matter for speed only.
     """
     n_classes = problem.n_classes
     width = n_classes if towards is None else margin_code_count(n_classes)

@@ -36,33 +36,17 @@ def unused_words(unused: Mapping[str, str]) -> Iterator[str]:
 class ShapeFunction:
     """The contribution of one feature to the score of one output.
 
-    Attributes
-    ----------
-    feature : str
-    output : int
-        0 for two classes (score of the second class), else the class number.
-    kind : str
-        "continuous" or "categorical".
-    edges : array or None
-        Continuous: edges of the bins, one more than `values`.
-    labels : tuple of str
-        Categorical: names of the bins. Continuous: names of the values after the bins (base value, missing,
-        not a number).
-    values : array
-        Contribution of each bin.
-    special : array
-        Continuous: contribution of the base value, of missing values and of entries that are not numbers.
-    standard_error : array
-        Standard deviation of the training noise in `values`, to first order.
-    shares, special_shares : array
-        Released share of the rows in each bin of `values` and of `special`.
-    importance : float
-        Mean absolute contribution, over the released distribution of the bins.
+    `output` is 0 for two classes (the score of the second class), else the class number. `values` are the contributions
+    of the bins, `standard_error` the standard deviation of the training noise in them, to first order, and `shares` the
+    released shares of the rows. Bins of a continuous feature have `edges`, one more than values, and are followed by
+    bins of their own for the base value, missing values and entries that are not numbers (`special`,
+    `special_shares`), which `labels` name; those of a categorical feature are named by `labels`. `importance` is the
+    mean absolute contribution over all rows.
     """
 
     feature: str
     output: int
-    kind: str
+    kind: str  # "continuous" or "categorical"
     edges: Floats | None
     labels: tuple[str, ...]
     values: Floats
@@ -80,22 +64,12 @@ class ShapeFunction:
 
 @dataclass(frozen=True, eq=False)
 class AdditiveModel:
-    """Shape functions on the bins of every column.
-
-    Attributes
-    ----------
-    grids : tuple of Grid
-    scorer : Scorer
-    bin_shares : (U,) array
-        Released share of the rows in each bin, by column.
-    bin_noise : (U,) array
-        Standard deviation of the training noise of the table, to first order.
-    """
+    """Shape functions on the bins of every column."""
 
     grids: tuple[Grid, ...]
     scorer: Scorer
-    bin_shares: Floats
-    bin_noise: Floats
+    bin_shares: Floats  # (U,), released share of the rows in each bin, by column
+    bin_noise: Floats  # (U,), standard deviation of the training noise of the table, to first order
 
     @property
     def n_features(self) -> int:
@@ -160,20 +134,12 @@ def _shape(grid: Grid, output: int, values: Floats, shares: Floats, noise: Float
 
 @dataclass(frozen=True, eq=False)
 class SparseModel:
-    """A linear model on sparse matrices.
-
-    Attributes
-    ----------
-    columns : mapping of name to ColumnDeclaration
-    names : tuple of str
-    weights : (C, d) array
-    intercept : (C,) array
-    """
+    """A linear model on sparse matrices."""
 
     columns: dict[str, ColumnDeclaration]
     names: Sequence[str]
-    weights: Floats
-    intercept: Floats
+    weights: Floats  # (C, d)
+    intercept: Floats  # (C,)
 
     @property
     def n_features(self) -> int:

@@ -31,17 +31,10 @@ _ROWS_AT_ONCE = 1 << 14
 class SparseEngine(RowEngine):
     """Sums of clipped gradients and histograms of predictions of a linear model on sparse rows.
 
-    Parameters
-    ----------
-    rows : CSR matrix
-        As `prepare_sparse` returns it: finite entries, rows of norm at most `ROW_NORM`.
-    problem : Problem
-    units : Units
-    temperature, hard
-        As for `ratewise.models.additive.AdditiveEngine`.
+    Fields are those of `ratewise.models.additive.AdditiveEngine`.
     """
 
-    rows: Any
+    rows: Any  # CSR matrix as `prepare_sparse` returns it: finite entries, rows of norm at most `ROW_NORM`
     problem: Problem
     units: Units
     temperature: float = 1.0

@@ -46,35 +46,18 @@ BINS_AT_ONCE = 1 << 15
 
 @dataclass(frozen=True, eq=False)
 class Basis:
-    """Features of the bins of all columns.
-
-    Attributes
-    ----------
-    grids : tuple of Grid
-    offsets : (d + 1,) array
-        First bin of each column in the joint numbering of bins.
-    matrix : (U, P) sparse array
-        Features of each bin before centring.
-    centre : (P,) array
-        What is subtracted from the features of every row.
-    squared_norms : (U,) array
-        Contribution of each bin to the squared norm of a row's centred features; columns add up, exactly.
-    mean_squares : (P,) array
-        Estimate of the mean square of each centred feature.
-    cells : (P,) array
-        Whether each feature is the indicator of a cell of a continuous column; the column's number comes before.
-    shares : (U,) array
-        Released share of the rows in each bin; 1 in total for every column.
-    """
+    """Features of the bins of all columns: U bins, P features."""
 
     grids: tuple[Grid, ...]
-    offsets: npt.NDArray[np.intp]
-    matrix: sp.csr_array
-    centre: Floats
-    squared_norms: Floats
-    mean_squares: Floats
-    cells: npt.NDArray[np.bool_]
-    shares: Floats
+    offsets: npt.NDArray[np.intp]  # (d + 1,), first bin of each column in the joint numbering of bins
+    matrix: sp.csr_array  # (U, P), features of each bin before centring
+    centre: Floats  # (P,), subtracted from the features of every row
+    squared_norms: (
+        Floats  # (U,), part of each bin in the squared norm of a row's centred features; they add up, exactly
+    )
+    mean_squares: Floats  # (P,), estimate of the mean square of each centred feature
+    cells: npt.NDArray[np.bool_]  # (P,), whether a feature indicates a cell of a continuous column, after its number
+    shares: Floats  # (U,), released share of the rows in each bin; 1 in total for every column
 
     @functools.cached_property
     def n_features(self) -> int:
@@ -240,15 +223,9 @@ class LazyBins:
 
 @dataclass(eq=False)
 class RowCodes:
-    """Bin numbers of rows kept row by row, in memory or in a file: a sampled row is one read.
+    """Bin numbers of rows kept row by row, in memory or in a file: a sampled row is one read."""
 
-    Attributes
-    ----------
-    codes : (n, d) array of unsigned integers
-        Bins, in the joint numbering.
-    """
-
-    codes: npt.NDArray[Any]
+    codes: npt.NDArray[Any]  # (n, d), unsigned, in the joint numbering
     _norms: Floats | None = field(init=False, default=None)
 
     @property
@@ -272,17 +249,10 @@ class RowCodes:
 
 @dataclass(frozen=True, eq=False)
 class JoinedCodes:
-    """Codes of neighbouring parts of a table, which stay where they are.
-
-    Attributes
-    ----------
-    parts : list of RowCodes
-    edges : (len(parts) + 1,) array
-        First row of each part, and the number of rows.
-    """
+    """Codes of neighbouring parts of a table, which stay where they are."""
 
     parts: list[RowCodes]
-    edges: npt.NDArray[np.intp]
+    edges: npt.NDArray[np.intp]  # first row of each part, and the number of rows
 
     def take(self, rows: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
         """Return the (len(rows), d) bins of rows, which must be in rising order."""
@@ -306,16 +276,7 @@ def row_blocks(n_rows: int) -> Iterator[slice]:
 def bin_weights(
     bins: Any, grids: tuple[Grid, ...], weights: Callable[[npt.NDArray[np.intp]], npt.NDArray[Any]], n_rows: int
 ) -> list[Floats]:
-    """Return the total weight of the rows of each bin, by column; **private**.
-
-    Parameters
-    ----------
-    bins : object with a method ``take(rows)``
-    grids : tuple of Grid
-    weights : callable
-        Weights of given rows.
-    n_rows : int
-    """
+    """Return the total weight of the rows of each bin, by column; **private**. `weights` is a function of rows."""
     offsets = bin_offsets(grids)
     totals = np.zeros(int(offsets[-1]))
     for block in row_blocks(n_rows):
@@ -336,21 +297,11 @@ def build_basis(
     *,
     cells: bool = True,
 ) -> Basis:
-    """Return the basis for released histograms.
+    """Return the basis for released histograms, one per column as `Grid.histogram` lays it out.
 
-    Parameters
-    ----------
-    grids : sequence of Grid
-    histograms : sequence of arrays
-        Released histogram of each column, as `Grid.histogram` lays it out.
-    noise : float
-        Standard deviation of the noise of each count; 0 without privacy.
-    n_units : float
-        Public number of units, the total of each histogram.
-    spread : float
-        Largest expected squared norm of the cell indicators of a continuous column.
-    cells : bool
-        False leaves out the cells of continuous columns: scores are linear in them.
+    `noise` is the standard deviation of the noise of each count and `n_units` the total of each histogram. `spread` is
+    the largest expected squared norm of the cell indicators of a continuous column; without `cells` there are none, and
+    scores are linear in continuous columns.
     """
     floor = max(_VISIBLE * noise, 1.0) / n_units
     blocks = [

@@ -107,19 +107,9 @@ def release_values(
     Values are whole numbers if all values of the column are, and otherwise texts. Truth values are 0 and 1: one missing
     cell can turn the storage of a column from truth values into numbers.
 
-    Parameters
-    ----------
-    noise, delta : float
-        Those of the event. Noise 0 keeps every value: for public rows only.
-    rng : generator
-        The secure source.
-    named : mapping, optional
-        Public values, such as those that constraints name. They belong to the result whether or not they occur,
-        and in the form given here.
-    step : float
-        Power of two that all weights are multiples of.
-    max_rows : int
-        Rows of a unit, each of which may have another value.
+    Noise 0 keeps every value: for public rows only. Values that are `named`, such as those in constraints, are public and
+    belong to the result whether or not they occur, in the form given. All weights are multiples of `step`, a power of
+    two, and each of the `max_rows` rows of a unit may have another value.
     """
     parts = [np.array(list(part.values()), dtype=np.float64) for part in counted.values()]
     released, threshold = _release(parts, max(len(counted), 1), noise, delta, rng, step, max_rows)

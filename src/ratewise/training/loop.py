@@ -107,24 +107,14 @@ class GroupPenalty:
     """A penalty ``sum_j t_j |w_j|`` on groups of weights, by proximal steps.
 
     A step of size s turns the weights w_j of a group into ``w_j max(0, 1 - s t_j / |w_j|)``. Weights of a group whose
-    mean gradient is shorter than t_j go to zero.
-
-    Attributes
-    ----------
-    starts : (J,) array
-        First feature of each group; groups cover the features, and have a weight per feature and score function.
-    lengths : (J,) array
-        Number of features of each group.
-    thresholds : (J,) array
-        t_j, 0 for weights without penalty.
-    n_outputs : int
-        Number of score functions.
+    mean gradient is shorter than t_j go to zero. Groups cover the features, and have a weight per feature and score
+    function.
     """
 
-    starts: npt.NDArray[np.intp]
-    lengths: npt.NDArray[np.intp]
-    thresholds: Floats
-    n_outputs: int
+    starts: npt.NDArray[np.intp]  # first feature of each group
+    lengths: npt.NDArray[np.intp]  # number of features of each group
+    thresholds: Floats  # t_j, 0 for weights without penalty
+    n_outputs: int  # number of score functions
 
     @classmethod
     def of(cls, grouped: npt.NDArray[np.bool_], mean_squares: Floats, strength: float) -> GroupPenalty:
