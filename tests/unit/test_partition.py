@@ -76,29 +76,23 @@ def test_a_bool_and_a_number_are_not_merged_silently():
 
 
 @pytest.mark.parametrize(
-    ("constraints", "names"),
+    ("constraints", "cells"),
     [
-        ([], ("everyone",)),
-        ([rate(1) <= 0.2], ("everyone",)),
-        ([rate(1, where=group(sex="F")) <= 0.2], ("sex=F", "sex=M")),
-        ([rate(1, where=group(race="B")) <= 0.2], ("race in {A, C}", "race=B")),
-        ([rate(1, where=~group(race="B")) <= 0.2], ("race in {A, C}", "race=B")),
-        ([rate(1, where=group(age=between(20, 30))) <= 0.2], ("age<20 | age>=30", "20<=age<30")),
-        ([rate(1, where=group(town=below(5))) <= 0.2], ("town in {0, 1, 2, 3, 4}", "town in {5, 6, 7, 8, 9}")),
-        (
-            [rate(0, where=label(1) & group(sex="F")) <= 0.2],
-            ("sex=F & label=0 or 2 more combinations", "sex=F & label=1"),
-        ),
-        ([demographic_parity("race", max_gap=0.1)], ("race=A", "race=B", "race=C")),
-        (
-            [equalized_odds("sex", max_gap=0.1)],
-            ("sex=F & label=0", "sex=F & label=1", "sex=M & label=0", "sex=M & label=1"),
-        ),
-        ([precision(0.8)], ("label=0", "label=1")),
+        ([], 1),
+        ([rate(1) <= 0.2], 1),
+        ([rate(1, where=group(sex="F")) <= 0.2], 2),
+        ([rate(1, where=group(race="B")) <= 0.2], 2),
+        ([rate(1, where=~group(race="B")) <= 0.2], 2),
+        ([rate(1, where=group(age=between(20, 30))) <= 0.2], 2),
+        ([rate(1, where=group(town=below(5))) <= 0.2], 2),
+        ([rate(0, where=label(1) & group(sex="F")) <= 0.2], 2),
+        ([demographic_parity("race", max_gap=0.1)], 3),
+        ([equalized_odds("sex", max_gap=0.1)], 4),
+        ([precision(0.8)], 2),
     ],
 )
-def test_smallest_partition(constraints, names):
-    assert compiled(*constraints).cell_names == names
+def test_smallest_partition(constraints, cells):
+    assert compiled(*constraints).n_cells == cells
 
 
 def test_columns_no_constraint_reads_are_not_crossed():
@@ -563,7 +557,7 @@ def test_domains_found_by_a_release_never_stop_compilation():
     found = Domain((0, 1), {"sex": (), "race": ("A",)}, other=True)
     declared = [demographic_parity("sex", max_gap=0.1), demographic_parity("race", max_gap=0.1)]
     table = compile_constraints(declared, found, allow_empty=True)
-    assert table.cell_names == ("race=A", "race!=A")
+    assert table.n_cells == 2
     narrow = Domain((0, 1), {"race": ("A",)})
     empty = compile_constraints([*declared[1:], rate(1, where=~group(race="A")) <= 0.5], narrow, allow_empty=True)
     assert empty.values([[5.0, 5.0]]).tolist() == [0.0]

@@ -3,8 +3,8 @@
 >>> from ratewise.constraints.families import demographic_parity
 >>> domain = Domain(classes=(0, 1), columns={"race": ("A", "B", "C")})
 >>> compiled = compile_constraints(demographic_parity("race", max_gap=0.05), domain)
->>> len(compiled), compiled.n_cells, compiled.cell_names
-(6, 3, ('race=A', 'race=B', 'race=C'))
+>>> len(compiled), compiled.n_cells
+(6, 3)
 >>> compiled.values([[8, 2], [5, 5], [5, 5]]).round(3)
 array([-0.3 ,  0.3 ,  0.15, -0.15,  0.15, -0.15])
 

@@ -14,14 +14,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from ratewise.constraints.domain import Domain, Interval, Numeric, list_values
+from ratewise.constraints.domain import Domain, Numeric, list_values
 from ratewise.constraints.rates import Both, Either, Member, Predicate
 from ratewise.exceptions import InvalidInput, InvalidType
 
@@ -150,26 +149,6 @@ class Axis:
             return self.block_of[places], unknown
         return self.block_of[np.where(unknown, len(self.block_of) - 1, places)], np.zeros(len(coded), dtype=bool)
 
-    def describe(self, blocks: set[int]) -> str:
-        """Return the condition that a row's block is one of `blocks`; empty if all blocks are."""
-        if len(blocks) == self.blocks:
-            return ""
-        chosen = np.isin(self.block_of, list(blocks))
-        unknown = self.other and bool(chosen[-1])
-        if self.values is None:
-            inside = chosen[: len(self.thresholds) + 1]
-            ends = [-math.inf, *self.thresholds.tolist(), math.inf]
-            edges = np.flatnonzero(np.diff([False, *inside, False])).reshape(-1, 2)
-            spans = tuple(Interval(ends[start], ends[stop]) for start, stop in edges)
-            if inside.all():
-                return f"{self.column} known"
-            texts = [Member(self.column, spans).name] if spans else []
-            return " | ".join([*texts, f"{self.column} unknown"] if unknown else texts)
-        # with unknown values, those that are not inside: values other than the declared ones have no list
-        listed = [self.values[code] for code in np.flatnonzero(chosen != unknown)]
-        name = Member(self.column, frozenset(listed[:6]), unknown).name
-        return name if len(listed) <= 6 else f"{name[:-1]}, ...}}"
-
 
 def _leaf_codes(leaf: Member, domain: Domain, values: tuple[Any, ...] | None, places: tuple[Any, ...]) -> Indices:
     """Return the values (or pieces of the line) that a condition names; of a negated one, those it denies."""
@@ -215,21 +194,6 @@ class Partition:
             outside |= undeclared
             combination = combination * axis.blocks + blocks
         return np.where(outside, -1, self.cell_of[combination]).astype(np.min_scalar_type(-self.n_cells - 1))
-
-    @cached_property
-    def cell_names(self) -> tuple[str, ...]:
-        """What the rows of each cell have in common."""
-        order = np.argsort(self.cell_of, kind="stable")
-        parts = np.split(order, np.cumsum(np.bincount(self.cell_of, minlength=self.n_cells))[:-1])
-        return tuple(self._describe(part) for part in parts)
-
-    def _describe(self, combinations: Indices) -> str:
-        coordinates = np.unravel_index(combinations, tuple(axis.blocks for axis in self.axes) or (1,))
-        blocks = [set(coordinate.tolist()) for coordinate in coordinates]
-        if math.prod(map(len, blocks)) == len(combinations):
-            conditions = [axis.describe(chosen) for axis, chosen in zip(self.axes, blocks, strict=False)]
-            return " & ".join(text for text in conditions if text) or "everyone"
-        return f"{self._describe(combinations[:1])} or {len(combinations) - 1} more combinations"
 
 
 def build_cells(predicates: Sequence[Predicate], domain: Domain) -> tuple[Partition, list[Subset]]:

@@ -497,7 +497,7 @@ class NetworkSession(Session):
             **{name: getattr(config, name) for name in ("clip", "rates", "temperature")},
             "constraints": None
             if compiled is None
-            else repr((compiled.names, compiled.bounds.tolist(), compiled.cell_names)),
+            else repr((compiled.names, compiled.bounds.tolist(), compiled.domain)),
             "parameters": {name: list(parameter.shape) for name, parameter in self.module.named_parameters()},
         }
 
