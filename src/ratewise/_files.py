@@ -1,10 +1,9 @@
 """Files that are whole or not there, strict JSON and what it describes, and arrays in a file that is safe to open.
 
-Models, checkpoints and histories are uncompressed ``.npz`` archives: ``header.json`` first, then one ``.npy`` per
-array, which ``numpy.load`` reads too. Opening one runs nothing that is in it: there is no pickle, every name, type and
-shape is compared with the header before an array is read, and sizes are checked before memory is taken. The header
-carries a checksum of each array and of itself, so a damaged or edited file is refused. A checksum is no signature: it
-shows accidents and careless edits, not who wrote the file.
+Models and checkpoints are a checksum, a line of JSON (the header) and the numbers of all arrays, one after the other.
+Opening one runs nothing that is in it, and the sizes in the header are compared with the file before an array is made.
+A damaged or edited file is refused. A checksum is no signature: it shows accidents and careless edits, not who wrote
+the file.
 """
 
 from __future__ import annotations
@@ -12,14 +11,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import io
 import json
 import math
 import os
 import secrets
 import types
 import typing
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -30,16 +27,11 @@ import numpy.typing as npt
 from ratewise.exceptions import InvalidInput, InvalidType, RatewiseError
 
 Path = str | os.PathLike[str]
-Arrays = dict[str, npt.NDArray[Any]]
 
-FORMAT = "ratewise-arrays"
+FORMAT = "ratewise-state"
 VERSION = 1
 
-_HEADER = "header.json"
-_START = b"PK\x03\x04"
-_LARGEST_HEADER = 1 << 26
-_NPY_HEADER = 1 << 12  # what precedes the numbers of an array, at most
-_KINDS = {"float64": "<f8", "float32": "<f4", "int64": "<i8", "bool": "|b1"}
+_TYPES = {"float64": "<f8", "float32": "<f4", "int64": "<i8", "bool": "|b1"}  # of arrays, and how they are written
 
 
 def write_whole(path: Path, content: bytes | str, temporary: str = "") -> None:
@@ -171,56 +163,12 @@ def revive(kind: Any, value: Any, where: str, remedy: str, *, nan: bool = False)
     return float(value) if kind is float else value
 
 
-# --- arrays in a file ------------------------------------------------------------------------------------------
+# --- models and checkpoints --------------------------------------------------------------------------------
 
 
 class ModelFileError(InvalidInput):
     """A file is no file of ours, is damaged, was edited, or is of another kind or version."""
 
-
-def arrays_to_bytes(kind: str, fields: Mapping[str, Any], arrays: Mapping[str, Any]) -> bytes:
-    """Return plain fields and arrays of float64, float32, int64 or bool as the content of a file of this kind."""
-    described: dict[str, Any] = {}
-    members: dict[str, str | bytes] = {}
-    for name, array in arrays.items():
-        found, buffer = np.asarray(array), io.BytesIO()
-        if found.dtype.name not in _KINDS:
-            raise InvalidType(f"arrays in a file must be {', '.join(_KINDS)}, got {found.dtype}")
-        stored = found.astype(_KINDS[found.dtype.name], order="C", copy=False)
-        np.lib.format.write_array(buffer, stored, version=(1, 0), allow_pickle=False)
-        members[f"{name}.npy"] = content = buffer.getvalue()
-        described[name] = {"dtype": found.dtype.name, "shape": list(found.shape), "sha256": _digest(content)}
-    header = {"format": FORMAT, "version": VERSION, "kind": kind, "fields": dict(fields), "arrays": described}
-    header["sha256"] = _digest(_compact(header))
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        for name, part in {_HEADER: _compact(header), **members}.items():
-            # one date: the same bytes for the same content
-            archive.writestr(zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0)), part)
-    return buffer.getvalue()
-
-
-def arrays_from_bytes(content: bytes, kind: str, path: Path) -> tuple[dict[str, Any], Arrays]:
-    """Return fields and arrays of a file that `arrays_to_bytes` made as this kind; `path` is named in messages.
-
-    Raises `ModelFileError` if it is not what it should be. Nothing in it is run.
-    """
-    try:
-        if not content.startswith(_START):  # zipfile passes over what precedes an archive
-            raise zipfile.BadZipFile
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            header = _header(archive, kind)
-            arrays = {name: _array(archive, name, said) for name, said in header["arrays"].items()}
-            return header["fields"], arrays
-    except ModelFileError as problem:
-        raise ModelFileError(f"{os.fspath(path)!r} {problem}") from None
-    except (zipfile.BadZipFile, ValueError, KeyError, OSError, EOFError, NotImplementedError, RuntimeError):
-        raise ModelFileError(
-            f"{os.fspath(path)!r} is no file that ratewise wrote, or it is damaged; nothing in it was run"
-        ) from None
-
-
-# --- values in files: models and checkpoints -------------------------------------------------------------------
 
 KINDS: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]] = {
     "map": (Mapping, lambda value: [[key, entry] for key, entry in value.items()], dict),
@@ -236,14 +184,14 @@ KINDS: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]] = {
 
 def state_to_bytes(kind: str, state: Any) -> bytes:
     """Return numbers, texts, arrays and what `KINDS` makes of them as the content of a file of this kind."""
-    arrays: Arrays = {}
+    arrays: list[npt.NDArray[Any]] = []
 
     def plain(value: Any) -> Any:
         if isinstance(value, list):
             return [plain(entry) for entry in value]
-        if isinstance(value, np.ndarray) and value.dtype.name in _KINDS:
-            arrays[name := str(len(arrays))] = value
-            return {"array": name}
+        if isinstance(value, np.ndarray) and value.dtype.name in _TYPES:
+            arrays.append(value)
+            return {"array": len(arrays) - 1}
         for name, (made, to_plain, _) in reversed(KINDS.items()):
             if isinstance(value, made):
                 return {name: plain(to_plain(value))}
@@ -257,12 +205,21 @@ def state_to_bytes(kind: str, state: Any) -> bytes:
             "keep nothing else, or train without a checkpoint; keep a classifier with joblib or skops"
         )
 
-    return arrays_to_bytes(kind, {"state": plain(state)}, arrays)
+    header = {"format": FORMAT, "version": VERSION, "kind": kind, "state": plain(state)}
+    header["arrays"] = [[array.dtype.name, list(array.shape)] for array in arrays]
+    numbers = (array.astype(_TYPES[array.dtype.name], copy=False).tobytes() for array in arrays)
+    # keys in their order: that of a schema's columns is that of the model's features
+    text = json.dumps(header, allow_nan=False, separators=(",", ":")).encode()
+    content = b"\n".join([text, b"".join(numbers)])
+    return b"\n".join([_digest(content), content])
 
 
 def state_from_bytes(content: bytes, kind: str, path: Path) -> dict[str, Any]:
-    """Return what `state_to_bytes` was given; nothing in it is executed."""
-    fields, arrays = arrays_from_bytes(content, kind, path)
+    """Return what `state_to_bytes` was given; nothing in it is executed, and `path` is named in messages."""
+    try:
+        state, arrays = _parts(content, kind)
+    except ModelFileError as problem:
+        raise ModelFileError(f"{os.fspath(path)!r} {problem}") from None
 
     def read(value: Any) -> Any:
         if isinstance(value, list):
@@ -275,7 +232,44 @@ def state_from_bytes(content: bytes, kind: str, path: Path) -> dict[str, Any]:
         return KINDS[key][2](read(held))
 
     with sound(path, kind.split()[-1]):
-        return dict(read(fields["state"]))
+        return dict(read(state))
+
+
+def _parts(content: bytes, kind: str) -> tuple[Any, list[npt.NDArray[Any]]]:
+    """Return the plain state and the arrays of a file, after checking its header and the sizes in it."""
+    digest, _, rest = content.partition(b"\n")
+    text, _, numbers = rest.partition(b"\n")
+    try:
+        header = strict_json(text)
+    except ValueError:
+        header = None
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise ModelFileError("is no file that ratewise wrote, or it is damaged; nothing in it was run")
+    if header.get("version") != VERSION:
+        raise ModelFileError(f"has version {header.get('version')!r}; this ratewise reads version {VERSION}")
+    described = header.get("arrays")
+    if _digest(rest) != digest or header.keys() != {"format", "version", "kind", "state", "arrays"}:
+        raise ModelFileError("was edited or is damaged: its checksum does not fit; take the original file")
+    if header["kind"] != kind:
+        raise ModelFileError(f"holds {str(header['kind'])[:40]!r}, expected {kind!r}")
+    if not isinstance(described, list) or not all(map(_is_described, described)):
+        raise ModelFileError("describes its arrays in an unknown way")
+    arrays, at = [], 0
+    for name, shape in described:
+        dtype, start = np.dtype(_TYPES[name]), at
+        at += math.prod(shape) * dtype.itemsize
+        if at > len(numbers):
+            break
+        arrays.append(np.ndarray(shape, dtype, numbers[start:at]).copy())
+    if at != len(numbers):
+        raise ModelFileError("holds arrays of another size than its header says")
+    return header["state"], arrays
+
+
+def _is_described(said: Any) -> bool:
+    """Return whether this is the type and the shape of an array."""
+    known = isinstance(said, list) and len(said) == 2 and str(said[0]) in _TYPES and isinstance(said[1], list)
+    return known and all(type(side) is int and side >= 0 for side in said[1])
 
 
 @contextlib.contextmanager
@@ -302,64 +296,5 @@ def read_bytes(path: Path) -> bytes:
         raise ModelFileError(f"cannot read {os.fspath(path)!r}: {reason}") from None
 
 
-def _compact(header: Any) -> str:
-    # keys in their order: that of a schema's columns is that of the model's features
-    return json.dumps(header, allow_nan=False, separators=(",", ":"))
-
-
-def _digest(content: str | bytes) -> str:
-    return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()
-
-
-def _header(archive: zipfile.ZipFile, kind: str) -> dict[str, Any]:
-    """Return the header, compared with the members and their sizes before an array is read."""
-    listed = archive.infolist()
-    foreign = ModelFileError("is no file that ratewise wrote; nothing in it was run")
-    if not listed or listed[0].filename != _HEADER:
-        raise foreign
-    if any(info.compress_type != zipfile.ZIP_STORED for info in listed):
-        raise ModelFileError("holds compressed parts, which ratewise does not write; nothing in it was run")
-    if listed[0].file_size > _LARGEST_HEADER:
-        raise ModelFileError("has a header beyond all measure")
-    header = strict_json(archive.read(_HEADER))
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise foreign
-    if header.get("version") != VERSION:
-        raise ModelFileError(f"has version {header.get('version')!r}; this ratewise reads version {VERSION}")
-    claimed = header.pop("sha256", None)
-    known = {"format", "version", "kind", "fields", "arrays"}
-    if header.keys() != known or _digest(_compact(header)) != claimed:
-        raise ModelFileError("was edited or is damaged: its checksum does not fit; take the original file")
-    if header["kind"] != kind:
-        raise ModelFileError(f"holds {str(header['kind'])[:40]!r}, expected {kind!r}")
-    _check_members(header, listed[1:])
-    return header
-
-
-def _check_members(header: Mapping[str, Any], listed: list[zipfile.ZipInfo]) -> None:
-    arrays, sizes = header["arrays"], {info.filename: info.file_size for info in listed}
-    if not isinstance(arrays, dict) or not isinstance(header["fields"], dict):
-        raise ModelFileError("has a header of the wrong shape")
-    if sorted(info.filename for info in listed) != sorted(f"{name}.npy" for name in arrays):
-        raise ModelFileError("holds parts that its header does not name; take the original file")
-    for name, said in arrays.items():
-        shape: Any = said.get("shape") if isinstance(said, dict) else None
-        if not isinstance(shape, list) or str(said.get("dtype")) not in _KINDS or not all(map(_side, shape)):
-            raise ModelFileError(f"describes the array {name!r} in an unknown way")
-        expected = math.prod(shape) * np.dtype(said["dtype"]).itemsize
-        if not expected <= sizes[f"{name}.npy"] <= expected + _NPY_HEADER:
-            raise ModelFileError(f"holds an array {name!r} of another size than its header says")
-
-
-def _side(side: Any) -> bool:
-    return type(side) is int and 0 <= side < 1 << 40
-
-
-def _array(archive: zipfile.ZipFile, name: str, said: Mapping[str, Any]) -> npt.NDArray[Any]:
-    content = archive.read(f"{name}.npy")
-    if _digest(content) != said["sha256"]:
-        raise ModelFileError(f"was edited or is damaged: the checksum of {name!r} does not fit")
-    array = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
-    if array.dtype.str != _KINDS[said["dtype"]] or list(array.shape) != said["shape"]:
-        raise ModelFileError(f"holds an array {name!r} of another type or shape than its header says")
-    return array
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).hexdigest().encode()

@@ -20,7 +20,6 @@ import re
 import shutil
 import types
 import warnings
-import zipfile
 from collections.abc import Mapping
 
 import numpy as np
@@ -548,10 +547,9 @@ def written(folder):
 
     found = []
     for path in sorted(path for path in folder.iterdir() if path.is_file()):
-        if path.suffix == ".npz":
-            with zipfile.ZipFile(path) as archive:
-                members = {name: archive.read(name) for name in archive.namelist()}
-            found.append((path.name, plain(members.pop("header.json")), facts(members)))
+        if path.suffix == ".ratewise":
+            _, header, numbers = path.read_bytes().split(b"\n", 2)
+            found.append((path.name, plain(header), numbers))
         else:
             found.append((path.name, plain(path.read_bytes())))
     return found

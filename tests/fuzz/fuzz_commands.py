@@ -80,7 +80,7 @@ def _stop(place, words):
         CliRunner().invoke(cli, ["train", str(place / "people.csv"), *words, "--out", str(place / "stopped")])
     finally:
         run.write_checkpoint = whole
-    assert (place / "stopped" / "checkpoint.npz").exists()
+    assert (place / "stopped" / "checkpoint.ratewise").exists()
 
 
 def words(draw, *, flag):

@@ -436,11 +436,11 @@ class TestUsingRuns:
 
     def test_tampered_and_missing_runs(self, world, copy, tmp_path):
         run("predict", tmp_path / "none", world / "test.csv", code=2)
-        content = bytearray((copy / "model.npz").read_bytes())
+        content = bytearray((copy / "model.ratewise").read_bytes())
         content[-30] ^= 1
-        (copy / "model.npz").write_bytes(bytes(content))
+        (copy / "model.ratewise").write_bytes(bytes(content))
         done = run("predict", copy, world / "test.csv", code=2)
-        assert "model.npz" in done.stderr
+        assert "model.ratewise" in done.stderr
         run("resume", world / "run", code=2)
 
 

@@ -1,10 +1,9 @@
 """Fitted classifiers survive files, pickles and exports with the same predictions."""
 
-import io
 import json
+import math
 import pickle
 import sqlite3
-import zipfile
 from dataclasses import replace
 
 import joblib
@@ -232,12 +231,9 @@ def _rewritten(content, change):
 def test_a_file_holds_arrays_and_plain_data_only(tmp_path):
     model, _ = constrained()
     model.save(tmp_path / "model")
-    with zipfile.ZipFile(tmp_path / "model") as archive:
-        names = archive.namelist()
-        assert names[0] == "header.json"
-        json.loads(archive.read("header.json"))
-        for name in names[1:]:
-            np.lib.format.read_array(io.BytesIO(archive.read(name)), allow_pickle=False)
+    _, header, numbers = (tmp_path / "model").read_bytes().split(b"\n", 2)
+    described = json.loads(header)["arrays"]
+    assert sum(math.prod(shape) * np.dtype(name).itemsize for name, shape in described) == len(numbers)
 
 
 # ----------------------------------------------------------------------------------------- exports

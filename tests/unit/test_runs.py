@@ -91,7 +91,7 @@ class TestWholeRuns:
         result = finished(tmp_path / "run")
         names = {path.name for path in (tmp_path / "run").iterdir() if not path.name.startswith(".")}
         assert names == {
-            *("run.json", "plan.json", "ledger.json", "model.npz", "certificate.json"),
+            *("run.json", "plan.json", "ledger.json", "model.ratewise", "certificate.json"),
             *("statement.json", "statement.txt"),
         }
         folder = RunFolder.open(tmp_path / "run")
@@ -282,7 +282,7 @@ class TestResume:
                 train_run(folder, *ready, watch=stop_after(5))
         with pytest.raises(InvalidInput, match="the run was planned for 900"):
             again(tmp_path / "one", frame=people(800))
-        shutil.copy(tmp_path / "two" / "checkpoint.npz", tmp_path / "one" / "checkpoint.npz")
+        shutil.copy(tmp_path / "two" / "checkpoint.ratewise", tmp_path / "one" / "checkpoint.ratewise")
         with pytest.raises(InvalidInput, match="checkpoint of another run"):
             again(tmp_path / "one")
 
@@ -298,7 +298,7 @@ class TestResume:
 
     def test_one_process_at_a_time_and_leftovers_are_removed(self, tmp_path):
         folder, ready = made(tmp_path / "run")
-        (folder.path / ".checkpoint.npz.x.tmp").write_bytes(b"half")
+        (folder.path / ".checkpoint.ratewise.x.tmp").write_bytes(b"half")
         with folder.alone():
             assert not list(folder.path.glob(".*.tmp"))
             with pytest.raises(InvalidInput, match="another process is at work"):
@@ -384,7 +384,7 @@ class TestFolders:
             finished(tmp_path / "three", ledger=tmp_path / "all.json")
         assert len(Ledger.open(tmp_path / "all.json").admissions) == 2
 
-    @pytest.mark.parametrize("name", ["model.npz", "certificate.json", "statement.json", "plan.json"])
+    @pytest.mark.parametrize("name", ["model.ratewise", "certificate.json", "statement.json", "plan.json"])
     def test_a_file_of_another_run_is_rejected(self, tmp_path, name):
         finished(tmp_path / "one")
         finished(tmp_path / "two", wanted=settings(epsilon=2.0))

@@ -6,8 +6,8 @@
     schema.json        the public description of the table, if one was given
     plan.json          every planned release with its noise, from public facts
     ledger.json        the ledger, written before each release (unless the run shares one)
-    checkpoint.npz     released state of a run that is not finished
-    model.npz          the classifier, once finished, with the released values of each step
+    checkpoint.ratewise   released state of a run that is not finished
+    model.ratewise      the classifier, once finished, with the released values of each step
     certificate.json   the constraints on training rows
     statement.json, statement.txt   the guarantee
     evaluation-1.json, report.html  once asked for
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 FORMAT, VERSION = "ratewise-run", 3
 TRAINING, FINISHED = "training", "finished"
 
-_RESULTS = {"model.npz", "certificate.json", "statement.json", "statement.txt"}
+_RESULTS = {"model.ratewise", "certificate.json", "statement.json", "statement.txt"}
 _SOFTWARE = ("ratewise", "numpy", "scipy", "scikit-learn", "dp-accounting", "pandas")
 
 
@@ -241,7 +241,7 @@ class RunFolder:
     @property
     def checkpoint_path(self) -> Path:
         """Where released state of an unfinished run is."""
-        return self.path / "checkpoint.npz"
+        return self.path / "checkpoint.ratewise"
 
     def ledger(self) -> Ledger:
         """Open the ledger, which must be the one the run began with, with nothing taken out since."""
@@ -259,7 +259,7 @@ class RunFolder:
         """Read the classifier of a finished run."""
         if not self.finished:
             raise InvalidInput(f"the run in {str(self.path)!r} is not finished; ratewise resume goes on with it")
-        return from_bytes(self._content("model.npz"), self.path / "model.npz")
+        return from_bytes(self._content("model.ratewise"), self.path / "model.ratewise")
 
     def certificate(self) -> Certificate | None:
         """Read the certificate on the training rows; None without constraints."""
@@ -299,7 +299,7 @@ class RunFolder:
         """Write the results, and only then that the run is finished."""
         statement, certificate = classifier.privacy_, classifier.certificate_
         contents = {
-            "model.npz": to_bytes(classifier),
+            "model.ratewise": to_bytes(classifier),
             "certificate.json": json_bytes(None if certificate is None else certificate.to_dict()),
             "statement.json": json_bytes(statement.to_dict()),
             "statement.txt": f"{statement}\n".encode(),

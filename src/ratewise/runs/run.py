@@ -250,7 +250,7 @@ def _connect(folder: RunFolder, session: Session, ledger: Ledger) -> None:
         )
     path = folder.checkpoint_path
     state = read_checkpoint(path, folder.description["id"]) if path.exists() else None
-    session.restore(state, folder.admission(ledger), "checkpoint.npz")
+    session.restore(state, folder.admission(ledger), "checkpoint.ratewise")
 
 
 def _train(folder: RunFolder, session: Session, watch: Watch, every: int) -> None:
