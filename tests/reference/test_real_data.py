@@ -195,7 +195,7 @@ if FOLDER.is_dir():
         found, report, held = fit_and_report(heart(), false_negative_rate(limit), 0)
         assert found < error
         assert held
-        assert report.max_violation < 0.012
+        assert max(row.violation for row in report) < 0.012
 
     def test_employment_nine_races():
         error, report, held = fit_and_report(employment(), demographic_parity("race", max_gap=0.1), 0)

@@ -229,11 +229,6 @@ class GroupRow:
         """The group as text; "everyone" for no column."""
         return " & ".join(f"{column}={value}" for column, value in self.values.items()) or "everyone"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the row as plain data; NaN becomes None."""
-        data = plain_data(self)
-        return {"group": data.pop("values"), **data}
-
 
 @dataclass(frozen=True, repr=False)
 class GroupRates(RowSequence[GroupRow]):
@@ -276,10 +271,6 @@ class GroupRates(RowSequence[GroupRow]):
             raise InvalidInput(f"k must be one of the classes {list_values(self.classes)}, got {k!r}{several}")
         rates = row.rates[chosen]
         return float(getattr(rates, rate)), rates.denominators(row.count)[rate]
-
-    def to_dicts(self) -> list[dict[str, Any]]:
-        """Return the rows as plain data, groups first and everyone last."""
-        return [row.to_dict() for row in (*self.rows, self.overall)]
 
     def __repr__(self) -> str:
         return f"<GroupRates: {len(self)} groups, {self.overall.count} rows, {len(self.classes)} classes>"
@@ -399,10 +390,6 @@ class RateRow:
         """Whether the bound is held on the rows given; None, never True, if one of its rates has no rows."""
         return None if math.isnan(self.gap) else self.gap <= _ROUNDING
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the row as plain data, fit for JSON: NaN becomes None."""
-        return {**plain_data(self), "violation": plain_data(self.violation), "holds": self.holds}
-
 
 @dataclass(frozen=True, repr=False)
 class RateReport(RowSequence[RateRow]):
@@ -412,26 +399,6 @@ class RateReport(RowSequence[RateRow]):
     confidence: float
     soft: bool
     n_rows: int
-
-    @property
-    def all_hold(self) -> bool:
-        """Whether every constraint is held; a constraint without rows is not."""
-        return all(row.holds is True for row in self.rows)
-
-    @property
-    def worst(self) -> RateRow | None:
-        """The row that exceeds its bound most (or has least room left); None if no row could be judged."""
-        judged = [row for row in self.rows if row.holds is not None]
-        return max(judged, key=lambda row: row.gap, default=None)
-
-    @property
-    def max_violation(self) -> float:
-        """Largest amount by which a bound is exceeded; 0 if none is."""
-        return 0.0 if self.worst is None else self.worst.violation
-
-    def to_dicts(self) -> list[dict[str, Any]]:
-        """Return the rows as plain data, fit for JSON."""
-        return [row.to_dict() for row in self.rows]
 
     def __repr__(self) -> str:
         kind = "soft" if self.soft else "hard"
