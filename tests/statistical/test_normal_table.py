@@ -144,7 +144,7 @@ def test_decimal_arithmetic_agrees_with_double_precision(monkeypatch):
     settled = []
     whole = NormalTable._settle
     monkeypatch.setattr(NormalTable, "_settle", lambda *a: settled.append(whole(*a)) or settled[-1])
-    monkeypatch.setattr(discrete, "_DOUBT", 10.0)
+    monkeypatch.setattr(discrete, "_UNDECIDED", 10.0)
     slow = table._remainder(30, np.random.default_rng(4))
     np.testing.assert_array_equal(fast, slow)
     assert len(settled) > 30

@@ -301,10 +301,10 @@ def lagrangian_regularity(
 ) -> LagrangianRegularity:
     """Return Lipschitz and smoothness constants of the Lagrangian."""
     slope, weight = rate_lipschitz(model, temperature), alpha_norm * multiplier_radius
-    bend = model.loss_smoothness + weight * rate_smoothness(model, temperature)
+    smoothness = model.loss_smoothness + weight * rate_smoothness(model, temperature)
     cross = alpha_norm * slope * math.sqrt(constraints)
-    joint = (bend + math.hypot(bend, 2.0 * cross)) / 2.0
-    return LagrangianRegularity(model.loss_lipschitz + weight * slope, bend, joint)
+    joint = (smoothness + math.hypot(smoothness, 2.0 * cross)) / 2.0
+    return LagrangianRegularity(model.loss_lipschitz + weight * slope, smoothness, joint)
 
 
 # --- errors of the released gradients: soft rates, no clipping, Laplace noise on the histogram -------------

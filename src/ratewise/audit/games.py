@@ -47,12 +47,12 @@ STILL = 1e-20  # a learning rate at which the model stays where it is: every ste
 _MOST_ROWS = 20_000  # every canary has a feature of its own
 
 
-class Sight(NamedTuple):
+class Observation(NamedTuple):
     """What an adversary makes of one step; one number per canary, in units of the sensitivity."""
 
     gradient: Floats  # the released sum along the canary's own gradient: about 1 if it took part, 0 if not
-    tally: Floats | None = None  # the released entry of the histogram that the canary adds 1 to
-    beside: Floats | None = None  # an entry that no row adds to: under independent noise it tells nothing
+    own_count: Floats | None = None  # the released entry of the histogram that the canary adds 1 to
+    empty_count: Floats | None = None  # an entry that no row adds to: under independent noise it tells nothing
 
 
 class WorstRows:
@@ -90,12 +90,12 @@ class WorstRows:
             self._own = self.cells[: n_canaries * most : most].astype(np.intp)
             self._empty = max(set(range(self.constraints.n_cells)) - set(self.cells.tolist()))
 
-    def sight(self, along: Floats, histogram: Floats | None, positive: Bools) -> Sight:
+    def observe(self, along: Floats, histogram: Floats | None, positive: Bools) -> Observation:
         """Return what is seen of each canary, given whether the model predicts it positive."""
         if histogram is None:
-            return Sight(along)
+            return Observation(along)
         predicted = positive.astype(np.intp)
-        return Sight(along, histogram[self._own, predicted], histogram[self._empty, predicted])
+        return Observation(along, histogram[self._own, predicted], histogram[self._empty, predicted])
 
     def engine(self) -> AdditiveEngine:
         """Return the engine of additive models on these rows.
@@ -163,7 +163,7 @@ class Subject:
         self.rows = WorstRows(n_canaries, n_opponents, counted=counted, rows_per_id=rows_per_id)
         self.n_canaries = self.rows.n_canaries
 
-    def play(self, coins: Bools, steps: int, streams: RandomStreams) -> Iterator[Sight]:
+    def play(self, coins: Bools, steps: int, streams: RandomStreams) -> Iterator[Observation]:
         """Play ``len(coins)`` games of `steps` steps, canary i being there in game g if ``coins[g, i]``.
 
         The games are played one after another in one long run of the shipped loop.
@@ -174,7 +174,7 @@ class Subject:
         for number, seen in enumerate(self.released(event, present, streams), start=1):
             if number % steps == 0 and number < event.steps:
                 present[: self.n_canaries] = coins[number // steps]
-            yield self.rows.sight(*seen)
+            yield self.rows.observe(*seen)
 
     def released(
         self, event: TrainingEvent, present: Bools, streams: RandomStreams
@@ -405,21 +405,21 @@ def _scores(subject: Subject, coins: Bools, steps: int, streams: RandomStreams, 
     if event.histogram_noise is None and (releases == "histogram" or attack == "difference"):
         raise UnsupportedCombination("the event releases no histogram; audit releases='gradient'")
     total = np.zeros(coins.shape)
-    for number, sight in enumerate(subject.play(coins, steps, streams)):
-        total[number // steps] += _evidence(event, sight, releases, attack)
+    for number, seen in enumerate(subject.play(coins, steps, streams)):
+        total[number // steps] += _evidence(event, seen, releases, attack)
     return total
 
 
-def _evidence(event: TrainingEvent, sight: Sight, releases: str, attack: str) -> Floats:
+def _evidence(event: TrainingEvent, seen: Observation, releases: str, attack: str) -> Floats:
     """Return the log likelihood ratio of one step: that the canary was there, against that it was not."""
-    if attack == "difference" and sight.tally is not None and sight.beside is not None:
+    if attack == "difference" and seen.own_count is not None and seen.empty_count is not None:
         # under a shared draw the difference is exact; under the claimed noise it has twice the variance
-        return np.asarray(sight.tally - sight.beside, dtype=np.float64)
-    loss: Floats = np.zeros_like(sight.gradient)
+        return np.asarray(seen.own_count - seen.empty_count, dtype=np.float64)
+    loss: Floats = np.zeros_like(seen.gradient)
     if releases != "histogram" and event.gradient_noise is not None:
-        loss = loss + (sight.gradient - 0.5) / event.gradient_noise**2
-    if releases != "gradient" and sight.tally is not None and event.histogram_noise is not None:
-        count, noise = sight.tally, event.histogram_noise
+        loss = loss + (seen.gradient - 0.5) / event.gradient_noise**2
+    if releases != "gradient" and seen.own_count is not None and event.histogram_noise is not None:
+        count, noise = seen.own_count, event.histogram_noise
         laplace = (np.abs(count) - np.abs(count - 1.0)) / noise
         loss = loss + (laplace if event.histogram == "laplace" else (count - 0.5) / noise**2)
     rate = event.sampling_rate

@@ -96,13 +96,13 @@ def report_of(rows: Sequence[Row], n_people: int = 2 * ROWS) -> Report:
     from ratewise.report import Report
 
     last, others = rows[-1], census_like(n_people, random_state=1)
-    rivals = sorted(rows[:-1], key=lambda row: (row.model.constraints is _RATES, math.isinf(row.epsilon)))
+    compared = sorted(rows[:-1], key=lambda row: (row.model.constraints is _RATES, math.isinf(row.epsilon)))
     return Report.from_model(
         last.model,
         raw_columns(others),
         others.y,
         others.sensitive,
-        baseline={row.name: row.model for row in rivals},
+        baseline={row.name: row.model for row in compared},
         by=["sex", "region"],
         name=last.name,
         title="Who has a high income?",

@@ -193,9 +193,9 @@ class LabelledTable:
         known = _known(self.folder, title, data=self.data, confidence=confidence, tolerance=tolerance)
         if known["ledger"] is None:
             known["notes"] = (_NO_LEDGER,)
-        rivals = {name: other.model() for name, other in _named(self.folder, baselines).items()}
+        others = {name: other.model() for name, other in _named(self.folder, baselines).items()}
         if not self.constant:
-            return Report.from_model(self.model, self.frame, self.labels, self.groups or None, rivals, **known)
+            return Report.from_model(self.model, self.frame, self.labels, self.groups or None, others, **known)
         domain, codes, groups = self.domain, code_labels(self.labels, self.domain), {}
         used, coded = codes >= 0, code_groups(self.groups, domain)
         for name, values in domain.columns.items():
@@ -207,7 +207,7 @@ class LabelledTable:
             self.predicted[used],
             groups or None,
             self.folder.settings.declared or None,
-            baseline={name: other.predict(self.frame)[used] for name, other in rivals.items()},
+            baseline={name: other.predict(self.frame)[used] for name, other in others.items()},
             classes=domain.classes,
             group_values=domain.columns,
             model=self.model,

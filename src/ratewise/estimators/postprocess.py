@@ -69,7 +69,7 @@ _DISCOVERY_SHARE = 0.05
 _PENALTY = 10.0  # errors (as a share of the rows) that one unit of violation is worth
 _MOST_GROUPS = 5_000
 _ROUNDS = 8  # of linearisation, for constraints with ratios
-_TRUST = 0.25  # standard deviation of the error of the scores as probabilities
+_SCORE_ERROR = 0.25  # standard deviation of the error of the scores as probabilities
 
 
 # ------------------------------------------------------------------------------------------- the bins
@@ -489,8 +489,8 @@ class _Programme:
         expected[:, :, :-1] = 0.0
         expected[top, :, each] = (grid.odds * rows[:, :-1]).T
         expected[second, :, each] = ((1.0 - grid.odds) * rows[:, :-1]).T
-        doubt = np.square(_TRUST * rows)
-        weight = doubt / np.maximum(doubt + self._counts.labels_std**2, 1e-12)
+        score_variance = np.square(_SCORE_ERROR * rows)
+        weight = score_variance / np.maximum(score_variance + self._counts.labels_std**2, 1e-12)
         counted = weight * labels + (1.0 - weight) * expected
         costs: Floats = (rows - counted).reshape(len(labels), -1).T / max(float(rows.sum()), 1.0)
         return costs

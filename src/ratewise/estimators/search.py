@@ -58,7 +58,7 @@ _FREE = {_CONFIG + name for name in _UNRELEASED}  # do not change what a trial r
 _OURS = ("epsilon", "delta", "neighbours", "ledger", "data_name", "callback", "verbose", "random_state")
 _SELECTION = "selection"
 _SHARE = 0.05  # of a budget, in units of 1 / sigma**2, for a score or the certificate of the winner
-_BLIND = 0.02  # noise of a score from which on the winner is nearly random
+_TOO_NOISY = 0.02  # noise of a score from which on the winner is nearly random
 _MOST_SETTINGS = 100_000
 _MOST_CHECKED = 100  # settings that are checked before anything is spent
 _PROBE = Budget(1.0, 1e-9)  # for sessions of which only the declarations are looked at
@@ -148,19 +148,19 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         settings = self._check()
         mean = self._mean_trials(len(settings))
         given = (X, y, {"sensitive_features": sensitive_features, "privacy_ids": privacy_ids})
-        rules = self._rules(settings, mean, given)
+        planned = self._plan_search(settings, mean, given)
         streams = RandomStreams.from_seed(self.random_state, "selection")
         warn_of_seed(self.random_state)
         forget_fit(self)
         ledger = self.ledger
         if ledger is None:
-            cap = Budget(float(self.epsilon), rules.delta)
-            ledger = Ledger(cap=cap, adaptive=False, neighbours=self.estimator.neighbours, unit=rules.unit)
+            cap = Budget(float(self.epsilon), planned.delta)
+            ledger = Ledger(cap=cap, adaptive=False, neighbours=self.estimator.neighbours, unit=planned.unit)
         USED_SEEDS.add(ledger, streams)
-        admission = ledger.admit(dict(rules.events), purpose="private search", data=self.data_name, unit=rules.unit)
+        admission = ledger.admit(dict(planned.events), purpose="private search", data=self.data_name, unit=planned.unit)
         admission.release(_SELECTION)
         number = draw_number(mean, streams.preparation)
-        self._keep(self._best(settings, number, rules, given, streams), rules, admission)
+        self._keep(self._best(settings, number, planned, given, streams), planned, admission)
         return self
 
     # ----------------------------------------------------------------------------------- prediction
@@ -219,7 +219,7 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
             raise InvalidInput(f"mean_trials must be above 1, got {mean:g}; a single training needs no search")
         return mean
 
-    def _rules(self, settings: list[dict[str, Any]], mean: float, given: Any) -> _Rules:
+    def _plan_search(self, settings: list[dict[str, Any]], mean: float, given: Any) -> _SearchPlan:
         """Return the budget of a trial and the plan of the whole search, from public facts only."""
         neighbours, total = self.estimator.neighbours, float(self.epsilon)
         n_units = 0
@@ -243,17 +243,17 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
             trial = affordable_trial(
                 lambda trial: epsilon(tuple(events(trial).values()), delta, neighbours), total, total / 2
             )
-            planned, admitted = trials(trial), events(trial)
-        unit = planned[0][0].unit
-        noise = math.sqrt(2.0) * max(_score_noise(*one) for one in planned) / n_units
-        if noise > _BLIND:
+            of_settings, admitted = trials(trial), events(trial)
+        unit = of_settings[0][0].unit
+        noise = math.sqrt(2.0) * max(_score_noise(*one) for one in of_settings) / n_units
+        if noise > _TOO_NOISY:
             warnings.warn(
                 f"with {n_units} {unit.noun} at this budget noise changes the accuracy of a trial by "
                 f"{noise:.2g}: the winner is nearly random; raise epsilon, or use the defaults without a search",
                 RatewiseWarning,
                 stacklevel=3,
             )
-        return _Rules(Budget(trial, delta / mean), delta, admitted, [plan.events for plan, _ in planned], unit)
+        return _SearchPlan(Budget(trial, delta / mean), delta, admitted, [plan.events for plan, _ in of_settings], unit)
 
     # --------------------------------------------------------------------------------- one trial
 
@@ -282,13 +282,13 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         return session
 
     def _best(
-        self, settings: list[dict[str, Any]], number: int, rules: _Rules, given: Any, streams: RandomStreams
+        self, settings: list[dict[str, Any]], number: int, planned: _SearchPlan, given: Any, streams: RandomStreams
     ) -> _Trial:
         """Return the best of `number` trials, keeping no other."""
         best: _Trial | None = None
         for _ in range(number):
             setting = settings[int(streams.preparation.integers(len(settings)))]
-            trial = self._run(setting, rules, given, streams)
+            trial = self._run(setting, planned, given, streams)
             if trial is not None and (best is None or trial.rank > best.rank):
                 best = trial
         if best is None:
@@ -298,19 +298,19 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
             )
         return best
 
-    def _run(self, setting: dict[str, Any], rules: _Rules, given: Any, streams: RandomStreams) -> _Trial | None:
+    def _run(self, setting: dict[str, Any], planned: _SearchPlan, given: Any, streams: RandomStreams) -> _Trial | None:
         """Return one trial, trained and scored; None if its training diverged."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # they come from released counts, of which only the winner's count
-            session = self._session(setting, rules.budget, given)
+            session = self._session(setting, planned.budget, given)
             if not streams.secure:
                 session.streams = RandomStreams.from_seed(streams.preparation)
             session.plan_units()
             session.ledger = _TrialLedger(
-                cap=rules.budget, adaptive=False, neighbours=session.neighbours, unit=session.plan.unit
+                cap=planned.budget, adaptive=False, neighbours=session.neighbours, unit=session.plan.unit
             )
             session.admit()
-            if session.plan.events not in rules.allowed:
+            if session.plan.events not in planned.allowed:
                 raise RatewiseError(f"the setting {setting!r} releases other events than were admitted")
             try:
                 session.run()
@@ -327,22 +327,22 @@ class PrivateSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type
         violation = max((row.excess for row in rows if not math.isnan(row.estimate)), default=0.0)
         return (1, accuracy) if violation <= self.tolerance else (0, -violation)
 
-    def _keep(self, best: _Trial, rules: _Rules, admission: Admission) -> None:
+    def _keep(self, best: _Trial, planned: _SearchPlan, admission: Admission) -> None:
         session, trial_plan = best.session, best.session.plan
-        session.admission, session.ledger, session.delta = admission, admission.ledger, rules.delta
-        if CERTIFICATE in rules.events:
+        session.admission, session.ledger, session.delta = admission, admission.ledger, planned.delta
+        if CERTIFICATE in planned.events:
             # counts that did not take part in the selection
-            session.plan = replace(trial_plan, events=dict(rules.events))
+            session.plan = replace(trial_plan, events=dict(planned.events))
             session.released.pop(CERTIFICATE, None)
             session.certify()
             session.plan = trial_plan
         session.found.append("the best setting of a random number of trials")
-        winner = keep_session(self._classifier(best.setting, rules.budget), session)
+        winner = keep_session(self._classifier(best.setting, planned.budget), session)
         self.best_estimator_ = winner
         self.best_params_ = dict(best.setting)
         self.best_score_ = best.accuracy
         self.certificate_ = winner.certificate_
-        self.trial_epsilon_ = rules.budget.epsilon
+        self.trial_epsilon_ = planned.budget.epsilon
         self.classes_ = winner.classes_
         self.privacy_, self.ledger_ = winner.privacy_, admission.ledger
 
@@ -353,7 +353,7 @@ class _TrialLedger(Ledger):
     _counted = False
 
 
-class _Rules(NamedTuple):
+class _SearchPlan(NamedTuple):
     """The plan of a search, fixed before any row is read: the budget of a trial, and what the ledger admits."""
 
     budget: Budget

@@ -44,7 +44,7 @@ _INDEX_BITS = 16  # of the table of segments: 256 kB
 _PROPOSAL_BITS = 14
 _SEGMENTS_PER_SCALE = 6  # log2 of the segments in one s, or up to twice as many
 _REACH = 8.0  # segments cover so many s on either side
-_DOUBT = 2.0**-40  # rounding errors of masses (which are below 2**-7) and levels are below 2**-50
+_UNDECIDED = 2.0**-40  # rounding errors of masses (which are below 2**-7) and levels are below 2**-50
 _SMALLEST_SCALE, _LARGEST_SCALE = 2.0**16, 2.0**38
 CHUNK = 1 << 16  # draws made at once: their arrays stay in the cache
 _LEAST_AT_ONCE, _CALLS_AT_ONCE = 4096, 16  # draws that a pool makes at once, and calls that they serve
@@ -107,9 +107,9 @@ class NormalTable:
         segments = np.arange(-side, side, dtype=np.int64)
         near = np.where(segments >= 0, segments, -segments - 1) * width + (segments < 0)
         far = np.where(segments >= 0, (segments + 1) * width - 1, -segments * width)
-        counts = np.floor(self._mass(far) * (1.0 - _DOUBT) * 2.0**_INDEX_BITS)
+        counts = np.floor(self._mass(far) * (1.0 - _UNDECIDED) * 2.0**_INDEX_BITS)
         floors = counts * 2.0**-_INDEX_BITS
-        excess = self._mass(near) * (1.0 + _DOUBT) - floors
+        excess = self._mass(near) * (1.0 + _UNDECIDED) - floors
         # a unit with few digits: its multiples are exact, so heights are in exact proportion to probabilities
         unit = math.frexp(float(excess.sum()) / (2.0**_PROPOSAL_BITS - 2 * side - 8))
         self._unit = math.ldexp(math.ceil(unit[0] * 2.0**24), unit[1] - 24)
@@ -179,8 +179,8 @@ class NormalTable:
             above -= self._floors.take(chosen)
             above -= level
             keep = above > 0.0
-            doubtful = (np.abs(above) < _DOUBT) | (chosen == self._tail_at)
-            for place in np.flatnonzero(doubtful).tolist():
+            undecided = (np.abs(above) < _UNDECIDED) | (chosen == self._tail_at)
+            for place in np.flatnonzero(undecided).tolist():
                 found = self._settle(int(chosen[place]), int(numbers[place]), int(uniform[place]), rng)
                 keep[place] = found is not None
                 numbers[place] = 0 if found is None else found

@@ -189,7 +189,7 @@ class RandomStreams:
         return RandomStreams.from_seed, ()
 
 
-_USES = {"": "fit", "table": "fit of a table", "network": "training of a network", "selection": "search"}
+_USES = {"": "fit", "network": "training of a network", "selection": "search"}
 
 
 def _sequence(seed: Any) -> tuple[np.random.SeedSequence, Any]:

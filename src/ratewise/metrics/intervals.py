@@ -257,8 +257,8 @@ def _limits(means: _Means, data: Moments, confidence: float) -> tuple[Floats, Fl
     scale = np.where(moving, width, 1.0)
     share = np.clip((mean - least) / scale, 0.0, 1.0)
     spread = np.diagonal(means.scatter(data, mean)) / scale / scale  # a tiny scale has no square
-    worth = rows * (rows * share * (1.0 - share) + _PRIOR_SPREAD) / (spread + _PRIOR_SPREAD)
-    low, high = share_interval(share * worth, worth, confidence)
+    effective_rows = rows * (rows * share * (1.0 - share) + _PRIOR_SPREAD) / (spread + _PRIOR_SPREAD)
+    low, high = share_interval(share * effective_rows, effective_rows, confidence)
     return np.where(moving, least + width * low, mean), np.where(moving, least + width * high, mean), mean
 
 

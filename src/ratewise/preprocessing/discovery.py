@@ -7,10 +7,10 @@ noisy count reaches
 
     tau = 1 + s * Phi^-1((1 - delta)^(1/(m k))) + grid,
 
-where k is the number of values per column that one unit can add, and the grid is that of the rounded noise. A value that only one unit has is kept, in any of
-the columns, with probability at most delta. If none is, the release is the Gaussian mechanism with multiplier z on
-the values that both neighbours have. It is accounted as ``ThresholdEvent(z, delta)``. What is not kept is "other",
-like what does not occur.
+where k is the number of values per column that one unit can add, and the grid is that of the rounded noise. A value
+that only one unit has is kept, in any of the columns, with probability at most delta. If none is, the release is the
+Gaussian mechanism with multiplier z on the values that both neighbours have. It is accounted as
+``ThresholdEvent(z, delta)``. What is not kept is "other", like what does not occur.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from ratewise.preprocessing.grids import (
 
 Floats = npt.NDArray[np.float64]
 
-_DOUBT = 1e-3  # probability that any of the empty cells of a release is taken to be occupied
+_FALSE_POSITIVES = 1e-3  # probability that any of the empty cells of a release is taken to be occupied
 
 
 def discovery_threshold(noise: float, delta: float, columns: int, max_rows: int = 1) -> float:
@@ -60,7 +60,7 @@ def visible_from(n_cells: int) -> float:
 
     One of `n_cells` empty cells exceeds it with a probability of at most a thousandth.
     """
-    return -float(ndtri(_DOUBT / n_cells))
+    return -float(ndtri(_FALSE_POSITIVES / n_cells))
 
 
 class ValueCounts(dict[str, float]):

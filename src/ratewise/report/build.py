@@ -51,18 +51,18 @@ def spending_of(ledger: Ledger, delta: float) -> c.Spending:
     def epsilon(events: Iterable[Event]) -> float:
         return accountant.epsilon(merged(events), delta, neighbours=ledger.neighbours)
 
-    before, so_far, entries = 0.0, list[Event](), list[c.Booking]()
+    before, so_far, entries = 0.0, list[Event](), list[c.LedgerEntry]()
     for (purpose, data, _), run in itertools.groupby(_releases(ledger), lambda one: one[0]):
         events = merged(event for _, event in run)
         so_far += events
         after = epsilon(so_far)
-        entries.append(c.Booking(purpose, data, str(events[0]), *finites(epsilon(events), before, after)))
+        entries.append(c.LedgerEntry(purpose, data, str(events[0]), *finites(epsilon(events), before, after)))
         before = after
     extra = len(entries) - MOST_ENTRIES
     if extra > 0:  # the earliest become one, which keeps the sums right
         start, end = entries[0].before, entries[extra].after
         words = f"the first {extra + 1} releases"
-        entries[: extra + 1] = [c.Booking(words, "", "see the ledger itself", end, start, end)]
+        entries[: extra + 1] = [c.LedgerEntry(words, "", "see the ledger itself", end, start, end)]
     return c.Spending(delta, None if ledger.cap is None else ledger.cap.epsilon, finite(before), tuple(entries))
 
 
@@ -226,12 +226,12 @@ class Background:
         return getattr(self.model, "constraints_", None)
 
 
-Rivalry = tuple[Any, Certificate | None, float | None]
+Comparison = tuple[Any, Certificate | None, float | None]
 """Predictions of another model, their certificate, and its epsilon."""
 
 
 def content_of(
-    data: Evaluation, background: Background, certificate: Certificate | None, rivals: Mapping[str, Rivalry]
+    data: Evaluation, background: Background, certificate: Certificate | None, others: Mapping[str, Comparison]
 ) -> Content:
     """Measure everything and return the content of the report; `certificate` is that of the rows."""
     names, declared = data.names, data.constraints
@@ -253,7 +253,7 @@ def content_of(
         everyone=everyone,
         groupings=groupings,
         calibration=evaluation.calibration_of(data),
-        models=_models(data, background, certificate, rivals),
+        models=_models(data, background, certificate, others),
     )
 
 
@@ -321,10 +321,12 @@ def _content(
     return replace(content, about=about, notes=_notes(content, background))
 
 
-def rivals_of(baseline: Any, X: Any, known: Any, judge: Callable[[Any], Certificate | None]) -> dict[str, Rivalry]:
+def comparisons_of(
+    baseline: Any, X: Any, known: Any, judge: Callable[[Any], Certificate | None]
+) -> dict[str, Comparison]:
     """Return what other models (one, or several by name) predict on the `known` rows."""
     models = baseline if isinstance(baseline, Mapping) else {"without constraints": baseline}
-    found: dict[str, Rivalry] = {}
+    found: dict[str, Comparison] = {}
     for name, model in () if baseline is None else models.items():
         if not callable(getattr(model, "predict", None)):
             raise InvalidType(
@@ -365,18 +367,18 @@ def known_rows(model: Any, y: Any, columns: Mapping[str, Any]) -> tuple[Any, dic
 
 
 def _models(
-    data: Evaluation, background: Background, certificate: Certificate | None, rivals: Mapping[str, Rivalry]
-) -> tuple[c.Rival, ...]:
+    data: Evaluation, background: Background, certificate: Certificate | None, others: Mapping[str, Comparison]
+) -> tuple[c.ComparedModel, ...]:
     """Return the models as they do on the rows, the one reported first."""
-    statement, found = background.statement, list[c.Rival]()
+    statement, found = background.statement, list[c.ComparedModel]()
     reported = data.predicted, certificate, None if statement is None else statement.epsilon
-    for name, (predicted, judged, epsilon) in [(background.name, reported), *rivals.items()]:
+    for name, (predicted, judged, epsilon) in [(background.name, reported), *others.items()]:
         accuracy = evaluation.accuracy_of(data, predicted)
         constraints = constraints_of(judged, data.constraints, data.domain, data.names)
         spent = None if epsilon is None else finite(epsilon)
         worst = max((one.excess for one in constraints if one.excess is not None), default=None)
         reached = tuple(one.reached for one in constraints)
-        found.append(c.Rival(name, accuracy, worst, reached, spent, spent is not None))
+        found.append(c.ComparedModel(name, accuracy, worst, reached, spent, spent is not None))
     return tuple(found)
 
 

@@ -166,7 +166,7 @@ class Calibration:
 
 
 @dataclass(frozen=True)
-class Rival:
+class ComparedModel:
     """A model on the same rows: the one reported comes first, others are there to compare.
 
     `worst` is the largest excess.
@@ -200,7 +200,7 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Booking:
+class LedgerEntry:
     """An entry of the ledger: epsilon of it alone, and of the ledger before and after it."""
 
     purpose: str
@@ -218,7 +218,7 @@ class Spending:
     delta: float
     cap: float | None
     total: float | None
-    entries: tuple[Booking, ...]
+    entries: tuple[LedgerEntry, ...]
 
 
 @dataclass(frozen=True)
@@ -268,7 +268,7 @@ class Content:
     everyone: Group
     groupings: tuple[Grouping, ...] = ()
     calibration: tuple[Calibration, ...] = ()
-    models: tuple[Rival, ...] = ()
+    models: tuple[ComparedModel, ...] = ()
     shapes: tuple[Shape, ...]
     training: Training | None
     spending: Spending | None

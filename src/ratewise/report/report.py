@@ -126,8 +126,8 @@ class Report:
         if tolerance is None:
             tolerance = getattr(getattr(model, "config", None), "tolerance", 0.01)
         judge = functools.partial(_certificate, rows, *everything, tolerance)
-        rivals = build.rivals_of(baseline, X, used, judge)
-        return cls(build.content_of(rows, background, judge(predicted), rivals))
+        others = build.comparisons_of(baseline, X, used, judge)
+        return cls(build.content_of(rows, background, judge(predicted), others))
 
     @classmethod
     def from_training(cls, model: Any, **known: Any) -> Self:
@@ -177,8 +177,8 @@ class Report:
         judge = functools.partial(_certificate, rows, y_true, sensitive_features, tolerance)
         background = build.Background(**known)
         others = baseline if isinstance(baseline, Mapping) else {"without constraints": baseline}
-        rivals = {name: (guess, judge(guess), None) for name, guess in others.items() if guess is not None}
-        return cls(build.content_of(rows, background, judge(y_pred), rivals))
+        compared = {name: (guess, judge(guess), None) for name, guess in others.items() if guess is not None}
+        return cls(build.content_of(rows, background, judge(y_pred), compared))
 
     # -------------------------------------------------------------------------------- as text
 

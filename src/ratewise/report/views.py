@@ -200,16 +200,16 @@ def model_columns(content: Content) -> list[Column]:
     accuracy = Axis.around([end for model in models for end in model.accuracy.interval or (0.0, 1.0)])
     gaps = Axis.around([0.0, *(model.worst for model in models if model.worst is not None)])
 
-    def name(model: c.Rival) -> Html:
+    def name(model: c.ComparedModel) -> Html:
         return el("span", model.name, class_="label")
 
-    def kind(model: c.Rival) -> str:
+    def kind(model: c.ComparedModel) -> str:
         return "model" if model is reported else "rival"
 
-    def right(model: c.Rival) -> Html:
+    def right(model: c.ComparedModel) -> Html:
         return strip(accuracy, model.accuracy.value, model.accuracy.interval, state=kind(model))
 
-    def excess(model: c.Rival) -> Html:
+    def excess(model: c.ComparedModel) -> Html:
         return strip(gaps, model.worst, state=kind(model), zero=0.0, beyond=True)
 
     columns = [
@@ -513,7 +513,7 @@ def _spending_forest(spending: c.Spending) -> Forest | None:
     return Forest(title, axis, rows, ("Release", "Adds"), spending.cap, "cap" if spending.cap else "")
 
 
-def _rise(one: c.Booking) -> str:
+def _rise(one: c.LedgerEntry) -> str:
     return "without protection" if one.before is None or one.after is None else signed(one.after - one.before)
 
 
