@@ -261,7 +261,7 @@ def test_every_kind_of_event_has_a_price_in_the_filter(event):
 def test_one_plan_may_spend_the_whole_cap_and_nothing_follows():
     """Exact composition for the first plan alone: it is fixed before any output is seen."""
     ledger = Ledger(cap=CAP)
-    whole = GaussianEvent(accountant.gaussian_noise_exactly(CAP) * (1 + 1e-9))
+    whole = GaussianEvent(accountant.single_release_noise(CAP.epsilon, CAP.delta) * (1 + 1e-9))
     ledger.admit(whole).release()
     assert ledger.spent == 1.0
     for event in (GaussianEvent(1e9), LaplaceEvent(1e9), ThresholdEvent(1e9, 1e-12)):

@@ -8,8 +8,9 @@ import pytest
 
 from ratewise import RateConstrainedClassifier, demographic_parity
 from ratewise.accounting import GaussianEvent, PrivacyUnit, ThresholdEvent, TrainingEvent, epsilon
+from ratewise.accounting.accountant import single_release_noise
 from ratewise.mechanisms.noise import RoundedGaussianMechanism
-from ratewise.training.config import TrainingConfig, single_release_noise
+from ratewise.training.config import TrainingConfig
 from ratewise.training.plan import (
     CERTIFICATE,
     DISCOVERY,

@@ -31,6 +31,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 from scipy import optimize
+from scipy.special import log_ndtr, ndtr
 
 from ratewise import _validate
 from ratewise.accounting.events import (
@@ -638,7 +639,7 @@ class PrivacyFilter:
     def noise_factor(self) -> float:
         """Return by how much more noise one Gaussian release needs to fit than by exact composition."""
         by_filter = math.sqrt(self.order / (2 * max(self.divergence, 1e-300)))
-        return by_filter / gaussian_noise_exactly(self.cap)
+        return by_filter / single_release_noise(self.cap.epsilon, self.cap.delta)
 
 
 @functools.lru_cache(maxsize=256)
@@ -655,7 +656,8 @@ def gaussian_order(cap: Budget) -> float:
     The divergence of a Gaussian is proportional to the order, so this maximises budget / order.
     """
     # 1 + sqrt(2 log(1 / delta)) / mu for the mu of a Gaussian within the cap: about where the best one lies
-    centre = math.log(math.sqrt(2 * math.log(1 / cap.delta)) * gaussian_noise_exactly(cap))
+    noise = single_release_noise(cap.epsilon, cap.delta)
+    centre = math.log(math.sqrt(2 * math.log(1 / cap.delta)) * noise)
 
     def loss(log_order: float) -> float:
         order = 1.0 + math.exp(log_order)
@@ -666,15 +668,19 @@ def gaussian_order(cap: Budget) -> float:
 
 
 @functools.lru_cache(maxsize=64)
-def gaussian_noise_exactly(cap: Budget) -> float:
-    """Return the least noise of one Gaussian release within the cap, by its exact curve."""
+def single_release_noise(epsilon: float, delta: float) -> float:
+    """Return the noise multiplier of one Gaussian release that spends (epsilon, delta)."""
+
+    def excess(noise: float) -> float:
+        a, b = 0.5 / noise - epsilon * noise, -0.5 / noise - epsilon * noise
+        return float(ndtr(a) - math.exp(epsilon + float(log_ndtr(b)))) - delta
+
     low, high = 1e-3, 1.0
-    while GaussianCurve(high).delta(cap.epsilon) > cap.delta:
-        low, high = high, 2 * high
-    for _ in range(60):
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if GaussianCurve(middle).delta(cap.epsilon) > cap.delta else (low, middle)
-    return high
+    while excess(high) > 0:
+        low, high = high, 2.0 * high
+    while excess(low) < 0:
+        low, high = low / 2.0, low
+    return float(optimize.brentq(excess, low, high))
 
 
 def _divergence_budget(cap: Budget, order: float) -> float:

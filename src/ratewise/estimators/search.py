@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ratewise import _validate
 from ratewise.accounting import Admission, Budget, Event, Ledger, PrivacyUnit, epsilon
-from ratewise.accounting.accountant import SelectionCurve
+from ratewise.accounting.accountant import SelectionCurve, single_release_noise
 from ratewise.accounting.events import GaussianEvent, OutsideEvent, SelectionEvent
 from ratewise.constraints.domain import list_values
 from ratewise.estimators.classifier import RateConstrainedClassifier, delta_for, forget_fit, keep_session, session_of
@@ -32,7 +32,7 @@ from ratewise.exceptions import InvalidInput, InvalidType, RatewiseError, Ratewi
 from ratewise.mechanisms.noise import RoundedGaussianMechanism
 from ratewise.mechanisms.randomness import USED_SEEDS, RandomStreams, warn_of_seed
 from ratewise.training.certificate import COUNT_SENSITIVITY
-from ratewise.training.config import TrainingConfig, single_release_noise
+from ratewise.training.config import TrainingConfig
 from ratewise.training.declarations import check_ledger
 from ratewise.training.plan import CERTIFICATE, Plan
 from ratewise.training.session import Session

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from functools import lru_cache
 from typing import Any
 
-from scipy.optimize import brentq
-from scipy.special import log_ndtr, ndtr
-
 from ratewise import _validate
+from ratewise.accounting.accountant import single_release_noise
 from ratewise.exceptions import InvalidInput
 from ratewise.preprocessing.grids import LOG_CELLS, REFINEMENT
 
@@ -161,22 +158,6 @@ class TrainingConfig:
     def to_dict(self) -> dict[str, Any]:
         """Return the settings by name."""
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}
-
-
-@lru_cache(maxsize=64)
-def single_release_noise(epsilon: float, delta: float) -> float:
-    """Return the noise multiplier of one Gaussian release that spends (epsilon, delta)."""
-
-    def excess(noise: float) -> float:
-        a, b = 0.5 / noise - epsilon * noise, -0.5 / noise - epsilon * noise
-        return float(ndtr(a) - math.exp(epsilon + float(log_ndtr(b)))) - delta
-
-    low, high = 1e-3, 1.0
-    while excess(high) > 0:
-        low, high = high, 2.0 * high
-    while excess(low) < 0:
-        low, high = low / 2.0, low
-    return float(brentq(excess, low, high))
 
 
 def resolution(n_units: int, epsilon: float | None, delta: float) -> float:
