@@ -76,7 +76,7 @@ def rarer(event):
 def test_an_accountant_below_the_truth_would_be_seen(broken, monkeypatch):
     """Power of "no ledger below the truth": the accountant is off by little, and so is all that uses it."""
     change = {"half the steps": halved, "rarer rows": rarer}.get(broken, lambda event: event)
-    build, read = PrivacyCurve.__init__, PrivacyCurve.epsilon_or_enough
+    build, read = PrivacyCurve.__init__, PrivacyCurve.epsilon
 
     def wrong_events(self, events, *arguments, **options):
         build(self, [change(event) for event in as_events(events)], *arguments, **options)
@@ -85,7 +85,7 @@ def test_an_accountant_below_the_truth_would_be_seen(broken, monkeypatch):
         return read(self, *asked) * (0.98 if broken == "two percent low" else 1.0)
 
     monkeypatch.setattr(PrivacyCurve, "__init__", wrong_events)
-    monkeypatch.setattr(PrivacyCurve, "epsilon_or_enough", wrong_answer)
+    monkeypatch.setattr(PrivacyCurve, "epsilon", wrong_answer)
     feed = fed(entry_points.accounting.fuzz_ledger, 200, phases=[Phase.generate])
     with pytest.raises(AssertionError, match="is stated, the truth is at least"):
         feed()

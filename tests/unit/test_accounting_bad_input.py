@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 
 from ratewise import accounting
@@ -89,16 +88,6 @@ def test_unknown_neighbours(value):
         with pytest.raises(InvalidInput, match=r"\bneighbours must be one of .*'add_or_remove'.*, got ") as caught:
             ask()
         assert shown(value, caught)
-
-
-@pytest.mark.parametrize("bad", [math.nan, -1e-3, 1.0])
-def test_curve_checks_every_entry(bad):
-    found = accounting.curve(EVENT)
-    with pytest.raises(InvalidInput, match=r"\bdelta must be "):
-        found.epsilon(np.array([1e-5, bad]))
-    if bad != 1.0:
-        with pytest.raises(InvalidInput, match=r"\bepsilon must be "):
-            found.delta(np.array([1.0, bad]))
 
 
 # ---------------------------------------------------------------- combinations without a sound answer

@@ -133,7 +133,7 @@ class TestBothDirections:
     @pytest.mark.parametrize("enough", [0.0, 0.5, 1.0, 2.0, math.inf])
     def test_an_answer_that_is_not_too_much_is_exact(self, adding_is_worse, enough):
         curve = accounting.curve(TrainingEvent(0.2, 200, 8.0))
-        found, exact = curve.epsilon_or_enough(1e-5, enough), curve.epsilon(1e-5)
+        found, exact = curve.epsilon(1e-5, enough), curve.epsilon(1e-5)
         assert found == exact if found <= enough else enough < found <= exact
         one_way = curve._ways[0].epsilon(1e-5)
         assert 1.0 < one_way < exact  # so both cases occur

@@ -26,7 +26,6 @@ import functools
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -99,12 +98,12 @@ def epsilon(events: Event | Iterable[Event], delta: float, neighbours: str = "ad
         Infinite only if an event is unprotected, or brings as much delta of its own as is asked for; a selection
         beside other events counts as bringing 1e-18.
     """
-    return curve(events, neighbours).epsilon(_validate.inside(delta=delta))
+    return curve(events, neighbours).epsilon(delta)
 
 
 def delta(events: Event | Iterable[Event], epsilon: float, neighbours: str = "add_or_remove") -> float:
     """Return the smallest known delta such that the events together are (epsilon, delta)-private; see `epsilon`."""
-    return curve(events, neighbours).delta(_validate.non_negative(epsilon=epsilon))
+    return curve(events, neighbours).delta(epsilon)
 
 
 def curve(events: Event | Iterable[Event], neighbours: str = "add_or_remove") -> PrivacyCurve:
@@ -152,22 +151,6 @@ class PrivacyCurve:
             alone = self._without_composition()
             self._ways = self._compositions() if alone is None else (alone,)
 
-    @overload
-    def epsilon(self, delta: float) -> float: ...
-    @overload
-    def epsilon(self, delta: npt.ArrayLike) -> Array: ...
-    def epsilon(self, delta: Any) -> Any:
-        """Return epsilon for one delta or an array of them."""
-        return _elementwise(lambda deltas: [self.epsilon_or_enough(float(d)) for d in deltas], delta=delta)
-
-    @overload
-    def delta(self, epsilon: float) -> float: ...
-    @overload
-    def delta(self, epsilon: npt.ArrayLike) -> Array: ...
-    def delta(self, epsilon: Any) -> Any:
-        """Return delta for one epsilon or an array of them."""
-        return _elementwise(self.deltas, epsilon=epsilon)
-
     def renyi(self, orders: npt.ArrayLike, tail: float) -> tuple[Array, float]:
         """Return Renyi divergences of the events at the orders, and the probability they leave out.
 
@@ -184,12 +167,9 @@ class PrivacyCurve:
         missing = max(infinite for _, infinite in found) + self._threshold_delta
         return np.max([values for values, _ in found], axis=0), min(1.0, missing)
 
-    def epsilon_or_enough(self, delta: float, enough: float = math.inf) -> float:
-        """Return epsilon or, for less work, some number between `enough` and epsilon if that is above it.
-
-        For searches: an answer of at most `enough` is what `epsilon` says.
-        """
-        _validate.inside(delta=delta)
+    def epsilon(self, delta: float, enough: float = math.inf) -> float:
+        """Return epsilon at a delta; for less work, some number between `enough` and epsilon if that is above it."""
+        delta = _validate.inside(delta=delta)
         if delta < _LEAST_DELTA:
             raise InvalidInput(
                 f"delta must be at least {_LEAST_DELTA:g}, for a selection times mean_trials, got {delta!r}"
@@ -208,10 +188,12 @@ class PrivacyCurve:
                 answer = max(answer, other.epsilon(delta))
         return answer
 
+    def delta(self, epsilon: float) -> float:
+        """Return delta at an epsilon."""
+        return float(self.deltas(np.array([_validate.non_negative(epsilon=epsilon)]))[0])
+
     def deltas(self, epsilons: Array) -> Array:
-        """Return delta at every one of a list of epsilons."""
-        for value in epsilons:
-            _validate.non_negative(epsilon=float(value))
+        """Return delta at every epsilon of an array; neighbouring ones share the work."""
         if self._unprotected:
             return np.ones(len(epsilons))
         found = np.max([way.deltas(epsilons) for way in self._ways], axis=0)
@@ -295,19 +277,6 @@ def _replaced(base: RowLoss, rate: float) -> Loss:
     )
 
 
-def _elementwise(function: Callable[[Array], Any], **argument: Any) -> Any:
-    """Apply a function of a list of numbers to a number or to an array of any shape."""
-    ((name, values),) = argument.items()
-    if isinstance(values, (str, bytes, bool)) or values is None:
-        raise InvalidType(f"{name} must be a number or an array of numbers, got {values!r}")
-    try:
-        asked = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InvalidInput(f"{name} must be a number or an array of numbers, got {values!r}") from None
-    answers = np.asarray(function(asked.ravel()), dtype=np.float64).reshape(asked.shape)
-    return answers if asked.ndim else float(answers)
-
-
 # --- the best of a random number of private candidates ----------------------------------------------------
 
 
@@ -331,7 +300,7 @@ class SelectionCurve:
 
     def epsilon(self, delta: float) -> float:
         """Return an epsilon at which the selection has at most the given delta."""
-        inner = max(curve.epsilon_or_enough(delta / self.mean_trials) for curve in self._exact)
+        inner = max(curve.epsilon(delta / self.mean_trials) for curve in self._exact)
         return inner + self.shift if inner > 0 else 0.0
 
     def deltas(self, epsilons: Array) -> Array:
@@ -488,7 +457,7 @@ def calibrate_plan(
     delta = _validate.inside(delta=delta)
 
     def spent(scale: float, tolerance: float, enough: float) -> float:
-        return PrivacyCurve(build(scale), neighbours, tolerance=tolerance).epsilon_or_enough(delta, enough)
+        return PrivacyCurve(build(scale), neighbours, tolerance=tolerance).epsilon(delta, enough)
 
     own = sum(event.delta for event in as_events(build(1.0)) if isinstance(event, ThresholdEvent))
     if own >= delta:
