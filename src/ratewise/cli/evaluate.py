@@ -19,7 +19,7 @@ from ratewise.cli.options import PLACE, file_options, force_option, ledger_optio
 from ratewise.constraints.compiled import named_values
 from ratewise.constraints.domain import Domain, Numeric, list_values
 from ratewise.data.cells import parse_text, text_of
-from ratewise.data.table import code_groups, code_labels, named_columns
+from ratewise.data.table import code_labels, named_columns
 from ratewise.estimators.evaluation import evaluate as certify_predictions
 from ratewise.exceptions import InvalidInput, RatewiseError
 from ratewise.metrics.rates import text_table
@@ -186,35 +186,14 @@ class LabelledTable:
     def report(
         self, tolerance: float, confidence: float = 0.95, baselines: Iterable[RunFolder] = (), title: str | None = None
     ) -> Report:
-        """Return the report of the run on these rows, with other runs to compare it with."""
+        """Return the report of the run on these rows, with other runs to compare it with; of a constant, of its training."""
         from ratewise.report import Report
-        from ratewise.report.evaluation import OTHER
 
         known = _known(self.folder, title, data=self.data, confidence=confidence, tolerance=tolerance)
         if known["ledger"] is None:
             known["notes"] = (_NO_LEDGER,)
         others = {name: other.model() for name, other in _named(self.folder, baselines).items()}
-        if not self.constant:
-            return Report.from_model(self.model, self.frame, self.labels, self.groups or None, others, **known)
-        domain, codes, groups = self.domain, code_labels(self.labels, self.domain), {}
-        used, coded = codes >= 0, code_groups(self.groups, domain)
-        for name, values in domain.columns.items():
-            column = coded[name][used]
-            groups[name] = column if isinstance(values, Numeric) else np.array([*values, OTHER])[column]
-        known["notes"] = (self.constant, *known.get("notes", ()))
-        found = Report.from_predictions(
-            np.array(domain.classes, dtype=object)[codes[used]],
-            self.predicted[used],
-            groups or None,
-            self.folder.settings.declared or None,
-            baseline={name: other.predict(self.frame)[used] for name, other in others.items()},
-            classes=domain.classes,
-            group_values=domain.columns,
-            model=self.model,
-            statement=self.model.privacy_,
-            **known,
-        )
-        return Report(replace(found.content, headline=self.constant.partition(". ")[0]))
+        return Report.from_model(self.model, self.frame, self.labels, self.groups or None, others, **known)
 
     def keep(self, certificate: Certificate, report: Report) -> None:
         """Keep an evaluation in the run's folder; where nothing can be written, warn and go on."""
